@@ -1,9 +1,9 @@
-//! Two whole connections, with their NIC stacks and applications, over a network that the fuzzer runs: loss,
-//! reordering, duplication, late departures, merged packets, timeouts, and an intruder who forges segments and
-//! lies in options.
+//! Two whole connections, with their NIC stacks and applications, over a network that the fuzzer
+//! runs: loss, reordering, duplication, late departures, merged packets, timeouts, and an intruder
+//! who forges segments and lies in options.
 //!
-//! Every byte must arrive unaltered, both ends must close in order, nothing may be sent beyond the peer's
-//! window, and as long as something is left to do a timer or a packet must be under way.
+//! Every byte must arrive unaltered, both ends must close in order, nothing may be sent beyond the
+//! peer's window, and as long as something is left to do a timer or a packet must be under way.
 //! `crates/tcp/tests/tcp/pairs.rs` runs the same with seeds.
 
 #![no_main]

@@ -1,5 +1,6 @@
-//! The contract over Ethernet: any frame may come, at any time, to a machine that waits for a host stack, to one that
-//! waits for an answer, and to a session, between genuine frames and damaged ones.
+//! The contract over Ethernet: any frame may come, at any time, to a machine that waits for a host
+//! stack, to one that waits for an answer, and to a session, between genuine frames and damaged
+//! ones.
 
 #![no_main]
 

@@ -24,8 +24,8 @@ fuzz_target!(|input: Input<'_>| match input {
     Input::Bytes(bytes) => {
         let options = Options::parse(bytes);
         write_and_parse(&options);
-        // Padding in front of the same bytes (RFC 9293 §3.1) takes the shortcut for the usual layout away,
-        // and changes nothing else.
+        // Padding in front of the same bytes (RFC 9293 §3.1) takes the shortcut for the usual
+        // layout away, and changes nothing else.
         let padded = [&[1], bytes].concat();
         assert_eq!(Options::parse(&padded), options);
         // Nothing counts behind the end of the list.

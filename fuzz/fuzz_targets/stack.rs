@@ -1,5 +1,6 @@
-//! A whole host stack, a client that downloads, and strangers who send frames of any kind: forged segments,
-//! handshakes, ICMP errors, ARP, any bytes. The stack stays alive, and the client gets every byte.
+//! A whole host stack, a client that downloads, and strangers who send frames of any kind: forged
+//! segments, handshakes, ICMP errors, ARP, any bytes. The stack stays alive, and the client gets
+//! every byte.
 //!
 //! `crates/host/tests/stack.rs` runs the same with seeds.
 

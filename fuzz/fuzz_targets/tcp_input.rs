@@ -1,7 +1,8 @@
 //! A TCP connection whose peer sends any segment at any time, and whose application does anything.
 //!
-//! Whatever comes, the connection must not panic, must send only what it may, must deliver the peer's
-//! stream unaltered, must report its end once, and must not set a timer that never lets time pass.
+//! Whatever comes, the connection must not panic, must send only what it may, must deliver the
+//! peer's stream unaltered, must report its end once, and must not set a timer that never lets time
+//! pass.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Several benchmarks, one after the other, each in a process of its own; what they come to is recorded together.
+//! Several benchmarks, one after the other, each in a process of its own; what they come to is
+//! recorded together.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,8 +12,8 @@ use crate::index::{self, Entry};
 use crate::publish::results_directory;
 use crate::{Arguments, plan};
 
-/// What is measured unless told, in this order: the model looks at what the ceiling has come to. Links and `soak` are not,
-/// which take an hour.
+/// What is measured unless told, in this order: the model looks at what the ceiling has come to.
+/// Links and `soak` are not, which take an hour.
 const ALL: [&str; 23] = [
     "ceiling",
     "targets",
@@ -51,8 +52,8 @@ pub(crate) fn split(words: &[String]) -> (&[String], &[String]) {
     words.split_at(names.count())
 }
 
-/// Runs benchmarks by name, all if there is none, each with these options. One that fails does not keep the others from
-/// being run.
+/// Runs benchmarks by name, all if there is none, each with these options. One that fails does not
+/// keep the others from being run.
 pub(crate) fn run(names: &[String], options: &[String]) -> ExitCode {
     match carry_out(names, options) {
         Ok(failed) if failed.is_empty() => ExitCode::SUCCESS,
@@ -101,7 +102,8 @@ fn carry_out(names: &[String], options: &[String]) -> Result<Vec<String>> {
     let seconds = begun.elapsed().as_secs_f64();
     if is_quick(&options) && seconds > QUICK_SECONDS_MAX {
         eprintln!(
-            "This took {seconds:.0} s, and was meant to take at most {QUICK_SECONDS_MAX:.0}: is the machine doing something else?"
+            "This took {seconds:.0} s, and was meant to take at most {QUICK_SECONDS_MAX:.0}: is \
+             the machine doing something else?"
         );
     }
     let failed = entries.into_iter().filter_map(|entry| {
@@ -137,7 +139,8 @@ fn meant(names: &[String]) -> Vec<String> {
     meant
 }
 
-/// How long each takes, in seconds; a failure if one is not there or does not know an option, before anything is measured.
+/// How long each takes, in seconds; a failure if one is not there or does not know an option,
+/// before anything is measured.
 fn planned(names: &[String], options: &[String]) -> Result<Vec<(String, f64)>> {
     let plan_of = |name: &String| {
         let words = ["splitway-bench", name.as_str()].map(str::to_owned);
@@ -155,8 +158,8 @@ fn is_quick(options: &[String]) -> bool {
     options.iter().any(|option| option == "--quick")
 }
 
-/// The directory in which all is recorded, and the options with it: the one that is asked for, or a new one below
-/// `results`.
+/// The directory in which all is recorded, and the options with it: the one that is asked for, or a
+/// new one below `results`.
 fn with_output(options: &[String], results: &Path) -> Result<(PathBuf, Vec<String>)> {
     let mut options = options.to_vec();
     let mut words = options.iter();

@@ -1,4 +1,5 @@
-//! Where it is measured: files, and servers behind links of the same make, started, named and ended.
+//! Where it is measured: files, and servers behind links of the same make, started, named and
+//! ended.
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -213,8 +214,8 @@ impl Bed {
         Ok(servers)
     }
 
-    /// Splitway's supervisor and nginx's master: the process that reads a configuration again on request, and whose descendants all
-    /// processes of the server are.
+    /// Splitway's supervisor and nginx's master: the process that reads a configuration again on
+    /// request, and whose descendants all processes of the server are.
     pub(crate) fn parents(&self) -> [Pid; 2] {
         [self.splitway.supervisor(), self.nginx.master()]
     }

@@ -1,5 +1,5 @@
-//! How much one host core controls: the real host stack, with a stub in the NIC stack's place that reports departures at
-//! once, and clients that are no more than a few numbers.
+//! How much one host core controls: the real host stack, with a stub in the NIC stack's place that
+//! reports departures at once, and clients that are no more than a few numbers.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -50,7 +50,8 @@ const SMALL_FILE_BYTES: u64 = 10_000;
 /// Instructions are counted with so many connections.
 const COUNTED_CONNECTIONS: usize = 1600;
 
-/// Numbers of connections unless told, and if it is to be quick: tens of thousands take long to be opened.
+/// Numbers of connections unless told, and if it is to be quick: tens of thousands take long to be
+/// opened.
 const CONNECTIONS: [usize; 4] = [16, 1600, 16_000, 64_000];
 const QUICK_CONNECTIONS: [usize; 2] = [16, 1600];
 

@@ -1,4 +1,5 @@
-//! `wrk` against the same server: a load generator that others have written and that Splitway knows nothing of.
+//! `wrk` against the same server: a load generator that others have written and that Splitway knows
+//! nothing of.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +34,8 @@ pub(crate) fn run(
     // It knows whole seconds only.
     let seconds = seconds.ceil();
     let mut command = tool(&format!(
-        "taskset --cpu-list {CLIENT_CORE} wrk --threads 1 --connections {connections} --duration {seconds}s --script"
+        "taskset --cpu-list {CLIENT_CORE} wrk --threads 1 --connections {connections} --duration \
+         {seconds}s --script"
     ));
     command.arg(&script).arg(format!("http://{address}/"));
     let printed = run_tool(&mut command)?;
@@ -78,7 +80,8 @@ mod tests {
 
     #[test]
     fn what_wrk_prints_is_understood() {
-        let printed = "Running 5s test @ http://10.77.0.2/\n  1 threads and 64 connections\nRequests/sec:   4321.50\nTransfer/sec:      2.01GB\n";
+        let printed = "Running 5s test @ http://10.77.0.2/\n  1 threads and 64 connections\n\
+            Requests/sec:   4321.50\nTransfer/sec:      2.01GB\n";
         assert_eq!(requests_per_s_in(printed), Some(4321.5));
         let refused = format!("{printed}  Non-2xx or 3xx responses: 7\n");
         assert_eq!(requests_per_s_in(&refused), None);

@@ -1,7 +1,8 @@
-//! Serving files that are not in memory: Splitway, nginx with `sendfile`, and nginx with direct reads in threads.
+//! Serving files that are not in memory: Splitway, nginx with `sendfile`, and nginx with direct
+//! reads in threads.
 //!
-//! Before each run the kernel is made to forget every file, and a run asks for each of them once. What came from
-//! the disk within it is reported beside the rest.
+//! Before each run the kernel is made to forget every file, and a run asks for each of them once.
+//! What came from the disk within it is reported beside the rest.
 
 use std::fs::File;
 
@@ -21,7 +22,8 @@ use crate::table::COST;
 /// The one part of the results.
 const PART: &str = "disk";
 
-/// What is promised: CPU time per gigabyte of both processes, as a part of that of nginx's worker with `sendfile`.
+/// What is promised: CPU time per gigabyte of both processes, as a part of that of nginx's worker
+/// with `sendfile`.
 const BOTH_RATIO_MAX: f64 = 1.2;
 
 /// What is measured.
@@ -33,8 +35,8 @@ pub(crate) struct Settings {
     /// Connections, each asking for file after file
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files; 5000, or 500 if it is to be quick, when Splitway's cache is as much smaller. They take that much
-    /// room on the disk of target/bench
+    /// Number of files; 5000, or 500 if it is to be quick, when Splitway's cache is as much
+    /// smaller. They take that much room on the disk of target/bench
     #[arg(long)]
     files: Option<usize>,
     /// Size of each file, in bytes

@@ -1,8 +1,9 @@
 //! What the split's two corrections are good for: figure 10 of IO-TCP (Kim et al., NSDI 2023).
 //!
-//! The disk is slow: each read takes 1 to 5 ms longer. The link loses nothing, so that every retransmission timeout
-//! is a mistake. Figure 10a counts these with and without the echo, over numbers of connections; figure 10b
-//! compares the round-trip times that TCP timestamps tell with and without their correction.
+//! The disk is slow: each read takes 1 to 5 ms longer. The link loses nothing, so that every
+//! retransmission timeout is a mistake. Figure 10a counts these with and without the echo, over
+//! numbers of connections; figure 10b compares the round-trip times that TCP timestamps tell with
+//! and without their correction.
 
 use serde::{Deserialize, Serialize};
 use testbed::{Context, Failure, Result};
@@ -58,7 +59,8 @@ struct Variant {
     switches: &'static [&'static str],
 }
 
-/// With IO-TCP's own estimator, which takes round-trip times from timestamps, the echo is all that differs.
+/// With IO-TCP's own estimator, which takes round-trip times from timestamps, the echo is all that
+/// differs.
 const TIMER_VARIANTS: [Variant; 6] = [
     Variant {
         name: "Splitway as it is, RTO min 200 ms",
@@ -158,8 +160,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let ground = Ground::prepare(FILES, FILE_BYTES)?;
     let rounds = &settings.rounds;
     let title = format!(
-        "Figure 10: what the echo and the timestamp correction are good for. {FILES} files of {FILE_BYTES} bytes, each read \
-         takes {} longer",
+        "Figure 10: what the echo and the timestamp correction are good for. {FILES} files of \
+         {FILE_BYTES} bytes, each read takes {} longer",
         settings.read_delay
     );
     let mut results = Results::new("figure10", title, settings)?;
@@ -197,7 +199,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Length of the run that must see no timeout. What is promised holds for ten seconds, whatever the others take.
+/// Length of the run that must see no timeout. What is promised holds for ten seconds, whatever the
+/// others take.
 fn promise_seconds(rounds: &Rounds) -> f64 {
     if rounds.is_quick() {
         QUICK_PROMISE_SECONDS
@@ -245,7 +248,8 @@ fn tell(Counted { host, nic }: &Counted, measures: &mut Measures) {
         ),
         // The part of the blocks needed that had to be read.
         ("read_share", nic.reads as f64 / needed as f64),
-        // Packets that the link, or the host's port, did not take: without any, each timeout is a mistake.
+        // Packets that the link, or the host's port, did not take: without any, each timeout is a
+        // mistake.
         (
             "drops",
             (host.packets_dropped + nic.dropped + nic.refused) as f64,
@@ -257,7 +261,8 @@ fn tell(Counted { host, nic }: &Counted, measures: &mut Measures) {
 
 fn told(measures: &Measures) -> String {
     format!(
-        "{:6.2} Gbit/s {:6} timeouts {:6} retransmissions, RTT {:7.3} ms, by timestamps {:7.3} ms, {:2.0} % read, {} dropped",
+        "{:6.2} Gbit/s {:6} timeouts {:6} retransmissions, RTT {:7.3} ms, by timestamps {:7.3} ms, \
+         {:2.0} % read, {} dropped",
         measures["gbit_per_s"],
         measures["timeouts"],
         measures["retransmissions"],
@@ -313,7 +318,10 @@ fn report(results: &mut Results, timeouts: f64) {
     results.publish_beside(paper::FIGURE_10);
     results.note("The link loses nothing: every timeout is a mistake.");
     results.note("1 ms is the least that a timestamp can tell.");
-    results.note("IO-TCP had 600 times as many timeouts without the echo as with it, with 8 disks and 100 Gbit/s.");
+    results.note(
+        "IO-TCP had 600 times as many timeouts without the echo as with it, with 8 disks \
+        and 100 Gbit/s.",
+    );
 }
 
 #[cfg(test)]
@@ -323,8 +331,10 @@ mod tests {
     fn counted() -> Counted {
         let json = serde_json::json!({
             "host": {
-                "timeouts": 7, "spurious_timeouts": 1, "retransmissions": 9, "round_trips": 10, "round_trips_us": 25_000,
-                "timestamp_round_trips": 0, "timestamp_round_trips_us": 0, "packets_dropped": 1, "sends": 5,
+                "timeouts": 7, "spurious_timeouts": 1, "retransmissions": 9,
+                "round_trips": 10, "round_trips_us": 25_000,
+                "timestamp_round_trips": 0, "timestamp_round_trips_us": 0, "packets_dropped": 1,
+                "sends": 5,
             },
             "nic": {
                 "reads": 30, "block hits": 10, "superpackets dropped by the link": 2,

@@ -1,5 +1,5 @@
-//! IO-TCP's figures that are a throughput over something, each with the servers that it compares: figures 2, 7, 8, 9, 11
-//! and 12b. They differ in a few numbers, which stand in [`FIGURES`].
+//! IO-TCP's figures that are a throughput over something, each with the servers that it compares:
+//! figures 2, 7, 8, 9, 11 and 12b. They differ in a few numbers, which stand in [`FIGURES`].
 
 use serde::Serialize;
 use testbed::Result;
@@ -33,10 +33,12 @@ pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Points on the x axis [default: those of the paper, or one or two of them if it is to be quick]
+    /// Points on the x axis [default: those of the paper, or one or two of them if it is to be
+    /// quick]
     #[arg(long, value_delimiter = ',')]
     points: Vec<u64>,
-    /// Connections, where that is not the x axis [default: 1600 as in the paper, or 64 if it is to be quick]
+    /// Connections, where that is not the x axis [default: 1600 as in the paper, or 64 if it is to
+    /// be quick]
     #[arg(long)]
     connections: Option<usize>,
     /// A further argument for `splitway serve`, such as `--splitway=--cache=512M`; may be repeated
@@ -95,8 +97,9 @@ const FIGURES: [Figure; 8] = [
         plain: true,
         tls: false,
         published: paper::FIGURE_2,
-        note: "The paper's files come from an NVMe disk, these from memory: the disk is what its figure 2 is about, and is \
-               measured by `splitway bench disk` and, by function, by `table1`.",
+        note: "The paper's files come from an NVMe disk, these from memory: the disk is what its \
+            figure 2 is about, and is measured by `splitway bench disk` and, by function, by \
+            `table1`.",
     },
     Figure {
         name: Name::Figure7,
@@ -111,12 +114,14 @@ const FIGURES: [Figure; 8] = [
         plain: true,
         tls: true,
         published: paper::FIGURE_7,
-        note: "The client has a core of the same machine. Where servers have as many cores as there are, one of them is the \
-               client's, and what they do there they take from it: look at CPU time at that point, not at throughput. Points with \
-               more cores than there are are left out; `cores` draws them by the model. Splitway's host and NIC process share the \
-               servers' cores, where IO-TCP's NIC stack has 8 of its own on the card; files come from memory, not from four \
-               disks; TLS is 1.3 with handshakes, not 1.2 without. The paper's figure has files of 500 KB; other sizes, which are \
-               those of its figure 8, have a plot of their own.",
+        note: "The client has a core of the same machine. Where servers have as many cores as \
+            there are, one of them is the client's, and what they do there they take from it: look \
+            at CPU time at that point, not at throughput. Points with more cores than there are \
+            are left out; `cores` draws them by the model. Splitway's host and NIC process share \
+            the servers' cores, where IO-TCP's NIC stack has 8 of its own on the card; files come \
+            from memory, not from four disks; TLS is 1.3 with handshakes, not 1.2 without. The \
+            paper's figure has files of 500 KB; other sizes, which are those of its figure 8, have \
+            a plot of their own.",
     },
     Figure {
         name: Name::Figure8a,
@@ -131,8 +136,8 @@ const FIGURES: [Figure; 8] = [
         plain: true,
         tls: false,
         published: paper::FIGURE_8A,
-        note: "The paper shows each server with as many cores as it takes to the most that it reaches; here each has one core, \
-               and files come from memory.",
+        note: "The paper shows each server with as many cores as it takes to the most that it \
+            reaches; here each has one core, and files come from memory.",
     },
     Figure {
         name: Name::Figure8b,
@@ -147,9 +152,10 @@ const FIGURES: [Figure; 8] = [
         plain: false,
         tls: true,
         published: paper::FIGURE_8B,
-        note: "The paper shows each server with as many cores as it takes to the most that it reaches, encrypts IO-TCP's \
-               packets in the card's hardware, and leaves the handshake out. Here each server has one core, which encrypts \
-               as well, all speak TLS 1.3, and files come from memory.",
+        note: "The paper shows each server with as many cores as it takes to the most that it \
+            reaches, encrypts IO-TCP's packets in the card's hardware, and leaves the handshake \
+            out. Here each server has one core, which encrypts as well, all speak TLS 1.3, and \
+            files come from memory.",
     },
     Figure {
         name: Name::Figure9,
@@ -164,8 +170,8 @@ const FIGURES: [Figure; 8] = [
         plain: false,
         tls: true,
         published: paper::FIGURE_9,
-        note: "The paper compares one host core with two, this one with nginx; 64 connections are added, which the targets \
-               compare with.",
+        note: "The paper compares one host core with two, this one with nginx; 64 connections are \
+            added, which the targets compare with.",
     },
     Figure {
         name: Name::Figure11a,
@@ -180,8 +186,8 @@ const FIGURES: [Figure; 8] = [
         plain: true,
         tls: false,
         published: paper::FIGURE_11A,
-        note: "Files come from memory, not from four disks. With one connection the servers' core sleeps between requests, \
-               and what counts is how fast processes wake up.",
+        note: "Files come from memory, not from four disks. With one connection the servers' core \
+            sleeps between requests, and what counts is how fast processes wake up.",
     },
     Figure {
         name: Name::Figure11b,
@@ -211,9 +217,10 @@ const FIGURES: [Figure; 8] = [
         plain: true,
         tls: false,
         published: &[],
-        note: "As in the paper, the delay is work: the host process spins for so long with each frame that it receives \
-               (`--ack-delay`). It receives one ACK for each superpacket, and not one for every two packets, so that it takes longer \
-               delays to see the effect. The paper names no values; its throughput falls with the delay.",
+        note: "As in the paper, the delay is work: the host process spins for so long with each \
+            frame that it receives (`--ack-delay`). It receives one ACK for each superpacket, and \
+            not one for every two packets, so that it takes longer delays to see the effect. The \
+            paper names no values; its throughput falls with the delay.",
     },
 ];
 
@@ -234,7 +241,8 @@ impl Axis {
     }
 }
 
-/// Parts of the results: over the x axis, and over sizes of files where the x axis is another and there are several.
+/// Parts of the results: over the x axis, and over sizes of files where the x axis is another and
+/// there are several.
 const PART: &str = "files";
 const OVER_SIZES: &str = "over sizes";
 

@@ -1,9 +1,9 @@
 //! `splitway-bench link`: goodput over emulated links, Splitway against the kernel's TCP.
 //!
-//! Both senders stand in one namespace, behind one interface, and reach the client through one emulator
-//! ([`testbed::path`]). The kernel's sender is nginx with `sendfile`. For each cell of a matrix of conditions
-//! the two take turns under the same seed, and the same client reads from them; then both send at once, half
-//! of the flows each, to see how they share.
+//! Both senders stand in one namespace, behind one interface, and reach the client through one
+//! emulator ([`testbed::path`]). The kernel's sender is nginx with `sendfile`. For each cell of a
+//! matrix of conditions the two take turns under the same seed, and the same client reads from
+//! them; then both send at once, half of the flows each, to see how they share.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -38,7 +38,8 @@ use crate::{SERVER_CORE, nginx};
 use cell::{Cell, Matrix};
 use fetch::Outcome;
 
-/// The file that every flow asks for: a hole, so that no disk has a say, and longer than any flow gets.
+/// The file that every flow asks for: a hole, so that no disk has a say, and longer than any flow
+/// gets.
 const FILE: &str = "long";
 const FILE_BYTES: u64 = 16 << 30;
 
@@ -46,8 +47,8 @@ const FILE_BYTES: u64 = 16 << 30;
 const KERNEL: u8 = 2;
 const SPLITWAY: u8 = 3;
 
-/// Round trips of each run, beyond its seconds; and of each run about fairness, and how many times the seconds: CUBIC
-/// takes long to come to equal shares.
+/// Round trips of each run, beyond its seconds; and of each run about fairness, and how many times
+/// the seconds: CUBIC takes long to come to equal shares.
 const ROUND_TRIPS: u32 = 100;
 const ROUND_TRIPS_FAIR: u32 = 300;
 const SECONDS_FAIR: u32 = 8;
@@ -127,8 +128,8 @@ impl Settings {
         senders
     }
 
-    /// How long a run of a cell takes. Windows grow and shrink by the round trip: on a long path, seconds alone
-    /// would show how slow start went.
+    /// How long a run of a cell takes. Windows grow and shrink by the round trip: on a long path,
+    /// seconds alone would show how slow start went.
     fn length(&self, cell: &Cell) -> Duration {
         let seconds = Duration::from_secs_f64(self.rounds.seconds_or(3.0));
         if cell.shows_fairness() && !self.rounds.is_quick() {
@@ -226,9 +227,10 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(settings.rounds.output(&ground.output))
 }
 
-/// Has all processes scheduled as the emulator is, where that is allowed. The kernel's sender answers in the context
-/// of the emulator, which hands it the acknowledgment; on a busy machine, Splitway's processes would wait for their
-/// turn, up to a tenth of a second each time, and that would be what is measured.
+/// Has all processes scheduled as the emulator is, where that is allowed. The kernel's sender
+/// answers in the context of the emulator, which hands it the acknowledgment; on a busy machine,
+/// Splitway's processes would wait for their turn, up to a tenth of a second each time, and that
+/// would be what is measured.
 fn run_punctually() {
     let line = format!("chrt --rr --pid 1 {}", std::process::id());
     if run(&mut tool(&line)).is_err() {
@@ -240,7 +242,8 @@ impl<'a> Bed<'a> {
     fn make(splitway: &'a FilePath, settings: &'a Settings, site: &'a Site) -> Result<Bed<'a>> {
         let path = Path::new()?;
         path.congestion_control(true, &settings.congestion)?;
-        // What the kernel remembers of a connection would be an advantage of the next one over Splitway.
+        // What the kernel remembers of a connection would be an advantage of the next one over
+        // Splitway.
         let forget = "sysctl -qw net.ipv4.tcp_no_metrics_save=1";
         run(&mut tool(forget))?;
         run(&mut within(path.beyond(), forget))?;
@@ -310,8 +313,8 @@ impl<'a> Bed<'a> {
         Ok(run)
     }
 
-    /// Waits until the kernel's sender has learnt that the client is gone: what it still sends would be in the
-    /// way of the next run.
+    /// Waits until the kernel's sender has learnt that the client is gone: what it still sends
+    /// would be in the way of the next run.
     fn settle(&self) -> Result<()> {
         let open = self.path.emulate(self.splitway, [""; 0])?;
         wait::until(

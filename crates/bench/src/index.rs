@@ -1,5 +1,6 @@
-//! One page for all that was measured together: what was promised and is kept, and then every benchmark's own page, with its
-//! tables, its plots, what others have published, and what is different.
+//! One page for all that was measured together: what was promised and is kept, and then every
+//! benchmark's own page, with its tables, its plots, what others have published, and what is
+//! different.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -35,7 +36,8 @@ pub(crate) fn write(directory: &Path, entries: &[Entry]) -> Result<PathBuf> {
 fn page(directory: &Path, entries: &[Entry]) -> Result<String> {
     let command: Vec<String> = std::env::args().collect();
     let mut head = format!(
-        "# Measurements\n\n`{}`\n\n| | | Promises kept | Took, s | Was to take, s |\n|---|---|---|---|---|\n",
+        "# Measurements\n\n`{}`\n\n| | | Promises kept | Took, s | Was to take, s |\n\
+         |---|---|---|---|---|\n",
         command.join(" ")
     );
     let mut sections = String::new();

@@ -136,9 +136,10 @@ fn report(results: &mut Results, sizes: &[u64]) {
     }
     results.publish_beside(paper::LATENCY);
     results.note(format!(
-        "The client rests for {REST_US} µs before each request, by half more or less, so that every process sleeps when it \
-         comes: two wake-ups are in Splitway's time, one in a peer's. IO-TCP's NIC stack has cores of its own that poll, on \
-         the other side of PCIe, and disks; here all is in memory, and host and NIC process share a core."
+        "The client rests for {REST_US} µs before each request, by half more or less, so that \
+         every process sleeps when it comes: two wake-ups are in Splitway's time, one in a peer's. \
+         IO-TCP's NIC stack has cores of its own that poll, on the other side of PCIe, and disks; \
+         here all is in memory, and host and NIC process share a core."
     ));
 }
 

@@ -44,7 +44,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl Lighttpd {
-    /// Serves `root`, over TLS as well with an identity; `prefix` is a directory for its configuration.
+    /// Serves `root`, over TLS as well with an identity; `prefix` is a directory for its
+    /// configuration.
     pub(crate) fn start(
         place: Place<'_>,
         root: &Path,

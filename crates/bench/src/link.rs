@@ -125,18 +125,20 @@ fn request(
     }
 }
 
-/// Has the kernel receive what comes in through a device on the given core (Receive Packet Steering).
+/// Has the kernel receive what comes in through a device on the given core (Receive Packet
+/// Steering).
 ///
-/// On a veth pair the receiver's protocol work is done in the sender's context, and charged to it, unless it
-/// is steered away. Only who has privileges over the machine may do so: others leave it where it is.
+/// On a veth pair the receiver's protocol work is done in the sender's context, and charged to it,
+/// unless it is steered away. Only who has privileges over the machine may do so: others leave it
+/// where it is.
 pub(crate) fn steer(device: Device<'_>, core: usize) -> Result<()> {
     if !crate::is_privileged() {
         return Ok(());
     }
     // /sys shows the devices of the network namespace in which it was mounted.
     let script = format!(
-        "mount -t sysfs sysfs /sys && \
-         for queue in /sys/class/net/{}/queues/rx-*/rps_cpus; do echo {:x} > $queue || exit 1; done",
+        "mount -t sysfs sysfs /sys && for queue in /sys/class/net/{}/queues/rx-*/rps_cpus; do echo \
+         {:x} > $queue || exit 1; done",
         device.name,
         1u64 << core,
     );

@@ -1,8 +1,8 @@
 //! The load generator: connections that ask for file after file, on one thread and one core.
 //!
-//! It reads what it gets, as any client does, and compares one response in [`SAMPLE`] byte by byte with what
-//! the file holds. Told to discard, it has the kernel drop all other bodies unread (`MSG_TRUNC`). Over TLS it does not
-//! decrypt them either ([`crate::tls::session`]).
+//! It reads what it gets, as any client does, and compares one response in [`SAMPLE`] byte by byte
+//! with what the file holds. Told to discard, it has the kernel drop all other bodies unread
+//! (`MSG_TRUNC`). Over TLS it does not decrypt them either ([`crate::tls::session`]).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -58,14 +58,15 @@ pub(crate) struct Settings {
     /// Have the kernel drop bodies unread.
     #[arg(long)]
     pub(crate) discard: bool,
-    /// Ask for each file once, one after the other, instead of at random; with the last of them the measured span
-    /// is over.
+    /// Ask for each file once, one after the other, instead of at random; with the last of them the
+    /// measured span is over.
     #[arg(long)]
     pub(crate) once: bool,
     /// Speak TLS, with a server whose certificate is this one.
     #[arg(long)]
     pub(crate) certificate: Option<PathBuf>,
-    /// Rest so long before each request, in microseconds, by half more or less: everybody else falls asleep.
+    /// Rest so long before each request, in microseconds, by half more or less: everybody else
+    /// falls asleep.
     #[arg(long, default_value_t = 0)]
     pub(crate) rest_us: u64,
 }
@@ -201,8 +202,9 @@ struct Generator<'a> {
     latencies: Latencies,
 }
 
-/// Generates load until the measured span is over; prints [`READY`] and then the [`Outcome`]. The connections
-/// stay until standard input ends, so that the servers can be looked at with all of them.
+/// Generates load until the measured span is over; prints [`READY`] and then the [`Outcome`]. The
+/// connections stay until standard input ends, so that the servers can be looked at with all of
+/// them.
 pub(crate) fn generate(settings: &Settings) -> Result<()> {
     take_place()?;
     let known = |index| {
@@ -295,7 +297,8 @@ impl Generator<'_> {
             .context(|| "epoll_wait".into())?;
             if events.is_empty() {
                 return Err(Failure::new(format!(
-                    "{:?}: nothing has come for {RECEIVE_WAIT_MAX:?} on {} connections, after {} responses",
+                    "{:?}: nothing has come for {RECEIVE_WAIT_MAX:?} on {} connections, after {} \
+                     responses",
                     self.settings.server,
                     connections.len(),
                     self.total.responses
@@ -336,8 +339,8 @@ impl Generator<'_> {
                 let session = self.begin_tls(config, &stream, index);
                 let session = session.context(|| {
                     format!(
-                        "connection {index} of {}, to {server}: TLS and a first response, for each piece of which there \
-                         are {RECEIVE_WAIT_MAX:?}",
+                        "connection {index} of {}, to {server}: TLS and a first response, for each \
+                         piece of which there are {RECEIVE_WAIT_MAX:?}",
                         self.settings.connections
                     )
                 });
@@ -364,8 +367,8 @@ impl Generator<'_> {
         Ok(connection)
     }
 
-    /// Shakes hands, and takes a first response. On one connection in [`SAMPLE`] it is a whole file, of which every byte
-    /// is decrypted and compared; on the others the head of one.
+    /// Shakes hands, and takes a first response. On one connection in [`SAMPLE`] it is a whole
+    /// file, of which every byte is decrypted and compared; on the others the head of one.
     fn begin_tls(
         &mut self,
         config: Arc<ClientConfig>,
@@ -402,8 +405,9 @@ impl Generator<'_> {
         Ok(session)
     }
 
-    /// Every connection has had a response, so that its window is open, and on average two. Where each file is asked for
-    /// once, some connection may have its first with the last of them, and the average decides.
+    /// Every connection has had a response, so that its window is open, and on average two. Where
+    /// each file is asked for once, some connection may have its first with the last of them, and
+    /// the average decides.
     fn is_under_way(&self) -> bool {
         let connections = self.settings.connections;
         (self.settings.once || self.served >= connections)
@@ -627,7 +631,8 @@ fn read_head(response: &mut dyn Read) -> Result<Vec<u8>> {
     Err(Failure::new("a header without end"))
 }
 
-/// Whether the server closes the connection behind the response with this head. lighttpd does after 65,535 requests.
+/// Whether the server closes the connection behind the response with this head. lighttpd does after
+/// 65,535 requests.
 fn is_last(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     text.lines().any(|line| {

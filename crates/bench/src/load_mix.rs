@@ -1,5 +1,6 @@
-//! Everything at once: thousands of connections that ask for files and parts of files of all sizes, read slowly and go away,
-//! while the server reads its configuration again every second. Against nginx under the same load.
+//! Everything at once: thousands of connections that ask for files and parts of files of all sizes,
+//! read slowly and go away, while the server reads its configuration again every second. Against
+//! nginx under the same load.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -51,8 +52,8 @@ pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Connections at any time: six in ten ask for files, two for parts, one reads slowly, one goes away again and again
-    /// [default: 4000; 400 if it is to be quick]
+    /// Connections at any time: six in ten ask for files, two for parts, one reads slowly, one goes
+    /// away again and again [default: 4000; 400 if it is to be quick]
     #[arg(long)]
     connections: Option<usize>,
     /// What decides all that is random
@@ -76,7 +77,8 @@ impl Settings {
 
 /// The way to make a server read its configuration again.
 enum Reload {
-    /// `splitway ctl reload`, which waits until that is done and fails if it is not. Each time, the file says something else.
+    /// `splitway ctl reload`, which waits until that is done and fails if it is not. Each time, the
+    /// file says something else.
     Ask {
         program: PathBuf,
         socket: PathBuf,
@@ -210,8 +212,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Loads one of them, and watches from its start to its end which threads have the cores. A failure is reported as well: it may
-/// not be the server's fault.
+/// Loads one of them, and watches from its start to its end which threads have the cores. A failure
+/// is reported as well: it may not be the server's fault.
 fn load_watched(settings: &Settings, subject: &Subject) -> Result<(Outcome, Measures, Watch)> {
     let (loaded, watch) = scope(|scope| {
         let (end, ended) = channel::<()>();
@@ -395,8 +397,8 @@ fn measures(
 
 fn told(outcome: &Outcome, measures: &Measures) -> String {
     format!(
-        "{:.2} Gbit/s, {:.1} GB compared, {} connections opened, {} answers aborted, {} requests sent again, \
-         {} wrong, {} lost, memory {:.1} MB and {:.1} MB later, {} processes",
+        "{:.2} Gbit/s, {:.1} GB compared, {} connections opened, {} answers aborted, {} requests \
+         sent again, {} wrong, {} lost, memory {:.1} MB and {:.1} MB later, {} processes",
         measures["gbit_per_s"],
         measures["compared_gb"],
         outcome.opened,
@@ -458,9 +460,10 @@ fn report(results: &mut Results) {
         }
     }
     results.note(
-        "Every byte is compared. A request is sent again if a server closes a connection between two answers, and lost if it \
-         is not answered to its end otherwise. Memory is that of all processes together, without the block cache; of each third \
-         of the span, the most counts. Where the load generator was kept from its core for long, or a thread waited for one, the \
+        "Every byte is compared. A request is sent again if a server closes a connection between \
+         two answers, and lost if it is not answered to its end otherwise. Memory is that of all \
+         processes together, without the block cache; of each third of the span, the most counts. \
+         Where the load generator was kept from its core for long, or a thread waited for one, the \
          machine was doing something else, and silence says nothing of the server.",
     );
 }

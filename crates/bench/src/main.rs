@@ -1,8 +1,9 @@
 //! Measures Splitway against nginx and lighttpd, on one machine.
 //!
-//! Each server has a namespace of its own and a veth pair to the namespace of the client, which is a load
-//! generator in a process of its own. Servers run on core 0, the client on core 1. Runs against the servers
-//! take turns within one invocation; what is reported are medians and their spread.
+//! Each server has a namespace of its own and a veth pair to the namespace of the client, which is
+//! a load generator in a process of its own. Servers run on core 0, the client on core 1. Runs
+//! against the servers take turns within one invocation; what is reported are medians and their
+//! spread.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -90,10 +91,12 @@ const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Core of the client, and of the kernel's receive work for it.
 const CLIENT_CORE: usize = 1;
 
-/// Measures Splitway against nginx and lighttpd on links of the same kind, each with one worker: CPU time per gigabyte of
-/// each process, throughput, latency, memory. Needs two cores, nginx and lighttpd.
+/// Measures Splitway against nginx and lighttpd on links of the same kind, each with one worker:
+/// CPU time per gigabyte of each process, throughput, latency, memory. Needs two cores, nginx and
+/// lighttpd.
 ///
-/// Several benchmarks may be named, and are run one after the other; without a name all are, but `link`, `load-mix` and `soak`.
+/// Several benchmarks may be named, and are run one after the other; without a name all are, but
+/// `link`, `load-mix` and `soak`.
 #[derive(Parser, Debug)]
 #[command(
     name = "splitway-bench",
@@ -134,7 +137,8 @@ enum Benchmark {
     Figure8b(figures::Settings),
     /// TLS throughput over connections (IO-TCP, figure 9).
     Figure9(figures::Settings),
-    /// What the echo and the timestamp correction are good for, with a slow disk (IO-TCP, figure 10).
+    /// What the echo and the timestamp correction are good for, with a slow disk (IO-TCP, figure
+    /// 10).
     #[command(aliases = ["figure10a", "figure10b"])]
     Figure10(figure10::Settings),
     /// Throughput over connections, files of 300 KB (IO-TCP, figure 11a).
@@ -171,9 +175,11 @@ enum Benchmark {
     /// Runs that and what it has around it in one thread.
     #[command(hide = true)]
     CeilingLockstep(ceiling::lockstep::Settings),
-    /// Thousands of connections of different kinds while the configuration is read again every second, against nginx.
+    /// Thousands of connections of different kinds while the configuration is read again every
+    /// second, against nginx.
     LoadMix(load_mix::Settings),
-    /// Millions of short connections, aborts, reloads and deaths of the NIC process: what each process holds before and after.
+    /// Millions of short connections, aborts, reloads and deaths of the NIC process: what each
+    /// process holds before and after.
     Soak(soak::Settings),
     /// Generates load.
     #[command(hide = true)]
@@ -194,7 +200,8 @@ const INSIDE: &str = "SPLITWAY_BENCH_INSIDE";
 const PRIVILEGED: &str = "privileged";
 const UNPRIVILEGED: &str = "unprivileged";
 
-/// Whether what the machine has only one of may be changed. Within a user namespace everybody is root.
+/// Whether what the machine has only one of may be changed. Within a user namespace everybody is
+/// root.
 fn is_privileged() -> bool {
     std::env::var_os(INSIDE).is_none_or(|inside| inside == PRIVILEGED)
 }

@@ -1,5 +1,6 @@
-//! What needs hardware that is not here, by `sim`'s model: IO-TCP's figures 3 and 12a and its table 4, and how many host cores
-//! it takes to reach 100 to 800 Gbit/s. Simulated, calibrated with what `splitway-bench ceiling` has measured.
+//! What needs hardware that is not here, by `sim`'s model: IO-TCP's figures 3 and 12a and its table
+//! 4, and how many host cores it takes to reach 100 to 800 Gbit/s. Simulated, calibrated with what
+//! `splitway-bench ceiling` has measured.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -47,7 +48,8 @@ pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// What `splitway-bench ceiling` has measured [default: what it has left in the place of results]
+    /// What `splitway-bench ceiling` has measured [default: what it has left in the place of
+    /// results]
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     /// Connections of the calibration from which host cores are computed
@@ -55,10 +57,10 @@ pub(crate) struct Settings {
     connections: usize,
 }
 
-const NOTE: &str = "\
-**Simulated.** Nothing here was measured on the hardware that it speaks of, except what is marked as the paper's (IO-TCP, Kim \
-et al., NSDI 2023) and the host stack's costs, which `splitway-bench ceiling` has measured on this machine. Parameters, their \
-sources, and what the model cannot tell: `docs/model.md`.";
+const NOTE: &str = "**Simulated.** Nothing here was measured on the hardware that it speaks of, \
+    except what is marked as the paper's (IO-TCP, Kim et al., NSDI 2023) and the host stack's \
+    costs, which `splitway-bench ceiling` has measured on this machine. Parameters, their sources, \
+    and what the model cannot tell: `docs/model.md`.";
 
 /// How long it takes: a simulated cache takes most of it, the longer the more disks write.
 pub(crate) fn plan(names: &[Name], settings: &Settings) -> Plan {

@@ -21,7 +21,8 @@ const DEVICE: &str = "peer0";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 
-/// Where nginx serves with `sendfile`, where past the page cache with threads that read, and where over TLS.
+/// Where nginx serves with `sendfile`, where past the page cache with threads that read, and where
+/// over TLS.
 const SENDFILE_PORT: u16 = 80;
 const DIRECT_PORT: u16 = 81;
 const TLS_PORT: u16 = 443;
@@ -38,10 +39,10 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Serves `root`, with a worker for each of so many cores; `prefix` is an empty directory for what nginx wants to
-    /// write. The two ends of its link, the client's and the server's, are made like those of `model`. The kernel
-    /// receives the client's packets on the server's core if `steer_requests` says so. With an identity it speaks TLS as
-    /// well.
+    /// Serves `root`, with a worker for each of so many cores; `prefix` is an empty directory for
+    /// what nginx wants to write. The two ends of its link, the client's and the server's, are made
+    /// like those of `model`. The kernel receives the client's packets on the server's core if
+    /// `steer_requests` says so. With an identity it speaks TLS as well.
     pub(crate) fn start(
         root: &Path,
         prefix: &Path,
@@ -69,8 +70,8 @@ impl Nginx {
             for line in [
                 format!("ip address add {address}/24 dev {DEVICE}"),
                 format!("ip link set {DEVICE} up"),
-                // The congestion control of connections on this route. The namespace's own default cannot be
-                // set to CUBIC where the machine's default is another.
+                // The congestion control of connections on this route. The namespace's own default
+                // cannot be set to CUBIC where the machine's default is another.
                 format!("ip route replace 10.78.0.0/24 dev {DEVICE} src {address} congctl cubic"),
             ] {
                 run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
@@ -112,7 +113,8 @@ impl Nginx {
         self.master.pid()
     }
 
-    /// Its worker processes. Connections are answered by the listening socket, which is there before they are.
+    /// Its worker processes. Connections are answered by the listening socket, which is there
+    /// before they are.
     pub(crate) fn workers(&self) -> Result<Vec<Pid>> {
         let master = self.master.pid();
         wait::until(
@@ -128,13 +130,14 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // The namespace goes with its last process, a moment later; the link's name may be wanted before.
+        // The namespace goes with its last process, a moment later; the link's name may be wanted
+        // before.
         let _ = run(&mut tool(&format!("ip link delete {DEVICE}")));
     }
 }
 
-/// Starts nginx in the network namespace of a process, on two ports of an address there that can be reached from
-/// here.
+/// Starts nginx in the network namespace of a process, on two ports of an address there that can be
+/// reached from here.
 pub(crate) fn serve(
     namespace: Pid,
     address: Ipv4Addr,

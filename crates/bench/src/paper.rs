@@ -1,8 +1,10 @@
-//! What Kim et al. have published (*Rearchitecting the TCP Stack for I/O-Offloaded Content Delivery*, NSDI 2023): the values
-//! that its text and tables state. Points that are only drawn in its figures are not here.
+//! What Kim et al. have published (*Rearchitecting the TCP Stack for I/O-Offloaded Content
+//! Delivery*, NSDI 2023): the values that its text and tables state. Points that are only drawn in
+//! its figures are not here.
 //!
-//! Its server has a Xeon Silver 4210 at 2.2 GHz, two BlueField-2 with 100 Gbit/s each, and four Optane 900P; files come from
-//! the disks, and clients are other machines with `wrk`, on 1,600 connections unless it says otherwise.
+//! Its server has a Xeon Silver 4210 at 2.2 GHz, two BlueField-2 with 100 Gbit/s each, and four
+//! Optane 900P; files come from the disks, and clients are other machines with `wrk`, on 1,600
+//! connections unless it says otherwise.
 
 use crate::results::Published;
 

@@ -11,7 +11,8 @@ use testbed::{Context, Failure, Result};
 /// How long it may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a process is looked at, in times per second of CPU time: no divisor of the kernel's own clock.
+/// How often a process is looked at, in times per second of CPU time: no divisor of the kernel's
+/// own clock.
 const SAMPLES_PER_S: u32 = 1999;
 
 /// The event that stands for a system call.
@@ -56,13 +57,15 @@ fn calls_in(printed: &str) -> Option<u64> {
     line.split(',').next()?.parse().ok()
 }
 
-/// Makes the kernel's events visible here, where that is allowed. They are asked for in the file system.
+/// Makes the kernel's events visible here, where that is allowed. They are asked for in the file
+/// system.
 pub(crate) fn show_events() {
     // Without them system calls are not counted, and the report says so.
     let _ = run(&mut tool("mount -t tracefs tracefs /sys/kernel/tracing"));
 }
 
-/// The most that `kernel.perf_event_paranoid` may be for those without privileges to see where the kernel spends time.
+/// The most that `kernel.perf_event_paranoid` may be for those without privileges to see where the
+/// kernel spends time.
 const PARANOID_MAX: i32 = 1;
 
 /// Says so if the kernel's part of a profile would be missing.
@@ -73,8 +76,8 @@ pub(crate) fn must_see_kernel() -> Result<()> {
         Ok(())
     } else {
         Err(Failure::new(format!(
-            "profiling: without privileges the kernel's functions are not seen, and most time is spent there; run it as \
-             root, or: sudo sysctl kernel.perf_event_paranoid={PARANOID_MAX}"
+            "profiling: without privileges the kernel's functions are not seen, and most time is \
+             spent there; run it as root, or: sudo sysctl kernel.perf_event_paranoid={PARANOID_MAX}"
         )))
     }
 }
@@ -130,7 +133,8 @@ impl Profiler {
     }
 }
 
-/// The stacks that `perf script -F ip,sym` prints: a line for each function, and an empty one behind each stack.
+/// The stacks that `perf script -F ip,sym` prints: a line for each function, and an empty one
+/// behind each stack.
 fn stacks_in(printed: &str) -> Vec<Stack> {
     let stacks = printed.split("\n\n").map(|stack| {
         let lines = stack.lines().filter(|line| !line.trim().is_empty());

@@ -1,4 +1,5 @@
-//! Files in memory, without TLS: Splitway against nginx and lighttpd, all with `sendfile` or what takes its place.
+//! Files in memory, without TLS: Splitway against nginx and lighttpd, all with `sendfile` or what
+//! takes its place.
 
 use testbed::Result;
 
@@ -11,14 +12,15 @@ use crate::rounds::Rounds;
 use crate::run::{self, Server};
 use crate::table;
 
-/// What is promised of the host process: its CPU time per gigabyte, as a part of that of nginx's worker.
+/// What is promised of the host process: its CPU time per gigabyte, as a part of that of nginx's
+/// worker.
 const HOST_RATIO_MAX: f64 = 0.2;
 
 /// What is promised of both processes together.
 const BOTH_RATIO_MAX: f64 = 1.5;
 
-/// What is promised of the memory of both processes together, in megabytes. The block cache, of which `--cache` says
-/// how large it may be, is not counted: nginx's is the kernel's.
+/// What is promised of the memory of both processes together, in megabytes. The block cache, of
+/// which `--cache` says how large it may be, is not counted: nginx's is the kernel's.
 const MEMORY_MB_MAX: f64 = 300.0;
 
 /// Connections with which memory is measured, and system calls.
@@ -30,12 +32,13 @@ const MANY: &str = "many connections";
 const CROSS_CHECK: &str = "wrk";
 
 /// What all of these say of themselves, for the reader.
-pub(crate) const NOTE: &str = "\
-CPU time is user and system time of all threads of a process. The kernel charges the time of soft interrupts (receiving \
-packets, freeing sent ones) to whatever process they interrupt, so that some of one process's work may stand in another's \
-account; the column of the whole machine, with client and kernel in it, has no such error. Servers run on one core, the \
-client on another, with what it receives: where a server's core is not busy all the time, it is the client that was slow. \
-Machines are noisy: compare ratios of one invocation, not seconds of two.";
+pub(crate) const NOTE: &str = "CPU time is user and system time of all threads of a process. The \
+    kernel charges the time of soft interrupts (receiving packets, freeing sent ones) to whatever \
+    process they interrupt, so that some of one process's work may stand in another's account; the \
+    column of the whole machine, with client and kernel in it, has no such error. Servers run on \
+    one core, the client on another, with what it receives: where a server's core is not busy all \
+    the time, it is the client that was slow. Machines are noisy: compare ratios of one \
+    invocation, not seconds of two.";
 
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, serde::Serialize)]
@@ -52,12 +55,13 @@ pub(crate) struct Settings {
     /// Size of each file, in bytes
     #[arg(long, default_value_t = 500_000)]
     file_bytes: u64,
-    /// Has the client drop bodies unread: then only Splitway ever touches a byte, and the client's core
-    /// falls asleep between packets
+    /// Has the client drop bodies unread: then only Splitway ever touches a byte, and the client's
+    /// core falls asleep between packets
     #[arg(long)]
     discard: bool,
-    /// Has the kernel receive the clients' packets on the servers' core, instead of in the context of the client
-    /// that sends them: as between machines, but for an interrupt from core to core with each
+    /// Has the kernel receive the clients' packets on the servers' core, instead of in the context
+    /// of the client that sends them: as between machines, but for an interrupt from core to core
+    /// with each
     #[arg(long)]
     steer_requests: bool,
     /// Measures each server with `wrk` as well, to see that the load generator does not decide

@@ -1,4 +1,5 @@
-//! How long a benchmark is going to take, from what it is going to do: so that a whole run can be promised to end in time.
+//! How long a benchmark is going to take, from what it is going to do: so that a whole run can be
+//! promised to end in time.
 
 use crate::rounds::Rounds;
 use crate::run::WARM_UP_SECONDS;
@@ -19,8 +20,9 @@ const LOAD_SECONDS: f64 = 0.25;
 /// Files are made so fast, and removed.
 const FILES_BYTES_PER_S: f64 = 400e6;
 
-/// Before it is measured, each connection has two responses on average, which come so fast from the slower servers; over TLS
-/// it also takes so much longer, for its handshake and for what the servers have to encrypt until then.
+/// Before it is measured, each connection has two responses on average, which come so fast from the
+/// slower servers; over TLS it also takes so much longer, for its handshake and for what the
+/// servers have to encrypt until then.
 const RESPONSES_BEFORE: f64 = 2.0;
 const BYTES_BEFORE_PER_S: f64 = 0.8e9;
 const TLS_CONNECTION_SECONDS: f64 = 0.003;

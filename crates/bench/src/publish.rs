@@ -16,8 +16,9 @@ pub(crate) fn results_directory() -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Prints a measurement's Markdown, and writes it to a directory: `NAME.md`, `NAME.json` with everything that was
-/// measured, and its plots, each with its file name. The directory is made if it is not there.
+/// Prints a measurement's Markdown, and writes it to a directory: `NAME.md`, `NAME.json` with
+/// everything that was measured, and its plots, each with its file name. The directory is made if
+/// it is not there.
 pub(crate) fn publish<'a>(
     directory: &Path,
     name: &str,

@@ -1,7 +1,9 @@
-//! What a benchmark has come to, in one form for all of them: samples, and made of them tables, plots and JSON.
+//! What a benchmark has come to, in one form for all of them: samples, and made of them tables,
+//! plots and JSON.
 //!
-//! A benchmark adds a [`Sample`] for each run, says which tables and plots it wants, what is promised of its measures
-//! and what others have published, and publishes the whole: `NAME.md`, `NAME.json` and `NAME-….svg`.
+//! A benchmark adds a [`Sample`] for each run, says which tables and plots it wants, what is
+//! promised of its measures and what others have published, and publishes the whole: `NAME.md`,
+//! `NAME.json` and `NAME-….svg`.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -158,7 +160,8 @@ impl Table {
     }
 }
 
-/// A column with medians and spread of a measure. A measure `cpu_s_per_gb.*` stands for that of each process.
+/// A column with medians and spread of a measure. A measure `cpu_s_per_gb.*` stands for that of
+/// each process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) measure: &'static str,
@@ -318,7 +321,8 @@ impl Results {
         self.under(part, series, &[(condition, value)])
     }
 
-    /// The median of a measure of one series, as a multiple of that of another; no number unless both were measured.
+    /// The median of a measure of one series, as a multiple of that of another; no number unless
+    /// both were measured.
     pub(crate) fn ratio(
         &self,
         part: &'static str,
@@ -343,7 +347,8 @@ impl Results {
         selection
     }
 
-    /// The groups of samples of a part that differ in nothing but the round, in the order in which they came.
+    /// The groups of samples of a part that differ in nothing but the round, in the order in which
+    /// they came.
     fn groups(&self, part: Option<&'static str>) -> Vec<Selection<'_>> {
         let mut groups: Vec<Selection<'_>> = Vec::new();
         for sample in &self.samples {

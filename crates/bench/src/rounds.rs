@@ -44,7 +44,8 @@ impl Rounds {
         self.output.as_deref().unwrap_or(default)
     }
 
-    /// Has each of some servers run in each round. The order turns with the rounds, so that none always comes after another.
+    /// Has each of some servers run in each round. The order turns with the rounds, so that none
+    /// always comes after another.
     pub(crate) fn take_turns<S>(
         &self,
         servers: &[S],
@@ -75,7 +76,8 @@ impl Rounds {
     }
 }
 
-/// Of each run that is to be quick: more than ten of the kernel's ticks, by which it tells user time from system time.
+/// Of each run that is to be quick: more than ten of the kernel's ticks, by which it tells user
+/// time from system time.
 pub(crate) const QUICK_SECONDS: f64 = 0.5;
 
 /// Most seconds of a run.

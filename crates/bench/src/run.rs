@@ -61,9 +61,11 @@ pub(crate) struct ProcessCost {
     pub(crate) system_calls: Option<u64>,
     /// Resident at the end of the run.
     pub(crate) resident_bytes: u64,
-    /// Memory at the end of the run, without the block cache; what is shared with other processes is divided among them.
+    /// Memory at the end of the run, without the block cache; what is shared with other processes
+    /// is divided among them.
     pub(crate) memory_bytes: u64,
-    /// What the block cache took then. A server without one has the kernel keep its files, in memory that is no process's.
+    /// What the block cache took then. A server without one has the kernel keep its files, in
+    /// memory that is no process's.
     pub(crate) cache_bytes: u64,
 }
 
@@ -84,13 +86,14 @@ impl Run {
         8.0 * self.load.body_bytes as f64 / self.load.elapsed_ns as f64
     }
 
-    /// The part of the bytes served that came from a disk within the run; more than one if some were read twice.
+    /// The part of the bytes served that came from a disk within the run; more than one if some
+    /// were read twice.
     pub(crate) fn device_share(&self) -> f64 {
         self.cost.device_read_bytes as f64 / self.load.body_bytes as f64
     }
 
-    /// All that can be told of it. What has a process's name behind a dot is of that process; `server` are all of them
-    /// together, `machine` is whatever ran: servers, client, kernel.
+    /// All that can be told of it. What has a process's name behind a dot is of that process;
+    /// `server` are all of them together, `machine` is whatever ran: servers, client, kernel.
     pub(crate) fn measures(&self) -> Measures {
         let load = &self.load;
         let mut measures = Measures::new();
@@ -179,7 +182,8 @@ pub(crate) fn run(server: &Server, load: &Settings) -> Result<Run> {
 /// Long enough for that.
 pub(crate) const WARM_UP_SECONDS: f64 = 1.0;
 
-/// Has caches warm up and windows open, and sees that the way is clear, where there is time for that.
+/// Has caches warm up and windows open, and sees that the way is clear, where there is time for
+/// that.
 pub(crate) fn warm_up(rounds: &Rounds, server: &Server, load: Settings) -> Result<()> {
     if rounds.is_quick() {
         return Ok(());
@@ -194,7 +198,8 @@ pub(crate) fn warm_up(rounds: &Rounds, server: &Server, load: Settings) -> Resul
     .map(drop)
 }
 
-/// The same, and counts system calls, which makes them dearer. Nothing is counted where that is not allowed.
+/// The same, and counts system calls, which makes them dearer. Nothing is counted where that is not
+/// allowed.
 pub(crate) fn run_counting(server: &Server, load: &Settings) -> Result<Run> {
     measured(server, load, true)
 }
@@ -324,7 +329,8 @@ impl Generator {
     }
 }
 
-/// Runs this program as a load generator with these arguments; what it says, and what that costs the server.
+/// Runs this program as a load generator with these arguments; what it says, and what that costs
+/// the server.
 pub(crate) fn generate<O: DeserializeOwned>(
     server: &Server,
     arguments: Vec<String>,

@@ -1,8 +1,9 @@
-//! Whether anything is left behind: millions of short connections, aborts, reloads and deaths of the NIC process, and the
-//! memory and the descriptors of every process before and after.
+//! Whether anything is left behind: millions of short connections, aborts, reloads and deaths of
+//! the NIC process, and the memory and the descriptors of every process before and after.
 //!
-//! The first part of all that is the base: tables and caches have their size then, and the reload and the death that it
-//! holds have cost what the first of each costs. Behind the last connection, memory must come back to that within a minute.
+//! The first part of all that is the base: tables and caches have their size then, and the reload
+//! and the death that it holds have cost what the first of each costs. Behind the last connection,
+//! memory must come back to that within a minute.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -32,11 +33,12 @@ use crate::rounds::Rounds;
 /// The one part of the results.
 const PART: &str = "soak";
 
-/// Resident memory of a process behind the last connection, as a multiple of what it was behind the first part.
+/// Resident memory of a process behind the last connection, as a multiple of what it was behind the
+/// first part.
 const GROWTH_MAX: f64 = 1.1;
 
-/// Within this time after the last connection: TIME-WAIT lasts a minute, and an idle process gives memory back within
-/// another.
+/// Within this time after the last connection: TIME-WAIT lasts a minute, and an idle process gives
+/// memory back within another.
 const SETTLING_MAX: Duration = Duration::from_secs(120);
 
 /// How long a NIC process may take to be replaced.
@@ -54,7 +56,8 @@ pub(crate) struct Settings {
     /// Short connections: one request each [default: 10000000; 100000 if it is to be quick]
     #[arg(long)]
     connections: Option<u64>,
-    /// Connections besides that their client resets amid a response [default: 100000; 1000 if it is to be quick]
+    /// Connections besides that their client resets amid a response [default: 100000; 1000 if it is
+    /// to be quick]
     #[arg(long)]
     aborts: Option<u64>,
     /// Times that the configuration is read again [default: 1000; 20 if it is to be quick]
@@ -96,8 +99,8 @@ impl Settings {
 }
 
 impl Counts {
-    /// The first part: a hundredth, but of connections and aborts as many as bring tables to their size, and at least one
-    /// of each.
+    /// The first part: a hundredth, but of connections and aborts as many as bring tables to their
+    /// size, and at least one of each.
     fn base(self) -> Counts {
         let part = |count: u64, least: u64| (count / 100).max(least).min(count);
         Counts {
@@ -295,8 +298,8 @@ impl Subject {
             .collect()
     }
 
-    /// Waits until every process holds no more than it did before, or [`SETTLING_MAX`] is over: what they hold then, and how
-    /// long it took.
+    /// Waits until every process holds no more than it did before, or [`SETTLING_MAX`] is over:
+    /// what they hold then, and how long it took.
     fn settle(&self, before: &Usages) -> Result<(Usages, Duration)> {
         let begun = Instant::now();
         loop {
@@ -387,8 +390,9 @@ fn report(
     }
     let base = counts.base();
     results.note(format!(
-        "Every byte of every response was compared. \"Before\" is after the first {} connections, {} aborts, {} reloads and \
-         {} deaths; \"after\" is {:.1} s behind the last connection: at most {} s are waited for memory to come back.",
+        "Every byte of every response was compared. \"Before\" is after the first {} connections, \
+         {} aborts, {} reloads and {} deaths; \"after\" is {:.1} s behind the last connection: at \
+         most {} s are waited for memory to come back.",
         base.connections,
         base.aborts,
         base.reloads,

@@ -1,7 +1,8 @@
 //! Where CPU time goes: table 1 of IO-TCP, of nginx, of our host process, and of our NIC process.
 //!
-//! Files are not in memory, as in the paper. A sampling profiler on the software clock looks at each process while it
-//! serves; each sample goes to the group of the innermost function that belongs to one ([`GROUPS`]).
+//! Files are not in memory, as in the paper. A sampling profiler on the software clock looks at
+//! each process while it serves; each sample goes to the group of the innermost function that
+//! belongs to one ([`GROUPS`]).
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,8 @@ pub(crate) struct Settings {
     /// Connections, each asking for file after file
     #[arg(long, default_value_t = 64)]
     connections: usize,
-    /// Number of files of 1 MB; 3000, or 500 if it is to be quick. They take that much room on the disk of target/bench
+    /// Number of files of 1 MB; 3000, or 500 if it is to be quick. They take that much room on the
+    /// disk of target/bench
     #[arg(long)]
     files: Option<usize>,
 }
@@ -63,7 +65,8 @@ enum Group {
     Control,
 }
 
-/// Beginnings of names of functions, by group. What belongs to none is the control plane: TCP, HTTP, waiting for work.
+/// Beginnings of names of functions, by group. What belongs to none is the control plane: TCP,
+/// HTTP, waiting for work.
 const GROUPS: [(Group, &[&str]); 6] = [
     (
         Group::Control,
@@ -372,13 +375,15 @@ fn report(results: &mut Results) {
     ));
     results.publish_beside(paper::TABLE_1);
     results.note(
-        "The paper's nginx 1.16 read with the page cache from NVMe disks and sent through a driver; here the link is a veth \
-         pair, whose cost stands in a row of its own. The kernel charges packets that come in to whatever they interrupt: \
-         they are in the control plane's row. Our NIC process reads past the page cache, into memory of its own, and copies \
-         once, into packets: that copy is its *move data to the socket*.",
+        "The paper's nginx 1.16 read with the page cache from NVMe disks and sent through a \
+         driver; here the link is a veth pair, whose cost stands in a row of its own. The kernel \
+         charges packets that come in to whatever they interrupt: they are in the control plane's \
+         row. Our NIC process reads past the page cache, into memory of its own, and copies once, \
+         into packets: that copy is its *move data to the socket*.",
     );
     results.note(
-        "*IP and link* is a part of the paper's control plane. A sample belongs to the innermost function on its stack that is known to be of a group; what is not, is the control \
+        "*IP and link* is a part of the paper's control plane. A sample belongs to the innermost \
+         function on its stack that is known to be of a group; what is not, is the control \
          plane's. Sampled by the software clock; under a hypervisor there are no cycles to count.",
     );
 }

@@ -1,5 +1,5 @@
-//! What to do with a second core: table 2 of IO-TCP. A SmartNIC alone, a SmartNIC and a core that serve half of the
-//! clients each, and the split.
+//! What to do with a second core: table 2 of IO-TCP. A SmartNIC alone, a SmartNIC and a core that
+//! serve half of the clients each, and the split.
 //!
 //! One machine has no SmartNIC: here one of its cores stands for it.
 
@@ -130,14 +130,15 @@ fn report(results: &mut Results, second_core: usize) {
     results.plot(Plot::bars("table2", PART, ("gbit_per_s", "Gbit/s")));
     results.publish_beside(paper::TABLE_2);
     results.note(
-        "The paper's SmartNIC has 8 Arm cores and less memory bandwidth than the host; here it is a second core of the same \
-         machine, which is as fast as the first. So nothing is to be learnt here about the weakness of such a card, on which \
-         the paper's table rests; what remains is what the split does with two cores that two servers could have had.",
+        "The paper's SmartNIC has 8 Arm cores and less memory bandwidth than the host; here it is \
+         a second core of the same machine, which is as fast as the first. So nothing is to be \
+         learnt here about the weakness of such a card, on which the paper's table rests; what \
+         remains is what the split does with two cores that two servers could have had.",
     );
     if second_core == CLIENT_CORE {
         results.note(
-            "This machine has two cores, and the client needs one: whatever runs on the second core takes it from the client. \
-             Look at CPU time, not at throughput.",
+            "This machine has two cores, and the client needs one: whatever runs on the second \
+             core takes it from the client. Look at CPU time, not at throughput.",
         );
     }
     results.note(plain::NOTE);

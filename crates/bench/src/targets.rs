@@ -7,7 +7,8 @@
 //! | 4,000 connections, whose client discards what comes | Splitway's CPU time per gigabyte with 64; nginx's beside it |
 //! | one connection that rests before each request | time to the first byte |
 //!
-//! How much one host core controls is measured as in `ceiling`, without nginx and without a network.
+//! How much one host core controls is measured as in `ceiling`, without nginx and without a
+//! network.
 
 use serde::Serialize;
 use testbed::Result;
@@ -141,9 +142,9 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(&output)
 }
 
-/// A load of many connections, whose client does not decide. One that reads what it gets is slower than the server, and
-/// keeps up to a gigabyte of it in the receive buffers of 4,000 connections: out of every cache, so that what is compared
-/// is the copies' memory, and not the server.
+/// A load of many connections, whose client does not decide. One that reads what it gets is slower
+/// than the server, and keeps up to a gigabyte of it in the receive buffers of 4,000 connections:
+/// out of every cache, so that what is compared is the copies' memory, and not the server.
 fn many(ground: &Ground, server: &Server, connections: usize, rounds: &Rounds) -> load::Settings {
     load::Settings {
         discard: true,
@@ -264,10 +265,11 @@ fn report(results: &mut Results) {
     );
     targeted::report(results);
     results.note(
-        "Over connections, the client has the kernel drop bodies unread (`MSG_TRUNC`) but for one response in a hundred, which it \
-         compares, with 64 connections as with 4,000 and with both servers: else its core decides, and what it has not read \
-         yet waits in receive buffers by the gigabyte, out of every cache. The measured span begins when every connection \
-         has had a response.",
+        "Over connections, the client has the kernel drop bodies unread (`MSG_TRUNC`) but for one \
+         response in a hundred, which it compares, with 64 connections as with 4,000 and with both \
+         servers: else its core decides, and what it has not read yet waits in receive buffers by \
+         the gigabyte, out of every cache. The measured span begins when every connection has had \
+         a response.",
     );
     results.note(plain::NOTE);
 }

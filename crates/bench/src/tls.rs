@@ -1,4 +1,5 @@
-//! `splitway-bench tls`: files over TLS 1.3 with AES-256-GCM, and handshakes, against nginx and lighttpd with OpenSSL.
+//! `splitway-bench tls`: files over TLS 1.3 with AES-256-GCM, and handshakes, against nginx and
+//! lighttpd with OpenSSL.
 //!
 //! All three show the same certificate, and take turns in each round.
 //!
@@ -64,7 +65,8 @@ impl Kind {
     }
 }
 
-/// What is promised of both processes together: their CPU time per gigabyte, as a part of that of nginx's worker.
+/// What is promised of both processes together: their CPU time per gigabyte, as a part of that of
+/// nginx's worker.
 const BOTH_RATIO_MAX: f64 = 0.35;
 
 /// What is promised of the host process alone.
@@ -76,11 +78,11 @@ const THROUGHPUT_RATIO_MIN: f64 = 2.0;
 /// What is promised of handshakes, per second and per second of CPU time, as a multiple of nginx's.
 const HANDSHAKE_RATIO_MIN: f64 = 1.0;
 
-const NOTE: &str = "\
-CPU time is user and system time of all threads of a process. Servers run on one core, the client on another, with \
-what it receives. The client decrypts one response in a hundred, and counts the records of the others; it verifies one \
-handshake in a hundred. Where a server's core is not busy all the time, it is the client that was slow, and its rate says \
-little. Machines are noisy: compare ratios of one invocation.";
+const NOTE: &str = "CPU time is user and system time of all threads of a process. Servers run on \
+    one core, the client on another, with what it receives. The client decrypts one response in a \
+    hundred, and counts the records of the others; it verifies one handshake in a hundred. Where a \
+    server's core is not busy all the time, it is the client that was slow, and its rate says \
+    little. Machines are noisy: compare ratios of one invocation.";
 
 /// How long it takes.
 pub(crate) fn plan(settings: &Settings) -> Plan {
@@ -117,7 +119,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
     let servers = bed.tls_servers()?;
     let title = format!(
-        "TLS 1.3, AES-256-GCM, ECDSA P-256: files of {} bytes in memory, and handshakes, {} connections",
+        "TLS 1.3, AES-256-GCM, ECDSA P-256: files of {} bytes in memory, and handshakes, {} \
+         connections",
         settings.file_bytes, settings.connections
     );
     let mut results = Results::new("tls", title, settings)?;
@@ -155,8 +158,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(rounds.output(&ground.output))
 }
 
-/// What a server's handshakes are measured with. lighttpd gives a session that is resumed no ticket for the next one, of
-/// which the client lives.
+/// What a server's handshakes are measured with. lighttpd gives a session that is resumed no ticket
+/// for the next one, of which the client lives.
 fn kinds(server: &str) -> &'static [Kind] {
     match server {
         LIGHTTPD => &[Kind::New],

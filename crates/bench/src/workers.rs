@@ -1,7 +1,8 @@
 //! One NIC worker against several: files in memory, servers on any core.
 //!
-//! A worker is a thread. What a second one is good for depends on whether there is a core for it: the number of cores is
-//! reported beside the rest. The client has one core, and what it receives is dealt with there.
+//! A worker is a thread. What a second one is good for depends on whether there is a core for it:
+//! the number of cores is reported beside the rest. The client has one core, and what it receives
+//! is dealt with there.
 
 use rustix::process::Signal;
 use serde::Serialize;
@@ -124,8 +125,8 @@ fn report(results: &mut Results, counts: &[usize]) {
         }
     }
     results.note(
-        "Servers run on any core; the client has one, with what it receives. A second worker needs a core of its own to be \
-         good for something.",
+        "Servers run on any core; the client has one, with what it receives. A second worker needs \
+         a core of its own to be good for something.",
     );
 }
 

@@ -1,4 +1,5 @@
-//! Options of `splitway serve` and `splitway nic`, and how they take the place of what a configuration file says.
+//! Options of `splitway serve` and `splitway nic`, and how they take the place of what a
+//! configuration file says.
 //!
 //! | Module | What it does |
 //! |---|---|

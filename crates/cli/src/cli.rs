@@ -20,9 +20,9 @@ use crate::commands::stat::{STAT_HELP, StatArgs};
     name = "splitway",
     version,
     about = "Serves files over a transport stack cut in two",
-    long_about = "Serves files over a transport stack cut in two.\n\n\
-        The host process decides: connections, loss, congestion, HTTP. The NIC process moves bytes: it reads \
-        the files, builds the packets and sends them. The host process never touches the content of a file; \
+    long_about = "Serves files over a transport stack cut in two.\n\nThe host process decides: \
+        connections, loss, congestion, HTTP. The NIC process moves bytes: it reads the files, \
+        builds the packets and sends them. The host process never touches the content of a file; \
         it locks itself out of the file system before it accepts a connection.",
     after_help = "\
 Try it, without any privileges:
@@ -204,9 +204,12 @@ mod tests {
     #[test]
     fn addresses_may_be_repeated_or_listed() {
         let lines = [
-            "splitway serve site --dev eth0 --addr 192.0.2.3/24 fd00::3/64 --gateway 192.0.2.1 --listen 8080",
-            "splitway serve site --dev eth0 --addr 192.0.2.3/24 --addr fd00::3/64 --gateway 192.0.2.1 --listen 8080",
-            "splitway serve --dev eth0 --addr 192.0.2.3/24,fd00::3/64 --gateway 192.0.2.1 --listen 8080 site",
+            "splitway serve site --dev eth0 --addr 192.0.2.3/24 fd00::3/64 --gateway 192.0.2.1 \
+             --listen 8080",
+            "splitway serve site --dev eth0 --addr 192.0.2.3/24 --addr fd00::3/64 --gateway \
+             192.0.2.1 --listen 8080",
+            "splitway serve --dev eth0 --addr 192.0.2.3/24,fd00::3/64 --gateway 192.0.2.1 --listen \
+             8080 site",
         ];
         for line in lines {
             let config = config(line);

@@ -1,4 +1,5 @@
-//! The commands, one each; each owns its arguments and its help, but for `serve` and `nic` ([`args`](crate::args)).
+//! The commands, one each; each owns its arguments and its help, but for `serve` and `nic`
+//! ([`args`](crate::args)).
 //!
 //! | Module | What it does |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The configuration of `splitway serve`: what an operator says in a file, and over it with options.
+//! The configuration of `splitway serve`: what an operator says in a file, and over it with
+//! options.
 //!
 //! | Module | Its one idea |
 //! |---|---|
@@ -14,9 +15,10 @@
 //! | `content` | the part that the host process gets about HTTP |
 //! | `rules` | what makes no sense together |
 //!
-//! Each section is a struct that knows its keys, so that a key which there is not is an error. To add a section: a
-//! struct with `#[serde(default, deny_unknown_fields)]`, whose comments become `docs/config.md` and the JSON schema, a field
-//! of [`Config`], and in `options` what its options say.
+//! Each section is a struct that knows its keys, so that a key which there is not is an error. To
+//! add a section: a struct with `#[serde(default, deny_unknown_fields)]`, whose comments become
+//! `docs/config.md` and the JSON schema, a field of [`Config`], and in `options` what its options
+//! say.
 
 pub(crate) mod ablation;
 pub(crate) mod certificates;
@@ -83,14 +85,15 @@ pub(crate) struct Config {
     pub(crate) tls: Tls,
     /// HTTP: limits, times, and what all sites have in common.
     pub(crate) http: Http,
-    /// Origins: what is not there is fetched from them, kept in a cache directory, and served from there.
+    /// Origins: what is not there is fetched from them, kept in a cache directory, and served from
+    /// there.
     pub(crate) origin: Origin,
-    /// Keys that URLs may be signed with: a name, and the file whose text is the secret, of at least 16 bytes (`openssl rand
-    /// -hex 32`), which no other user may read.
+    /// Keys that URLs may be signed with: a name, and the file whose text is the secret, of at
+    /// least 16 bytes (`openssl rand -hex 32`), which no other user may read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) signing_keys: BTreeMap<String, PathBuf>,
-    /// Sites, one table for each. The first one serves also what is asked of none of them. Without any: one, of all that is
-    /// below the root.
+    /// Sites, one table for each. The first one serves also what is asked of none of them. Without
+    /// any: one, of all that is below the root.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) site: Vec<Site>,
     /// Logs.
@@ -165,7 +168,8 @@ impl Config {
         }
     }
 
-    /// What cannot change while a server runs is from now on as it was; returns the keys that would say otherwise.
+    /// What cannot change while a server runs is from now on as it was; returns the keys that would
+    /// say otherwise.
     pub(crate) fn keep_until_restart(&mut self, old: &Self) -> Result<Vec<String>, Failure> {
         let wanted = self.clone();
         self.network = old.network.clone();

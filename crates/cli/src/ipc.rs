@@ -1,4 +1,5 @@
-//! What the supervisor and its processes share: how a process starts, what both sides say, how it ends.
+//! What the supervisor and its processes share: how a process starts, what both sides say, how it
+//! ends.
 //!
 //! | Module | What it does |
 //! |---|---|

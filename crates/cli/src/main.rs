@@ -50,7 +50,10 @@ fn main() -> ExitCode {
     };
     if has_log(&cli.command) {
         // Colours are for people, not for files.
-        let is_for_file = matches!(&cli.command, Command::Serve(args) if args.logs.error_log.is_some() || args.config.is_some());
+        let is_for_file = matches!(
+            &cli.command,
+            Command::Serve(args) if args.logs.error_log.is_some() || args.config.is_some()
+        );
         log_lines::start(&cli.log, std::io::stderr().is_terminal() && !is_for_file);
     }
     let result = match &cli.command {
@@ -99,8 +102,8 @@ fn usage(mut error: clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Whether the log of a command starts at once. A simulation, which is full of failures on purpose, has a log of its own;
-/// a process that a supervisor has started gets the level with its settings.
+/// Whether the log of a command starts at once. A simulation, which is full of failures on purpose,
+/// has a log of its own; a process that a supervisor has started gets the level with its settings.
 fn has_log(command: &Command) -> bool {
     !matches!(
         command,

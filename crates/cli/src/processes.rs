@@ -1,4 +1,5 @@
-//! The processes that do the work, each started by a supervisor with [settings](crate::ipc::launch) of its own.
+//! The processes that do the work, each started by a supervisor with [settings](crate::ipc::launch)
+//! of its own.
 //!
 //! | Module | What it does |
 //! |---|---|

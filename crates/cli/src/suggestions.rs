@@ -1,7 +1,8 @@
 //! What a command line that cannot be understood was perhaps meant to say.
 //!
-//! `clap` suggests names that are alike in any way, hidden ones included. Here a suggestion is a name that is shown and
-//! differs in few letters, or the option that has the meaning here that the given one has in other servers.
+//! `clap` suggests names that are alike in any way, hidden ones included. Here a suggestion is a
+//! name that is shown and differs in few letters, or the option that has the meaning here that the
+//! given one has in other servers.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};

@@ -1,5 +1,6 @@
-//! The supervisor of a server that serves: it keeps the processes at work, and does what signals and the control socket
-//! ask for. It is small on purpose: whatever happens to the others, the network is cleaned up.
+//! The supervisor of a server that serves: it keeps the processes at work, and does what signals
+//! and the control socket ask for. It is small on purpose: whatever happens to the others, the
+//! network is cleaned up.
 //!
 //! | Module | What it does |
 //! |---|---|
@@ -133,8 +134,8 @@ impl Supervisor<'_> {
         let due = self.host_heartbeat.on_time(Instant::now());
         if due == Due::Silent {
             tracing::error!(
-                "no heartbeat of the host process: no connection goes on, and replacing it would end them all; \
-                 restart the server if it does not recover"
+                "no heartbeat of the host process: no connection goes on, and replacing it would \
+                 end them all; restart the server if it does not recover"
             );
         }
         if self.service_manager.is_to_ask() || due == Due::Ask {
@@ -358,7 +359,8 @@ impl Supervisor<'_> {
         Turn::GoOn
     }
 
-    /// The service manager is to wait until responses have had their time, and the processes theirs.
+    /// The service manager is to wait until responses have had their time, and the processes
+    /// theirs.
     fn notify_end(&mut self) {
         if let Some(left) = self.drain.left() {
             self.service_manager

@@ -56,8 +56,8 @@ pub(crate) fn encode_path(path: &Path) -> String {
     encoded
 }
 
-/// A command that downloads something from the site: its page, or else the first of its files by name. Trusts the
-/// certificate in a file, if need be.
+/// A command that downloads something from the site: its page, or else the first of its files by
+/// name. Trusts the certificate in a file, if need be.
 pub(crate) fn curl_line(url: &str, root: Option<&Path>, trusted: Option<&Path>) -> String {
     let trust = trusted.map_or_else(String::new, |file| format!("--cacert {} ", file.display()));
     let quoted = if url.contains('[') {

@@ -9,8 +9,8 @@ use crate::tree::{files, reach, workspace};
 
 mod tree;
 
-/// Which of our crates may depend on which, for whatever purpose: tests and build scripts count as well.
-/// Only the test bed, which depends on none, is open to the tests of all.
+/// Which of our crates may depend on which, for whatever purpose: tests and build scripts count as
+/// well. Only the test bed, which depends on none, is open to the tests of all.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
     ("wire", &[]),
@@ -52,7 +52,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 /// Its package.
 const TEST_BED: &str = "splitway-testbed";
 
-/// Where `unsafe` is allowed: the rings' shared memory, the packet sockets, and reading with io_uring.
+/// Where `unsafe` is allowed: the rings' shared memory, the packet sockets, and reading with
+/// io_uring.
 const MAY_BE_UNSAFE: &[&str] = &["contract", "netdev", "nic"];
 
 /// Our crates by short name, and which of our crates each depends on.

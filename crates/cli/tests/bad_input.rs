@@ -326,7 +326,8 @@ fn a_configuration_that_makes_no_sense_is_shown_where_it_does_not() {
             ],
         ),
         (
-            "[nic]\nroot = \"site\"\n[[listen]]\nport = 443\ntls = true\n[[tls.certificate]]\nchain = \"a\"\nkey = \"b\"\n",
+            "[nic]\nroot = \"site\"\n[[listen]]\nport = 443\ntls = true\n[[tls.certificate]]\n\
+             chain = \"a\"\nkey = \"b\"\n",
             &["key b", "No such file"],
         ),
         (
@@ -412,7 +413,8 @@ fn signing_keys_that_are_too_short() {
 #[test]
 fn options_take_the_place_of_what_a_file_says() {
     let directory = directory_with_site();
-    let text = "[nic]\nroot = \"elsewhere\"\nworkers = 65\n[http]\nranges_max = 5\n[[listen]]\nport = 81\n";
+    let text = "[nic]\nroot = \"elsewhere\"\nworkers = 65\n[http]\nranges_max = 5\n[[listen]]\n\
+        port = 81\n";
     fs::write(directory.path().join("splitway.toml"), text).unwrap();
     let line = [
         "serve",
@@ -751,7 +753,8 @@ fn a_port_in_use_on_an_interface() {
         ];
         splitway_in(site.root(), &other_port).refused(&["port 81 of 192.0.2.10", &process]);
 
-        // An address of its own is fine, and so is the first one's when that has ended, however it went.
+        // An address of its own is fine, and so is the first one's when that has ended, however it
+        // went.
         let other_address = device.iter().chain(&["192.0.2.11/24"]);
         let second = Splitway::serve(Path::new(PROGRAM), site.root(), other_address).unwrap();
         first.end_with(Signal::KILL).unwrap();

@@ -1,16 +1,16 @@
 //! A channel: a command ring, an event ring and their wake-ups.
 //!
 //! A channel's memory is a command ring of [`COMMAND_RING_BYTES`], followed by an event ring of
-//! [`EVENT_RING_BYTES`], each as [`crate::ring`] lays it out. Each end is woken by an event descriptor
-//! of its own, for messages as for room.
+//! [`EVENT_RING_BYTES`], each as [`crate::ring`] lays it out. Each end is woken by an event
+//! descriptor of its own, for messages as for room.
 //!
 //! An end works in rounds:
 //!
 //! 1. `receive` until there is nothing more;
 //! 2. `send` what there is to say, as long as `has_room`;
 //! 3. `flush`, once;
-//! 4. when a few rounds have brought nothing, `prepare_sleep`; if it is true, wait until `wake_fd` is
-//!    readable or a timer has run out; `finish_sleep`.
+//! 4. when a few rounds have brought nothing, `prepare_sleep`; if it is true, wait until `wake_fd`
+//!    is readable or a timer has run out; `finish_sleep`.
 //!
 //! Neither end can stall the other by not reading: who finds no room is woken when there is some.
 
@@ -130,8 +130,8 @@ impl HostChannel {
         self.end.send(|message| command.encode(message))
     }
 
-    /// Writes a SEND like [`HostChannel::send`], without its segments having been collected: they are asked for
-    /// several times.
+    /// Writes a SEND like [`HostChannel::send`], without its segments having been collected: they
+    /// are asked for several times.
     pub fn send_segments<'a, S>(&mut self, send: &Send<'a, S>) -> Result<(), Full>
     where
         S: Iterator<Item = Segment<'a>> + Clone,
@@ -149,7 +149,8 @@ impl HostChannel {
         self.end.flush();
     }
 
-    /// Asks the NIC stack for a heartbeat and wakes it. Returns how many in a row it has missed, since its first.
+    /// Asks the NIC stack for a heartbeat and wakes it. Returns how many in a row it has missed,
+    /// since its first.
     pub fn heartbeat(&mut self) -> u32 {
         let missed = self.end.out.heartbeat();
         self.end.wake_peer();
@@ -164,8 +165,8 @@ impl HostChannel {
         }
     }
 
-    /// Arms the wake-up: for events and, if there was no room when asked, for room for any message. False
-    /// if either has come meanwhile: do not sleep. Flushes.
+    /// Arms the wake-up: for events and, if there was no room when asked, for room for any message.
+    /// False if either has come meanwhile: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
         // Events always wake the host, even one that waits for room: a NIC stack without room for
         // events waits for the host, so both would sleep for ever.
@@ -191,8 +192,9 @@ impl HostChannel {
         MESSAGE_BYTES_MAX
     }
 
-    /// Like [`HostChannel::prepare_sleep`], for who passes records on: for records only if `for_records`, since he may
-    /// have to leave them where they are, and for room if there was none when asked.
+    /// Like [`HostChannel::prepare_sleep`], for who passes records on: for records only if
+    /// `for_records`, since he may have to leave them where they are, and for room if there was
+    /// none when asked.
     pub fn prepare_sleep_to_carry(&mut self, for_records: bool) -> bool {
         self.end.prepare_sleep(for_records)
     }
@@ -241,8 +243,8 @@ impl NicChannel {
         self.end.incoming.answer_heartbeat();
     }
 
-    /// The next command, if there is one. It borrows a private copy: the peer cannot change it any more. Of a key,
-    /// nothing is left in the ring, and with the next call nothing in the copy.
+    /// The next command, if there is one. It borrows a private copy: the peer cannot change it any
+    /// more. Of a key, nothing is left in the ring, and with the next call nothing in the copy.
     pub fn receive(&mut self) -> Result<Option<Command<'_>>, ReceiveError> {
         match self.end.receive_command()? {
             Some(message) => Ok(Some(Command::decode(message)?)),
@@ -250,9 +252,9 @@ impl NicChannel {
         }
     }
 
-    /// Arms the wake-up: for commands or, if there was no room when asked, for room for any message alone,
-    /// since a NIC stack that cannot report leaves commands where they are. False if it has come
-    /// meanwhile: do not sleep. Flushes.
+    /// Arms the wake-up: for commands or, if there was no room when asked, for room for any message
+    /// alone, since a NIC stack that cannot report leaves commands where they are. False if it has
+    /// come meanwhile: do not sleep. Flushes.
     pub fn prepare_sleep(&mut self) -> bool {
         let for_messages = !self.end.out.is_starved();
         self.end.prepare_sleep(for_messages)
@@ -277,8 +279,9 @@ impl NicChannel {
         EVENT_BYTES_MAX
     }
 
-    /// Like [`NicChannel::prepare_sleep`], for who passes records on: for records only if `for_records`, since he may
-    /// have to leave them where they are, and for room if there was none when asked.
+    /// Like [`NicChannel::prepare_sleep`], for who passes records on: for records only if
+    /// `for_records`, since he may have to leave them where they are, and for room if there was
+    /// none when asked.
     pub fn prepare_sleep_to_carry(&mut self, for_records: bool) -> bool {
         self.end.prepare_sleep(for_records)
     }
@@ -417,8 +420,8 @@ fn rings(memory: &Arc<Memory>, capacity: Capacity) -> ((Producer, Consumer), (Pr
 
 /// The event descriptors of an end.
 ///
-/// They do not block. That is a property of the open file, which the peer shares and could change, to
-/// hang this side: a stack that wants to do so can stop serving as well.
+/// They do not block. That is a property of the open file, which the peer shares and could change,
+/// to hang this side: a stack that wants to do so can stop serving as well.
 #[derive(Debug)]
 pub(crate) struct Bells {
     /// Wakes this end.
@@ -428,8 +431,8 @@ pub(crate) struct Bells {
 }
 
 impl Bells {
-    /// A failure leaves nothing to do: if the counter is full the peer is being woken already, and a
-    /// peer that passed a descriptor of another kind does not want to be.
+    /// A failure leaves nothing to do: if the counter is full the peer is being woken already, and
+    /// a peer that passed a descriptor of another kind does not want to be.
     fn ring_peer(&self) {
         let _ = rustix::io::write(&self.peer, &1u64.to_ne_bytes());
     }

@@ -88,7 +88,8 @@ macro_rules! records {
         #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
         #[repr(C)]
         struct $name { $($field: $type,)* }
-        const _: () = assert!(size_of::<$name>() == $bytes, "records never change within a version");
+        const _: () = assert!(size_of::<$name>() == $bytes, "records never change within a \
+            version");
     )*};
 }
 
@@ -115,7 +116,8 @@ records! {
     }
     /// Part of a SEND or of RECORDS. For inline and sealed bytes, `file` and `offset` are zero.
     SegmentRecord: 24 { offset: U64, len: U32, file: U32, kind: u8, zero: [u8; 7], }
-    /// A SEND whose payload is one range of a file or of records, up to its packet header, which comes last.
+    /// A SEND whose payload is one range of a file or of records, up to its packet header, which
+    /// comes last.
     RangeRecord: 96 { send: SendRecord, segment: SegmentRecord, }
     AckedRecord: 32 { head: Head, flow: U64, stream_offset: U64, last: u8, zero: [u8; 7], }
     OpenedRecord: 56 {
@@ -229,7 +231,8 @@ const _: () = assert!(
 );
 
 impl Command<'_> {
-    /// Appends the command. One that breaks a rule ([`Command::check`]) makes bytes that do not decode.
+    /// Appends the command. One that breaks a rule ([`Command::check`]) makes bytes that do not
+    /// decode.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Command::Open { file, growth, path } => {
@@ -356,8 +359,8 @@ impl Command<'_> {
         }
     }
 
-    /// Checks the rules that the command's documentation states; the error is the rule that is broken.
-    /// The peer rejects a command that breaks one.
+    /// Checks the rules that the command's documentation states; the error is the rule that is
+    /// broken. The peer rejects a command that breaks one.
     pub fn check(&self) -> Result<(), &'static str> {
         match self {
             Command::Open { path, .. } => {
@@ -413,8 +416,8 @@ impl<'a, S> Send<'a, S> {
         }
     }
 
-    /// All of a SEND but its packet header, which follows, if `segments`, in the place of its own, are one range of a
-    /// file, or of records.
+    /// All of a SEND but its packet header, which follows, if `segments`, in the place of its own,
+    /// are one range of a file, or of records.
     #[inline]
     pub(crate) fn of_one_range(
         &self,
@@ -860,8 +863,8 @@ impl RejectReason {
     }
 }
 
-/// Adds `us` to the times in a SEND or a departure; all else stays as it is, whatever it is. A SEND that may leave at
-/// once still may.
+/// Adds `us` to the times in a SEND or a departure; all else stays as it is, whatever it is. A SEND
+/// that may leave at once still may.
 pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     let shifted = |time: U64| time.get().wrapping_add_signed(us).into();
     match kind(message) {
@@ -882,7 +885,8 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     }
 }
 
-/// Replaces the Ethernet source address in the header of a SEND; all else stays as it is, whatever it is.
+/// Replaces the Ethernet source address in the header of a SEND; all else stays as it is, whatever
+/// it is.
 pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
     const SOURCE: std::ops::Range<usize> = 6..12;
     if kind(message) != Ok(SEND) {

@@ -18,14 +18,17 @@ pub enum Command<'a> {
         /// Path relative to the root: any bytes but zero, not empty, no leading `/`.
         path: &'a [u8],
     },
-    /// LIST: tell what is in a directory below the root, or some of it. Answered by `Listed` or `OpenFailed`, and then the
-    /// id is free again: a directory is not kept open, and nothing is remembered of it.
+    /// LIST: tell what is in a directory below the root, or some of it. Answered by `Listed` or
+    /// `OpenFailed`, and then the id is free again: a directory is not kept open, and nothing is
+    /// remembered of it.
     List {
         /// The host's name for the directory, until the answer has come.
         file: FileId,
-        /// Where to begin: zero, or where the part before has ended ([`crate::listing::Part::next`]).
+        /// Where to begin: zero, or where the part before has ended
+        /// ([`crate::listing::Part::next`]).
         from: u64,
-        /// Path relative to the root: any bytes but zero, no leading `/`; empty for the root itself.
+        /// Path relative to the root: any bytes but zero, no leading `/`; empty for the root
+        /// itself.
         path: &'a [u8],
     },
     /// Forget a file. SENDs accepted before still complete.
@@ -46,8 +49,8 @@ pub enum Command<'a> {
     },
     /// KEY: installs a key for a flow's records.
     Key(Key<'a>),
-    /// KEYGONE: no more records will be defined under the key. It is removed, and its memory overwritten, as soon as
-    /// all that were have been acknowledged.
+    /// KEYGONE: no more records will be defined under the key. It is removed, and its memory
+    /// overwritten, as soon as all that were have been acknowledged.
     KeyGone {
         /// The flow.
         flow: FlowId,
@@ -60,8 +63,8 @@ pub enum Command<'a> {
 
 /// SEND: a finished packet header and what follows it.
 ///
-/// The NIC stack cuts the payload into superpackets of at most its port's size. The header is that of
-/// the first; each further one advances the sequence number. FIN and PSH go on the last. Length
+/// The NIC stack cuts the payload into superpackets of at most its port's size. The header is that
+/// of the first; each further one advances the sequence number. FIN and PSH go on the last. Length
 /// fields and checksums are the NIC stack's work; their value in `header` is ignored.
 ///
 /// `S` is how it has its segments: in place, or as an iterator for
@@ -72,32 +75,37 @@ pub struct Send<'a, S = Segments<'a>> {
     pub id: SendId,
     /// SENDs of a flow depart in the order in which they were issued.
     pub flow: FlowId,
-    /// Stream offset of the first payload byte: counts from the first byte after the SYN, without wrap.
+    /// Stream offset of the first payload byte: counts from the first byte after the SYN, without
+    /// wrap.
     pub stream_offset: u64,
-    /// What an ACKD would say: stream offset of the first byte of the flow that the peer has not acknowledged.
-    /// While data flows, no other command is needed.
+    /// What an ACKD would say: stream offset of the first byte of the flow that the peer has not
+    /// acknowledged. While data flows, no other command is needed.
     pub acked_offset: u64,
     /// When the host issued the SEND: microseconds of the host's monotonic clock.
     pub issued_us: u64,
-    /// Pacing: the first packet leaves no earlier than this, on the same clock; 0, or any time before
-    /// `issued_us`: at once. SENDs of the flow that come later wait behind it. Reading need not wait.
+    /// Pacing: the first packet leaves no earlier than this, on the same clock; 0, or any time
+    /// before `issued_us`: at once. SENDs of the flow that come later wait behind it. Reading need
+    /// not wait.
     ///
-    /// A NIC stack holds a SEND for at most `not_before_us - issued_us` after it has taken it, so a clock that
-    /// differs from the host's cannot hold it for longer than was meant, and never for longer than
-    /// [`crate::limits::HOLD_US_MAX`]. A transport between machines translates all times on its way, so that
-    /// neither stack sees a clock but the host's.
+    /// A NIC stack holds a SEND for at most `not_before_us - issued_us` after it has taken it, so a
+    /// clock that differs from the host's cannot hold it for longer than was meant, and never for
+    /// longer than [`crate::limits::HOLD_US_MAX`]. A transport between machines translates all
+    /// times on its way, so that neither stack sees a clock but the host's.
     pub not_before_us: u64,
     /// Microseconds already elapsed, at `issued_us`, within the millisecond that the header's
     /// timestamp option names (IO-TCP §3.5). Below 1000.
     pub tsval_fraction_us: u16,
-    /// How many bytes of the last segment's file the stream goes on with behind this SEND, as far as the host knows
-    /// and at least: the NIC stack may read them already. Zero if it does not, if the last segment is inline or
-    /// sealed ([`Records::follow_bytes`] says it there), and for a retransmission.
+    /// How many bytes of the last segment's file the stream goes on with behind this SEND, as far
+    /// as the host knows and at least: the NIC stack may read them already. Zero if it does not, if
+    /// the last segment is inline or sealed ([`Records::follow_bytes`] says it there), and for a
+    /// retransmission.
     pub follow_bytes: u32,
     /// Largest TCP payload of one packet on the wire, in bytes. Not zero.
     pub mss: u16,
-    /// Ethernet, IP and TCP header, complete with options; at most [`crate::limits::HEADER_BYTES_MAX`].
+    /// Ethernet, IP and TCP header, complete with options; at most
+    /// [`crate::limits::HEADER_BYTES_MAX`].
     pub header: &'a [u8],
-    /// The payload, in order. May be empty: then the header goes alone (a FIN that must stay in order).
+    /// The payload, in order. May be empty: then the header goes alone (a FIN that must stay in
+    /// order).
     pub segments: S,
 }

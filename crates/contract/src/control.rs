@@ -1,10 +1,10 @@
 //! The hello: how a host stack and a NIC stack meet over a Unix socket (`SOCK_SEQPACKET`).
 //!
-//! The NIC stack speaks first: version and number of workers. The host stack answers with version and
-//! epoch, and passes for every worker a sealed memory file and two event descriptors. The socket then
-//! stays open; its end tells each side that the other is gone. A host stack may then meet another NIC stack, over
-//! another socket: with every hello a new epoch begins, in memory of its own, so that nothing of the epoch before
-//! can reach it.
+//! The NIC stack speaks first: version and number of workers. The host stack answers with version
+//! and epoch, and passes for every worker a sealed memory file and two event descriptors. The
+//! socket then stays open; its end tells each side that the other is gone. A host stack may then
+//! meet another NIC stack, over another socket: with every hello a new epoch begins, in memory of
+//! its own, so that nothing of the epoch before can reach it.
 //!
 //! Both packets begin alike, so that stacks of any two versions can tell each other their version:
 //!
@@ -16,9 +16,9 @@
 //! | 12 | 4 | workers | workers, as in the hello |
 //! | 16 | 8 | | epoch |
 //!
-//! The answer's descriptors are, for each worker in order: memory file, event descriptor that wakes the
-//! NIC stack, event descriptor that wakes the host stack. The answer to a hello of another version has
-//! none.
+//! The answer's descriptors are, for each worker in order: memory file, event descriptor that wakes
+//! the NIC stack, event descriptor that wakes the host stack. The answer to a hello of another
+//! version has none.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -132,9 +132,10 @@ pub struct NicSession {
     pub socket: OwnedFd,
 }
 
-/// Looks whether a NIC stack has spoken, without taking its hello from the socket: `None` if it has not yet,
-/// else its number of workers. A supervisor that hands the socket on to a host stack then knows that this one will not have to
-/// wait, and that both speak the same version; a NIC stack of another version receives ours.
+/// Looks whether a NIC stack has spoken, without taking its hello from the socket: `None` if it has
+/// not yet, else its number of workers. A supervisor that hands the socket on to a host stack then
+/// knows that this one will not have to wait, and that both speak the same version; a NIC stack of
+/// another version receives ours.
 pub fn peek_hello(socket: impl AsFd) -> Result<Option<usize>, HelloError> {
     const DOING: &str = "look at the NIC stack's hello";
     let mut bytes = [0; size_of::<Answer>() + 1];
@@ -353,8 +354,8 @@ impl fmt::Display for HelloError {
             HelloError::Io { doing, error } => write!(f, "cannot {doing}: {error}"),
             HelloError::Version { peer } => write!(
                 f,
-                "the other stack speaks version {peer} of the contract, this one version {VERSION}: \
-                 run the same release of splitway on both sides"
+                "the other stack speaks version {peer} of the contract, this one version \
+                 {VERSION}: run the same release of splitway on both sides"
             ),
             HelloError::Malformed => f.write_str(
                 "the other side of the socket does not speak like a splitway stack: \

@@ -20,16 +20,17 @@ pub enum Event {
         /// The file.
         file: FileId,
         /// `errno` of Linux, such as `ENOENT`; `EISDIR` for a directory, `EACCES` for anything else
-        /// that is not a regular file. Of LIST, `ENOTDIR` for anything that is no directory, and `EBUSY` if too many are
-        /// being read.
+        /// that is not a regular file. Of LIST, `ENOTDIR` for anything that is no directory, and
+        /// `EBUSY` if too many are being read.
         errno: u16,
     },
     /// LIST has succeeded; the id is free again.
     Listed {
         /// The directory.
         file: FileId,
-        /// What is in it, or some of that: regular files and directories that OPEN and LIST could reach. A symbolic
-        /// link appears as what it leads to, unless that is out of the root or nothing.
+        /// What is in it, or some of that: regular files and directories that OPEN and LIST could
+        /// reach. A symbolic link appears as what it leads to, unless that is out of the root or
+        /// nothing.
         part: Box<Part>,
     },
     /// The echo: all packets of a SEND have been handed to the port.
@@ -52,14 +53,15 @@ pub enum Event {
         file: FileId,
         /// Where reading failed, in bytes from the start of the file.
         offset: u64,
-        /// `errno` of Linux; `ENODATA` if the file ends before the range does, `ESTALE` if the file has
-        /// changed since it was opened.
+        /// `errno` of Linux; `ENODATA` if the file ends before the range does, `ESTALE` if the file
+        /// has changed since it was opened.
         errno: u16,
     },
-    /// Records have been sealed for the first time. Is in the ring before any byte of them leaves: a host that has
-    /// read all events of a NIC stack that has ended knows the tag of every record of which anything has left. Over
-    /// Ethernet the event can be lost with the session: there, a record of a SEND that has no tag must not be sealed
-    /// again, unless the last event was [`Event::Ended`].
+    /// Records have been sealed for the first time. Is in the ring before any byte of them leaves:
+    /// a host that has read all events of a NIC stack that has ended knows the tag of every record
+    /// of which anything has left. Over Ethernet the event can be lost with the session: there, a
+    /// record of a SEND that has no tag must not be sealed again, unless the last event was
+    /// [`Event::Ended`].
     Sealed {
         /// Their flow.
         flow: FlowId,
@@ -70,9 +72,9 @@ pub enum Event {
         /// Tags of this and the following records: 1 to [`crate::limits::SEALED_TAGS_MAX`].
         tags: Box<[Tag]>,
     },
-    /// A SEND has failed: sealing a record again would not yield the bytes of its first sealing, because the file has
-    /// changed. Nothing of the second sealing has left, and nothing of the flow will: later SENDs are dropped silently
-    /// until ACKD with `last`.
+    /// A SEND has failed: sealing a record again would not yield the bytes of its first sealing,
+    /// because the file has changed. Nothing of the second sealing has left, and nothing of the
+    /// flow will: later SENDs are dropped silently until ACKD with `last`.
     SealMismatch {
         /// The SEND. Part of it may have departed.
         send: SendId,
@@ -90,9 +92,9 @@ pub enum Event {
         /// The id in the command, whatever its kind; zero if there was none to read.
         id: u64,
     },
-    /// The NIC stack has ended: nothing leaves it any more, and this worker says nothing after this. The relay on its
-    /// machine says so in its place, when all that it had said is on its way to the host. On one machine, the end of its
-    /// socket says so.
+    /// The NIC stack has ended: nothing leaves it any more, and this worker says nothing after
+    /// this. The relay on its machine says so in its place, when all that it had said is on its way
+    /// to the host. On one machine, the end of its socket says so.
     Ended,
 }
 
@@ -114,15 +116,15 @@ pub enum RejectReason {
     BadHeader = 6,
     /// Too many flows are in use.
     TooManyFlows = 7,
-    /// RECORDS names an epoch of which the flow has no key, or that is going. From here on, the id is the flow's unless
-    /// said otherwise.
+    /// RECORDS names an epoch of which the flow has no key, or that is going. From here on, the id
+    /// is the flow's unless said otherwise.
     UnknownKey = 8,
     /// KEY names an epoch that is not above all that the flow has had.
     KeyConflict = 9,
     /// The flow has [`crate::limits::KEYS_MAX`] keys, or there is no memory for another.
     TooManyKeys = 10,
-    /// RECORDS names a record number or a place in the stream that is not behind all that were defined, and is not
-    /// the same definition again.
+    /// RECORDS names a record number or a place in the stream that is not behind all that were
+    /// defined, and is not the same definition again.
     RecordsConflict = 11,
     /// There are too many records defined and not acknowledged, for the flow or altogether.
     TooManyRecords = 12,

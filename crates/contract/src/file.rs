@@ -23,7 +23,8 @@ pub enum Growth {
     /// They fail, as after any other change: nothing tells an append from a rewrite that is longer.
     #[default]
     Forbidden,
-    /// They go on, up to the size at the open: the file's writer is known to append and to rewrite nothing.
+    /// They go on, up to the size at the open: the file's writer is known to append and to rewrite
+    /// nothing.
     Allowed,
 }
 

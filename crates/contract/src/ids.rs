@@ -1,7 +1,7 @@
 //! Names that cross the split. All are chosen by the host stack and are opaque to the NIC stack.
 
-/// A connection, or whatever else wants its SENDs kept in order. Never another one's within an epoch; after an ACKD with
-/// `last`, the same one may come back.
+/// A connection, or whatever else wants its SENDs kept in order. Never another one's within an
+/// epoch; after an ACKD with `last`, the same one may come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
 

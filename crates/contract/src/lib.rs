@@ -2,8 +2,8 @@
 //!
 //! The host stack sends [`Command`]s, the NIC stack answers with [`Event`]s. Both cross as
 //! little-endian records of fixed size, followed by their variable part, through one ring in each
-//! direction ([`channel`]). Each side treats what it reads as untrusted input: a record that does not
-//! decode is an error value, never a panic.
+//! direction ([`channel`]). Each side treats what it reads as untrusted input: a record that does
+//! not decode is an error value, never a panic.
 //!
 //! | Module | What it holds |
 //! |---|---|

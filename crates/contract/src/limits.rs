@@ -24,8 +24,9 @@ pub const INLINE_BYTES_MAX: usize = 4096;
 /// Most payload bytes in a SEND. The NIC stack cuts them into superpackets.
 pub const SEND_BYTES_MAX: usize = 1 << 20;
 
-/// Longest time that a SEND is held for its [`crate::Send::not_before_us`], in microseconds: one that asks for
-/// more departs when this is over. No rate at which a connection is alive needs more between two SENDs.
+/// Longest time that a SEND is held for its [`crate::Send::not_before_us`], in microseconds: one
+/// that asks for more departs when this is over. No rate at which a connection is alive needs more
+/// between two SENDs.
 pub const HOLD_US_MAX: u64 = 2_000_000;
 
 /// Longest plaintext of a TLS record, in bytes (RFC 8446 §5.1).
@@ -46,8 +47,8 @@ pub const SEALED_TAGS_MAX: usize = 16;
 /// Longest encoded command or event, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8192;
 
-/// Most workers of a NIC stack: three descriptors each must fit into one `SCM_RIGHTS` message, which
-/// takes 253.
+/// Most workers of a NIC stack: three descriptors each must fit into one `SCM_RIGHTS` message,
+/// which takes 253.
 pub const WORKERS_MAX: usize = 64;
 
 /// How long each side waits for the other's hello, in seconds.
@@ -65,5 +66,6 @@ pub const HEARTBEATS_MISSED_MAX: u32 = 5;
 /// Heartbeats that a worker may miss before its first: it gets its memory then.
 pub const HEARTBEATS_STARTING_MAX: u32 = 12 * HEARTBEATS_MISSED_MAX;
 
-/// How long a worker may stand still unless told otherwise, in seconds: [`HEARTBEATS_MISSED_MAX`] heartbeats.
+/// How long a worker may stand still unless told otherwise, in seconds: [`HEARTBEATS_MISSED_MAX`]
+/// heartbeats.
 pub const HEARTBEAT_SECONDS: u64 = 5;

@@ -11,9 +11,11 @@ use crate::limits::{LISTED_ENTRIES_BYTES_MAX, NAME_BYTES_MAX};
 /// Part of what is in a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// What `fstat` said of the directory before it was read: parts with different metadata may be of different versions.
+    /// What `fstat` said of the directory before it was read: parts with different metadata may be
+    /// of different versions.
     pub directory: FileMeta,
-    /// Where to go on with another LIST, of the same NIC stack's, whatever epoch; zero if there is nothing left.
+    /// Where to go on with another LIST, of the same NIC stack's, whatever epoch; zero if there is
+    /// nothing left.
     pub next: u64,
     /// Some entries; perhaps none, though there are more.
     pub entries: Entries,
@@ -42,7 +44,8 @@ pub enum EntryKind {
     Directory = 2,
 }
 
-/// Entries of a directory, in the order in which its file system has them: as many as fit into an event.
+/// Entries of a directory, in the order in which its file system has them: as many as fit into an
+/// event.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Entries {
     /// Records, each with its name behind it; nothing that does not decode.
@@ -73,8 +76,8 @@ const _: () = assert!(
     "the longest entry fits into an event"
 );
 
-/// True for what an entry may be called: 1 to [`NAME_BYTES_MAX`] bytes, none of them zero or a slash, and neither `.`
-/// nor `..`.
+/// True for what an entry may be called: 1 to [`NAME_BYTES_MAX`] bytes, none of them zero or a
+/// slash, and neither `.` nor `..`.
 pub fn is_name(name: &[u8]) -> bool {
     let is_long = !(1..=NAME_BYTES_MAX).contains(&name.len());
     let is_own = matches!(name, b"." | b"..");

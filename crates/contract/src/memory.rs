@@ -108,11 +108,12 @@ mod mapped {
         }
     }
 
-    /// Keys pass through: no page of it goes to a swap device, or into the picture that is taken of a process when it
-    /// crashes. A process that may lock no memory, or no more of it, goes on without.
+    /// Keys pass through: no page of it goes to a swap device, or into the picture that is taken of
+    /// a process when it crashes. A process that may lock no memory, or no more of it, goes on
+    /// without.
     fn keep_secret(start: *mut std::ffi::c_void, bytes: usize) {
-        // SAFETY: a whole mapping of this process, of which neither call changes the content. Pages are locked as they
-        // come, for rings are larger than what is in them.
+        // SAFETY: a whole mapping of this process, of which neither call changes the content. Pages
+        // are locked as they come, for rings are larger than what is in them.
         unsafe {
             let _ = rustix::mm::mlock_with(start, bytes, MlockFlags::ONFAULT);
             let _ = rustix::mm::madvise(start, bytes, Advice::LinuxDontDump);

@@ -13,10 +13,10 @@
 //! | 32… | producer | the messages: word `i` of the stream at `32 + i % capacity` |
 //!
 //! A message is one word with its length in bytes, then the message, padded to a whole word. It may
-//! wrap from the end of the ring to its beginning. `head` and `tail` only grow, and do not wrap within
-//! the life of a machine. The two sides' words lie in cache lines of their own, two apart, because
-//! processors fetch lines in pairs; each side works on a copy of the other's index and looks again
-//! only when that runs out.
+//! wrap from the end of the ring to its beginning. `head` and `tail` only grow, and do not wrap
+//! within the life of a machine. The two sides' words lie in cache lines of their own, two apart,
+//! because processors fetch lines in pairs; each side works on a copy of the other's index and
+//! looks again only when that runs out.
 //!
 //! # Batches
 //!
@@ -25,25 +25,25 @@
 //!
 //! # Sleep
 //!
-//! Before it sleeps, a side sets its alarm to the index at which it wants to be woken, and then looks
-//! at the other's index once more. The other side moves its index, and then looks at the alarm. A
-//! sequentially consistent fence between the two steps, on both sides, makes it impossible that both
-//! look too early. An alarm rings at most once, because an index passes it at most once: a peer that
-//! is awake costs no system call. This is the event index of VIRTIO 1.2 §2.7.10. How a side is woken
-//! is not the ring's business: `publish` and `release` return true when it must be.
+//! Before it sleeps, a side sets its alarm to the index at which it wants to be woken, and then
+//! looks at the other's index once more. The other side moves its index, and then looks at the
+//! alarm. A sequentially consistent fence between the two steps, on both sides, makes it impossible
+//! that both look too early. An alarm rings at most once, because an index passes it at most once:
+//! a peer that is awake costs no system call. This is the event index of VIRTIO 1.2 §2.7.10. How a
+//! side is woken is not the ring's business: `publish` and `release` return true when it must be.
 //!
 //! A zeroed ring is empty, with both alarms set to ring at the first message.
 //!
 //! # Heartbeat
 //!
-//! The producer asks for a heartbeat with a new number and wakes the consumer, which copies the number
-//! in its next round. Neither needs room in the ring, so a consumer that leaves messages where they are
-//! answers as well. A consumer that stands still does not.
+//! The producer asks for a heartbeat with a new number and wakes the consumer, which copies the
+//! number in its next round. Neither needs room in the ring, so a consumer that leaves messages
+//! where they are answers as well. A consumer that stands still does not.
 //!
 //! # Trust
 //!
-//! The peer may write anything anywhere at any time. Indices and lengths are checked before use, and
-//! a message is copied out before it is read. A broken ring is [`Corrupt`].
+//! The peer may write anything anywhere at any time. Indices and lengths are checked before use,
+//! and a message is copied out before it is read. A broken ring is [`Corrupt`].
 
 #[cfg(all(test, loom))]
 mod loom;
@@ -180,7 +180,8 @@ fn put(to: &AtomicU64, word: u64) {
     to.store(word, Ordering::Relaxed);
 }
 
-/// Puts as many words as there are, several in a step: a compiler leaves loops over atomics as they are.
+/// Puts as many words as there are, several in a step: a compiler leaves loops over atomics as they
+/// are.
 #[inline]
 fn put_all(to: &[AtomicU64], words: &[[u8; WORD_BYTES]]) {
     let (to, to_rest) = to.as_chunks::<4>();
@@ -239,8 +240,8 @@ impl Producer {
         self.fits(self.frame_words_max)
     }
 
-    /// True if there was no room when asked, be it by writing or by [`Producer::has_room`], and a message of
-    /// any length has not been found to fit since.
+    /// True if there was no room when asked, be it by writing or by [`Producer::has_room`], and a
+    /// message of any length has not been found to fit since.
     pub fn is_starved(&self) -> bool {
         self.starved
     }
@@ -320,8 +321,8 @@ impl Producer {
         passes(alarm, from, self.tail)
     }
 
-    /// Before sleep: if [`Producer::is_starved`], asks to be woken once there is room for a message of any
-    /// length. False if there is already, or never will be: do not sleep.
+    /// Before sleep: if [`Producer::is_starved`], asks to be woken once there is room for a message
+    /// of any length. False if there is already, or never will be: do not sleep.
     pub fn arm(&mut self) -> bool {
         if self.corrupt || !self.starved {
             return !self.corrupt;
@@ -340,9 +341,9 @@ impl Producer {
         still_starved
     }
 
-    /// Asks for a heartbeat. Returns how many in a row the consumer has not answered before the next was
-    /// asked for; of those before its first answer, only what exceeds [`HEARTBEATS_STARTING_MAX`]. The
-    /// consumer must be woken.
+    /// Asks for a heartbeat. Returns how many in a row the consumer has not answered before the
+    /// next was asked for; of those before its first answer, only what exceeds
+    /// [`HEARTBEATS_STARTING_MAX`]. The consumer must be woken.
     pub fn heartbeat(&mut self) -> u32 {
         let answered = self.shared.word(ANSWERED).load(Ordering::Relaxed);
         if self.heartbeat > 0 {
@@ -469,8 +470,8 @@ impl Consumer {
         &self.copy[..self.copied]
     }
 
-    /// Overwrites the message that was read last where it was in shared memory, and its copy with the next
-    /// [`Consumer::read`].
+    /// Overwrites the message that was read last where it was in shared memory, and its copy with
+    /// the next [`Consumer::read`].
     pub fn erase(&mut self) {
         // Its room has not been given back, so the producer does not write there.
         debug_assert!(self.released < self.head, "erase before release");
@@ -482,8 +483,8 @@ impl Consumer {
         self.erase_copy = true;
     }
 
-    /// True when it is time to [`Consumer::release`]: an eighth of the ring has been read, or all of
-    /// what was there when last looked at.
+    /// True when it is time to [`Consumer::release`]: an eighth of the ring has been read, or all
+    /// of what was there when last looked at.
     pub fn release_is_due(&self) -> bool {
         let read = self.head - self.released;
         read >= self.shared.capacity / 8 || (read > 0 && self.head == self.tail)

@@ -20,8 +20,8 @@ pub enum Segment<'a> {
         /// Length, in bytes.
         len: u32,
     },
-    /// A range of records that RECORDS has defined, in a SEND only: those that lie in this place of the stream. May
-    /// begin and end within a record. Not empty.
+    /// A range of records that RECORDS has defined, in a SEND only: those that lie in this place of
+    /// the stream. May begin and end within a record. Not empty.
     Sealed {
         /// Length, in bytes.
         len: u32,

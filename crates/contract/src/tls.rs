@@ -1,13 +1,14 @@
 //! TLS across the split: the host stack numbers the records, the NIC stack seals them.
 //!
-//! KEY gives a flow a key, under an *epoch*. RECORDS defines a run of records under it: their numbers, their place in
-//! the stream, and their plaintext. From then on that stretch of the stream is *sealed*, and a SEND names any range of
-//! it, as [`Segment::Sealed`](crate::Segment::Sealed).
+//! KEY gives a flow a key, under an *epoch*. RECORDS defines a run of records under it: their
+//! numbers, their place in the stream, and their plaintext. From then on that stretch of the stream
+//! is *sealed*, and a SEND names any range of it, as [`Segment::Sealed`](crate::Segment::Sealed).
 //!
-//! A record is defined once. However often it is sent, and by however many NIC stacks one after the other, the same
-//! bytes leave or none: the tag of its first sealing is reported ([`Event::Sealed`](crate::Event::Sealed)) before any
-//! of it leaves, and what is sealed again must have the same. Sealing other plaintext under the same number would
-//! give away both plaintexts and, with GCM, the means to forge.
+//! A record is defined once. However often it is sent, and by however many NIC stacks one after the
+//! other, the same bytes leave or none: the tag of its first sealing is reported
+//! ([`Event::Sealed`](crate::Event::Sealed)) before any of it leaves, and what is sealed again must
+//! have the same. Sealing other plaintext under the same number would give away both plaintexts
+//! and, with GCM, the means to forge.
 //!
 //! | | TLS 1.3 (RFC 8446 §5.2) | TLS 1.2, AES-GCM (RFC 5288 §3) | TLS 1.2, ChaCha20 (RFC 7905 §2) |
 //! |---|---|---|---|
@@ -16,13 +17,14 @@
 //! | content type | 1 byte, sealed | in the header | in the header |
 //! | tag | 16 bytes | 16 bytes | 16 bytes |
 //!
-//! The nonce is always the 12 bytes of the IV, with the record number, big-endian, XORed into the last 8. For TLS 1.2
-//! with AES-GCM the IV is the 4 bytes of salt and any 8 bytes behind them.
+//! The nonce is always the 12 bytes of the IV, with the record number, big-endian, XORed into the
+//! last 8. For TLS 1.2 with AES-GCM the IV is the 4 bytes of salt and any 8 bytes behind them.
 //!
 //! # Key material
 //!
-//! `Debug` never prints it. In the command ring it is overwritten as soon as it has been copied out, and so is the
-//! copy, with the next message. The NIC stack's cipher overwrites its own when it is removed.
+//! `Debug` never prints it. In the command ring it is overwritten as soon as it has been copied
+//! out, and so is the copy, with the next message. The NIC stack's cipher overwrites its own when
+//! it is removed.
 
 use std::fmt;
 
@@ -84,8 +86,8 @@ pub enum ContentType {
 
 /// KEY: a key for the records of a flow.
 ///
-/// The epochs of a flow ascend: none is used for a second key. A flow that has had a key lives until an ACKD with
-/// `last`.
+/// The epochs of a flow ascend: none is used for a second key. A flow that has had a key lives
+/// until an ACKD with `last`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key<'a> {
     /// The flow.
@@ -102,9 +104,10 @@ pub struct Key<'a> {
 
 /// RECORDS: defines a run of records that follow each other in number and in the stream.
 ///
-/// The runs of a flow are defined in the order of the stream and of their numbers, without overlapping. What is defined
-/// stays until an ACKD passes the end of the run. Until then the same run may be defined again, which changes nothing;
-/// to a new NIC stack it must be, before a SEND names it.
+/// The runs of a flow are defined in the order of the stream and of their numbers, without
+/// overlapping. What is defined stays until an ACKD passes the end of the run. Until then the same
+/// run may be defined again, which changes nothing; to a new NIC stack it must be, before a SEND
+/// names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Records<'a> {
     /// The flow.
@@ -117,15 +120,17 @@ pub struct Records<'a> {
     pub stream_offset: u64,
     /// What they carry.
     pub content_type: ContentType,
-    /// Plaintext of each record but the last, which has the rest: 1 to [`RECORD_PLAINTEXT_BYTES_MAX`] bytes.
+    /// Plaintext of each record but the last, which has the rest: 1 to
+    /// [`RECORD_PLAINTEXT_BYTES_MAX`] bytes.
     pub record_plaintext_bytes: u16,
-    /// As [`crate::Send::follow_bytes`] for the last of these segments: how far the plaintext behind this run goes on
-    /// in the same file.
+    /// As [`crate::Send::follow_bytes`] for the last of these segments: how far the plaintext
+    /// behind this run goes on in the same file.
     pub follow_bytes: u32,
     /// The plaintext of all records, in order, inline or of files: not empty, and not more than
     /// [`crate::limits::RECORDS_MAX`] records hold.
     pub segments: Segments<'a>,
-    /// Tags of the first records, as far as they are known from an earlier NIC stack; not more than there are records.
+    /// Tags of the first records, as far as they are known from an earlier NIC stack; not more than
+    /// there are records.
     pub tags: &'a [Tag],
 }
 

@@ -1,5 +1,5 @@
-//! Channels between two threads, asleep and awake. Waiting is always for something; the timeout only
-//! turns a lost wake-up into a failure.
+//! Channels between two threads, asleep and awake. Waiting is always for something; the timeout
+//! only turns a lost wake-up into a failure.
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -165,8 +165,8 @@ fn event(n: u64) -> Event {
     }
 }
 
-/// The host keeps sending; the NIC stack answers each command. Neither does anything but sleep when it
-/// cannot go on: when its incoming ring is empty, or when its outgoing ring is full.
+/// The host keeps sending; the NIC stack answers each command. Neither does anything but sleep when
+/// it cannot go on: when its incoming ring is empty, or when its outgoing ring is full.
 fn ping_pong_under_pressure(count: u64, batch: u64) {
     let (mut host, mut nic) = shared();
     let nic_thread = thread::spawn(move || {

@@ -743,7 +743,8 @@ fn an_unknown_reason_does_not_decode() {
 
 // ---- Any value, any bytes. ----
 
-/// A SEND's id and flow, its offsets (stream, acknowledged), its times (issued, not before), and the rest in order.
+/// A SEND's id and flow, its offsets (stream, acknowledged), its times (issued, not before), and
+/// the rest in order.
 type SendFields = (u64, u64, (u64, u64), (u64, u64), u16, u32, u16);
 
 /// A command that owns its bytes.

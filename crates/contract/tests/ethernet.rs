@@ -52,7 +52,8 @@ impl Random {
     }
 }
 
-/// A direction of a link, which loses, repeats, holds back and damages frames, each with this share.
+/// A direction of a link, which loses, repeats, holds back and damages frames, each with this
+/// share.
 struct Direction {
     fault: f64,
     /// When a frame arrives, in microseconds, and the frame.
@@ -191,7 +192,8 @@ impl Party {
     }
 }
 
-/// Meets and exchanges records over a bad link; returns why it ended, if it did before all was delivered.
+/// Meets and exchanges records over a bad link; returns why it ended, if it did before all was
+/// delivered.
 fn exchange(seed: u64, fault: f64, records: usize) -> Result<(), End> {
     let mut random = Random::new(seed);
     let frame_bytes = [1280, 1500, 9000][random.below(3) as usize];
@@ -375,7 +377,8 @@ fn a_recorded_handshake_begins_no_session() {
     }
 }
 
-/// An attacker sends all HELLOs that the host has ever sent between its last one, the answer, and its first frame.
+/// An attacker sends all HELLOs that the host has ever sent between its last one, the answer, and
+/// its first frame.
 #[test]
 fn recorded_hellos_do_not_keep_a_host_out() {
     let mut random = Random::new(3);
@@ -488,7 +491,8 @@ fn another_key_is_refused_on_both_sides() {
     assert_eq!(error, HandshakeError::Key);
 }
 
-/// A peer that answers must have the key as well: here it relays what the host says to one without it.
+/// A peer that answers must have the key as well: here it relays what the host says to one without
+/// it.
 #[test]
 fn an_answer_with_another_key_is_refused() {
     let mut random = Random::new(5);

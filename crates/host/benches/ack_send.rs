@@ -1,9 +1,10 @@
-//! Instructions that the host stack spends on an ACK and the SEND that it lets go, counted by callgrind.
+//! Instructions that the host stack spends on an ACK and the SEND that it lets go, counted by
+//! callgrind.
 //!
-//! A thousand clients download, each with a window of a few SENDs. In a turn, some of them acknowledge one SEND
-//! each. The stack takes in the ACKs and the departures of the SENDs before, and writes SENDs into the ring.
-//! That is what is counted: from the frame to the ring, clock and packet socket not included. It is the same in
-//! each run, whatever the machine does meanwhile.
+//! A thousand clients download, each with a window of a few SENDs. In a turn, some of them
+//! acknowledge one SEND each. The stack takes in the ACKs and the departures of the SENDs before,
+//! and writes SENDs into the ring. That is what is counted: from the frame to the ring, clock and
+//! packet socket not included. It is the same in each run, whatever the machine does meanwhile.
 
 #[path = "../tests/crowd/mod.rs"]
 mod crowd;

@@ -19,7 +19,8 @@ pub use tls::{Agreed as TlsAgreed, Cipher as TlsCipher, Version as TlsVersion};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
 
-/// A file opened for a stream, as applications name it. Never reused while the application holds it.
+/// A file opened for a stream, as applications name it. Never reused while the application holds
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileHandle(pub u64);
 
@@ -54,8 +55,8 @@ pub struct ListPlace {
 }
 
 impl ListPlace {
-    /// A place in what the first NIC stack has, which is what an application is given where there is no other: for those
-    /// who play the host stack.
+    /// A place in what the first NIC stack has, which is what an application is given where there
+    /// is no other: for those who play the host stack.
     pub fn at(from: u64) -> ListPlace {
         ListPlace {
             nic: 0,
@@ -73,8 +74,8 @@ pub struct ListPart {
     pub entries: Entries,
     /// Where to go on; `None`: nowhere, that was all.
     pub next: Option<ListPlace>,
-    /// The directory has changed since the part before: entries may be missing or told twice, unless the listing is
-    /// begun again.
+    /// The directory has changed since the part before: entries may be missing or told twice,
+    /// unless the listing is begun again.
     pub has_changed: bool,
 }
 
@@ -98,7 +99,8 @@ pub enum CloseReason {
 /// An event for an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppEvent {
-    /// A connection was established by a peer; on a port that speaks TLS, the handshake of TLS is over, too.
+    /// A connection was established by a peer; on a port that speaks TLS, the handshake of TLS is
+    /// over, too.
     Accepted {
         /// The new stream.
         stream: StreamId,
@@ -142,8 +144,8 @@ pub enum AppEvent {
         stream: StreamId,
         /// The file.
         file: FileHandle,
-        /// `errno` of Linux; `EISDIR` for a directory. Of a listing, `ENOTDIR` for what is none, and `ESTALE` if it
-        /// cannot go on where it was, and may be begun again.
+        /// `errno` of Linux; `EISDIR` for a directory. Of a listing, `ENOTDIR` for what is none,
+        /// and `ESTALE` if it cannot go on where it was, and may be begun again.
         errno: u16,
     },
     /// [`Io::list`] has succeeded; the handle is gone.
@@ -178,10 +180,12 @@ pub trait Application {
     /// Called for each event, in order.
     fn on_event(&mut self, io: &mut dyn Io, event: AppEvent);
 
-    /// Called in every turn of the shard, after its events: what they have left to be done for all of them at once.
+    /// Called in every turn of the shard, after its events: what they have left to be done for all
+    /// of them at once.
     fn on_turn(&mut self, _io: &mut dyn Io, _now_us: u64) {}
 
-    /// When [`Application::on_turn`] is to be called though nothing else happens, in microseconds of the host's clock.
+    /// When [`Application::on_turn`] is to be called though nothing else happens, in microseconds
+    /// of the host's clock.
     fn next_timeout_us(&self) -> Option<u64> {
         None
     }
@@ -191,7 +195,8 @@ pub trait Application {
         None
     }
 
-    /// [`Application::wake_fd`] is readable. While there is other work, that is noticed some milliseconds late.
+    /// [`Application::wake_fd`] is readable. While there is other work, that is noticed some
+    /// milliseconds late.
     fn on_wake(&mut self, _io: &mut dyn Io, _now_us: u64) {}
 }
 
@@ -206,12 +211,13 @@ pub trait Io {
     /// all, or 0 if the queue is full (`Writable` follows) or the range reaches past the end.
     fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64;
     /// Asks the NIC stack to open a file below its root, for this stream. The path is relative,
-    /// without a leading `/`. `growth` says whether a file that becomes longer can still be sent, up to its size at
-    /// the open. `Opened` or `OpenFailed` follows.
+    /// without a leading `/`. `growth` says whether a file that becomes longer can still be sent,
+    /// up to its size at the open. `Opened` or `OpenFailed` follows.
     fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle;
-    /// Asks the NIC stack for what is in a directory below its root, for this stream: from its beginning, or from the
-    /// place where a part before has ended. The path is relative, without a leading `/`; empty for the root. `Listed` or
-    /// `OpenFailed` follows. Where several NIC stacks have files that are no copies, each is asked, one after the other.
+    /// Asks the NIC stack for what is in a directory below its root, for this stream: from its
+    /// beginning, or from the place where a part before has ended. The path is relative, without a
+    /// leading `/`; empty for the root. `Listed` or `OpenFailed` follows. Where several NIC stacks
+    /// have files that are no copies, each is asked, one after the other.
     fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle;
     /// The application is done with the file. What is queued of it is still sent.
     fn close_file(&mut self, file: FileHandle);
@@ -221,15 +227,15 @@ pub trait Io {
     fn abort(&mut self, stream: StreamId);
     /// Calls back with `Timer` after `after`, replacing an earlier timer; `None` cancels it.
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>);
-    /// The stream waits for nothing but another request of its peer, or no longer does. Where there are too many
-    /// connections, idle ones are aborted first.
+    /// The stream waits for nothing but another request of its peer, or no longer does. Where there
+    /// are too many connections, idle ones are aborted first.
     fn set_idle(&mut self, stream: StreamId, is_idle: bool);
-    /// Bounds the rate at which the stream sends, in bytes of payload per second; `None` takes the bound away. The
-    /// congestion control may be slower. What has been handed to the NIC stack already, a few milliseconds ahead,
-    /// still leaves as it was meant to.
+    /// Bounds the rate at which the stream sends, in bytes of payload per second; `None` takes the
+    /// bound away. The congestion control may be slower. What has been handed to the NIC stack
+    /// already, a few milliseconds ahead, still leaves as it was meant to.
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>);
-    /// `Writable` follows, once, when no more than so many bytes are queued and not sent yet: at once, if that is so
-    /// already. What `TCP_NOTSENT_LOWAT` of Linux is.
+    /// `Writable` follows, once, when no more than so many bytes are queued and not sent yet: at
+    /// once, if that is so already. What `TCP_NOTSENT_LOWAT` of Linux is.
     fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64);
     /// Bytes of the stream that the peer has acknowledged so far; in TLS, of what was queued.
     fn acknowledged(&self, stream: StreamId) -> u64;
@@ -237,8 +243,8 @@ pub trait Io {
     fn unacknowledged(&self, stream: StreamId) -> u64;
     /// Bytes queued and not sent yet.
     fn unsent(&self, stream: StreamId) -> u64;
-    /// True if the peer alone delays the stream: bytes are unacknowledged, and everything that was issued has
-    /// departed, so that neither the NIC stack nor pacing holds it back.
+    /// True if the peer alone delays the stream: bytes are unacknowledged, and everything that was
+    /// issued has departed, so that neither the NIC stack nor pacing holds it back.
     fn waits_for_peer(&self, stream: StreamId) -> bool;
     /// Packets and SENDs of the stream so far that repeated bytes.
     fn retransmissions(&self, stream: StreamId) -> u32;

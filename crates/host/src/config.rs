@@ -13,27 +13,31 @@ pub struct StackConfig {
     pub listen_ports: Vec<u16>,
     /// TCP's parameters. `mss` is set by the stack from the link's MTU.
     pub tcp: tcp::Config,
-    /// Most connections at once. Half-open ones and TIME-WAIT have bounds of their own. Default: 131,072.
+    /// Most connections at once. Half-open ones and TIME-WAIT have bounds of their own. Default:
+    /// 131,072.
     pub connections_max: usize,
-    /// Most connections whose FIN has been sent and which wait for their peer alone. Beyond, the one that has waited
-    /// longest is aborted. Default: 32,768.
+    /// Most connections whose FIN has been sent and which wait for their peer alone. Beyond, the
+    /// one that has waited longest is aborted. Default: 32,768.
     pub orphans_max: usize,
     /// Who is let in.
     pub admission: Admission,
-    /// Most echo replies (ICMP, ICMPv6) per second. Default: 1,000, as Linux limits its ICMP messages.
+    /// Most echo replies (ICMP, ICMPv6) per second. Default: 1,000, as Linux limits its ICMP
+    /// messages.
     pub echo_replies_per_second: u32,
-    /// Most memory that all connections together hold of what peers make it hold, in bytes: text that was received and not
-    /// read, real bytes that are queued and not acknowledged, and buffers of TLS. Above three quarters, windows shrink;
-    /// beyond, the connections that hold most are reset. Default: 512 MiB.
+    /// Most memory that all connections together hold of what peers make it hold, in bytes: text
+    /// that was received and not read, real bytes that are queued and not acknowledged, and buffers
+    /// of TLS. Above three quarters, windows shrink; beyond, the connections that hold most are
+    /// reset. Default: 512 MiB.
     pub connection_memory_bytes_max: usize,
     /// Most RSTs per second that answer segments of no connection. Default: 1,000.
     pub resets_per_second: u32,
-    /// Take a SEND as departed when it is issued, instead of waiting for the echo: RTO, round-trip time and loss
-    /// detection then count the time that the NIC stack reads. For measurements only, to see what the echo is
-    /// good for.
+    /// Take a SEND as departed when it is issued, instead of waiting for the echo: RTO, round-trip
+    /// time and loss detection then count the time that the NIC stack reads. For measurements only,
+    /// to see what the echo is good for.
     pub departs_at_issue: bool,
-    /// The roots of all NIC stacks are copies of each other, times of modification included. A response may then go on
-    /// from another NIC stack, if that has a file of the same path, size and time.
+    /// The roots of all NIC stacks are copies of each other, times of modification included. A
+    /// response may then go on from another NIC stack, if that has a file of the same path, size
+    /// and time.
     pub roots_are_replicas: bool,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
@@ -51,9 +55,11 @@ pub struct Changeable {
     pub keepalive: Option<tcp::Keepalive>,
     /// Pacing of the connections that begin from then on.
     pub pace: bool,
-    /// See [`StackConfig::orphans_max`]. If there are more, each further one aborts the oldest until the limit holds.
+    /// See [`StackConfig::orphans_max`]. If there are more, each further one aborts the oldest
+    /// until the limit holds.
     pub orphans_max: usize,
-    /// See [`Admission::connections_per_source`]. A source that has more keeps them, and opens no other.
+    /// See [`Admission::connections_per_source`]. A source that has more keeps them, and opens no
+    /// other.
     pub connections_per_source: Option<u32>,
     /// See [`StackConfig::connection_memory_bytes_max`].
     pub connection_memory_bytes_max: usize,
@@ -66,15 +72,17 @@ pub struct Changeable {
 /// Limits on new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// Most half-open connections. When there are so many, SYNs are answered with cookies (RFC 4987 §3.6).
+    /// Most half-open connections. When there are so many, SYNs are answered with cookies (RFC 4987
+    /// §3.6).
     pub half_open_max: usize,
-    /// Most established connections of which nothing was heard yet: the accept backlog of a stack that has its
-    /// applications in the same process. Beyond, handshakes are not completed.
+    /// Most established connections of which nothing was heard yet: the accept backlog of a stack
+    /// that has its applications in the same process. Beyond, handshakes are not completed.
     pub backlog_max: usize,
-    /// Files open for connections, or being opened. Beyond, the source that has most open gives one up for each that
-    /// a source with fewer opens. Default: 1,048,576, at about 200 bytes each.
+    /// Files open for connections, or being opened. Beyond, the source that has most open gives one
+    /// up for each that a source with fewer opens. Default: 1,048,576, at about 200 bytes each.
     pub files_max: usize,
-    /// Most connections of one source, an IPv4 address or an IPv6 network of 64 bits. `None`: no such limit.
+    /// Most connections of one source, an IPv4 address or an IPv6 network of 64 bits. `None`: no
+    /// such limit.
     pub connections_per_source: Option<u32>,
 }
 
@@ -102,7 +110,8 @@ impl StackConfig {
     /// Default of [`StackConfig::echo_replies_per_second`] and [`StackConfig::resets_per_second`].
     pub const REPLIES_PER_SECOND: u32 = 1000;
 
-    /// A stack with these addresses and ports; everything else is as its documentation says by default, without gateways.
+    /// A stack with these addresses and ports; everything else is as its documentation says by
+    /// default, without gateways.
     pub fn new(addresses: Vec<(IpAddr, u8)>, listen_ports: Vec<u16>, secret: [u8; 16]) -> Self {
         Self {
             addresses,

@@ -53,7 +53,8 @@ counters! {
     ackds,
     /// Events from the NIC stack.
     events,
-    /// Events that make no sense: unknown ids, answers without a question, records that do not decode.
+    /// Events that make no sense: unknown ids, answers without a question, records that do not
+    /// decode.
     events_invalid,
     /// NIC stacks that took the place of another.
     nic_restarts,
@@ -69,7 +70,8 @@ counters! {
     connections_accepted,
     /// SYNs, and ACKs of handshakes, dropped because the table is full.
     connections_refused,
-    /// Connections reset because too many have sent nothing yet: the oldest of the source with most.
+    /// Connections reset because too many have sent nothing yet: the oldest of the source with
+    /// most.
     backlog_evictions,
     /// Idle connections reset because the table is full: the longest idle of the source with most.
     idle_evictions,
@@ -79,7 +81,8 @@ counters! {
     memory_evictions,
     /// Handshakes dropped, whose SYN,ACK was repeated, because too many are under way.
     half_open_evicted,
-    /// SYNs dropped, or ACKs of handshakes refused, because the source has as many connections as it may have.
+    /// SYNs dropped, or ACKs of handshakes refused, because the source has as many connections as
+    /// it may have.
     sources_refused,
     /// Handshakes given up because our SYN,ACK was not acknowledged.
     half_open_expired,
@@ -99,9 +102,11 @@ counters! {
     tls_handshakes_resumed,
     /// Connections that TLS has ended, before the handshake's end or later.
     tls_failed,
-    /// Keys under which we send that have taken the place of another, because we or the peer wanted it.
+    /// Keys under which we send that have taken the place of another, because we or the peer wanted
+    /// it.
     tls_key_updates,
-    /// Connections reset because a record, sealed once more, would have been another one: its file has changed.
+    /// Connections reset because a record, sealed once more, would have been another one: its file
+    /// has changed.
     tls_seal_mismatches,
     /// Connections reset because a NIC stack may have sent records whose tags it has not reported.
     tls_records_unproven,
@@ -119,7 +124,8 @@ counters! {
     resets_suppressed,
     /// Echo requests not answered, because of the limit on replies.
     echo_replies_suppressed,
-    /// Segments without the timestamps that their connection has agreed on: dropped, unless they begin at RCV.NXT.
+    /// Segments without the timestamps that their connection has agreed on: dropped, unless they
+    /// begin at RCV.NXT.
     timestamps_missing,
     /// SENDs issued again because they never departed.
     sends_repeated,

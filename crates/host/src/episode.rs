@@ -10,7 +10,8 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// It happens at `now_us`, in microseconds of a monotonic clock; true if it had not for a minute.
+    /// It happens at `now_us`, in microseconds of a monotonic clock; true if it had not for a
+    /// minute.
     pub fn begins(&mut self, now_us: u64) -> bool {
         let goes_on = self.is_recent(now_us, QUIET_US);
         self.last_us = Some(now_us);

@@ -1,8 +1,8 @@
 //! The host stack: connections, timers, neighbours and the in-process stream interface.
 //!
-//! A [`Shard`] is one event loop on one core. It owns a port, a channel to every NIC worker, a timing
-//! wheel and the connections; shards share nothing. Inside it, [`Stack`] does the work without any
-//! system call, so that a simulation can run it too. Servers stand on [`app`].
+//! A [`Shard`] is one event loop on one core. It owns a port, a channel to every NIC worker, a
+//! timing wheel and the connections; shards share nothing. Inside it, [`Stack`] does the work
+//! without any system call, so that a simulation can run it too. Servers stand on [`app`].
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -20,8 +20,8 @@
 //! | `episode` | which of many equal events deserves a line in the log |
 //! | `shard`, `polling` | the event loop and its sleep |
 //!
-//! It may touch the clock, ports, the contract, `tcp` and `tls`. It never touches file content, and it
-//! does not know the NIC stack's code.
+//! It may touch the clock, ports, the contract, `tcp` and `tls`. It never touches file content, and
+//! it does not know the NIC stack's code.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The link: neighbours, next hops, ICMP, and how often the stack answers what belongs to no connection.
+//! The link: neighbours, next hops, ICMP, and how often the stack answers what belongs to no
+//! connection.
 
 pub(crate) mod duplicate;
 pub(crate) mod icmp;

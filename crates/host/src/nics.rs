@@ -1,4 +1,5 @@
-//! NIC stacks: where they come from, which are there, and which of their workers a connection goes to.
+//! NIC stacks: where they come from, which are there, and which of their workers a connection goes
+//! to.
 
 pub(crate) mod balance;
 pub(crate) mod nic_source;

@@ -1,20 +1,21 @@
 //! Adaptive polling: when to look again for work, when to pause, when to sleep.
 //!
-//! Going to sleep and being woken costs several microseconds of CPU, part of it on the side that wakes.
-//! Three ways to rest, the cheapest that delays little:
+//! Going to sleep and being woken costs several microseconds of CPU, part of it on the side that
+//! wakes. Three ways to rest, the cheapest that delays little:
 //!
 //! * *Look again* for some microseconds before sleeping, if work has tended to come at once.
-//! * *Pause* without arming any wake-up, so that ACKs and events gather and are dealt with in one go, as a
-//!   NIC's interrupt moderation does. While the NIC stack has SENDs enough to be busy anyway this delays
-//!   nothing: what the host could decide meanwhile would not leave earlier. If it has none, a pause is worth a
-//!   short delay only where it spares several wake-ups, and that is tried out.
+//! * *Pause* without arming any wake-up, so that ACKs and events gather and are dealt with in one
+//!   go, as a NIC's interrupt moderation does. While the NIC stack has SENDs enough to be busy
+//!   anyway this delays nothing: what the host could decide meanwhile would not leave earlier. If
+//!   it has none, a pause is worth a short delay only where it spares several wake-ups, and that is
+//!   tried out.
 //! * *Sleep* until woken, in all other cases. An idle stack costs nothing.
 
 /// A pause shorter than this would not pay, in microseconds.
 const PAUSE_US_MIN: u64 = 30;
 
-/// What a SEND is taken to cost the NIC stack before anything is known, in nanoseconds: a superpacket at
-/// 100 Gbit/s.
+/// What a SEND is taken to cost the NIC stack before anything is known, in nanoseconds: a
+/// superpacket at 100 Gbit/s.
 const SEND_NS_INITIAL: u64 = 5_000;
 
 /// Length of a pause without a backlog, in microseconds: about what NICs wait before an interrupt.
@@ -23,10 +24,12 @@ const MODERATION_US: u64 = 200;
 /// A pause is worth its delay if it gathers so many frames and events, though no SEND has departed.
 const MODERATION_ITEMS_MIN: u64 = 4;
 
-/// A pause that is expected to gather so many frames and events is long enough: more would not be cheaper to deal with.
+/// A pause that is expected to gather so many frames and events is long enough: more would not be
+/// cheaper to deal with.
 const PAUSE_ITEMS_MAX: u64 = 256;
 
-/// A pause makes no timer later than this, in microseconds: paced SENDs are issued two milliseconds ahead.
+/// A pause makes no timer later than this, in microseconds: paced SENDs are issued two milliseconds
+/// ahead.
 const TIMER_LATE_US_MAX: u64 = 1_500;
 
 /// Sleeps shorter than such a pause in a row before one is tried, at least and at most.
@@ -71,7 +74,8 @@ pub struct Pause {
 enum Brought {
     /// SENDs have departed.
     Departures,
-    /// None has, so what the backlog lasts for is not known; but there were acknowledgments and other events.
+    /// None has, so what the backlog lasts for is not known; but there were acknowledgments and
+    /// other events.
     Others,
     /// Hardly anything: the NIC stack waits for something itself.
     Nothing,
@@ -92,14 +96,15 @@ pub struct Polling {
     /// What the last pause has brought, unless there was a sleep since.
     brought: Brought,
     short_sleeps: u32,
-    /// Short sleeps in a row that a pause without backlog takes now. Doubles when one has gathered too little.
+    /// Short sleeps in a row that a pause without backlog takes now. Doubles when one has gathered
+    /// too little.
     patience: u32,
     moderating: bool,
 }
 
 impl Polling {
-    /// Looks again for at most `spin_us_max` microseconds, and pauses for at most `pause_us_max`; 0 turns
-    /// either off.
+    /// Looks again for at most `spin_us_max` microseconds, and pauses for at most `pause_us_max`; 0
+    /// turns either off.
     pub fn new(spin_us_max: u64, pause_us_max: u64) -> Polling {
         Polling {
             spin_us_max,
@@ -137,7 +142,8 @@ impl Polling {
     }
 
     fn pause_us(&mut self, ahead: Ahead) -> Option<u64> {
-        // Half of the backlog is left when the pause ends, in case the NIC stack is faster than thought.
+        // Half of the backlog is left when the pause ends, in case the NIC stack is faster than
+        // thought.
         let backlog_us = ahead.outstanding.saturating_mul(self.send_ns) / 2_000;
         let gather_us = self.item_ns.saturating_mul(PAUSE_ITEMS_MAX) / 1_000;
         let timer_us = ahead.timer_us.unwrap_or(u64::MAX).max(TIMER_LATE_US_MAX);

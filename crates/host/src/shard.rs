@@ -24,8 +24,8 @@ const EVENTS_MAX: usize = contract::limits::EVENT_RING_BYTES;
 /// A shard that is never idle looks this often, in microseconds, whether it is to end.
 const END_CHECK_US: u64 = 10_000;
 
-/// No sleep is longer, in microseconds: a day. What takes more milliseconds than 31 bits have is another system call
-/// (`epoll_pwait2`), which a process that serves may not make.
+/// No sleep is longer, in microseconds: a day. What takes more milliseconds than 31 bits have is
+/// another system call (`epoll_pwait2`), which a process that serves may not make.
 const SLEEP_US_MAX: u64 = 24 * 3600 * 1_000_000;
 
 const _: () = assert!(
@@ -33,12 +33,14 @@ const _: () = assert!(
     "epoll_pwait takes an int"
 );
 
-/// Ending, the shard answers for so long, in microseconds, or until it has heard nothing for so long.
+/// Ending, the shard answers for so long, in microseconds, or until it has heard nothing for so
+/// long.
 const PARTING_US_MAX: u64 = 500_000;
 const PARTING_SILENCE_US: u64 = 50_000;
 
-/// A NIC stack that is replaced may take so long to end, in microseconds, before connections are reset of which it may
-/// still send records. The supervisor kills a NIC process that takes three seconds.
+/// A NIC stack that is replaced may take so long to end, in microseconds, before connections are
+/// reset of which it may still send records. The supervisor kills a NIC process that takes three
+/// seconds.
 const NIC_END_US_MAX: u64 = 4_000_000;
 
 /// Why a shard has ended.
@@ -80,7 +82,8 @@ pub struct Shard<P, A> {
     frame_delay_us: u64,
     /// The socket of each NIC stack that is there, which hangs up when that is gone.
     nics: Vec<Option<OwnedFd>>,
-    /// NIC stacks that are to take the place of one which is still there, and for how long its end is waited for.
+    /// NIC stacks that are to take the place of one which is still there, and for how long its end
+    /// is waited for.
     coming: Vec<Coming>,
     /// What a NIC stack says makes no sense.
     corrupt: Option<ChannelCorrupt>,
@@ -103,8 +106,8 @@ impl Heartbeat {
         (self.period_us > 0).then_some(self.next_us)
     }
 
-    /// True if it is time to ask. A shard that has stood still itself asks once: workers that had no time to answer have
-    /// missed one heartbeat at most.
+    /// True if it is time to ask. A shard that has stood still itself asks once: workers that had
+    /// no time to answer have missed one heartbeat at most.
     fn is_due(&mut self, now_us: u64) -> bool {
         let is_due = self.next_us().is_some_and(|next_us| next_us <= now_us);
         if is_due {
@@ -129,8 +132,8 @@ fn work_for(us: u64) {
 }
 
 impl<P: Port, A: Application> Shard<P, A> {
-    /// A shard that rests as `polling` says. `nic` is the NIC stack which the stack has already, and the socket of the
-    /// hello that brought it.
+    /// A shard that rests as `polling` says. `nic` is the NIC stack which the stack has already,
+    /// and the socket of the hello that brought it.
     pub fn new(
         stack: Stack,
         nic: (usize, OwnedFd),
@@ -154,13 +157,14 @@ impl<P: Port, A: Application> Shard<P, A> {
         shard
     }
 
-    /// Has each frame cost so many microseconds of work more. For measurements only, to see what the control plane's own
-    /// time is worth (IO-TCP §5.5).
+    /// Has each frame cost so many microseconds of work more. For measurements only, to see what
+    /// the control plane's own time is worth (IO-TCP §5.5).
     pub fn set_frame_delay(&mut self, us: u64) {
         self.frame_delay_us = us;
     }
 
-    /// Takes a NIC worker that answers nothing for so long, in microseconds, to stand still; zero: never.
+    /// Takes a NIC worker that answers nothing for so long, in microseconds, to stand still; zero:
+    /// never.
     pub fn set_heartbeat(&mut self, us: u64) {
         self.heartbeat.period_us = us / u64::from(HEARTBEATS_MISSED_MAX);
     }
@@ -215,8 +219,8 @@ impl<P: Port, A: Application> Shard<P, A> {
         std::mem::replace(&mut self.nics[nic], socket)
     }
 
-    /// Runs until `stop` becomes readable. `nics` brings the NIC stacks that follow the first one, or the same again. Connections
-    /// that are open at the end are reset.
+    /// Runs until `stop` becomes readable. `nics` brings the NIC stacks that follow the first one,
+    /// or the same again. Connections that are open at the end are reset.
     pub fn run(
         &mut self,
         nics: &mut impl NicSource<A>,
@@ -232,9 +236,9 @@ impl<P: Port, A: Application> Shard<P, A> {
         result
     }
 
-    /// Resets all connections, and answers for a moment those who do not believe it: a peer that is still owed
-    /// bytes finds the RST out of place and asks back with a challenge ACK (RFC 5961 §3.2). The RST that
-    /// answers this carries the number it expects.
+    /// Resets all connections, and answers for a moment those who do not believe it: a peer that is
+    /// still owed bytes finds the RST out of place and asks back with a challenge ACK (RFC 5961
+    /// §3.2). The RST that answers this carries the number it expects.
     fn part(&mut self) {
         let begun_us = monotonic_us();
         self.stack
@@ -389,8 +393,8 @@ impl<P: Port, A: Application> Shard<P, A> {
         Ok(())
     }
 
-    /// A NIC stack has closed its socket. It does so when its workers have ended, by itself or by being killed: nothing
-    /// leaves it any more.
+    /// A NIC stack has closed its socket. It does so when its workers have ended, by itself or by
+    /// being killed: nothing leaves it any more.
     fn on_hang_up(
         &mut self,
         nic: usize,
@@ -415,8 +419,8 @@ impl<P: Port, A: Application> Shard<P, A> {
             nics.on_refused(nic, refusal);
             return Ok(());
         }
-        // The supervisor is not to see the end of the one before, should it be there, ahead of the reason for
-        // it.
+        // The supervisor is not to see the end of the one before, should it be there, ahead of the
+        // reason for it.
         nics.on_joined(nic);
         self.coming.retain(|coming| coming.nic != nic);
         if self.stack.has_unproven(nic)
@@ -453,8 +457,8 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.watch_nic(waiter, nic, true).map_err(ShardError::Wait)
     }
 
-    /// Has a NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors would not
-    /// suffice, since the peer has them, too.
+    /// Has a NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors
+    /// would not suffice, since the peer has them, too.
     fn watch_nic(&self, waiter: &Waiter, nic: usize, watch: bool) -> io::Result<()> {
         let change = |fd, data| {
             if watch {

@@ -1,13 +1,14 @@
 //! The host stack of one shard, without its port, its clock and its sleep.
 //!
 //! A [`Stack`] is fed with frames ([`Stack::on_frame`]), with what the NIC stack says
-//! ([`Stack::on_channels`]) and with time ([`Stack::on_time`]). None of these sends anything: they mark
-//! connections as dirty. [`Stack::serve`] then tells the application what has happened and hands out
-//! what each dirty connection wants to send, so that a burst of ACKs for one connection costs one pass.
+//! ([`Stack::on_channels`]) and with time ([`Stack::on_time`]). None of these sends anything: they
+//! mark connections as dirty. [`Stack::serve`] then tells the application what has happened and
+//! hands out what each dirty connection wants to send, so that a burst of ACKs for one connection
+//! costs one pass.
 //!
 //! What leaves goes one of two ways. A packet without file bytes is built here and sent through the
-//! port. Anything with file bytes becomes a SEND, and so does whatever follows it in the stream until
-//! its departure has been reported: else the later bytes would overtake the earlier ones.
+//! port. Anything with file bytes becomes a SEND, and so does whatever follows it in the stream
+//! until its departure has been reported: else the later bytes would overtake the earlier ones.
 //!
 //! | File | What it adds |
 //! |---|---|
@@ -78,8 +79,9 @@ pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerV
 pub use self::link::Link;
 pub use self::reports::ChannelCorrupt;
 
-/// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake costs a signature, 0.1 ms
-/// with ECDSA and ten times that with RSA, for which all other connections wait.
+/// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake
+/// costs a signature, 0.1 ms with ECDSA and ten times that with RSA, for which all other
+/// connections wait.
 const HANDSHAKES_MAX: usize = 16;
 
 /// The host stack of one shard.
@@ -138,8 +140,8 @@ impl Stack {
         stack
     }
 
-    /// A stack on a link, to be served by so many NIC stacks, none of which has come yet. One must have, with
-    /// [`Stack::on_nic_come`], before anything else happens.
+    /// A stack on a link, to be served by so many NIC stacks, none of which has come yet. One must
+    /// have, with [`Stack::on_nic_come`], before anything else happens.
     ///
     /// # Panics
     /// If they are none, or more than 64.
@@ -223,8 +225,8 @@ impl Stack {
         there.map(|nic| &mut nic.channel)
     }
 
-    /// Asks every worker that is there for a heartbeat. Calls `missing` with each that has missed some, and how many
-    /// in a row.
+    /// Asks every worker that is there for a heartbeat. Calls `missing` with each that has missed
+    /// some, and how many in a row.
     pub(crate) fn heartbeat(&mut self, mut missing: impl FnMut(usize, u32)) {
         for (worker, nic) in self.nics.iter_mut().enumerate() {
             if nic.is_there {
@@ -293,7 +295,8 @@ impl Stack {
         self.mark_dirty(index);
     }
 
-    /// Tells the link the hardware address of all own addresses: to be called when the stack begins to answer for them.
+    /// Tells the link the hardware address of all own addresses: to be called when the stack begins
+    /// to answer for them.
     pub fn announce(&mut self, now_us: u64) {
         self.neighbors.announce(now_us);
     }
@@ -315,7 +318,8 @@ impl Stack {
     }
 
     /// Tells the application what has happened, and sends what there is to send. Returns true if
-    /// anything was done: there may be more to do then, since few handshakes of TLS are served at a time.
+    /// anything was done: there may be more to do then, since few handshakes of TLS are served at a
+    /// time.
     pub fn serve<P: Port, A: Application>(
         &mut self,
         now_us: u64,
@@ -351,7 +355,8 @@ impl Stack {
         busy
     }
 
-    /// Tells the application that its descriptor is readable. What comes of it is done by [`Stack::serve`].
+    /// Tells the application that its descriptor is readable. What comes of it is done by
+    /// [`Stack::serve`].
     pub fn wake<A: Application>(&mut self, now_us: u64, app: &mut A) {
         app.on_wake(&mut self.streams(now_us), now_us);
     }
@@ -363,8 +368,8 @@ impl Stack {
         }
     }
 
-    /// Serves every connection for which there is something to do, but of those in a handshake of TLS few at a time:
-    /// `handshakes` have been served in this turn.
+    /// Serves every connection for which there is something to do, but of those in a handshake of
+    /// TLS few at a time: `handshakes` have been served in this turn.
     fn serve_waiting<P: Port, A: Application>(
         &mut self,
         now_us: u64,
@@ -426,7 +431,8 @@ impl Stack {
         port: &mut P,
         app: &mut A,
     ) {
-        // Still marked dirty, so that what the application queues now is not queued for a second pass.
+        // Still marked dirty, so that what the application queues now is not queued for a second
+        // pass.
         self.pass_on_events(now_us, index, app);
         let Some(entry) = self.connections.get_mut(index) else {
             return;
@@ -443,7 +449,8 @@ impl Stack {
             return;
         };
         transmit::acknowledge_below(&mut self.counters, &mut self.nics, entry);
-        // Not before the peer's FIN is acknowledged: the table does not know that this is still to be done.
+        // Not before the peer's FIN is acknowledged: the table does not know that this is still to
+        // be done.
         if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
             let tuple = entry.tuple;
             self.forget(index);
@@ -470,7 +477,8 @@ impl Stack {
         }
     }
 
-    /// Notes that the connection waits for its peer alone from now on, and aborts others if there are too many.
+    /// Notes that the connection waits for its peer alone from now on, and aborts others if there
+    /// are too many.
     fn bound_orphans(&mut self, index: usize) {
         let Some(entry) = self.connections.get_mut(index) else {
             return;
@@ -654,8 +662,8 @@ impl Stack {
         self.retry_half_open(now_us);
     }
 
-    /// A ring may have room again: to be called after every sleep. Who has waited longest for it comes first; who waits
-    /// for another one goes on waiting.
+    /// A ring may have room again: to be called after every sleep. Who has waited longest for it
+    /// comes first; who waits for another one goes on waiting.
     pub fn retry_waiting_room(&mut self) {
         for nic in &mut self.nics {
             if !nic.waiting.is_empty() && nic.has_room() {
@@ -664,8 +672,9 @@ impl Stack {
         }
     }
 
-    /// The next connection that waits for room in a ring which has some. Who would find none goes on waiting: of a crowd,
-    /// only as many are looked at as can send. Marked dirty, as if it came from there.
+    /// The next connection that waits for room in a ring which has some. Who would find none goes
+    /// on waiting: of a crowd, only as many are looked at as can send. Marked dirty, as if it came
+    /// from there.
     #[inline]
     fn next_with_room(&mut self) -> Option<usize> {
         for nic in &mut self.nics {
@@ -686,8 +695,8 @@ impl Stack {
         None
     }
 
-    /// Accepts no more connections: from now on who begins one is answered with RST, as by a kernel whose listening socket
-    /// is closed. Those that are half-open are forgotten.
+    /// Accepts no more connections: from now on who begins one is answered with RST, as by a kernel
+    /// whose listening socket is closed. Those that are half-open are forgotten.
     pub fn stop_listening(&mut self) {
         self.config.listen_ports.clear();
         self.gate.close();
@@ -737,8 +746,8 @@ fn count_rare_stats(counters: &mut Counters, stats: &tcp::Stats) {
     counters.timestamps_missing += u64::from(stats.timestamps_missing);
 }
 
-/// Brings the number of SENDs of a connection, and of all, up to date. TCP knows: it hears of departures, and from the
-/// peer, that has got what must have departed, though the report is lost.
+/// Brings the number of SENDs of a connection, and of all, up to date. TCP knows: it hears of
+/// departures, and from the peer, that has got what must have departed, though the report is lost.
 fn count_sends(sends_outstanding: &mut u64, entry: &mut Entry) {
     let undeparted = entry.tcp.undeparted_transmissions() as u64;
     *sends_outstanding -= std::mem::replace(&mut entry.sends_outstanding, undeparted);

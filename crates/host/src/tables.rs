@@ -1,4 +1,5 @@
-//! The tables of a shard: connections, half-open and ended ones, files, sources, and the order in which they go.
+//! The tables of a shard: connections, half-open and ended ones, files, sources, and the order in
+//! which they go.
 
 pub(crate) mod by_source;
 pub(crate) mod connections;

@@ -49,7 +49,8 @@ pub(crate) struct TimerWheel {
     now_tick: u64,
     /// By key.
     timers: Vec<Timer>,
-    /// First timer of `level * SLOTS + slot`. A timer of level `l` is due within `SLOTS^(l+1)` ticks.
+    /// First timer of `level * SLOTS + slot`. A timer of level `l` is due within `SLOTS^(l+1)`
+    /// ticks.
     slots: [u32; LEVELS * SLOTS],
     /// A bit per slot that is not empty.
     occupied: [u64; LEVELS],
@@ -126,8 +127,8 @@ impl TimerWheel {
     }
 
     fn link(&mut self, key: u32, deadline_tick: u64) {
-        // The level is where the deadline first differs from now: all higher digits are the same, so the
-        // slot is reached without the level above turning.
+        // The level is where the deadline first differs from now: all higher digits are the same,
+        // so the slot is reached without the level above turning.
         let differing = (deadline_tick ^ self.now_tick) | 1;
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
         let (level, place_tick) = if level < LEVELS {

@@ -1,9 +1,9 @@
 //! The TLS layer of a connection, between its TCP and its application.
 //!
-//! What TCP sends for it is of two kinds: what rustls says in the handshake, which are real bytes, and records, which
-//! the NIC stack seals. To TCP these are virtual bytes of one object, [`SEALED`], whose offsets are those of the stream.
-//! Records are *defined* when they are queued, and no earlier than needed: until then a KeyUpdate or an alert can come
-//! before them.
+//! What TCP sends for it is of two kinds: what rustls says in the handshake, which are real bytes,
+//! and records, which the NIC stack seals. To TCP these are virtual bytes of one object,
+//! [`SEALED`], whose offsets are those of the stream. Records are *defined* when they are queued,
+//! and no earlier than needed: until then a KeyUpdate or an alert can come before them.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ const _: () = assert!(
     "no file has this id"
 );
 
-/// Records are defined so far ahead of what can be sent now, in bytes: a SEND then never ends in the midst of a packet
-/// for want of more.
+/// Records are defined so far ahead of what can be sent now, in bytes: a SEND then never ends in
+/// the midst of a packet for want of more.
 const AHEAD_BYTES: u64 = 256 << 10;
 
 /// Most that is believed to be sent at once, in bytes.
@@ -232,14 +232,14 @@ impl TlsLayer {
         }
     }
 
-    /// The peer has said that it sends no more, or its TCP has: a request needs no close_notify behind it, since HTTP
-    /// says itself where it ends.
+    /// The peer has said that it sends no more, or its TCP has: a request needs no close_notify
+    /// behind it, since HTTP says itself where it ends.
     pub(crate) fn on_peer_finished(&mut self) {
         self.news.peer_finished = true;
     }
 
-    /// It has failed: what is still to be said must be said soon. Without anything to say, the peer is reset, but for
-    /// one that has closed by itself.
+    /// It has failed: what is still to be said must be said soon. Without anything to say, the peer
+    /// is reset, but for one that has closed by itself.
     pub(crate) fn on_failed(&mut self, tcp: &mut tcp::Connection, now_us: u64, error: &tls::Error) {
         self.has_failed = true;
         self.write_blocked = false;
@@ -270,7 +270,8 @@ impl TlsLayer {
         }
     }
 
-    /// Nothing of the stream is left to its NIC worker: another one, which knows nothing, gets all of it again.
+    /// Nothing of the stream is left to its NIC worker: another one, which knows nothing, gets all
+    /// of it again.
     pub(crate) fn on_worker_left(&mut self) {
         self.known = Known::default();
         self.sent_end = 0;

@@ -1,5 +1,5 @@
-//! What the switches for measurements take away: the host stack without the echo, and round-trip times from
-//! timestamps alone (IO-TCP §3.5, figure 10).
+//! What the switches for measurements take away: the host stack without the echo, and round-trip
+//! times from timestamps alone (IO-TCP §3.5, figure 10).
 
 mod rig;
 

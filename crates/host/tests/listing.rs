@@ -154,7 +154,8 @@ fn asked(rig: &mut Rig) -> usize {
     usize::from(rig.nic.lists.is_empty())
 }
 
-/// The client asks for a listing, and both NIC stacks hold what they are asked for: which is asked first.
+/// The client asks for a listing, and both NIC stacks hold what they are asked for: which is asked
+/// first.
 fn asked_and_held(rig: &mut Rig) -> usize {
     for number in 0..2 {
         rig.nic(number).holds_lists = true;

@@ -1,4 +1,5 @@
-//! SENDs and echoes that are lost, NIC workers that start again, and any mix of real and virtual bytes with both.
+//! SENDs and echoes that are lost, NIC workers that start again, and any mix of real and virtual
+//! bytes with both.
 
 mod rig;
 
@@ -8,7 +9,8 @@ use contract::{Event, FileMeta, RejectReason};
 use host::app::{AppEvent, CloseReason};
 use rig::{Rig, Work, answer, each_seed};
 
-/// The client has asked for a file, and the NIC stack has opened it; the SENDs of the first window wait there.
+/// The client has asked for a file, and the NIC stack has opened it; the SENDs of the first window
+/// wait there.
 fn rig_with_sends_waiting(size: u64) -> Rig {
     let mut rig = Rig::with(|config| {
         config.tcp.departure_timeout = Some(Duration::from_secs(1));
@@ -188,8 +190,9 @@ fn the_echo_of_a_later_send_stands_for_one_that_is_lost() {
     );
 }
 
-/// Responses of files and of real bytes, FIN and RST, slow reads, lost packets, lost SENDs, lost echoes and NIC workers
-/// that start again: whatever the client gets is right, and it gets everything unless it is reset.
+/// Responses of files and of real bytes, FIN and RST, slow reads, lost packets, lost SENDs, lost
+/// echoes and NIC workers that start again: whatever the client gets is right, and it gets
+/// everything unless it is reset.
 #[test]
 fn any_mix_survives_losses_between_host_and_nic_and_behind_it() {
     each_seed(150, mix);
@@ -219,7 +222,8 @@ fn mix(random: &mut dyn FnMut(u64) -> u64) {
         }
     }
     let quits = random(2) == 0;
-    // The server of the rig answers one request at a time: pipelined ones may be answered as their OPENs are.
+    // The server of the rig answers one request at a time: pipelined ones may be answered as their
+    // OPENs are.
     let resets_at = if random(5) == 0 {
         random(3_000)
     } else {

@@ -1,4 +1,5 @@
-//! Several NIC stacks: which of them serves what, and what becomes of connections whose NIC stack goes away.
+//! Several NIC stacks: which of them serves what, and what becomes of connections whose NIC stack
+//! goes away.
 
 mod rig;
 
@@ -103,7 +104,8 @@ fn a_client_that_connects_while_a_nic_stack_is_away_goes_to_another() {
     assert_eq!(rig.nic.file_bytes, 2_000, "the one with fewest connections");
 }
 
-/// The same path and size, but written at another time: it waits, and goes on when the first is back.
+/// The same path and size, but written at another time: it waits, and goes on when the first is
+/// back.
 #[test]
 fn no_response_goes_on_with_another_version() {
     let mut rig = two_replicas();
@@ -172,7 +174,8 @@ fn a_file_comes_from_a_nic_stack_that_has_it() {
     assert_eq!(rig.stack.counters().events_invalid, 0);
 }
 
-/// Several requests at once, in any order of the two roots: answers come in the order of the requests, each whole.
+/// Several requests at once, in any order of the two roots: answers come in the order of the
+/// requests, each whole.
 #[test]
 fn responses_from_several_roots_keep_their_order() {
     let mut rig = two_roots(&["20000", "40000"], &["30000", "50000"]);
@@ -272,7 +275,8 @@ fn replicas_that_come_and_go_break_nothing() {
     }
 }
 
-/// A connection that had to wait, since the only other NIC stack refused a file that is not needed any more.
+/// A connection that had to wait, since the only other NIC stack refused a file that is not needed
+/// any more.
 fn acknowledged_after_a_refusal() -> (Rig, usize) {
     let mut rig = two_replicas();
     rig.ask(&["300000"]);
@@ -399,7 +403,8 @@ fn a_file_that_was_let_go_unopened_hides_none_behind_it() {
     assert_eq!(rig.stack.counters().events_invalid, 0);
 }
 
-/// With one NIC stack a connection stays with its worker, whatever was unanswered when the NIC process died.
+/// With one NIC stack a connection stays with its worker, whatever was unanswered when the NIC
+/// process died.
 #[test]
 fn who_waits_for_a_nic_stack_of_several_workers_keeps_its_worker() {
     let mut rig = Rig::with_workers(&[3], |_| {});
@@ -411,7 +416,8 @@ fn who_waits_for_a_nic_stack_of_several_workers_keeps_its_worker() {
     }
     homes.extend((0..3).map(|worker| rig.nic(worker).file_bytes));
     assert_eq!(homes, [4_000; 3], "they are spread evenly");
-    // The last one, again and again: an OPEN that is unanswered, one that comes while none is there.
+    // The last one, again and again: an OPEN that is unanswered, one that comes while none is
+    // there.
     let home = |rig: &mut Rig| (0..3).find(|&worker| rig.nic(worker).file_bytes > 0);
     let clear = |rig: &mut Rig| (0..3).for_each(|worker| rig.nic(worker).file_bytes = 0);
     clear(&mut rig);

@@ -61,7 +61,8 @@ fn an_application_limits_the_rate_of_its_stream() {
     rig.run_until(|rig| !rig.received.is_empty());
     let began_us = rig.now_us;
     rig.run_until(|rig| {
-        // This NIC stack does not wait for what is issued ten milliseconds ahead. Two packets may leave at once.
+        // This NIC stack does not wait for what is issued ten milliseconds ahead. Two packets may
+        // leave at once.
         let bytes = (rig.now_us - began_us + 10_000) / 10 + 2 * 1460;
         let received = rig.received.len() as u64;
         assert!(received <= bytes, "{received} bytes instead of {bytes}");

@@ -1,5 +1,5 @@
-//! What reaches a shard besides packets and events: its application's own descriptor and time, and orders of the
-//! supervisor of NIC stacks.
+//! What reaches a shard besides packets and events: its application's own descriptor and time, and
+//! orders of the supervisor of NIC stacks.
 
 mod rig;
 
@@ -32,7 +32,8 @@ enum Heard {
     Time,
 }
 
-/// Rings its own bell when it is ordered to, then asks to be called at a time, and then has the shard end.
+/// Rings its own bell when it is ordered to, then asks to be called at a time, and then has the
+/// shard end.
 struct Woken {
     heard: Vec<Heard>,
     bell: OwnedFd,

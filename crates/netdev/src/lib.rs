@@ -1,7 +1,7 @@
 //! Ports: how frames leave and reach a stack.
 //!
-//! A port sends superpackets (a header and slices of payload, cut by the kernel or the NIC) and receives
-//! frames, with checksum and segmentation metadata. It knows no connections and no files.
+//! A port sends superpackets (a header and slices of payload, cut by the kernel or the NIC) and
+//! receives frames, with checksum and segmentation metadata. It knows no connections and no files.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -71,7 +71,8 @@ pub enum SendError {
     Failed(io::Error),
 }
 
-/// The link of a port is another than before: see [`Port::mac`], [`Port::mtu`] and [`Port::superpacket_max`].
+/// The link of a port is another than before: see [`Port::mac`], [`Port::mtu`] and
+/// [`Port::superpacket_max`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkChange {
     /// Frames pass again.

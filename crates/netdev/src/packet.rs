@@ -1,10 +1,11 @@
 //! AF_PACKET: a port on any Linux link.
 //!
-//! **Out**, a superpacket is one `sendmsg` with `PACKET_VNET_HDR`: the kernel completes checksums and cuts
-//! packets, or leaves that to the NIC. **In**, three sockets (IPv4, IPv6, ARP) have a ring each, from which
-//! frames are taken without a system call. They are bound to those protocols rather than to all, so that
-//! the port does not receive what this machine sends, and filter by destination address, so that a port
-//! can share a link with the kernel's own stack and with other ports.
+//! **Out**, a superpacket is one `sendmsg` with `PACKET_VNET_HDR`: the kernel completes checksums
+//! and cuts packets, or leaves that to the NIC. **In**, three sockets (IPv4, IPv6, ARP) have a ring
+//! each, from which frames are taken without a system call. They are bound to those protocols
+//! rather than to all, so that the port does not receive what this machine sends, and filter by
+//! destination address, so that a port can share a link with the kernel's own stack and with other
+//! ports.
 //!
 //! The sockets that receive do without `PACKET_VNET_HDR`: the ring's status word tells all that
 //! [`Frame`] does.
@@ -48,8 +49,9 @@ use crate::{Frame, LinkChange, Offload, Port, SendError, Superpacket, check_size
 const IP_RING_SLOTS: usize = 4096;
 const ARP_RING_SLOTS: usize = 64;
 
-/// Memory that packets of ours may take up on their way to the wire, in bytes as the kernel counts them. It
-/// takes 4 ms of 10 Gbit/s, enough for a driver's ring and a shaper; the default holds two superpackets.
+/// Memory that packets of ours may take up on their way to the wire, in bytes as the kernel counts
+/// them. It takes 4 ms of 10 Gbit/s, enough for a driver's ring and a shaper; the default holds two
+/// superpackets.
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
 /// The same for frames that wait in the queue because they do not fit into a slot.
@@ -61,8 +63,8 @@ const IDLE_TURNS_MAX: u32 = 64;
 /// Largest IPv6 packet without a jumbo payload option, in bytes, the header not counted twice.
 const IPV6_BYTES_MAX: usize = 65_535;
 
-/// A port on a network interface. MTU and hardware address are those that it had when it was opened, or
-/// [`Port::follow_link`] was called last.
+/// A port on a network interface. MTU and hardware address are those that it had when it was
+/// opened, or [`Port::follow_link`] was called last.
 #[derive(Debug)]
 pub struct PacketPort {
     interface: Interface,
@@ -85,7 +87,8 @@ struct Receiver {
 }
 
 impl PacketPort {
-    /// A port that sends, and receives ARP and what is sent to the addresses `own`. Needs `CAP_NET_RAW`.
+    /// A port that sends, and receives ARP and what is sent to the addresses `own`. Needs
+    /// `CAP_NET_RAW`.
     pub fn open(interface: &str, own: &[IpAddr]) -> Result<PacketPort, OpenError> {
         let mut port = PacketPort::send_only(interface)?;
         let programs = [
@@ -123,8 +126,8 @@ impl PacketPort {
         })
     }
 
-    /// Marks what it sends, for [`capture`] to tell it from what others send. Needs `CAP_NET_RAW`, and before Linux 5.17
-    /// `CAP_NET_ADMIN`.
+    /// Marks what it sends, for [`capture`] to tell it from what others send. Needs `CAP_NET_RAW`,
+    /// and before Linux 5.17 `CAP_NET_ADMIN`.
     pub fn set_mark(&self, mark: u32) -> io::Result<()> {
         socket::set_mark(&self.sender, mark)
     }
@@ -134,8 +137,8 @@ impl PacketPort {
         &self.interface.name
     }
 
-    /// Frames for this port that were dropped since it was opened, because they came faster than they
-    /// were taken.
+    /// Frames for this port that were dropped since it was opened, because they came faster than
+    /// they were taken.
     pub fn dropped(&mut self) -> io::Result<u64> {
         for receiver in &self.receivers {
             self.dropped += socket::drops(&receiver.socket)?;
@@ -143,8 +146,8 @@ impl PacketPort {
         Ok(self.dropped)
     }
 
-    /// Checks that a packet fits the link. The port's view of that may be out of date: what seems not to fit has it
-    /// look again.
+    /// Checks that a packet fits the link. The port's view of that may be out of date: what seems
+    /// not to fit has it look again.
     fn check(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
         let ipv6 = matches!(packet.offload, Offload::Tcp { ipv6: true, .. });
         let fits = |it: &Self| check_size(packet, it.interface.mtu, it.superpacket_max(ipv6));
@@ -174,8 +177,8 @@ pub fn mtu_of(interface: &str) -> Result<usize, OpenError> {
     Ok(Interface::find(interface)?.mtu)
 }
 
-/// Longest IP packet that is cut by the driver or on its behalf, in bytes: the kernel compares the frame's
-/// length with the link's setting and wants it below (`gso_features_check`).
+/// Longest IP packet that is cut by the driver or on its behalf, in bytes: the kernel compares the
+/// frame's length with the link's setting and wants it below (`gso_features_check`).
 fn superpacket_max(interface: &Interface, ipv6: bool) -> usize {
     let (gso_max_size, bytes_max) = if ipv6 {
         (interface.gso_max_size, IPV6_BYTES_MAX)
@@ -219,7 +222,8 @@ impl Receiver {
         Ok(Receiver { ring, socket })
     }
 
-    /// Takes up to `budget` frames out of the ring; returns how many, and how many of them were lost.
+    /// Takes up to `budget` frames out of the ring; returns how many, and how many of them were
+    /// lost.
     fn receive(
         &mut self,
         budget: usize,
@@ -311,7 +315,8 @@ impl Port for PacketPort {
     }
 
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
-        // The kernel does not compare what it cuts with the MTU, and not every driver survives that.
+        // The kernel does not compare what it cuts with the MTU, and not every driver survives
+        // that.
         self.check(packet)?;
         let virtio = virtio_net_header(packet).to_bytes();
         let slices = packet.payload.len() + 2;

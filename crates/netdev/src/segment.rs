@@ -7,8 +7,8 @@ use wire::tcp::Flags;
 
 /// Cuts a TCP superpacket into frames of at most `mss` bytes of payload, with complete checksums.
 ///
-/// The sequence number and the IPv4 identification count on; FIN and PSH stay on the last frame, CWR on
-/// the first (RFC 3168 §6.1.2).
+/// The sequence number and the IPv4 identification count on; FIN and PSH stay on the last frame,
+/// CWR on the first (RFC 3168 §6.1.2).
 pub(crate) fn cut(
     header: &[u8],
     payload: &[IoSlice<'_>],

@@ -168,8 +168,8 @@ fn budget_is_kept() {
     assert_eq!(b.receive(9, &mut |_| {}).unwrap(), 0);
 }
 
-/// Sends numbered packets through a faulty port; returns what arrived: the number, or `None` for a frame
-/// that does not parse.
+/// Sends numbered packets through a faulty port; returns what arrived: the number, or `None` for a
+/// frame that does not parse.
 fn through_faults(faults: Faults, seed: u64, count: u32) -> Vec<Option<u32>> {
     let queue_max = usize::MAX;
     let (mut a, b) = pair(Link {

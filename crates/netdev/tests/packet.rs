@@ -495,7 +495,8 @@ fn link_that_goes_down_may_come_up_again() {
         for end in ["va", "vb"] {
             ip(&format!("link set {end} up"));
         }
-        // The kernel drops packets until it has noticed that both ends are up, which is a moment later.
+        // The kernel drops packets until it has noticed that both ends are up, which is a moment
+        // later.
         let again = wait::until(SOON, "a frame", || {
             send(&mut a, &header, b"again", 1400).unwrap();
             let mut come = None;

@@ -21,13 +21,14 @@ use crate::report::{DirectionReport, Lateness, Report};
 /// Most frames that are taken from an interface before departures have their turn.
 const RECEIVE_BUDGET: usize = 64;
 
-/// How much later than asked for the kernel may wake the emulator, in nanoseconds: packets that leave
-/// within this time leave together. The usual 50 µs would be a quarter of the shortest round-trip times that
-/// one emulates; a tenth of it would make the emulator wake up for every packet at 1 Gbit/s.
+/// How much later than asked for the kernel may wake the emulator, in nanoseconds: packets that
+/// leave within this time leave together. The usual 50 µs would be a quarter of the shortest
+/// round-trip times that one emulates; a tenth of it would make the emulator wake up for every
+/// packet at 1 Gbit/s.
 const TIMER_SLACK_NS: u64 = 10_000;
 
-/// The emulator is to run when a packet is due, whatever else wants to: no thread waits longer for that than it
-/// takes to pass a few packets on.
+/// The emulator is to run when a packet is due, whatever else wants to: no thread waits longer for
+/// that than it takes to pass a few packets on.
 const NICE: i32 = -15;
 
 /// What the link is like.
@@ -60,7 +61,8 @@ struct Side {
 }
 
 impl Bridge {
-    /// Joins two interfaces. Needs `CAP_NET_RAW`; with `CAP_SYS_NICE` it is more punctual on a busy machine.
+    /// Joins two interfaces. Needs `CAP_NET_RAW`; with `CAP_SYS_NICE` it is more punctual on a busy
+    /// machine.
     pub fn open(interfaces: [&str; 2], settings: Settings) -> Result<Bridge, OpenError> {
         let side = |end: usize| {
             Ok(Side {
@@ -75,7 +77,8 @@ impl Bridge {
                 uncut: 0,
             })
         };
-        // Without the privilege it takes its turn like everybody, and the report tells how late it was.
+        // Without the privilege it takes its turn like everybody, and the report tells how late it
+        // was.
         let _ = setpriority_process(None, NICE);
         let _ = set_current_timer_slack(TIMER_SLACK_NS.try_into().ok());
         Ok(Bridge {

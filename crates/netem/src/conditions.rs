@@ -8,13 +8,13 @@ use std::str::FromStr;
 pub struct Conditions {
     /// From the last bit sent to the arrival at the other end, in nanoseconds.
     pub delay_ns: u64,
-    /// The delay of each packet differs by up to this much from `delay_ns`, in nanoseconds. No packet
-    /// overtakes another by that.
+    /// The delay of each packet differs by up to this much from `delay_ns`, in nanoseconds. No
+    /// packet overtakes another by that.
     pub jitter_ns: u64,
     /// Bits per second; `None` is as fast as they come.
     pub rate_bits_per_s: Option<u64>,
-    /// How much may wait for its turn, including what is being sent, in bytes of frames. A packet that does
-    /// not fit is dropped.
+    /// How much may wait for its turn, including what is being sent, in bytes of frames. A packet
+    /// that does not fit is dropped.
     pub queue_bytes: Option<u64>,
     /// How many packets of a million are lost.
     pub loss_ppm: u32,
@@ -28,8 +28,8 @@ pub struct Conditions {
     pub duplicate_ppm: u32,
 }
 
-/// For how long a packet is held back by default: longer than it takes to send three of 1,500 bytes at
-/// 40 Mbit/s, which is what TCP takes for a loss (RFC 5681 §3.2).
+/// For how long a packet is held back by default: longer than it takes to send three of 1,500 bytes
+/// at 40 Mbit/s, which is what TCP takes for a loss (RFC 5681 §3.2).
 pub const REORDER_BY_DEFAULT: Time = Time(1_000_000);
 
 /// What was said about a direction: what is `None` was not.
@@ -182,8 +182,8 @@ impl FromStr for Changes {
                 "duplicate" => changes.duplicate = Some(value.parse()?),
                 _ => {
                     return Err(format!(
-                        "there is no {name:?}; there are delay, jitter, rate, queue, loss, loss-burst, \
-                         reorder, reorder-by and duplicate"
+                        "there is no {name:?}; there are delay, jitter, rate, queue, loss, \
+                         loss-burst, reorder, reorder-by and duplicate"
                     ));
                 }
             }

@@ -1,11 +1,12 @@
 //! What becomes of each packet in one direction, and when: frames and `now` in, departures out.
 //!
-//! A packet waits in the queue, if it fits, until those before it are sent; is sent at the link's rate; is
-//! lost or not; and arrives after the delay. So a packet that is lost has taken its time on the line like any
-//! other.
+//! A packet waits in the queue, if it fits, until those before it are sent; is sent at the link's
+//! rate; is lost or not; and arrives after the delay. So a packet that is lost has taken its time
+//! on the line like any other.
 //!
-//! What happens at random is a function of the seed and the packet's number in its direction, whatever the
-//! time and whatever happened to others: under the same seed, two senders lose the same packets.
+//! What happens at random is a function of the seed and the packet's number in its direction,
+//! whatever the time and whatever happened to others: under the same seed, two senders lose the
+//! same packets.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -132,8 +133,8 @@ impl Direction {
         self.counters
     }
 
-    /// Takes a frame that arrived at `now_ns`. Times are those of any clock that does not go back; if it
-    /// does, the packet counts as having come behind the last one.
+    /// Takes a frame that arrived at `now_ns`. Times are those of any clock that does not go back;
+    /// if it does, the packet counts as having come behind the last one.
     pub fn arrive(&mut self, now_ns: u64, frame: Frame) {
         self.counters.frames += 1;
         let frame = Arc::new(frame);
@@ -217,9 +218,9 @@ impl Direction {
         Some(self.line_free_ns)
     }
 
-    /// Whether a packet is lost: by itself, or with bursts as a chain of two states (Gilbert 1960) of which
-    /// one loses everything. Bursts end with probability 1/b and begin with l/(b(1-l)): then they are b long
-    /// on average, and a share of l is lost.
+    /// Whether a packet is lost: by itself, or with bursts as a chain of two states (Gilbert 1960)
+    /// of which one loses everything. Bursts end with probability 1/b and begin with l/(b(1-l)):
+    /// then they are b long on average, and a share of l is lost.
     fn is_lost(&mut self, index: u64) -> bool {
         let Conditions {
             loss_ppm,
@@ -261,7 +262,8 @@ impl Direction {
         self.underway.peek().map(|next| next.0.departure_ns)
     }
 
-    /// Packets that are to leave by now, in order; those of one frame that follow each other together.
+    /// Packets that are to leave by now, in order; those of one frame that follow each other
+    /// together.
     pub fn depart(&mut self, now_ns: u64) -> Option<Departure> {
         let first = self.pop_due(now_ns, |_| true)?;
         let mut end = first.packet + 1;

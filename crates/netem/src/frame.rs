@@ -1,8 +1,9 @@
 //! Superpackets, seen as the packets that they stand for.
 //!
 //! A sender that leaves segmentation to the link hands over one frame for many packets, with a
-//! `virtio_net_hdr` that says how to cut it. It is not cut in memory: a packet is a number, and a run of
-//! packets is sent as a superpacket of its own, a changed copy of the header before a slice of the payload.
+//! `virtio_net_hdr` that says how to cut it. It is not cut in memory: a packet is a number, and a
+//! run of packets is sent as a superpacket of its own, a changed copy of the header before a slice
+//! of the payload.
 
 use std::ops::Range;
 
@@ -29,7 +30,8 @@ pub struct Frame {
 const RUN_BYTES_MAX: usize = 65_535;
 
 impl Frame {
-    /// A frame. One that says it is to be cut, but not as TCP is, counts as one packet and passes uncut.
+    /// A frame. One that says it is to be cut, but not as TCP is, counts as one packet and passes
+    /// uncut.
     pub fn new(bytes: &[u8], unfinished: VirtioNetHeader) -> Frame {
         let single = || (bytes.len(), 0, 1);
         let (header_bytes, mss, packets) = packets_of(bytes, unfinished).unwrap_or_else(single);
@@ -47,7 +49,8 @@ impl Frame {
         self.packets
     }
 
-    /// Length of one of them on the wire, in bytes from the Ethernet header on, without its checksum.
+    /// Length of one of them on the wire, in bytes from the Ethernet header on, without its
+    /// checksum.
     pub fn packet_bytes(&self, packet: u32) -> usize {
         self.header_bytes + self.payload(&(packet..packet + 1)).len()
     }
@@ -72,8 +75,8 @@ impl Frame {
         at(packets.start)..end
     }
 
-    /// Some of its packets in a row as one frame: what is to be done to it, header and payload. The header
-    /// is written to `header`, as a NIC that cuts would do it (Linux: `tcp_gso_segment`).
+    /// Some of its packets in a row as one frame: what is to be done to it, header and payload. The
+    /// header is written to `header`, as a NIC that cuts would do it (Linux: `tcp_gso_segment`).
     pub fn run<'a>(
         &'a self,
         packets: Range<u32>,
@@ -99,8 +102,8 @@ impl Frame {
             changed.set_flags(changed.flags().without(Flags::CWR));
             unfinished.gso_type &= !GSO_ECN;
         }
-        // What arrived may have had more than headers in front of its pages; the kernel refuses a hint that is
-        // longer than the frame.
+        // What arrived may have had more than headers in front of its pages; the kernel refuses a
+        // hint that is longer than the frame.
         unfinished.hdr_len = self.header_bytes as u16;
         if packets.len() == 1 {
             unfinished.gso_type = GSO_NONE;

@@ -26,8 +26,9 @@ pub struct DirectionReport {
     pub to: String,
     /// What became of packets.
     pub counters: Counters,
-    /// Frames that were dropped before the emulator saw them, because they came faster than it takes them.
-    /// Not a part of the emulated link: what was measured with any of these is worth little.
+    /// Frames that were dropped before the emulator saw them, because they came faster than it
+    /// takes them. Not a part of the emulated link: what was measured with any of these is worth
+    /// little.
     pub overrun: u64,
     /// Frames that the other interface refused, such as those longer than its MTU.
     pub refused: u64,
@@ -37,8 +38,8 @@ pub struct DirectionReport {
     pub lateness: Lateness,
 }
 
-/// How late packets left. The emulator sees each frame with the time of its arrival, so that being late to
-/// look at it is no lateness if the delay is longer.
+/// How late packets left. The emulator sees each frame with the time of its arrival, so that being
+/// late to look at it is no lateness if the delay is longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lateness {
     /// Of all departures, in nanoseconds.
@@ -87,13 +88,14 @@ impl fmt::Display for Report {
             let mbit_per_s = counters.bytes as f64 * 8e3 / self.elapsed_ns.max(1) as f64;
             writeln!(
                 f,
-                "{from} to {to}: {} packets in {} frames, {} bytes ({mbit_per_s:.1} Mbit/s on average)",
+                "{from} to {to}: {} packets in {} frames, {} bytes ({mbit_per_s:.1} Mbit/s on \
+                 average)",
                 counters.packets, counters.frames, counters.bytes
             )?;
             writeln!(
                 f,
-                "  departed {}, lost {}, dropped by a full queue {} (it held {} bytes at most), held back {}, \
-                 duplicated {}",
+                "  departed {}, lost {}, dropped by a full queue {} (it held {} bytes at most), \
+                 held back {}, duplicated {}",
                 counters.departed,
                 counters.lost,
                 counters.queue_drops,
@@ -103,7 +105,8 @@ impl fmt::Display for Report {
             )?;
             writeln!(
                 f,
-                "  late by {:.3} ms on average, {:.3} ms at most; by more than 1 ms: {} of {} departures",
+                "  late by {:.3} ms on average, {:.3} ms at most; by more than 1 ms: {} of {} \
+                 departures",
                 lateness.mean_ns() as f64 / 1e6,
                 lateness.max_ns as f64 / 1e6,
                 lateness.above_1_ms,

@@ -1,8 +1,9 @@
-//! Locks on addresses: two stacks that answer for the same address of a link would reset each other's
-//! connections, so the second one does not start.
+//! Locks on addresses: two stacks that answer for the same address of a link would reset each
+//! other's connections, so the second one does not start.
 //!
-//! A lock is an abstract Unix socket in the listening state. Its name belongs to the network namespace in which it was
-//! opened, and the kernel releases it when the process ends, however it ends.
+//! A lock is an abstract Unix socket in the listening state. Its name belongs to the network
+//! namespace in which it was opened, and the kernel releases it when the process ends, however it
+//! ends.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -144,17 +144,28 @@ impl fmt::Display for Cidr {
 impl fmt::Display for CidrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoPrefix => f.write_str("the length of the on-link prefix is missing: write it as in 192.0.2.10/24"),
+            Self::NoPrefix => f.write_str(
+                "the length of the on-link prefix is missing: write it \
+                as in 192.0.2.10/24",
+            ),
             Self::Address => f.write_str(
-                "not an IP address: write it as in 192.0.2.10/24 or fd00::10/64 (ROOT stands before --addr)",
+                "not an IP address: write it as in 192.0.2.10/24 or fd00::10/64 (ROOT stands \
+                 before --addr)",
             ),
             Self::Prefix { max } => write!(f, "the prefix length must be a number from 1 to {max}"),
             Self::NotUnicast => f.write_str("not an address that a host can have on a link"),
             Self::LinkLocal => f.write_str(
-                "a link-local address would need a zone in every URL: give a global or a unique local one (fd00::/8)",
+                "a link-local address would need a zone in every URL: give a global or a unique \
+                 local one (fd00::/8)",
             ),
-            Self::Network => f.write_str("this is the address of the network itself: wrong address or wrong prefix"),
-            Self::Broadcast => f.write_str("this is the network's broadcast address: wrong address or wrong prefix"),
+            Self::Network => f.write_str(
+                "this is the address of the network itself: wrong address \
+                or wrong prefix",
+            ),
+            Self::Broadcast => f.write_str(
+                "this is the network's broadcast address: wrong address \
+                or wrong prefix",
+            ),
         }
     }
 }

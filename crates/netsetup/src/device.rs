@@ -87,8 +87,8 @@ impl Inventory {
     }
 }
 
-/// Fails unless each gateway is a neighbour: on the link, not one of the stack's own addresses, and at
-/// most one for each address family.
+/// Fails unless each gateway is a neighbour: on the link, not one of the stack's own addresses, and
+/// at most one for each address family.
 pub fn check_gateways(gateways: &[IpAddr], addresses: &[Cidr]) -> Result<(), Failure> {
     for (index, gateway) in gateways.iter().enumerate() {
         let what = format!("gateway {gateway}");

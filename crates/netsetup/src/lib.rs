@@ -1,4 +1,5 @@
-//! The network around the stack, as the kernel sees it: interfaces, addresses, namespaces, and the sockets between processes.
+//! The network around the stack, as the kernel sees it: interfaces, addresses, namespaces, and the
+//! sockets between processes.
 //!
 //! | Module | Its one idea |
 //! |---|---|

@@ -14,7 +14,8 @@ use rustix::net::{SocketAddrUnix, SocketFlags};
 use crate::seqpacket;
 use failure::Failure;
 
-/// How long others may take to look at what lies in the same directory, and to change it. It takes them microseconds.
+/// How long others may take to look at what lies in the same directory, and to change it. It takes
+/// them microseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// How long to leave them alone in between.
@@ -30,9 +31,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `path`, for processes of this user only. A socket that a dead process has left there
-    /// is replaced; anything else stays.
-    /// `name` is what people call it, `option` what chooses another path.
+    /// Listens on `path`, for processes of this user only. A socket that a dead process has left
+    /// there is replaced; anything else stays. `name` is what people call it, `option` what chooses
+    /// another path.
     pub fn bind(name: &str, path: &Path, option: &str) -> Result<Self, Failure> {
         let what = format!("{name} {}", path.display());
         let failed = |errno| match errno {
@@ -49,8 +50,8 @@ impl Listener {
                 "the path is too long for a socket: 107 bytes at most",
             )
         })?;
-        // Of two that start together, one would else take the other's socket, bound and not yet listened on, for that of
-        // a dead process.
+        // Of two that start together, one would else take the other's socket, bound and not yet
+        // listened on, for that of a dead process.
         let _lock = lock_directory(path).map_err(failed)?;
         if let Ok(stat) = rustix::fs::lstat(path) {
             if !FileType::from_raw_mode(stat.st_mode).is_socket() {
@@ -72,8 +73,8 @@ impl Listener {
             }
         }
         let socket = seqpacket::non_blocking().map_err(failed)?;
-        // Write permission lets a process connect. Linux creates the file with the mode that the socket has
-        // before: not even for a moment can another user.
+        // Write permission lets a process connect. Linux creates the file with the mode that the
+        // socket has before: not even for a moment can another user.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         rustix::net::bind(&socket, &address).map_err(failed)?;
         let listener = Self {
@@ -85,7 +86,8 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Removes the sockets that dead processes have left in `directory`, of those with names of ours.
+    /// Removes the sockets that dead processes have left in `directory`, of those with names of
+    /// ours.
     pub fn sweep(directory: &Path, is_ours: impl Fn(&OsStr) -> bool) {
         let sweep = || -> std::io::Result<()> {
             // No other process gets between binding and listening meanwhile.
@@ -164,7 +166,8 @@ fn lock(directory: &Path) -> rustix::io::Result<OwnedFd> {
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
     let until = Instant::now() + LOCK_WAIT;
     loop {
-        // Any user who may read the directory may lock it, for as long as it likes: not to be waited for without end.
+        // Any user who may read the directory may lock it, for as long as it likes: not to be
+        // waited for without end.
         let locked = rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive);
         match locked {
             Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(LOCK_RETRY),
@@ -174,7 +177,8 @@ fn lock(directory: &Path) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// The process that listens there (`None`: one that cannot be named), or the error of connecting to it.
+/// The process that listens there (`None`: one that cannot be named), or the error of connecting to
+/// it.
 fn owner(address: &SocketAddrUnix) -> rustix::io::Result<Option<i32>> {
     let socket = seqpacket::non_blocking()?;
     match rustix::net::connect(&socket, address) {

@@ -1,4 +1,5 @@
-//! A user and network namespace for a process that has no privileges, or a reason why there is none.
+//! A user and network namespace for a process that has no privileges, or a reason why there is
+//! none.
 
 use std::fs;
 use std::io;
@@ -14,8 +15,8 @@ use sandbox::privileges;
 /// Every namespace has this interface, and it comes first.
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Moves the process, which must have one thread, into namespaces of its own, and takes the loopback
-/// interface up there. Returns what they are called.
+/// Moves the process, which must have one thread, into namespaces of its own, and takes the
+/// loopback interface up there. Returns what they are called.
 pub fn enter() -> Result<&'static str, Failure> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     let entered = enter_as_root_of_a_user_namespace(uid.as_raw(), gid.as_raw());
@@ -55,7 +56,8 @@ fn enter_as_root_of_a_user_namespace(uid: u32, gid: u32) -> Result<(), (&'static
     let step = "creating a user and network namespace";
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
         .map_err(|errno| (step, errno.into()))?;
-    // user_namespaces(7): without a privilege outside, a process maps itself, and gives setgroups up.
+    // user_namespaces(7): without a privilege outside, a process maps itself, and gives setgroups
+    // up.
     fs::write("/proc/self/setgroups", "deny")
         .and_then(|()| fs::write("/proc/self/uid_map", format!("0 {uid} 1")))
         .and_then(|()| fs::write("/proc/self/gid_map", format!("0 {gid} 1")))
@@ -127,12 +129,14 @@ fn forbidden(step: &str, error: &io::Error, settings: &Settings) -> Failure {
             .to_owned()
     } else {
         format!(
-            "This machine forbids it to processes without privileges. Allow it until the next start:\n  {}",
+            "This machine forbids it to processes without privileges. Allow it until the next \
+             start:\n  {}",
             remedies.join("\n  ")
         )
     };
     Failure::input(step, error).remedy(format!(
-        "{allow}\nOr run the demonstration with privileges, still in a namespace of its own: sudo splitway demo"
+        "{allow}\nOr run the demonstration with privileges, still in a namespace of its own: sudo \
+         splitway demo"
     ))
 }
 

@@ -1,6 +1,7 @@
 //! The few rtnetlink requests that Splitway needs, one at a time and synchronous.
 //!
-//! A [`Netlink`] speaks to the network namespace in which it was opened, wherever the process goes later.
+//! A [`Netlink`] speaks to the network namespace in which it was opened, wherever the process goes
+//! later.
 
 use std::fmt;
 use std::io;
@@ -168,8 +169,8 @@ impl Netlink {
         Ok(())
     }
 
-    /// Lets IPv4 superpackets of up to this many bytes through an interface in one piece ("BIG TCP").
-    /// Kernels before 6.3 do not know that.
+    /// Lets IPv4 superpackets of up to this many bytes through an interface in one piece ("BIG
+    /// TCP"). Kernels before 6.3 do not know that.
     pub fn set_gso_ipv4_max_size(&mut self, index: u32, bytes: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -213,7 +214,8 @@ impl Netlink {
         Ok(())
     }
 
-    /// Gives the kernel an address on an interface, usable at once: without duplicate address detection.
+    /// Gives the kernel an address on an interface, usable at once: without duplicate address
+    /// detection.
     pub fn add_address(&mut self, index: u32, cidr: Cidr) -> Result<(), NetlinkError> {
         let mut message = AddressMessage::default();
         message.header.index = index;

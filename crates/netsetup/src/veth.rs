@@ -1,8 +1,8 @@
 //! A veth pair of Splitway's own, to which the stack is attached where no interface is named.
 //!
-//! The pair's outer end, `splitway0`, lies in the namespace in which the user started Splitway; the inner
-//! end lies in a namespace without a name that only Splitway's processes are in. When the last of them is
-//! gone, however it went, the kernel destroys that namespace and with it the pair.
+//! The pair's outer end, `splitway0`, lies in the namespace in which the user started Splitway; the
+//! inner end lies in a namespace without a name that only Splitway's processes are in. When the
+//! last of them is gone, however it went, the kernel destroys that namespace and with it the pair.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -58,13 +58,20 @@ impl VethPair {
             .map_err(|error| Failure::broken("opening /proc/thread-self/ns/net", error))?;
         let mut inner = Netlink::open().map_err(setup_failed)?;
 
-        outer.create_veth(OUTER_NAME, INNER_NAME, namespace.as_fd(), mtu).map_err(|error| {
-            match error.errno() {
-                Some(Errno::OPNOTSUPP) => Failure::input("creating the veth pair", "the kernel has no veth")
-                    .remedy("Load it with `modprobe veth`, or use an interface that exists: --dev and --addr."),
+        outer
+            .create_veth(OUTER_NAME, INNER_NAME, namespace.as_fd(), mtu)
+            .map_err(|error| match error.errno() {
+                Some(Errno::OPNOTSUPP) => Failure::input(
+                    "creating the veth pair",
+                    "the kernel has \
+                    no veth",
+                )
+                .remedy(
+                    "Load it with `modprobe veth`, or use an interface that exists: --dev \
+                        and --addr.",
+                ),
                 _ => setup_failed(error),
-            }
-        })?;
+            })?;
         let outer_index = find(&mut outer, OUTER_NAME)
             .map_err(setup_failed)?
             .ok_or_else(|| {
@@ -160,7 +167,12 @@ fn check_vacant(netlink: &mut Netlink) -> Result<(), Failure> {
     let deadline = Instant::now() + STALE_PAIR_WAIT;
     while find(netlink, OUTER_NAME).map_err(setup_failed)?.is_some() {
         if Instant::now() > deadline {
-            return Err(Failure::input(format!("interface {OUTER_NAME}"), "it exists already").remedy(format!(
+            return Err(Failure::input(
+                format!("interface {OUTER_NAME}"),
+                "it exists \
+                already",
+            )
+            .remedy(format!(
                 "No running splitway owns it. Remove it with `sudo ip link delete {OUTER_NAME}`,\n\
                  or use an interface that exists: --dev and --addr."
             )));
@@ -177,8 +189,12 @@ fn check_vacant(netlink: &mut Netlink) -> Result<(), Failure> {
             } else {
                 OUTER_V6
             };
-            return Err(Failure::input(format!("network {ours} for {OUTER_NAME}"), why)
-                .remedy("Use an interface that exists, with an address of your choice: --dev and --addr."));
+            return Err(
+                Failure::input(format!("network {ours} for {OUTER_NAME}"), why).remedy(
+                    "Use an interface that exists, with an address of your choice: --dev and \
+                    --addr.",
+                ),
+            );
         }
     }
     Ok(())

@@ -1,8 +1,10 @@
-//! Instructions that the NIC stack spends on a SEND of a file that is in its memory, counted by callgrind.
+//! Instructions that the NIC stack spends on a SEND of a file that is in its memory, counted by
+//! callgrind.
 //!
-//! Sixty-four flows take turns with SENDs of about 64 KB, each of which acknowledges what came before it, so that blocks are
-//! pinned and let go as they are while a file is served. What is counted: from the command in the ring to the superpacket at
-//! the port, and the event that tells of its departure; neither the port nor the copy into packets.
+//! Sixty-four flows take turns with SENDs of about 64 KB, each of which acknowledges what came
+//! before it, so that blocks are pinned and let go as they are while a file is served. What is
+//! counted: from the command in the ring to the superpacket at the port, and the event that tells
+//! of its departure; neither the port nor the copy into packets.
 
 mod rig;
 

@@ -1,14 +1,17 @@
 //! How fast a worker seals, against the cipher alone, on the same core in the same run.
 //!
-//! Sixty-four flows send a file that is in memory, in records of 16 KiB, AES-256-GCM, TLS 1.3, through a port that
-//! takes packets and does nothing with them. What is timed is all that the NIC stack does: commands, planning, sealing,
-//! reports. The cipher alone seals one record of 16 KiB again and again, from one place to another.
+//! Sixty-four flows send a file that is in memory, in records of 16 KiB, AES-256-GCM, TLS 1.3,
+//! through a port that takes packets and does nothing with them. What is timed is all that the NIC
+//! stack does: commands, planning, sealing, reports. The cipher alone seals one record of 16 KiB
+//! again and again, from one place to another.
 //!
-//! `cargo bench -p splitway-nic --bench seal` prints both and their ratio; nothing fails. Rounds of both alternate, and
-//! the fastest of each counts, so that what else the machine does matters little.
+//! `cargo bench -p splitway-nic --bench seal` prints both and their ratio; nothing fails. Rounds of
+//! both alternate, and the fastest of each counts, so that what else the machine does matters
+//! little.
 //!
-//! Then a thousand flows that take turns with SENDs of two segments, as over slow paths: a record leaves in six of them.
-//! What counts there is how many bytes were sealed for each byte that was sent.
+//! Then a thousand flows that take turns with SENDs of two segments, as over slow paths: a record
+//! leaves in six of them. What counts there is how many bytes were sealed for each byte that was
+//! sent.
 
 mod rig;
 
@@ -42,7 +45,8 @@ fn main() {
             worker = worker.max(sealing.round(round as u64));
         }
         println!(
-            "superpackets of {:>3} KiB: the worker seals {worker:.2} GB/s, aws-lc alone {cipher:.2} GB/s: {:.0} %",
+            "superpackets of {:>3} KiB: the worker seals {worker:.2} GB/s, aws-lc alone \
+             {cipher:.2} GB/s: {:.0} %",
             superpacket_max >> 10,
             100.0 * worker / cipher
         );
@@ -51,7 +55,8 @@ fn main() {
     let gb_per_s = sealing.small_sends();
     let counters = sealing.0.worker.counters();
     println!(
-        "{SMALL_FLOWS} flows, SENDs of {SMALL_SEND_BYTES} bytes: {gb_per_s:.2} GB/s, {:.2} bytes sealed for each that was sent",
+        "{SMALL_FLOWS} flows, SENDs of {SMALL_SEND_BYTES} bytes: {gb_per_s:.2} GB/s, {:.2} bytes \
+         sealed for each that was sent",
         counters.bytes_sealed as f64 / counters.sealed_bytes_sent as f64
     );
 }
@@ -136,7 +141,8 @@ impl Sealing {
         bytes as f64 / start.elapsed().as_secs_f64() / 1e9
     }
 
-    /// Defines the run of a flow in this round: where it begins in the stream, and how long it is there.
+    /// Defines the run of a flow in this round: where it begins in the stream, and how long it is
+    /// there.
     fn define(&mut self, flow: u64, round: u64) -> (u64, u64) {
         let count = (RUN_BYTES / RECORD_BYTES) as u64;
         let mut records = Records {

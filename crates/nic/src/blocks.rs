@@ -1,18 +1,19 @@
 //! Blocks: pieces of files in memory, read once for all who send them.
 //!
-//! A block is [`BLOCK_BYTES`] of one file version, at a multiple of that in the file, in a preallocated buffer. At
-//! any time a block is
+//! A block is [`BLOCK_BYTES`] of one file version, at a multiple of that in the file, in a
+//! preallocated buffer. At any time a block is
 //!
 //! * *in use*: a planned superpacket needs it, or the reader has its buffer. It never goes;
-//! * *pinned*: some flow has sent it and not seen it acknowledged (IO-TCP §3.5). It stays for [`PIN_US`] after it was
-//!   sent, even if memory is wanted; from then on it goes if there is nothing else to take. While a flow waits for
-//!   memory, sending it again gives it no more time;
+//! * *pinned*: some flow has sent it and not seen it acknowledged (IO-TCP §3.5). It stays for
+//!   [`PIN_US`] after it was sent, even if memory is wanted; from then on it goes if there is
+//!   nothing else to take. While a flow waits for memory, sending it again gives it no more time;
 //! * *cached*: no flow needs it. Which of these goes first is decided by [`S3Fifo`];
-//! * *free*: the buffer holds nothing. Used last in, first out, because the last is warm in the CPU's
-//!   cache, and from the beginning of the arena on, so that memory never needed is never touched.
+//! * *free*: the buffer holds nothing. Used last in, first out, because the last is warm in the
+//!   CPU's cache, and from the beginning of the arena on, so that memory never needed is never
+//!   touched.
 //!
-//! Readers give no bytes of a file that has become another version since it was opened; blocks read before serve
-//! those who began with them.
+//! Readers give no bytes of a file that has become another version since it was opened; blocks read
+//! before serve those who began with them.
 
 use std::collections::HashMap;
 
@@ -28,12 +29,13 @@ pub(crate) type BlockIndex = Slot;
 /// Of all blocks, at most one part in so many is read ahead and not needed yet.
 const AHEAD_PART: usize = 8;
 
-/// How long a pin keeps a block in memory that others want, from when the block was last sent, in microseconds.
+/// How long a pin keeps a block in memory that others want, from when the block was last sent, in
+/// microseconds.
 ///
-/// Long enough for an acknowledgment, and for a retransmission that was lost, over any usual path. But a peer that
-/// acknowledges nothing must not keep memory from others for the minutes that TCP is patient with it, and it is this
-/// bound that lets every flow go on when all blocks are pinned and none can send what would unpin them. A flow that needs
-/// the block later reads it again.
+/// Long enough for an acknowledgment, and for a retransmission that was lost, over any usual path.
+/// But a peer that acknowledges nothing must not keep memory from others for the minutes that TCP
+/// is patient with it, and it is this bound that lets every flow go on when all blocks are pinned
+/// and none can send what would unpin them. A flow that needs the block later reads it again.
 pub(crate) const PIN_US: u64 = 1_000_000;
 
 /// What a block holds.
@@ -57,7 +59,8 @@ pub(crate) struct BlockRef {
 pub(crate) enum Content {
     /// The reader has the buffer.
     Reading,
-    /// The first `valid` bytes are there. If that is not all, `failure` is the `errno` that says why.
+    /// The first `valid` bytes are there. If that is not all, `failure` is the `errno` that says
+    /// why.
     Ready { valid: usize, failure: Option<u16> },
 }
 
@@ -76,7 +79,8 @@ pub(crate) enum Before {
 struct Block {
     /// `None` while the reader has it.
     buffer: Option<Buffer>,
-    /// `None` if the block is free, or if its content is not to be found by others: reading it failed.
+    /// `None` if the block is free, or if its content is not to be found by others: reading it
+    /// failed.
     name: Option<BlockName>,
     content: Content,
     generation: u32,
@@ -300,14 +304,15 @@ impl Blocks {
         block.is_idle() && (block.pins == 0 || block.is_stale(self.now_us))
     }
 
-    /// True if a flow that waits for memory could not have the block for a while, even if no flow used it again: it is being
-    /// read, or its pins are fresh.
+    /// True if a flow that waits for memory could not have the block for a while, even if no flow
+    /// used it again: it is being read, or its pins are fresh.
     pub(crate) fn is_bound(&self, index: BlockIndex) -> bool {
         let block = &self.blocks[index as usize];
         block.content == Content::Reading || (block.pins > 0 && !block.is_stale(self.now_us))
     }
 
-    /// One more superpacket, of this flow, needs a block that was found. What the block was there for before.
+    /// One more superpacket, of this flow, needs a block that was found. What the block was there
+    /// for before.
     pub(crate) fn use_again(&mut self, index: BlockIndex, flow: Key) -> Before {
         let block = &mut self.blocks[index as usize];
         if block.is_idle() && block.pins == 0 {
@@ -327,7 +332,8 @@ impl Blocks {
         }
     }
 
-    /// A block for content to be read, which a superpacket of this flow needs; the reader fills the buffer.
+    /// A block for content to be read, which a superpacket of this flow needs; the reader fills the
+    /// buffer.
     ///
     /// # Panics
     /// If there is no [room](Blocks::has_room).
@@ -344,8 +350,9 @@ impl Blocks {
         (index, self.hand_over(index, name, flow))
     }
 
-    /// A block for content that this flow is likely to need soon; the reader fills the buffer. `None` if there are
-    /// enough of these already, or if a flow could miss what the block has held.
+    /// A block for content that this flow is likely to need soon; the reader fills the buffer.
+    /// `None` if there are enough of these already, or if a flow could miss what the block has
+    /// held.
     pub(crate) fn allocate_ahead(
         &mut self,
         name: BlockName,
@@ -770,7 +777,8 @@ mod tests {
         }
         for number in 0..10_000 {
             let index = read(&mut blocks, name(version, number));
-            // Its window ends within the block, and something is lost: it needs the block again and again.
+            // Its window ends within the block, and something is lost: it needs the block again and
+            // again.
             for _ in 0..5 {
                 blocks.use_again(index, flow(0));
                 blocks.release(index);
@@ -796,7 +804,8 @@ mod tests {
         let index = any::<prop::sample::Index>;
         prop_oneof![
             4 => (0..12u64).prop_map(Step::Use),
-            4 => (index(), prop::bool::weighted(0.2)).prop_map(|(i, fails)| Step::Complete(i, fails)),
+            4 => (index(), prop::bool::weighted(0.2))
+                .prop_map(|(i, fails)| Step::Complete(i, fails)),
             3 => index().prop_map(Step::Release),
             2 => index().prop_map(Step::Pin),
             2 => index().prop_map(Step::Unpin),
@@ -809,10 +818,15 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(
+            ProptestConfig {
+                failure_persistence: None,
+                ..ProptestConfig::default()
+            }
+        )]
 
-        /// Whatever is done in whatever order: a block in use keeps its content, one that was pinned lately is
-        /// still found, and every block is accounted for.
+        /// Whatever is done in whatever order: a block in use keeps its content, one that was
+        /// pinned lately is still found, and every block is accounted for.
         #[test]
         fn blocks_in_use_stay_what_they_are(steps in prop::collection::vec(step(), 0..200)) {
             const COUNT: usize = 5;
@@ -839,13 +853,15 @@ mod tests {
                     Step::Complete(which, fails) => {
                         if let Some((index, number, mut buffer)) = take(&mut reads, which) {
                             buffer[..8].copy_from_slice(&number.to_le_bytes());
-                            let (valid, failure) = if fails { (8, Some(5)) } else { (BLOCK_BYTES, None) };
+                            let (valid, failure) =
+                                if fails { (8, Some(5)) } else { (BLOCK_BYTES, None) };
                             blocks.complete(index, buffer, valid, failure, &mut Vec::new());
                         }
                     }
                     Step::Release(which) => {
                         if let Some((index, number)) = take(&mut users, which) {
-                            // One whose read failed may still be in use while another has its number.
+                            // One whose read failed may still be in use while another has its
+                            // number.
                             if blocks.find(name(version, number)) == Some(index) {
                                 used_us[number as usize] = now_us;
                             }
@@ -885,7 +901,8 @@ mod tests {
                     .partition(|(reference, _)| blocks.to_pin(reference.index) == Some(*reference));
                 pins = whole;
                 for (reference, number) in torn {
-                    prop_assert!(used_us[number as usize] + PIN_US <= now_us, "block {number} was fresh");
+                    prop_assert!(used_us[number as usize] + PIN_US <= now_us, "block {number} was \
+                        fresh");
                     broken.push(reference);
                 }
                 for (reference, number) in &pins {

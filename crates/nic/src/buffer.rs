@@ -1,4 +1,5 @@
-//! The memory that file content is read into and sent from: one mapping for each worker, cut into buffers.
+//! The memory that file content is read into and sent from: one mapping for each worker, cut into
+//! buffers.
 
 use std::fmt;
 use std::io;
@@ -10,8 +11,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes in a buffer, and in a block of a file: what one read asks for.
 ///
-/// A superpacket of 64 KiB spans two blocks at most, and a direct read of this size costs about what
-/// the device needs for it.
+/// A superpacket of 64 KiB spans two blocks at most, and a direct read of this size costs about
+/// what the device needs for it.
 pub const BLOCK_BYTES: usize = 64 << 10;
 
 /// Alignment of direct reads: of memory, of file offsets and of lengths, in bytes.
@@ -38,7 +39,8 @@ pub enum Pages {
 
 /// A mapping that is cut into [`Buffer`]s of [`BLOCK_BYTES`], one after the other.
 ///
-/// Memory is taken from the machine when it is first written to, so what is never needed costs nothing.
+/// Memory is taken from the machine when it is first written to, so what is never needed costs
+/// nothing.
 #[derive(Debug)]
 pub struct Arena {
     region: Region,
@@ -53,7 +55,8 @@ pub struct Region(Arc<Mapping>);
 /// Memory that was mapped; unmapped when it is dropped.
 #[derive(Debug)]
 struct Mapping {
-    /// What was mapped: the buffers, and what is left over before and behind them for the sake of alignment.
+    /// What was mapped: the buffers, and what is left over before and behind them for the sake of
+    /// alignment.
     whole: NonNull<u8>,
     whole_bytes: usize,
     /// The first buffer.
@@ -61,15 +64,15 @@ struct Mapping {
     buffers: usize,
 }
 
-// SAFETY: The mapping itself is only an address; what lies there is reached through buffers, and no two buffers
-// overlap.
+// SAFETY: The mapping itself is only an address; what lies there is reached through buffers, and no
+// two buffers overlap.
 unsafe impl Send for Mapping {}
 // SAFETY: As above: nothing can be read or written through a shared reference to the mapping.
 unsafe impl Sync for Mapping {}
 
 impl Arena {
-    /// Maps memory for so many buffers, in the largest pages that are to be had. Fails if the kernel does not give
-    /// that much (`ENOMEM`).
+    /// Maps memory for so many buffers, in the largest pages that are to be had. Fails if the
+    /// kernel does not give that much (`ENOMEM`).
     pub fn new(buffers: usize) -> io::Result<Arena> {
         Arena::with(buffers, |bytes, buffers| {
             let huge = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
@@ -155,7 +158,8 @@ impl Region {
 }
 
 impl Mapping {
-    /// Maps `bytes` whose first is at a multiple of `align`, and `buffers` times [`BLOCK_BYTES`] of which are used.
+    /// Maps `bytes` whose first is at a multiple of `align`, and `buffers` times [`BLOCK_BYTES`] of
+    /// which are used.
     fn new(
         bytes: usize,
         align: usize,
@@ -170,7 +174,8 @@ impl Mapping {
         };
         let whole_bytes = bytes + spare;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: A new mapping at an address of the kernel's choice overlaps nothing that is in use.
+        // SAFETY: A new mapping at an address of the kernel's choice overlaps nothing that is in
+        // use.
         let whole = unsafe { mmap_anonymous(ptr::null_mut(), whole_bytes, protection, flags) }?;
         let whole = NonNull::new(whole.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let skipped = whole.as_ptr().align_offset(align);
@@ -188,15 +193,16 @@ impl Mapping {
     /// Asks for huge pages where the kernel can make them. True if it is willing.
     fn prefer_huge_pages(&self) -> bool {
         let bytes = (self.buffers * BLOCK_BYTES).next_multiple_of(HUGE_PAGE_BYTES);
-        // SAFETY: The range is within the mapping (`Arena::new` has rounded it up), and the advice changes nothing
-        // about its content.
+        // SAFETY: The range is within the mapping (`Arena::new` has rounded it up), and the advice
+        // changes nothing about its content.
         unsafe { madvise(self.base.as_ptr().cast(), bytes, Advice::LinuxHugepage) }.is_ok()
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: This is what was mapped. Every buffer holds it by an `Arc`, so there is none any more.
+        // SAFETY: This is what was mapped. Every buffer holds it by an `Arc`, so there is none any
+        // more.
         let unmapped = unsafe { munmap(self.whole.as_ptr().cast(), self.whole_bytes) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }
@@ -204,8 +210,8 @@ impl Drop for Mapping {
 
 /// [`BLOCK_BYTES`] of an [`Arena`], page-aligned, zero at first.
 ///
-/// It has one owner at a time: the block table, or the reader while a read is under way. So no code can
-/// look at memory that a device is still writing to.
+/// It has one owner at a time: the block table, or the reader while a read is under way. So no code
+/// can look at memory that a device is still writing to.
 pub struct Buffer {
     start: NonNull<u8>,
     _region: Region,
@@ -231,8 +237,8 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: The mapping has BLOCK_BYTES there, readable and zeroed or written since, and the region keeps it.
-        // They belong to this buffer alone (`Arena::into_buffers` cuts each once).
+        // SAFETY: The mapping has BLOCK_BYTES there, readable and zeroed or written since, and the
+        // region keeps it. They belong to this buffer alone (`Arena::into_buffers` cuts each once).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), BLOCK_BYTES) }
     }
 }

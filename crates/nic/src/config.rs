@@ -19,11 +19,12 @@ pub enum ReaderKind {
 /// Settings of the NIC stack. Bounds are per worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Memory for file content, in bytes: what is on its way, what is kept until it is acknowledged, and the cache.
-    /// Taken from the machine as it is needed. At least [`Config::CACHE_BYTES_MIN`] are used.
+    /// Memory for file content, in bytes: what is on its way, what is kept until it is
+    /// acknowledged, and the cache. Taken from the machine as it is needed. At least
+    /// [`Config::CACHE_BYTES_MIN`] are used.
     pub cache_bytes: usize,
-    /// Memory that the administrator has set aside as huge pages, free or not, in bytes: a warning says so if it would
-    /// have done for the content, and others have it.
+    /// Memory that the administrator has set aside as huge pages, free or not, in bytes: a warning
+    /// says so if it would have done for the content, and others have it.
     pub huge_bytes_set_aside: u64,
     /// How files are read.
     pub reader: ReaderKind,
@@ -31,41 +32,45 @@ pub struct Config {
     pub direct: bool,
     /// Most files open at once, including those that are closed and still being sent.
     pub files_max: usize,
-    /// Most flows with something queued or retained. Memory is taken as they come: some hundred bytes each.
-    /// Fewer than the host has connections ([`Config::FLOWS_MAX`]) lets idle ones stand in the way of others.
+    /// Most flows with something queued or retained. Memory is taken as they come: some hundred
+    /// bytes each. Fewer than the host has connections ([`Config::FLOWS_MAX`]) lets idle ones stand
+    /// in the way of others.
     pub flows_max: usize,
-    /// Most SENDs accepted and not departed, some hundred bytes each. Beyond, commands stay in the ring; since
-    /// paced SENDs count while they are held, there must be room for some of each busy connection.
+    /// Most SENDs accepted and not departed, some hundred bytes each. Beyond, commands stay in the
+    /// ring; since paced SENDs count while they are held, there must be room for some of each busy
+    /// connection.
     pub jobs_max: usize,
-    /// Memory for keys, and for records that are defined and not acknowledged, in bytes: their plaintext as far as it
-    /// is inline, and some tens of bytes for each; a key counts a kilobyte. Taken as they come. KEY and RECORDS beyond
-    /// it are refused, and the host resets their connections. It takes a broken host to get there, or thousands of clients
-    /// that acknowledge nothing, each of which can have it asked for some tens of kilobytes.
+    /// Memory for keys, and for records that are defined and not acknowledged, in bytes: their
+    /// plaintext as far as it is inline, and some tens of bytes for each; a key counts a kilobyte.
+    /// Taken as they come. KEY and RECORDS beyond it are refused, and the host resets their
+    /// connections. It takes a broken host to get there, or thousands of clients that acknowledge
+    /// nothing, each of which can have it asked for some tens of kilobytes.
     pub records_bytes: usize,
-    /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps have
-    /// been this short lately, and never on the only core that there is. About what falling asleep and
-    /// waking up cost is enough.
+    /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps
+    /// have been this short lately, and never on the only core that there is. About what falling
+    /// asleep and waking up cost is enough.
     pub spin_us_max: u64,
-    /// Take the time that a SEND has waited here out of the round-trip time that its timestamp will tell (IO-TCP
-    /// §3.5). Off for measurements only, to see what that is good for.
+    /// Take the time that a SEND has waited here out of the round-trip time that its timestamp will
+    /// tell (IO-TCP §3.5). Off for measurements only, to see what that is good for.
     pub correct_timestamps: bool,
     /// Have reads complete later, for measurements: a slow disk.
     pub read_delay: Option<ReadDelay>,
 }
 
 impl Config {
-    /// Less memory for file content would not hold what one superpacket may need: a SEND may consist of many
-    /// segments, and each may begin and end in the midst of a block.
+    /// Less memory for file content would not hold what one superpacket may need: a SEND may
+    /// consist of many segments, and each may begin and end in the midst of a block.
     pub const CACHE_BYTES_MIN: usize = PIECES_MAX * BLOCK_BYTES;
-    /// What all workers together have by default: a quarter of the machine's memory, at most 1 GiB, in bytes.
+    /// What all workers together have by default: a quarter of the machine's memory, at most 1 GiB,
+    /// in bytes.
     pub fn cache_bytes_default() -> usize {
         let machine = rustix::system::sysinfo();
         let bytes = (machine.totalram as u64).saturating_mul(machine.mem_unit.into());
         (bytes / 4).min(1 << 30) as usize
     }
 
-    /// Default of [`Config::flows_max`]: as many as a host stack has connections unless told otherwise, all
-    /// of them with the same worker.
+    /// Default of [`Config::flows_max`]: as many as a host stack has connections unless told
+    /// otherwise, all of them with the same worker.
     pub const FLOWS_MAX: usize = 1 << 17;
 }
 

@@ -39,7 +39,8 @@ pub struct Counters {
     pub reads_shared: u64,
     /// Cached blocks that have made way for others.
     pub blocks_evicted: u64,
-    /// Pinned blocks that have made way for others: what was sent from them had not been acknowledged for long.
+    /// Pinned blocks that have made way for others: what was sent from them had not been
+    /// acknowledged for long.
     pub pins_broken: u64,
     /// Times that a flow had to wait for blocks.
     pub block_waits: u64,
@@ -61,7 +62,8 @@ pub struct Counters {
     pub sealed_bytes_sent: u64,
     /// Records sealed for the first time.
     pub records_sealed: u64,
-    /// Records sealed once more, to be sent once more or because the rest of them had not been kept.
+    /// Records sealed once more, to be sent once more or because the rest of them had not been
+    /// kept.
     pub records_sealed_again: u64,
     /// Records that went on from where a superpacket had ended, without being sealed again.
     pub records_from_tail: u64,
@@ -83,8 +85,8 @@ pub struct Counters {
     pub paced: u64,
     /// Of these, SENDs that asked to be held for longer than the contract allows.
     pub holds_shortened: u64,
-    /// Time by which paced SENDs left later than their earliest departure, reading and queueing included, in
-    /// microseconds: all together.
+    /// Time by which paced SENDs left later than their earliest departure, reading and queueing
+    /// included, in microseconds: all together.
     pub paced_late_us: u64,
     /// The same: the latest of them.
     pub paced_late_us_max: u64,
@@ -96,8 +98,8 @@ impl Counters {
     /// How many rows there are.
     pub const ROWS: usize = 43;
 
-    /// A paced SEND that leaves later than its time by more than this is late, in microseconds: a packet of
-    /// 1500 bytes at 12 Mbit/s.
+    /// A paced SEND that leaves later than its time by more than this is late, in microseconds: a
+    /// packet of 1500 bytes at 12 Mbit/s.
     pub const LATE_US: u64 = 1000;
 
     /// Names and values, for people.

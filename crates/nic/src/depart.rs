@@ -14,20 +14,21 @@ use crate::sealed::{SealMismatch, Sealer};
 use crate::segment;
 use crate::slab::Key;
 
-/// Most slices of a superpacket: its pieces, and for each stretch of records one, or three if it begins and ends in the
-/// midst of one.
+/// Most slices of a superpacket: its pieces, and for each stretch of records one, or three if it
+/// begins and ends in the midst of one.
 const SLICES_MAX: usize = 2 * PIECES_MAX;
 
 /// Superpackets that depart in one turn, if they are small.
 const DEPARTURES_MAX: usize = 32;
 
-/// With the superpacket that makes for so much, no more leaves in one turn: commands, paced SENDs and the host, which
-/// gets the departures, wait meanwhile. Some hundred microseconds of copying, or of AES-GCM.
+/// With the superpacket that makes for so much, no more leaves in one turn: commands, paced SENDs
+/// and the host, which gets the departures, wait meanwhile. Some hundred microseconds of copying,
+/// or of AES-GCM.
 const TURN_BYTES: u64 = 1 << 20;
 
 impl<P: Port> Engine<P> {
-    /// Puts a flow into the queue of those who want to send, if its first superpacket can depart or has
-    /// failed.
+    /// Puts a flow into the queue of those who want to send, if its first superpacket can depart or
+    /// has failed.
     pub(crate) fn want_to_send(&mut self, key: Key) {
         if let Some(flow) = self.flows.get_mut(key)
             && !flow.wants_to_send
@@ -42,8 +43,9 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Sends one superpacket of each flow in turn, until the port is busy, or the event ring full that `channel` has and
-    /// that must hold the tags of what leaves. True if any was sent, or the next turn may send some.
+    /// Sends one superpacket of each flow in turn, until the port is busy, or the event ring full
+    /// that `channel` has and that must hold the tags of what leaves. True if any was sent, or the
+    /// next turn may send some.
     pub(crate) fn depart(&mut self, clock: Clock<'_>, channel: &mut NicChannel) -> bool {
         let mut worked = false;
         self.port_busy = false;
@@ -144,7 +146,8 @@ impl<P: Port> Engine<P> {
             .make(key, flow, &self.blocks, &mut self.counters)
     }
 
-    /// Makes known to the host what tags the first superpacket of a flow has. False if there is no room for that.
+    /// Makes known to the host what tags the first superpacket of a flow has. False if there is no
+    /// room for that.
     fn report_front(&mut self, key: Key, channel: &mut NicChannel) -> bool {
         let flow = self.flows.get_mut(key);
         flow.is_none_or(|flow| Sealer::report(flow, channel))
@@ -208,7 +211,8 @@ impl<P: Port> Engine<P> {
                 payload,
                 offload: header.offload,
             }),
-            // `Job::accept` has ruled this out; treat it as what the link would do with such a packet.
+            // `Job::accept` has ruled this out; treat it as what the link would do with such a
+            // packet.
             None => Err(SendError::Dropped),
         };
         match outcome {
@@ -224,7 +228,8 @@ impl<P: Port> Engine<P> {
             Err(SendError::Dropped) => self.counters.port_drops += 1,
             Err(SendError::Failed(error)) => {
                 if self.counters.port_failures == 0 {
-                    tracing::warn!(%error, "the port refuses a packet; later refusals are only counted");
+                    tracing::warn!(%error, "the port refuses a packet; later refusals are only \
+                        counted");
                 }
                 self.counters.port_failures += 1;
             }
@@ -234,8 +239,8 @@ impl<P: Port> Engine<P> {
         true
     }
 
-    /// The first superpacket of a flow has left: retains its blocks, and reports its SEND if that is
-    /// complete.
+    /// The first superpacket of a flow has left: retains its blocks, and reports its SEND if that
+    /// is complete.
     fn departed(&mut self, key: Key, clock: Clock<'_>) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -258,7 +263,8 @@ impl<P: Port> Engine<P> {
                     self.blocks.release(block);
                 }
                 Piece::Sealed { len, .. } => stream_end = stream_end.wrapping_add(len as u64),
-                // A record is sealed whole, so all of its plaintext is needed until its end is acknowledged.
+                // A record is sealed whole, so all of its plaintext is needed until its end is
+                // acknowledged.
                 Piece::PlainBlock {
                     block, record_end, ..
                 } => {
@@ -303,7 +309,8 @@ impl<P: Port> Engine<P> {
         self.empty(key);
     }
 
-    /// The first SEND of a flow cannot go on, because a record of it would be sealed otherwise than before.
+    /// The first SEND of a flow cannot go on, because a record of it would be sealed otherwise than
+    /// before.
     fn fail_sealing(&mut self, key: Key, epoch: u16, number: u64) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -322,7 +329,8 @@ impl<P: Port> Engine<P> {
         self.empty(key);
     }
 
-    /// Drops all that is queued or retained for a flow, and its keys. Reads under way complete for the cache.
+    /// Drops all that is queued or retained for a flow, and its keys. Reads under way complete for
+    /// the cache.
     pub(crate) fn empty(&mut self, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;

@@ -1,8 +1,8 @@
 //! What is in a directory below the root.
 //!
-//! Nothing is kept from one LIST to the next: the directory is opened again, and the file system finds the place where the
-//! part before has ended (`d_off` of getdents(2)). It does so without a fault while the directory does not change, and the
-//! metadata in each part shows whether it has.
+//! Nothing is kept from one LIST to the next: the directory is opened again, and the file system
+//! finds the place where the part before has ended (`d_off` of getdents(2)). It does so without a
+//! fault while the directory does not change, and the metadata in each part shows whether it has.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -17,7 +17,8 @@ use crate::root::{Lookup, RootDir, meta_of, mtime_ns};
 /// What getdents(2) is given room for at once, in bytes: about as many names as an answer has.
 const BUFFER_BYTES: usize = 4096;
 
-/// Most names looked at for one answer, so that none takes long: in a directory of sockets there is nothing to tell.
+/// Most names looked at for one answer, so that none takes long: in a directory of sockets there is
+/// nothing to tell.
 const NAMES_MAX: usize = 256;
 
 impl RootDir {

@@ -60,7 +60,8 @@ pub(crate) struct Engine<P> {
     pub(crate) flow_keys: HashMap<FlowId, Key>,
     /// Flows that have something to cut, in turn.
     pub(crate) planners: VecDeque<Key>,
-    /// Flows whose next superpacket needs more blocks than may be taken now, in the order in which they came.
+    /// Flows whose next superpacket needs more blocks than may be taken now, in the order in which
+    /// they came.
     pub(crate) starved: VecDeque<Key>,
     /// Flows whose first superpacket can depart, in turn.
     pub(crate) senders: VecDeque<Key>,
@@ -78,8 +79,8 @@ pub(crate) struct Engine<P> {
     pub(crate) lists: usize,
     #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
     spare_jobs: Vec<Box<Job>>,
-    /// For the host, as soon as its ring has room. Beyond `EVENTS_WAITING_MAX` come only those of jobs
-    /// and opens and listings that are under way: a bounded number.
+    /// For the host, as soon as its ring has room. Beyond `EVENTS_WAITING_MAX` come only those of
+    /// jobs and opens and listings that are under way: a bounded number.
     pub(crate) events: VecDeque<Event>,
     pub(crate) limits: Limits,
     pub(crate) correct_timestamps: bool,
@@ -188,8 +189,8 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// A file is open, or is not: the event for the host, if it waits for the answer. Jobs that wait to send of it go
-    /// on.
+    /// A file is open, or is not: the event for the host, if it waits for the answer. Jobs that
+    /// wait to send of it go on.
     fn opened(
         &mut self,
         file: FileToken,

@@ -1,5 +1,5 @@
-//! What is to be expected of a file system: whether it may make its reader wait, and whether its timestamps tell
-//! versions of a file apart.
+//! What is to be expected of a file system: whether it may make its reader wait, and whether its
+//! timestamps tell versions of a file apart.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -11,12 +11,13 @@ use rustix::io::Errno;
 /// A kind of file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FileSystem {
-    /// On a disk of this machine. The kernel has the attributes, and reads without making its caller wait.
+    /// On a disk of this machine. The kernel has the attributes, and reads without making its
+    /// caller wait.
     Disk,
     /// In memory. The same, but writes through a mapping leave no trace in the timestamps.
     Memory,
-    /// Any other, such as a server's on the network, or a process's (FUSE): it may wait as long as it likes, and what
-    /// the kernel knows of attributes may be old.
+    /// Any other, such as a server's on the network, or a process's (FUSE): it may wait as long as
+    /// it likes, and what the kernel knows of attributes may be old.
     Other,
 }
 
@@ -58,7 +59,8 @@ impl FileSystem {
     }
 }
 
-/// A mounted file system: a mount, and its device, by which an id of a mount that comes back is known.
+/// A mounted file system: a mount, and its device, by which an id of a mount that comes back is
+/// known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Mount {
     /// An id that is never reused (Linux 6.8), or else one that may be.

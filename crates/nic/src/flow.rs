@@ -67,7 +67,8 @@ pub(crate) enum Piece {
         /// For the report if reading has failed.
         origin: Origin,
     },
-    /// A range of one run of records. The next pieces are the plaintext of all records that it lies in.
+    /// A range of one run of records. The next pieces are the plaintext of all records that it lies
+    /// in.
     Sealed {
         /// Where in the stream.
         offset: u64,

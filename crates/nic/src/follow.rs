@@ -1,4 +1,5 @@
-//! What comes behind a SEND in the same file ([`Send::follow_bytes`](contract::Send::follow_bytes)).
+//! What comes behind a SEND in the same file
+//! ([`Send::follow_bytes`](contract::Send::follow_bytes)).
 
 use crate::slab::Key;
 

@@ -1,10 +1,11 @@
 //! Free heap memory, for the kernel.
 
-/// Gives back what is free amid the heap, which takes milliseconds. What is free at its end goes back without this.
+/// Gives back what is free amid the heap, which takes milliseconds. What is free at its end goes
+/// back without this.
 #[cfg(target_env = "gnu")]
 pub fn trim() {
-    // SAFETY: malloc_trim(3) may be called by any thread at any time: it takes the locks of the arenas, and touches
-    // free memory alone.
+    // SAFETY: malloc_trim(3) may be called by any thread at any time: it takes the locks of the
+    // arenas, and touches free memory alone.
     unsafe { libc::malloc_trim(0) };
 }
 

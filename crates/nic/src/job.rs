@@ -24,7 +24,8 @@ pub(crate) struct Job {
     header: [u8; HEADER_BYTES_MAX],
     header_len: usize,
     pub(crate) payload_len: usize,
-    /// Payload bytes in each superpacket but the last: a multiple of `mss` if there are several packets.
+    /// Payload bytes in each superpacket but the last: a multiple of `mss` if there are several
+    /// packets.
     pub(crate) superpacket_payload: usize,
     pub(crate) segments: Vec<JobSegment>,
     pub(crate) inline: Vec<u8>,
@@ -118,7 +119,8 @@ impl Job {
         let mss = usize::from(send.mss);
         let ip_bytes_max = superpacket_max(header.ipv6()).min(SUPERPACKET_BYTES_MAX);
         let payload_max = header.payload_max(ip_bytes_max);
-        // A port with less room than a packet of the host's has a smaller link below it: it will say so.
+        // A port with less room than a packet of the host's has a smaller link below it: it will
+        // say so.
         self.superpacket_payload = (payload_max - payload_max % mss).max(mss.min(payload_max));
 
         self.segments.clear();
@@ -174,7 +176,8 @@ impl Job {
         Ok(())
     }
 
-    /// Has the job wait for its time, which `now_us` says is to come. True if it asks for more than is granted.
+    /// Has the job wait for its time, which `now_us` says is to come. True if it asks for more than
+    /// is granted.
     pub(crate) fn hold(&mut self, send: &Send<'_>, now_us: u64) -> bool {
         let asked_us = send.not_before_us.saturating_sub(send.issued_us);
         let granted_us = asked_us.min(HOLD_US_MAX);

@@ -1,9 +1,9 @@
 //! The NIC stack: the data plane below the split (IO-TCP §3.4).
 //!
-//! A [`Worker`] takes commands from its channel, reads files below the root, and hands superpackets to
-//! its port. It knows neither connections nor congestion: a SEND carries the finished header, and the
-//! worker cuts, stamps and sends. What it remembers is soft: open files, blocks of what has been
-//! sent and not acknowledged, and keys and definitions of TLS records.
+//! A [`Worker`] takes commands from its channel, reads files below the root, and hands superpackets
+//! to its port. It knows neither connections nor congestion: a SEND carries the finished header,
+//! and the worker cuts, stamps and sends. What it remembers is soft: open files, blocks of what has
+//! been sent and not acknowledged, and keys and definitions of TLS records.
 //!
 //! A SEND passes through these files:
 //!
@@ -32,7 +32,8 @@
 //! | `directory` | LIST: what is in a directory |
 //!
 //! It may touch files below the root, its buffers, its port and the contract. It makes no
-//! decision about loss or congestion, and nothing here ends the process because of what the host says.
+//! decision about loss or congestion, and nothing here ends the process because of what the host
+//! says.
 
 mod blocks;
 pub mod buffer;

@@ -8,8 +8,8 @@ use crate::buffer::BLOCK_BYTES;
 use crate::flow::Piece;
 use crate::slab::Key;
 
-/// Most blocks that a superpacket can need, and most pieces of its payload: each segment may begin and end in the
-/// midst of a block. One that records would make need more is cut sooner.
+/// Most blocks that a superpacket can need, and most pieces of its payload: each segment may begin
+/// and end in the midst of a block. One that records would make need more is cut sooner.
 pub(crate) const PIECES_MAX: usize = 2 * SEGMENTS_MAX + SUPERPACKET_BYTES_MAX.div_ceil(BLOCK_BYTES);
 
 const _: () = assert!(

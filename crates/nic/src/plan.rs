@@ -1,14 +1,16 @@
 //! Planning: cutting SENDs into superpackets and getting hold of the blocks they need.
 //!
-//! A superpacket gets all of its blocks or none, and never needs more than there are. A superpacket that holds its blocks can
-//! therefore depart as soon as its reads complete; then they are pinned until they are acknowledged, or for
-//! [`PIN_US`](crate::blocks::PIN_US) if others wait for them. So whatever flows hold, blocks come free again.
+//! A superpacket gets all of its blocks or none, and never needs more than there are. A superpacket
+//! that holds its blocks can therefore depart as soon as its reads complete; then they are pinned
+//! until they are acknowledged, or for [`PIN_US`](crate::blocks::PIN_US) if others wait for them.
+//! So whatever flows hold, blocks come free again.
 //!
-//! While they are short, flows that need more wait in a queue: one superpacket for each, in turn. No flow takes a
-//! block before the head of that queue has all of its own. A flow that needs only blocks that the head could not have yet
-//! ([`Blocks::is_bound`]) bypasses the queue, above all for a retransmission: it is what lets pins go. All others queue as
-//! well, and no pin is refreshed meanwhile: so a second later at the latest every block is on its way to the head, and
-//! no flow starves however many others find in memory what they need.
+//! While they are short, flows that need more wait in a queue: one superpacket for each, in turn.
+//! No flow takes a block before the head of that queue has all of its own. A flow that needs only
+//! blocks that the head could not have yet ([`Blocks::is_bound`]) bypasses the queue, above all for
+//! a retransmission: it is what lets pins go. All others queue as well, and no pin is refreshed
+//! meanwhile: so a second later at the latest every block is on its way to the head, and no flow
+//! starves however many others find in memory what they need.
 
 use netdev::Port;
 use rustix::io::Errno;
@@ -74,7 +76,8 @@ impl<P: Port> Engine<P> {
         worked
     }
 
-    /// Puts a flow that was first in its queue where it belongs now. True if it has planned anything.
+    /// Puts a flow that was first in its queue where it belongs now. True if it has planned
+    /// anything.
     fn planned(&mut self, key: Key, outcome: Outcome) -> bool {
         if outcome == Outcome::NoBlocks {
             self.counters.block_waits += 1;
@@ -95,8 +98,8 @@ impl<P: Port> Engine<P> {
         outcome == Outcome::Planned
     }
 
-    /// Plans a superpacket of a flow. Unless it is `first` among those that wait for memory, or none does, only one
-    /// that takes nothing from them.
+    /// Plans a superpacket of a flow. Unless it is `first` among those that wait for memory, or
+    /// none does, only one that takes nothing from them.
     fn plan_one(&mut self, key: Key, first: bool) -> Outcome {
         let Some(flow) = self.flows.get_mut(key) else {
             return Outcome::Enough;
@@ -181,8 +184,8 @@ impl<P: Port> Engine<P> {
     }
 }
 
-/// Lists what the next superpacket of a job needs. Returns where the one after it begins, or the file
-/// whose open must complete first.
+/// Lists what the next superpacket of a job needs. Returns where the one after it begins, or the
+/// file whose open must complete first.
 fn cut(
     job: &Job,
     files: &Files,
@@ -258,8 +261,8 @@ impl Room {
     }
 }
 
-/// Lists what a range of the sealed stream needs, as far as it lies in one run and there is room: the plaintext of all
-/// records that it lies in. Returns how many bytes of the range that covers.
+/// Lists what a range of the sealed stream needs, as far as it lies in one run and there is room:
+/// the plaintext of all records that it lies in. Returns how many bytes of the range that covers.
 fn needs_of_records(
     stream: &SealedStream,
     files: &Files,
@@ -451,8 +454,9 @@ fn obtain(
     index
 }
 
-/// Finds the blocks that are there. True if the superpacket may be planned: who is `first` gets the missing blocks if
-/// they are to be had without taking any of those found; others may only share what is bound anyway.
+/// Finds the blocks that are there. True if the superpacket may be planned: who is `first` gets the
+/// missing blocks if they are to be had without taking any of those found; others may only share
+/// what is bound anyway.
 fn find(blocks: &Blocks, needs: &mut [Need], first: bool) -> bool {
     let mut missing = 0;
     let mut last_missing = None;
@@ -460,7 +464,8 @@ fn find(blocks: &Blocks, needs: &mut [Need], first: bool) -> bool {
     let mut all_bound = true;
     for need in needs.iter_mut().filter_map(|need| need.block.as_mut()) {
         need.found = blocks.find(need.name);
-        // A block that is needed twice may count twice: there are as many blocks as a superpacket has needs.
+        // A block that is needed twice may count twice: there are as many blocks as a superpacket
+        // has needs.
         match need.found {
             Some(found) => {
                 spoken_for += usize::from(blocks.may_go(found));

@@ -1,5 +1,5 @@
-//! Adaptive polling: when to look again for work instead of sleeping, namely while sleeps would be so
-//! short that falling asleep and waking up cost more.
+//! Adaptive polling: when to look again for work instead of sleeping, namely while sleeps would be
+//! so short that falling asleep and waking up cost more.
 
 /// Decides whether an idle worker looks again.
 #[derive(Debug)]
@@ -26,7 +26,8 @@ impl Polling {
         self.idle_since_us = None;
     }
 
-    /// A turn has found nothing to do. True if the worker is to look again at once rather than sleep.
+    /// A turn has found nothing to do. True if the worker is to look again at once rather than
+    /// sleep.
     pub(crate) fn on_idle(&mut self, now_us: u64) -> bool {
         let since_us = *self.idle_since_us.get_or_insert(now_us);
         self.sleep_us <= self.spin_us_max && now_us.saturating_sub(since_us) < self.spin_us_max

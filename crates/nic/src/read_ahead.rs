@@ -1,13 +1,14 @@
 //! Read-ahead: what a flow is about to need is read while it still sends what comes before.
 //!
-//! The host says with a SEND how far the stream goes on in the same file ([`Send::follow_bytes`]): so nothing is read
-//! beyond the end of a response, nor for a retransmission. How many blocks are worth it is found out. A flow begins
-//! with one; whenever it comes to a block that is still on its way, or that was left out, it gets twice as many; when
-//! one of its blocks goes without having been needed, half as many. Blocks are asked for as SENDs are planned, so a
-//! flow that stops has at most that many in memory for nothing, and those are the first to go.
+//! The host says with a SEND how far the stream goes on in the same file ([`Send::follow_bytes`]):
+//! so nothing is read beyond the end of a response, nor for a retransmission. How many blocks are
+//! worth it is found out. A flow begins with one; whenever it comes to a block that is still on its
+//! way, or that was left out, it gets twice as many; when one of its blocks goes without having
+//! been needed, half as many. Blocks are asked for as SENDs are planned, so a flow that stops has
+//! at most that many in memory for nothing, and those are the first to go.
 //!
-//! It never takes memory from a flow: a block is read ahead only into one that is free, or that one flow has used
-//! once and no other since; not while any flow waits for memory; and all of them
+//! It never takes memory from a flow: a block is read ahead only into one that is free, or that one
+//! flow has used once and no other since; not while any flow waits for memory; and all of them
 //! together are bounded (`Blocks::allocate_ahead`).
 //!
 //! [`Send::follow_bytes`]: contract::Send::follow_bytes
@@ -36,7 +37,8 @@ impl ReadAhead {
         depth: 1,
     };
 
-    /// The flow needs a block that was read ahead and is not there yet, or that would have been the next.
+    /// The flow needs a block that was read ahead and is not there yet, or that would have been the
+    /// next.
     pub(crate) fn on_late(&mut self) {
         self.depth = DEPTH_MAX.min(self.depth * 2);
     }
@@ -56,7 +58,8 @@ impl ReadAhead {
         self.next = Some(BlockName { version, number });
     }
 
-    /// The flow has got to where `first` is the next block that it lacks. The first block that has not been asked for.
+    /// The flow has got to where `first` is the next block that it lacks. The first block that has
+    /// not been asked for.
     pub(crate) fn go_on(&mut self, version: Key, first: u64) -> u64 {
         // It may have gone back: for another response from the same file.
         let goes_on = first >= std::mem::replace(&mut self.first, first);

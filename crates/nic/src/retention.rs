@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use crate::blocks::{BlockRef, Blocks};
 
-/// Most entries of a flow. Each stands for a block, and the window of a flow is some blocks; more means
-/// that the host never acknowledges, and then the oldest go.
+/// Most entries of a flow. Each stands for a block, and the window of a flow is some blocks; more
+/// means that the host never acknowledges, and then the oldest go.
 const ENTRIES_MAX: usize = 4096;
 
 /// The blocks that a flow pins.
@@ -34,7 +34,8 @@ impl Retention {
         let place = self
             .entries
             .partition_point(|entry| entry.stream_end < stream_end);
-        // Superpackets that follow each other share a block, and a retransmission names the same again.
+        // Superpackets that follow each other share a block, and a retransmission names the same
+        // again.
         if let Some(after) = self.entries.get(place)
             && after.block == block
         {

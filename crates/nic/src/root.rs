@@ -1,9 +1,9 @@
 //! Files strictly below the root.
 //!
-//! The kernel resolves every path (`openat2`, `RESOLVE_BENEATH`): neither `..` nor a symbolic link nor
-//! a racing rename leads out. Links that stay below the root are followed. Only regular files are
-//! opened for reading; a path is first resolved without opening (`O_PATH`), because opening a device
-//! can have effects and opening a FIFO can wait.
+//! The kernel resolves every path (`openat2`, `RESOLVE_BENEATH`): neither `..` nor a symbolic link
+//! nor a racing rename leads out. Links that stay below the root are followed. Only regular files
+//! are opened for reading; a path is first resolved without opening (`O_PATH`), because opening a
+//! device can have effects and opening a FIFO can wait.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,8 +21,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::buffer::PAGE_BYTES;
 use crate::file_system::{FileSystem, Mount, Mounts};
 
-/// Within this time after a change, a further change may leave the timestamps as they are: the kernel stamps files by
-/// a clock that advances with the scheduler's tick, every 10 ms at the least frequent.
+/// Within this time after a change, a further change may leave the timestamps as they are: the
+/// kernel stamps files by a clock that advances with the scheduler's tick, every 10 ms at the least
+/// frequent.
 const SETTLED_AFTER_NS: i64 = 20_000_000;
 
 /// The same on file systems that keep whole seconds, or every second one as FAT does.
@@ -89,7 +90,8 @@ pub(crate) struct OpenFile {
     direct: AtomicBool,
 }
 
-/// What tells open files apart: two with the same identity read the same bytes, so that one descriptor will do.
+/// What tells open files apart: two with the same identity read the same bytes, so that one
+/// descriptor will do.
 ///
 /// While the first of them is open its inode number is not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,8 +142,8 @@ impl RootDir {
 
     /// Opens a regular file for reading: directly if `direct` and the file system allows it.
     ///
-    /// `EISDIR` for a directory, `EACCES` for anything else that is not a regular file, `EXDEV` for a
-    /// path that leads out of the root.
+    /// `EISDIR` for a directory, `EACCES` for anything else that is not a regular file, `EXDEV` for
+    /// a path that leads out of the root.
     pub(crate) fn open_file(
         &self,
         path: &[u8],
@@ -153,8 +155,8 @@ impl RootDir {
         let stat = glance(&place)?;
         require_regular(FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
         let (mount, system) = self.file_system(&place, &stat, lookup)?;
-        // Between the two resolutions the name may have come to mean something else, so nothing here
-        // waits (O_NONBLOCK) or takes a terminal, and the type is looked at again.
+        // Between the two resolutions the name may have come to mean something else, so nothing
+        // here waits (O_NONBLOCK) or takes a terminal, and the type is looked at again.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.resolve(path, flags, lookup)?;
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN | mount_id_wanted();
@@ -184,8 +186,8 @@ impl RootDir {
         })
     }
 
-    /// The mount and the file system of a place. `EAGAIN` if `lookup` must not wait, and the file system is one that
-    /// may make it wait, or is not known.
+    /// The mount and the file system of a place. `EAGAIN` if `lookup` must not wait, and the file
+    /// system is one that may make it wait, or is not known.
     fn file_system(
         &self,
         place: &OwnedFd,
@@ -305,18 +307,20 @@ impl OpenFile {
 
     /// Checks that what has been read until now is of the version that was opened; else `ESTALE`.
     ///
-    /// A write sets the timestamps before it changes bytes, so to look after the read is enough. What does
-    /// not show: the rest of a write that was under way at the open, and a change to the same size within
-    /// the timestamps' grain of the last one before the open.
+    /// A write sets the timestamps before it changes bytes, so to look after the read is enough.
+    /// What does not show: the rest of a write that was under way at the open, and a change to the
+    /// same size within the timestamps' grain of the last one before the open.
     ///
-    /// The change time catches writers that set the modification time back. It also changes when the file loses or
-    /// gains a name, and that shows in the number of its names: a file may be replaced by a rename, or removed,
-    /// while it is sent, and only who rewrites such a file *and* sets the modification time back is not found out.
-    /// A rename to another name, or a change of owner, mode or extended attributes, shows in nothing else. It looks
-    /// like a rewrite in disguise, and is taken for one: a response that could be of two versions is worse than one
+    /// The change time catches writers that set the modification time back. It also changes when
+    /// the file loses or gains a name, and that shows in the number of its names: a file may be
+    /// replaced by a rename, or removed, while it is sent, and only who rewrites such a file *and*
+    /// sets the modification time back is not found out. A rename to another name, or a change of
+    /// owner, mode or extended attributes, shows in nothing else. It looks like a rewrite in
+    /// disguise, and is taken for one: a response that could be of two versions is worse than one
     /// that ends early.
     ///
-    /// Where growth is allowed, the file's writer is known to append only, and nothing but a loss of bytes counts.
+    /// Where growth is allowed, the file's writer is known to append only, and nothing but a loss
+    /// of bytes counts.
     pub(crate) fn check_version(&self) -> Result<(), Errno> {
         let flags = AtFlags::EMPTY_PATH | freshness(self.system);
         let stat = statx(&self.fd, "", flags, StatxFlags::BASIC_STATS)?;
@@ -399,7 +403,8 @@ fn is_settled(meta: &FileMeta, system: FileSystem, now_ns: i64) -> bool {
     let changed_ns = meta.mtime_ns.max(meta.ctime_ns);
     let after_ns = match changed_ns % 1_000_000_000 {
         _ if !system.is_local() => SETTLED_AFTER_NS_OTHER,
-        // One timestamp in a million looks like that on a finer file system too, and has to wait as well.
+        // One timestamp in a million looks like that on a finer file system too, and has to wait as
+        // well.
         0 => SETTLED_AFTER_NS_COARSE,
         _ => SETTLED_AFTER_NS,
     };

@@ -74,11 +74,12 @@ pub enum RunError {
     },
 }
 
-/// Runs a session: one worker for each channel, each in a thread and with a port of its own; the first
-/// in the calling thread. Returns when the host is gone or when `stop` becomes readable.
+/// Runs a session: one worker for each channel, each in a thread and with a port of its own; the
+/// first in the calling thread. Returns when the host is gone or when `stop` becomes readable.
 ///
-/// `ready` is called once, when every worker has what it needs, and before any takes a command: the moment to give up
-/// rights. If it fails, none does. `tell`: who wants to know what the workers have done, meanwhile.
+/// `ready` is called once, when every worker has what it needs, and before any takes a command: the
+/// moment to give up rights. If it fails, none does. `tell`: who wants to know what the workers
+/// have done, meanwhile.
 pub fn run<P: Port + Send>(
     config: &Config,
     root: RootDir,
@@ -216,7 +217,8 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-/// The life of a worker. `may_work` is called when it has started, or could not, and waits for the others.
+/// The life of a worker. `may_work` is called when it has started, or could not, and waits for the
+/// others.
 fn live<P: Port>(
     number: usize,
     config: &Config,
@@ -267,8 +269,8 @@ fn start<P: Port>(
             worker = number,
             bytes = config.cache_bytes,
             pages = %worker.pages(),
-            "too few huge pages are free for the cache; while the NIC process is replaced, two caches need theirs: \
-             raise vm.nr_hugepages, and replace it again"
+            "too few huge pages are free for the cache; while the NIC process is replaced, two \
+             caches need theirs: raise vm.nr_hugepages, and replace it again"
         );
     }
     Ok(worker)
@@ -360,7 +362,8 @@ fn reader(kind: ReaderKind, opener: Opener) -> Result<Box<dyn Reader>, RunError>
     }
 }
 
-/// The kernel lets a sleep last 50 us longer, to save wake-ups: time in which a paced SEND could leave.
+/// The kernel lets a sleep last 50 us longer, to save wake-ups: time in which a paced SEND could
+/// leave.
 fn wake_up_in_time() {
     if let Err(error) = set_current_timer_slack(NonZero::new(1)) {
         tracing::debug!(%error, "the timer slack stays as it is");
@@ -420,18 +423,18 @@ impl fmt::Display for RunError {
         match self {
             RunError::PortCount { ports, workers } => write!(
                 f,
-                "{workers} workers need a port each, and there are {ports}: at least one, and as many \
-                 as workers"
+                "{workers} workers need a port each, and there are {ports}: at least one, and as \
+                 many as workers"
             ),
             RunError::Reader(error) => write!(
                 f,
-                "cannot set up reading: {error}. If io_uring is forbidden here, read with threads; if \
-                 there are no descriptors left, raise `ulimit -n`"
+                "cannot set up reading: {error}. If io_uring is forbidden here, read with threads; \
+                 if there are no descriptors left, raise `ulimit -n`"
             ),
             RunError::Memory { bytes, error } => write!(
                 f,
-                "cannot have {bytes} bytes of memory for the content of a worker: {error}. Give it less, or raise \
-                 `ulimit -v` or the memory limit of its control group"
+                "cannot have {bytes} bytes of memory for the content of a worker: {error}. Give it \
+                 less, or raise `ulimit -v` or the memory limit of its control group"
             ),
             RunError::Start(error) => write!(
                 f,

@@ -1,5 +1,5 @@
-//! S3-FIFO: which cached block goes first when memory is wanted (Yang et al., "FIFO queues are all you need for
-//! cache eviction", SOSP 2023).
+//! S3-FIFO: which cached block goes first when memory is wanted (Yang et al., "FIFO queues are all
+//! you need for cache eviction", SOSP 2023).
 //!
 //! ```text
 //!  first use ──▶ small ──used by another──▶ main ⟲ used again since
@@ -8,16 +8,18 @@
 //!                ghosts ──wanted again──▶ main    gone
 //! ```
 //!
-//! Most blocks of a scan, and of any large catalogue, are used once. They pass through `small`, a tenth of what is
-//! cached, and never get to `main`, so one pass over a huge file leaves what is popular alone. Who has just left
-//! `small` is remembered as a ghost, by its key only; wanted again, it goes to `main` at once. SIEVE (Zhang et al.,
-//! NSDI 2024) needs one queue instead of three, but says of itself that scans get through it.
+//! Most blocks of a scan, and of any large catalogue, are used once. They pass through `small`, a
+//! tenth of what is cached, and never get to `main`, so one pass over a huge file leaves what is
+//! popular alone. Who has just left `small` is remembered as a ghost, by its key only; wanted
+//! again, it goes to `main` at once. SIEVE (Zhang et al., NSDI 2024) needs one queue instead of
+//! three, but says of itself that scans get through it.
 //!
-//! Two things differ from the paper. Only blocks that may go are in a queue: one that is in use or pinned is out of
-//! it, and comes back to the head of the one it was in; so `evict` never has to pass over blocks. And the caller
-//! counts a use only if it is another flow's: one viewer needs a block several times in a row, for a window that
-//! ends within it or for a retransmission, which does not make it popular. Therefore a single further use is enough
-//! for `main`, where the paper asks for two.
+//! Two things differ from the paper. Only blocks that may go are in a queue: one that is in use or
+//! pinned is out of it, and comes back to the head of the one it was in; so `evict` never has to
+//! pass over blocks. And the caller counts a use only if it is another flow's: one viewer needs a
+//! block several times in a row, for a window that ends within it or for a retransmission, which
+//! does not make it popular. Therefore a single further use is enough for `main`, where the paper
+//! asks for two.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -135,7 +137,8 @@ impl S3Fifo {
 
     /// Chooses a slot that goes.
     pub(crate) fn evict(&mut self) -> Option<Slot> {
-        // Each round but the last takes uses away from a slot, and there are at most USES_MAX of each.
+        // Each round but the last takes uses away from a slot, and there are at most USES_MAX of
+        // each.
         loop {
             let small_is_full = self.small.len > self.len() / SMALL_PART;
             if small_is_full || self.main.len == 0 {
@@ -159,8 +162,8 @@ impl S3Fifo {
         }
     }
 
-    /// Has the oldest slot of `small` go, if no other flow has used it and `may_go` agrees: what is given for the sake
-    /// of a mere guess.
+    /// Has the oldest slot of `small` go, if no other flow has used it and `may_go` agrees: what is
+    /// given for the sake of a mere guess.
     pub(crate) fn evict_cold(&mut self, may_go: impl FnOnce(Slot) -> bool) -> Option<Slot> {
         let slot = self.small.oldest()?;
         let Node { key, uses, .. } = self.nodes[slot as usize];
@@ -236,7 +239,8 @@ impl List {
 struct Ghosts {
     /// When each was added, counted in ghosts.
     added: HashMap<u64, u64>,
-    /// In the order in which they were added. Those that were taken, or added again, are passed over.
+    /// In the order in which they were added. Those that were taken, or added again, are passed
+    /// over.
     order: VecDeque<(u64, u64)>,
     count: u64,
     max: usize,
@@ -408,7 +412,8 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         let index = any::<prop::sample::Index>;
         prop_oneof![
-            3 => (0..40u64, prop::bool::weighted(0.8)).prop_map(|(key, asked)| Step::Admit(key, asked)),
+            3 => (0..40u64, prop::bool::weighted(0.8))
+                .prop_map(|(key, asked)| Step::Admit(key, asked)),
             3 => index().prop_map(Step::Use),
             3 => index().prop_map(Step::Turn),
             2 => Just(Step::Evict),
@@ -417,7 +422,12 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(
+            ProptestConfig {
+                failure_persistence: None,
+                ..ProptestConfig::default()
+            }
+        )]
 
         /// Pins come and go as they like: the same slots go in the same order as in the model.
         #[test]
@@ -430,7 +440,8 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Admit(key, asked) => {
-                        let Some(slot) = (0..SLOTS).find(|slot| !model.held.contains_key(slot)) else {
+                        let free = (0..SLOTS).find(|slot| !model.held.contains_key(slot));
+                        let Some(slot) = free else {
                             continue;
                         };
                         let mut in_main = false;

@@ -38,8 +38,8 @@ const FIRST_ONLY: Flags = Flags(Flags::SYN.0 | Flags::CWR.0);
 /// What belongs on the last packet of a SEND only.
 const LAST_ONLY: Flags = Flags(Flags::FIN.0 | Flags::PSH.0);
 
-/// Makes the header of the superpacket at `place`, departing at `departure_us`. `None` if the packet
-/// would be too long for IP, which [`Job::accept`] rules out.
+/// Makes the header of the superpacket at `place`, departing at `departure_us`. `None` if the
+/// packet would be too long for IP, which [`Job::accept`] rules out.
 pub(crate) fn header(job: &Job, place: Place, departure_us: u64) -> Option<Header> {
     let mut bytes = [0; HEADER_BYTES_MAX];
     let len = job.header().len();
@@ -82,9 +82,9 @@ pub(crate) fn header(job: &Job, place: Place, departure_us: u64) -> Option<Heade
     })
 }
 
-/// By how much TSval must advance so that it names the millisecond of the departure (IO-TCP §3.5): the
-/// time spent here then does not count as round-trip time. Never backwards, in the arithmetic of
-/// RFC 7323 §5.2 neither.
+/// By how much TSval must advance so that it names the millisecond of the departure (IO-TCP §3.5):
+/// the time spent here then does not count as round-trip time. Never backwards, in the arithmetic
+/// of RFC 7323 §5.2 neither.
 fn milliseconds_late(job: &Job, departure_us: u64) -> u32 {
     let waited_us = departure_us.saturating_sub(job.issued_us);
     let late_ms = waited_us.saturating_add(u64::from(job.tsval_fraction_us)) / 1000;

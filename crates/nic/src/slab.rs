@@ -1,7 +1,7 @@
 //! A table whose keys do not outlive what they name.
 //!
-//! Queues and waiting lists hold keys of flows and files that may be gone by the time a key is looked
-//! up; the generation in the key tells.
+//! Queues and waiting lists hold keys of flows and files that may be gone by the time a key is
+//! looked up; the generation in the key tells.
 
 /// Names an entry of a [`Slab`]. A key of a removed entry finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

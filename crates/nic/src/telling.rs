@@ -1,12 +1,13 @@
-//! Tells from time to time what a worker has done, while it works and when it has: one that does nothing is not woken.
+//! Tells from time to time what a worker has done, while it works and when it has: one that does
+//! nothing is not woken.
 
 use crate::counters::Counters;
 
 /// How often, in microseconds.
 const PERIOD_US: u64 = 1_000_000;
 
-/// Who wants to know what each worker has done so far, once a second while that changes: its number, and its counters.
-/// Called on the worker's own thread, which it must not hold up.
+/// Who wants to know what each worker has done so far, once a second while that changes: its
+/// number, and its counters. Called on the worker's own thread, which it must not hold up.
 pub type Tell<'a> = &'a (dyn Fn(usize, &Counters) + Sync);
 
 /// A worker's part of it.
@@ -27,7 +28,8 @@ impl<'a> Telling<'a> {
         }
     }
 
-    /// Tells, if it is time and there is something new. Returns when to ask again although nothing else happens.
+    /// Tells, if it is time and there is something new. Returns when to ask again although nothing
+    /// else happens.
     pub(crate) fn on_time(
         &mut self,
         now_us: u64,

@@ -1,7 +1,8 @@
 //! File versions: whose content a block is.
 //!
-//! A version is (mount, device, inode, size, mtime, ctime), and whether the file may grow. Two opens of the same version share blocks; an open file whose
-//! timestamps are too young to tell versions apart shares its blocks with no other.
+//! A version is (mount, device, inode, size, mtime, ctime), and whether the file may grow. Two
+//! opens of the same version share blocks; an open file whose timestamps are too young to tell
+//! versions apart shares its blocks with no other.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,7 +39,8 @@ struct Meta {
     size: u64,
     mtime_ns: i64,
     ctime_ns: i64,
-    /// Blocks of a file that may grow are read with fewer checks, so only opens that allow it share them.
+    /// Blocks of a file that may grow are read with fewer checks, so only opens that allow it share
+    /// them.
     growth: Growth,
 }
 
@@ -108,14 +110,15 @@ impl Versions {
         self.drop_unused(key);
     }
 
-    /// Whether a file of the version is open, or may be opened again: then its blocks can be of use.
+    /// Whether a file of the version is open, or may be opened again: then its blocks can be of
+    /// use.
     pub(crate) fn can_be_found(&self, key: Key) -> bool {
         let version = self.versions.get(key);
         version.is_some_and(|version| version.opens > 0 || version.meta.is_some())
     }
 
-    /// A number for a block of a version which stays the same when the version is forgotten and comes back. Two
-    /// blocks may share one, though hardly ever do.
+    /// A number for a block of a version which stays the same when the version is forgotten and
+    /// comes back. Two blocks may share one, though hardly ever do.
     pub(crate) fn fingerprint(&self, key: Key, number: u64) -> u64 {
         let version = self.versions.get(key);
         fingerprint(&(version.map(|version| version.fingerprint), number))

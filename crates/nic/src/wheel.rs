@@ -1,8 +1,8 @@
 //! A timing wheel for flows whose first SEND must not leave yet (Varghese and Lauck, 1987).
 //!
-//! One turn is longer than any SEND is held, as in Carousel (Saeed et al., 2017), so there are no levels.
-//! Within a slot deadlines are compared exactly: nothing is ever called early, and slots are only as narrow as
-//! keeps their lists short.
+//! One turn is longer than any SEND is held, as in Carousel (Saeed et al., 2017), so there are no
+//! levels. Within a slot deadlines are compared exactly: nothing is ever called early, and slots
+//! are only as narrow as keeps their lists short.
 
 use std::num::NonZeroU32;
 
@@ -25,8 +25,8 @@ pub(crate) type Handle = NonZeroU32;
 /// The wheel. It knows no clock: times are microseconds of whatever clock the caller has.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// All slots before this one are empty. Slots are numbered from time 0 on and lie at that number modulo
-    /// `SLOTS`.
+    /// All slots before this one are empty. Slots are numbered from time 0 on and lie at that
+    /// number modulo `SLOTS`.
     now_slot: u64,
     /// No deadline is earlier. It may have been the deadline of something removed since.
     next_us: u64,
@@ -63,8 +63,8 @@ impl Wheel {
         }
     }
 
-    /// Calls for `flow` with the first [`Wheel::expire`] from `deadline_us` on, which is not further away than
-    /// [`HOLD_US_MAX`].
+    /// Calls for `flow` with the first [`Wheel::expire`] from `deadline_us` on, which is not
+    /// further away than [`HOLD_US_MAX`].
     pub(crate) fn insert(&mut self, deadline_us: u64, now_us: u64, flow: Key) -> Handle {
         if self.len == 0 {
             self.now_slot = now_us / SLOT_US;
@@ -105,7 +105,8 @@ impl Wheel {
         self.len -= 1;
     }
 
-    /// When to call [`Wheel::expire`], in microseconds: no deadline is earlier. `None` if the wheel is empty.
+    /// When to call [`Wheel::expire`], in microseconds: no deadline is earlier. `None` if the wheel
+    /// is empty.
     pub(crate) fn next_us(&self) -> Option<u64> {
         (self.len > 0).then_some(self.next_us)
     }
@@ -151,8 +152,8 @@ impl Wheel {
 
     /// Puts a node in front of the list of its slot.
     fn link(&mut self, handle: Handle, deadline_us: u64, flow: Key) {
-        // If time has passed unseen, a deadline can seem to lie beyond the turn: it is looked at again when the
-        // last slot is.
+        // If time has passed unseen, a deadline can seem to lie beyond the turn: it is looked at
+        // again when the last slot is.
         let turn_end = self.now_slot + SLOTS - 1;
         let slot = (deadline_us / SLOT_US).clamp(self.now_slot, turn_end);
         let place = (slot % SLOTS) as usize;

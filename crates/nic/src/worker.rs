@@ -21,9 +21,10 @@ const COMMANDS_MAX: usize = 64;
 
 /// The data plane of one core. Workers share nothing.
 ///
-/// A worker never blocks and never looks at a clock of its own: given the same commands, completions and
-/// times, it does the same. Call [`Worker::turn`] as long as it is [`Progress::Busy`], then
-/// [`Worker::prepare_sleep`]; if that allows it, wait and call [`Worker::finish_sleep`]; and so on.
+/// A worker never blocks and never looks at a clock of its own: given the same commands,
+/// completions and times, it does the same. Call [`Worker::turn`] as long as it is
+/// [`Progress::Busy`], then [`Worker::prepare_sleep`]; if that allows it, wait and call
+/// [`Worker::finish_sleep`]; and so on.
 pub struct Worker<P> {
     channel: NicChannel,
     engine: Engine<P>,
@@ -43,7 +44,8 @@ pub enum Progress {
 pub enum Sleep {
     /// Not at all: something has come meanwhile.
     Not,
-    /// Until the channel, the reader or the port wakes the worker, or until [`Worker::next_timeout_us`].
+    /// Until the channel, the reader or the port wakes the worker, or until
+    /// [`Worker::next_timeout_us`].
     UntilWoken,
     /// As `UntilWoken`, but no longer than a millisecond: what is waited for may send no wakeup.
     Briefly,
@@ -126,8 +128,8 @@ impl<P: Port> Worker<P> {
         let reports_wait = !self.engine.events.is_empty() || self.engine.ring_busy;
         let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
         let reader_wakes = !self.engine.reader.has_unsubmitted();
-        // Without room for more commands they are of no interest, and those in the ring must not keep
-        // the worker awake: a completion or the port comes first.
+        // Without room for more commands they are of no interest, and those in the ring must not
+        // keep the worker awake: a completion or the port comes first.
         if self.engine.has_room() && !self.channel.prepare_sleep() {
             Sleep::Not
         } else if !port_wakes || !reader_wakes || (reports_wait && !self.engine.has_room()) {
@@ -143,9 +145,9 @@ impl<P: Port> Worker<P> {
         self.engine.counters.sleeps += 1;
     }
 
-    /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of its clock: a
-    /// paced SEND may leave then, a read completes that makes no noise, or blocks may be taken that were pinned for
-    /// long.
+    /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of
+    /// its clock: a paced SEND may leave then, a read completes that makes no noise, or blocks may
+    /// be taken that were pinned for long.
     pub fn next_timeout_us(&self) -> Option<u64> {
         let held_us = self.engine.wheel.next_us();
         let read_us = self.engine.reader.next_timeout_us();
@@ -195,8 +197,9 @@ impl<P: Port> Worker<P> {
         self.engine.usage()
     }
 
-    /// Flows with a superpacket that may leave at `now_us` of the worker's clock, in the order in which they take
-    /// turns. Who stands in that order and is paced, and not due, or has failed, will not take its turn.
+    /// Flows with a superpacket that may leave at `now_us` of the worker's clock, in the order in
+    /// which they take turns. Who stands in that order and is paced, and not due, or has failed,
+    /// will not take its turn.
     pub fn flows_waiting(&self, now_us: u64) -> impl Iterator<Item = FlowId> + '_ {
         let engine = &self.engine;
         let standing = engine.senders.iter().copied();

@@ -642,7 +642,12 @@ impl Wild {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+    #![proptest_config(
+        ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(300)
+        }
+    )]
 
     #[test]
     fn after_any_commands_a_good_request_is_served(

@@ -52,7 +52,8 @@ fn a_send_says_what_is_acknowledged_as_well() {
     what_stays(|stage, offset| stage.acked_offset = offset);
 }
 
-/// `acknowledge` tells the worker, at the latest with the next SEND, that the peer has everything before an offset.
+/// `acknowledge` tells the worker, at the latest with the next SEND, that the peer has everything
+/// before an offset.
 fn what_stays(acknowledge: impl FnOnce(&mut Stage, u64)) {
     let mut stage = Stage::with(&tight_config());
     stage.disk.put(b"a", content(10 * BLOCK));
@@ -209,8 +210,9 @@ const CROWD_TURN_US: u64 = 100_000;
 /// Blocks of a viewer: no more superpackets of a flow are planned at once.
 const VIEWER_BLOCKS: usize = 16;
 
-/// A file as large as the cache is sent again and again, to one half of the viewers and then to the other; what one
-/// half has got is acknowledged when the other half has got it too. SENDs leave `held_us` after they came.
+/// A file as large as the cache is sent again and again, to one half of the viewers and then to the
+/// other; what one half has got is acknowledged when the other half has got it too. SENDs leave
+/// `held_us` after they came.
 fn a_turn_of_the_crowd(stage: &mut Stage, turn: usize, held_us: u64) {
     let (before, half) = (turn / 2, turn % 2);
     let mut acknowledgments = Vec::new();

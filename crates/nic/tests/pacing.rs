@@ -176,7 +176,8 @@ fn a_send_without_a_time_is_not_paced() {
     assert_eq!(stage.counters().paced, 0);
 }
 
-/// Random flows, times and reads: every superpacket leaves at or after its time, every flow in order.
+/// Random flows, times and reads: every superpacket leaves at or after its time, every flow in
+/// order.
 #[test]
 fn any_mix_of_paced_sends_leaves_in_order_and_in_time() {
     for seed in 1..30u64 {

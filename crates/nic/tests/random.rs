@@ -105,7 +105,12 @@ fn issue(stage: &mut Stage, flow: u64, sent: &Sent) -> SendId {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
+    #![proptest_config(
+        ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(150)
+        }
+    )]
 
     #[test]
     fn every_byte_arrives_and_every_flow_keeps_its_order(

@@ -10,8 +10,8 @@ const BLOCK: usize = nic::buffer::BLOCK_BYTES;
 /// Blocks in the least memory that there may be.
 const BLOCKS: usize = Config::CACHE_BYTES_MIN / BLOCK;
 
-/// Sends `blocks` blocks of a file from the given one on, of which `follow` bytes more are going to be sent; all of
-/// it but the last segment is acknowledged at once.
+/// Sends `blocks` blocks of a file from the given one on, of which `follow` bytes more are going to
+/// be sent; all of it but the last segment is acknowledged at once.
 fn send(stage: &mut Stage, flow: u64, first: usize, blocks: usize, follow: usize) {
     let offset = (first * BLOCK) as u64;
     stage.follow_bytes = follow as u32;

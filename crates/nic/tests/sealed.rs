@@ -1,4 +1,5 @@
-//! TLS records: whatever is sent, in whatever pieces and however often, is one and the same ciphertext, or nothing.
+//! TLS records: whatever is sent, in whatever pieces and however often, is one and the same
+//! ciphertext, or nothing.
 
 mod support;
 
@@ -183,7 +184,8 @@ fn a_thousand_flows_that_send_little_at_a_time_seal_each_record_once() {
 #[test]
 fn one_turn_sends_so_much_and_no_more() {
     const FLOWS: u64 = 32;
-    // What a turn may send, and the superpacket that makes for it, with two records that it has a part of.
+    // What a turn may send, and the superpacket that makes for it, with two records that it has a
+    // part of.
     const TURN_BYTES_MAX: u64 = (1 << 20) + 65_536 + 2 * 16_406;
     let files = [content(60_000)];
     let run = Run::new(AES_256_13, 16_384, [file(0, 0, 60_000)]);
@@ -903,7 +905,12 @@ fn runs() -> impl Strategy<Value = Vec<(u16, Vec<Plain>)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(120) })]
+    #![proptest_config(
+        ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(120)
+        }
+    )]
 
     #[test]
     fn any_cut_of_the_stream_is_of_one_ciphertext(
@@ -991,7 +998,10 @@ proptest! {
         stage.acked(FLOW, expected.len() as u64, false);
         stage.settle();
         let usage = stage.worker.usage();
-        prop_assert_eq!((usage.records, usage.records_bytes, usage.blocks_pinned), (0, key_bytes, 0));
+        prop_assert_eq!(
+            (usage.records, usage.records_bytes, usage.blocks_pinned),
+            (0, key_bytes, 0)
+        );
     }
 }
 

@@ -210,7 +210,10 @@ fn the_timestamp_names_the_millisecond_of_the_departure() {
         stage.now_us.set(departure_us);
         let events = stage.take_events();
         assert!(
-            matches!(events.as_slice(), [Event::Departed { departed_us, .. }] if *departed_us == departure_us),
+            matches!(
+                events.as_slice(),
+                [Event::Departed { departed_us, .. }] if *departed_us == departure_us
+            ),
             "{events:?}"
         );
         let packets = stage.wire.take();

@@ -1,5 +1,6 @@
-//! Targets that the origin fails to give, while it gives others: each is left alone for a moment, so that it is not asked for
-//! by every client. Varnish keeps an error for a second, others for ten.
+//! Targets that the origin fails to give, while it gives others: each is left alone for a moment,
+//! so that it is not asked for by every client. Varnish keeps an error for a second, others for
+//! ten.
 
 use std::time::{Duration, Instant};
 

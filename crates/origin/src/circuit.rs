@@ -1,8 +1,9 @@
 //! Leaving an origin alone that does not answer (a *circuit breaker*).
 //!
-//! An origin that answers, whatever it answers, is well: what it says of one target is remembered for that target alone
-//! ([`crate::broken`]). After some failures in a row the circuit is open: requests fail at once, so that clients do not wait for what will
-//! not come, and the origin is not asked by all of them the moment it comes back. After a while one request may try.
+//! An origin that answers, whatever it answers, is well: what it says of one target is remembered
+//! for that target alone ([`crate::broken`]). After some failures in a row the circuit is open:
+//! requests fail at once, so that clients do not wait for what will not come, and the origin is not
+//! asked by all of them the moment it comes back. After a while one request may try.
 
 use std::time::{Duration, Instant};
 

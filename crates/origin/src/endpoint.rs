@@ -28,7 +28,8 @@ const EVENTS_MAX: usize = 64;
 /// Threads that wait for the disk.
 const DISK_THREADS: usize = 8;
 
-/// How long the end waits for what is being removed from the cache directory; the next start finds the rest.
+/// How long the end waits for what is being removed from the cache directory; the next start finds
+/// the rest.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// The configuration of a fetcher.
@@ -95,9 +96,10 @@ impl fmt::Display for FetcherError {
 
 impl std::error::Error for FetcherError {}
 
-/// Fetches for the host process until that hangs up, a stop is ordered, or it has retired. `ready` is called when it is
-/// known that the cache directory can be written to; while what is there is being read, which may take long, the host process
-/// is not heard yet. `tell` is called once a second, while there is something new to tell, and again if it could not be told.
+/// Fetches for the host process until that hangs up, a stop is ordered, or it has retired. `ready`
+/// is called when it is known that the cache directory can be written to; while what is there is
+/// being read, which may take long, the host process is not heard yet. `tell` is called once a
+/// second, while there is something new to tell, and again if it could not be told.
 pub fn run(
     config: &Config,
     ends: Ends,
@@ -318,7 +320,8 @@ async fn readable(socket: Option<&UnixDatagram>) -> io::Result<()> {
     }
 }
 
-/// What an error of the socket means: that there is nothing now, that the other end is gone (false), or a failure.
+/// What an error of the socket means: that there is nothing now, that the other end is gone
+/// (false), or a failure.
 fn what_is_left(error: io::Error) -> io::Result<bool> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(true),

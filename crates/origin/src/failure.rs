@@ -109,8 +109,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The origin denies it to this request. That says nothing of what is there: neither that it has gone, nor that it may be
-/// used (RFC 9111 §4.3.3). Nor is it about when, or how often, the origin was asked.
+/// The origin denies it to this request. That says nothing of what is there: neither that it has
+/// gone, nor that it may be used (RFC 9111 §4.3.3). Nor is it about when, or how often, the origin
+/// was asked.
 pub(crate) fn is_denial(status: u16) -> bool {
     matches!(status, 400..=499) && ![404, 408, 410, 425, 429, 451].contains(&status)
 }

@@ -69,8 +69,8 @@ const MISSING_MAX: usize = 10_000;
 /// The share of the cache that makes room at once when the disk is full.
 const ROOM_SHARE: u64 = 16;
 
-/// The share of the cache that answers without a length may take together, while they come or are read: they say too late
-/// how long they are, and cannot be fetched again in parts.
+/// The share of the cache that answers without a length may take together, while they come or are
+/// read: they say too late how long they are, and cannot be fetched again in parts.
 const UNSIZED_SHARE: u64 = 2;
 
 /// Something else fills the disk: for so long no room is made, since it would be gone at once. It
@@ -249,7 +249,8 @@ impl Fetcher {
                 let names = variants.learn(key, named);
                 too_many.extend(variants.keep(key, names));
             }
-            // Of several versions of one target, which a fetcher has left that was killed, the latest counts.
+            // Of several versions of one target, which a fetcher has left that was killed, the
+            // latest counts.
             let current = &mut entries.entry(key.clone()).or_default().current;
             let older = match *current {
                 Some(other) if age_s(other) <= age_s(id) => Some(id),
@@ -362,7 +363,8 @@ impl Fetcher {
         self.is_retiring = true;
     }
 
-    /// It is to end, and clients that read something can read on with the next one: that finds it there, or fetches the rest.
+    /// It is to end, and clients that read something can read on with the next one: that finds it
+    /// there, or fetches the rest.
     pub(crate) fn may_end(&self) -> bool {
         self.is_retiring
             && self.answers.is_empty()
@@ -459,7 +461,8 @@ impl Fetcher {
         self.answer(number, key, true);
     }
 
-    /// Answers a ticket with what is there, or asks the origin for it. `counts`: it was not counted as a hit or miss yet.
+    /// Answers a ticket with what is there, or asks the origin for it. `counts`: it was not counted
+    /// as a hit or miss yet.
     fn answer(&mut self, number: u64, key: Key, counts: bool) {
         let counted = u64::from(counts);
         self.variants.touch(&key);
@@ -563,7 +566,8 @@ impl Fetcher {
         }
     }
 
-    /// Clients that go on with a version of the time before have said so: the others are not to be had.
+    /// Clients that go on with a version of the time before have said so: the others are not to be
+    /// had.
     fn on_settled(&mut self) {
         let is_left = |id: &VersionId| self.store.get(*id).is_some_and(|it| it.is_passing);
         let left: Vec<_> = self.store.ids().map(|(id, _)| id).filter(is_left).collect();
@@ -678,7 +682,8 @@ impl Fetcher {
         }
     }
 
-    /// The origin says by which fields it selects: which variant its answer is, and who has asked for others.
+    /// The origin says by which fields it selects: which variant its answer is, and who has asked
+    /// for others.
     fn select(&mut self, asking: &mut Asking, head: &Head) -> Vec<u64> {
         let names = self.variants.learn(&asking.key, head.varies_by());
         let variant = asking.key.variant.by(names);
@@ -947,7 +952,8 @@ impl Fetcher {
         self.clean(id);
     }
 
-    /// A variant of a target is there. If that has too many, those that were asked for least recently go.
+    /// A variant of a target is there. If that has too many, those that were asked for least
+    /// recently go.
     fn keep_variant(&mut self, key: &Key, names: Option<Names>) {
         let evicted = match names {
             Some(names) => self.variants.keep(key, names),
@@ -961,8 +967,8 @@ impl Fetcher {
             tracing::warn!(
                 origin = %key.origin,
                 target = key.target,
-                "more than {} variants (origin.variants_max): evicting the least recently used; this warning repeats every 10 s \
-                 at most",
+                "more than {} variants (origin.variants_max): evicting the least recently used; \
+                 this warning repeats every 10 s at most",
                 self.variants.variants_max,
             );
         }
@@ -980,16 +986,16 @@ impl Fetcher {
     fn refuse_for_room(&mut self, key: &Key, waiting: Vec<u64>, bytes: u64) {
         self.count(key).no_room += 1;
         let failure = Failure::NoRoom(format!(
-            "its answer of {bytes} bytes does not come in parts, and what others read or fetch leaves \
-             no room for all of it"
+            "its answer of {bytes} bytes does not come in parts, and what others read or fetch \
+             leaves no room for all of it"
         ));
         if self.no_room_log.allows() {
             tracing::warn!(
                 origin = %key.origin,
                 target = key.target,
                 "not fetched: {failure}; clients get 503. Give the cache more than {} bytes \
-                 (--origin-cache-bytes), or have the origin give parts. It is said again after 10 s \
-                 at the earliest",
+                 (--origin-cache-bytes), or have the origin give parts. It is said again after 10 \
+                 s at the earliest",
                 self.store.bytes_max(),
             );
         }
@@ -1024,7 +1030,8 @@ impl Fetcher {
         }
     }
 
-    /// The origin has denied a version: it is of use again if the origin says that it is still the same.
+    /// The origin has denied a version: it is of use again if the origin says that it is still the
+    /// same.
     fn doubt(&mut self, id: VersionId) {
         let Some(version) = self.store.get_mut(id) else {
             return;
@@ -1037,7 +1044,8 @@ impl Fetcher {
         }
     }
 
-    /// Another version has taken its place, or it is not to be had any more: no other client gets it.
+    /// Another version has taken its place, or it is not to be had any more: no other client gets
+    /// it.
     fn supersede(&mut self, id: VersionId) {
         let Some(version) = self.store.get_mut(id) else {
             return;
@@ -1050,7 +1058,8 @@ impl Fetcher {
             entry.current = None;
         }
         self.clean(id);
-        // It may be read for long, and a fetcher that begins meanwhile must not take it for the latest.
+        // It may be read for long, and a fetcher that begins meanwhile must not take it for the
+        // latest.
         self.write_down(id);
     }
 
@@ -1409,8 +1418,9 @@ impl Fetcher {
         let bytes_max = self.store.bytes_max() / UNSIZED_SHARE;
         (bytes > bytes_max).then(|| {
             Failure::TooLarge(format!(
-                "answers without Content-Length take more than {bytes_max} bytes together, which is what they may take of \
-                 the cache; give it more (--origin-cache-bytes), or have the origin say how long they are"
+                "answers without Content-Length take more than {bytes_max} bytes together, which \
+                 is what they may take of the cache; give it more (--origin-cache-bytes), or have \
+                 the origin say how long they are"
             ))
         })
     }
@@ -1439,8 +1449,8 @@ impl Fetcher {
         let bytes = (used / ROOM_SHARE).max(8 * self.store.segment_bytes);
         if self.full_log.allows() {
             tracing::warn!(
-                "the disk of the cache directory is full, before the cache is: {} of {} bytes are used; \
-                 what no client reads makes room. Give it more, or the cache fewer \
+                "the disk of the cache directory is full, before the cache is: {} of {} bytes are \
+                 used; what no client reads makes room. Give it more, or the cache fewer \
                  (--origin-cache-bytes)",
                 self.store.bytes(),
                 self.store.bytes_max(),
@@ -1617,7 +1627,8 @@ impl Fetcher {
         }
     }
 
-    /// No client waits for an answer any more: the origin is not asked, or hears that it need not answer.
+    /// No client waits for an answer any more: the origin is not asked, or hears that it need not
+    /// answer.
     fn give_up(&mut self, id: VersionId, key: &Key) {
         self.asking.remove(&id);
         if let Some(entry) = self.entries.get_mut(key)

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// No lifetime is longer, in seconds (RFC 9111 §1.2.2: what does not fit is 2^31).
 const SECONDS_MAX: u64 = 1 << 31;
 
-/// The share of its age since its modification for which an answer that says nothing is fresh (RFC 9111 §4.2.2).
+/// The share of its age since its modification for which an answer that says nothing is fresh (RFC
+/// 9111 §4.2.2).
 const HEURISTIC_SHARE: u64 = 10;
 
 /// And never longer, in seconds.
@@ -155,8 +156,8 @@ impl Control {
         };
         match name.to_ascii_lowercase().as_slice() {
             b"no-store" => self.no_store = true,
-            // With fields named, it is about these; a cache that keeps the rest must leave them out (§5.2.2.4). Simpler is
-            // stricter.
+            // With fields named, it is about these; a cache that keeps the rest must leave them out
+            // (§5.2.2.4). Simpler is stricter.
             b"no-cache" => self.no_cache = true,
             b"private" => self.private = true,
             b"must-revalidate" | b"proxy-revalidate" => self.must_revalidate = true,
@@ -210,7 +211,8 @@ pub(crate) fn parse_date(text: &str) -> Option<u64> {
     Some(since.as_secs())
 }
 
-/// It may be another one for another client, whatever fields their requests have. Those that are named are seen to by
+/// It may be another one for another client, whatever fields their requests have. Those that are
+/// named are seen to by
 /// [`crate::vary`]: an answer cannot depend on fields that the fetcher does not send.
 fn varies_by_all(fields: &HeaderMap) -> bool {
     let mut names = fields

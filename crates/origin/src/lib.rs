@@ -1,12 +1,14 @@
-//! Origin pull: what clients ask for and is not there is fetched from an HTTP origin, once, and kept in a cache directory.
+//! Origin pull: what clients ask for and is not there is fetched from an HTTP origin, once, and
+//! kept in a cache directory.
 //!
-//! This is the *fetcher*. It stands beside the data path: the host process asks it for objects over a socket
-//! ([`message`]), and learns where in the cache directory their bytes lie; the NIC stack reads them from there. The
-//! fetcher never sees a client.
+//! This is the *fetcher*. It stands beside the data path: the host process asks it for objects over
+//! a socket ([`message`]), and learns where in the cache directory their bytes lie; the NIC stack
+//! reads them from there. The fetcher never sees a client.
 //!
-//! An object lies in a directory of its own, cut into *segments* of a fixed size. A segment is written under another
-//! name and renamed when it is complete, so that no file ever changes that a reader may see. Which segments are there
-//! is all that changes. Another version of the object is another directory.
+//! An object lies in a directory of its own, cut into *segments* of a fixed size. A segment is
+//! written under another name and renamed when it is complete, so that no file ever changes that a
+//! reader may see. Which segments are there is all that changes. Another version of the object is
+//! another directory.
 //!
 //! | Module | Its one idea |
 //! |---|---|
@@ -29,8 +31,8 @@
 //! | `log_limit` | how often the log says the same |
 //! | `endpoint` | the fetcher's end of the socket |
 //!
-//! This room may touch the cache directory, sockets of the kernel and a clock. It never sees clients, connections of the
-//! stack or the contract.
+//! This room may touch the cache directory, sockets of the kernel and a clock. It never sees
+//! clients, connections of the stack or the contract.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! What the host process and the fetcher say to each other, and the orders of the fetcher's supervisor: a packet
-//! each, as JSON.
+//! What the host process and the fetcher say to each other, and the orders of the fetcher's
+//! supervisor: a packet each, as JSON.
 //!
-//! Either side takes the other for untrusted: a packet that cannot be read, or speaks of a ticket that there is not, is
-//! dropped. A *ticket* is one client's wish for one object. The host process chooses its number, and returns it with
-//! [`Ask::Done`].
+//! Either side takes the other for untrusted: a packet that cannot be read, or speaks of a ticket
+//! that there is not, is dropped. A *ticket* is one client's wish for one object. The host process
+//! chooses its number, and returns it with [`Ask::Done`].
 
 use serde::{Deserialize, Serialize};
 
@@ -25,12 +25,13 @@ pub enum Ask {
         origin: String,
         /// Path and query, escaped, with a slash at the start.
         target: String,
-        /// Those fields of the request that may select a variant ([`crate::SELECTING`]), names in small letters.
+        /// Those fields of the request that may select a variant ([`crate::SELECTING`]), names in
+        /// small letters.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         fields: Vec<(String, String)>,
     },
-    /// A client has got a part of this version already, from a fetcher before: [`Answer::Object`] follows with this
-    /// version and no other, however old it is, or [`Answer::Lost`].
+    /// A client has got a part of this version already, from a fetcher before: [`Answer::Object`]
+    /// follows with this version and no other, however old it is, or [`Answer::Lost`].
     Again {
         /// A number that is not in use.
         ticket: u64,
@@ -41,7 +42,8 @@ pub enum Ask {
         /// As in [`Object`].
         directory: String,
     },
-    /// All clients of the time before have been named: what is left of versions that no other client may have goes.
+    /// All clients of the time before have been named: what is left of versions that no other
+    /// client may have goes.
     Settled,
     /// [`Answer::Segment`] follows, or [`Answer::Lost`].
     Segment {
@@ -109,13 +111,15 @@ pub enum Answer {
 /// A version of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
-    /// Where its segments lie, below the cache directory: each in a file whose name is [`segment_name`].
+    /// Where its segments lie, below the cache directory: each in a file whose name is
+    /// [`segment_name`].
     pub directory: String,
     /// All of it.
     pub size_bytes: u64,
     /// Each segment but the last.
     pub segment_bytes: u64,
-    /// Another number for each version, and the same whenever this one is fetched, if the origin has a tag for it.
+    /// Another number for each version, and the same whenever this one is fetched, if the origin
+    /// has a tag for it.
     pub tag: u64,
     /// Seconds since the epoch.
     pub last_modified_s: Option<u64>,
@@ -125,7 +129,8 @@ pub struct Object {
     pub caching: Vec<(String, String)>,
     /// RFC 9111 §4.2.3, in seconds.
     pub age_s: u64,
-    /// Segments that are there, as runs: the first one, and the one behind the last. There may be more.
+    /// Segments that are there, as runs: the first one, and the one behind the last. There may be
+    /// more.
     pub present: Vec<(u64, u64)>,
 }
 
@@ -162,7 +167,8 @@ pub struct Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// These origins may be asked as well, at ports that it may connect to, and the cache holds so much from now on.
+    /// These origins may be asked as well, at ports that it may connect to, and the cache holds so
+    /// much from now on.
     Use {
         /// Their URLs.
         origins: Vec<String>,
@@ -173,7 +179,8 @@ pub enum Order {
     },
     /// It is to tell what is counted, as a sign of life.
     Tell,
-    /// It is to end as soon as that interrupts no client. What is asked meanwhile is for the next one.
+    /// It is to end as soon as that interrupts no client. What is asked meanwhile is for the next
+    /// one.
     Retire,
 }
 

@@ -1,7 +1,9 @@
-//! Looking up an origin's name: one question at a time, whose answer is good for all who wait for it.
+//! Looking up an origin's name: one question at a time, whose answer is good for all who wait for
+//! it.
 //!
-//! The C library's resolver takes a thread for as long as it takes, and a resolver that does not answer takes long. Each
-//! origin has one such thread at most, and none of those that wait for the disk, so that nothing else waits for it.
+//! The C library's resolver takes a thread for as long as it takes, and a resolver that does not
+//! answer takes long. Each origin has one such thread at most, and none of those that wait for the
+//! disk, so that nothing else waits for it.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,7 +18,8 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tower_service::Service;
 
-/// For how long an answer is good, for those who have waited behind the one who has asked, and for who comes just then.
+/// For how long an answer is good, for those who have waited behind the one who has asked, and for
+/// who comes just then.
 const FRESH: Duration = Duration::from_secs(1);
 
 type Lookup = fn(&str) -> io::Result<Vec<SocketAddr>>;

@@ -3,14 +3,14 @@
 //! ```text
 //! CACHE/objects/boot                 in which run of the kernel it was last used
 //!               3f/9a…3f/            a version
-//!                        meta       what it is, in JSON; versions without it are swept away at the start
+//!                        meta       what it is, in JSON; the start deletes versions without it
 //!                        sums       checksums of its segments
 //!                        00000000   its segments: complete, and never changed
 //!                        00000001
 //! ```
 //!
-//! When there is too much, the version goes whose last request is the oldest. One that is being read goes
-//! last, and segment by segment: what a client needs of it is fetched again.
+//! When there is too much, the version goes whose last request is the oldest. One that is being
+//! read goes last, and segment by segment: what a client needs of it is fetched again.
 //!
 //! What is going to be written is *promised* before: it counts from then on, so that all that is
 //! written has room.
@@ -175,7 +175,8 @@ pub(crate) struct Version {
     pub(crate) readers: usize,
     /// It is for one client, or another one has taken its place: it goes with its last reader.
     pub(crate) is_passing: bool,
-    /// It is known that there is room for it, and after a restart it will be there: clients may be told of it.
+    /// It is known that there is room for it, and after a restart it will be there: clients may be
+    /// told of it.
     pub(crate) is_settled: bool,
     /// It has come without a length.
     pub(crate) is_unsized: bool,
@@ -265,14 +266,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes a cache directory one, and tries whether it can be written to: an operator whose directory cannot hears of it now, not with the
-    /// first client.
+    /// Makes a cache directory one, and tries whether it can be written to: an operator whose
+    /// directory cannot hears of it now, not with the first client.
     pub(crate) fn prepare(root: &Path) -> io::Result<()> {
         let objects = root.join(OBJECTS);
         if fs::symlink_metadata(&objects).is_ok_and(|it| it.is_symlink()) {
             return Err(io::Error::other(format!(
-                "{OBJECTS} in it is a symbolic link, and what it leads to can neither be written nor served; mount there \
-                 what is to hold the cache"
+                "{OBJECTS} in it is a symbolic link, and what it leads to can neither be written \
+                 nor served; mount there what is to hold the cache"
             )));
         }
         fs::create_dir_all(&objects)?;
@@ -606,8 +607,8 @@ impl Store {
         meta.is_some_and(|meta| meta.size_bytes.is_some() && !meta.is_in_parts())
     }
 
-    /// Has others make room for so many bytes, until it has been made, or there is nothing left that may go. Returns the
-    /// versions that have gone.
+    /// Has others make room for so many bytes, until it has been made, or there is nothing left
+    /// that may go. Returns the versions that have gone.
     pub(crate) fn make_room(&mut self, bytes: u64) -> Vec<(VersionId, Key)> {
         let mut gone = Vec::new();
         while self.bytes_with_versions().saturating_add(bytes) > self.bytes_max {
@@ -777,8 +778,9 @@ impl Store {
         while self.removals.join_next().await.is_some() {}
     }
 
-    /// What is known of a version, to be written down; `None` as long as its length is not known. While it has not been
-    /// written down, that fails also if there is no room for the first of its segments.
+    /// What is known of a version, to be written down; `None` as long as its length is not known.
+    /// While it has not been written down, that fails also if there is no room for the first of its
+    /// segments.
     pub(crate) fn record(&mut self, id: VersionId) -> Option<Recording> {
         self.clock += 1;
         let version = self.versions.get(&id)?;

@@ -148,7 +148,8 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Puts its fields in the place of those of the same names; what it does not say stays as it was (RFC 9111 §3.2).
+    /// Puts its fields in the place of those of the same names; what it does not say stays as it
+    /// was (RFC 9111 §3.2).
     pub(crate) fn apply(mut self, meta: &mut Meta) {
         let modified = meta.validators.last_modified.iter();
         let modified = modified.map(|value| (LAST_MODIFIED.as_str(), value.as_str()));
@@ -190,7 +191,8 @@ const CONTENT: [HeaderName; 4] = [
 ];
 const CACHING: [HeaderName; 3] = [CACHE_CONTROL, EXPIRES, VARY];
 
-/// Longest `Location` that is passed on, in bytes: more than any client follows, and it has to fit into a message.
+/// Longest `Location` that is passed on, in bytes: more than any client follows, and it has to fit
+/// into a message.
 const LOCATION_BYTES_MAX: usize = 8 << 10;
 
 const _: () = assert!(
@@ -368,7 +370,8 @@ fn judge(
     }
 }
 
-/// Asks for some segments, and nothing of another version. Returns the body, and its length in bytes.
+/// Asks for some segments, and nothing of another version. Returns the body, and its length in
+/// bytes.
 async fn part(
     order: &Order,
     segments: &Range<u64>,
@@ -448,7 +451,8 @@ struct Filling {
 }
 
 impl Order {
-    /// Writes a body of which so many bytes are expected into segments, from this one on. Returns its length in bytes.
+    /// Writes a body of which so many bytes are expected into segments, from this one on. Returns
+    /// its length in bytes.
     async fn take(
         &mut self,
         mut body: Incoming,
@@ -467,7 +471,8 @@ impl Order {
             if !is_over(total) {
                 self.may_go_on(segment, segment > first, &mut slot).await?;
             }
-            // What is being written is always written to its end, and reported: nothing lies there that the store does not know of.
+            // What is being written is always written to its end, and reported: nothing lies there
+            // that the store does not know of.
             let frame = wanted(&self.limit, async { Ok(timeout(idle, body.frame()).await) });
             let frame = match frame.await? {
                 Err(_) => {

@@ -38,8 +38,9 @@ const IDLE_CONNECTIONS_MAX: usize = 16;
 
 /// Where an origin is: `http://origin.example:8080/base`. What a client asks for is added to it.
 ///
-/// It is written in one way, whatever way people write it, so that what lies in the cache is found by it: the host in small
-/// letters, without the port that is meant anyway, and without a slash at its end.
+/// It is written in one way, whatever way people write it, so that what lies in the cache is found
+/// by it: the host in small letters, without the port that is meant anyway, and without a slash at
+/// its end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OriginUrl {
     text: Arc<str>,
@@ -72,9 +73,10 @@ impl OriginUrl {
         &self.text
     }
 
-    /// A `Location` of the origin's, as clients are to be told it. What lies below the origin's base is named by its path
-    /// there, which is what clients ask for; a client that followed it as it is would go to the origin itself, past the
-    /// cache, to an address that may mean nothing to it. Anything else stays as it is.
+    /// A `Location` of the origin's, as clients are to be told it. What lies below the origin's
+    /// base is named by its path there, which is what clients ask for; a client that followed it as
+    /// it is would go to the origin itself, past the cache, to an address that may mean nothing to
+    /// it. Anything else stays as it is.
     pub(crate) fn for_clients(&self, location: &str) -> String {
         let base_path = self.text.splitn(4, '/').nth(3).unwrap_or_default();
         let below = match location.strip_prefix('/') {
@@ -325,7 +327,8 @@ impl Upstream {
             Ok(Ok(slot)) => Ok(slot),
             // They are never closed.
             _ => Err(Failure::Late(format!(
-                "{SLOTS} answers of this origin are under way, and none has ended within {patience:?}"
+                "{SLOTS} answers of this origin are under way, and none has ended within \
+                 {patience:?}"
             ))),
         }
     }
@@ -334,7 +337,8 @@ impl Upstream {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a target until an answer comes that is none of a failure, or it has been tried often enough.
+    /// Asks for a target until an answer comes that is none of a failure, or it has been tried
+    /// often enough.
     pub(crate) async fn get(
         &self,
         target: &str,

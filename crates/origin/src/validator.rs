@@ -1,4 +1,5 @@
-//! Whether two answers are of the same version (RFC 9110 §8.8): what is asked for again in parts must be.
+//! Whether two answers are of the same version (RFC 9110 §8.8): what is asked for again in parts
+//! must be.
 
 use http::HeaderMap;
 use http::header::{ETAG, LAST_MODIFIED};
@@ -6,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::freshness;
 
-/// A date of modification tells versions apart if the answer's own date is so much later, in seconds: no version of the
-/// same second can follow (RFC 9110 §8.8.2.2 has a minute for clocks that differ).
+/// A date of modification tells versions apart if the answer's own date is so much later, in
+/// seconds: no version of the same second can follow (RFC 9110 §8.8.2.2 has a minute for clocks
+/// that differ).
 const SETTLED_AFTER_S: u64 = 60;
 
 /// What an origin tells versions apart by.

@@ -46,8 +46,8 @@ impl Variants {
         self.targets.get(origin)?.get(target)
     }
 
-    /// The origin says by what a target varies. Returns the union of the names known so far and the new ones, since some
-    /// origins name only fields that the request has.
+    /// The origin says by what a target varies. Returns the union of the names known so far and the
+    /// new ones, since some origins name only fields that the request has.
     pub(crate) fn learn(&mut self, key: &Key, names: Names) -> Names {
         let of_origin = self.origins.entry(Arc::clone(&key.origin)).or_default();
         *of_origin = of_origin.union(names);

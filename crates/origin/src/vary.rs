@@ -1,13 +1,15 @@
-//! Variants: answers for one target that the origin selects by fields of the request (RFC 9111 §4.1).
+//! Variants: answers for one target that the origin selects by fields of the request (RFC 9111
+//! §4.1).
 //!
-//! The origin is sent the values of those fields by which it has been seen to select, and of no others. So what is stored is
-//! known by exactly what was sent, and an origin that says nothing of a field cannot have looked at it.
+//! The origin is sent the values of those fields by which it has been seen to select, and of no
+//! others. So what is stored is known by exactly what was sent, and an origin that says nothing of
+//! a field cannot have looked at it.
 
 use http::header::HeaderValue;
 use serde::{Deserialize, Serialize};
 
-/// The fields that may select, in the order in which variants name them. All others are never sent, so that nothing
-/// depends on them, whatever `Vary` says. In small letters.
+/// The fields that may select, in the order in which variants name them. All others are never sent,
+/// so that nothing depends on them, whatever `Vary` says. In small letters.
 pub const SELECTING: [&str; 3] = ["accept", "accept-language", "origin"];
 
 /// Longest value of a selecting field, in bytes. A longer one counts as absent.
@@ -47,7 +49,8 @@ impl Names {
 pub(crate) struct Variant(Vec<(String, String)>);
 
 impl Variant {
-    /// What these fields of a request select. Lines of one name are one list, and white space around values means nothing.
+    /// What these fields of a request select. Lines of one name are one list, and white space
+    /// around values means nothing.
     pub(crate) fn of(fields: &[(String, String)]) -> Variant {
         let values = SELECTING.iter().filter_map(|name| {
             let lines = fields.iter().filter(|(found, _)| found == name);

@@ -23,11 +23,12 @@ const FRAMES_MAX: usize = 128;
 /// A relay that is never idle looks this often, in microseconds, whether it is to end.
 const END_CHECK_US: u64 = 10_000;
 
-/// Taking leave, for so long at most the relay of a host stack carries on what that has said, in microseconds.
+/// Taking leave, for so long at most the relay of a host stack carries on what that has said, in
+/// microseconds.
 const HOST_PARTING_US_MAX: u64 = 200_000;
 
-/// A NIC stack that is asked to end may take so long, in microseconds, and what it has said then so long to get to the
-/// host.
+/// A NIC stack that is asked to end may take so long, in microseconds, and what it has said then so
+/// long to get to the host.
 const NIC_END_US_MAX: u64 = 1_000_000;
 const HURRIED_PARTING_US_MAX: u64 = 500_000;
 
@@ -104,8 +105,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// On the NIC stack's machine: the door is answered meanwhile. Records are translated: times, and the address that
-    /// packets come from if there is a `source_mac`.
+    /// On the NIC stack's machine: the door is answered meanwhile. Records are translated: times,
+    /// and the address that packets come from if there is a `source_mac`.
     pub fn for_nic<'d>(
         self,
         source_mac: Option<Mac>,
@@ -122,9 +123,10 @@ impl<'a> Relay<'a> {
 }
 
 impl RelaySession<'_, '_> {
-    /// Keeps the session up while the stack on this machine, of so many workers, is being started: until it has said
-    /// something on `stack`, or hung up, or this time has passed. What the other one says waits. If the session ends
-    /// before, or `stop` becomes readable, it is to be left in this way ([`RelaySession::leave_unmet`]).
+    /// Keeps the session up while the stack on this machine, of so many workers, is being started:
+    /// until it has said something on `stack`, or hung up, or this time has passed. What the other
+    /// one says waits. If the session ends before, or `stop` becomes readable, it is to be left in
+    /// this way ([`RelaySession::leave_unmet`]).
     pub fn await_stack(
         &mut self,
         workers: usize,
@@ -140,11 +142,12 @@ impl RelaySession<'_, '_> {
         }
     }
 
-    /// Carries until the stack hangs up `stack`, `stop` becomes readable, or the session ends. Tells how it ended, and
-    /// what the session has counted.
+    /// Carries until the stack hangs up `stack`, `stop` becomes readable, or the session ends.
+    /// Tells how it ended, and what the session has counted.
     ///
-    /// A NIC stack that is not wanted any more is asked to end by closing half of `stack`; it says on until it has, and
-    /// the host hears all of it, and that it was all. A host stack that closes half of it awaits just that.
+    /// A NIC stack that is not wanted any more is asked to end by closing half of `stack`; it says
+    /// on until it has, and the host hears all of it, and that it was all. A host stack that closes
+    /// half of it awaits just that.
     pub fn run<R: Ring>(
         mut self,
         channels: &mut [R],
@@ -175,8 +178,8 @@ impl RelaySession<'_, '_> {
         self.leave(ending)
     }
 
-    /// Ends the session in this way. The stack on this machine, of so many workers, was never met: it has said nothing,
-    /// and nothing has left it.
+    /// Ends the session in this way. The stack on this machine, of so many workers, was never met:
+    /// it has said nothing, and nothing has left it.
     pub fn leave_unmet(mut self, workers: usize, mut ending: EndReason) -> (EndReason, Counters) {
         if let EndReason::Superseded(guest) = ending {
             self.next = Some(guest);
@@ -324,7 +327,8 @@ impl RelaySession<'_, '_> {
         }
     }
 
-    /// Carries on what the stack has said before it hung up. The host may begin another session meanwhile.
+    /// Carries on what the stack has said before it hung up. The host may begin another session
+    /// meanwhile.
     fn part<R: Ring>(&mut self, channels: &mut [R], patience_us: u64) {
         self.exchange.part(monotonic_us() + patience_us);
         loop {
@@ -341,8 +345,8 @@ impl RelaySession<'_, '_> {
         }
     }
 
-    /// Asks the NIC stack on this machine to end, and carries on what it says until it has. If that takes too long, the
-    /// host is not told that it has ended.
+    /// Asks the NIC stack on this machine to end, and carries on what it says until it has. If that
+    /// takes too long, the host is not told that it has ended.
     fn dismiss<R: Ring>(&mut self, channels: &mut [R], stack: BorrowedFd<'_>) {
         if shutdown(stack, Shutdown::Write).is_err() {
             return;
@@ -441,8 +445,8 @@ mod tests {
 
     const KEY: PreSharedKey = PreSharedKey::new([7; 32]);
 
-    /// A stack that has said nothing, and is found to be gone when the relay has slept. The host's frame arrives
-    /// right then.
+    /// A stack that has said nothing, and is found to be gone when the relay has slept. The host's
+    /// frame arrives right then.
     struct Gone<'a> {
         host: &'a ControlPort,
         to: Mac,
@@ -557,8 +561,8 @@ mod tests {
         }
     }
 
-    /// The host's machine, until its session is over: what it has heard, and how it ended. Meanwhile it begins another
-    /// one, with this frame.
+    /// The host's machine, until its session is over: what it has heard, and how it ended.
+    /// Meanwhile it begins another one, with this frame.
     fn host_machine(
         far: &mut ControlPort,
         to: Mac,

@@ -31,8 +31,8 @@ pub struct SessionAcceptor {
 
 /// What the log says of hosts that are refused.
 ///
-/// Anyone on the link can send HELLOs, from any address and with any versions: whatever they say, there is at most
-/// one line in [`COMPLAINT_US`].
+/// Anyone on the link can send HELLOs, from any address and with any versions: whatever they say,
+/// there is at most one line in [`COMPLAINT_US`].
 #[derive(Debug, Default)]
 struct Complaints {
     /// When the last line was.
@@ -107,8 +107,8 @@ impl SessionAcceptor {
         }
     }
 
-    /// A frame has come that belongs to no session. The same host may begin another session at any time; while
-    /// it is served, others may not. [`SessionAcceptor::answer`] is to be sent back.
+    /// A frame has come that belongs to no session. The same host may begin another session at any
+    /// time; while it is served, others may not. [`SessionAcceptor::answer`] is to be sent back.
     pub fn on_frame(&mut self, from: Mac, frame: &mut [u8], served: Option<Mac>) -> Option<Guest> {
         self.answer.clear();
         if served.is_some_and(|served| served != from) {
@@ -148,7 +148,8 @@ impl SessionAcceptor {
 }
 
 impl Complaints {
-    /// True if there should be a line now. A host that is refused keeps trying; once is enough to say so.
+    /// True if there should be a line now. A host that is refused keeps trying; once is enough to
+    /// say so.
     fn is_due(&mut self, now_us: u64, from: Mac, error: HandshakeError) -> bool {
         let is_early = |said_us| now_us.saturating_sub(said_us) < COMPLAINT_US;
         if self.said == Some((from, error)) || self.said_us.is_some_and(is_early) {

@@ -1,5 +1,5 @@
-//! What a relay does between two sleeps: records from the rings into the session, and back. No clock, no socket:
-//! the same code carries in the simulator.
+//! What a relay does between two sleeps: records from the rings into the session, and back. No
+//! clock, no socket: the same code carries in the simulator.
 
 use contract::Event;
 use contract::channel::Corrupt;
@@ -12,11 +12,13 @@ use crate::ring::Ring;
 /// Records taken from a worker's ring in a turn.
 const RECORDS_MAX: usize = 128;
 
-/// Patience with what a NIC stack has said before it ended, in microseconds: connections are reset that speak TLS if the
-/// host does not hear of its end. A session that is silent is over soon after.
+/// Patience with what a NIC stack has said before it ended, in microseconds: connections are reset
+/// that speak TLS if the host does not hear of its end. A session that is silent is over soon
+/// after.
 pub const NIC_PARTING_US_MAX: u64 = 2_500_000;
 
-/// What a session that is over has brought waits so long for room in the host's rings, in microseconds.
+/// What a session that is over has brought waits so long for room in the host's rings, in
+/// microseconds.
 const LINGER_US_MAX: u64 = 500_000;
 
 /// Nothing acknowledges that a side has left, so it says so several times.
@@ -29,7 +31,8 @@ pub enum Over {
     Session(End),
     /// The stack on this machine has broken its ring.
     StackCorrupt,
-    /// All is said that the stack on this machine had to say before it ended, or it has taken too long.
+    /// All is said that the stack on this machine had to say before it ended, or it has taken too
+    /// long.
     Parted,
 }
 
@@ -62,7 +65,8 @@ struct Collected {
 /// A session, and what passes between it and the rings of a machine.
 ///
 /// When frames have come, each goes through [`Exchange::on_frame`]; then, and when the rings or
-/// [`Exchange::next_timeout_us`] say so, [`Exchange::turn`]. When that says that it is over, [`Exchange::leave`].
+/// [`Exchange::next_timeout_us`] say so, [`Exchange::turn`]. When that says that it is over,
+/// [`Exchange::leave`].
 #[derive(Debug)]
 pub struct Exchange {
     session: Session,
@@ -79,8 +83,8 @@ impl Exchange {
         Exchange::new(session, Side::Host)
     }
 
-    /// On the NIC stack's machine. Records are translated: times, and the address that packets come from if there is
-    /// a `source_mac`.
+    /// On the NIC stack's machine. Records are translated: times, and the address that packets come
+    /// from if there is a `source_mac`.
     pub fn for_nic(session: Session, source_mac: Option<Mac>) -> Exchange {
         let ended = 0;
         Exchange::new(session, Side::Nic { source_mac, ended })
@@ -106,7 +110,8 @@ impl Exchange {
         self.session.is_quiet() && self.parting.is_none() && self.ended_us.is_none()
     }
 
-    /// True if a record can be taken from a ring. If not, records stay there until an acknowledgment comes.
+    /// True if a record can be taken from a ring. If not, records stay there until an
+    /// acknowledgment comes.
     pub fn takes_records(&self) -> bool {
         self.session.has_room()
     }
@@ -126,8 +131,9 @@ impl Exchange {
         self.session.on_frame(now_us, frame)
     }
 
-    /// The stack on this machine is gone, all of it: only what it has said before is still to be carried, until then at
-    /// the latest. Behind the last event of a NIC stack, the host gets its end.
+    /// The stack on this machine is gone, all of it: only what it has said before is still to be
+    /// carried, until then at the latest. Behind the last event of a NIC stack, the host gets its
+    /// end.
     pub fn part(&mut self, until_us: u64) {
         let parting = self.parting.get_or_insert(Parting { until_us });
         parting.until_us = parting.until_us.min(until_us);
@@ -188,7 +194,8 @@ impl Exchange {
         matches!(self.side, Side::Host) && is_in_time && self.session.record().is_some()
     }
 
-    /// Says behind the last records of all workers that they have ended. False if there is no room for all of that now.
+    /// Says behind the last records of all workers that they have ended. False if there is no room
+    /// for all of that now.
     fn say_last(&mut self, workers: usize) -> bool {
         let Side::Nic { ended, .. } = &mut self.side else {
             return true;
@@ -218,7 +225,8 @@ impl Exchange {
         while let Some((worker, record)) = self.session.record() {
             let channel = channels.get_mut(usize::from(worker));
             let Some(channel) = channel.filter(|_| record.len() <= R::RECORD_BYTES_MAX) else {
-                // Who has the key and says this is of another release; the stacks would not understand it.
+                // Who has the key and says this is of another release; the stacks would not
+                // understand it.
                 tracing::warn!(worker, bytes = record.len(), "a record for no worker here");
                 self.session.consume();
                 continue;
@@ -263,7 +271,8 @@ impl Exchange {
                 };
                 collected.worked = true;
                 match self.side {
-                    // Nonsense may have been a tag; and whether it has ended is not for the stack to say.
+                    // Nonsense may have been a tag; and whether it has ended is not for the stack
+                    // to say.
                     Side::Nic { .. } if record.is_empty() || Event::is_ended(record) => {
                         return Err(Corrupt);
                     }

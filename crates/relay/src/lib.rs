@@ -1,9 +1,10 @@
 //! Relays: they take the place of the stack that is on another machine.
 //!
-//! To the host stack a relay is a NIC stack, and to a NIC stack it is a host stack: it speaks the hello of
-//! [`contract::control`], holds the other end of the rings, and carries what comes through them over the link in
-//! a [`contract::ethernet::Session`]. So neither stack knows that the other is elsewhere, what happens on one
-//! machine costs what it costs without all this, and keys and raw sockets stay out of both stacks.
+//! To the host stack a relay is a NIC stack, and to a NIC stack it is a host stack: it speaks the
+//! hello of [`contract::control`], holds the other end of the rings, and carries what comes through
+//! them over the link in a [`contract::ethernet::Session`]. So neither stack knows that the other
+//! is elsewhere, what happens on one machine costs what it costs without all this, and keys and raw
+//! sockets stay out of both stacks.
 //!
 //! | Module | What it does |
 //! |---|---|
@@ -13,8 +14,9 @@
 //! | [`carry`] | on both: clock, socket and sleep around that, until one side is gone |
 //! | [`ring`] | the rings' ends, of either machine |
 //!
-//! This room may touch a clock, the rings' ends, a port for control frames. It knows no connections and no files,
-//! and of records only that they are some, but for one of its own: that a NIC stack has ended.
+//! This room may touch a clock, the rings' ends, a port for control frames. It knows no connections
+//! and no files, and of records only that they are some, but for one of its own: that a NIC stack
+//! has ended.
 
 #![forbid(unsafe_code)]
 

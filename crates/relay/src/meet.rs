@@ -14,7 +14,8 @@ use crate::{Mac, frame_bytes, monotonic_us, seed, unix_us};
 /// A HELLO that is not answered is repeated after this time.
 const REPEAT: Duration = Duration::from_millis(100);
 
-/// After so many, smaller frames are offered: there may be a switch on the way that does not take large ones.
+/// After so many, smaller frames are offered: there may be a switch on the way that does not take
+/// large ones.
 const REPEATS_MAX: usize = 3;
 
 /// What every Ethernet carries, in bytes after the header.
@@ -38,7 +39,8 @@ pub enum MeetError {
     Io(io::Error),
 }
 
-/// Begins a session with the machine at `peer`, within `patience`; ends early when `stop` becomes readable.
+/// Begins a session with the machine at `peer`, within `patience`; ends early when `stop` becomes
+/// readable.
 pub fn meet(
     port: &mut ControlPort,
     peer: Mac,
@@ -115,8 +117,8 @@ impl fmt::Display for MeetError {
         match self {
             MeetError::NoAnswer { waited } => write!(
                 f,
-                "no answer within {waited:?}: check that `splitway nic --control` runs there, on the interface with \
-                 this address, and that both are on one link"
+                "no answer within {waited:?}: check that `splitway nic --control` runs there, on \
+                 the interface with this address, and that both are on one link"
             ),
             MeetError::Refused(error) => error.fmt(f),
             MeetError::SmallFrames => write!(

@@ -20,7 +20,8 @@ pub trait Ring {
     fn prepare_sleep(&mut self, for_records: bool) -> bool;
     /// Disarms them.
     fn finish_sleep(&mut self);
-    /// Answers the stack's heartbeat, or, if `is_due`, asks it for one. Returns how many it has missed in a row.
+    /// Answers the stack's heartbeat, or, if `is_due`, asks it for one. Returns how many it has
+    /// missed in a row.
     fn heartbeat(&mut self, _is_due: bool) -> u32 {
         0
     }
@@ -28,7 +29,8 @@ pub trait Ring {
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// A ring that takes nothing and says nothing: the stack that is to be at its other end has not come yet.
+/// A ring that takes nothing and says nothing: the stack that is to be at its other end has not
+/// come yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoStack;
 

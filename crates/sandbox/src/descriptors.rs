@@ -7,10 +7,12 @@ use failure::Failure;
 /// What every process of a server has open in any case, generously.
 const EACH: u64 = 32;
 
-/// What each NIC stack takes of the supervisor and of the host process besides its workers' event descriptors.
+/// What each NIC stack takes of the supervisor and of the host process besides its workers' event
+/// descriptors.
 const NIC_STACK: u64 = 8;
 
-/// The usual soft limit of 1024 is that of programs that use `select`. A NIC stack for which there is no room is refused.
+/// The usual soft limit of 1024 is that of programs that use `select`. A NIC stack for which there
+/// is no room is refused.
 pub fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -22,8 +24,8 @@ pub fn raise() {
     }
 }
 
-/// Closes every descriptor but standard input, output and error: Landlock governs opening, not what is
-/// open already. Call it before anything is opened.
+/// Closes every descriptor but standard input, output and error: Landlock governs opening, not what
+/// is open already. Call it before anything is opened.
 pub fn close_inherited() {
     let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let numbers: Vec<i32> = names
@@ -35,7 +37,8 @@ pub fn close_inherited() {
     }
 }
 
-/// Fails unless a server with so many NIC stacks, of so many workers each, may have as many open as it needs.
+/// Fails unless a server with so many NIC stacks, of so many workers each, may have as many open as
+/// it needs.
 pub fn require(nic_stacks: usize, workers: u16) -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     check(limit, nic_stacks, workers)?;
@@ -50,7 +53,8 @@ fn check(limit: u64, nic_stacks: usize, workers: u16) -> Result<(), Failure> {
     }
     let why = format!("a process may have {limit} open here, and this server needs {needed}");
     Err(Failure::input("descriptors", why).remedy(
-        "Raise the limit: `ulimit -n 1024` before starting it, or LimitNOFILE=1024 in its systemd unit.",
+        "Raise the limit: `ulimit -n 1024` before starting it, or LimitNOFILE=1024 in its systemd \
+         unit.",
     ))
 }
 

@@ -50,15 +50,15 @@ impl Features {
             "Landlock",
             "Linux 5.13",
             "It locks the host process out of the file system. Check that it is built in \
-             (CONFIG_SECURITY_LANDLOCK)\nand switched on: `landlock` must be in the list after `lsm=` on the \
-             kernel's command line, if there is one.",
+             (CONFIG_SECURITY_LANDLOCK)\nand switched on: `landlock` must be in the list after \
+             `lsm=` on the kernel's command line, if there is one.",
         )?;
         missing(
             self.seccomp,
             "seccomp",
             "Linux 3.5",
-            "It takes from the processes the system calls that they do not need. Check that it is built in \
-             (CONFIG_SECCOMP_FILTER).",
+            "It takes from the processes the system calls that they do not need. Check that it is \
+             built in (CONFIG_SECCOMP_FILTER).",
         )?;
         missing(
             self.memfd_seals,
@@ -85,8 +85,8 @@ fn missing(
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let why = format!("not usable on this kernel, {}: {errno}", release.trim_end());
     let remedy = format!(
-        "{remedy}\nIt came with {since}; Splitway needs Linux 5.13 or later. A container's seccomp profile \
-         can also forbid it."
+        "{remedy}\nIt came with {since}; Splitway needs Linux 5.13 or later. A container's seccomp \
+         profile can also forbid it."
     );
     Err(Failure::input(feature, why).remedy(remedy))
 }
@@ -125,7 +125,8 @@ fn probe_memfd_seals() -> Result<(), Errno> {
 
 fn probe_packet_sockets() -> Result<(), Errno> {
     match rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None) {
-        // Without the privilege the question stays open; the privilege is asked for by its own name.
+        // Without the privilege the question stays open; the privilege is asked for by its own
+        // name.
         Ok(_) | Err(Errno::PERM | Errno::ACCESS) => Ok(()),
         Err(errno) => Err(errno),
     }

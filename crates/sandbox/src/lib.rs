@@ -1,4 +1,5 @@
-//! What processes give up for good before they deal with strangers, what they need, and what they may have.
+//! What processes give up for good before they deal with strangers, what they need, and what they
+//! may have.
 //!
 //! | Module | Its one idea |
 //! |---|---|

@@ -36,8 +36,9 @@ pub struct LockedOut {
     pub probe_errno: i32,
 }
 
-/// Locks the calling thread, and all it will spawn, out of the file system, and proves it: `probe`, a
-/// directory that could be opened so far, cannot be opened any more. Call it before there are threads.
+/// Locks the calling thread, and all it will spawn, out of the file system, and proves it: `probe`,
+/// a directory that could be opened so far, cannot be opened any more. Call it before there are
+/// threads.
 pub fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
     // Without this, a directory closed to this user anyway would pass for a proof.
     open_directory(probe)
@@ -60,8 +61,8 @@ pub fn lock_out(probe: &Path) -> Result<LockedOut, Failure> {
     }
 }
 
-/// Confines the calling thread, and all it will spawn, to reading below `root`. Returns the version of
-/// Landlock's interface that enforces it.
+/// Confines the calling thread, and all it will spawn, to reading below `root`. Returns the version
+/// of Landlock's interface that enforces it.
 pub fn confine_to(root: BorrowedFd<'_>) -> Result<u32, Failure> {
     confine(|ruleset| {
         ruleset.add_rule(PathBeneath::new(
@@ -90,8 +91,9 @@ const NAME_SERVICE: [&str; 12] = [
 /// The port of DNS over TCP.
 const DNS_PORT: u16 = 53;
 
-/// Confines the calling thread, and all it will spawn, to writing below `directory`, to resolving names and to connecting
-/// to these ports. Returns the version of Landlock's interface that enforces it.
+/// Confines the calling thread, and all it will spawn, to writing below `directory`, to resolving
+/// names and to connecting to these ports. Returns the version of Landlock's interface that
+/// enforces it.
 pub fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Result<u32, Failure> {
     let write = AccessFs::ReadFile
         | AccessFs::ReadDir
@@ -125,8 +127,8 @@ pub fn confine_to_writing(directory: BorrowedFd<'_>, ports: &[u16]) -> Result<u3
     })
 }
 
-/// Confines the calling thread, and all it will spawn, to what is open already. Returns the version of Landlock's
-/// interface that enforces it.
+/// Confines the calling thread, and all it will spawn, to what is open already. Returns the version
+/// of Landlock's interface that enforces it.
 pub fn confine_to_nothing() -> Result<u32, Failure> {
     confine(Ok)
 }
@@ -150,8 +152,8 @@ pub fn keep_capabilities(keep: CapabilitySet) -> Result<(), Failure> {
     drop().map_err(|errno| Failure::broken("dropping capabilities", errno))
 }
 
-/// Keys that the process holds, of connections and of certificates, are to be in no file, whatever it dies of. A debugger
-/// of root's can still look at it, and no other process.
+/// Keys that the process holds, of connections and of certificates, are to be in no file, whatever
+/// it dies of. A debugger of root's can still look at it, and no other process.
 pub fn forbid_core_dumps() -> Result<(), Failure> {
     let forbid = || -> rustix::io::Result<()> {
         let nothing = Rlimit {

@@ -1,11 +1,11 @@
-//! How much memory there is: what the control group of this process may use (cgroup v2, `memory.max`), and what is set
-//! aside as huge pages.
+//! How much memory there is: what the control group of this process may use (cgroup v2,
+//! `memory.max`), and what is set aside as huge pages.
 
 use std::fs;
 use std::path::Path;
 
-/// The least of the limits of the process's own group and of those around it, in bytes; `None` if there is none. Ask
-/// before the process is locked out of the file system.
+/// The least of the limits of the process's own group and of those around it, in bytes; `None` if
+/// there is none. Ask before the process is locked out of the file system.
 pub fn limit_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     limit_below(Path::new("/sys/fs/cgroup"), &groups)

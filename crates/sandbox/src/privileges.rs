@@ -88,7 +88,8 @@ mod tests {
         let text = failure.to_string();
         assert_eq!(failure.exit_code(), 2);
         assert!(text.starts_with(
-            "creating the veth pair: no permission: the capabilities CAP_NET_ADMIN, CAP_SYS_ADMIN are missing"
+            "creating the veth pair: no permission: the capabilities CAP_NET_ADMIN, CAP_SYS_ADMIN \
+             are missing"
         ));
         assert!(
             text.contains("sudo setcap cap_net_admin,cap_net_raw,cap_sys_admin+ep /"),

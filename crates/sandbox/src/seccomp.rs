@@ -1,11 +1,13 @@
 //! Which system calls a process may still make once it serves; see `docs/confinement.md`.
 //!
-//! What is on its list is allowed. Calls that name a file, and are not on the list, are refused with `EPERM`: the C
-//! library and the runtime try some of them and live without. Everything else ends the process at once, with
-//! `SIGSYS`. A call that is missing here is found by `strace -f` on the process, or by the kernel's log.
+//! What is on its list is allowed. Calls that name a file, and are not on the list, are refused
+//! with `EPERM`: the C library and the runtime try some of them and live without. Everything else
+//! ends the process at once, with `SIGSYS`. A call that is missing here is found by `strace -f` on
+//! the process, or by the kernel's log.
 //!
-//! The fetcher is an exception: names are resolved by modules of the machine's own (nsswitch.conf(5)), and it is unknown
-//! what all of them do. It is refused what is not on its list, and ended by what no module has a reason for.
+//! The fetcher is an exception: names are resolved by modules of the machine's own
+//! (nsswitch.conf(5)), and it is unknown what all of them do. It is refused what is not on its
+//! list, and ended by what no module has a reason for.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +24,8 @@ use failure::Failure;
 pub enum Kind {
     /// The host stack: a packet socket, rings, and new ones when a NIC process follows another.
     Host,
-    /// The NIC stack, when its workers have all that they need: files below its root, rings, a packet socket.
+    /// The NIC stack, when its workers have all that they need: files below its root, rings, a
+    /// packet socket.
     Nic,
     /// A relay: a packet socket, and the rings that it is about to get.
     HostRelay,
@@ -30,7 +33,8 @@ pub enum Kind {
     NicRelay,
     /// The observer process: files and a listener that are open, and threads.
     Observer,
-    /// The fetcher: files in the cache directory, connections to origins, whatever resolves names, and threads.
+    /// The fetcher: files in the cache directory, connections to origins, whatever resolves names,
+    /// and threads.
     Fetcher,
 }
 
@@ -58,14 +62,16 @@ fn install(
     for filter in filters {
         apply(&filter).map_err(|error| {
             Failure::input(what, error).remedy(
-                "The kernel must be built with CONFIG_SECCOMP_FILTER, and a container's own filter must allow seccomp(2).",
+                "The kernel must be built with CONFIG_SECCOMP_FILTER, and a container's own filter \
+                 must allow seccomp(2).",
             )
         })?;
     }
     Ok(())
 }
 
-/// A call is decided by the strictest answer of these, in the order in which they are to be installed.
+/// A call is decided by the strictest answer of these, in the order in which they are to be
+/// installed.
 fn filters(kind: Kind) -> Result<Vec<BpfProgram>, BackendError> {
     let allowed = allowed(kind)?;
     let refused = NAMES_A_FILE
@@ -179,7 +185,8 @@ fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendErro
     Ok(calls)
 }
 
-/// What any process does: memory, threads that there are, descriptors that are open, signals, and its end.
+/// What any process does: memory, threads that there are, descriptors that are open, signals, and
+/// its end.
 const COMMON: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_munmap,
@@ -268,8 +275,8 @@ const OBSERVER: &[c_long] = &[
     libc::SYS_fstat,
 ];
 
-/// To origins, and to resolvers: DNS, and services of the machine's own; the kernel says which addresses
-/// this machine has.
+/// To origins, and to resolvers: DNS, and services of the machine's own; the kernel says which
+/// addresses this machine has.
 const ADDRESS_FAMILIES: [u64; 4] = [
     libc::AF_UNIX.unsigned_abs() as u64,
     libc::AF_INET.unsigned_abs() as u64,

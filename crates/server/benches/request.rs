@@ -1,7 +1,9 @@
-//! Instructions that the server spends on a request for a file, counted by callgrind: from the bytes that have come to the
-//! response's header and the file's range in the queue of the stream, the answer to OPEN in between.
+//! Instructions that the server spends on a request for a file, counted by callgrind: from the
+//! bytes that have come to the response's header and the file's range in the queue of the stream,
+//! the answer to OPEN in between.
 //!
-//! A browser's request on a connection that goes on. The streams and files around the server are a few numbers.
+//! A browser's request on a connection that goes on. The streams and files around the server are a
+//! few numbers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;

@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p splitway-server --example minimal`
 //!
-//! The server acts on streams and files through [`Io`] alone. On the host stack, a stream is a TCP connection and files lie
-//! with the NIC stack; here, both are a few bytes in memory.
+//! The server acts on streams and files through [`Io`] alone. On the host stack, a stream is a TCP
+//! connection and files lie with the NIC stack; here, both are a few bytes in memory.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;

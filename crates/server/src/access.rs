@@ -1,7 +1,8 @@
 //! The access log, as far as a server goes: a record of each response that is over.
 //!
-//! Records are packed one behind the other into packets, which the log's writer takes at the end of a turn. A writer that is
-//! behind delays no response: so much waits, and what comes then is counted and lost.
+//! Records are packed one behind the other into packets, which the log's writer takes at the end of
+//! a turn. A writer that is behind delays no response: so much waits, and what comes then is
+//! counted and lost.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +23,8 @@ const PACKETS_MAX: usize = 16;
 /// A record waits for others to share its packet with for so long at most, in microseconds.
 const WAIT_US_MAX: u64 = 50_000;
 
-/// Most bytes of requests that are kept until their responses are over, on all connections together.
+/// Most bytes of requests that are kept until their responses are over, on all connections
+/// together.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// Most buffers for these that are kept to be used again.
@@ -39,10 +41,11 @@ pub struct AccessRecord<'a> {
     pub request: u32,
     /// When it was over, in microseconds of the host's clock (`CLOCK_MONOTONIC`).
     pub ended_us: u64,
-    /// From the end of the request's head to the end of the response: until all of it was acknowledged, or it was cut
-    /// short. In microseconds.
+    /// From the end of the request's head to the end of the response: until all of it was
+    /// acknowledged, or it was cut short. In microseconds.
     pub total_us: u64,
-    /// From there until TCP had the first byte of the response, in microseconds; `None` if it never had.
+    /// From there until TCP had the first byte of the response, in microseconds; `None` if it never
+    /// had.
     pub first_byte_us: Option<u64>,
     /// Status of the response; [`NO_RESPONSE`] if the connection ended before there was one.
     pub status: u16,
@@ -58,7 +61,8 @@ pub struct AccessRecord<'a> {
     pub tls: Option<(&'a str, &'a str)>,
     /// Content coding of what was sent of a file, if it has one.
     pub coding: Option<&'a str>,
-    /// What the cache had to do with it, if it comes from an origin: [`How::name`](crate::How::name).
+    /// What the cache had to do with it, if it comes from an origin:
+    /// [`How::name`](crate::How::name).
     pub cache: Option<&'a str>,
     /// First name of the site, if it was found and has one.
     pub site: Option<&'a str>,
@@ -83,7 +87,8 @@ pub struct AccessRecord<'a> {
 pub const NO_RESPONSE: u16 = 499;
 
 impl<'a> AccessRecord<'a> {
-    /// The first record of a packet, and the bytes behind it; `None` if there is none, or it makes no sense.
+    /// The first record of a packet, and the bytes behind it; `None` if there is none, or it makes
+    /// no sense.
     pub fn take(packet: &'a [u8]) -> Option<(Self, &'a [u8])> {
         postcard::take_from_bytes(packet).ok()
     }
@@ -91,8 +96,8 @@ impl<'a> AccessRecord<'a> {
 
 /// Who keeps the log.
 pub trait AccessSink: Send {
-    /// Takes a packet of records; false if it is behind, and would have to wait. `lost`: records so far that were
-    /// dropped.
+    /// Takes a packet of records; false if it is behind, and would have to wait. `lost`: records so
+    /// far that were dropped.
     fn take(&mut self, packet: &[u8], lost: u64) -> bool;
 }
 
@@ -159,7 +164,8 @@ impl AccessLog {
         }
     }
 
-    /// A buffer for the text of a request of at most so many bytes; `None` if too much is held already.
+    /// A buffer for the text of a request of at most so many bytes; `None` if too much is held
+    /// already.
     fn hold(&mut self, bytes: usize) -> Option<Vec<u8>> {
         if self.held_bytes + bytes > HELD_BYTES_MAX {
             self.lost += 1;
@@ -338,7 +344,8 @@ impl Accesses {
         }
     }
 
-    /// The connection is over. `unanswered`: the head of a request to which no response has begun, and its site.
+    /// The connection is over. `unanswered`: the head of a request to which no response has begun,
+    /// and its site.
     pub(crate) fn on_closed(
         mut self,
         log: &mut AccessLog,
@@ -411,7 +418,8 @@ const FIELDS: [&[u8]; 4] = [b"host", b"range", b"referer", b"user-agent"];
 #[derive(Debug)]
 struct Text {
     bytes: Vec<u8>,
-    /// Where the site's name, the request line, and each field end; a field that is not there has `None`.
+    /// Where the site's name, the request line, and each field end; a field that is not there has
+    /// `None`.
     site_end: usize,
     line_end: usize,
     field_ends: [Option<usize>; FIELDS.len()],

@@ -25,8 +25,8 @@ pub struct Counters {
     pub stall_timeouts: u64,
     /// Connections aborted because the peer acknowledged less than the least rate.
     pub rate_timeouts: u64,
-    /// Requests answered 503 because the NIC stack did not say whether their file is open, or 504 because an origin's
-    /// answer did not come.
+    /// Requests answered 503 because the NIC stack did not say whether their file is open, or 504
+    /// because an origin's answer did not come.
     pub open_timeouts: u64,
     /// Connections aborted because the rest of what an origin had promised was not to be had.
     pub contents_lost: u64,

@@ -1,17 +1,20 @@
 //! HTTP/1.1 content server on the host stack's in-process stream interface.
 //!
-//! [`Server`] is an [`Application`](host::app::Application): the shard tells it of streams and bytes,
-//! it answers with response headers (real bytes) and file ranges (virtual bytes). A request lives
-//! through
+//! [`Server`] is an [`Application`](host::app::Application): the shard tells it of streams and
+//! bytes, it answers with response headers (real bytes) and file ranges (virtual bytes). A request
+//! lives through
 //!
 //! 1. `http1::input` takes received bytes, at most one request head of them;
-//! 2. `http1::request` parses the head, `semantics::target` turns its target into a path below its site's root;
-//! 3. `http1::connection` has the NIC stack open that path, or one of those that `semantics::attempt` names in its place;
-//! 4. `semantics::answer` decides what of it the client gets, `http1::response` writes the status line and header fields,
-//!    and `http1::output` queues these and the file's ranges;
+//! 2. `http1::request` parses the head, `semantics::target` turns its target into a path below its
+//!    site's root;
+//! 3. `http1::connection` has the NIC stack open that path, or one of those that
+//!    `semantics::attempt` names in its place;
+//! 4. `semantics::answer` decides what of it the client gets, `http1::response` writes the status
+//!    line and header fields, and `http1::output` queues these and the file's ranges;
 //! 5. the next request of the connection is parsed as soon as that is queued.
 //!
-//! `semantics` (RFC 9110) never imports `http1` (RFC 9112): another version of HTTP stands beside `http1`.
+//! `semantics` (RFC 9110) never imports `http1` (RFC 9112): another version of HTTP stands beside
+//! `http1`.
 //!
 //! | Module | Its one idea |
 //! |---|---|

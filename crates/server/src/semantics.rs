@@ -1,5 +1,6 @@
-//! From a request to a response, whatever the version of HTTP (RFC 9110): sites and rules, conditions, ranges, variants,
-//! listings, origins. It never imports `http1`, so that other versions stand beside that.
+//! From a request to a response, whatever the version of HTTP (RFC 9110): sites and rules,
+//! conditions, ranges, variants, listings, origins. It never imports `http1`, so that other
+//! versions stand beside that.
 
 pub(crate) mod answer;
 pub(crate) mod attempt;

@@ -29,7 +29,8 @@ pub struct Server {
 /// Whether the server takes its leave.
 enum Drain {
     No,
-    /// Who is to be told when no connection is left, again and again: others may come that are on their way.
+    /// Who is to be told when no connection is left, again and again: others may come that are on
+    /// their way.
     Yes {
         on_empty: Box<dyn FnMut() + Send>,
         /// Connections that wait for nothing are still to be closed.
@@ -81,8 +82,8 @@ impl Server {
         }
     }
 
-    /// Another configuration for requests that begin from now on. Those in hand go on with their sites and rules; limits and
-    /// times hold for what begins next.
+    /// Another configuration for requests that begin from now on. Those in hand go on with their
+    /// sites and rules; limits and times hold for what begins next.
     ///
     /// # Panics
     /// As [`Server::new`].
@@ -96,8 +97,9 @@ impl Server {
         self.new_rates = true;
     }
 
-    /// Takes leave of all connections, none lost: those that wait for another request are closed in order, the others after
-    /// the response that is under way, or the next one, which says `Connection: close`. Calls `on_empty` when none is left.
+    /// Takes leave of all connections, none lost: those that wait for another request are closed in
+    /// order, the others after the response that is under way, or the next one, which says
+    /// `Connection: close`. Calls `on_empty` when none is left.
     pub fn drain(&mut self, on_empty: impl FnMut() + Send + 'static) {
         self.shared.is_draining = true;
         self.drain = Drain::Yes {
@@ -127,7 +129,8 @@ impl Server {
         server
     }
 
-    /// From now on, notes each response of connections that begin, in an access log that `sink` keeps.
+    /// From now on, notes each response of connections that begin, in an access log that `sink`
+    /// keeps.
     pub fn log_accesses(&mut self, sink: Box<dyn AccessSink>) {
         self.shared.access_log = Some(AccessLog::new(sink));
     }

@@ -1,4 +1,5 @@
-//! An eye on the wire: what each end sends must make sense to an observer that has seen everything before it.
+//! An eye on the wire: what each end sends must make sense to an observer that has seen everything
+//! before it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -114,9 +115,9 @@ impl Audit {
         conversation
     }
 
-    /// A connection in which both ends have sent something and none has ended. `is_there` says whether the server still
-    /// has a connection with a peer: it may have forgotten it, and its RST been dropped; it then answers segments
-    /// in the peer's name like a stranger's.
+    /// A connection in which both ends have sent something and none has ended. `is_there` says
+    /// whether the server still has a connection with a peer: it may have forgotten it, and its RST
+    /// been dropped; it then answers segments in the peer's name like a stranger's.
     pub(crate) fn victim(
         &self,
         random: &mut Random,
@@ -173,7 +174,8 @@ impl Audit {
         };
         let (own, other) = (&mut conversation.server, &mut conversation.peer);
         if own.has_reset {
-            // The connection is over. An intruder may open another in the peer's name, which is none of the peer's.
+            // The connection is over. An intruder may open another in the peer's name, which is
+            // none of the peer's.
             return Ok(());
         }
         check_sent("server", peer, packet, own, other, allows_gaps)
@@ -228,8 +230,9 @@ fn check_sent(
         }
         return Ok(());
     }
-    // Without a memory of its first answer a server may give another one to the same SYN (RFC 4987 §3.6).
-    // The other end's first acknowledgment says which of them counts, and with it whether windows are scaled.
+    // Without a memory of its first answer a server may give another one to the same SYN (RFC 4987
+    // §3.6). The other end's first acknowledgment says which of them counts, and with it whether
+    // windows are scaled.
     if !other.is_chosen && flags.contains(Flags::ACK) {
         other.is_chosen = true;
         let isn = header.ack.wrapping_sub(1);

@@ -1,4 +1,5 @@
-//! What is in the files: a function of the file's number and the offset, so that it need not be stored.
+//! What is in the files: a function of the file's number and the offset, so that it need not be
+//! stored.
 
 fn word(file: usize, index: u64) -> u64 {
     let mix = ((file as u64 + 1) << 48 ^ index).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,9 +1,9 @@
-//! The stacks on two machines: real relays' code and real sessions over a control link that loses, repeats, reorders
-//! and damages frames.
+//! The stacks on two machines: real relays' code and real sessions over a control link that loses,
+//! repeats, reorders and damages frames.
 //!
-//! The host machine knocks until it is heard, carries until the session is over, waits, and knocks again, as the
-//! supervisor has it. The NIC machine lets it in, and each session has a NIC process of its own, which the machine
-//! around this starts and ends.
+//! The host machine knocks until it is heard, carries until the session is over, waits, and knocks
+//! again, as the supervisor has it. The NIC machine lets it in, and each session has a NIC process
+//! of its own, which the machine around this starts and ends.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -170,7 +170,8 @@ impl ControlLink {
         host_is_quiet && nic_is_quiet && self.wakes_us.is_none()
     }
 
-    /// The NIC process is gone, and what it said is in the rings; the host's machine is slow to come back.
+    /// The NIC process is gone, and what it said is in the rings; the host's machine is slow to
+    /// come back.
     pub(crate) fn part(&mut self, now_us: u64, back_off_us: u64) {
         self.back_off_us = back_off_us;
         if let Some((nic, _)) = &mut self.nic {
@@ -324,7 +325,8 @@ impl ControlLink {
         }
     }
 
-    /// The NIC machine's relay does what there is to do; true if anything, an error if the session is over.
+    /// The NIC machine's relay does what there is to do; true if anything, an error if the session
+    /// is over.
     pub(crate) fn nic_turn(&mut self, now_us: u64) -> Result<bool, Over> {
         let Some((exchange, channels)) = &mut self.nic else {
             return Ok(false);
@@ -416,7 +418,8 @@ impl ControlPlan {
         !self.link.faults.black_holes.is_empty()
     }
 
-    /// One in a hundred frames is lost, repeated, and held back, each; sometimes nothing gets through for some time.
+    /// One in a hundred frames is lost, repeated, and held back, each; sometimes nothing gets
+    /// through for some time.
     pub(crate) fn draw(random: &mut Random) -> ControlPlan {
         let share_ppm = random.pick(&[10_000, 10_000, 10_000, 50_000]);
         let hole = |random: &mut Random| -> Range<u64> {

@@ -1,8 +1,8 @@
 //! A crowd: hundreds of clients that all want something at once, for what only numbers show.
 //!
-//! The same stacks, clients and links as in the scenarios, without bad luck other than loss. What a scenario checks at
-//! every step is not checked here, which lets a thousand clients fit into some seconds; every byte is compared all
-//! the same.
+//! The same stacks, clients and links as in the scenarios, without bad luck other than loss. What a
+//! scenario checks at every step is not checked here, which lets a thousand clients fit into some
+//! seconds; every byte is compared all the same.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -26,7 +26,8 @@ use crate::trace::{Options, Trace};
 use crate::violation::{Check, Violation};
 use crate::world::BEGINNING_US;
 
-/// The clients and what they want. Each has a path of its own, and fetches one file on one connection.
+/// The clients and what they want. Each has a path of its own, and fetches one file on one
+/// connection.
 #[derive(Clone, Debug)]
 pub struct Crowd {
     /// Decides about loss and the disk.
@@ -41,7 +42,8 @@ pub struct Crowd {
     pub begin_within_us: u64,
     /// NIC workers.
     pub workers: usize,
-    /// What the port of each worker takes, in bytes per second, headers included; any number if `None`.
+    /// What the port of each worker takes, in bytes per second, headers included; any number if
+    /// `None`.
     pub port_bytes_per_second: Option<u64>,
     /// Memory of each worker for content, in bytes.
     pub cache_bytes: usize,
@@ -82,8 +84,8 @@ pub struct WorkerShare {
 }
 
 impl CrowdReport {
-    /// Jain's index of what clients had received when the first one had everything: 1 if all had the same, one part
-    /// in so many as there are if one had it all.
+    /// Jain's index of what clients had received when the first one had everything: 1 if all had
+    /// the same, one part in so many as there are if one had it all.
     pub fn jain_index(&self) -> f64 {
         let bytes = self.bytes_at_first_end.iter().map(|&bytes| bytes as f64);
         let (sum, squares) = bytes.fold((0.0, 0.0), |(sum, squares), bytes| {

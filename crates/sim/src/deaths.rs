@@ -4,8 +4,8 @@ use std::ops::AddAssign;
 
 use crate::machine::Seat;
 
-/// Deaths of NIC processes, and how many of them came when something was under way that the host has to make up for.
-/// One death may have come in the middle of several things.
+/// Deaths of NIC processes, and how many of them came when something was under way that the host
+/// has to make up for. One death may have come in the middle of several things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NicDeaths {
     /// All of them.

@@ -1,7 +1,9 @@
-//! Chance for cryptography: what a seed has led to once it leads to again, to the last byte of a handshake.
+//! Chance for cryptography: what a seed has led to once it leads to again, to the last byte of a
+//! handshake.
 //!
-//! rustls gets its random bytes and secrets of key exchanges from here, and the certificate's algorithm, Ed25519,
-//! signs without chance. Each thread has a source of its own, since rustls wants one that lives for ever.
+//! rustls gets its random bytes and secrets of key exchanges from here, and the certificate's
+//! algorithm, Ed25519, signs without chance. Each thread has a source of its own, since rustls
+//! wants one that lives for ever.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -33,15 +33,15 @@ impl FairnessCheck {
         }
     }
 
-    /// The worker is about to be told that a flow is over: it may lose its place at any time, and its peer may begin
-    /// another one.
+    /// The worker is about to be told that a flow is over: it may lose its place at any time, and
+    /// its peer may begin another one.
     pub(crate) fn on_flow_over(&mut self, flow: FlowId) {
         self.remotes.remove(&flow);
         self.waiting.retain(|other| other.flow != flow);
     }
 
-    /// The worker has had a turn, in which superpackets have left for `departed`, in this order, and after which
-    /// the flows of `waiting` are ready to send.
+    /// The worker has had a turn, in which superpackets have left for `departed`, in this order,
+    /// and after which the flows of `waiting` are ready to send.
     pub(crate) fn on_turn(
         &mut self,
         departed: &[SocketAddr],
@@ -59,7 +59,8 @@ impl FairnessCheck {
                 other.passed.push(*remote);
             }
         }
-        // Who is not ready any more, because what comes next is paced or has failed, has lost its place.
+        // Who is not ready any more, because what comes next is paced or has failed, has lost its
+        // place.
         let mut before = std::mem::take(&mut self.waiting);
         let known = waiting.filter_map(|flow| Some((flow, *self.remotes.get(&flow)?)));
         self.waiting = known

@@ -44,7 +44,8 @@ impl Feed {
         }
     }
 
-    /// Of what it had said when it ended: as much as it takes to hear of all records that it has sealed.
+    /// Of what it had said when it ended: as much as it takes to hear of all records that it has
+    /// sealed.
     pub(crate) fn events_upto_last_tag(&self) -> usize {
         let is_tag = |said: &Result<Event, _>| matches!(said, Ok(Event::Sealed { .. }));
         let last = self

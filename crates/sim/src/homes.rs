@@ -1,4 +1,5 @@
-//! Which worker sends for a flow: the same one from its first SEND to its last, unless there are several NIC stacks.
+//! Which worker sends for a flow: the same one from its first SEND to its last, unless there are
+//! several NIC stacks.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! A hostile peer: it speaks TCP well enough to be let in, and then as badly as it can.
 //!
-//! It sees what a scan of the network would show, so what it forges in the name of others comes close to what
-//! they send, without being it. Nothing of this may concern any other peer.
+//! It sees what a scan of the network would show, so what it forges in the name of others comes
+//! close to what they send, without being it. Nothing of this may concern any other peer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -210,7 +210,8 @@ impl Hostile {
         frames.push(frame);
     }
 
-    /// Something in the name of another, beside the point by as little as can be (RFC 5961, RFC 5927).
+    /// Something in the name of another, beside the point by as little as can be (RFC 5961, RFC
+    /// 5927).
     fn forge(&mut self, victim: Victim, frames: &mut Vec<Vec<u8>>) {
         let random = &mut self.random;
         let Victim {

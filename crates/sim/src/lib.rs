@@ -1,10 +1,10 @@
 //! Deterministic simulation: the real stacks in a world where one seed decides everything.
 //!
-//! [`run`] draws a scenario from a seed, puts the real host stack, real NIC workers and the real HTTP server
-//! on a simulated network with simulated disks, and lets clients download files. Time is virtual; there are no
-//! threads, no sockets and no clocks. What the code under test promises is checked all the while, and a run
-//! that breaks a promise ends with a [`Violation`]. The same seed always gives the same run, to the last bit
-//! of every packet.
+//! [`run`] draws a scenario from a seed, puts the real host stack, real NIC workers and the real
+//! HTTP server on a simulated network with simulated disks, and lets clients download files. Time
+//! is virtual; there are no threads, no sockets and no clocks. What the code under test promises is
+//! checked all the while, and a run that breaks a promise ends with a [`Violation`]. The same seed
+//! always gives the same run, to the last bit of every packet.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -146,7 +146,8 @@ pub fn nic_deaths_planned(seed: u64) -> usize {
     Scenario::draw(seed).deaths_planned()
 }
 
-/// How many NIC stacks the host drives in the scenario of a seed, and whether their roots are copies of each other.
+/// How many NIC stacks the host drives in the scenario of a seed, and whether their roots are
+/// copies of each other.
 pub fn nic_stacks(seed: u64) -> (usize, bool) {
     let scenario = Scenario::draw(seed);
     (scenario.nic_stacks, scenario.replicas)
@@ -192,8 +193,10 @@ impl fmt::Display for Report {
         } = self;
         write!(
             f,
-            "seed {seed}: {bytes_received} bytes received, {frames_lost} packets lost, {retransmissions} \
-             retransmissions, {} NIC deaths, {connections_lost} connections lost, {} TLS handshakes, {} reset for records in doubt, {happenings} happenings in {:.3} s, hash {hash:016x}",
+            "seed {seed}: {bytes_received} bytes received, {frames_lost} packets lost, \
+             {retransmissions} retransmissions, {} NIC deaths, {connections_lost} connections \
+             lost, {} TLS handshakes, {} reset for records in doubt, {happenings} happenings in \
+             {:.3} s, hash {hash:016x}",
             nic_deaths.all,
             tls.handshakes,
             tls.unproven,

@@ -135,8 +135,8 @@ fn mark(frame: &mut [u8]) {
     }
 }
 
-/// One bit is what a checksum of ones' complement always notices. The Ethernet header has a checksum of its
-/// own, which switches look at, and ARP has none.
+/// One bit is what a checksum of ones' complement always notices. The Ethernet header has a
+/// checksum of its own, which switches look at, and ARP has none.
 fn flip_a_bit(frame: &mut [u8], random: &mut Random) {
     let is_ip = ethernet::Header::parse(frame)
         .is_some_and(|(link, _)| [ethernet::IPV4, ethernet::IPV6].contains(&link.ether_type));

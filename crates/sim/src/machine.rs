@@ -81,7 +81,8 @@ pub(crate) struct Machine {
     pub(crate) deaths: NicDeaths,
     /// To the machine that the NIC process runs on, if it is another one.
     control: Option<ControlLink>,
-    /// Workers of that machine that have ended, and have said things that its relay has not heard yet.
+    /// Workers of that machine that have ended, and have said things that its relay has not heard
+    /// yet.
     dying: Vec<Dying>,
     /// How long the host's machine waits then.
     parts_us: Option<u64>,
@@ -341,8 +342,9 @@ impl Relay {
         Ok(passed)
     }
 
-    /// The worker ends. Of what it has said, at least all is passed that it has said of records: to those that follow it
-    /// the host tells what it has heard of that. Returns how many events are left to pass for that.
+    /// The worker ends. Of what it has said, at least all is passed that it has said of records: to
+    /// those that follow it the host tells what it has heard of that. Returns how many events are
+    /// left to pass for that.
     fn end(&mut self) -> u32 {
         let mut feed = self.worker.borrow_mut();
         feed.end();
@@ -363,7 +365,8 @@ impl Seat {
         self.relay.replays && self.relay.opens_unanswered > 0
     }
 
-    /// When the worker has to look again for the sake of a paced SEND, or of commands that could not pass.
+    /// When the worker has to look again for the sake of a paced SEND, or of commands that could
+    /// not pass.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let paced_us = self.worker.next_timeout_us();
         paced_us.into_iter().chain(self.relay.opens_us).min()
@@ -519,8 +522,8 @@ impl Machine {
         nic * self.workers..(nic + 1) * self.workers
     }
 
-    /// A worker is replaced by one that knows nothing. Where there are TLS connections, it is the only one of its NIC
-    /// stack, whose end the host knows of.
+    /// A worker is replaced by one that knows nothing. Where there are TLS connections, it is the
+    /// only one of its NIC stack, whose end the host knows of.
     pub(crate) fn restart(
         &mut self,
         number: usize,
@@ -537,7 +540,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Workers end. What they have said in the rings of this machine is heard, as far as it is of records.
+    /// Workers end. What they have said in the rings of this machine is heard, as far as it is of
+    /// records.
     fn end(
         &mut self,
         workers: Range<usize>,
@@ -577,8 +581,8 @@ impl Machine {
         Ok(())
     }
 
-    /// What workers of the other machine had said when they ended gets to its relay, as far as there is room. When all
-    /// has, it finds them gone.
+    /// What workers of the other machine had said when they ended gets to its relay, as far as
+    /// there is room. When all has, it finds them gone.
     fn hear_dying(&mut self, now_us: u64, trace: &mut Trace<'_>) -> Result<(), Violation> {
         for dying in &mut self.dying {
             let Dying {
@@ -861,8 +865,8 @@ impl Machine {
         })
     }
 
-    /// A turn of a worker's loop. Returns when it has to look again on its own, if at all, and whether it has
-    /// told the host anything.
+    /// A turn of a worker's loop. Returns when it has to look again on its own, if at all, and
+    /// whether it has told the host anything.
     pub(crate) fn worker_turn(
         &mut self,
         number: usize,

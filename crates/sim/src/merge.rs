@@ -1,4 +1,5 @@
-//! What a receiver's network card does before TCP sees anything: packets that follow each other become one (GRO).
+//! What a receiver's network card does before TCP sees anything: packets that follow each other
+//! become one (GRO).
 
 use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Segment};
@@ -32,7 +33,8 @@ impl Merged {
         })
     }
 
-    /// Adds a packet that differs in nothing but its place, which is the next one. False if it does not.
+    /// Adds a packet that differs in nothing but its place, which is the next one. False if it does
+    /// not.
     pub(crate) fn add(&mut self, segment: &Segment<'_>) -> bool {
         let Header { seq, flags, .. } = self.header;
         let next = Header {

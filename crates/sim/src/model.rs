@@ -1,8 +1,9 @@
 //! A model of what needs hardware that is not here: DPUs, disks and links of up to 800 Gbit/s.
 //!
-//! Unlike the rest of this crate it does not run the stacks. It takes what was measured of them (what one host core
-//! controls, [`Calibration`]), what vendors and the paper say of hardware ([`hardware`]), and asks where the bottleneck is.
-//! What it says is a simulation, and `docs/model.md` says what that cannot tell.
+//! Unlike the rest of this crate it does not run the stacks. It takes what was measured of them
+//! (what one host core controls, [`Calibration`]), what vendors and the paper say of hardware
+//! ([`hardware`]), and asks where the bottleneck is. What it says is a simulation, and
+//! `docs/model.md` says what that cannot tell.
 //!
 //! | Module | What it holds |
 //! |---|---|

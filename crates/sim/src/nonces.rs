@@ -1,9 +1,10 @@
-//! No two plaintexts are sealed under one key and nonce: an eye on all that leaves through the ports of NIC workers,
-//! whichever there have been, and on the commands and events about it.
+//! No two plaintexts are sealed under one key and nonce: an eye on all that leaves through the
+//! ports of NIC workers, whichever there have been, and on the commands and events about it.
 //!
-//! A record has one place in one stream, and whatever has left of it, ever, is of one sealing: every byte is what left
-//! at its place before, and any worker that sends any of it has the same tag for it. One ciphertext has one plaintext, so this
-//! needs no keys but to tell records apart. That they are sealed well, their readers check.
+//! A record has one place in one stream, and whatever has left of it, ever, is of one sealing:
+//! every byte is what left at its place before, and any worker that sends any of it has the same
+//! tag for it. One ciphertext has one plaintext, so this needs no keys but to tell records apart.
+//! That they are sealed well, their readers check.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -176,7 +177,8 @@ impl NonceCheck {
         }
         ensure(flow.sent.is_the_same(start, &left.payload), || {
             format!(
-                "what leaves at {start}..{end} of {id:?} is not what has left there before: two plaintexts under one nonce"
+                "what leaves at {start}..{end} of {id:?} is not what has left there before: two \
+                 plaintexts under one nonce"
             )
         })
     }
@@ -237,7 +239,8 @@ impl Record {
         let (first, by) = *self.left.get_or_insert((tag, life));
         ensure(first == tag, || {
             format!(
-                "record {:?} of {flow:?} leaves with another tag than before: two plaintexts under one nonce",
+                "record {:?} of {flow:?} leaves with another tag than before: two plaintexts under \
+                 one nonce",
                 self.id
             )
         })?;

@@ -1,5 +1,5 @@
-//! The record layer once more, by RustCrypto: independent of what the stacks seal and open with, and of rustls' keys
-//! after the first.
+//! The record layer once more, by RustCrypto: independent of what the stacks seal and open with,
+//! and of rustls' keys after the first.
 
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};
@@ -112,7 +112,8 @@ impl Records {
         Ok(())
     }
 
-    /// How long a record may say it is, header excluded, in bytes: with no padding, not longer than it must be.
+    /// How long a record may say it is, header excluded, in bytes: with no padding, not longer than
+    /// it must be.
     pub(crate) fn length_max(&self) -> usize {
         PLAINTEXT_BYTES_MAX + self.suite.overhead_bytes() - RECORD_HEADER_BYTES
     }
@@ -152,8 +153,8 @@ impl Records {
         }
     }
 
-    /// RFC 8446 §5.3, which TLS 1.2 with ChaCha20 follows (RFC 7905 §2); with AES-GCM it is a way to choose the
-    /// explicit part (RFC 5288 §3).
+    /// RFC 8446 §5.3, which TLS 1.2 with ChaCha20 follows (RFC 7905 §2); with AES-GCM it is a way
+    /// to choose the explicit part (RFC 5288 §3).
     fn nonce(&self) -> [u8; 12] {
         let mut nonce = self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(self.number.to_be_bytes()) {
@@ -262,7 +263,8 @@ mod tests {
                 .collect()
         };
         let secret = bytes(
-            "a1 1a f9 f0 55 31 f8 56 ad 47 11 6b 45 a9 50 32 82 04 b4 f4 4b fb 6b 3a 4b 4f 1f 3f cb 63 16 43",
+            "a1 1a f9 f0 55 31 f8 56 ad 47 11 6b 45 a9 50 32 82 04 b4 f4 4b fb 6b 3a 4b 4f 1f 3f \
+             cb 63 16 43",
         );
         let expanded = |label, len| expand(Cipher::Aes128Gcm, &secret, label, len).unwrap();
         assert_eq!(

@@ -16,8 +16,8 @@ use crate::router;
 use crate::scenario::{CALM_US, PortPlan};
 use crate::world::BEGINNING_US;
 
-/// A port with a rate takes more until what it has taken lasts for so long: longer than its worker sleeps at most, so
-/// that it is never idle while there is something to send.
+/// A port with a rate takes more until what it has taken lasts for so long: longer than its worker
+/// sleeps at most, so that it is never idle while there is something to send.
 const QUEUE_NS: u64 = 2_000_000;
 
 /// A port with moods. Nothing wakes who waits for it.
@@ -61,8 +61,8 @@ impl MoodyPort {
         }
     }
 
-    /// Its user is a worker, which says what it has to say through this. `keeps`: what leaves is kept for
-    /// [`MoodyPort::take_left`].
+    /// Its user is a worker, which says what it has to say through this. `keeps`: what leaves is
+    /// kept for [`MoodyPort::take_left`].
     pub(crate) fn of_worker(self, feed: Rc<RefCell<Feed>>, keeps: bool) -> MoodyPort {
         MoodyPort {
             feed: Some(feed),

@@ -11,7 +11,8 @@ impl Random {
         Random(seed)
     }
 
-    /// A generator of its own for one thing of many, so that one thing's draws do not shift another's.
+    /// A generator of its own for one thing of many, so that one thing's draws do not shift
+    /// another's.
     pub(crate) fn fork(&mut self) -> Random {
         Random(self.next())
     }

@@ -9,11 +9,13 @@ use crate::violation::{Check, Violation, ensure, violation};
 /// What is expected of the response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// 200 and all of the file: of the version that was there when it was asked for, or of a later one.
+    /// 200 and all of the file: of the version that was there when it was asked for, or of a later
+    /// one.
     File { number: usize, version: u32 },
     /// 404.
     Missing,
-    /// 200 and a listing of the directory that all files are in: each once, of a size that it has had.
+    /// 200 and a listing of the directory that all files are in: each once, of a size that it has
+    /// had.
     Listing,
     /// The server cannot open the file, or not read it to the end: an error, or a part of the file.
     Broken { number: usize },

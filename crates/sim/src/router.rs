@@ -87,7 +87,8 @@ pub(crate) fn tcp_seq(frame: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(seq))
 }
 
-/// "Fragmentation needed" (RFC 1191 §4), or "packet too big" (RFC 4443 §3.2), about a packet of the server's.
+/// "Fragmentation needed" (RFC 1191 §4), or "packet too big" (RFC 4443 §3.2), about a packet of the
+/// server's.
 pub(crate) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let (link, packet) = ethernet::Header::parse(frame)?;
     let (addresses, protocol, message) = match link.ether_type {

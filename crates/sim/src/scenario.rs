@@ -1,4 +1,5 @@
-//! What a seed stands for: the machines, the network, the disk, who asks for what, and what goes wrong.
+//! What a seed stands for: the machines, the network, the disk, who asks for what, and what goes
+//! wrong.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,8 +10,8 @@ use tcp::{CongestionAlgorithm, EcnPolicy};
 use crate::random::Random;
 use crate::shelf::Replacing;
 
-/// From this time on the network, the disk and the machines are well, in microseconds from the beginning; what
-/// has to come to an end then must do so.
+/// From this time on the network, the disk and the machines are well, in microseconds from the
+/// beginning; what has to come to an end then must do so.
 pub(crate) const CALM_US: u64 = 20_000_000;
 
 /// A request by this number behind those of the files is for one that is not there.
@@ -19,7 +20,8 @@ const MISSING: usize = 7;
 /// The same for the directory that they are in.
 pub(crate) const DIRECTORY: usize = 8;
 
-/// So long at most a NIC process is gone that has files which no other has, in microseconds: less than the host waits.
+/// So long at most a NIC process is gone that has files which no other has, in microseconds: less
+/// than the host waits.
 const GONE_US_MAX: u64 = 4_000_000;
 
 /// Everything that a seed decides.
@@ -43,7 +45,8 @@ pub(crate) struct Scenario {
     pub(crate) stall_us: Range<u64>,
     /// How often a SEND, or its echo, is lost between the stacks.
     pub(crate) contract_loss_ppm: u32,
-    /// When a worker is replaced by one that knows nothing, in microseconds from the beginning, and which.
+    /// When a worker is replaced by one that knows nothing, in microseconds from the beginning, and
+    /// which.
     pub(crate) restarts: Vec<(u64, usize)>,
     /// How each NIC stack's process ends, and the one that follows it, and so on.
     pub(crate) deaths: Vec<Vec<Death>>,
@@ -67,8 +70,8 @@ pub(crate) struct Scenario {
     pub(crate) forgets_tags: bool,
 }
 
-/// The NIC process dies: its workers, what they knew, and what they had read from the rings or written there and
-/// were not read. What has left is on the network.
+/// The NIC process dies: its workers, what they knew, and what they had read from the rings or
+/// written there and were not read. What has left is on the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Death {
     /// In this turn of one of its workers, counted from its beginning, at the latest.
@@ -149,7 +152,8 @@ pub(crate) enum Trouble {
         from: u64,
         errno: u16,
     },
-    /// A writer changes it all the time, and its metadata does not: no read of any part gives what one before gave.
+    /// A writer changes it all the time, and its metadata does not: no read of any part gives what
+    /// one before gave.
     Scribbled,
 }
 
@@ -199,8 +203,8 @@ pub(crate) struct ClientPlan {
     /// A neighbour of the server, rather than behind its router.
     pub(crate) on_link: bool,
     pub(crate) begins_us: u64,
-    /// What it asks for, on each of its connections, one after the other. A number that is no file's is asked
-    /// for too.
+    /// What it asks for, on each of its connections, one after the other. A number that is no
+    /// file's is asked for too.
     pub(crate) connections: Vec<Vec<usize>>,
     /// All requests are sent at once.
     pub(crate) pipelines: bool,
@@ -223,7 +227,8 @@ pub(crate) struct TlsPlan {
     pub(crate) suite: Suite,
     /// It speaks with the listener whose keys are soon used up.
     pub(crate) wears: bool,
-    /// It changes its key, and asks the server to change its own, whenever it has received so much plaintext.
+    /// It changes its key, and asks the server to change its own, whenever it has received so much
+    /// plaintext.
     pub(crate) updates_every_bytes: Option<u64>,
     /// It cuts what it says into records of so many bytes, and in TLS 1.3 pads them.
     pub(crate) record_bytes: usize,
@@ -323,7 +328,8 @@ impl Scenario {
             hostiles: (0..random.pick(&[0, 0, 0, 1, 1, 2]))
                 .map(|_| HostilePlan::draw(&mut random))
                 .collect(),
-            // What comes last is drawn last: seeds keep most of their meaning when something is added here.
+            // What comes last is drawn last: seeds keep most of their meaning when something is
+            // added here.
             host_port: PortPlan::draw(&mut random, weather),
             nic_port: PortPlan::draw(&mut random, weather),
             cramped: random.one_in(2).then(|| Cramped {
@@ -388,7 +394,8 @@ impl Scenario {
             }
         }
         if self.has_tls() {
-            // No transport loses SENDs: the host resets who has records that were sealed out of order.
+            // No transport loses SENDs: the host resets who has records that were sealed out of
+            // order.
             self.contract_loss_ppm = 0;
             if self.workers > 1 {
                 // Workers of one process end together.
@@ -402,8 +409,8 @@ impl Scenario {
         self.clients.iter().any(|client| client.tls.is_some())
     }
 
-    /// What NIC workers have said last can be lost: connections may be reset because it is not known which records have
-    /// been sealed.
+    /// What NIC workers have said last can be lost: connections may be reset because it is not
+    /// known which records have been sealed.
     pub(crate) fn loses_tags(&self) -> bool {
         let falls_silent = self.control.as_ref().is_some_and(ControlPlan::falls_silent);
         falls_silent && self.has_tls()
@@ -439,8 +446,8 @@ impl Scenario {
         self.contract_loss_ppm > 0 || is_moody(&self.host_port) || is_moody(&self.nic_port)
     }
 
-    /// A SYN may be answered with a cookie. If its first segment is lost then, it is reset, and must try
-    /// again.
+    /// A SYN may be answered with a cookie. If its first segment is lost then, it is reset, and
+    /// must try again.
     pub(crate) fn has_cookies(&self) -> bool {
         self.half_open_max < 1_000
     }
@@ -452,7 +459,8 @@ impl Scenario {
         sizes.map(|file| file.size).sum()
     }
 
-    /// From [`CALM_US`] on, everything that has to come to an end does so within this time, in microseconds.
+    /// From [`CALM_US`] on, everything that has to come to an end does so within this time, in
+    /// microseconds.
     pub(crate) fn patience_us(&self) -> u64 {
         let slowest = self.paths.iter().map(|path| path.down.bytes_per_second);
         let sending_us = self.bytes() * 1_000_000 / slowest.min().unwrap_or(1);
@@ -474,7 +482,8 @@ impl Scenario {
         };
         let waiting_us = self.clients.iter().map(waiting_us).max().unwrap_or(0);
         let reading_us = self.clients.iter().map(reading_us).max().unwrap_or(0);
-        // Back-off may have doubled a timer just before the calm, and lose a few more packets to full queues.
+        // Back-off may have doubled a timer just before the calm, and lose a few more packets to
+        // full queues.
         200_000_000 + 4 * sending_us + 4 * waiting_us + 2 * reading_us
     }
 }
@@ -770,8 +779,9 @@ impl fmt::Display for Scenario {
         } = self;
         writeln!(
             f,
-            "server: {workers} workers, MTU {mtu}, superpackets of {superpacket_max}, {congestion:?}, \
-             turns {turn_us:?} us, contract loses {contract_loss_ppm} ppm, restarts {restarts:?}"
+            "server: {workers} workers, MTU {mtu}, superpackets of {superpacket_max}, \
+             {congestion:?}, turns {turn_us:?} us, contract loses {contract_loss_ppm} ppm, \
+             restarts {restarts:?}"
         )?;
         if *nic_stacks > 1 {
             let roots = if self.replicas {

@@ -1,5 +1,5 @@
-//! A client's TLS: rustls shakes hands and checks the certificate; what follows goes through the [oracle](crate::oracle),
-//! which knows every rule that the server's records must keep.
+//! A client's TLS: rustls shakes hands and checks the certificate; what follows goes through the
+//! [oracle](crate::oracle), which knows every rule that the server's records must keep.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -92,7 +92,8 @@ impl Shelf {
             .map_or(0, |place| place.version.get())
     }
 
-    /// Bytes in a version. The first replacement is as long as what it replaces: its length gives it not away.
+    /// Bytes in a version. The first replacement is as long as what it replaces: its length gives
+    /// it not away.
     pub(crate) fn size(&self, number: usize, version: u32) -> u64 {
         let size = self.file(number).map_or(0, |file| file.size);
         match version {
@@ -133,8 +134,9 @@ impl Shelf {
         }
     }
 
-    /// The version that was there when it was asked for, or a later one, may be out of reach although a response has
-    /// begun with it: it was overwritten, or was replaced and its descriptor is lost.
+    /// The version that was there when it was asked for, or a later one, may be out of reach
+    /// although a response has begun with it: it was overwritten, or was replaced and its
+    /// descriptor is lost.
     pub(crate) fn may_be_out_of_reach(&self, asked: Asked) -> bool {
         let version = self.version(asked.number);
         let lost = self.descriptors_lost.get() != asked.descriptors_lost;

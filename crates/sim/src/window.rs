@@ -23,8 +23,8 @@ struct Seen {
 }
 
 impl WindowCheck {
-    /// The host has had a turn. Within a turn, acknowledgments and timers come first and data is issued last: the
-    /// window that counted is the one that is there now.
+    /// The host has had a turn. Within a turn, acknowledgments and timers come first and data is
+    /// issued last: the window that counted is the one that is there now.
     pub(crate) fn on_host_turn<'a>(
         &mut self,
         views: impl Iterator<Item = ConnectionView<'a>>,
@@ -44,7 +44,8 @@ impl WindowCheck {
             let is_probe = !probes && segment && view.tcp.has_tail_probe();
             ensure(fits || is_probe, || {
                 format!(
-                    "new data beyond the congestion window: {issued} issued towards {}, pipe {pipe}, window {window}",
+                    "new data beyond the congestion window: {issued} issued towards {}, pipe \
+                     {pipe}, window {window}",
                     view.remote
                 )
             })?;

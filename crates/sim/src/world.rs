@@ -29,8 +29,8 @@ use crate::window::WindowCheck;
 /// The clocks' reading at the beginning, in microseconds.
 pub(crate) const BEGINNING_US: u64 = 1_000_000;
 
-/// What is left of connections after their peers have gone is given up within this time, in microseconds:
-/// the last retransmissions of a FIN take a quarter of an hour.
+/// What is left of connections after their peers have gone is given up within this time, in
+/// microseconds: the last retransmissions of a FIN take a quarter of an hour.
 const AFTERMATH_US: u64 = 4 * 3600 * 1_000_000;
 
 /// More happenings than any scenario needs.
@@ -87,7 +87,8 @@ pub(crate) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(crate) fn new(seed: u64, scenario: Scenario, trace: Trace<'a>) -> World<'a> {
-        // Not the scenario's generator: what is drawn there may change without changing what happens here.
+        // Not the scenario's generator: what is drawn there may change without changing what
+        // happens here.
         let mut random = Random::new(seed ^ 0x5157_1357_9bdf_0246);
         let clock_us = Rc::new(Cell::new(BEGINNING_US));
         let shelf = Shelf::new(&scenario.files);
@@ -719,7 +720,8 @@ mod tests {
         world.run().err().map(|violation| violation.0)
     }
 
-    /// Scenarios in which NIC processes die while clients fetch, over TLS, a file that is being overwritten.
+    /// Scenarios in which NIC processes die while clients fetch, over TLS, a file that is being
+    /// overwritten.
     fn seeds() -> impl Iterator<Item = u64> {
         let is_such = |scenario: &Scenario| {
             let mut files = scenario.files.iter();
@@ -729,7 +731,8 @@ mod tests {
         (5_000_000..).filter(move |&seed| is_such(&Scenario::draw(seed)))
     }
 
-    /// The check sees what it is for: a NIC stack that is not told what another one has sealed seals something else.
+    /// The check sees what it is for: a NIC stack that is not told what another one has sealed
+    /// seals something else.
     #[test]
     fn a_nic_stack_without_tags_is_caught_when_it_uses_a_nonce_twice() {
         let mut caught = 0;

@@ -1,5 +1,6 @@
-//! What more workers are good for: the same crowd, served by 1, 8 and 16 of them, each with a port that takes so much
-//! and no more. Time is virtual, so this tells whether workers hold each other up, not how fast a processor is.
+//! What more workers are good for: the same crowd, served by 1, 8 and 16 of them, each with a port
+//! that takes so much and no more. Time is virtual, so this tells whether workers hold each other
+//! up, not how fast a processor is.
 
 use sim::{Crowd, CrowdReport, run_crowd};
 

@@ -1,4 +1,5 @@
-//! The scenarios of many seeds. `SIM_SEED` runs one seed only, `SIM_SEEDS` so many instead of the default.
+//! The scenarios of many seeds. `SIM_SEED` runs one seed only, `SIM_SEEDS` so many instead of the
+//! default.
 
 use std::env;
 

@@ -1,5 +1,5 @@
-//! NIC processes that die a thousand times where one host drives several NIC stacks, of one or more workers each: no
-//! connection is lost, every byte is right, and connections go on elsewhere.
+//! NIC processes that die a thousand times where one host drives several NIC stacks, of one or more
+//! workers each: no connection is lost, every byte is right, and connections go on elsewhere.
 
 mod survival;
 

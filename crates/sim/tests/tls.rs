@@ -1,4 +1,5 @@
-//! NIC processes that die while they seal: downloads go on, each record is sealed once, and no connection is reset.
+//! NIC processes that die while they seal: downloads go on, each record is sealed once, and no
+//! connection is reset.
 
 mod survival;
 

@@ -1,5 +1,6 @@
-//! NIC processes of another machine that die a thousand times, over a control link that loses, repeats and reorders one
-//! frame in a hundred each: no connection is lost, and every byte is right.
+//! NIC processes of another machine that die a thousand times, over a control link that loses,
+//! repeats and reorders one frame in a hundred each: no connection is lost, and every byte is
+//! right.
 
 mod survival;
 

@@ -2,8 +2,9 @@
 //!
 //! `cargo run -p splitway-tcp --example loopback`
 //!
-//! The server queues a head, which are real bytes, and a file, which is virtual: the connection counts it and never sees a
-//! byte. What a NIC stack does in Splitway, [`packets`] does here: it fills virtual ranges in when packets leave.
+//! The server queues a head, which are real bytes, and a file, which is virtual: the connection
+//! counts it and never sees a byte. What a NIC stack does in Splitway, [`packets`] does here: it
+//! fills virtual ranges in when packets leave.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -195,7 +196,8 @@ fn main() {
     );
     let info = server.expect("it has answered").info(now);
     println!(
-        "{} bytes in {:?}, every one right: {} packets, {} lost, {} transmissions repeated, {} timeouts",
+        "{} bytes in {:?}, every one right: {} packets, {} lost, {} transmissions repeated, {} \
+         timeouts",
         received.len(),
         now.since(started),
         wire.sent,

@@ -1,8 +1,8 @@
 //! How often a connection answers segments that it does not accept.
 //!
-//! Challenge ACKs (RFC 5961) and ACKs of unacceptable segments are cheap for an attacker to provoke, and two
-//! ends that disagree could answer each other for ever. The count is kept for each connection: one that all
-//! connections share tells an outsider about the connections of others.
+//! Challenge ACKs (RFC 5961) and ACKs of unacceptable segments are cheap for an attacker to
+//! provoke, and two ends that disagree could answer each other for ever. The count is kept for each
+//! connection: one that all connections share tells an outsider about the connections of others.
 
 use std::time::Duration;
 

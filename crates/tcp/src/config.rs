@@ -20,17 +20,20 @@ pub enum EcnPolicy {
 /// Parameters of connections. The defaults suit a content server on the Internet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The MSS that we advertise, in bytes: the link's MTU less the fixed IP and TCP headers, options not
-    /// counted (RFC 9293 §3.7.1). It also bounds what we send.
+    /// The MSS that we advertise, in bytes: the link's MTU less the fixed IP and TCP headers,
+    /// options not counted (RFC 9293 §3.7.1). It also bounds what we send.
     pub mss: u16,
-    /// Packets are IPv6's: their headers are 20 bytes longer than IPv4's, and no path carries less than 1280 bytes.
+    /// Packets are IPv6's: their headers are 20 bytes longer than IPv4's, and no path carries less
+    /// than 1280 bytes.
     pub ipv6: bool,
-    /// The MSS of a peer that does not name one, in bytes: 536 for IPv4, 1220 for IPv6 (RFC 9293 §3.7.1).
+    /// The MSS of a peer that does not name one, in bytes: 536 for IPv4, 1220 for IPv6 (RFC 9293
+    /// §3.7.1).
     pub peer_mss_default: u16,
-    /// Bytes received that the application may leave unread; the largest window that we advertise at first.
+    /// Bytes received that the application may leave unread; the largest window that we advertise
+    /// at first.
     pub receive_buffer_bytes: usize,
-    /// Up to here it grows, if the application reads fast enough and the peer sends it. Memory is taken as bytes
-    /// arrive. Never less than `receive_buffer_bytes`.
+    /// Up to here it grows, if the application reads fast enough and the peer sends it. Memory is
+    /// taken as bytes arrive. Never less than `receive_buffer_bytes`.
     pub receive_buffer_bytes_max: usize,
     /// Real bytes queued and not acknowledged, at first. Virtual bytes do not count.
     pub send_buffer_bytes: usize,
@@ -50,30 +53,33 @@ pub struct Config {
     pub ecn: EcnPolicy,
     /// RTO before the first measurement (RFC 6298 §2.1).
     pub rto_initial: Duration,
-    /// Least distance of the RTO from the smoothed round-trip time. RFC 6298 §2.4 wants 1 s; everybody who
-    /// delivers content uses less.
+    /// Least distance of the RTO from the smoothed round-trip time. RFC 6298 §2.4 wants 1 s;
+    /// everybody who delivers content uses less.
     pub rto_min: Duration,
     /// Bound of the RTO and of the distance of window probes, backoff included (RFC 6298 §2.5).
     pub rto_max: Duration,
     /// How long an acknowledgment may wait for company. RFC 9293 §3.8.6.3: less than 0.5 s.
     pub delayed_ack: Duration,
-    /// Full-sized segments that are acknowledged without that delay at the start, after a pause, and after a
-    /// gap.
+    /// Full-sized segments that are acknowledged without that delay at the start, after a pause,
+    /// and after a gap.
     pub quick_acks: u8,
     /// Retransmissions of a SYN or SYN,ACK before giving up.
     pub syn_retries: u8,
     /// Consecutive retransmission timeouts, or unanswered window probes, before giving up (R2 of
     /// RFC 9293 §3.8.3).
     pub retries: u8,
-    /// The same when only the acknowledgment of our FIN is missing: all data has arrived, and the application does not wait.
+    /// The same when only the acknowledgment of our FIN is missing: all data has arrived, and the
+    /// application does not wait.
     pub fin_retries: u8,
-    /// Give up this long after the first unanswered retransmission, window probe or keep-alive, if `retries` has
-    /// not ended it before (RFC 9293 §3.10.8; the local timeout of RFC 5482).
+    /// Give up this long after the first unanswered retransmission, window probe or keep-alive, if
+    /// `retries` has not ended it before (RFC 9293 §3.10.8; the local timeout of RFC 5482).
     pub user_timeout: Option<Duration>,
-    /// Whether and when an idle peer is asked if it is still there. Off by default (RFC 9293 §3.8.4, MUST-25).
+    /// Whether and when an idle peer is asked if it is still there. Off by default (RFC 9293
+    /// §3.8.4, MUST-25).
     pub keepalive: Option<Keepalive>,
-    /// Send less than a full segment although data is in flight. If not, the Nagle algorithm holds it back
-    /// (RFC 9293 §3.7.4). [`Connection::set_nodelay`](crate::Connection::set_nodelay) changes it for one.
+    /// Send less than a full segment although data is in flight. If not, the Nagle algorithm holds
+    /// it back (RFC 9293 §3.7.4). [`Connection::set_nodelay`](crate::Connection::set_nodelay)
+    /// changes it for one.
     pub nodelay: bool,
     /// Length of TIME-WAIT: 2 MSL (RFC 9293 §3.6.1).
     pub time_wait: Duration,
@@ -83,23 +89,25 @@ pub struct Config {
     pub challenge_acks_max: u16,
     /// See [`Config::challenge_acks_max`].
     pub challenge_acks_interval: Duration,
-    /// Take round-trip times from the timestamps option alone, as IO-TCP does, and not from departures, which
-    /// tell them exactly. For measurements only.
+    /// Take round-trip times from the timestamps option alone, as IO-TCP does, and not from
+    /// departures, which tell them exactly. For measurements only.
     pub rtt_from_timestamps: bool,
-    /// Issue transmissions again of which no departure was reported for so long, doubled each time; after
-    /// [`Config::retries`] times give up. For hosts whose way to the NIC stack can lose something: a ring in memory
-    /// cannot. Longer than any read, queue or pace can hold a transmission, or it goes twice.
+    /// Issue transmissions again of which no departure was reported for so long, doubled each time;
+    /// after [`Config::retries`] times give up. For hosts whose way to the NIC stack can lose
+    /// something: a ring in memory cannot. Longer than any read, queue or pace can hold a
+    /// transmission, or it goes twice.
     pub departure_timeout: Option<Duration>,
     /// Congestion control, unless [`crate::Connection::set_congestion`] changes it.
     pub congestion: CongestionAlgorithm,
-    /// Pace what CUBIC and NewReno send on paths whose shortest round-trip time is above 2 ms: a window for each round-trip
-    /// time and a fifth more, two windows in slow start. As much as the initial window may be in flight before the rate
-    /// applies. BBR always paces.
+    /// Pace what CUBIC and NewReno send on paths whose shortest round-trip time is above 2 ms: a
+    /// window for each round-trip time and a fifth more, two windows in slow start. As much as the
+    /// initial window may be in flight before the rate applies. BBR always paces.
     pub pace: bool,
 }
 
 impl Config {
-    /// What a receive buffer is limited to while memory is short ([`Connection::set_memory_pressure`]), in bytes.
+    /// What a receive buffer is limited to while memory is short
+    /// ([`Connection::set_memory_pressure`]), in bytes.
     ///
     /// [`Connection::set_memory_pressure`]: crate::Connection::set_memory_pressure
     pub const RECEIVE_BUFFER_BYTES_PRESSED: usize = 8 << 10;

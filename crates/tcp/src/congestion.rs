@@ -1,7 +1,7 @@
 //! Congestion control: how much may be in flight, and how fast it may leave.
 //!
-//! Loss is detected elsewhere ([`crate::recovery`]); an algorithm hears of it and names a window. It knows
-//! neither segments nor timers: positions, bytes and instants are all that it is given.
+//! Loss is detected elsewhere ([`crate::recovery`]); an algorithm hears of it and names a window.
+//! It knows neither segments nor timers: positions, bytes and instants are all that it is given.
 
 pub(crate) mod algorithm;
 pub(crate) mod bbr;
@@ -28,7 +28,8 @@ use crate::time::Instant;
 pub(crate) enum Signal {
     /// A loss; fast recovery begins.
     Loss,
-    /// The peer echoes that a router has marked a packet (RFC 3168 §6.1.2). Told at most once a round trip.
+    /// The peer echoes that a router has marked a packet (RFC 3168 §6.1.2). Told at most once a
+    /// round trip.
     Ecn,
 }
 
@@ -40,7 +41,8 @@ pub(crate) struct Ack {
     /// SND.UNA and SND.NXT after it, as positions: they count round trips.
     pub(crate) una: u64,
     pub(crate) nxt: u64,
-    /// Newly known to have reached the peer: acknowledged or selectively acknowledged, for the first time.
+    /// Newly known to have reached the peer: acknowledged or selectively acknowledged, for the
+    /// first time.
     pub(crate) delivered: u64,
     /// Newly known to be lost.
     pub(crate) lost: u64,
@@ -52,11 +54,11 @@ pub(crate) struct Ack {
     pub(crate) srtt: Option<Duration>,
     /// The delivery rate that it measured, if it did.
     pub(crate) rate: Option<RateSample>,
-    /// The data that it acknowledges was sent until at least half of the congestion window was in use. A
-    /// window that is not used does not grow (RFC 7661 §4.1, RFC 9438 §5.8).
+    /// The data that it acknowledges was sent until at least half of the congestion window was in
+    /// use. A window that is not used does not grow (RFC 7661 §4.1, RFC 9438 §5.8).
     pub(crate) window_limited: bool,
-    /// It advances SND.UNA, or the network is known to reorder packets. If not, it may tell of a loss, and no window
-    /// grows (RFC 3042 §2).
+    /// It advances SND.UNA, or the network is known to reorder packets. If not, it may tell of a
+    /// loss, and no window grows (RFC 3042 §2).
     pub(crate) advances: bool,
     /// What the sender was busy with when it arrived.
     pub(crate) phase: Phase,
@@ -67,7 +69,8 @@ pub(crate) trait Congestion: Debug + Send {
     /// The congestion window.
     fn window(&self) -> u64;
 
-    /// The slow start threshold: during fast recovery, where the window is to arrive (RFC 6937, `ssthresh`).
+    /// The slow start threshold: during fast recovery, where the window is to arrive (RFC 6937,
+    /// `ssthresh`).
     fn ssthresh(&self) -> u64;
 
     /// The rate at which data may leave. `None`: as fast as the window allows.
@@ -75,8 +78,8 @@ pub(crate) trait Congestion: Debug + Send {
         None
     }
 
-    /// True if [`window`](Congestion::window) applies in fast recovery, too, in place of proportional rate
-    /// reduction.
+    /// True if [`window`](Congestion::window) applies in fast recovery, too, in place of
+    /// proportional rate reduction.
     fn rules_recovery(&self) -> bool {
         false
     }
@@ -85,8 +88,8 @@ pub(crate) trait Congestion: Debug + Send {
     fn on_established(&mut self, now: Instant, mss: u16, handshake_lost: bool);
 
     /// Takes over a connection from another algorithm, in place of
-    /// [`on_established`](Congestion::on_established). `ssthresh` is `u64::MAX` as long as there was no
-    /// congestion.
+    /// [`on_established`](Congestion::on_established). `ssthresh` is `u64::MAX` as long as there
+    /// was no congestion.
     fn adopt(&mut self, now: Instant, mss: u16, window: u64, ssthresh: u64);
 
     /// Eff.snd.MSS has changed.
@@ -98,19 +101,20 @@ pub(crate) trait Congestion: Debug + Send {
     /// An acknowledgment has told something: data acknowledged, selectively acknowledged, or lost.
     fn on_ack(&mut self, ack: &Ack);
 
-    /// There is congestion. `flight`: FlightSize, bytes sent and not acknowledged cumulatively (RFC 5681 §2).
+    /// There is congestion. `flight`: FlightSize, bytes sent and not acknowledged cumulatively (RFC
+    /// 5681 §2).
     fn on_congestion(&mut self, now: Instant, signal: Signal, flight: u64);
 
-    /// All that was in flight at the loss is acknowledged. `flight`: what is in flight now, in bytes, if the
-    /// peer lacks SACK; with SACK, proportional rate reduction has kept data flowing, and there is no burst
-    /// to prevent (RFC 6675 §5).
+    /// All that was in flight at the loss is acknowledged. `flight`: what is in flight now, in
+    /// bytes, if the peer lacks SACK; with SACK, proportional rate reduction has kept data flowing,
+    /// and there is no burst to prevent (RFC 6675 §5).
     fn on_recovered(&mut self, now: Instant, flight: Option<u64>);
 
     /// The retransmission timer has expired. `again`: nothing was acknowledged since the last time.
     fn on_timeout(&mut self, now: Instant, flight: u64, again: bool);
 
-    /// The last [`on_congestion`](Congestion::on_congestion) of a loss, or the timeouts since the last
-    /// progress, were spurious: nothing was lost (RFC 4015). Restores what was there before.
+    /// The last [`on_congestion`](Congestion::on_congestion) of a loss, or the timeouts since the
+    /// last progress, were spurious: nothing was lost (RFC 4015). Restores what was there before.
     fn on_undo(&mut self, now: Instant);
 }
 
@@ -126,8 +130,8 @@ pub(crate) fn new(algorithm: CongestionAlgorithm, seed: u64) -> Box<dyn Congesti
 /// The window grows no further: no peer can offer more (RFC 7323 §2.3).
 pub(crate) const WINDOW_BYTES_MAX: u64 = 1 << 30;
 
-/// RFC 6928 §2: the initial window is `min(10*MSS, max(2*MSS, 14600))`, and one segment only if the SYN or SYN,ACK had
-/// to be retransmitted more than once.
+/// RFC 6928 §2: the initial window is `min(10*MSS, max(2*MSS, 14600))`, and one segment only if the
+/// SYN or SYN,ACK had to be retransmitted more than once.
 pub(crate) fn initial_window(mss: u64, handshake_lost: bool) -> u64 {
     if handshake_lost {
         mss
@@ -136,9 +140,10 @@ pub(crate) fn initial_window(mss: u64, handshake_lost: bool) -> u64 {
     }
 }
 
-/// RFC 3465 §2.1: in slow start, the window grows by as many bytes as were delivered. There is no limit L, since
-/// receivers that merge packets acknowledge dozens at once. After a timeout, much of what one acknowledgment
-/// covers may have left the network long before: then the window at most doubles, or grows by two segments.
+/// RFC 3465 §2.1: in slow start, the window grows by as many bytes as were delivered. There is no
+/// limit L, since receivers that merge packets acknowledge dozens at once. After a timeout, much of
+/// what one acknowledgment covers may have left the network long before: then the window at most
+/// doubles, or grows by two segments.
 pub(crate) fn slow_start_growth(ack: &Ack, cwnd: u64, mss: u64) -> u64 {
     match ack.phase {
         Phase::AfterTimeout => ack.delivered.min(cwnd.max(2 * mss)),
@@ -146,15 +151,16 @@ pub(crate) fn slow_start_growth(ack: &Ack, cwnd: u64, mss: u64) -> u64 {
     }
 }
 
-/// RFC 6582 §3.2 step 3 (1): when recovery ends with little in flight, the window must not let a burst out.
-/// What the initial window may do at once is no burst. `flight`: as [`Congestion::on_recovered`] has it.
+/// RFC 6582 §3.2 step 3 (1): when recovery ends with little in flight, the window must not let a
+/// burst out. What the initial window may do at once is no burst. `flight`: as
+/// [`Congestion::on_recovered`] has it.
 pub(crate) fn window_after_recovery(ssthresh: u64, flight: Option<u64>, mss: u64) -> u64 {
     let room = |flight: u64| flight.max(mss).saturating_add(initial_window(mss, false));
     flight.map_or(ssthresh, |flight| ssthresh.min(room(flight)))
 }
 
-/// RFC 7661 §4.4.2, in its spirit: a window that shrinks because nothing was sent grows in slow start to three
-/// quarters of what it had been.
+/// RFC 7661 §4.4.2, in its spirit: a window that shrinks because nothing was sent grows in slow
+/// start to three quarters of what it had been.
 pub(crate) fn threshold_at_idle(ssthresh: u64, cwnd: u64) -> u64 {
     ssthresh.max(cwnd / 4 * 3)
 }

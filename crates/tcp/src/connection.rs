@@ -46,8 +46,8 @@ const TIMESTAMPS_BYTES: u16 = 12;
 
 /// One TCP connection, from its SYN to the end of TIME-WAIT.
 ///
-/// It does no I/O and knows no clock. The caller hands in what has happened together with the time, then
-/// collects what is to be done:
+/// It does no I/O and knows no clock. The caller hands in what has happened together with the time,
+/// then collects what is to be done:
 ///
 /// 1. Tell it what has happened, with any of
 ///    [`on_segment`](Connection::on_segment), [`on_timeout`](Connection::on_timeout),
@@ -56,20 +56,23 @@ const TIMESTAMPS_BYTES: u16 = 12;
 ///    [`shutdown`](Connection::shutdown), [`abort`](Connection::abort).
 /// 2. Call [`poll_transmit`](Connection::poll_transmit) until it returns `None`, or what
 ///    [is the last](crate::Transmit::is_last), and send what it returns.
-/// 3. Call [`poll_event`](Connection::poll_event) until it returns `None`. What the application does in
-///    response may make step 2 necessary again.
-/// 4. Set a timer to [`next_timeout`](Connection::next_timeout); it may have changed through any of these.
+/// 3. Call [`poll_event`](Connection::poll_event) until it returns `None`. What the application
+///    does in response may make step 2 necessary again.
+/// 4. Set a timer to [`next_timeout`](Connection::next_timeout); it may have changed through any of
+///    these.
 /// 5. When [`is_closed`](Connection::is_closed), forget it.
 ///
 /// # Sending
 ///
-/// A [`Transmit`](crate::Transmit) is a superpacket: its payload may span many segments, and its sender
-/// cuts it into packets. The payload is a range of the stream, and [`pieces`](Connection::pieces) says what
-/// it consists of. Stream offsets begin with 0 for the first byte after the SYN and never wrap.
+/// A [`Transmit`](crate::Transmit) is a superpacket: its payload may span many segments, and its
+/// sender cuts it into packets. The payload is a range of the stream, and
+/// [`pieces`](Connection::pieces) says what it consists of. Stream offsets begin with 0 for the
+/// first byte after the SYN and never wrap.
 ///
-/// If a `Transmit` has a [`transmission`](crate::Transmit::transmission) number, the caller reports with
-/// [`on_departed`](Connection::on_departed) when its packets have left: at once if it sends them itself, on
-/// the echo if the NIC stack does. Until then the retransmission timer does not run for them.
+/// If a `Transmit` has a [`transmission`](crate::Transmit::transmission) number, the caller reports
+/// with [`on_departed`](Connection::on_departed) when its packets have left: at once if it sends
+/// them itself, on the echo if the NIC stack does. Until then the retransmission timer does not run
+/// for them.
 ///
 /// # Example
 ///
@@ -260,11 +263,12 @@ impl Connection {
         }
     }
 
-    /// Answers a SYN that has reached a listener (passive open; RFC 9293 §3.10.7.2). `None` if the segment is
-    /// not a plain SYN: the host then answers with [`reset_for`](crate::reset_for) if it carries an ACK, and
-    /// ignores it if not.
+    /// Answers a SYN that has reached a listener (passive open; RFC 9293 §3.10.7.2). `None` if the
+    /// segment is not a plain SYN: the host then answers with [`reset_for`](crate::reset_for) if it
+    /// carries an ACK, and ignores it if not.
     ///
-    /// Text that comes with the SYN is not kept: it is not acknowledged, and the peer sends it again.
+    /// Text that comes with the SYN is not kept: it is not acknowledged, and the peer sends it
+    /// again.
     pub fn accept(
         config: &Config,
         syn: &Segment<'_>,
@@ -274,7 +278,8 @@ impl Connection {
     ) -> Option<Connection> {
         let header = &syn.header;
         let Flags(bits) = header.flags;
-        // "Third, check for a SYN": other controls and text in it are for later, and the peer repeats them.
+        // "Third, check for a SYN": other controls and text in it are for later, and the peer
+        // repeats them.
         let Flags(ruled_out) = Flags::RST | Flags::ACK;
         if !header.flags.contains(Flags::SYN) || bits & ruled_out != 0 {
             return None;
@@ -308,7 +313,8 @@ impl Connection {
         if options.sack_permitted && self.config.sack {
             self.sacks.permit();
         }
-        // RFC 9293 §3.7.1: Eff.snd.MSS; RFC 6691: options count against the data, not against the MSS.
+        // RFC 9293 §3.7.1: Eff.snd.MSS; RFC 6691: options count against the data, not against the
+        // MSS.
         let theirs = options.mss.unwrap_or(self.config.peer_mss_default);
         self.snd.mss = self.without_options(theirs.min(self.config.mss).max(MSS_MIN));
     }
@@ -373,11 +379,11 @@ impl Connection {
         self.timers.arm(Timer::Retransmit, from.after_us(rto_us));
     }
 
-    /// Reports that the packets of a transmission have left, and when. Reports for transmissions that are
-    /// acknowledged already, or were never issued, are welcome to come.
+    /// Reports that the packets of a transmission have left, and when. Reports for transmissions
+    /// that are acknowledged already, or were never issued, are welcome to come.
     ///
-    /// They come in the order in which the transmissions were issued; where one is missing, it is not waited for any
-    /// more.
+    /// They come in the order in which the transmissions were issued; where one is missing, it is
+    /// not waited for any more.
     pub fn on_departed(&mut self, transmission: u64, at: Instant) {
         let unheard = self.depart_unheard(transmission, at);
         if self.acks.on_departed(transmission, self.rcv.nxt()) {
@@ -403,12 +409,14 @@ impl Connection {
     }
 
     /// When to call [`on_timeout`](Connection::on_timeout). It is up to date once
-    /// [`poll_transmit`](Connection::poll_transmit) has returned `None`, or what [is the last](crate::Transmit::is_last).
+    /// [`poll_transmit`](Connection::poll_transmit) has returned `None`, or what [is the
+    /// last](crate::Transmit::is_last).
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// To be called when [`next_timeout`](Connection::next_timeout) has come; too early does nothing.
+    /// To be called when [`next_timeout`](Connection::next_timeout) has come; too early does
+    /// nothing.
     pub fn on_timeout(&mut self, now: Instant) {
         if self.timers.take_expired(Timer::Reorder, now) {
             self.on_reordering_timeout(now);
@@ -438,15 +446,16 @@ impl Connection {
         // What it held back, poll_transmit will send.
         self.timers.take_expired(Timer::Pace, now);
         if self.timers.take_expired(Timer::Linger, now) {
-            // TIME-WAIT has reported its end already; in FIN-WAIT-2 the peer has been silent for too long.
+            // TIME-WAIT has reported its end already; in FIN-WAIT-2 the peer has been silent for
+            // too long.
             self.end(CloseReason::TimedOut);
         }
     }
 
     /// RFC 6298 §5.4 to §5.7.
     fn on_retransmission_timeout(&mut self, now: Instant) {
-        // What has been issued again and still waits for the NIC stack is not late. Its departure arms the
-        // timer.
+        // What has been issued again and still waits for the NIC stack is not late. Its departure
+        // arms the timer.
         if !self.sent.has_departed() {
             return;
         }
@@ -476,7 +485,8 @@ impl Connection {
     }
 
     fn on_keepalive_timeout(&mut self, now: Instant) {
-        // In FIN-WAIT-2 and TIME-WAIT another timer runs; in the other states our FIN is on its way.
+        // In FIN-WAIT-2 and TIME-WAIT another timer runs; in the other states our FIN is on its
+        // way.
         let (Some(keepalive), State::Established | State::CloseWait) =
             (self.config.keepalive, self.state)
         else {
@@ -492,7 +502,8 @@ impl Connection {
         }
     }
 
-    /// False: less than a full segment waits while data is in flight (the Nagle algorithm, RFC 9293 §3.7.4).
+    /// False: less than a full segment waits while data is in flight (the Nagle algorithm, RFC 9293
+    /// §3.7.4).
     pub fn set_nodelay(&mut self, nodelay: bool) {
         self.nodelay = nodelay;
     }
@@ -522,10 +533,11 @@ impl Connection {
         taken
     }
 
-    /// Queues `len` bytes of an object, from `offset` on, without touching them, and returns how many were
-    /// queued: all, or 0 if too many extents are queued ([`Writable`](ConnectionEvent::Writable) follows), or
-    /// if the range is longer than any file can be. [`Released`](ConnectionEvent::Released) follows when they
-    /// are acknowledged. An empty range is queued without effect and without event.
+    /// Queues `len` bytes of an object, from `offset` on, without touching them, and returns how
+    /// many were queued: all, or 0 if too many extents are queued
+    /// ([`Writable`](ConnectionEvent::Writable) follows), or if the range is longer than any file
+    /// can be. [`Released`](ConnectionEvent::Released) follows when they are acknowledged. An empty
+    /// range is queued without effect and without event.
     pub fn write_virtual(&mut self, object: u32, offset: u64, len: u64) -> u64 {
         if !self.may_write() || len == 0 {
             return 0;
@@ -580,10 +592,11 @@ impl Connection {
         self.rcv.readable()
     }
 
-    /// Closes our direction: FIN follows all that is queued (RFC 9293 §3.10.4). The peer may go on sending.
+    /// Closes our direction: FIN follows all that is queued (RFC 9293 §3.10.4). The peer may go on
+    /// sending.
     ///
-    /// In SYN-SENT, where the RFC forgets the connection, it is carried out once the connection is established,
-    /// like in SYN-RECEIVED: what was queued is still delivered.
+    /// In SYN-SENT, where the RFC forgets the connection, it is carried out once the connection is
+    /// established, like in SYN-RECEIVED: what was queued is still delivered.
     pub fn shutdown(&mut self) {
         match self.state {
             State::SynSent | State::SynReceived => {}
@@ -648,8 +661,8 @@ impl Connection {
         self.report_end(CloseReason::Finished);
     }
 
-    /// In TIME-WAIT, once all is read and [`poll_transmit`](Connection::poll_transmit) has returned `None`:
-    /// what can take the place of this connection, in a fraction of the memory.
+    /// In TIME-WAIT, once all is read and [`poll_transmit`](Connection::poll_transmit) has returned
+    /// `None`: what can take the place of this connection, in a fraction of the memory.
     pub fn time_wait(&self) -> Option<TimeWait> {
         match self.state {
             State::TimeWait if self.rcv.readable() == 0 => self.time_wait,
@@ -658,7 +671,8 @@ impl Connection {
     }
 
     /// If this connection is in TIME-WAIT and the SYN may begin a new incarnation
-    /// ([`TimeWait::may_be_replaced_by`]): what the new one must begin beyond. What is unread is lost.
+    /// ([`TimeWait::may_be_replaced_by`]): what the new one must begin beyond. What is unread is
+    /// lost.
     pub fn replaced_by(&self, syn: &Segment<'_>) -> Option<TimeWait> {
         match &self.time_wait {
             Some(time_wait) if self.state == State::TimeWait => {
@@ -691,7 +705,8 @@ impl Connection {
         self.state == State::Closed && self.reset.is_none()
     }
 
-    /// True if all that we ever send has been sent, FIN included: whatever is still to happen is up to the peer.
+    /// True if all that we ever send has been sent, FIN included: whatever is still to happen is up
+    /// to the peer.
     pub fn has_sent_fin(&self) -> bool {
         match self.state {
             State::FinWait1 | State::Closing | State::LastAck => self.snd.nxt > self.fin_position(),
@@ -710,14 +725,15 @@ impl Connection {
         self.queue.end() - self.queue.acknowledged()
     }
 
-    /// The payload of a [`Transmit`](crate::Transmit): what a range of the stream consists of, in order. What
-    /// has been acknowledged meanwhile is left out.
+    /// The payload of a [`Transmit`](crate::Transmit): what a range of the stream consists of, in
+    /// order. What has been acknowledged meanwhile is left out.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece<'_>> + Clone {
         self.queue.pieces(range)
     }
 
-    /// The same, if it is known at a glance that it is one virtual piece, as most often while a file is sent; and
-    /// [how many bytes](Connection::virtual_bytes_behind) of its object are queued behind it.
+    /// The same, if it is known at a glance that it is one virtual piece, as most often while a
+    /// file is sent; and [how many bytes](Connection::virtual_bytes_behind) of its object are
+    /// queued behind it.
     #[inline]
     pub fn only_piece(&self, range: &Range<u64>) -> Option<(Piece<'_>, u64)> {
         self.queue.only_piece(range)
@@ -728,13 +744,14 @@ impl Connection {
         self.sent.flight() == self.sent.undeparted_bytes()
     }
 
-    /// How many bytes of an object are queued behind `end`, if the byte before it is of the same object and queued
-    /// with them: what the stream is going to go on with.
+    /// How many bytes of an object are queued behind `end`, if the byte before it is of the same
+    /// object and queued with them: what the stream is going to go on with.
     pub fn virtual_bytes_behind(&self, end: u64) -> u64 {
         self.queue.virtual_bytes_behind(end)
     }
 
-    /// Payload of a full packet, in bytes: what [`Transmit::mss`](crate::Transmit::mss) is going to say.
+    /// Payload of a full packet, in bytes: what [`Transmit::mss`](crate::Transmit::mss) is going to
+    /// say.
     pub fn mss(&self) -> u16 {
         self.snd.mss
     }
@@ -749,8 +766,8 @@ impl Connection {
         self.config.congestion
     }
 
-    /// Uses another congestion control from now on. It begins with the congestion window and the slow start
-    /// threshold of the one before.
+    /// Uses another congestion control from now on. It begins with the congestion window and the
+    /// slow start threshold of the one before.
     pub fn set_congestion(&mut self, now: Instant, algorithm: CongestionAlgorithm) {
         if algorithm == self.config.congestion {
             return;
@@ -773,12 +790,14 @@ impl Connection {
         self.snd.flight()
     }
 
-    /// Of these, sequence numbers that are neither delivered nor lost as far as is known (`pipe` of RFC 6675 §2).
+    /// Of these, sequence numbers that are neither delivered nor lost as far as is known (`pipe` of
+    /// RFC 6675 §2).
     pub fn pipe_bytes(&self) -> u64 {
         self.sent.flight()
     }
 
-    /// True if a tail loss probe was sent and is not answered: it may exceed the congestion window (RFC 8985 §7.3).
+    /// True if a tail loss probe was sent and is not answered: it may exceed the congestion window
+    /// (RFC 8985 §7.3).
     pub fn has_tail_probe(&self) -> bool {
         self.recovery.tlp.has_probe()
     }

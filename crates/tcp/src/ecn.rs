@@ -1,10 +1,10 @@
 //! Explicit congestion notification (RFC 3168 §6.1): routers mark packets instead of dropping them.
 //!
-//! Each direction has a receiver, which repeats what it was told ("ECE") until it hears that the sender has
-//! slowed down ("CWR"), and a sender, which slows down once for each window of data.
+//! Each direction has a receiver, which repeats what it was told ("ECE") until it hears that the
+//! sender has slowed down ("CWR"), and a sender, which slows down once for each window of data.
 //!
-//! A path may clear or set the field at will. If it clears it, congestion shows as loss, as without ECN. If it
-//! marks everything, the sender stays at its least window, which is slow, but alive.
+//! A path may clear or set the field at will. If it clears it, congestion shows as loss, as without
+//! ECN. If it marks everything, the sender stays at its least window, which is slow, but alive.
 
 use wire::ip;
 use wire::tcp::{Flags, Segment};
@@ -34,8 +34,8 @@ pub(crate) struct Ecn {
 }
 
 impl Ecn {
-    /// What our SYN carries. §6.1.1.1: if the first was not answered, the next ones go without ECN, since
-    /// something on the path may not like it.
+    /// What our SYN carries. §6.1.1.1: if the first was not answered, the next ones go without ECN,
+    /// since something on the path may not like it.
     pub(crate) fn syn_flags(&mut self, policy: EcnPolicy, retransmission: bool) -> Flags {
         if policy != EcnPolicy::Offer || retransmission {
             self.agreement = Agreement::Refused;
@@ -74,8 +74,9 @@ impl Ecn {
         self.agreement == Agreement::Agreed
     }
 
-    /// §6.1.3: text in the window has arrived. True if it is to be acknowledged at once: the peer should hear
-    /// of congestion soon, and of the end of our echo, since its window may be down to one segment.
+    /// §6.1.3: text in the window has arrived. True if it is to be acknowledged at once: the peer
+    /// should hear of congestion soon, and of the end of our echo, since its window may be down to
+    /// one segment.
     pub(crate) fn on_text(&mut self, segment: &Segment<'_>) -> bool {
         if !self.is_agreed() {
             return false;
@@ -101,8 +102,8 @@ impl Ecn {
         self.is_agreed() && flags.contains(Flags::ECE)
     }
 
-    /// §6.1.2: true if the window is to be reduced for an acknowledgment that [is an echo](Ecn::is_echo). Not
-    /// more than once for a window of data, losses included.
+    /// §6.1.2: true if the window is to be reduced for an acknowledgment that [is an
+    /// echo](Ecn::is_echo). Not more than once for a window of data, losses included.
     pub(crate) fn must_reduce(&self, ack: u64) -> bool {
         ack > self.reduced_at
     }
@@ -113,8 +114,8 @@ impl Ecn {
         self.reduced_at = nxt;
     }
 
-    /// How data is sent: its field, and what belongs on its first packet. Retransmissions are not marked as
-    /// ECN-capable (§6.1.5), nor is anything without data (§6.1.4).
+    /// How data is sent: its field, and what belongs on its first packet. Retransmissions are not
+    /// marked as ECN-capable (§6.1.5), nor is anything without data (§6.1.4).
     pub(crate) fn on_data(&mut self, retransmission: bool) -> (ip::Ecn, Flags) {
         if !self.is_agreed() || retransmission {
             return (ip::Ecn::NotEct, Flags::default());

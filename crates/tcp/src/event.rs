@@ -27,8 +27,8 @@ pub enum ConnectionEvent {
     /// The peer's FIN has arrived, in order: it will send no more.
     PeerFinished,
     /// A virtual extent has been acknowledged completely. One event for each
-    /// [`crate::Connection::write_virtual`], in order. What is left when the connection closes is not
-    /// reported.
+    /// [`crate::Connection::write_virtual`], in order. What is left when the connection closes is
+    /// not reported.
     Released {
         /// The object named in `write_virtual`.
         object: u32,
@@ -39,8 +39,8 @@ pub enum ConnectionEvent {
     Writable,
     /// All bytes queued have been acknowledged.
     Drained,
-    /// The connection has ended. Reported exactly once, and last. In TIME-WAIT the connection must still
-    /// be kept: see [`crate::Connection::is_closed`].
+    /// The connection has ended. Reported exactly once, and last. In TIME-WAIT the connection must
+    /// still be kept: see [`crate::Connection::is_closed`].
     Closed {
         /// Why.
         reason: CloseReason,

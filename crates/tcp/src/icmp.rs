@@ -1,7 +1,7 @@
 //! ICMP errors that quote a segment of ours (RFC 9293 §3.9.2.2, RFC 5927).
 //!
-//! Any host can forge one, so that none ends an established connection (RFC 5461), and "too big" is believed
-//! only for a segment in flight, within what real paths do, and not too often.
+//! Any host can forge one, so that none ends an established connection (RFC 5461), and "too big" is
+//! believed only for a segment in flight, within what real paths do, and not too often.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ const MTU_BASE: u32 = 1280;
 const PLATEAUS: [u32; 6] = [8166, 4352, 2002, 1492, 1006, IPV4_MTU_MIN];
 
 impl Connection {
-    /// An ICMP "fragmentation needed" or ICMPv6 "packet too big" quotes a segment of this connection. `mtu`: the
-    /// largest IP packet of the next hop, in bytes; 0 if it does not say (RFC 1191 §5). `seq`: the sequence
-    /// number quoted. True if it was believed; then segments become smaller, and what was in flight is sent
-    /// again, which tells nothing of congestion (RFC 8201 §5.4). Not believed at once is what contradicts
-    /// acknowledgments (RFC 5927 §7.2).
+    /// An ICMP "fragmentation needed" or ICMPv6 "packet too big" quotes a segment of this
+    /// connection. `mtu`: the largest IP packet of the next hop, in bytes; 0 if it does not say
+    /// (RFC 1191 §5). `seq`: the sequence number quoted. True if it was believed; then segments
+    /// become smaller, and what was in flight is sent again, which tells nothing of congestion (RFC
+    /// 8201 §5.4). Not believed at once is what contradicts acknowledgments (RFC 5927 §7.2).
     pub fn on_icmp_too_big(&mut self, now: Instant, mtu: u32, seq: u32) -> bool {
         let position = self.snd.space.position(seq, self.snd.una);
         let in_flight = self.snd.una as i64 <= position && position < self.snd.nxt as i64;
@@ -62,9 +62,10 @@ impl Connection {
         smaller.is_some()
     }
 
-    /// The link carries segments of no more than `mss` from now on, which counts as [`crate::Config::mss`] does. If they
-    /// are too long for it, segments become smaller, and what was in flight is sent again, which tells nothing of
-    /// congestion. True if so. A larger size is for connections to come: this one has named its MSS.
+    /// The link carries segments of no more than `mss` from now on, which counts as
+    /// [`crate::Config::mss`] does. If they are too long for it, segments become smaller, and what
+    /// was in flight is sent again, which tells nothing of congestion. True if so. A larger size is
+    /// for connections to come: this one has named its MSS.
     pub fn on_link_mss(&mut self, now: Instant, mss: u16) -> bool {
         if mss >= self.config.mss {
             return false;
@@ -80,9 +81,9 @@ impl Connection {
         true
     }
 
-    /// An ICMP "destination unreachable" quotes a segment of this connection. `hard`: it says that protocol or
-    /// port do not exist. Established connections take no notice (RFC 5461 §3, RFC 5927 §5.2): what is in flight
-    /// is sent again until it is acknowledged, or for too long.
+    /// An ICMP "destination unreachable" quotes a segment of this connection. `hard`: it says that
+    /// protocol or port do not exist. Established connections take no notice (RFC 5461 §3, RFC 5927
+    /// §5.2): what is in flight is sent again until it is acknowledged, or for too long.
     pub fn on_icmp_unreachable(&mut self, hard: bool, seq: u32) {
         let is_syn = seq == self.snd.space.wire(0);
         if hard && is_syn && self.state == State::SynSent && self.snd.nxt > 0 {
@@ -96,8 +97,8 @@ impl Connection {
         let bases = [MTU_BASE, if ipv6 { MTU_BASE } else { IPV4_MTU_MIN }];
         let bases = bases.map(|mtu| self.payload_of(mtu));
         let (una, mss, timeouts) = (self.snd.una, self.snd.mss, self.rto.timeouts());
-        // Only a segment that is larger than the base is suspect. It need not be of full size: the peer's window,
-        // or the end of what is queued, may keep all of them smaller.
+        // Only a segment that is larger than the base is suspect. It need not be of full size: the
+        // peer's window, or the end of what is queued, may keep all of them smaller.
         let base = bases.iter().find(|&&base| base < mss);
         let bases = if base.is_some_and(|&base| self.snd.flight() > u64::from(base)) {
             &bases[..]

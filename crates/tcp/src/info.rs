@@ -1,5 +1,5 @@
-//! What a connection is like at the moment, for people: what the kernel tells of its own connections (`tcp_info`), in
-//! its words and those of the RFCs (RFC 9293 §3.9.1.5, STATUS).
+//! What a connection is like at the moment, for people: what the kernel tells of its own
+//! connections (`tcp_info`), in its words and those of the RFCs (RFC 9293 §3.9.1.5, STATUS).
 
 use crate::congestion::algorithm::CongestionAlgorithm;
 use crate::connection::Connection;
@@ -8,7 +8,8 @@ use crate::sender::send_queue::Piece;
 use crate::state::State;
 use crate::time::{Instant, whole_us};
 
-/// A connection, looked at from outside. Sizes are in bytes, times in microseconds, rates in bytes per second.
+/// A connection, looked at from outside. Sizes are in bytes, times in microseconds, rates in bytes
+/// per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Its state.
@@ -41,7 +42,8 @@ pub struct Info {
     pub bytes_received: u64,
     /// Payload sent again.
     pub bytes_retransmitted: u64,
-    /// How many times something was sent again: superpackets, each of which may be many packets; SYN and FIN as well.
+    /// How many times something was sent again: superpackets, each of which may be many packets;
+    /// SYN and FIN as well.
     pub retransmissions: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
@@ -174,7 +176,8 @@ impl Connection {
         }
     }
 
-    /// The first virtual byte that is queued and not acknowledged: its object, and its offset there.
+    /// The first virtual byte that is queued and not acknowledged: its object, and its offset
+    /// there.
     pub fn first_virtual(&self) -> Option<(u32, u64)> {
         let queued = self.queue.acknowledged()..self.queue.end();
         self.queue.pieces(queued).find_map(|piece| match piece {

@@ -15,8 +15,8 @@ use crate::timer::Timer;
 use crate::timestamps::Verdict;
 
 impl Connection {
-    /// Processes a segment of this connection. Its payload may be longer than the MSS, if packets were merged
-    /// on reception.
+    /// Processes a segment of this connection. Its payload may be longer than the MSS, if packets
+    /// were merged on reception.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment<'_>) {
         if self.on_expected_ack(now, segment) {
             return;
@@ -34,8 +34,8 @@ impl Connection {
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment<'_>) {
         let header = &segment.header;
         let has = |flag| header.flags.contains(flag);
-        // First, check the ACK bit. If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit
-        // is set), and discard. SND.UNA < SEG.ACK =< SND.NXT is acceptable.
+        // First, check the ACK bit. If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless
+        // the RST bit is set), and discard. SND.UNA < SEG.ACK =< SND.NXT is acceptable.
         let ack = self.snd.space.position(header.ack, self.snd.una);
         let acceptable_ack = 0 < ack && ack <= self.snd.nxt as i64;
         if has(Flags::ACK) && !acceptable_ack {
@@ -44,7 +44,8 @@ impl Connection {
             }
             return;
         }
-        // Second, check the RST bit: with an acceptable ACK the connection is reset, otherwise drop.
+        // Second, check the RST bit: with an acceptable ACK the connection is reset, otherwise
+        // drop.
         if has(Flags::RST) {
             if has(Flags::ACK) {
                 self.end(CloseReason::Refused);
@@ -63,12 +64,12 @@ impl Connection {
             self.establish(now);
             self.update_window(header, self.rcv.position(header.seq), ack as u64, 0);
             self.acks.request();
-            // "If there are other controls or text in the segment, then continue processing at the sixth
-            // step". The text begins behind the SYN.
+            // "If there are other controls or text in the segment, then continue processing at the
+            // sixth step". The text begins behind the SYN.
             self.on_text_and_fin(now, segment, self.rcv.nxt() as i64);
         } else {
-            // Simultaneous open: enter SYN-RECEIVED, form <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK>. Text is not
-            // kept; the peer sends it again.
+            // Simultaneous open: enter SYN-RECEIVED, form <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK>. Text
+            // is not kept; the peer sends it again.
             self.state = State::SynReceived;
             self.sent.lose_positions(0..1);
         }
@@ -95,9 +96,10 @@ impl Connection {
         let mut payload = segment.payload;
         let mut start = self.rcv.position(header.seq);
 
-        // A SYN again, while ours is not acknowledged. If it carries the ACK that completes a simultaneous
-        // open (§3.5, figure 8), the rest is processed as if the SYN, a duplicate, were not there. If not, our
-        // SYN,ACK is lost: repeat it. The bare ACK that the first check would send does not help the peer.
+        // A SYN again, while ours is not acknowledged. If it carries the ACK that completes a
+        // simultaneous open (§3.5, figure 8), the rest is processed as if the SYN, a duplicate,
+        // were not there. If not, our SYN,ACK is lost: repeat it. The bare ACK that the first check
+        // would send does not help the peer.
         let mut repeated_syn = false;
         if self.state == State::SynReceived && has(Flags::SYN) && start == 0 && !has(Flags::RST) {
             if !has(Flags::ACK) {
@@ -119,11 +121,13 @@ impl Connection {
                 Verdict::Accept => {}
                 Verdict::Missing => {
                     self.stats.timestamps_missing = self.stats.timestamps_missing.saturating_add(1);
-                    // §3.2 says SHOULD drop, which stalls connections on a path that strips the option. A forger
-                    // has to guess all of RCV.NXT, as RFC 5961 §3.2 asks of a reset.
+                    // §3.2 says SHOULD drop, which stalls connections on a path that strips the
+                    // option. A forger has to guess all of RCV.NXT, as RFC 5961 §3.2 asks of a
+                    // reset.
                     let nxt = self.rcv.nxt() as i64;
                     if start != nxt || syn {
-                        // A retransmission, or a probe: our acknowledgment may be lost. Answers have a limit.
+                        // A retransmission, or a probe: our acknowledgment may be lost. Answers
+                        // have a limit.
                         if start < nxt && self.allows_unacceptable(now) {
                             self.acks.request_duplicate();
                         }
@@ -138,8 +142,8 @@ impl Connection {
         let len = payload.len() as u64 + u64::from(syn) + u64::from(has(Flags::FIN));
         let mut text_acceptable = true;
         if !self.rcv.accepts(start, len) {
-            // "If the RCV.WND is zero, no segments will be acceptable, but special allowance should be made to
-            // accept valid ACKs, URGs, and RSTs."
+            // "If the RCV.WND is zero, no segments will be acceptable, but special allowance should
+            // be made to accept valid ACKs, URGs, and RSTs."
             let allowance = self.rcv.window() == 0 && start == self.rcv.nxt() as i64;
             if !allowance {
                 // "Unless the RST bit is set, in which case drop the segment and return"
@@ -155,7 +159,8 @@ impl Connection {
             text_acceptable = false;
         }
 
-        // RFC 5961 §3.2: a reset at the right edge lies outside of the window, other than a bare acknowledgment.
+        // RFC 5961 §3.2: a reset at the right edge lies outside of the window, other than a bare
+        // acknowledgment.
         if has(Flags::RST) && start != self.rcv.nxt() as i64 && start >= self.rcv.edge() {
             return;
         }
@@ -168,8 +173,8 @@ impl Connection {
         // Fourth, check the SYN bit.
         if syn {
             match (self.state, self.passive) {
-                // "If the connection was initiated with a passive OPEN, then return this connection to the
-                // LISTEN state."
+                // "If the connection was initiated with a passive OPEN, then return this connection
+                // to the LISTEN state."
                 (State::SynReceived, true) => self.end(CloseReason::Refused),
                 // RFC 5961 §4.2: a challenge ACK, whatever the sequence number.
                 _ => self.challenge(now),
@@ -182,9 +187,9 @@ impl Connection {
             return;
         }
         self.on_window_probe(now);
-        // RFC 7323 §5.3 R3, with the condition of §4.3: SEG.SEQ =< Last.ACK.sent. Not before the segment has
-        // proven by its acknowledgment (RFC 5961 §5.2) that it is the peer's: a forged TS.Recent would make
-        // all that the peer sends look old.
+        // RFC 7323 §5.3 R3, with the condition of §4.3: SEG.SEQ =< Last.ACK.sent. Not before the
+        // segment has proven by its acknowledgment (RFC 5961 §5.2) that it is the peer's: a forged
+        // TS.Recent would make all that the peer sends look old.
         if start <= self.last_ack_sent as i64 {
             self.timestamps
                 .update_recent(now, header.options.timestamps);
@@ -193,15 +198,15 @@ impl Connection {
             self.acks.request();
         }
 
-        // Sixth, check the URG bit: urgent data is text like any other (RFC 6093 recommends inline).
-        // Seventh, process the segment text. Eighth, check the FIN bit.
+        // Sixth, check the URG bit: urgent data is text like any other (RFC 6093 recommends
+        // inline). Seventh, process the segment text. Eighth, check the FIN bit.
         if text_acceptable && !repeated_syn {
             self.on_text_and_fin(now, segment, start);
         }
     }
 
-    /// The peer has shown that it is there, perhaps by probing the window that we have closed: then it is not silent,
-    /// we hold it up.
+    /// The peer has shown that it is there, perhaps by probing the window that we have closed: then
+    /// it is not silent, we hold it up.
     fn on_window_probe(&mut self, now: Instant) {
         if self.rcv.readable() > 0 {
             self.arm_fin_wait_2(now);
@@ -211,8 +216,8 @@ impl Connection {
     /// An unacceptable segment is answered with <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>.
     #[cold]
     fn on_unacceptable(&mut self, now: Instant, header: &Header, start: i64, payload: &[u8]) {
-        // Text means that the peer has not got our acknowledgment. Without text two ends that disagree could
-        // go on answering each other.
+        // Text means that the peer has not got our acknowledgment. Without text two ends that
+        // disagree could go on answering each other.
         let is_text = !payload.is_empty() && !header.flags.contains(Flags::SYN);
         if is_text {
             self.note_duplicate(start, payload.len());
@@ -262,15 +267,16 @@ impl Connection {
     /// A reset in the window (RFC 5961 §3.2).
     #[cold]
     fn on_reset(&mut self, now: Instant, start: i64) {
-        // "If the sequence number does not exactly match the next expected sequence value, yet is within the
-        // current receive window, TCP endpoints MUST send an acknowledgment (challenge ACK)."
+        // "If the sequence number does not exactly match the next expected sequence value, yet is
+        // within the current receive window, TCP endpoints MUST send an acknowledgment (challenge
+        // ACK)."
         if start != self.rcv.nxt() as i64 {
             return self.challenge(now);
         }
         match self.state {
             State::SynReceived => self.end(CloseReason::Refused),
-            // CLOSING, LAST-ACK: "enter the CLOSED state", without a signal. Both ends have closed; only if
-            // our data has not all been acknowledged is something amiss.
+            // CLOSING, LAST-ACK: "enter the CLOSED state", without a signal. Both ends have closed;
+            // only if our data has not all been acknowledged is something amiss.
             State::Closing | State::LastAck if self.queue.is_empty() => {
                 self.end(CloseReason::Finished)
             }
@@ -283,15 +289,17 @@ impl Connection {
         let snd = self.snd;
         let ack = snd.space.position(header.ack, snd.una);
         if self.state == State::SynReceived {
-            // "If SND.UNA < SEG.ACK =< SND.NXT, then enter ESTABLISHED state. If the segment acknowledgment is
-            // not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST> and send it."
+            // "If SND.UNA < SEG.ACK =< SND.NXT, then enter ESTABLISHED state. If the segment
+            // acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST> and
+            // send it."
             if ack <= 0 || ack > snd.nxt as i64 {
                 self.refuse_ack(now, header);
                 return false;
             }
             self.on_handshake_ack(now, header);
             self.establish(now);
-            // RFC 7323 §2.2: the window of a SYN, also of one that completes a simultaneous open, is not scaled.
+            // RFC 7323 §2.2: the window of a SYN, also of one that completes a simultaneous open,
+            // is not scaled.
             let shift = if header.flags.contains(Flags::SYN) {
                 0
             } else {
@@ -300,8 +308,8 @@ impl Connection {
             self.update_window(header, start, ack as u64, shift);
             return true;
         }
-        // RFC 5961 §5.2: SND.UNA - MAX.SND.WND =< SEG.ACK =< SND.NXT, or the segment is discarded and an ACK
-        // sent back.
+        // RFC 5961 §5.2: SND.UNA - MAX.SND.WND =< SEG.ACK =< SND.NXT, or the segment is discarded
+        // and an ACK sent back.
         if ack > snd.nxt as i64 || ack < (snd.una as i64).saturating_sub_unsigned(snd.wnd_max) {
             self.challenge(now);
             return false;
@@ -321,7 +329,8 @@ impl Connection {
         // The peer is there, and answers window probes.
         self.persist.on_answer();
         if window == 0 {
-            // RFC 9293 §3.8.6.1, MUST-37: as long as it answers, a closed window is no reason to give up.
+            // RFC 9293 §3.8.6.1, MUST-37: as long as it answers, a closed window is no reason to
+            // give up.
             self.rto.on_progress();
         }
         let news = ack > snd.una || snd.flight() > 0;
@@ -340,9 +349,10 @@ impl Connection {
             && !header.flags.contains(Flags::FIN)
             && window == snd.wnd;
         self.on_acknowledgment(now, header, ack, duplicate);
-        // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)". A segment that acknowledges
-        // more than any before is newer, too, though a retransmission has an older SEG.SEQ. The window counts
-        // from SND.UNA: to advance one without the other would move the right edge.
+        // "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)". A segment that
+        // acknowledges more than any before is newer, too, though a retransmission has an older
+        // SEG.SEQ. The window counts from SND.UNA: to advance one without the other would move the
+        // right edge.
         if ack > snd.una || snd.wl1 < start || (snd.wl1 == start && snd.wl2 <= ack) {
             self.update_window(header, start, ack, snd.shift);
         }
@@ -379,8 +389,8 @@ impl Connection {
 
     /// Seventh: text, from position `start` on; eighth: FIN.
     fn on_text_and_fin(&mut self, now: Instant, segment: &Segment<'_>, start: i64) {
-        // "CLOSE-WAIT, CLOSING, LAST-ACK: This should not occur since a FIN has been received from the remote
-        // side. Ignore the segment text."
+        // "CLOSE-WAIT, CLOSING, LAST-ACK: This should not occur since a FIN has been received from
+        // the remote side. Ignore the segment text."
         if !self.state.takes_text() {
             return;
         }
@@ -417,7 +427,8 @@ impl Connection {
                     let bulk = bytes >= usize::from(mss)
                         || bytes >= SEGMENT_BYTES_MIN as usize
                             && !segment.header.flags.contains(Flags::PSH);
-                    // Before anything was sent, nothing tells that an answer is about to carry the acknowledgment.
+                    // Before anything was sent, nothing tells that an answer is about to carry the
+                    // acknowledgment.
                     let bulk = bulk || self.snd.nxt <= 1;
                     let (quick_acks, rto) = (self.config.quick_acks, self.rto());
                     if self.quick_acks.on_text(now, bulk, quick_acks, rto) {

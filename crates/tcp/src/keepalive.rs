@@ -1,9 +1,9 @@
 //! Keep-alive: asking a silent peer whether it is still there (RFC 9293 §3.8.4).
 //!
-//! A peer that vanished without a word, its machine or its router switched off, would hold a connection for
-//! ever if nothing is to be sent. A probe is an empty segment below SND.UNA, as for a closed window
-//! ([`crate::sender::persist`]): a peer that has the connection answers with an acknowledgment, one that does not, with a
-//! reset.
+//! A peer that vanished without a word, its machine or its router switched off, would hold a
+//! connection for ever if nothing is to be sent. A probe is an empty segment below SND.UNA, as for
+//! a closed window ([`crate::sender::persist`]): a peer that has the connection answers with an
+//! acknowledgment, one that does not, with a reset.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ pub struct Keepalive {
     /// Time between probes that are not answered.
     pub interval: Duration,
     /// Probes in a row that may go unanswered (MUST-29: one says nothing). With
-    /// [`Config::user_timeout`](crate::Config::user_timeout), the silence counts instead (RFC 5482 §4.2).
+    /// [`Config::user_timeout`](crate::Config::user_timeout), the silence counts instead (RFC 5482
+    /// §4.2).
     pub probes: u8,
 }
 
@@ -62,7 +63,8 @@ impl Silence {
         self.due = false;
     }
 
-    /// The timer has expired. `busy`: something of ours waits for the peer, whose other timers decide.
+    /// The timer has expired. `busy`: something of ours waits for the peer, whose other timers
+    /// decide.
     pub(crate) fn on_timeout(
         &mut self,
         now: Instant,

@@ -1,13 +1,13 @@
 //! TCP without I/O (RFC 9293).
 //!
 //! Start at [`Connection`]: its documentation teaches its use. It may touch its own state and its
-//! arguments; sockets, threads, and the clock of the operating system are the caller's. The same code runs
-//! on either end of a connection, over real ports and in a simulation.
+//! arguments; sockets, threads, and the clock of the operating system are the caller's. The same
+//! code runs on either end of a connection, over real ports and in a simulation.
 //!
-//! What sets it apart from other stacks is the split: the stream that is sent consists of *real* bytes and
-//! of *virtual* ones, ranges of objects that only the NIC stack can read. A transmission is *issued* here and
-//! *departs* later, when the NIC stack has read it; RTO and round-trip time count from the departure
-//! (IO-TCP §3.5).
+//! What sets it apart from other stacks is the split: the stream that is sent consists of *real*
+//! bytes and of *virtual* ones, ranges of objects that only the NIC stack can read. A transmission
+//! is *issued* here and *departs* later, when the NIC stack has read it; RTO and round-trip time
+//! count from the departure (IO-TCP §3.5).
 //!
 //! | A reader who looks for | finds it in |
 //! |---|---|
@@ -42,7 +42,8 @@
 //! | sequence numbers, time, timers | `seq`, `time`, `timer` |
 //! | tests: chance by a seed, a model of a bottleneck | `random`, `bottleneck` |
 //!
-//! [`Connection`] has an example; `examples/loopback.rs` is a download between two of them over a lossy link.
+//! [`Connection`] has an example; `examples/loopback.rs` is a download between two of them over a
+//! lossy link.
 //!
 //! # Where it departs from the letter
 //!

@@ -1,5 +1,5 @@
-//! When to stop asking a peer that does not answer (R2 of RFC 9293 §3.8.3): after so many attempts in a row, or so
-//! long after the first, if there is a user timeout.
+//! When to stop asking a peer that does not answer (R2 of RFC 9293 §3.8.3): after so many attempts
+//! in a row, or so long after the first, if there is a user timeout.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! How large a packet the path carries: told by ICMP (RFC 1191, RFC 8201), or found out without it
 //! (RFC 4821, RFC 8899).
 //!
-//! We begin with what the link and the peer allow, and set "don't fragment". A router with a smaller link says
-//! so, and the message is checked before it is believed ([`crate::icmp`]). Many paths swallow it: then segments
-//! of full size vanish while everything else works. After timeouts in a row without progress a base size is
-//! tried, and once that gets through, the size in between is searched with single segments of real data. One
-//! that is lost says nothing of congestion.
+//! We begin with what the link and the peer allow, and set "don't fragment". A router with a
+//! smaller link says so, and the message is checked before it is believed ([`crate::icmp`]). Many
+//! paths swallow it: then segments of full size vanish while everything else works. After timeouts
+//! in a row without progress a base size is tried, and once that gets through, the size in between
+//! is searched with single segments of real data. One that is lost says nothing of congestion.
 //!
 //! All sizes are payload bytes of a packet, as [`crate::Transmit::mss`] counts.
 
@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// So many timeouts in a row, and full-sized segments are suspected (RFC 4821 §7.7; more than two, since a path
-/// that fails does so for longer).
+/// So many timeouts in a row, and full-sized segments are suspected (RFC 4821 §7.7; more than two,
+/// since a path that fails does so for longer).
 const TIMEOUTS_MAX: u16 = 3;
 
 /// The search ends at this distance: what is left to be gained is less than a probe may cost.
 const PRECISION_BYTES: u16 = 32;
 
-/// RFC 8201 §4, RFC 8899 §5.1.1 (PMTU_RAISE_TIMER): how long a size is kept before a larger one is tried.
+/// RFC 8201 §4, RFC 8899 §5.1.1 (PMTU_RAISE_TIMER): how long a size is kept before a larger one is
+/// tried.
 const RAISE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A segment in flight, and a size. The size is 0 if there is none.
@@ -57,7 +58,8 @@ pub(crate) struct Pmtu {
     full_end: u64,
     /// A probe was lost, and recovery of it goes on.
     probe_lost: bool,
-    /// Too small to be believed at once: for the segment at this position, of this size (RFC 5927 §7.2).
+    /// Too small to be believed at once: for the segment at this position, of this size (RFC 5927
+    /// §7.2).
     pending: Question,
     /// When sizes that were too large may be tried again.
     raise_at: Instant,
@@ -77,9 +79,9 @@ impl Pmtu {
         }
     }
 
-    /// These positions are about to be sent again, cut by the size of the time. What they were cut by before, their
-    /// acknowledgment does not prove any more. A probe that was lost among others was not too large for all that is
-    /// known, and is repeated another time (RFC 4821 §7.6.4).
+    /// These positions are about to be sent again, cut by the size of the time. What they were cut
+    /// by before, their acknowledgment does not prove any more. A probe that was lost among others
+    /// was not too large for all that is known, and is repeated another time (RFC 4821 §7.6.4).
     pub(crate) fn on_sent_again(&mut self, positions: &Range<u64>) {
         let again = |probe: &Question| probe.start < positions.end && positions.start < probe.end();
         self.probe.take_if(again);
@@ -89,7 +91,8 @@ impl Pmtu {
         }
     }
 
-    /// Everything before `una` is acknowledged. Names the new size if this proves a larger one than `mss`.
+    /// Everything before `una` is acknowledged. Names the new size if this proves a larger one than
+    /// `mss`.
     pub(crate) fn on_ack(&mut self, una: u64, mss: u16) -> Option<u16> {
         // The segment of which a message spoke has arrived: the message was forged, or is obsolete.
         self.pending.take_if(|pending| pending.start < una);
@@ -111,13 +114,14 @@ impl Pmtu {
         }
     }
 
-    /// Recovery has ended. True if all that was lost was a probe: it was no congestion (RFC 4821 §7.6.2).
+    /// Recovery has ended. True if all that was lost was a probe: it was no congestion (RFC 4821
+    /// §7.6.2).
     pub(crate) fn on_recovered(&mut self) -> bool {
         std::mem::take(&mut self.probe_lost)
     }
 
-    /// A message names `bytes` for the segment at `position`, and is credible otherwise. Names the size to use
-    /// from now on.
+    /// A message names `bytes` for the segment at `position`, and is credible otherwise. Names the
+    /// size to use from now on.
     pub(crate) fn on_too_big(
         &mut self,
         now: Instant,
@@ -136,8 +140,8 @@ impl Pmtu {
             return None;
         }
         if bytes < self.proven {
-            // RFC 5927 §7.2: larger segments have got through. The path may have changed, or the error is forged: it
-            // counts if the segment is not acknowledged in time.
+            // RFC 5927 §7.2: larger segments have got through. The path may have changed, or the
+            // error is forged: it counts if the segment is not acknowledged in time.
             self.pending = Question {
                 start: position,
                 bytes,
@@ -147,8 +151,9 @@ impl Pmtu {
         Some(self.shrink(now, bytes))
     }
 
-    /// The retransmission timer has expired, for the segment at `una`, and so many times in a row. Names the size
-    /// to use from now on, if it is to be smaller; `bases` are sizes that most paths carry, largest first.
+    /// The retransmission timer has expired, for the segment at `una`, and so many times in a row.
+    /// Names the size to use from now on, if it is to be smaller; `bases` are sizes that most paths
+    /// carry, largest first.
     pub(crate) fn on_timeout(
         &mut self,
         now: Instant,
@@ -207,7 +212,8 @@ impl Pmtu {
             self.too_large = self.ceiling.saturating_add(1);
             self.raise_at = now + RAISE_INTERVAL;
         }
-        // The largest first, since the path is most often the old one again, or one of an MTU known.
+        // The largest first, since the path is most often the old one again, or one of an MTU
+        // known.
         if self.too_large > self.ceiling {
             Some(self.ceiling)
         } else {

@@ -1,13 +1,13 @@
-//! Loss detection and recovery as a whole: what an acknowledgment, or a timer, tells of the data in flight, and
-//! what follows. The ideas have files of their own:
+//! Loss detection and recovery as a whole: what an acknowledgment, or a timer, tells of the data in
+//! flight, and what follows. The ideas have files of their own:
 //!
 //! | Peers with SACK | Peers without |
 //! |---|---|
 //! | [`crate::rack`] finds losses, [`crate::tlp`] those at the end | [`crate::fast_retransmit`] counts duplicates |
 //! | [`crate::prr`] says how much may be sent in recovery | ... and inflates the window |
 //!
-//! The retransmission timer ([`crate::rto`]) comes last for both. [`crate::frto`] and [`crate::undo`] find out
-//! that nothing was lost.
+//! The retransmission timer ([`crate::rto`]) comes last for both. [`crate::frto`] and
+//! [`crate::undo`] find out that nothing was lost.
 
 pub(crate) mod detection_budget;
 pub(crate) mod fast_retransmit;
@@ -61,9 +61,9 @@ pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     /// RecoveryPoint of RFC 6675: SND.NXT when the loss was detected, as a position.
     recover: u64,
-    /// Delivered and not yet replaced by something sent, in bytes. Acknowledgments are taken in one after the other
-    /// and answered together; what is delivered before a loss is detected frees as much of the path as what is
-    /// delivered after it.
+    /// Delivered and not yet replaced by something sent, in bytes. Acknowledgments are taken in one
+    /// after the other and answered together; what is delivered before a loss is detected frees as
+    /// much of the path as what is delivered after it.
     unanswered: u64,
     pub(crate) prr: Prr,
     pub(crate) rack: Rack,
@@ -86,10 +86,11 @@ struct Delivery {
     original: bool,
     /// Some of it was sent more than once.
     retransmitted: bool,
-    /// Of some of it the departure was not reported: the report is going to tell the round-trip time.
+    /// Of some of it the departure was not reported: the report is going to tell the round-trip
+    /// time.
     awaited: bool,
-    /// Departure of what was sent last, among what was sent only once; true if all of that transmission is
-    /// delivered.
+    /// Departure of what was sent last, among what was sent only once; true if all of that
+    /// transmission is delivered.
     newest: Option<(Instant, bool)>,
 }
 
@@ -116,7 +117,8 @@ impl Recovery {
         self.unanswered += bytes;
     }
 
-    /// Nothing is amiss, nor was lately: an acknowledgment of the oldest data tells no more than that it has arrived.
+    /// Nothing is amiss, nor was lately: an acknowledgment of the oldest data tells no more than
+    /// that it has arrived.
     pub(crate) fn is_quiet(&self, una: u64) -> bool {
         self.phase == Phase::Open
             && !self.undo.is_active()
@@ -173,9 +175,10 @@ fn above(block: Range<u64>, una: u64) -> Option<Range<u64>> {
 }
 
 impl Connection {
-    /// True if the data that is acknowledged next was sent while at least half of the congestion window was in
-    /// use, `prior_flight` being in flight before the acknowledgment. Once true, it holds for all that is in
-    /// flight: Linux remembers the most packets out of a window likewise (`tcp_cwnd_validate`).
+    /// True if the data that is acknowledged next was sent while at least half of the congestion
+    /// window was in use, `prior_flight` being in flight before the acknowledgment. Once true, it
+    /// holds for all that is in flight: Linux remembers the most packets out of a window likewise
+    /// (`tcp_cwnd_validate`).
     #[inline(always)]
     pub(crate) fn is_window_used(&mut self, prior_flight: u64) -> bool {
         self.snd.una < self.limited_until || self.is_half_used(prior_flight)
@@ -190,11 +193,11 @@ impl Connection {
         is_used
     }
 
-    /// An acceptable acknowledgment of everything before `ack`. `duplicate`: it looks like a duplicate
-    /// (RFC 5681 §2), if anything is in flight.
+    /// An acceptable acknowledgment of everything before `ack`. `duplicate`: it looks like a
+    /// duplicate (RFC 5681 §2), if anything is in flight.
     ///
-    /// It may lie below SND.UNA if it has blocks: ACKs overtake each other, and what they report selectively
-    /// stays true.
+    /// It may lie below SND.UNA if it has blocks: ACKs overtake each other, and what they report
+    /// selectively stays true.
     pub(crate) fn on_acknowledgment(
         &mut self,
         now: Instant,
@@ -303,10 +306,12 @@ impl Connection {
         }
 
         if !self.sent.has_departed() {
-            // RFC 6298 §5.2: all is acknowledged. Or what is left has not departed: it will arm the timer.
+            // RFC 6298 §5.2: all is acknowledged. Or what is left has not departed: it will arm the
+            // timer.
             self.timers.cancel(Timer::Retransmit);
         } else if acked > 0 && (!partial || self.recovery.fast_retransmit.take_first_partial()) {
-            // RFC 6298 §5.3; RFC 6582 §3.2 step 3: only the first partial acknowledgment restarts the timer.
+            // RFC 6298 §5.3; RFC 6582 §3.2 step 3: only the first partial acknowledgment restarts
+            // the timer.
             self.arm_retransmission(now);
         } else if !self.timers.is_armed(Timer::Retransmit) {
             // A block covers the oldest byte, of whose departure no report will tell any more.
@@ -316,8 +321,8 @@ impl Connection {
         self.check_scoreboard();
     }
 
-    /// Takes what was acknowledged, selectively or not, from what is in flight, and learns from it how long the
-    /// round trip takes.
+    /// Takes what was acknowledged, selectively or not, from what is in flight, and learns from it
+    /// how long the round trip takes.
     fn deliver(
         &mut self,
         now: Instant,
@@ -349,8 +354,8 @@ impl Connection {
         let round_trip_us = match delivery.newest.filter(|_| !delivery.retransmitted) {
             _ if self.config.rtt_from_timestamps => by_timestamp,
             Some((at, all)) => self.round_trip_us(now, at, all),
-            // Of what was sent twice, it is not known which one is answered (Karn), and what came with it may
-            // have waited for it. RFC 7323 §4: a timestamp tells, in milliseconds.
+            // Of what was sent twice, it is not known which one is answered (Karn), and what came
+            // with it may have waited for it. RFC 7323 §4: a timestamp tells, in milliseconds.
             None if delivery.retransmitted && !delivery.awaited => by_timestamp,
             None => None,
         };
@@ -360,11 +365,13 @@ impl Connection {
         (delivery, round_trip_us.map(Duration::from_micros))
     }
 
-    /// The round-trip time, in microseconds, that the delivery of something tells which departed `at`. `all` of that
-    /// transmission is delivered: the acknowledgment answers its last packet, or one that has left since.
+    /// The round-trip time, in microseconds, that the delivery of something tells which departed
+    /// `at`. `all` of that transmission is delivered: the acknowledgment answers its last packet,
+    /// or one that has left since.
     ///
-    /// If not, the departure is still that of the last packet, and the first ones may have left before. What is
-    /// shorter than all round trips before is not believed, so that this way the minimum does not shrink.
+    /// If not, the departure is still that of the last packet, and the first ones may have left
+    /// before. What is shorter than all round trips before is not believed, so that this way the
+    /// minimum does not shrink.
     pub(crate) fn round_trip_us(&mut self, now: Instant, at: Instant, all: bool) -> Option<u64> {
         let sample_us = now.us_since(at);
         if all {
@@ -375,7 +382,8 @@ impl Connection {
         least_us.filter(|&us| sample_us >= us).map(|_| sample_us)
     }
 
-    /// RFC 7323 §4.1: the round-trip time that a segment tells which acknowledges new data, in microseconds.
+    /// RFC 7323 §4.1: the round-trip time that a segment tells which acknowledges new data, in
+    /// microseconds.
     pub(crate) fn timestamp_round_trip(
         &mut self,
         now: Instant,
@@ -508,8 +516,8 @@ impl Connection {
 
     /// `prior_flight`: in flight before the loss was known.
     ///
-    /// What is acknowledged selectively has left the network and is still part of FlightSize (RFC 5681 §2,
-    /// RFC 6675 §5 (4.2)): the path carried it together with what was lost.
+    /// What is acknowledged selectively has left the network and is still part of FlightSize (RFC
+    /// 5681 §2, RFC 6675 §5 (4.2)): the path carried it together with what was lost.
     fn on_loss(&mut self, now: Instant, prior_flight: u64) {
         let flight = prior_flight.max(self.sent.outstanding());
         self.congestion.on_congestion(now, Signal::Loss, flight);
@@ -529,7 +537,8 @@ impl Connection {
         Some(self.detect_losses(now))
     }
 
-    /// RFC 8985 §6.2 step 5: what is lost now, and when there may be more. Returns how many bytes that are.
+    /// RFC 8985 §6.2 step 5: what is lost now, and when there may be more. Returns how many bytes
+    /// that are.
     fn detect_losses(&mut self, now: Instant) -> u64 {
         if !self.sent.may_have_losses() {
             self.timers.cancel(Timer::Reorder);
@@ -602,7 +611,8 @@ impl Connection {
         }
     }
 
-    /// Delivered and not yet replaced, as far as the window would have let it: with `flight` in flight.
+    /// Delivered and not yet replaced, as far as the window would have let it: with `flight` in
+    /// flight.
     fn unanswered(&self, flight: u64) -> u64 {
         match self.recovery.unanswered {
             0 => 0,
@@ -680,8 +690,8 @@ impl Connection {
             .on_timeout(now, self.sent.outstanding(), again);
         self.ecn.on_reduced(self.snd.nxt);
         self.suspect_segment_size(now);
-        // RFC 2018 §8 forgets all SACKs after a timeout. RFC 6675 §5.1 keeps them, and so do we unless the peer
-        // shows that it has dropped what it had.
+        // RFC 2018 §8 forgets all SACKs after a timeout. RFC 6675 §5.1 keeps them, and so do we
+        // unless the peer shows that it has dropped what it had.
         if self.sent.is_reneged() {
             self.sent.forget_sacks(now);
         }
@@ -703,7 +713,8 @@ impl Connection {
         self.check_scoreboard();
     }
 
-    /// RFC 8985 §7.2: arms or cancels the probe timer, after a departure or an acknowledgment at `from`.
+    /// RFC 8985 §7.2: arms or cancels the probe timer, after a departure or an acknowledgment at
+    /// `from`.
     #[inline(always)]
     pub(crate) fn schedule_probe(&mut self, from: Instant) {
         let tlp = &self.recovery.tlp;
@@ -712,7 +723,8 @@ impl Connection {
                 Phase::Open => {
                     tlp.is_idle() && self.sent.sacked() == 0 && self.sent.tail().is_some()
                 }
-                // Nothing more will leave by itself, and nothing that has arrived tells what is lost.
+                // Nothing more will leave by itself, and nothing that has arrived tells what is
+                // lost.
                 Phase::FastRecovery => {
                     tlp.may_probe_recovery()
                         && self.sent.lost() == 0
@@ -726,8 +738,8 @@ impl Connection {
         if !applies {
             return self.timers.cancel(Timer::Pto);
         }
-        // A receiver that waits for two full segments may delay its acknowledgment of anything less, but not while
-        // it misses something (RFC 5681 §4.2).
+        // A receiver that waits for two full segments may delay its acknowledgment of anything
+        // less, but not while it misses something (RFC 5681 §4.2).
         let small = self.sent.flight() < 2 * u64::from(self.snd.mss);
         let delayed = small && self.recovery.phase == Phase::Open;
         let probe_at = from.after_us(Tlp::timeout_us(self.rtt.srtt_us(), delayed));
@@ -771,7 +783,8 @@ impl Connection {
     /// How many of `lost` may be sent again, in bytes.
     pub(crate) fn retransmission_room(&self, lost: &Range<u64>) -> u64 {
         let mss = u64::from(self.snd.mss);
-        // The first segment goes even if the window has shrunk: it probes (RFC 9293 §3.8.6, SHLD-15).
+        // The first segment goes even if the window has shrunk: it probes (RFC 9293 §3.8.6,
+        // SHLD-15).
         let edge = self.snd.una + self.snd.wnd.max(mss);
         let peer_room = edge.saturating_sub(lost.start);
         let room = match self.recovery.phase {
@@ -780,7 +793,8 @@ impl Connection {
             Phase::FastRecovery if self.recovery.prr.forces_retransmission() => {
                 self.cwnd().saturating_sub(self.sent.flight()).max(mss)
             }
-            // Slow start, counted from SND.UNA: what has not departed, or departed late, does not count.
+            // Slow start, counted from SND.UNA: what has not departed, or departed late, does not
+            // count.
             Phase::AfterTimeout => self
                 .cwnd()
                 .saturating_sub(self.sent.flight_before(lost.start)),

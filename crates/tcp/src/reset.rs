@@ -2,8 +2,8 @@
 
 use wire::tcp::{Flags, Header, Segment};
 
-/// The reset that answers a segment for which there is no connection. `None` if the segment is a reset
-/// itself.
+/// The reset that answers a segment for which there is no connection. `None` if the segment is a
+/// reset itself.
 pub fn reset_for(segment: &Segment<'_>) -> Option<Header> {
     let header = &segment.header;
     // An incoming segment containing a RST is discarded.

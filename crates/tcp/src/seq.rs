@@ -1,9 +1,9 @@
 //! Sequence numbers: 32 bits on the wire, 64 bits inside.
 //!
-//! Each direction of a connection has a [`SeqSpace`]. Inside it everything is a *position*: position 0 is
-//! the SYN, position 1 the first byte of the stream, and the FIN follows the last byte. Positions are
-//! `u64` and never wrap, so they compare as plain integers, and a stream may be longer than 4 GiB. Only
-//! this file knows that sequence numbers wrap (RFC 9293 §3.4).
+//! Each direction of a connection has a [`SeqSpace`]. Inside it everything is a *position*:
+//! position 0 is the SYN, position 1 the first byte of the stream, and the FIN follows the last
+//! byte. Positions are `u64` and never wrap, so they compare as plain integers, and a stream may be
+//! longer than 4 GiB. Only this file knows that sequence numbers wrap (RFC 9293 §3.4).
 
 /// One direction's sequence numbers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +30,8 @@ impl SeqSpace {
     }
 }
 
-/// `a < b` for timestamps and other wire numbers that wrap (RFC 7323 §5.2: `b - a` is in (0, 2^31)).
+/// `a < b` for timestamps and other wire numbers that wrap (RFC 7323 §5.2: `b - a` is in (0,
+/// 2^31)).
 pub(crate) const fn wraps_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }

@@ -1,6 +1,7 @@
 //! The states of a connection (RFC 9293 §3.3.2).
 
-/// State of a connection. LISTEN is the host's: a connection begins with the SYN that it sends or accepts.
+/// State of a connection. LISTEN is the host's: a connection begins with the SYN that it sends or
+/// accepts.
 ///
 /// | From | Event | To | Sends |
 /// |---|---|---|---|

@@ -14,14 +14,15 @@ pub struct Stats {
     /// Windows of data for which the peer echoed congestion, and the congestion window was reduced
     /// (RFC 3168 §6.1.2).
     pub ecn_reductions: u32,
-    /// Transmissions that were issued again because they never left ([`Connection::on_undeparted_lost`]).
+    /// Transmissions that were issued again because they never left
+    /// ([`Connection::on_undeparted_lost`]).
     pub lost_undeparted: u32,
     /// Transmissions whose departure was concluded from that of a later one.
     pub unheard: u32,
     /// Round-trip times that the RTO was computed from.
     pub round_trips: Samples,
-    /// Round-trip times as the timestamps option tells them (RFC 7323 §4.1), used or not: one for each
-    /// acknowledgment of new data, in whole milliseconds, 1 at least.
+    /// Round-trip times as the timestamps option tells them (RFC 7323 §4.1), used or not: one for
+    /// each acknowledgment of new data, in whole milliseconds, 1 at least.
     pub timestamp_round_trips: Samples,
 }
 
@@ -42,8 +43,8 @@ impl Samples {
 }
 
 impl Connection {
-    /// Round-trip times since the last call, and those that timestamps tell: what nearly every acknowledgment
-    /// brings.
+    /// Round-trip times since the last call, and those that timestamps tell: what nearly every
+    /// acknowledgment brings.
     #[inline]
     pub fn take_round_trips(&mut self) -> (Samples, Samples) {
         let stats = &mut self.stats;

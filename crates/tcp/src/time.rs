@@ -28,8 +28,8 @@ impl Instant {
         Duration::from_micros(self.us_since(earlier))
     }
 
-    /// The same, in microseconds: to go to a `Duration` and back costs a division each way, too much for what is
-    /// done with every acknowledgment.
+    /// The same, in microseconds: to go to a `Duration` and back costs a division each way, too
+    /// much for what is done with every acknowledgment.
     pub(crate) const fn us_since(self, earlier: Instant) -> u64 {
         self.us.saturating_sub(earlier.us)
     }

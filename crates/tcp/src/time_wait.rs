@@ -1,7 +1,8 @@
 //! TIME-WAIT, in a few dozen bytes (RFC 9293 §3.6.1, §3.10.7.4).
 //!
-//! A server that closes first keeps a connection in this state for a minute. All that it can still do is to
-//! answer, so nothing else is kept: a host can exchange the [`crate::Connection`] for this.
+//! A server that closes first keeps a connection in this state for a minute. All that it can still
+//! do is to answer, so nothing else is kept: a host can exchange the [`crate::Connection`] for
+//! this.
 
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub struct TimeWait {
     pub(crate) answers_max: u16,
     pub(crate) answers_interval_ms: u32,
     pub(crate) length_ms: u32,
-    /// What is added to the clock, and TS.Recent, if timestamps were negotiated. How old TS.Recent is does not
-    /// matter here (RFC 7323 §5.5): the state ends long before.
+    /// What is added to the clock, and TS.Recent, if timestamps were negotiated. How old TS.Recent
+    /// is does not matter here (RFC 7323 §5.5): the state ends long before.
     pub(crate) timestamps: Option<(u32, u32)>,
     pub(crate) expires: Instant,
     pub(crate) limiter: AckLimiter,
@@ -51,8 +52,8 @@ impl TimeWait {
         self.expires
     }
 
-    /// Processes a segment; returns the acknowledgment that answers it, if there is one. If a reset ends the
-    /// state, it expires at once.
+    /// Processes a segment; returns the acknowledgment that answers it, if there is one. If a reset
+    /// ends the state, it expires at once.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment<'_>) -> Option<Header> {
         match self.react(now, segment) {
             Reaction::Nothing => None,
@@ -64,8 +65,8 @@ impl TimeWait {
         }
     }
 
-    /// The initial sequence number of a connection that takes this one's place: `isn`, unless this one has got
-    /// further, as a fast download does (RFC 9293 §3.10.7.4).
+    /// The initial sequence number of a connection that takes this one's place: `isn`, unless this
+    /// one has got further, as a fast download does (RFC 9293 §3.10.7.4).
     pub fn isn_beyond(&self, isn: u32) -> u32 {
         let beyond = self.snd_nxt.wrapping_add(ISN_GAP);
         if wraps_before(beyond, isn) {
@@ -75,9 +76,9 @@ impl TimeWait {
         }
     }
 
-    /// True if this SYN may begin a new incarnation of the connection: its timestamp is newer than the last
-    /// one, or without timestamps its sequence number is (RFC 6191, RFC 9293 §3.10.7.4 fourth). The host then
-    /// forgets the old connection and treats the SYN as new.
+    /// True if this SYN may begin a new incarnation of the connection: its timestamp is newer than
+    /// the last one, or without timestamps its sequence number is (RFC 6191, RFC 9293 §3.10.7.4
+    /// fourth). The host then forgets the old connection and treats the SYN as new.
     pub fn may_be_replaced_by(&self, syn: &Segment<'_>) -> bool {
         let header = &syn.header;
         let Flags(bits) = header.flags;
@@ -98,7 +99,8 @@ impl TimeWait {
         let header = &segment.header;
         let has = |flag| header.flags.contains(flag);
         if has(Flags::RST) {
-            // RFC 5961 §3.2: a reset must be at RCV.NXT; in the window it is challenged, else dropped.
+            // RFC 5961 §3.2: a reset must be at RCV.NXT; in the window it is challenged, else
+            // dropped.
             let distance = header.seq.wrapping_sub(self.rcv_nxt);
             return match distance {
                 0 => Reaction::Close,
@@ -112,7 +114,8 @@ impl TimeWait {
             .wrapping_add(1);
         let repeats_fin = has(Flags::FIN) && !has(Flags::SYN) && end == self.rcv_nxt;
         match (self.timestamps, header.options.timestamps) {
-            // RFC 7323 §3.2: silently drop, but for the FIN, whose acknowledgment may be lost on a path that strips options.
+            // RFC 7323 §3.2: silently drop, but for the FIN, whose acknowledgment may be lost on a
+            // path that strips options.
             (Some(_), None) if !repeats_fin => return Reaction::Nothing,
             // §5.3 R1
             (Some((_, recent)), Some(theirs)) if wraps_before(theirs.value, recent) => {
@@ -120,8 +123,8 @@ impl TimeWait {
             }
             _ => {}
         }
-        // "The only thing that can arrive in this state is a retransmission of the remote FIN. Acknowledge it,
-        // and restart the 2 MSL timeout."
+        // "The only thing that can arrive in this state is a retransmission of the remote FIN.
+        // Acknowledge it, and restart the 2 MSL timeout."
         if repeats_fin {
             // "If the ACK bit is off, drop the segment and return."
             if !has(Flags::ACK) {

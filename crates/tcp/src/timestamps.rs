@@ -102,7 +102,8 @@ impl Timestamps {
         }
     }
 
-    /// RFC 7323 §5.3 R3 and §4.3 (2): the segment is acceptable and begins at or before Last.ACK.sent.
+    /// RFC 7323 §5.3 R3 and §4.3 (2): the segment is acceptable and begins at or before
+    /// Last.ACK.sent.
     pub(crate) fn update_recent(&mut self, now: Instant, option: Option<tcp::Timestamps>) {
         if let (true, Some(ts)) = (self.negotiated, option) {
             // An older value gets here only if TS.Recent has lost its meaning.
@@ -111,8 +112,9 @@ impl Timestamps {
         }
     }
 
-    /// RFC 7323 §4.1: the round-trip time that an echoed timestamp tells. 1 ms is the least that the clock
-    /// can tell. `None` for an echo of something that was not sent within the last `age_max`.
+    /// RFC 7323 §4.1: the round-trip time that an echoed timestamp tells. 1 ms is the least that
+    /// the clock can tell. `None` for an echo of something that was not sent within the last
+    /// `age_max`.
     pub(crate) fn round_trip_us(
         &self,
         now: Instant,

@@ -6,9 +6,10 @@
 //! /// Covers: RFC 5681 §3.2, RFC 9293 §3.10.7.4 (first)
 //! ```
 //!
-//! `docs/conformance.md` is generated from these lines, and from the table in `tcp/src/lib.rs` of the clauses
-//! that are not followed to the letter. `UPDATE_CONFORMANCE=1 cargo test -p splitway-tcp --test traceability`
-//! writes it; without the variable, a page that is not up to date fails.
+//! `docs/conformance.md` is generated from these lines, and from the table in `tcp/src/lib.rs` of
+//! the clauses that are not followed to the letter. `UPDATE_CONFORMANCE=1 cargo test -p
+//! splitway-tcp --test traceability` writes it; without the variable, a page that is not up to date
+//! fails.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,8 +184,8 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The tests of a file formatted by rustfmt: doc comment, attributes, `fn` and a body that ends with a brace
-/// below the `fn`.
+/// The tests of a file formatted by rustfmt: doc comment, attributes, `fn` and a body that ends
+/// with a brace below the `fn`.
 fn tests_in(file: &str, source: &str) -> Vec<Test> {
     let mut tests = Vec::new();
     let mut covers = Vec::new();
@@ -262,7 +263,8 @@ fn rfcs_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Rows of the table "Where it departs from the letter" in `tcp/src/lib.rs`: clause, and what is done instead.
+/// Rows of the table "Where it departs from the letter" in `tcp/src/lib.rs`: clause, and what is
+/// done instead.
 fn departures() -> Vec<(String, String)> {
     let lib = read("crates/tcp/src/lib.rs");
     let (_, section) = lib
@@ -297,12 +299,11 @@ fn page() -> String {
     }
     let departures = departures();
     let mut page = format!(
-        "# Conformance\n\n\
-         Do not edit: `{UPDATE}` writes this page.\n\n\
-         Which test covers which clause of which text, taken from the `Covers:` lines of the tests, and which\n\
-         clauses are not followed to the letter, taken from `crates/tcp/src/lib.rs`. Most tests are packet\n\
-         traces; `crates/tcp/tests/tcp/script.rs` explains how to read them.\n\n\
-         | Text | Clauses covered | Tests | Not to the letter |\n|---|---|---|---|\n"
+        "# Conformance\n\nDo not edit: `{UPDATE}` writes this page.\n\nWhich test covers which \
+         clause of which text, taken from the `Covers:` lines of the tests, and which\nclauses are \
+         not followed to the letter, taken from `crates/tcp/src/lib.rs`. Most tests are packet\n\
+         traces; `crates/tcp/tests/tcp/script.rs` explains how to read them.\n\n| Text | Clauses \
+         covered | Tests | Not to the letter |\n|---|---|---|---|\n"
     );
     let mut sections = String::new();
     for (text, title) in TITLES {
@@ -382,7 +383,8 @@ fn the_page_says_what_the_tests_say() {
         .find(|(old, new)| old != new);
     assert!(
         committed == generated,
-        "docs/conformance.md is not what the source generates (first difference: {stale:?}); run\n  {UPDATE}"
+        "docs/conformance.md is not what the source generates (first difference: {stale:?}); \
+         run\n  {UPDATE}"
     );
 }
 
@@ -403,8 +405,8 @@ fn every_rfc_that_a_module_is_about_has_a_test_or_a_reason_why_not() {
         for rfc in rfcs_in(&about) {
             assert!(
                 accounted.contains(&rfc),
-                "{file} is about {rfc}, which no test covers (`/// Covers: {rfc} §...`) and the table in \
-                 tcp/src/lib.rs does not mention"
+                "{file} is about {rfc}, which no test covers (`/// Covers: {rfc} §...`) and the \
+                 table in tcp/src/lib.rs does not mention"
             );
         }
     }
@@ -427,6 +429,7 @@ fn there_are_150_packet_traces_and_each_covers_a_clause() {
         .collect();
     assert!(
         silent.is_empty(),
-        "these play packets, but do not say for which clauses (`/// Covers: RFC 9293 §3.4`): {silent:#?}"
+        "these play packets, but do not say for which clauses (`/// Covers: RFC 9293 §3.4`): \
+         {silent:#?}"
     );
 }

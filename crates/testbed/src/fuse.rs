@@ -1,5 +1,5 @@
-//! A file system of one directory that a test stops, and whose files it changes unseen: what a server on the network
-//! may do, and no disk does.
+//! A file system of one directory that a test stops, and whose files it changes unseen: what a
+//! server on the network may do, and no disk does.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -198,7 +198,8 @@ impl<S: Read + Write> Connection<S> {
         Ok(())
     }
 
-    /// Reads this part of a file as the next part of a body, and compares it with what the file holds.
+    /// Reads this part of a file as the next part of a body, and compares it with what the file
+    /// holds.
     pub fn read_file_part(&mut self, file: &KnownFile, part: Range<u64>) -> Result<()> {
         self.read_body(part.end - part.start, |offset, bytes| {
             file.check(part.start + offset, bytes).map_err(|mismatch| {

@@ -1,8 +1,9 @@
-//! Instructions that a piece of work takes, counted by callgrind: the same in each run, whatever the machine does
-//! meanwhile.
+//! Instructions that a piece of work takes, counted by callgrind: the same in each run, whatever
+//! the machine does meanwhile.
 //!
-//! A benchmark without a harness gives a [`Count`] to [`check`] as its whole `main`. It is run again below callgrind, which
-//! counts only within functions of the workload's own, such as `counted_turn`. Those must not be inlined.
+//! A benchmark without a harness gives a [`Count`] to [`check`] as its whole `main`. It is run
+//! again below callgrind, which counts only within functions of the workload's own, such as
+//! `counted_turn`. Those must not be inlined.
 
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode, Stdio};
@@ -16,7 +17,8 @@ pub struct Count {
     pub within: &'static str,
     /// How many of them the workload does there.
     pub times: u64,
-    /// What each was when it was last looked at. More than 5 % above it fails: find out why, or raise it knowingly.
+    /// What each was when it was last looked at. More than 5 % above it fails: find out why, or
+    /// raise it knowingly.
     pub committed: u64,
     /// What is promised, if anything.
     pub promised: Option<u64>,
@@ -61,7 +63,8 @@ pub fn check(count: &Count) -> ExitCode {
     }
 }
 
-/// There is no valgrind. A bound that is not checked is none: it fails, unless the caller has said that it knows.
+/// There is no valgrind. A bound that is not checked is none: it fails, unless the caller has said
+/// that it knows.
 fn not_counted(what: &str) -> ExitCode {
     if std::env::var_os(MAY_SKIP).is_some() {
         println!("{what}: not counted, there is no valgrind");

@@ -1,7 +1,8 @@
 //! A program in namespaces of its own.
 //!
-//! Network, mounts (with a `/run` of its own) and processes: what it configures is its own, addresses do not clash with those of
-//! another test, and when it ends, all that it started ends with it.
+//! Network, mounts (with a `/run` of its own) and processes: what it configures is its own,
+//! addresses do not clash with those of another test, and when it ends, all that it started ends
+//! with it.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -98,8 +99,8 @@ const LONG_TEST_LIMIT: Duration = Duration::from_secs(2700);
 
 /// Runs a test's body in namespaces of its own, with a directory of its own.
 ///
-/// The test executable runs itself again in new namespaces, with only this test. `body` must be a closure
-/// of the test function itself, for its type's name is where the test's name comes from.
+/// The test executable runs itself again in new namespaces, with only this test. `body` must be a
+/// closure of the test function itself, for its type's name is where the test's name comes from.
 pub fn isolated<F: FnOnce(Site)>(body: F) {
     isolated_with(Privilege::AsIs, TEST_LIMIT, body);
 }
@@ -117,7 +118,8 @@ pub fn isolated_long<F: FnOnce(Site)>(body: F) {
 fn isolated_with<F: FnOnce(Site)>(privilege: Privilege, limit: Duration, body: F) {
     if let Some(directory) = std::env::var_os(INSIDE) {
         run(&mut tool("ip link set lo up")).unwrap();
-        // Where servers put their sockets: numbers of processes are not unique beyond the namespace.
+        // Where servers put their sockets: numbers of processes are not unique beyond the
+        // namespace.
         run(&mut tool("mount -t tmpfs splitway-test /run")).unwrap();
         body(Site::at(PathBuf::from(directory)).unwrap());
         return;
@@ -130,7 +132,8 @@ fn isolated_with<F: FnOnce(Site)>(privilege: Privilege, limit: Duration, body: F
         .expect("a path that begins with the crate");
 
     let executable = std::env::current_exe().unwrap();
-    // Beside the executable: the usual place for temporary files may be memory, and files here are large.
+    // Beside the executable: the usual place for temporary files may be memory, and files here are
+    // large.
     let beside = executable.parent().expect("an absolute path");
     let directory = tempfile::tempdir_in(beside).unwrap();
     let mut timed = Command::new("timeout");
@@ -153,8 +156,8 @@ fn isolated_with<F: FnOnce(Site)>(privilege: Privilege, limit: Duration, body: F
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         !stderr.contains("unshare:"),
-        "{stderr}tests need namespaces: as root, or as a user who may make user namespaces (on Ubuntu: \
-         sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
+        "{stderr}tests need namespaces: as root, or as a user who may make user namespaces (on \
+         Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0)"
     );
     assert!(
         output.status.success() && stdout.contains("1 passed"),

@@ -40,8 +40,8 @@ pub const fn addresses(number: u8) -> [IpAddr; 2] {
 /// How long the emulator may take to start and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs a command before everybody else who wants the core, where that is allowed: what is due now must not wait
-/// for a time slice to end.
+/// Runs a command before everybody else who wants the core, where that is allowed: what is due now
+/// must not wait for a time slice to end.
 const PUNCTUALLY: &str =
     "if chrt --rr 1 true 2>/dev/null; then exec chrt --rr 1 \"$@\"; else exec \"$@\"; fi";
 
@@ -101,7 +101,8 @@ impl Path {
         self.beyond.holder()
     }
 
-    /// Has the kernel use a congestion control for connections over this path, on this side or beyond.
+    /// Has the kernel use a congestion control for connections over this path, on this side or
+    /// beyond.
     pub fn congestion_control(&self, beyond: bool, name: &str) -> Result<()> {
         let device = if beyond { UPLINK } else { CLIENT };
         for (family, network) in [("-4", "10.90.0.0/24"), ("-6", "fd90::/64")] {
@@ -118,8 +119,8 @@ impl Path {
         Ok(())
     }
 
-    /// Joins the two sides: `splitway link near far` with these options, or a command that leads to it. Nothing
-    /// is on the way when this returns, and nothing when the emulator has ended.
+    /// Joins the two sides: `splitway link near far` with these options, or a command that leads to
+    /// it. Nothing is on the way when this returns, and nothing when the emulator has ended.
     pub fn emulate<A: AsRef<OsStr>>(
         &self,
         program: impl AsRef<OsStr>,

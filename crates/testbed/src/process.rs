@@ -24,8 +24,9 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Puts a program in a place. Another process writes it: of this one, a thread that starts a process at that moment would have it
-/// open for writing as well, and what is open for writing cannot be run (ETXTBSY).
+/// Puts a program in a place. Another process writes it: of this one, a thread that starts a
+/// process at that moment would have it open for writing as well, and what is open for writing
+/// cannot be run (ETXTBSY).
 pub fn install(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     let mut install = Command::new("install");
     install.args(["-m", "755", "--"]).arg(from.as_ref());

@@ -16,8 +16,8 @@ fn read(path: &str) -> Result<String> {
 
 /// Time on a CPU of all threads of a process so far, also of those that have ended, in nanoseconds.
 ///
-/// User and system time; also that of the interrupts that came while it ran, for the kernel charges them to
-/// whatever they interrupt unless it was built to account for them separately.
+/// User and system time; also that of the interrupts that came while it ran, for the kernel charges
+/// them to whatever they interrupt unless it was built to account for them separately.
 pub fn cpu_ns(pid: Pid) -> Result<u64> {
     let number = pid.as_raw_nonzero().get();
     let clock = clock_getcpuclockid(nix::unistd::Pid::from_raw(number));
@@ -29,7 +29,8 @@ pub fn cpu_ns(pid: Pid) -> Result<u64> {
 /// How a process has spent its time on a CPU, and how often it was taken off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// In user mode, in nanoseconds: what the scheduler has counted, divided in the way the clock's ticks fell.
+    /// In user mode, in nanoseconds: what the scheduler has counted, divided in the way the clock's
+    /// ticks fell.
     pub user_ns: u64,
     /// In the kernel, in nanoseconds.
     pub system_ns: u64,
@@ -167,7 +168,8 @@ fn runner_in(pid: i32, stat: &str) -> Option<Runner> {
 pub struct Memory {
     /// All that is resident; what is shared with other processes counts in each of them.
     pub resident_bytes: u64,
-    /// Proportional: what is shared between processes is divided among them, so that it may be added up.
+    /// Proportional: what is shared between processes is divided among them, so that it may be
+    /// added up.
     pub proportional_bytes: u64,
 }
 
@@ -193,8 +195,8 @@ pub fn memory(pid: Pid) -> Result<Memory> {
     })
 }
 
-/// Memory of a process in mappings for which it has asked for huge pages (`MADV_HUGEPAGE`), or has got those that were
-/// set aside, in bytes: of a NIC process, its block cache.
+/// Memory of a process in mappings for which it has asked for huge pages (`MADV_HUGEPAGE`), or has
+/// got those that were set aside, in bytes: of a NIC process, its block cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugeMappings {
     /// A part of [`Memory::proportional_bytes`].
@@ -261,7 +263,8 @@ pub fn machine_time() -> Result<MachineTime> {
     })
 }
 
-/// Bytes that have been read from block devices since the machine started, through the page cache or past it.
+/// Bytes that have been read from block devices since the machine started, through the page cache
+/// or past it.
 pub fn device_read_bytes() -> Result<u64> {
     let text = read("/proc/vmstat")?;
     // Named for pages, counted in KiB.
@@ -345,8 +348,8 @@ mod tests {
     fn what_goes_before_others_is_named() {
         let stat = |priority| {
             format!(
-                "77 (a) b (c) S 1 77 77 0 -1 4194560 100 0 0 0 250 31 0 0 20 0 1 0 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 \
-                 21 3 {priority} 2 0 0"
+                "77 (a) b (c) S 1 77 77 0 -1 4194560 100 0 0 0 250 31 0 0 20 0 1 0 5 6 7 8 9 10 11 \
+                 12 13 14 15 16 17 18 19 20 21 3 {priority} 2 0 0"
             )
         };
         let runner = runner_in(77, &stat(1)).unwrap();

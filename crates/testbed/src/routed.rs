@@ -5,8 +5,9 @@
 //! 10.91.0.1    10.91.0.254     10.92.0.254            fd91::1, fd91::254, fd92::254
 //! ```
 //!
-//! The link to the client may carry less than both ends of the path believe: the router alone knows its MTU. A
-//! stack beyond chooses its own addresses in 10.92.0.0/24 and fd92::/64; the kernel has none there.
+//! The link to the client may carry less than both ends of the path believe: the router alone knows
+//! its MTU. A stack beyond chooses its own addresses in 10.92.0.0/24 and fd92::/64; the kernel has
+//! none there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
@@ -49,8 +50,9 @@ impl Routed {
         }
         let pid = beyond.as_raw_nonzero();
         run(&mut tool(&format!("ip link set {UPLINK} netns {pid}")))?;
-        // A router asks for its neighbours from its link-local addresses, and what waits for them while there are
-        // none is late: a first SYN by a second, and then without ECN. The kernel would make them when it sees fit.
+        // A router asks for its neighbours from its link-local addresses, and what waits for them
+        // while there are none is late: a first SYN by a second, and then without ECN. The kernel
+        // would make them when it sees fit.
         for line in [
             "link set near addrgenmode none",
             "link set far addrgenmode none",

@@ -1,7 +1,7 @@
 //! Files whose every byte is known without being stored.
 //!
-//! A byte is a function of its file's seed and its offset, so that a reader checks what it got as it comes,
-//! from any offset, and a gigabyte needs no second copy.
+//! A byte is a function of its file's seed and its offset, so that a reader checks what it got as
+//! it comes, from any offset, and a gigabyte needs no second copy.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -182,7 +182,8 @@ fn word(seed: u64, index: u64) -> [u8; 8] {
     (z ^ (z >> 31)).to_le_bytes()
 }
 
-/// Splits a range at offsets divisible by eight; calls with each piece's position in it and what it holds.
+/// Splits a range at offsets divisible by eight; calls with each piece's position in it and what it
+/// holds.
 fn each_word(
     seed: u64,
     offset: u64,
@@ -240,7 +241,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_checks_from_any_offset(size in 0u64..5000, from in 0usize..5000, len in 0usize..5000) {
+        fn what_was_written_checks_from_any_offset(
+            size in 0u64..5000,
+            from in 0usize..5000,
+            len in 0usize..5000,
+        ) {
             let (_directory, site) = site();
             let known = site.file("a", size).unwrap();
             let bytes = fs::read(site.root().join("a")).unwrap();
@@ -250,7 +255,11 @@ mod tests {
         }
 
         #[test]
-        fn a_wrong_byte_is_found_where_it_is(size in 1u64..5000, at: prop::sample::Index, flip in 1u8..) {
+        fn a_wrong_byte_is_found_where_it_is(
+            size in 1u64..5000,
+            at: prop::sample::Index,
+            flip in 1u8..,
+        ) {
             let (_directory, site) = site();
             let known = site.file("a", size).unwrap();
             let mut bytes = fs::read(site.root().join("a")).unwrap();

@@ -84,7 +84,8 @@ impl Splitway {
                     nic = nic.or_else(|| pid_in(&line, "nic process "));
                     let ready = line.starts_with("http");
                     seen.push(line);
-                    // The processes are named before the address; a NIC process that was there before is not.
+                    // The processes are named before the address; a NIC process that was there
+                    // before is not.
                     if let (true, Some(host)) = (ready, host) {
                         return Ok(Splitway {
                             supervisor,
@@ -119,7 +120,8 @@ impl Splitway {
         self.host
     }
 
-    /// The process of the NIC stack that it started. Panics if it was to attach to one that was there.
+    /// The process of the NIC stack that it started. Panics if it was to attach to one that was
+    /// there.
     pub fn nic(&self) -> Pid {
         self.nic.expect("a NIC process of its own")
     }

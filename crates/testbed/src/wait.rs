@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Failure, Result};
 
-/// Asks again and again until the answer is `Some`. For conditions of which the kernel sends no event.
+/// Asks again and again until the answer is `Some`. For conditions of which the kernel sends no
+/// event.
 pub fn until<T>(
     limit: Duration,
     what: &str,

@@ -1,4 +1,5 @@
-//! Certificates and their keys: found by the name that a client asks for, and replaced without losing a connection.
+//! Certificates and their keys: found by the name that a client asks for, and replaced without
+//! losing a connection.
 
 mod bytes;
 
@@ -23,8 +24,8 @@ use zeroize::Zeroizing;
 /// Longest file of a certificate chain, a key or an OCSP response, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A certificate chain and its key, as files have them. Reading is apart from using, since the process that uses them may have
-/// no access to the file system.
+/// A certificate chain and its key, as files have them. Reading is apart from using, since the
+/// process that uses them may have no access to the file system.
 #[derive(Clone)]
 pub struct Files {
     certificate_path: PathBuf,
@@ -35,11 +36,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads a chain (PEM, the server's own certificate first), its key (PEM), and an OCSP response (DER) to be
-    /// stapled.
+    /// Reads a chain (PEM, the server's own certificate first), its key (PEM), and an OCSP response
+    /// (DER) to be stapled.
     ///
     /// # Errors
-    /// If one cannot be read, or is no regular file or absurdly long, or everybody may read the key.
+    /// If one cannot be read, or is no regular file or absurdly long, or everybody may read the
+    /// key.
     pub fn read(
         certificate: &Path,
         key: &Path,
@@ -72,7 +74,8 @@ impl Files {
         })
     }
 
-    /// A chain and a key that are in no file, such as those made for trying out. `name` stands for them in messages.
+    /// A chain and a key that are in no file, such as those made for trying out. `name` stands for
+    /// them in messages.
     pub fn from_pem(name: &str, certificate: &str, key: &str) -> Self {
         Self {
             certificate_path: name.into(),
@@ -84,7 +87,8 @@ impl Files {
     }
 }
 
-/// Opens a regular file, without waiting: a pipe may never have a writer, and what it had could not be read again.
+/// Opens a regular file, without waiting: a pipe may never have a writer, and what it had could not
+/// be read again.
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let do_not_wait = OFlags::NONBLOCK.bits() as i32;
     let file = File::options()
@@ -96,7 +100,8 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
         Ok((file, metadata))
     } else {
         Err(io::Error::other(
-            "it is no regular file, but a directory, a pipe or a device, which cannot be read again",
+            "it is no regular file, but a directory, a pipe or a device, which cannot be read \
+             again",
         ))
     }
 }
@@ -181,47 +186,57 @@ impl fmt::Display for CertificateError {
             Problem::NoCertificates => f.write_str("no certificate was given"),
             Problem::CertificateUnreadable(error) => write!(
                 f,
-                "cannot read the certificate {path}: {error}; give the file of a PEM certificate chain that this user may read"
+                "cannot read the certificate {path}: {error}; give the file of a PEM certificate \
+                 chain that this user may read"
             ),
             Problem::KeyUnreadable(error) => write!(
                 f,
-                "cannot read the key {path}: {error}; give the file of the certificate's PEM key, and let this user read it"
+                "cannot read the key {path}: {error}; give the file of the certificate's PEM key, \
+                 and let this user read it"
             ),
             Problem::OcspUnreadable(error) => write!(
                 f,
-                "cannot read the OCSP response {path}: {error}; give the file of a DER response that this user may read"
+                "cannot read the OCSP response {path}: {error}; give the file of a DER response \
+                 that this user may read"
             ),
             Problem::KeyOpen { mode } => write!(
                 f,
-                "the key {path} is open to every user (mode {mode:03o}): run `chmod o= {path}`, and replace the key if others may have read it"
+                "the key {path} is open to every user (mode {mode:03o}): run `chmod o= {path}`, \
+                 and replace the key if others may have read it"
             ),
             Problem::NotACertificate(error) => write!(
                 f,
-                "there is no certificate in {path}: {error}; it must hold the chain as PEM, the server's own certificate first"
+                "there is no certificate in {path}: {error}; it must hold the chain as PEM, the \
+                 server's own certificate first"
             ),
             Problem::NotAKey(error) => write!(
                 f,
-                "there is no private key in {path}: {error}; it must be PEM (PKCS #8, SEC1 or PKCS #1) and not encrypted"
+                "there is no private key in {path}: {error}; it must be PEM (PKCS #8, SEC1 or PKCS \
+                 #1) and not encrypted"
             ),
             Problem::UnusableKey(error) => write!(
                 f,
-                "the key {path} cannot be used: {error}; ECDSA (P-256, P-384, P-521), Ed25519 and RSA (2048 to 8192 bits) can"
+                "the key {path} cannot be used: {error}; ECDSA (P-256, P-384, P-521), Ed25519 and \
+                 RSA (2048 to 8192 bits) can"
             ),
             Problem::UnusableCertificate(error) => write!(
                 f,
-                "the certificate {path} cannot be used: {error}; have an X.509 version 3 certificate issued"
+                "the certificate {path} cannot be used: {error}; have an X.509 version 3 \
+                 certificate issued"
             ),
             Problem::KeyOfAnother {
                 certificate,
                 nth: Some(nth),
             } => write!(
                 f,
-                "the key {path} is that of certificate number {nth} in {}: put the server's own certificate first",
+                "the key {path} is that of certificate number {nth} in {}: put the server's own \
+                 certificate first",
                 certificate.display()
             ),
             Problem::KeyOfAnother { certificate, .. } => write!(
                 f,
-                "the key {path} does not belong to the certificate {}: give the key that it was issued for",
+                "the key {path} does not belong to the certificate {}: give the key that it was \
+                 issued for",
                 certificate.display()
             ),
             Problem::Expired(seconds) => write!(
@@ -283,7 +298,8 @@ impl fmt::Display for Ago {
 pub struct Certificates(RwLock<Arc<Set>>);
 
 impl Certificates {
-    /// Checks and takes certificates; the first serves clients that name no server, or an unknown one.
+    /// Checks and takes certificates; the first serves clients that name no server, or an unknown
+    /// one.
     ///
     /// # Errors
     /// If there is none, or one is not valid now, or does not go with its key.
@@ -316,8 +332,8 @@ impl Certificates {
     }
 }
 
-/// Certificates that are being checked, one at a time: an RSA key takes milliseconds, and the process that checks has connections to
-/// serve.
+/// Certificates that are being checked, one at a time: an RSA key takes milliseconds, and the
+/// process that checks has connections to serve.
 pub struct Checking {
     files: VecDeque<Files>,
     unix_time: Duration,
@@ -412,7 +428,8 @@ impl Set {
         Ok(())
     }
 
-    /// Of the certificates for the name that the client asks for, the first with whose key it can do something.
+    /// Of the certificates for the name that the client asks for, the first with whose key it can
+    /// do something.
     fn resolve(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(str::to_ascii_lowercase);
         let named = name.and_then(|name| {
@@ -476,8 +493,8 @@ fn certified(files: &Files, unix_time: Duration) -> Result<CertifiedKey, Certifi
     Ok(certified)
 }
 
-/// Checks that there is a response and nothing else, and that it is none of a responder that could not answer. What it
-/// says is the clients' business.
+/// Checks that there is a response and nothing else, and that it is none of a responder that could
+/// not answer. What it says is the clients' business.
 fn check_ocsp(der: &[u8]) -> Result<(), Problem> {
     // OCSPResponse of RFC 6960 §4.2.1.
     let status = yasna::parse_der(der, |reader| {
@@ -494,8 +511,8 @@ fn check_ocsp(der: &[u8]) -> Result<(), Problem> {
     }
 }
 
-/// Checks that a certificate can be parsed, and is valid now. Whether it is trusted is the clients' decision, so
-/// other complaints of the verifier do not count.
+/// Checks that a certificate can be parsed, and is valid now. Whether it is trusted is the clients'
+/// decision, so other complaints of the verifier do not count.
 fn check_validity(certificate: &CertificateDer<'_>, unix_time: Duration) -> Result<(), Problem> {
     let unusable = |error: webpki::Error| {
         Problem::UnusableCertificate(match error {

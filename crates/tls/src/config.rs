@@ -22,11 +22,13 @@ pub struct Limits {
     pub handshake_bytes_max: usize,
     /// Time that a handshake may take, in microseconds.
     pub handshake_us_max: u64,
-    /// Received plaintext that waits for [`crate::Connection::read`], one record more apart, in bytes.
+    /// Received plaintext that waits for [`crate::Connection::read`], one record more apart, in
+    /// bytes.
     pub received_bytes_max: usize,
     /// Real plaintext that waits to be cut into records, in bytes.
     pub real_bytes_max: usize,
-    /// Ranges of objects, and stretches of real plaintext between them, that wait to be cut into records.
+    /// Ranges of objects, and stretches of real plaintext between them, that wait to be cut into
+    /// records.
     pub extents_max: usize,
     /// Records that one key seals. AES-GCM allows 2^24 (RFC 8446 §5.5).
     pub records_per_key_max: u64,
@@ -55,7 +57,8 @@ pub struct Settings {
     pub versions: Vec<Version>,
     /// Ciphers, at least one.
     pub ciphers: Vec<Cipher>,
-    /// Application protocols, best first; a client that asks for others only is refused. Empty: not negotiated.
+    /// Application protocols, best first; a client that asks for others only is refused. Empty: not
+    /// negotiated.
     pub alpn: Vec<Vec<u8>>,
     /// Session tickets after a handshake of TLS 1.3; 0: sessions are not resumed.
     pub tickets: usize,
@@ -79,8 +82,8 @@ impl Default for Settings {
     }
 }
 
-/// What all connections of a listener have in common, and the keys of their tickets: a session of one can be resumed
-/// as another only with the same `Config`.
+/// What all connections of a listener have in common, and the keys of their tickets: a session of
+/// one can be resumed as another only with the same `Config`.
 #[derive(Debug)]
 pub struct Config {
     pub(crate) rustls: Arc<ServerConfig>,
@@ -108,7 +111,8 @@ impl Config {
         Self::with_provider(certificates, settings, unix_time, provider, ticketer)
     }
 
-    /// As [`Config::new`], with another origin of chance, for a simulation in which everything is to happen once more.
+    /// As [`Config::new`], with another origin of chance, for a simulation in which everything is
+    /// to happen once more.
     ///
     /// # Errors
     /// As [`Config::new`].

@@ -19,7 +19,8 @@ use crate::run::{Piece, Run, RunLimits};
 use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
 use contract::tls::{RECORD_HEADER_BYTES, Suite, Tag, Version};
 
-/// Empty records in a row, and warnings of TLS 1.2, that a client may send: as many as OpenSSL allows.
+/// Empty records in a row, and warnings of TLS 1.2, that a client may send: as many as OpenSSL
+/// allows.
 const USELESS_RECORDS_MAX: u32 = 32;
 
 /// KeyUpdates that a client may send within [`KEY_UPDATE_WINDOW_US`].
@@ -33,27 +34,30 @@ const FATAL: u8 = 2;
 
 /// A TLS connection, as the server.
 ///
-/// It does no I/O and has no clock. Time is given as microseconds of any clock that does not go back. The stream below
-/// is TCP's; byte 0 of it is the first that was ever sent on it.
+/// It does no I/O and has no clock. Time is given as microseconds of any clock that does not go
+/// back. The stream below is TCP's; byte 0 of it is the first that was ever sent on it.
 ///
 /// Inputs:
-/// - [`received`](Self::received) with bytes of the stream as they come, [`on_fin`](Self::on_fin) at its end,
-/// - [`write`](Self::write), [`write_range`](Self::write_range) and [`close`](Self::close) from the application, also
-///   before the handshake's end,
-/// - [`on_sealed`](Self::on_sealed) with the tags that the NIC stack reports, [`acknowledge`](Self::acknowledge) with
-///   what the peer's TCP acknowledges,
+/// - [`received`](Self::received) with bytes of the stream as they come, [`on_fin`](Self::on_fin)
+///   at its end,
+/// - [`write`](Self::write), [`write_range`](Self::write_range) and [`close`](Self::close) from the
+///   application, also before the handshake's end,
+/// - [`on_sealed`](Self::on_sealed) with the tags that the NIC stack reports,
+///   [`acknowledge`](Self::acknowledge) with what the peer's TCP acknowledges,
 /// - [`on_timeout`](Self::on_timeout) at [`deadline_us`](Self::deadline_us).
 ///
 /// After each input, call in this order:
-/// 1. [`poll_event`](Self::poll_event) until `None`. [`Event::Failed`] ends the connection, but for what
-///    `poll_transmit` has still to say.
-/// 2. [`read`](Self::read) until 0. While plaintext waits, `received` takes no more: offer the rest again.
-/// 3. [`poll_transmit`](Self::poll_transmit): what is next in the stream. Call it only while little of what it returned
-///    before waits to be sent, some hundred kilobytes: what it has returned cannot be changed any more, and an alert or
-///    KeyUpdate comes behind it.
-/// 4. [`missing`](Self::missing) until `None`, and tell the NIC stack: it must know what it is to seal before a byte of
-///    that is sent. One that starts again knows nothing.
-/// 5. When `poll_transmit` returns `None` and [`is_finished`](Self::is_finished), close the stream below.
+/// 1. [`poll_event`](Self::poll_event) until `None`. [`Event::Failed`] ends the connection, but for
+///    what `poll_transmit` has still to say.
+/// 2. [`read`](Self::read) until 0. While plaintext waits, `received` takes no more: offer the rest
+///    again.
+/// 3. [`poll_transmit`](Self::poll_transmit): what is next in the stream. Call it only while little
+///    of what it returned before waits to be sent, some hundred kilobytes: what it has returned
+///    cannot be changed any more, and an alert or KeyUpdate comes behind it.
+/// 4. [`missing`](Self::missing) until `None`, and tell the NIC stack: it must know what it is to
+///    seal before a byte of that is sent. One that starts again knows nothing.
+/// 5. When `poll_transmit` returns `None` and [`is_finished`](Self::is_finished), close the stream
+///    below.
 pub struct Connection {
     config: Arc<Config>,
     rx: Rx,
@@ -81,7 +85,8 @@ enum Rx {
         handshake: Box<Handshake>,
         bytes: usize,
         deadline_us: u64,
-        /// The beginning of the ClientHello, which may be in several records; `None` when it has been looked at.
+        /// The beginning of the ClientHello, which may be in several records; `None` when it has
+        /// been looked at.
         hello: Option<Vec<u8>>,
         /// ChangeCipherSpec has come.
         has_changed_cipher: bool,
@@ -122,9 +127,11 @@ struct Established {
 pub enum Event {
     /// The handshake has ended.
     Connected(Agreed),
-    /// The client sends no more. What it sent before can still be read, and it can still be sent to.
+    /// The client sends no more. What it sent before can still be read, and it can still be sent
+    /// to.
     PeerFinished {
-        /// True if it has not said so, but its TCP: an attacker may have cut the stream (RFC 8446 §6.1).
+        /// True if it has not said so, but its TCP: an attacker may have cut the stream (RFC 8446
+        /// §6.1).
         is_truncated: bool,
     },
     /// The connection has failed.
@@ -173,7 +180,8 @@ impl Connection {
         })
     }
 
-    /// Takes bytes that the client has sent; returns how many: all, unless plaintext waits to be read.
+    /// Takes bytes that the client has sent; returns how many: all, unless plaintext waits to be
+    /// read.
     pub fn received(&mut self, now_us: u64, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -191,8 +199,8 @@ impl Connection {
         bytes.len() - rest.len()
     }
 
-    /// The client's stream has ended, and [`Connection::received`] has taken all of it: what it has not is lost, and the
-    /// stream is reported as truncated.
+    /// The client's stream has ended, and [`Connection::received`] has taken all of it: what it has
+    /// not is lost, and the stream is reported as truncated.
     pub fn on_fin(&mut self) {
         match self.rx {
             Rx::Handshaking { .. } => self.fail(Error::ClosedInHandshake),
@@ -218,8 +226,8 @@ impl Connection {
         self.plaintext.len()
     }
 
-    /// Queues plaintext; returns how many bytes were taken: fewer if much waits, none after [`Connection::close`] or a
-    /// failure.
+    /// Queues plaintext; returns how many bytes were taken: fewer if much waits, none after
+    /// [`Connection::close`] or a failure.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         if !self.is_writable() || self.framing.extents() >= self.config.limits.extents_max {
             return 0;
@@ -232,9 +240,9 @@ impl Connection {
         taken.len()
     }
 
-    /// Queues a range of an object. False, and nothing is queued, if much waits, after [`Connection::close`] or a
-    /// failure, or if the range ends beyond what 64 bits count. Otherwise [`Connection::poll_released`] names the object
-    /// once.
+    /// Queues a range of an object. False, and nothing is queued, if much waits, after
+    /// [`Connection::close`] or a failure, or if the range ends beyond what 64 bits count.
+    /// Otherwise [`Connection::poll_released`] names the object once.
     pub fn write_range(&mut self, object: u32, offset: u64, len: u64) -> bool {
         let is_taken = self.is_writable()
             && len > 0
@@ -252,7 +260,8 @@ impl Connection {
             && self.framing.extents() <= limits.extents_max / 2
     }
 
-    /// Queues close_notify after all that is queued. Before the handshake's end, there is no peer to send it to.
+    /// Queues close_notify after all that is queued. Before the handshake's end, there is no peer
+    /// to send it to.
     pub fn close(&mut self) {
         self.is_closing = true;
         if self.established.is_none() {
@@ -270,8 +279,8 @@ impl Connection {
         self.taken_bytes
     }
 
-    /// How much of that the peer's TCP has acknowledged, as far as [`Connection::acknowledge`] was told, in bytes. Of a
-    /// record that it has in part, a part.
+    /// How much of that the peer's TCP has acknowledged, as far as [`Connection::acknowledge`] was
+    /// told, in bytes. Of a record that it has in part, a part.
     pub fn acknowledged_bytes(&self) -> u64 {
         self.ledger.acknowledged_plaintext()
     }
@@ -281,7 +290,8 @@ impl Connection {
         self.taken_bytes.saturating_sub(self.acknowledged_bytes())
     }
 
-    /// The first byte of an object that is queued and not acknowledged: the object, and its offset there.
+    /// The first byte of an object that is queued and not acknowledged: the object, and its offset
+    /// there.
     pub fn first_virtual(&self) -> Option<(u32, u64)> {
         let waits = || self.framing.first_virtual();
         self.ledger.first_virtual().or_else(waits)
@@ -357,7 +367,8 @@ impl Connection {
             now_us.saturating_sub(established.key_since_us) > self.config.limits.key_us_max;
         let is_worn = self.framing.bytes() > 0 && (records_left == 0 || is_old);
         match established.suite.version {
-            // No data may come before the answer (RFC 8446 §4.6.3): all wait until a key is acknowledged.
+            // No data may come before the answer (RFC 8446 §4.6.3): all wait until a key is
+            // acknowledged.
             Version::Tls13 if established.is_key_update_due || is_worn => {
                 return if self.ledger.keys() < limits.keys_max {
                     self.update_key(now_us)
@@ -392,22 +403,22 @@ impl Connection {
         self.ledger.on_sealed(epoch, number, tags)
     }
 
-    /// The peer has all bytes of the stream before `upto`. Calls `removed` with the epoch of each key that the NIC stack
-    /// may forget.
+    /// The peer has all bytes of the stream before `upto`. Calls `removed` with the epoch of each
+    /// key that the NIC stack may forget.
     pub fn acknowledge(&mut self, upto: u64, removed: impl FnMut(u16)) {
         let released = &mut self.released;
         self.ledger
             .acknowledge(upto, |object| released.push(object), removed);
     }
 
-    /// What a NIC stack that knows this much must be told next before it seals what is defined and not acknowledged;
-    /// `None` if nothing is missing.
+    /// What a NIC stack that knows this much must be told next before it seals what is defined and
+    /// not acknowledged; `None` if nothing is missing.
     pub fn missing(&self, known: &Known) -> Option<Definition<'_>> {
         self.ledger.missing(known)
     }
 
-    /// True if of a record that begins before `stream_offset` no tag is known. If such a record may have left, it must
-    /// not be sealed by a NIC stack that does not know its tag either.
+    /// True if of a record that begins before `stream_offset` no tag is known. If such a record may
+    /// have left, it must not be sealed by a NIC stack that does not know its tag either.
     pub fn untagged_before(&self, stream_offset: u64) -> bool {
         self.ledger.untagged_before(stream_offset)
     }
@@ -461,7 +472,8 @@ impl Connection {
             };
         };
         match established.suite.version {
-            // All else would have to be sealed, and the version means nothing (RFC 8446 §5.1, §5.2).
+            // All else would have to be sealed, and the version means nothing (RFC 8446 §5.1,
+            // §5.2).
             Version::Tls13 if content_type != ContentType::ApplicationData as u8 => {
                 return Err(Error::UnexpectedRecord { content_type });
             }
@@ -475,8 +487,9 @@ impl Connection {
         }
     }
 
-    /// Longest that a record may say it is during the handshake, header excluded, in bytes: the limit of sealed records
-    /// is for those that can be (RFC 8446 §5.1, §5.2; RFC 5246 §6.2.1, §6.2.3).
+    /// Longest that a record may say it is during the handshake, header excluded, in bytes: the
+    /// limit of sealed records is for those that can be (RFC 8446 §5.1, §5.2; RFC 5246 §6.2.1,
+    /// §6.2.3).
     fn handshake_length_max(&self, content_type: u8) -> usize {
         let overhead = match &self.rx {
             _ if content_type == ContentType::ApplicationData as u8 => 256,
@@ -506,7 +519,8 @@ impl Connection {
             return Err(Error::HandshakeTooLong);
         }
         *has_changed_cipher |= record[0] == ContentType::ChangeCipherSpec as u8;
-        // Records are not authentic yet: an attacker who changes what is offered can also cut it in two.
+        // Records are not authentic yet: an attacker who changes what is offered can also cut it in
+        // two.
         let is_handshake = record[0] == ContentType::Handshake as u8;
         if let Some(content) = hello.as_mut().filter(|_| is_handshake) {
             content.extend_from_slice(&record[RECORD_HEADER_BYTES..]);
@@ -671,7 +685,8 @@ impl Connection {
                 let cut = message(&UPDATE_NOT_REQUESTED);
                 self.define_at(at, ContentType::Handshake, cut)
             }
-            // If there is no alert for it, TCP ends without close_notify, and the client sees that something is missing.
+            // If there is no alert for it, TCP ends without close_notify, and the client sees that
+            // something is missing.
             Err(error) => {
                 self.fail(error);
                 None

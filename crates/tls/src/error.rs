@@ -21,7 +21,8 @@ pub enum Error {
     NotTls,
     /// The best version that the client offers is older than TLS 1.2.
     OldVersion(u16),
-    /// The client gave up TLS 1.3 although both sides have it: a middlebox interferes (RFC 7507 §3).
+    /// The client gave up TLS 1.3 although both sides have it: a middlebox interferes (RFC 7507
+    /// §3).
     InappropriateFallback,
     /// A record is not authentic.
     BadRecord,
@@ -54,7 +55,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The alert for the peer (RFC 8446 §6.2); `None` if rustls has sent it, or there is none to send.
+    /// The alert for the peer (RFC 8446 §6.2); `None` if rustls has sent it, or there is none to
+    /// send.
     pub fn alert(&self) -> Option<AlertDescription> {
         match self {
             Error::Handshake(_)
@@ -104,18 +106,20 @@ impl fmt::Display for Error {
         match self {
             Error::Handshake(error) | Error::Untold(error) => {
                 write!(f, "the handshake failed: {error}")
-            },
+            }
             Error::HandshakeTimedOut => f.write_str("the handshake took too long"),
             Error::HandshakeTooLong => f.write_str("the client's handshake is too long"),
             Error::ClosedInHandshake => f.write_str("the client closed during the handshake"),
             Error::NotTls => f.write_str("the client does not speak TLS"),
             Error::OldVersion(version) => write!(
                 f,
-                "the client offers no version that is newer than {version:#06x}; TLS 1.2 is {:#06x}",
+                "the client offers no version that is newer than {version:#06x}; TLS 1.2 is \
+                 {:#06x}",
                 0x0303
             ),
             Error::InappropriateFallback => f.write_str(
-                "the client fell back to TLS 1.2, though both sides have 1.3: something in between interferes",
+                "the client fell back to TLS 1.2, though both sides have 1.3: something in between \
+                 interferes",
             ),
             Error::BadRecord => f.write_str("a record is not authentic"),
             Error::OversizedRecord => f.write_str("a record is too long"),
@@ -124,7 +128,10 @@ impl fmt::Display for Error {
             }
             Error::RecordVersion(version) => write!(f, "a record of version {version:#06x}"),
             Error::UnexpectedMessage { handshake_type } => {
-                write!(f, "an unexpected handshake message of type {handshake_type}")
+                write!(
+                    f,
+                    "an unexpected handshake message of type {handshake_type}"
+                )
             }
             Error::Malformed(what) => write!(f, "malformed: {what}"),
             Error::IllegalParameter(what) => write!(f, "an illegal value: {what}"),

@@ -1,8 +1,9 @@
 //! Cuts plaintext into records.
 //!
-//! A client can use a record only when all of it has arrived. So records are short while the congestion window is
-//! small, at the start and after a pause, and as long as TLS allows otherwise. Long ones end where the file offset is a
-//! multiple of their size: then none of them straddles two blocks of the NIC stack's cache.
+//! A client can use a record only when all of it has arrived. So records are short while the
+//! congestion window is small, at the start and after a pause, and as long as TLS allows otherwise.
+//! Long ones end where the file offset is a multiple of their size: then none of them straddles two
+//! blocks of the NIC stack's cache.
 
 use std::collections::VecDeque;
 
@@ -12,8 +13,9 @@ use contract::limits::RECORD_PLAINTEXT_BYTES_MAX;
 /// Plaintext of a record at the start, in bytes: two or three packets.
 const SMALL_RECORD_BYTES: u64 = 4 << 10;
 
-/// Plaintext that is sent in small records, in bytes: about what leaves in the first two round trips. Less than 64 KiB
-/// by one small record, so that the first long one of a response of that length has room to become aligned.
+/// Plaintext that is sent in small records, in bytes: about what leaves in the first two round
+/// trips. Less than 64 KiB by one small record, so that the first long one of a response of that
+/// length has room to become aligned.
 const SMALL_BYTES: u64 = 60 << 10;
 
 /// After so long without anything to send, records are small again, in microseconds.
@@ -133,8 +135,8 @@ impl Framing {
         self.bytes = 0;
     }
 
-    /// Cuts the next run: as many records of one size as there are, and a shorter one to end with if it comes next.
-    /// Never more than `records_max` records.
+    /// Cuts the next run: as many records of one size as there are, and a shorter one to end with
+    /// if it comes next. Never more than `records_max` records.
     pub(crate) fn cut(&mut self, now_us: u64, limits: &RunLimits, records_max: u64) -> Option<Cut> {
         // If something has waited all the while, the client is slow, and the server has not paused.
         if self.was_empty && now_us.saturating_sub(self.cut_us) > IDLE_US {
@@ -249,9 +251,9 @@ impl Framing {
         len
     }
 
-    /// How many records of full length follow, within the extent in whose midst one of them has ended, `start` bytes from
-    /// the front. If that is where it should, so do they; a record that has only just reached into the extent may have
-    /// ended elsewhere, and the next one is shorter.
+    /// How many records of full length follow, within the extent in whose midst one of them has
+    /// ended, `start` bytes from the front. If that is where it should, so do they; a record that
+    /// has only just reached into the extent may have ended elsewhere, and the next one is shorter.
     fn whole_records(&self, start: u64, bytes_max: u64) -> u64 {
         let mut extent_start = 0;
         for extent in &self.extents {
@@ -385,7 +387,8 @@ mod tests {
         let mut framing = Framing::default();
         framing.push_virtual(7, 0, 100_000);
         records(&mut framing, 1);
-        // The end of the first record is a few bytes into the second part: there is no multiple of anything before it.
+        // The end of the first record is a few bytes into the second part: there is no multiple of
+        // anything before it.
         framing.push_virtual(7, 0, 16_284);
         framing.push_virtual(7, 200_000, 100_000);
         let mut expected = vec![(16_384, Some(200_100)), (12_892, Some(212_992))];

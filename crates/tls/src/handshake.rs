@@ -1,7 +1,7 @@
 //! The handshake, which rustls does.
 //!
-//! rustls gets one record at a time: when the one that ends the handshake has been taken, nothing of what follows it
-//! has.
+//! rustls gets one record at a time: when the one that ends the handshake has been taken, nothing
+//! of what follows it has.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::opener::Opener;
 use crate::traffic_secrets::TrafficSecrets;
 use contract::tls::{RECORD_HEADER_BYTES, Suite, TAG_BYTES};
 
-/// Rejected early data that is skipped, in bytes of plaintext: what tickets of other servers under the same name may
-/// have allowed (RFC 8446 §4.2.10).
+/// Rejected early data that is skipped, in bytes of plaintext: what tickets of other servers under
+/// the same name may have allowed (RFC 8446 §4.2.10).
 const EARLY_DATA_BYTES_MAX: usize = 16 << 10;
 
 /// Where the keys come from that follow a KeyUpdate (RFC 8446 §7.2).
@@ -100,8 +100,8 @@ impl Handshake {
         Ok(sealed.unwrap_or_else(plain))
     }
 
-    /// Takes a record, header included; appends to `raw` what is to be sent, also if it fails. True at the end of the
-    /// handshake.
+    /// Takes a record, header included; appends to `raw` what is to be sent, also if it fails. True
+    /// at the end of the handshake.
     pub(crate) fn on_record(&mut self, record: &[u8], raw: &mut Vec<u8>) -> Result<bool, Error> {
         if self.is_rejected_early_data(record)? {
             return Ok(false);
@@ -122,10 +122,12 @@ impl Handshake {
         }
     }
 
-    /// True for a record to be skipped (RFC 8446 §4.2.10): after HelloRetryRequest every one of application data, and
-    /// after ServerHello every one that the handshake key does not open, up to the first that it opens.
+    /// True for a record to be skipped (RFC 8446 §4.2.10): after HelloRetryRequest every one of
+    /// application data, and after ServerHello every one that the handshake key does not open, up
+    /// to the first that it opens.
     ///
-    /// rustls can skip them as well, but keeps each until the end, and tries it once more with each that follows.
+    /// rustls can skip them as well, but keeps each until the end, and tries it once more with each
+    /// that follows.
     fn is_rejected_early_data(&mut self, record: &[u8]) -> Result<bool, Error> {
         let is_tls13 = self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
         let is_data = record[0] == ContentType::ApplicationData as u8;
@@ -146,8 +148,8 @@ impl Handshake {
         Ok(true)
     }
 
-    /// `has_failed`: only until something is to be sent. Behind that, rustls would look once more at what it could not take
-    /// apart, and have another alert.
+    /// `has_failed`: only until something is to be sent. Behind that, rustls would look once more
+    /// at what it could not take apart, and have another alert.
     fn drive(&mut self, raw: &mut Vec<u8>, has_failed: bool) -> Result<bool, Error> {
         loop {
             let status = self.connection.process_tls_records(&mut self.incoming);

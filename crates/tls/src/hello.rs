@@ -21,13 +21,15 @@ pub(crate) fn is_whole(content: &[u8]) -> bool {
     }
 }
 
-/// Looks at the versions of a ClientHello, if the content is one, and all of it. What makes no sense is left to rustls.
+/// Looks at the versions of a ClientHello, if the content is one, and all of it. What makes no
+/// sense is left to rustls.
 ///
 /// # Errors
-/// [`Error::OldVersion`] if the best that the client can do is older than TLS 1.2: rustls misses extensions first, which
-/// clients of that age do not have. [`Error::InappropriateFallback`] if the server `has_tls13` and the client has given
-/// up what it has above TLS 1.2 (TLS_FALLBACK_SCSV, RFC 7507 §3): rustls leaves this to the downgrade protection of TLS
-/// 1.3, which only clients have that try it.
+/// [`Error::OldVersion`] if the best that the client can do is older than TLS 1.2: rustls misses
+/// extensions first, which clients of that age do not have. [`Error::InappropriateFallback`] if the
+/// server `has_tls13` and the client has given up what it has above TLS 1.2 (TLS_FALLBACK_SCSV, RFC
+/// 7507 §3): rustls leaves this to the downgrade protection of TLS 1.3, which only clients have
+/// that try it.
 pub(crate) fn check(content: &[u8], has_tls13: bool) -> Result<(), Error> {
     let Some((version, has_fallen_back)) = parse(content) else {
         return Ok(());

@@ -10,9 +10,10 @@ use contract::tls::{Cipher, Suite, Version};
 
 /// A key for the records of one direction.
 ///
-/// The nonce of a record is the IV with the record's number, big-endian, XORed into its last 8 bytes. With TLS 1.2 and
-/// AES-GCM the last 8 bytes of the nonce are written into the record (RFC 5288 §3); the IV is the salt and 8 bytes of
-/// the key block behind it, so that no nonce is that of a Finished message.
+/// The nonce of a record is the IV with the record's number, big-endian, XORed into its last 8
+/// bytes. With TLS 1.2 and AES-GCM the last 8 bytes of the nonce are written into the record (RFC
+/// 5288 §3); the IV is the salt and 8 bytes of the key block behind it, so that no nonce is that of
+/// a Finished message.
 #[derive(Clone)]
 pub struct Key {
     /// How many keys this direction had before: what runs call the key.

@@ -1,7 +1,8 @@
-//! Keys and runs whose records the peer has not acknowledged, with the tags of those that were sealed.
+//! Keys and runs whose records the peer has not acknowledged, with the tags of those that were
+//! sealed.
 //!
-//! What a NIC stack knows of a connection can be installed again from here. A record that may have left must not be
-//! sealed with other content under the same number; its tag proves that it is not.
+//! What a NIC stack knows of a connection can be installed again from here. A record that may have
+//! left must not be sealed with other content under the same number; its tag proves that it is not.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,7 +11,8 @@ use crate::key::Key;
 use crate::run::{Piece, Run};
 use contract::tls::Tag;
 
-/// A report of sealed records makes no sense: the NIC stack is not to be trusted with the connection.
+/// A report of sealed records makes no sense: the NIC stack is not to be trusted with the
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedError;
 
@@ -111,8 +113,9 @@ impl Ledger {
         &self.runs[self.runs.len() - 1]
     }
 
-    /// Drops what the peer has acknowledged: all before `upto`. Calls `released` with the object of each virtual range
-    /// that is gone to its end, and `removed` with the epoch of each key that is not needed any more.
+    /// Drops what the peer has acknowledged: all before `upto`. Calls `released` with the object of
+    /// each virtual range that is gone to its end, and `removed` with the epoch of each key that is
+    /// not needed any more.
     pub(crate) fn acknowledge(
         &mut self,
         upto: u64,
@@ -217,7 +220,8 @@ impl Ledger {
         })
     }
 
-    /// Of what is not acknowledged, the first run that a NIC stack does not know, and before that its key.
+    /// Of what is not acknowledged, the first run that a NIC stack does not know, and before that
+    /// its key.
     pub(crate) fn missing(&self, known: &Known) -> Option<Definition<'_>> {
         let at = self
             .runs

@@ -39,7 +39,8 @@ impl Opener {
         })
     }
 
-    /// Longest that a record may say it is, header excluded, in bytes (RFC 8446 §5.2, RFC 5246 §6.2.3).
+    /// Longest that a record may say it is, header excluded, in bytes (RFC 8446 §5.2, RFC 5246
+    /// §6.2.3).
     pub(crate) fn length_max(&self) -> usize {
         RECORD_PLAINTEXT_BYTES_MAX
             + match self.suite.version {

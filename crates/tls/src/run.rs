@@ -43,7 +43,8 @@ pub struct Run {
     pub epoch: u16,
     /// Number of the first record: how many were sealed before with this key.
     pub number: u64,
-    /// Stream offset of the first record's first byte; byte 0 is the first that was sent on the connection.
+    /// Stream offset of the first record's first byte; byte 0 is the first that was sent on the
+    /// connection.
     pub stream_offset: u64,
     /// What they carry.
     pub content_type: ContentType,
@@ -90,8 +91,8 @@ impl Run {
         self.plaintext_bytes() + self.count() * self.suite.overhead_bytes() as u64
     }
 
-    /// How much of the application's data in it lies before `upto` in the stream, in bytes; of a record that does not
-    /// end there, as much as its length allows.
+    /// How much of the application's data in it lies before `upto` in the stream, in bytes; of a
+    /// record that does not end there, as much as its length allows.
     pub(crate) fn application_bytes(&self, upto: u64) -> u64 {
         if self.content_type != ContentType::ApplicationData {
             return 0;

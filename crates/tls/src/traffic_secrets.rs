@@ -1,7 +1,8 @@
 //! The traffic secrets of a handshake of TLS 1.3 (RFC 8446 §7.1), from when rustls has them.
 //!
-//! rustls offers them to a key log only. They serve two ends: to tell rejected early data from what the client says
-//! after it, and to seal the alert for an error that rustls does not know or has none for.
+//! rustls offers them to a key log only. They serve two ends: to tell rejected early data from what
+//! the client says after it, and to seal the alert for an error that rustls does not know or has
+//! none for.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 /// Pieces are concatenated: one of odd length shifts the following ones by a byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Checksum {
-    /// Sum of words as this machine loads them. The sum does not depend on byte order if the result is
-    /// stored as it was loaded (RFC 1071 §2 B).
+    /// Sum of words as this machine loads them. The sum does not depend on byte order if the result
+    /// is stored as it was loaded (RFC 1071 §2 B).
     sum: u64,
     odd: bool,
 }
@@ -42,14 +42,14 @@ impl Checksum {
         self.odd ^= bytes.len() % 2 == 1;
     }
 
-    /// The sum, not complemented: what partial checksum offload wants in the checksum field when the sum
-    /// is that of the pseudo-header. In host order, to be stored in network order.
+    /// The sum, not complemented: what partial checksum offload wants in the checksum field when
+    /// the sum is that of the pseudo-header. In host order, to be stored in network order.
     pub fn partial(self) -> u16 {
         u16::from_be(fold(self.sum))
     }
 
-    /// The checksum to store in the header, in host order, to be stored in network order. Zero if the
-    /// sum was taken over bytes that include a correct checksum.
+    /// The checksum to store in the header, in host order, to be stored in network order. Zero if
+    /// the sum was taken over bytes that include a correct checksum.
     pub fn finish(self) -> u16 {
         !self.partial()
     }
@@ -64,7 +64,8 @@ pub fn of(bytes: &[u8]) -> u16 {
 /// The folded sum of `bytes` as 16-bit words in native order, zero-padded.
 #[inline]
 fn sum_words(bytes: &[u8]) -> u16 {
-    // 32-bit words into a 64-bit sum: no overflow below 16 GB, and the compiler vectorizes the loop.
+    // 32-bit words into a 64-bit sum: no overflow below 16 GB, and the compiler vectorizes the
+    // loop.
     let (words, rest) = bytes.as_chunks::<4>();
     let mut sum: u64 = words
         .iter()

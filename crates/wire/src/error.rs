@@ -9,8 +9,9 @@ pub enum ParseError {
     BadIpHeader,
     /// The checksum of the IPv4 header does not match.
     BadIpChecksum,
-    /// A fragment. Splitway does not put fragments together: RFC 8900 §3 names why not, from overlaps and identifications
-    /// that repeat to the memory that a flood of first fragments binds. TCP needs none: MSS and "don't fragment".
+    /// A fragment. Splitway does not put fragments together: RFC 8900 §3 names why not, from
+    /// overlaps and identifications that repeat to the memory that a flood of first fragments
+    /// binds. TCP needs none: MSS and "don't fragment".
     Fragment,
     /// An IPv6 option that asks for the packet to be discarded (RFC 8200 §4.2).
     UnknownIpOption,

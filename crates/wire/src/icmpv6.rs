@@ -45,8 +45,8 @@ pub enum Neighbor {
     Solicitation {
         /// The address asked for.
         target: Ipv6Addr,
-        /// The sender's hardware address; never there if the sender's address is unspecified, that is,
-        /// in duplicate address detection.
+        /// The sender's hardware address; never there if the sender's address is unspecified, that
+        /// is, in duplicate address detection.
         source_mac: Option<[u8; 6]>,
     },
     /// The target address is here.
@@ -65,8 +65,8 @@ pub enum Neighbor {
 }
 
 impl<'a> Message<'a> {
-    /// Parses the payload of an IPv6 packet and verifies its checksum; for neighbour discovery also the
-    /// rules of RFC 4861 §7.1.
+    /// Parses the payload of an IPv6 packet and verifies its checksum; for neighbour discovery also
+    /// the rules of RFC 4861 §7.1.
     pub fn parse(
         source: Ipv6Addr,
         destination: Ipv6Addr,
@@ -242,7 +242,8 @@ pub fn neighbor_frame(
     )
 }
 
-/// A report of MLD version 2 that joins groups for any source, as a whole Ethernet frame (RFC 3810 §5.2).
+/// A report of MLD version 2 that joins groups for any source, as a whole Ethernet frame (RFC 3810
+/// §5.2).
 ///
 /// # Panics
 /// If there are more groups than one packet of 64 KB holds.

@@ -16,8 +16,8 @@ pub const IPV4_HEADER_BYTES: usize = 20;
 /// Length of the fixed IPv6 header, in bytes.
 pub const IPV6_HEADER_BYTES: usize = 40;
 
-/// Longest superpacket, in bytes from the IP header on: four times what IPv4's length field can say, which
-/// is what a link between host and guest, or a modern NIC, takes in one piece.
+/// Longest superpacket, in bytes from the IP header on: four times what IPv4's length field can
+/// say, which is what a link between host and guest, or a modern NIC, takes in one piece.
 pub const SUPERPACKET_BYTES_MAX: usize = 1 << 18;
 
 /// Time to live of what the stack sends (RFC 1700).
@@ -207,8 +207,9 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Extension headers that a host walks over (RFC 8200 §4): hop-by-hop and destination options, routing
-/// headers that have been worked off, and the fragment header of a packet that is whole (RFC 6946).
+/// Extension headers that a host walks over (RFC 8200 §4): hop-by-hop and destination options,
+/// routing headers that have been worked off, and the fragment header of a packet that is whole
+/// (RFC 6946).
 fn skip_extension_headers(
     mut next_header: u8,
     mut payload: &[u8],
@@ -275,13 +276,14 @@ pub struct Header {
     pub ttl: u8,
     /// DSCP and ECN: the type of service, or traffic class.
     pub traffic_class: u8,
-    /// IPv4 identification. Zero is fine, as [`Header::write`] forbids fragmentation (RFC 6864 §4.1).
+    /// IPv4 identification. Zero is fine, as [`Header::write`] forbids fragmentation (RFC 6864
+    /// §4.1).
     pub identification: u16,
 }
 
 impl Header {
-    /// Writes the header with length `payload_len` (bytes after this header) and checksum to the start
-    /// of `buffer`; returns its length.
+    /// Writes the header with length `payload_len` (bytes after this header) and checksum to the
+    /// start of `buffer`; returns its length.
     ///
     /// # Panics
     /// If `buffer` is shorter than [`Addresses::header_bytes`].
@@ -344,7 +346,8 @@ impl Header {
     }
 }
 
-/// Sets the total length of an IPv4 header and recomputes its checksum. `header` is the header, no more.
+/// Sets the total length of an IPv4 header and recomputes its checksum. `header` is the header, no
+/// more.
 pub(crate) fn set_ipv4_length(header: &mut [u8], total_len: u16) {
     header[2..4].copy_from_slice(&total_len.to_be_bytes());
     header[10..12].fill(0);

@@ -12,8 +12,8 @@
 //! | [`checksum`] | the Internet checksum (RFC 1071) |
 //! | `error` | why bytes are no frame |
 //!
-//! This room may touch its arguments only. Whatever it parses may be hostile: every function that takes
-//! received bytes answers with an error value, never a panic.
+//! This room may touch its arguments only. Whatever it parses may be hostile: every function that
+//! takes received bytes answers with an error value, never a panic.
 
 #![forbid(unsafe_code)]
 

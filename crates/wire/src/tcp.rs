@@ -105,7 +105,8 @@ pub struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// Parses the payload of an IP packet. The checksum is the caller's matter, and so is the ECN field.
+    /// Parses the payload of an IP packet. The checksum is the caller's matter, and so is the ECN
+    /// field.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Segment<'a>, ParseError> {
         let header = bytes
@@ -137,7 +138,8 @@ impl Header {
         HEADER_BYTES_MIN + self.options.len_bytes()
     }
 
-    /// Writes the header, checksum and urgent pointer zero, to the start of `buffer`; returns its length.
+    /// Writes the header, checksum and urgent pointer zero, to the start of `buffer`; returns its
+    /// length.
     ///
     /// # Panics
     /// If `buffer` is shorter than [`Header::len_bytes`].
@@ -170,8 +172,9 @@ const SACK_BLOCK_BYTES: usize = 8;
 const TIMESTAMPS_ALONE_BYTES: usize = 12;
 
 impl Options {
-    /// Parses the options of a header. Unknown options and known ones of a wrong length are skipped; one
-    /// whose length makes no sense hides those behind it (RFC 9293 §3.1, MUST-6 and MUST-7).
+    /// Parses the options of a header. Unknown options and known ones of a wrong length are
+    /// skipped; one whose length makes no sense hides those behind it (RFC 9293 §3.1, MUST-6 and
+    /// MUST-7).
     #[inline]
     pub fn parse(bytes: &[u8]) -> Options {
         // What all segments of an established connection look like (RFC 7323 appendix A).
@@ -240,7 +243,8 @@ impl Options {
         self.len_without_sack() + self.sack_bytes()
     }
 
-    /// The timestamps, if there is nothing else: so it is in all segments of a connection that loses nothing.
+    /// The timestamps, if there is nothing else: so it is in all segments of a connection that
+    /// loses nothing.
     fn timestamps_alone(&self) -> Option<Timestamps> {
         let others = self.mss.is_some()
             || self.window_scale.is_some()
@@ -278,8 +282,8 @@ impl Options {
             .min(room.saturating_sub(4) / SACK_BLOCK_BYTES)
     }
 
-    /// Writes the options to the start of `buffer`, each aligned as RFC 7323 appendix A shows; returns
-    /// their length. SACK blocks that do not fit are left out, the last ones first.
+    /// Writes the options to the start of `buffer`, each aligned as RFC 7323 appendix A shows;
+    /// returns their length. SACK blocks that do not fit are left out, the last ones first.
     ///
     /// # Panics
     /// If `buffer` is shorter than [`Options::len_bytes`].
@@ -341,7 +345,8 @@ impl Timestamps {
     }
 }
 
-/// Where TSval stands in `options`, in bytes from their start; `None` if there is no timestamps option.
+/// Where TSval stands in `options`, in bytes from their start; `None` if there is no timestamps
+/// option.
 pub(crate) fn timestamp_value_offset(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -131,8 +131,8 @@ fn flipped_bit_anywhere_in_the_packet_is_noticed() {
             broken[bit / 8] ^= 1 << (bit % 8);
             match parse(&broken, false) {
                 Err(_) => {}
-                // What a checksum does not cover: traffic class, flow label and hop limit of IPv6; a next
-                // header that is not ours.
+                // What a checksum does not cover: traffic class, flow label and hop limit of IPv6;
+                // a next header that is not ours.
                 Ok(other) => assert!(
                     addresses == V6 && matches!(bit / 8, 14..=17 | 20 | 21),
                     "bit {bit} of byte {}: {other:?}",
@@ -302,7 +302,8 @@ fn edited_header_equals_one_written_afresh() {
 
 #[test]
 fn partial_checksum_becomes_the_whole_one() {
-    // What the kernel or the NIC does: sum from the TCP header to the end, over the seed in the field.
+    // What the kernel or the NIC does: sum from the TCP header to the end, over the seed in the
+    // field.
     for addresses in [V4, V6] {
         let payload = b"some payload of odd length!";
         let mut buffer = [0; HEADER_BYTES_MAX];

@@ -179,7 +179,8 @@ impl Client {
         let flags = header.flags;
         if flags.contains(Flags::RST) || flags.contains(Flags::FIN) || payload_bytes > 0 {
             return Err(Failure::new(format!(
-                "the host ends a connection, or says something itself: {header:?}, {payload_bytes} bytes"
+                "the host ends a connection, or says something itself: {header:?}, {payload_bytes} \
+                 bytes"
             )));
         }
         if let Some(timestamps) = header.options.timestamps {
@@ -192,8 +193,8 @@ impl Client {
         Ok(is_new)
     }
 
-    /// A SEND for it: checks that it goes on where the one before has ended, with what was asked for. `file_of` tells
-    /// which file is open under an id, and `file_bytes` how long each is.
+    /// A SEND for it: checks that it goes on where the one before has ended, with what was asked
+    /// for. `file_of` tells which file is open under an id, and `file_bytes` how long each is.
     pub(super) fn on_send(
         &mut self,
         send: &contract::Send<'_>,
@@ -247,7 +248,8 @@ impl Client {
     }
 }
 
-/// What the head of a response says of the length of its body; `None` unless it is a whole head of a 200.
+/// What the head of a response says of the length of its body; `None` unless it is a whole head of
+/// a 200.
 fn content_length(head: &[u8]) -> Option<u64> {
     const NAME: &[u8] = b"\r\nContent-Length: ";
     if !head.starts_with(b"HTTP/1.1 200 ") || !head.ends_with(b"\r\n\r\n") {

@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A multiplication of 64 bits, its operand the product before, takes so long on every x86 CPU since 2008 (Agner Fog,
-/// instruction tables).
+/// A multiplication of 64 bits, its operand the product before, takes so long on every x86 CPU
+/// since 2008 (Agner Fog, instruction tables).
 const MULTIPLICATION_CYCLES: f64 = 3.0;
 
 const MULTIPLICATIONS: u64 = 100_000_000;

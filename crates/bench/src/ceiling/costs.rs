@@ -1,7 +1,8 @@
 //! What an ACK, a SEND and a request cost, each by itself.
 //!
-//! Loads differ in how many of each they have, and so does what they cost: as many equations as unknowns. What a SEND
-//! costs contains its departure; what a request costs contains OPEN, CLOS, the response's head and its timers.
+//! Loads differ in how many of each they have, and so does what they cost: as many equations as
+//! unknowns. What a SEND costs contains its departure; what a request costs contains OPEN, CLOS,
+//! the response's head and its timers.
 
 use super::far::Counts;
 
@@ -14,8 +15,8 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Of three loads: what has happened, and what it has cost altogether. `None` if they are too alike to tell the
-    /// costs apart.
+    /// Of three loads: what has happened, and what it has cost altogether. `None` if they are too
+    /// alike to tell the costs apart.
     pub(crate) fn of(loads: [(&Counts, f64); 3]) -> Option<Costs> {
         // For each response, so that loads of any length weigh the same.
         let rows = loads.map(|(counts, cost)| {

@@ -1,8 +1,8 @@
 //! What the host stack has around it: a stub in the NIC stack's place, and all clients.
 //!
-//! The stub takes SENDs from the ring and reports their departure at once; the clients have received them by then, and
-//! acknowledge. Nothing is sent and no file is there, but everything that the host says is checked: headers, sequence
-//! numbers, ranges, heads of responses.
+//! The stub takes SENDs from the ring and reports their departure at once; the clients have
+//! received them by then, and acknowledge. Nothing is sent and no file is there, but everything
+//! that the host says is checked: headers, sequence numbers, ranges, heads of responses.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -23,7 +23,8 @@ pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// Files that are asked for, at random.
 const FILES: u32 = 1000;
 
-/// SENDs and the like that are taken before anything is said. A flush is a fence, and so not for nothing.
+/// SENDs and the like that are taken before anything is said. A flush is a fence, and so not for
+/// nothing.
 const BATCH: usize = 32;
 
 /// Handshakes under way at a time: fewer than the half-open connections that the stack holds.

@@ -36,7 +36,8 @@ pub(crate) struct Of {
 }
 
 impl Found {
-    /// From where this run leaves its results, or else from where it usually is; `None` if it is at neither place.
+    /// From where this run leaves its results, or else from where it usually is; `None` if it is at
+    /// neither place.
     pub(crate) fn beside(output: &Path) -> Result<Option<Found>> {
         let file = |directory: &Path| directory.join(format!("{BENCHMARK}.json"));
         let places = [file(output), file(&results_directory()?)];
@@ -69,7 +70,8 @@ impl Found {
         of.gbit_per_core.is_finite().then_some(of)
     }
 
-    /// The same with the largest files, which are what content is, and superpackets as all NICs have them.
+    /// The same with the largest files, which are what content is, and superpackets as all NICs
+    /// have them.
     pub(crate) fn of_content(&self, connections: usize, acks: Acks) -> Option<Of> {
         self.of(&Load {
             connections,
@@ -162,7 +164,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Of 16 and of 1,600 connections: 20 ms for a gigabyte, 300 ns and instructions for an ACK, at 3 GHz.
+    /// Of 16 and of 1,600 connections: 20 ms for a gigabyte, 300 ns and instructions for an ACK, at
+    /// 3 GHz.
     pub(crate) fn found(directory: &Path) -> Found {
         let mut results = Results::new(BENCHMARK, "Ceiling", &()).unwrap();
         for (connections, host_bytes) in [(16, 10_000_000), (1600, 30_000_000)] {

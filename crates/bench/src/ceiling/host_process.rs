@@ -1,5 +1,6 @@
-//! The process with the real host stack and the real HTTP server, as `splitway serve` runs them. Its rings come through
-//! two sockets, on standard input (the contract's) and standard output (the link's).
+//! The process with the real host stack and the real HTTP server, as `splitway serve` runs them.
+//! Its rings come through two sockets, on standard input (the contract's) and standard output (the
+//! link's).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,8 +20,9 @@ use super::client::SERVER;
 use super::far::GATEWAY;
 use super::ring_port::RingPort;
 
-/// Longest time that the shard looks for work before it sleeps, and longest pause, in microseconds: those of
-/// `splitway serve` on a machine with cores enough, since the host stack has one of its own here.
+/// Longest time that the shard looks for work before it sleeps, and longest pause, in microseconds:
+/// those of `splitway serve` on a machine with cores enough, since the host stack has one of its
+/// own here.
 const SPIN_US_MAX: u64 = 20;
 const PAUSE_US_MAX: u64 = 1_000;
 

@@ -1,5 +1,5 @@
-//! The same in one thread and in virtual time: the host and what it has around it take turns. Nothing depends on the
-//! machine then, and callgrind can count what the host's turns take.
+//! The same in one thread and in virtual time: the host and what it has around it take turns.
+//! Nothing depends on the machine then, and callgrind can count what the host's turns take.
 
 use std::process::{Command, Stdio};
 
@@ -102,7 +102,8 @@ fn counted_turn(turn: &mut dyn FnMut()) {
     turn();
 }
 
-/// The host's instructions for a load, and what has happened meanwhile; `None` if there is no valgrind.
+/// The host's instructions for a load, and what has happened meanwhile; `None` if there is no
+/// valgrind.
 pub(crate) fn instructions(
     load: &Load,
     responses: u64,

@@ -27,15 +27,16 @@ pub(super) const CORES: &str = "cores";
 pub(super) const GBIT_PER_CORE: &str = "gbit_per_core";
 pub(super) const GHZ: &str = "ghz";
 
-const NOTE: &str = "\
-One process on a core of its own runs the host stack and the HTTP server as `splitway serve` does. Another plays the NIC \
-stack, which reports each SEND's departure at once, and all clients, which ask for file after file and acknowledge at \
-once. Commands, events and frames cross between the two in rings in shared memory; there is no kernel and no network \
-between them, and no byte of a file. So this is what one host core can decide, not what a machine can send.";
+const NOTE: &str = "One process on a core of its own runs the host stack and the HTTP server as \
+    `splitway serve` does. Another plays the NIC stack, which reports each SEND's departure at \
+    once, and all clients, which ask for file after file and acknowledge at once. Commands, events \
+    and frames cross between the two in rings in shared memory; there is no kernel and no network \
+    between them, and no byte of a file. So this is what one host core can decide, not what a \
+    machine can send.";
 
-const COLUMNS_NOTE: &str = "\
-*Gbit/s per core* divides bytes of files by CPU time of the host process, *Gbit/s by the clock* by the time that went by. \
-*Busy* is the quotient of the two; the rest of the time the host waits for the other process.";
+const COLUMNS_NOTE: &str = "*Gbit/s per core* divides bytes of files by CPU time of the host \
+    process, *Gbit/s by the clock* by the time that went by. *Busy* is the quotient of the two; \
+    the rest of the time the host waits for the other process.";
 
 /// What clients of a load acknowledge, as a series.
 pub(super) fn series(acks: Acks) -> &'static str {
@@ -145,7 +146,10 @@ pub(super) fn report(results: &mut Results, targeted: &[Load]) {
                 column("request", "request", 0),
             ],
         )
-        .titled("What each costs the host by itself, from loads that have more of one and less of another")
+        .titled(
+            "What each costs the host by itself, from loads that have more of one and less of \
+            another",
+        )
         .of_each("In")
         .over(&[(CONNECTIONS, "Connections")]),
     );

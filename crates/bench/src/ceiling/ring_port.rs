@@ -1,7 +1,8 @@
-//! The host stack's port: frames in a ring between two processes, of the same make as the contract's.
+//! The host stack's port: frames in a ring between two processes, of the same make as the
+//! contract's.
 //!
-//! The host's end is that of a NIC stack in the contract, since frames to the host are many and those of its own few:
-//! records are longer in that direction, and the ring is larger.
+//! The host's end is that of a NIC stack in the contract, since frames to the host are many and
+//! those of its own few: records are longer in that direction, and the ring is larger.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -82,7 +83,8 @@ impl Port for RingPort {
         while received < budget {
             let record = self.channel.receive_record();
             let Some(bytes) = record.map_err(|_| corrupt())? else {
-                // A consumer that finds nothing may go to sleep, and must be woken, unless something has come meanwhile.
+                // A consumer that finds nothing may go to sleep, and must be woken, unless
+                // something has come meanwhile.
                 if received == 0 && !self.channel.prepare_sleep_to_carry(true) {
                     continue;
                 }

@@ -62,7 +62,8 @@ impl Run {
     }
 }
 
-/// How long it takes, most of the time, until a load is measured: processes, handshakes, responses, and the end.
+/// How long it takes, most of the time, until a load is measured: processes, handshakes, responses,
+/// and the end.
 pub(super) fn seconds_before(load: &Load) -> f64 {
     const CONNECTIONS_PER_S: f64 = 20_000.0;
     0.3 + WARM_UP.as_secs_f64() + load.connections as f64 / CONNECTIONS_PER_S

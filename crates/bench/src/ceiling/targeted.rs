@@ -10,7 +10,8 @@ use crate::plan::Plan;
 use crate::results::{Bound, Results};
 use crate::rounds::Rounds;
 
-/// Files of so many bytes, in superpackets that any NIC cuts: the host decides more often than with longer ones.
+/// Files of so many bytes, in superpackets that any NIC cuts: the host decides more often than with
+/// longer ones.
 fn load(file_bytes: u64) -> Load {
     Load {
         connections: TARGET_CONNECTIONS,

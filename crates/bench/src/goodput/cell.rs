@@ -20,8 +20,8 @@ pub(crate) struct Matrix {
     /// Numbers of flows.
     #[arg(long, value_delimiter = ',', default_value = "1,16,200")]
     flows: Vec<usize>,
-    /// Rate of the link, in megabits per second: fast enough to be worth measuring, and slow enough that neither
-    /// two cores nor the emulator are what limits it.
+    /// Rate of the link, in megabits per second: fast enough to be worth measuring, and slow enough
+    /// that neither two cores nor the emulator are what limits it.
     #[arg(long, default_value_t = 200.0)]
     rate: f64,
 }
@@ -80,7 +80,8 @@ pub(crate) struct Cell {
     mbit_per_s: f64,
 }
 
-/// Two superpackets: senders within one machine hand over up to 64 KB at once, where a NIC would spread them.
+/// Two superpackets: senders within one machine hand over up to 64 KB at once, where a NIC would
+/// spread them.
 const QUEUE_BYTES_MIN: f64 = 131_072.0;
 
 impl Cell {
@@ -104,17 +105,18 @@ impl Cell {
         (self.mbit_per_s * self.rtt_ms * 125.0).max(QUEUE_BYTES_MIN)
     }
 
-    /// Flows that take turns at a full queue with the precision of a clock are dropped by who comes when, not by how
-    /// much they send: phase effects (Floyd and Jacobson 1992). The kernel's sender, which answers within the
-    /// emulator's own system call, is that precise. Where flows are compared, arrivals differ by some packets' time.
+    /// Flows that take turns at a full queue with the precision of a clock are dropped by who comes
+    /// when, not by how much they send: phase effects (Floyd and Jacobson 1992). The kernel's
+    /// sender, which answers within the emulator's own system call, is that precise. Where flows
+    /// are compared, arrivals differ by some packets' time.
     fn jitter_us(&self) -> u32 {
         if self.shows_fairness() { 100 } else { 0 }
     }
 
     /// All of it, as options of `splitway link`.
     pub(crate) fn options(&self, seed: u64) -> Vec<String> {
-        // Within what RACK takes for reordering once it has seen some: a quarter of the round-trip time
-        // (RFC 8985 §6.2).
+        // Within what RACK takes for reordering once it has seen some: a quarter of the round-trip
+        // time (RFC 8985 §6.2).
         let reorder_by_us = (self.rtt_ms * 1000.0 / 8.0).max(100.0);
         [
             ("--delay", format!("{}us", self.rtt_ms * 500.0)),

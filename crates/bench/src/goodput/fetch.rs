@@ -1,7 +1,7 @@
 //! The client: flows that begin together, each downloading one long file, until time is up.
 //!
-//! It reads and discards: the kernel drops bodies unread (`MSG_TRUNC`), so that the client is never what is
-//! slow. What it counts is goodput: bytes that TCP has delivered in order.
+//! It reads and discards: the kernel drops bodies unread (`MSG_TRUNC`), so that the client is never
+//! what is slow. What it counts is goodput: bytes that TCP has delivered in order.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

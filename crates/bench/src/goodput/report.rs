@@ -8,12 +8,14 @@ use crate::paper;
 use crate::results::{Bound, Measures, Plot, Results, Table, column};
 use crate::spread::{Conditions, Spread};
 
-/// What is promised: goodput as a part of the kernel's, Jain's index of equal flows, and of flows of both.
+/// What is promised: goodput as a part of the kernel's, Jain's index of equal flows, and of flows
+/// of both.
 const RATIO_MIN: f64 = 0.95;
 const JAIN_MIN: f64 = 0.95;
 const JAIN_MIXED_MIN: f64 = 0.9;
 
-/// Parts of the results: runs of each sender, pairs of runs under the same seed, and runs about fairness.
+/// Parts of the results: runs of each sender, pairs of runs under the same seed, and runs about
+/// fairness.
 const GOODPUT: &str = "goodput";
 const PAIRS: &str = "pairs";
 const FAIRNESS: &str = "fairness";
@@ -70,13 +72,15 @@ impl Run {
         bytes(0) / (bytes(0) + bytes(1))
     }
 
-    /// A number that the emulator tells about a direction: 0 is that of requests and ACKs, 1 of data.
+    /// A number that the emulator tells about a direction: 0 is that of requests and ACKs, 1 of
+    /// data.
     fn emulator(&self, direction: usize, pointer: &str) -> u64 {
         let found = self.emulator["directions"][direction].pointer(pointer);
         found.and_then(serde_json::Value::as_u64).unwrap_or(0)
     }
 
-    /// Departures more than 1 ms late, and frames that the emulator lost by its own fault, of a thousand.
+    /// Departures more than 1 ms late, and frames that the emulator lost by its own fault, of a
+    /// thousand.
     fn unpunctual_permille(&self) -> f64 {
         let sum =
             |pointer: &str| -> u64 { [0, 1].map(|end| self.emulator(end, pointer)).iter().sum() };
@@ -224,8 +228,8 @@ pub(super) fn report(results: &mut Results, settings: &Settings) {
         results.plot(Plot::lines("fairness", FAIRNESS, ("flows", "flows"), y));
         results.publish_beside(paper::FAIRNESS);
         results.note(
-            "IO-TCP shares a link of 100 Gbit/s between machines; here it is an emulated one of 200 Mbit/s, so that the \
-             queue, and not a CPU, decides what each flow gets.",
+            "IO-TCP shares a link of 100 Gbit/s between machines; here it is an emulated one of \
+             200 Mbit/s, so that the queue, and not a CPU, decides what each flow gets.",
         );
     }
 }

@@ -1,9 +1,9 @@
-//! Thousands of clients of four kinds, on one thread and one core. They compare every byte with what the file holds, and
-//! keep account of every request.
+//! Thousands of clients of four kinds, on one thread and one core. They compare every byte with
+//! what the file holds, and keep account of every request.
 //!
-//! A server may close a connection between two responses, so a request that has got no byte of an answer on a connection
-//! which has brought answers before is sent again on another one (RFC 9112 §9.3.1), and counted as such. Any other request
-//! that is not answered to the end is lost.
+//! A server may close a connection between two responses, so a request that has got no byte of an
+//! answer on a connection which has brought answers before is sent again on another one (RFC 9112
+//! §9.3.1), and counted as such. Any other request that is not answered to the end is lost.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -200,8 +200,8 @@ struct Generator {
     pace: Pace,
 }
 
-/// Generates load until the measured span is over and all that was under way has come; prints [`READY`] when each
-/// connection has had an answer, on average, and then the [`Outcome`].
+/// Generates load until the measured span is over and all that was under way has come; prints
+/// [`READY`] when each connection has had an answer, on average, and then the [`Outcome`].
 pub(crate) fn generate(settings: &Settings) -> Result<()> {
     take_place()?;
     let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).context(|| "epoll_create".into())?;
@@ -300,7 +300,8 @@ impl Generator {
         })
     }
 
-    /// What has gone wrong, some of what led to it, and whether it was the generator itself that did not run.
+    /// What has gone wrong, some of what led to it, and whether it was the generator itself that
+    /// did not run.
     fn failure(&self, what: &str) -> Failure {
         let complaints = self.total.complaints.join("; ");
         Failure::new(format!(
@@ -548,7 +549,8 @@ impl Generator {
             .is_some_and(|abort_at| *offset >= abort_at)
             && *offset < len
         {
-            // One half say so with a reset, the others leave that to their kernel, for what they have not read.
+            // One half say so with a reset, the others leave that to their kernel, for what they
+            // have not read.
             if self.random.below(2) == 0 {
                 let _ = set_socket_linger(&connection.stream, Some(Duration::ZERO));
             }

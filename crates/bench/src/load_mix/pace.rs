@@ -21,8 +21,8 @@ impl Display for Pauses {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "the load generator was kept from its core for {:.0} ms at most (until {:.1} s after its start), and had nothing come \
-             for {:.0} ms at most (until {:.1} s)",
+            "the load generator was kept from its core for {:.0} ms at most (until {:.1} s after \
+             its start), and had nothing come for {:.0} ms at most (until {:.1} s)",
             self.kept_ms, self.kept_until_s, self.silent_ms, self.silent_until_s
         )
     }
@@ -54,7 +54,8 @@ impl Pace {
         }
     }
 
-    /// The loop has gone round once, has waited for so long meanwhile, and something has come or not.
+    /// The loop has gone round once, has waited for so long meanwhile, and something has come or
+    /// not.
     pub(super) fn turned(&mut self, waited: Duration, has_come: bool) {
         self.note(Instant::now(), own_cpu(), waited, has_come);
     }

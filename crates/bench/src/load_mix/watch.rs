@@ -1,5 +1,6 @@
-//! Which threads had the cores: once a second, how long each thread of server and load generator waited for one, and which
-//! others ran meanwhile. When a load stalls, this says whether a thread was not scheduled, and which was in the way.
+//! Which threads had the cores: once a second, how long each thread of server and load generator
+//! waited for one, and which others ran meanwhile. When a load stalls, this says whether a thread
+//! was not scheduled, and which was in the way.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
@@ -54,7 +55,8 @@ impl Watch {
         }
     }
 
-    /// Looks at these processes, by what they are called; one that has ended meanwhile is not there.
+    /// Looks at these processes, by what they are called; one that has ended meanwhile is not
+    /// there.
     pub(super) fn look(&mut self, processes: &[(String, Pid)]) -> Result<()> {
         let MachineTime { busy_ns, .. } = machine_time()?;
         let waits = processes.iter().flat_map(|(name, pid)| {
@@ -107,7 +109,8 @@ impl Watch {
     }
 }
 
-/// Who had the cores between two looks, and how many of them; those that cannot be seen, and the kernel, are the others.
+/// Who had the cores between two looks, and how many of them; those that cannot be seen, and the
+/// kernel, are the others.
 fn between(before: &Look, after: &Look) -> Vec<(String, f64)> {
     let elapsed_ns = (after.at - before.at).as_nanos().max(1) as f64;
     let cores = |ns: u64| ns as f64 / elapsed_ns;
@@ -147,7 +150,8 @@ impl Display for Worst {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} (thread {}) waited {:.0} ms for a core between {:.1} and {:.1} s, when these had the cores:",
+            "{} (thread {}) waited {:.0} ms for a core between {:.1} and {:.1} s, when these had \
+             the cores:",
             self.process,
             self.thread,
             self.waited_ns as f64 / 1e6,

@@ -33,8 +33,9 @@ impl Measured {
         };
         let found = found.ok_or_else(|| {
             Failure::new(format!(
-                "the model computes with what one host core was measured to control, and there is no {BENCHMARK}.json in {}; \
-                 `splitway-bench {BENCHMARK}` writes it, `--calibration FILE` takes another one",
+                "the model computes with what one host core was measured to control, and there is \
+                 no {BENCHMARK}.json in {}; `splitway-bench {BENCHMARK}` writes it, `--calibration \
+                 FILE` takes another one",
                 output.display()
             ))
         })?;
@@ -82,7 +83,8 @@ impl Measured {
             .collect()
     }
 
-    /// What an ACK, a SEND and a request cost, in nanoseconds and in instructions; `None` unless both were measured.
+    /// What an ACK, a SEND and a request cost, in nanoseconds and in instructions; `None` unless
+    /// both were measured.
     pub(super) fn costs(&self, connections: usize) -> Option<(Costs, Costs)> {
         let ns = self.found.ns(connections)?;
         Some((ns, self.found.instructions(connections)?))

@@ -1,4 +1,5 @@
-//! How many host cores it takes, and what else: IO-TCP's figure 7 on the paper's hardware, and 100 to 800 Gbit/s.
+//! How many host cores it takes, and what else: IO-TCP's figure 7 on the paper's hardware, and 100
+//! to 800 Gbit/s.
 
 use sim::model::hardware::{
     BLUEFIELD_2, BLUEFIELD_3, Disk, Nic, OPTANE_900P, PCIE_4_DISK, PCIE_5_DISK,
@@ -240,7 +241,10 @@ fn report(results: &mut Results, calibration: &Calibration) {
     );
     results.table(
         Table::of(STATIONS, vec![column(CARRIED.0, CARRIED.1, 0)])
-            .titled("Where the bottleneck is: one NIC, eight disks of its time, one host core; slowest first")
+            .titled(
+                "Where the bottleneck is: one NIC, eight disks of its time, one host core; \
+                slowest first",
+            )
             .of_each("Station"),
     );
     results.table(
@@ -258,7 +262,10 @@ fn report(results: &mut Results, calibration: &Calibration) {
     );
     results.table(
         Table::of(OVER_CORES, vec![column(GBIT.0, GBIT.1, 1)])
-            .titled("Throughput over host cores: BlueField-2 with Intel Optane 900P as in the paper, BlueField-3 with NVMe on PCIe 5.0")
+            .titled(
+                "Throughput over host cores: BlueField-2 with Intel Optane 900P as in the \
+                paper, BlueField-3 with NVMe on PCIe 5.0",
+            )
             .of_each("Server")
             .over(&[CORES]),
     );
@@ -275,9 +282,9 @@ fn report(results: &mut Results, calibration: &Calibration) {
     ]);
     let [usual, many] = ACKS.map(|(acks, _)| calibration.gbit_per_core(acks));
     results.note(format!(
-        "A host core controls {usual:.0} Gbit/s with one ACK for a superpacket of 64 KB, and {many:.0} with one for two packets \
-         ({} connections, measured, and a packet socket's ring in the model). The paper's host core was at 78.1 Gbit/s, where \
-         its disks ended.",
+        "A host core controls {usual:.0} Gbit/s with one ACK for a superpacket of 64 KB, and \
+         {many:.0} with one for two packets ({} connections, measured, and a packet socket's ring \
+         in the model). The paper's host core was at 78.1 Gbit/s, where its disks ended.",
         calibration.connections
     ));
 }

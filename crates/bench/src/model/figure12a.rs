@@ -17,7 +17,8 @@ const MODEL: &str = "model";
 const X: (&str, &str) = ("disk_gb_per_s", "Disk I/O, GB/s");
 const CONNECTIONS: (&str, &str) = ("connections", "Connections");
 
-/// None, the paper's disks one by one, then what 100 to 800 Gbit/s need: these take long, and are left out if it is to be quick.
+/// None, the paper's disks one by one, then what 100 to 800 Gbit/s need: these take long, and are
+/// left out if it is to be quick.
 const DISK_GB_PER_S: [f64; 9] = [0.0, 2.5, 5.0, 7.5, 10.0, 12.5, 25.0, 50.0, 100.0];
 const QUICK_GB_PER_S: [f64; 5] = [0.0, 2.5, 5.0, 7.5, 10.0];
 
@@ -126,8 +127,8 @@ fn report(results: &mut Results) {
             ],
         )
         .titled(
-            "The same for what Splitway's host keeps of its connections (measured): what a host stack loses that has the data \
-             plane on its own CPU",
+            "The same for what Splitway's host keeps of its connections (measured): what a host \
+             stack loses that has the data plane on its own CPU",
         )
         .of_each("")
         .over(&[CONNECTIONS]),
@@ -163,8 +164,8 @@ fn report(results: &mut Results) {
         ),
     ]);
     results.note(
-        "A cache like that of the paper's CPU, into two ways of which disks write. The size of the table of connections is \
-         calibrated with the paper's factor of misses; the lookups that are lost follow. The paper's disk I/O is what its four \
-         disks read.",
+        "A cache like that of the paper's CPU, into two ways of which disks write. The size of the \
+         table of connections is calibrated with the paper's factor of misses; the lookups that \
+         are lost follow. The paper's disk I/O is what its four disks read.",
     );
 }

@@ -60,9 +60,10 @@ pub(super) fn results(settings: &Settings) -> Result<Results> {
     ));
     results.publish_beside(&paper::FIO.map(most));
     results.note(
-        "The paper says of fio on a Xeon Silver 4210: one core does not saturate two disks with reads of 4 KB, and saturates up \
-         to three with reads of 16 KB. Where more than 100 % is wanted, a core does not saturate them. The model's cost of a \
-         read, and of each page of it, lies within what these two statements leave; our NIC worker's was measured.",
+        "The paper says of fio on a Xeon Silver 4210: one core does not saturate two disks with \
+         reads of 4 KB, and saturates up to three with reads of 16 KB. Where more than 100 % is \
+         wanted, a core does not saturate them. The model's cost of a read, and of each page of \
+         it, lies within what these two statements leave; our NIC worker's was measured.",
     );
     Ok(results)
 }

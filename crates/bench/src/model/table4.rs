@@ -1,4 +1,5 @@
-//! Table 4: instructions per cycle of the control plane, with and without the data plane on the same CPU.
+//! Table 4: instructions per cycle of the control plane, with and without the data plane on the
+//! same CPU.
 
 use sim::model::cache::{HIT_NS, MISS_NS};
 use sim::model::paper;
@@ -12,8 +13,8 @@ use crate::results::{Plot, Published, Results, Table, column};
 const PART: &str = "functions";
 const IPC: &str = "instructions_per_cycle";
 
-/// Lines of a connection that an ACK, a SEND and a request touch. Assumed: what the entry of a connection, the ring and the
-/// frame are long.
+/// Lines of a connection that an ACK, a SEND and a request touch. Assumed: what the entry of a
+/// connection, the ring and the frame are long.
 const LINES: [(&str, f64); 3] = [("an ACK", 12.0), ("a SEND", 12.0), ("a request", 60.0)];
 
 pub(super) fn results(settings: &Settings, measured: &Measured) -> Result<Results> {
@@ -52,12 +53,16 @@ pub(super) fn results(settings: &Settings, measured: &Measured) -> Result<Result
     results.plot(Plot::bars("table4", PART, (IPC, "instructions per cycle")));
     results.publish_beside(&of_paper());
     results.note(
-        "*Before*: the data plane on the same CPU; the paper's is measured, Splitway's is simulated with the misses of \
-         `figure12a`. *After*: without it, measured; Splitway's are instructions by callgrind, CPU time by the kernel, and \
-         cycles by a chain of multiplications, on this machine.",
+        "*Before*: the data plane on the same CPU; the paper's is measured, Splitway's is \
+         simulated with the misses of `figure12a`. *After*: without it, measured; Splitway's are \
+         instructions by callgrind, CPU time by the kernel, and cycles by a chain of \
+         multiplications, on this machine.",
     );
     if !is_counted {
-        results.note("The calibration has no instructions: they take valgrind, and `splitway-bench ceiling` without `--quick`.");
+        results.note(
+            "The calibration has no instructions: they take valgrind, and `splitway-bench \
+            ceiling` without `--quick`.",
+        );
     }
     results.note(measured.source());
     Ok(results)

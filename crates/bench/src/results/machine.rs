@@ -1,4 +1,5 @@
-//! Where something was measured: the machine, its kernel, the versions of all programs, and the links between them.
+//! Where something was measured: the machine, its kernel, the versions of all programs, and the
+//! links between them.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};

@@ -1,4 +1,5 @@
-//! Results that another run has left: what one benchmark wants of another, and what the page of all of them says.
+//! Results that another run has left: what one benchmark wants of another, and what the page of all
+//! of them says.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -21,7 +21,8 @@ const LARGE_BYTES: u64 = 2 << 20;
 /// An abort comes behind so many bytes of the body.
 const ABORT_BYTES: u64 = 20_000;
 
-/// The server closes one in so many connections, as clients of HTTP/1.0 have it, and keeps it in TIME-WAIT.
+/// The server closes one in so many connections, as clients of HTTP/1.0 have it, and keeps it in
+/// TIME-WAIT.
 const CLOSED_BY_SERVER: u64 = 10;
 
 /// Complaints that are kept.
@@ -76,7 +77,8 @@ pub(super) struct Clients {
     large: KnownFile,
 }
 
-/// Client ports are reused after a second: there are fewer than connections in a minute. Only this namespace is changed.
+/// Client ports are reused after a second: there are fewer than connections in a minute. Only this
+/// namespace is changed.
 pub(super) fn make_ports_suffice() -> Result<()> {
     for (name, value) in [("tcp_tw_reuse", "1"), ("ip_local_port_range", "1024 65535")] {
         let path = format!("/proc/sys/net/ipv4/{name}");
@@ -183,7 +185,8 @@ fn open(index: u64) -> Result<Connection<TcpStream>> {
     Connection::open(server)
 }
 
-/// Whether the connection with this number is one of those that are aborted, which are spread evenly.
+/// Whether the connection with this number is one of those that are aborted, which are spread
+/// evenly.
 fn is_abort(index: u64, total: u64, aborts: u64) -> bool {
     let before = |index: u64| u128::from(index) * u128::from(aborts) / u128::from(total);
     before(index + 1) > before(index)

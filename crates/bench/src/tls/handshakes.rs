@@ -1,9 +1,10 @@
 //! Another load: TLS handshakes, many at once, on one thread and one core.
 //!
-//! A handshake counts when the server's ticket has come: with TLS 1.3 the server makes it when it has seen the client's
-//! Finished. The connection is closed then, and another one takes its place. A client has more to compute than a server,
-//! as it has to verify two signatures where the server makes one. So that it is not the client that is measured, only
-//! one handshake in [`SAMPLE`] is verified; all others trust any server.
+//! A handshake counts when the server's ticket has come: with TLS 1.3 the server makes it when it
+//! has seen the client's Finished. The connection is closed then, and another one takes its place.
+//! A client has more to compute than a server, as it has to verify two signatures where the server
+//! makes one. So that it is not the client that is measured, only one handshake in [`SAMPLE`] is
+//! verified; all others trust any server.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -169,7 +170,8 @@ impl Generator<'_> {
             epoll::wait(&self.waiting, spare, Some(&patience)).context(|| "epoll_wait".into())?;
             if events.is_empty() {
                 return Err(Failure::new(format!(
-                    "{}: nothing has come for {RECEIVE_WAIT_MAX:?} on {count} connections, after {} handshakes",
+                    "{}: nothing has come for {RECEIVE_WAIT_MAX:?} on {count} connections, after \
+                     {} handshakes",
                     self.settings.server, self.handshakes
                 )));
             }

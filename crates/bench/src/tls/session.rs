@@ -1,8 +1,9 @@
-//! TLS 1.3 for a client that must never be what is slow: rustls shakes hands and takes a first response, then gives up
-//! its keys. Requests are sealed with one; of what the server sends, most records are counted by their headers.
+//! TLS 1.3 for a client that must never be what is slow: rustls shakes hands and takes a first
+//! response, then gives up its keys. Requests are sealed with one; of what the server sends, most
+//! records are counted by their headers.
 //!
-//! What is opened: the record in which a response begins, all of a response that is to be compared, and whatever is short,
-//! so that an alert or a new key does not pass for content.
+//! What is opened: the record in which a response begins, all of a response that is to be compared,
+//! and whatever is short, so that an alert or a new key does not pass for content.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,7 +25,8 @@ use crate::RECEIVE_WAIT_MAX;
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 
-/// What a record has beside its plaintext, behind its header: the type within (RFC 8446 §5.2) and the tag.
+/// What a record has beside its plaintext, behind its header: the type within (RFC 8446 §5.2) and
+/// the tag.
 const OVERHEAD_BYTES: usize = 1 + TAG_BYTES;
 
 /// Longest record, without its header (RFC 8446 §5.2).
@@ -136,8 +138,8 @@ impl Session {
         self.sending.seal(APPLICATION_DATA, plaintext)
     }
 
-    /// Takes bytes from the front, until a record is complete that brings content; `None` if none is. A record that
-    /// begins is opened if `is_wanted`.
+    /// Takes bytes from the front, until a record is complete that brings content; `None` if none
+    /// is. A record that begins is opened if `is_wanted`.
     pub(crate) fn next(
         &mut self,
         bytes: &mut &[u8],
@@ -291,8 +293,8 @@ mod tests {
         Key::of(&KEY, [5; 12], 7)
     }
 
-    /// What a client makes of these bytes, if they come in pieces of this length and only `wanted` records are to be
-    /// opened: what was opened, and how many bytes were counted.
+    /// What a client makes of these bytes, if they come in pieces of this length and only `wanted`
+    /// records are to be opened: what was opened, and how many bytes were counted.
     fn received(
         bytes: &[u8],
         piece: usize,

@@ -17,7 +17,8 @@ pub(crate) struct HttpOptions {
     #[arg(long, value_name = "br,zstd,gzip", value_delimiter = ',')]
     pub(crate) precompressed: Vec<Coding>,
 
-    /// List directories that have no index: a page, or JSON for those who prefer it. Names that begin with a dot are not told
+    /// List directories that have no index: a page, or JSON for those who prefer it. Names that
+    /// begin with a dot are not told
     #[arg(long)]
     pub(crate) listing: bool,
 
@@ -25,8 +26,8 @@ pub(crate) struct HttpOptions {
     #[arg(long, value_name = "RATE")]
     pub(crate) rate_per_connection: Option<Rate>,
 
-    /// How fast all connections of one source together are sent to at most: of an IPv4 address, or of an IPv6 network of 64
-    /// bits [default: as fast as it goes]
+    /// How fast all connections of one source together are sent to at most: of an IPv4 address, or
+    /// of an IPv6 network of 64 bits [default: as fast as it goes]
     #[arg(long, value_name = "RATE")]
     pub(crate) rate_per_source: Option<Rate>,
 }

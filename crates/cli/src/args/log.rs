@@ -15,8 +15,8 @@ pub(crate) struct LogOptions {
     #[arg(long, value_name = "PATH|-")]
     pub(crate) access_log: Option<LogPlace>,
 
-    /// What lines of the access log are like: combined, as Apache's and nginx's; combined-cache, with what the cache had to do
-    /// with it behind that; or json, with more [default: combined]
+    /// What lines of the access log are like: combined, as Apache's and nginx's; combined-cache,
+    /// with what the cache had to do with it behind that; or json, with more [default: combined]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) access_log_format: Option<AccessFormat>,
 
@@ -24,8 +24,9 @@ pub(crate) struct LogOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) error_log: Option<PathBuf>,
 
-    /// Serve monitoring here, on the kernel's own TCP: /metrics for Prometheus, /healthz and /readyz. Any client that can
-    /// connect sees all of it: 127.0.0.1:9180 is for this machine alone
+    /// Serve monitoring here, on the kernel's own TCP: /metrics for Prometheus, /healthz and
+    /// /readyz. Any client that can connect sees all of it: 127.0.0.1:9180 is for this machine
+    /// alone
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) admin: Option<SocketAddr>,
 }

@@ -24,7 +24,12 @@ pub(crate) struct NicArgs {
     pub(crate) dev: String,
 
     /// Workers, each a thread with its own port and its share of the cache
-    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = value_parser!(u16).range(1..=64),
+    )]
     pub(crate) workers: u16,
 
     #[command(flatten)]
@@ -82,16 +87,17 @@ struct RootOption {
     root_option: Option<PathBuf>,
 }
 
-pub(crate) const NIC_HELP: &str = "\
-The NIC process takes commands from one host stack at a time. Only processes of the same user can connect \
-to its socket. When a host stack has gone, it waits for the next one. It needs CAP_NET_RAW.
+pub(crate) const NIC_HELP: &str = "The NIC process takes commands from one host stack at a time. \
+Only processes of the same user can connect to its socket. When a host stack has gone, it waits \
+for the next one. It needs CAP_NET_RAW.
 
 Example:
   sudo splitway nic ./site --dev eth0 --socket /run/splitway-nic.sock &
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
 
-With --control it takes commands from another machine, over Ethernet frames that a key authenticates and \
-encrypts. Data leaves on --dev, with the host's IP addresses; what clients send goes to the host directly.
+With --control it takes commands from another machine, over Ethernet frames that a key \
+authenticates and encrypts. Data leaves on --dev, with the host's IP addresses; what clients send \
+goes to the host directly.
 
 Example:
   splitway keygen key            # and copy it to the other machine

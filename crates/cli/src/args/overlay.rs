@@ -13,8 +13,8 @@ use crate::config::{Config, Http, Listen, Logs, Nic, Origin, Text};
 /// Where browsers expect HTTP.
 const HTTP_PORT: NonZeroU16 = NonZeroU16::new(80).expect("it is not zero");
 
-/// The configuration that a command line leads to, read and found to make sense. Files that it names have not been looked
-/// at.
+/// The configuration that a command line leads to, read and found to make sense. Files that it
+/// names have not been looked at.
 pub(crate) fn load(args: &ServeArgs) -> Result<Config, Failure> {
     let file = args.config.as_deref().map(ConfigFile::read).transpose()?;
     let mut config = match &file {
@@ -68,7 +68,8 @@ fn checked(
     failure.map_or(Ok(config), Err)
 }
 
-/// Puts what the command line says over what is there already; returns what has been replaced by that.
+/// Puts what the command line says over what is there already; returns what has been replaced by
+/// that.
 fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure> {
     let mut over = Over::default();
     let network = Place::of("network");

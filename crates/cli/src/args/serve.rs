@@ -1,4 +1,5 @@
-//! Options of `splitway serve`. Each takes the place of a key of the configuration file ([`overlay`](super::overlay)).
+//! Options of `splitway serve`. Each takes the place of a key of the configuration file
+//! ([`overlay`](super::overlay)).
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -17,7 +18,8 @@ use crate::args::tls::{CertificateOptions, TlsOptions};
 use crate::config::ablation::{HostAblation, NicAblation};
 use crate::config::control_link::NicPlace;
 
-/// Options of `splitway serve`. Each takes the place of what the configuration file says: see `config`.
+/// Options of `splitway serve`. Each takes the place of what the configuration file says: see
+/// `config`.
 #[derive(Clone, Debug, Args)]
 #[command(
     group = ArgGroup::new("content").multiple(true),
@@ -35,16 +37,21 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) root: Option<PathBuf>,
 
-    /// File that says what to serve, and how, in TOML (docs/config.md). What is said here as well takes the place of what it
-    /// says; a list takes the place of a list
-    #[arg(long, value_name = "FILE", groups = ["content", "addresses", "interface", "stacks", "tls_ports"])]
+    /// File that says what to serve, and how, in TOML (docs/config.md). What is said here as well
+    /// takes the place of what it says; a list takes the place of a list
+    #[arg(
+        long,
+        value_name = "FILE",
+        groups = ["content", "addresses", "interface", "stacks", "tls_ports"],
+    )]
     pub(crate) config: Option<PathBuf>,
 
     /// Print the whole configuration that this line leads to, as a file for --config, and end
     #[arg(long)]
     pub(crate) print_config: bool,
 
-    /// TCP port to serve HTTP on, without TLS; may be repeated [default: 80, or none with --tls-listen]
+    /// TCP port to serve HTTP on, without TLS; may be repeated [default: 80, or none with
+    /// --tls-listen]
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     pub(crate) listen: Vec<u16>,
 
@@ -58,7 +65,14 @@ pub(crate) struct ServeArgs {
     pub(crate) dev: Option<String>,
 
     /// The stack's own address with the length of its on-link prefix; several may follow
-    #[arg(long, value_name = "CIDR", requires = "interface", group = "addresses", num_args = 1.., value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "CIDR",
+        requires = "interface",
+        group = "addresses",
+        num_args = 1..,
+        value_delimiter = ','
+    )]
     pub(crate) addr: Vec<Cidr>,
 
     /// Router to everything that is not on the link, one each for IPv4 and IPv6
@@ -77,18 +91,24 @@ pub(crate) struct ServeArgs {
     pub(crate) tcp: TcpOptions,
 
     /// NIC workers, each a thread with its own port and its share of the cache [default: 1]
-    #[arg(long, value_name = "N", requires = "content", value_parser = value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "content",
+        value_parser = value_parser!(u16).range(1..=64),
+    )]
     pub(crate) workers: Option<u16>,
 
     #[command(flatten)]
     pub(crate) cache: CacheOption,
 
-    /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits [default: no limit]
+    /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits
+    /// [default: no limit]
     #[arg(long, value_name = "N")]
     pub(crate) connections_per_source: Option<NonZeroU32>,
 
-    /// Most connections that wait for their clients alone to acknowledge the end, or to end their side. Beyond, the
-    /// one that has waited longest is reset [default: 32768]
+    /// Most connections that wait for their clients alone to acknowledge the end, or to end their
+    /// side. Beyond, the one that has waited longest is reset [default: 32768]
     #[arg(long, value_name = "N")]
     pub(crate) orphans: Option<NonZeroU32>,
 
@@ -97,9 +117,10 @@ pub(crate) struct ServeArgs {
           value_parser = value_parser!(u32).range(1280..=65535))]
     pub(crate) mtu: Option<u32>,
 
-    /// Attach to the NIC process that listens on this socket, or, as eth:IFACE,MAC, to the NIC stack of the machine
-    /// with this address on the link of an interface. Several --nic are several NIC stacks, besides one for ROOT if that
-    /// is given: each request is served by one that has the file
+    /// Attach to the NIC process that listens on this socket, or, as eth:IFACE,MAC, to the NIC
+    /// stack of the machine with this address on the link of an interface. Several --nic are
+    /// several NIC stacks, besides one for ROOT if that is given: each request is served by one
+    /// that has the file
     #[arg(
         long,
         value_name = "SOCKET|eth:IFACE,MAC",
@@ -108,8 +129,9 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) nic: Vec<NicPlace>,
 
-    /// The roots of all NIC stacks are copies of each other, times of modification included (rsync -a, cp -a): if one
-    /// goes away, responses go on from another that has a file of the same path, size and time
+    /// The roots of all NIC stacks are copies of each other, times of modification included (rsync
+    /// -a, cp -a): if one goes away, responses go on from another that has a file of the same path,
+    /// size and time
     #[arg(long)]
     pub(crate) replicas: bool,
 
@@ -117,7 +139,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "stacks")]
     pub(crate) key_file: Option<PathBuf>,
 
-    /// Where `splitway ctl` reaches this server [default: under /run/splitway or $XDG_RUNTIME_DIR/splitway]
+    /// Where `splitway ctl` reaches this server [default: under /run/splitway or
+    /// $XDG_RUNTIME_DIR/splitway]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
 
@@ -152,14 +175,15 @@ pub(crate) struct ServeArgs {
     pub(crate) end_with_parent: bool,
 }
 
-pub(crate) const SERVE_HELP: &str = "\
-Without --dev, Splitway makes a link of its own: a veth pair whose end on this machine is splitway0 with \
-10.77.0.1/24 and fd77::1/64; the stack answers at 10.77.0.2 and fd77::2. The pair vanishes with Splitway, \
-however that ends. This needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (sudo has them).
+pub(crate) const SERVE_HELP: &str = "Without --dev, Splitway makes a link of its own: a veth pair \
+whose end on this machine is splitway0 with 10.77.0.1/24 and fd77::1/64; the stack answers at \
+10.77.0.2 and fd77::2. The pair vanishes with Splitway, however that ends. This needs \
+CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN (sudo has them).
 
-With --dev and --addr the stack joins the network of an interface that exists, as one more machine: choose \
-an address that no other machine uses, not the kernel's own. This needs CAP_NET_RAW. This machine itself does not \
-see packets that it sends on its own interface; try the URL from another one.
+With --dev and --addr the stack joins the network of an interface that exists, as one more \
+machine: choose an address that no other machine uses, not the kernel's own. This needs \
+CAP_NET_RAW. This machine itself does not see packets that it sends on its own interface; try the \
+URL from another one.
 
 Examples:
   sudo splitway serve ./site
@@ -182,9 +206,10 @@ Examples:
   sudo splitway nic ./site --dev eth0 --socket /run/splitway-nic.sock &
   sudo splitway serve --nic /run/splitway-nic.sock --dev eth0 --addr 192.0.2.10/24
 
-  sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --key-file key --dev eth0 --addr 192.0.2.10/24
+  sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --key-file key \\
+    --dev eth0 --addr 192.0.2.10/24
 
-  sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 --nic eth:eth1,02:00:5e:10:00:02 --replicas \\
-    --key-file key --dev eth0 --addr 192.0.2.10/24
+  sudo splitway serve --nic eth:eth1,02:00:5e:10:00:01 \\
+    --nic eth:eth1,02:00:5e:10:00:02 --replicas --key-file key --dev eth0 --addr 192.0.2.10/24
 
 End it with Ctrl-C: it prints what the processes have done.";

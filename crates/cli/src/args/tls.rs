@@ -12,8 +12,14 @@ use crate::config::tls_names::{CipherName, KEY_RECORDS, VersionName};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsOptions {
-    /// TCP port to serve HTTPS on; may be repeated. HTTP without TLS is served only if --listen says where
-    #[arg(long, value_name = "PORT", group = "tls_ports", value_parser = value_parser!(u16).range(1..))]
+    /// TCP port to serve HTTPS on; may be repeated. HTTP without TLS is served only if --listen
+    /// says where
+    #[arg(
+        long,
+        value_name = "PORT",
+        group = "tls_ports",
+        value_parser = value_parser!(u16).range(1..),
+    )]
     pub(crate) tls_listen: Vec<u16>,
 
     /// Versions of TLS that clients may use [default: 1.2,1.3]
@@ -34,8 +40,14 @@ pub(crate) struct TlsOptions {
     )]
     pub(crate) tls_ciphers: Vec<CipherName>,
 
-    /// Records that one key seals: then it is replaced, or, with TLS 1.2, the connection ends [default: 8388608]
-    #[arg(long, value_name = "N", requires = "tls_ports", value_parser = value_parser!(u64).range(KEY_RECORDS.0..=KEY_RECORDS.1))]
+    /// Records that one key seals: then it is replaced, or, with TLS 1.2, the connection ends
+    /// [default: 8388608]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "tls_ports",
+        value_parser = value_parser!(u64).range(KEY_RECORDS.0..=KEY_RECORDS.1),
+    )]
     pub(crate) tls_key_records: Option<u64>,
 }
 
@@ -43,8 +55,8 @@ pub(crate) struct TlsOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct CertificateOptions {
-    /// File of a certificate chain (PEM, the server's own certificate first); may be repeated, each with a --tls-key.
-    /// The name that a client asks for decides; the first is for all others
+    /// File of a certificate chain (PEM, the server's own certificate first); may be repeated, each
+    /// with a --tls-key. The name that a client asks for decides; the first is for all others
     #[arg(long, value_name = "FILE", requires = "tls_ports")]
     pub(crate) tls_cert: Vec<PathBuf>,
 
@@ -52,11 +64,13 @@ pub(crate) struct CertificateOptions {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Vec<PathBuf>,
 
-    /// File of an OCSP response (DER) to be stapled to the certificate; if repeated, in the order of the certificates
+    /// File of an OCSP response (DER) to be stapled to the certificate; if repeated, in the order
+    /// of the certificates
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_ocsp: Vec<PathBuf>,
 
-    /// Make a certificate for the served addresses and localhost, for trying out: clients trust it only if it is added to their trust store
+    /// Make a certificate for the served addresses and localhost, for trying out: clients trust it
+    /// only if it is added to their trust store
     #[arg(long, requires = "tls_ports", conflicts_with = "tls_cert")]
     pub(crate) tls_self_signed: bool,
 }
@@ -68,7 +82,8 @@ impl CertificateOptions {
         if certificates != keys {
             let why = format!("{certificates} of them, and {keys} of --tls-key");
             return Err(Failure::input("--tls-cert", why).remedy(
-                "Each certificate needs its key, in the same order: --tls-cert FILE --tls-key FILE.",
+                "Each certificate needs its key, in the same order: --tls-cert FILE --tls-key \
+                 FILE.",
             ));
         }
         if self.tls_ocsp.len() > certificates {

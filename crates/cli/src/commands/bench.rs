@@ -18,9 +18,9 @@ pub(crate) struct BenchArgs {
     pub(crate) arguments: Vec<std::ffi::OsString>,
 }
 
-pub(crate) const BENCH_HELP: &str = "\
-The program `splitway-bench`, which must lie beside this one, does the work; `make bench` builds both. Tables, plots and \
-raw values go to target/bench.
+pub(crate) const BENCH_HELP: &str =
+    "The program `splitway-bench`, which must lie beside this one, \
+does the work; `make bench` builds both. Tables, plots and raw values go to target/bench.
 
 Examples:
   sudo splitway bench --quick             everything, in three minutes, to see that it works
@@ -39,7 +39,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let error = Command::new(&program).args(&args.arguments).exec();
     let failure = Failure::input(format!("starting {}", program.display()), error);
     Err(failure.remedy(
-        "The benchmarks are a program of their own, which must lie beside this one. `make bench` builds both and runs \
-         them; so does: cargo build --release -p splitway-cli -p splitway-bench",
+        "The benchmarks are a program of their own, which must lie beside this one. `make bench` \
+         builds both and runs them; so does: cargo build --release -p splitway-cli -p \
+         splitway-bench",
     ))
 }

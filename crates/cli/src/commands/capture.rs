@@ -1,8 +1,8 @@
 //! `splitway capture`: writes what a running server sends and receives to a file for Wireshark.
 //!
-//! The supervisor opens a packet socket each for what is received, what the host stack sends and what the NIC stacks send
-//! (`asked`), and passes them to the client, which reads them (`netdev::packet::capture`), puts them in order (`order`) and
-//! writes the file (`pcapng`).
+//! The supervisor opens a packet socket each for what is received, what the host stack sends and
+//! what the NIC stacks send (`asked`), and passes them to the client, which reads them
+//! (`netdev::packet::capture`), puts them in order (`order`) and writes the file (`pcapng`).
 
 mod order;
 mod pcapng;
@@ -30,9 +30,9 @@ use crate::ipc::child::retry;
 use crate::ipc::signals::Signals;
 use crate::supervisor::control_socket::Request;
 
-/// Packets come from several sockets, each in its order. They are held back for so long, so that one that was sent
-/// before another is written before it: the kernel notes the time of a packet, and may be held up before the packet is
-/// there to be read.
+/// Packets come from several sockets, each in its order. They are held back for so long, so that
+/// one that was sent before another is written before it: the kernel notes the time of a packet,
+/// and may be held up before the packet is there to be read.
 const HOLD: Duration = Duration::from_millis(100);
 const HOLD_NS: u64 = HOLD.as_nanos() as u64;
 
@@ -49,11 +49,13 @@ const END_MAX: Duration = Duration::from_secs(2);
 /// What is to be captured.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CaptureArgs {
-    /// Control socket of the server, as it has printed it [default: that of the only server of this user]
+    /// Control socket of the server, as it has printed it [default: that of the only server of this
+    /// user]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// The file to write, in the format pcapng; - or nothing: standard output, if that is no terminal
+    /// The file to write, in the format pcapng; - or nothing: standard output, if that is no
+    /// terminal
     #[arg(short = 'w', long = "write", value_name = "FILE|-")]
     write: Option<PathBuf>,
 
@@ -65,8 +67,8 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// How much of each packet, in bytes. The longest headers have 114; behind shorter ones up to 60 bytes of content come
-    /// along
+    /// How much of each packet, in bytes. The longest headers have 114; behind shorter ones up to
+    /// 60 bytes of content come along
     #[arg(long, value_name = "BYTES", default_value = "114",
           value_parser = value_parser!(u32).range(64..=i64::from(SNAPLEN_MAX)))]
     snaplen: u32,
@@ -80,13 +82,13 @@ pub(crate) struct CaptureArgs {
     seconds: Option<u32>,
 }
 
-pub(crate) const CAPTURE_HELP: &str = "\
-The file has three interfaces, so that Wireshark shows of each packet whether it was received, sent by the host stack, \
-or sent by a NIC stack. Superpackets are written as they are handed to the kernel: longer than the link's MTU, with \
-checksums that are completed later.
+pub(crate) const CAPTURE_HELP: &str = "The file has three interfaces, so that Wireshark shows of \
+each packet whether it was received, sent by the host stack, or sent by a NIC stack. Superpackets \
+are written as they are handed to the kernel: longer than the link's MTU, with checksums that are \
+completed later.
 
-End it with Ctrl-C: it says how many packets there were, and how many are missing. Only the user who runs the server, \
-and root, may capture.
+End it with Ctrl-C: it says how many packets there were, and how many are missing. Only the user \
+who runs the server, and root, may capture.
 
 Examples:
   sudo splitway capture -w server.pcapng
@@ -118,13 +120,15 @@ pub(crate) fn run(args: &CaptureArgs) -> Result<(), Failure> {
     }
     if captured.nics_elsewhere > 0 {
         tracing::warn!(
-            "{} NIC stacks are on other machines: what they send does not pass here; capture it there, with tcpdump",
+            "{} NIC stacks are on other machines: what they send does not pass here; capture it \
+             there, with tcpdump",
             captured.nics_elsewhere
         );
     }
     if captured.parts.contains(&Part::BothSend) {
         tracing::warn!(
-            "host stack and NIC stacks are not told from each other: marking packets needs Linux 5.17, or CAP_NET_ADMIN"
+            "host stack and NIC stacks are not told from each other: marking packets needs Linux \
+             5.17, or CAP_NET_ADMIN"
         );
     }
     let server = answer.server.and_then(watch);
@@ -251,7 +255,8 @@ impl Capture {
         let _ = writeln!(io::stderr(), "splitway: capturing on {}", self.device);
         loop {
             let begun = Instant::now();
-            // From before they are taken: what comes into one socket while another is read is for the next time.
+            // From before they are taken: what comes into one socket while another is read is for
+            // the next time.
             let settled_ns = realtime_ns().saturating_sub(HOLD_NS);
             let (taken, complete_until_ns) = self.take();
             self.write_until(settled_ns.min(complete_until_ns))?;
@@ -269,7 +274,8 @@ impl Capture {
         }
     }
 
-    /// Takes in what there is; returns how much that was, and the time until which nothing is left in any socket.
+    /// Takes in what there is; returns how much that was, and the time until which nothing is left
+    /// in any socket.
     fn take(&mut self) -> (usize, u64) {
         let (mut taken, mut complete_until_ns) = (0, u64::MAX);
         for (tap, reader) in self.taps.iter_mut().enumerate() {
@@ -395,7 +401,8 @@ impl Part {
     fn in_words(self) -> (&'static str, &'static str, &'static str) {
         const RECEIVED: &str =
             "As the kernel hands them over: GRO may have merged several packets into one.";
-        const SENT: &str = "As they are handed to the kernel: superpackets are not cut yet, nor their checksums complete.";
+        const SENT: &str = "As they are handed to the kernel: superpackets are not cut yet, nor \
+            their checksums complete.";
         match self {
             Part::Received => (
                 "received",

@@ -1,4 +1,5 @@
-//! `splitway check`: whether a server could be started with a configuration, as far as that can be told without starting it.
+//! `splitway check`: whether a server could be started with a configuration, as far as that can be
+//! told without starting it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -22,7 +22,8 @@ use crate::terminal::say;
 /// Requests to a running server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CtlArgs {
-    /// Control socket of the server, as it has printed it [default: that of the only server of this user]
+    /// Control socket of the server, as it has printed it [default: that of the only server of this
+    /// user]
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) socket: Option<PathBuf>,
 
@@ -35,7 +36,8 @@ pub(crate) struct CtlArgs {
 pub(crate) enum CtlCommand {
     /// Replace the NIC process by a new one, from the program as it is now; no connection notices
     RestartNic,
-    /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not, why
+    /// List the NIC stacks: whether each serves, for how long, with how many workers, and if not,
+    /// why
     Nics,
     /// Read the configuration file, certificates and their keys again, for what begins from now on
     Reload,
@@ -48,17 +50,19 @@ pub(crate) enum CtlCommand {
 pub(crate) const CTL_HELP: &str = "\
 Only the user who runs the server, and root, may ask it. The exit code is 0 only if it was done.
 
-`restart-nic` starts the program that lies now where the server's lay when that was started: after an upgrade, \
-the new one. It takes over when it has said hello and speaks the same version of the contract; if not, it is \
-ended, and the old one goes on.
+`restart-nic` starts the program that lies now where the server's lay when that was started: after \
+an upgrade, the new one. It takes over when it has said hello and speaks the same version of the \
+contract; if not, it is ended, and the old one goes on.
 
-`reload` reads the file of --config, and certificates with their keys, again, as SIGHUP does. If anything in them is no good, \
-all that there was stays, and the answer says why. What needs a restart is named.
+`reload` reads the file of --config, and certificates with their keys, again, as SIGHUP does. If \
+anything in them is no good, all that there was stays, and the answer says why. What needs a \
+restart is named.
 
-`drain`, as SIGQUIT: no more connections, and the server ends when the last response has been sent, or after drain_timeout.
+`drain`, as SIGQUIT: no more connections, and the server ends when the last response has been \
+sent, or after drain_timeout.
 
-`reopen` opens the files of --access-log and --error-log again, as SIGUSR1 does, and answers when nothing is written to \
-the old ones any more.
+`reopen` opens the files of --access-log and --error-log again, as SIGUSR1 does, and answers when \
+nothing is written to the old ones any more.
 
 Examples:
   sudo splitway ctl restart-nic
@@ -217,11 +221,14 @@ fn find_in(places: &[PathBuf]) -> Result<(PathBuf, OwnedFd), Failure> {
     servers.pop().ok_or_else(|| {
         Failure::input(
             what,
-            format!("none runs, or it has no control socket: {}", tried.join("; ")),
+            format!(
+                "none runs, or it has no control socket: {}",
+                tried.join("; ")
+            ),
         )
         .remedy(
-            "Start one with `splitway serve`, which prints where its socket is or warns that it has none, or name the \
-             socket of another user's: --socket PATH.",
+            "Start one with `splitway serve`, which prints where its socket is or warns that it \
+             has none, or name the socket of another user's: --socket PATH.",
         )
     })
 }

@@ -28,14 +28,19 @@ pub(crate) struct DemoArgs {
     pub(crate) site: Option<PathBuf>,
 
     /// NIC workers
-    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = value_parser!(u16).range(1..=64),
+    )]
     pub(crate) workers: u16,
 }
 
-pub(crate) const DEMO_HELP: &str = "\
-The demonstration moves into a user and network namespace of its own, runs `splitway serve` there, \
-downloads every file of the site with curl over IPv4 and IPv6, with HTTP and with HTTPS, compares SHA-256 sums \
-with those of the files, and prints what each process has done. Its exit code is 0 only if every byte was right.
+pub(crate) const DEMO_HELP: &str = "The demonstration moves into a user and network namespace of \
+its own, runs `splitway serve` there, downloads every file of the site with curl over IPv4 and \
+IPv6, with HTTP and with HTTPS, compares SHA-256 sums with those of the files, and prints what \
+each process has done. Its exit code is 0 only if every byte was right.
 
 Examples:
   splitway demo
@@ -51,7 +56,8 @@ pub(crate) fn run(args: &DemoArgs, log: &str) -> Result<(), Failure> {
     kernel::require()?;
     let kind = namespace::enter()?;
     say(&format!(
-        "All of this happens in {kind} of its own.\n\n$ splitway serve {} --listen 80 --tls-listen 443 --tls-self-signed\n",
+        "All of this happens in {kind} of its own.\n\n$ splitway serve {} --listen 80 --tls-listen \
+         443 --tls-self-signed\n",
         site.path.display()
     ));
 
@@ -253,7 +259,8 @@ impl Serve {
         }
     }
 
-    /// Looks from initial_netns: neither an open file nor a mapping of the host process belongs to the site.
+    /// Looks from initial_netns: neither an open file nor a mapping of the host process belongs to
+    /// the site.
     fn host_holds_no_file_of(&self, site: &Path) -> Result<String, Failure> {
         let what = "looking at the host process from initial_netns";
         let Some(host) = self.host else {
@@ -277,7 +284,8 @@ impl Serve {
         };
         match look() {
             Ok((descriptors, held)) if held.is_empty() => Ok(format!(
-                "Of the {descriptors} descriptors and all mappings of the host process, none is a file of the site."
+                "Of the {descriptors} descriptors and all mappings of the host process, none is a \
+                 file of the site."
             )),
             Ok((_, held)) => Err(Failure::broken(what, format!("it holds {held:?}"))),
             Err(error) => Err(Failure::broken(what, error)),

@@ -1,4 +1,5 @@
-//! Manual pages and completions for shells, from the definitions that the command line is read with.
+//! Manual pages and completions for shells, from the definitions that the command line is read
+//! with.
 
 use std::fs;
 use std::io;

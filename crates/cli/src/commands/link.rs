@@ -26,7 +26,8 @@ pub(crate) struct LinkArgs {
     #[command(flatten)]
     pub(crate) both: ConditionsArgs,
 
-    /// What is different from A to B, such as loss=1%,rate=10mbit: the options above without the dashes
+    /// What is different from A to B, such as loss=1%,rate=10mbit: the options above without the
+    /// dashes
     #[arg(long, value_name = "NAME=VALUE,…")]
     pub(crate) ab: Option<Changes>,
 
@@ -104,18 +105,20 @@ impl ConditionsArgs {
     }
 }
 
-pub(crate) const LINK_HELP: &str = "\
-Whatever arrives on one interface leaves from the other, as if a line of this kind were between them. Neither \
-interface should have addresses. What stands for several packets (a GSO superpacket) is treated as those. A \
-packet that is lost takes its time on the line like any other.
+pub(crate) const LINK_HELP: &str =
+    "Whatever arrives on one interface leaves from the other, as if \
+a line of this kind were between them. Neither interface should have addresses. What stands for \
+several packets (a GSO superpacket) is treated as those. A packet that is lost takes its time on \
+the line like any other.
 
-End it with Ctrl-C: it prints what became of packets, and how late the emulator was. This needs CAP_NET_RAW \
-(sudo has it).
+End it with Ctrl-C: it prints what became of packets, and how late the emulator was. This needs \
+CAP_NET_RAW (sudo has it).
 
 Examples:
   sudo splitway link eth1 eth2 --delay 20ms --rate 200mbit --queue 40ms
   sudo splitway link eth1 eth2 --delay 50ms --loss 1% --loss-burst 3 --seed 7
-  sudo splitway link eth1 eth2 --delay 10ms --ab rate=50mbit,queue=256kb --ba rate=5mbit,queue=64kb";
+  sudo splitway link eth1 eth2 --delay 10ms --ab rate=50mbit,queue=256kb \\
+    --ba rate=5mbit,queue=64kb";
 
 /// Emulates until the user or a failure ends it.
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {

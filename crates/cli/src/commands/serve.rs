@@ -1,5 +1,5 @@
-//! `splitway serve`: checks what the user asks for, sets the network up, starts the processes, supervises them, and cleans
-//! up, however that ends.
+//! `splitway serve`: checks what the user asks for, sets the network up, starts the processes,
+//! supervises them, and cleans up, however that ends.
 
 use failure::Failure;
 use sandbox::{descriptors, kernel};
@@ -211,7 +211,12 @@ fn control(config: &Config) -> Result<Option<Control>, Failure> {
     match &config.operation.control_socket {
         Some(path) => Control::bind(path).map(Some),
         None => Ok(Control::bind_in_usual_place()
-            .inspect_err(|failure| tracing::warn!("no control socket, so that `splitway ctl` and `splitway stat` cannot reach this server: {failure}"))
+            .inspect_err(|failure| {
+                tracing::warn!(
+                    "no control socket, so that `splitway ctl` and \
+                `splitway stat` cannot reach this server: {failure}"
+                )
+            })
             .ok()),
     }
 }

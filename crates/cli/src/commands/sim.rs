@@ -32,10 +32,11 @@ pub(crate) struct SimArgs {
     pub(crate) seeds: Option<Range<u64>>,
 }
 
-pub(crate) const SIM_HELP: &str = "\
-A seed stands for a scenario: a network with its faults, disks, clients. The real host stack, NIC workers and \
-server run in it, in virtual time; the same seed always gives the same run. It needs no privileges and \
-touches neither network nor files. The exit code is 0 only if every promise was kept.
+pub(crate) const SIM_HELP: &str =
+    "A seed stands for a scenario: a network with its faults, disks, \
+clients. The real host stack, NIC workers and server run in it, in virtual time; the same seed \
+always gives the same run. It needs no privileges and touches neither network nor files. The exit \
+code is 0 only if every promise was kept.
 
 Examples:
   splitway sim --seed 7 --trace
@@ -91,7 +92,8 @@ fn try_many(seeds: Range<u64>) -> Result<(), Failure> {
         }
     }
     say(&format!(
-        "{tried} seeds, {failed} of them broke a promise; {deaths} NIC deaths, {lost} connections lost\n"
+        "{tried} seeds, {failed} of them broke a promise; {deaths} NIC deaths, {lost} connections \
+         lost\n"
     ));
     match failed {
         0 => Ok(()),

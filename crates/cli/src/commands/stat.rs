@@ -1,7 +1,8 @@
 //! `splitway stat`: what a running server is at, seen from initial_netns.
 //!
-//! The supervisor says what it knows, and passes a pipe each to who has asked and to the host process, which writes the
-//! rest. NIC stacks are not asked, so that there is an answer whatever they are at.
+//! The supervisor says what it knows, and passes a pipe each to who has asked and to the host
+//! process, which writes the rest. NIC stacks are not asked, so that there is an answer whatever
+//! they are at.
 //!
 //! | Module | What it does |
 //! |---|---|
@@ -36,7 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// What is asked for.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StatArgs {
-    /// Control socket of the server, as it has printed it [default: that of the only server of this user]
+    /// Control socket of the server, as it has printed it [default: that of the only server of this
+    /// user]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -44,8 +46,8 @@ pub(crate) struct StatArgs {
     #[arg(long)]
     json: bool,
 
-    /// Ask again and again, each time after so many seconds [without a number: 1]; on a terminal, in the place of what
-    /// there was
+    /// Ask again and again, each time after so many seconds [without a number: 1]; on a terminal,
+    /// in the place of what there was
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = value_parser!(u32).range(1..=86_400))]
     watch: Option<u32>,
@@ -62,12 +64,13 @@ pub(crate) struct StatArgs {
     selection: Selection,
 }
 
-pub(crate) const STAT_HELP: &str = "\
-Each connection takes two lines, as of `ss -ti`: state, bytes not acknowledged, addresses, the NIC stack and its worker \
-that send for it, and the file that is being sent, from where; then what TCP knows. Sizes are in bytes, times in \
-milliseconds unless they say otherwise. NIC stacks are not asked: there is an answer even if none is left.
+pub(crate) const STAT_HELP: &str = "Each connection takes two lines, as of `ss -ti`: state, bytes \
+not acknowledged, addresses, the NIC stack and its worker that send for it, and the file that is \
+being sent, from where; then what TCP knows. Sizes are in bytes, times in milliseconds unless they \
+say otherwise. NIC stacks are not asked: there is an answer even if none is left.
 
-Only the user who runs the server, and root, may ask it. The exit code is 0 only if the host process has told all.
+Only the user who runs the server, and root, may ask it. The exit code is 0 only if the host \
+process has told all.
 
 Examples:
   sudo splitway stat

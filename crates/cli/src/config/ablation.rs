@@ -1,5 +1,5 @@
-//! What exists for measurements only: switches that take something away that the stack has for a good reason,
-//! and that make the surroundings worse. `docs/measuring.md` says what each changes.
+//! What exists for measurements only: switches that take something away that the stack has for a
+//! good reason, and that make the surroundings worse. `docs/measuring.md` says what each changes.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! Where the certificates of a server come from: the supervisor reads and checks them, at the start and whenever they are to
-//! be read again.
+//! Where the certificates of a server come from: the supervisor reads and checks them, at the start
+//! and whenever they are to be read again.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -26,8 +26,8 @@ pub(crate) enum CertificateSource {
 }
 
 impl CertificateSource {
-    /// What was asked for; `None` if TLS was not. Files have been read once, and found good. What is made for trying out
-    /// lies where it has lain `before`.
+    /// What was asked for; `None` if TLS was not. Files have been read once, and found good. What
+    /// is made for trying out lies where it has lain `before`.
     pub(crate) fn check(config: &Config, before: Option<&Self>) -> Result<Option<Self>, Failure> {
         if config.ports(true).next().is_none() {
             return Ok(None);
@@ -53,8 +53,8 @@ impl CertificateSource {
         }
     }
 
-    /// Reads files, or makes a certificate for these addresses, and checks them. What has been made for trying out is to be
-    /// put in its place when it is used.
+    /// Reads files, or makes a certificate for these addresses, and checks them. What has been made
+    /// for trying out is to be put in its place when it is used.
     pub(crate) fn read(
         &self,
         addresses: &[IpAddr],

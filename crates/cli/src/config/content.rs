@@ -66,7 +66,8 @@ const HEAD_MAX: Size = Size(1 << 20);
 const TIMEOUT_MAX: Time = Time::from_secs(24 * 3600);
 
 impl Content {
-    /// What this configuration says, with the secrets that are in files by now, and what there is to be fetched.
+    /// What this configuration says, with the secrets that are in files by now, and what there is
+    /// to be fetched.
     pub(crate) fn read(config: &Config, cache: Option<&CachePlace>) -> Result<Self, Failure> {
         let mut content = Self::new(config, |name, path| {
             read_secret(path)
@@ -216,7 +217,8 @@ impl Content {
         for (number, site) in self.site.iter().enumerate() {
             let place = Place::of("site").index(number);
             if number > 0 && site.names.is_empty() {
-                let why = "a site without names is never found: only the first one serves what is asked of none";
+                let why = "a site without names is never found: only the first one serves what is \
+                    asked of none";
                 problems.push(Problem::new(place.clone(), why).remedy("Give it names = [\"…\"]."));
             }
             for (at, Text(name)) in site.names.iter().enumerate() {
@@ -465,7 +467,9 @@ fn lower_pace(pace: &Pace) -> Result<server::Pace, String> {
             Ok(server::Pace::of_media(bits, percent, ahead))
         }
         _ => Err(
-            "it is a rate, with at_once if wanted, or a media_rate, with percent and ahead if wanted".to_owned(),
+            "it is a rate, with at_once if wanted, or a media_rate, with percent and ahead if \
+             wanted"
+                .to_owned(),
         ),
     }
 }
@@ -498,7 +502,8 @@ mod tests {
     #[test]
     fn sites_inherit_what_they_do_not_say() {
         let config = lowered(
-            "[http]\nindex = [\"a.html\"]\nprecompressed = [\"zstd\"]\n[[site]]\n[[site]]\nnames = [\"b.org\"]\nindex = []\nprecompressed = [\"br\"]",
+            "[http]\nindex = [\"a.html\"]\nprecompressed = [\"zstd\"]\n[[site]]\n[[site]]\nnames = \
+             [\"b.org\"]\nindex = []\nprecompressed = [\"br\"]",
         )
         .unwrap();
         let indices: Vec<usize> = config.sites.iter().map(|site| site.index.len()).collect();
@@ -568,7 +573,10 @@ mod tests {
             expires = "1h"
             fields = ["X-Frame-Options: DENY", "Link: </a>"]
             signed_by = ["old", "new"]
-            cors = { origins = ["https://a.org"], credentials = true, exposed_fields = ["ETag"], max_age = "1m" }
+            cors.origins = ["https://a.org"]
+            cors.credentials = true
+            cors.exposed_fields = ["ETag"]
+            cors.max_age = "1m"
             pace = { media_rate = "8mbit", percent = 200, ahead = "2s" }
             [[site.rule]]
             path = "/old/*"

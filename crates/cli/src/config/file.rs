@@ -1,4 +1,5 @@
-//! Reading a file, and telling what is wrong with it: where, in which line, and what was perhaps meant.
+//! Reading a file, and telling what is wrong with it: where, in which line, and what was perhaps
+//! meant.
 
 use std::fs::File;
 use std::io::Read;

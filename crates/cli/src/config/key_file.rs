@@ -1,4 +1,5 @@
-//! The file with the key that two machines share: 64 hexadecimal digits, which only its owner may read.
+//! The file with the key that two machines share: 64 hexadecimal digits, which only its owner may
+//! read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -32,7 +33,8 @@ pub(crate) fn read(path: &Path) -> Result<PreSharedKey, Failure> {
     })
 }
 
-/// The text of a file that only its owner may read. `how_to` says how to make one; `why` it is to be private.
+/// The text of a file that only its owner may read. `how_to` says how to make one; `why` it is to
+/// be private.
 pub(crate) fn read_private(
     path: &Path,
     what: &str,

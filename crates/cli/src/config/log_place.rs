@@ -109,11 +109,15 @@ pub(crate) fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
         match errno {
             Errno::NOENT => failure.remedy("Make its directory first."),
             Errno::ACCESS | Errno::PERM => failure.remedy(
-                "The user who runs the server must be allowed to write it, and to its directory if it is not there yet.",
+                "The user who runs the server must be allowed to write it, and to its directory if \
+                 it is not there yet.",
             ),
             Errno::ISDIR => failure.remedy("Name a file in it."),
             Errno::ROFS => failure.remedy("Choose a file system that can be written to."),
-            Errno::NOSPC | Errno::DQUOT => failure.remedy("Make room there, or choose another place."),
+            Errno::NOSPC | Errno::DQUOT => failure.remedy(
+                "Make room there, or choose another \
+                place.",
+            ),
             Errno::NXIO => failure.remedy("It is a pipe without a reader: start its reader first."),
             _ => failure,
         }
@@ -128,18 +132,23 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
         Ok(listener)
     };
     listen().map_err(|error| {
-            let failure = Failure::input(format!("--admin {address}"), &error);
-            match error.kind() {
-                io::ErrorKind::AddrInUse => failure.remedy("Another program listens there: choose another port."),
-                io::ErrorKind::AddrNotAvailable => failure.remedy(
-                    "It must be an address of this machine's kernel, not the stack's own: 127.0.0.1 for this machine alone.",
-                ),
-                io::ErrorKind::PermissionDenied => {
-                    failure.remedy("Ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one.")
-                }
-                _ => failure,
-            }
-        })
+        let failure = Failure::input(format!("--admin {address}"), &error);
+        match error.kind() {
+            io::ErrorKind::AddrInUse => failure.remedy(
+                "Another program listens there: choose \
+                    another port.",
+            ),
+            io::ErrorKind::AddrNotAvailable => failure.remedy(
+                "It must be an address of this machine's kernel, not the stack's own: \
+                     127.0.0.1 for this machine alone.",
+            ),
+            io::ErrorKind::PermissionDenied => failure.remedy(
+                "Ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher \
+                        one.",
+            ),
+            _ => failure,
+        }
+    })
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use crate::config::log_place::{AccessFormat, LogPlace};
 pub(crate) struct Logs {
     /// File with a line for each response that is over, or `"-"` for standard output.
     pub(crate) access: Option<Text<LogPlace>>,
-    /// What its lines are like: `"combined"`, as Apache's and nginx's; `"combined-cache"`, with what the cache had to do with
-    /// it behind that; or `"json"`, with more.
+    /// What its lines are like: `"combined"`, as Apache's and nginx's; `"combined-cache"`, with
+    /// what the cache had to do with it behind that; or `"json"`, with more.
     pub(crate) access_format: Text<AccessFormat>,
     /// File for what the processes have to say, which otherwise goes to standard error.
     pub(crate) error: Option<PathBuf>,

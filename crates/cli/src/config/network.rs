@@ -13,18 +13,21 @@ use netsetup::cidr::Cidr;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Network {
-    /// Ethernet interface to attach the stack to. Without it, a veth pair is made, whose end on this machine is `splitway0`.
+    /// Ethernet interface to attach the stack to. Without it, a veth pair is made, whose end on
+    /// this machine is `splitway0`.
     pub(crate) interface: Option<String>,
-    /// The stack's own addresses on that interface, each with the length of its on-link prefix: `"192.0.2.10/24"`.
+    /// The stack's own addresses on that interface, each with the length of its on-link prefix:
+    /// `"192.0.2.10/24"`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) addresses: Vec<Text<Cidr>>,
     /// Routers to everything that is not on the link, one each for IPv4 and IPv6.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gateways: Vec<IpAddr>,
-    /// Ask the link at the start whether another machine has one of the addresses already, and do not start if so. On an
-    /// interface only.
+    /// Ask the link at the start whether another machine has one of the addresses already, and do
+    /// not start if so. On an interface only.
     pub(crate) dad: bool,
-    /// MTU of the veth pair, in bytes, from 1280 to 65535; 1500 if nothing is said. An interface has its own.
+    /// MTU of the veth pair, in bytes, from 1280 to 65535; 1500 if nothing is said. An interface
+    /// has its own.
     pub(crate) mtu: Option<u32>,
 }
 

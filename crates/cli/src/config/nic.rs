@@ -17,16 +17,19 @@ pub(crate) struct Nic {
     pub(crate) root: Option<PathBuf>,
     /// Its workers, from 1 to 64, each a thread with its own port and its share of the cache.
     pub(crate) workers: u16,
-    /// Its memory for content, all workers together, such as `"512M"` or `"2G"`. Without it: a quarter of the memory of the
-    /// machine, or of the control group if that may use less, at most 1G.
+    /// Its memory for content, all workers together, such as `"512M"` or `"2G"`. Without it: a
+    /// quarter of the memory of the machine, or of the control group if that may use less, at most
+    /// 1G.
     pub(crate) cache: Option<Text<Size>>,
-    /// NIC stacks that run already: the socket of a NIC process, or `"eth:IFACE,MAC"`, another machine.
+    /// NIC stacks that run already: the socket of a NIC process, or `"eth:IFACE,MAC"`, another
+    /// machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) attach: Vec<Text<NicPlace>>,
-    /// File with the key that both machines share, for `"eth:IFACE,MAC"`; `splitway keygen` makes one.
+    /// File with the key that both machines share, for `"eth:IFACE,MAC"`; `splitway keygen` makes
+    /// one.
     pub(crate) key_file: Option<PathBuf>,
-    /// The roots of all NIC stacks are copies of each other, times of modification included: if one goes away, responses go
-    /// on from another.
+    /// The roots of all NIC stacks are copies of each other, times of modification included: if one
+    /// goes away, responses go on from another.
     pub(crate) replicas: bool,
 }
 

@@ -12,10 +12,12 @@ use crate::config::size::Size;
 /// Length of a segment, in bytes.
 pub(crate) const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// Least that a cache may be told to hold: those segments that are read are not to make room for each other.
+/// Least that a cache may be told to hold: those segments that are read are not to make room for
+/// each other.
 pub(crate) const CACHE_BYTES_MIN: Size = Size(16 * SEGMENT_BYTES);
 
-/// Most origins that a configuration may name: for each, the fetcher keeps connections, and a thread to look its name up.
+/// Most origins that a configuration may name: for each, the fetcher keeps connections, and a
+/// thread to look its name up.
 pub(crate) const ORIGINS_MAX: usize = 256;
 
 /// Where some paths come from.

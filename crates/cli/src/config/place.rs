@@ -43,7 +43,8 @@ impl Place {
         self.0.starts_with(&other.0)
     }
 
-    /// Where it stands in a text, or at least the last of the tables around it; `None` if not even the first is there.
+    /// Where it stands in a text, or at least the last of the tables around it; `None` if not even
+    /// the first is there.
     pub(crate) fn span(&self, table: &DeTable<'_>) -> Option<Range<usize>> {
         let mut steps = self.0.iter();
         let Some(Step::Key(first)) = steps.next() else {

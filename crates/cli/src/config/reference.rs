@@ -1,4 +1,5 @@
-//! The reference of all keys, `docs/config.md`, and the JSON schema, `docs/config.schema.json`, are made from the types.
+//! The reference of all keys, `docs/config.md`, and the JSON schema, `docs/config.schema.json`, are
+//! made from the types.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -103,7 +104,8 @@ fn kind(property: &Value) -> String {
     }
 }
 
-/// Tables and keys that a reload leaves as they are, except the tables and keys below them that `RELOADED` names.
+/// Tables and keys that a reload leaves as they are, except the tables and keys below them that
+/// `RELOADED` names.
 const KEPT: &[&str] = &[
     "network",
     "listen",
@@ -365,7 +367,8 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
                 "cors",
                 &[
                     "{ origins = ['*'], exposed_fields = [] }",
-                    "{ origins = ['https://a'], credentials = true, request_fields = ['X'], max_age = '1m' }",
+                    "{ origins = ['https://a'], credentials = true, request_fields = ['X'], \
+                     max_age = '1m' }",
                 ],
             ),
             (
@@ -482,9 +485,11 @@ proptest! {
     #[test]
     fn what_is_printed_says_the_same(decisions in vec(any::<u8>(), 0..120)) {
         let text = file(&decisions);
-        let config: Config = toml::from_str(&text).map_err(|error| TestCaseError::fail(format!("{text}{error}")))?;
+        let config: Config = toml::from_str(&text)
+            .map_err(|error| TestCaseError::fail(format!("{text}{error}")))?;
         let printed = config.to_toml().unwrap();
-        let again: Config = toml::from_str(&printed).map_err(|error| TestCaseError::fail(format!("{printed}{error}")))?;
+        let again: Config = toml::from_str(&printed)
+            .map_err(|error| TestCaseError::fail(format!("{printed}{error}")))?;
         prop_assert_eq!(&again, &config, "{}", printed);
         prop_assert_eq!(again.to_toml().unwrap(), printed);
     }

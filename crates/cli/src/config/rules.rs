@@ -45,21 +45,36 @@ impl Config {
             Some(_) if addresses.is_empty() => problems.push(
                 Problem::new(here("interface"), "the stack has no address on it")
                     .option("--dev")
-                    .remedy("Say which with addresses (--addr): one that no other machine uses, not the kernel's own."),
+                    .remedy(
+                        "Say which with addresses (--addr): one that no other machine uses, \
+                        not the kernel's own.",
+                    ),
             ),
             None if !addresses.is_empty() || !gateways.is_empty() => {
-                let key = if addresses.is_empty() { "gateways" } else { "addresses" };
+                let key = if addresses.is_empty() {
+                    "gateways"
+                } else {
+                    "addresses"
+                };
                 problems.push(
-                    Problem::new(here(key), "addresses are those on an interface, and none is named")
-                        .option("--addr")
-                        .remedy("Name it with interface (--dev); without one, a link is made that has its own addresses."),
+                    Problem::new(
+                        here(key),
+                        "addresses are those on an interface, and none is \
+                        named",
+                    )
+                    .option("--addr")
+                    .remedy(
+                        "Name it with interface (--dev); without one, a link is made that \
+                            has its own addresses.",
+                    ),
                 );
             }
             _ => {}
         }
         if let Some(mtu) = mtu {
             if interface.is_some() {
-                let why = "an interface has an MTU of its own: this one is that of the link that is made without one";
+                let why = "an interface has an MTU of its own: this one is that of the link that \
+                    is made without one";
                 problems.push(Problem::new(here("mtu"), why).option("--mtu"));
             }
             if !(MTU_MIN..=MTU_MAX).contains(mtu) {
@@ -109,7 +124,10 @@ impl Config {
             problems.push(
                 Problem::new(Place::of("origin").key("cache_dir"), why)
                     .option("--origin")
-                    .remedy("Give the directory in which what comes from the origin is to be kept: --cache-dir, or cache_dir in [origin]."),
+                    .remedy(
+                        "Give the directory in which what comes from the origin is to be kept: \
+                        --cache-dir, or cache_dir in [origin].",
+                    ),
             );
         } else if !is_anything {
             problems.push(
@@ -153,7 +171,10 @@ impl Config {
                 problems.push(
                     Problem::new(here("attach").index(at), "--key-file is missing")
                         .option(format!("--nic {}", place.0))
-                        .remedy("Both machines need the same key: `splitway keygen FILE` makes one; name it with key_file."),
+                        .remedy(
+                            "Both machines need the same key: `splitway keygen FILE` makes \
+                            one; name it with key_file.",
+                        ),
                 );
             }
         }
@@ -183,8 +204,8 @@ impl Config {
                     Problem::new(Place::of("listen").index(at).key("tls"), why)
                         .option(format!("--tls-listen {port}"))
                         .remedy(
-                            "Give one with --tls-cert FILE --tls-key FILE, or [[tls.certificate]], or have one made for\n\
-                             trying out: --tls-self-signed, or self_signed.",
+                            "Give one with --tls-cert FILE --tls-key FILE, or [[tls.certificate]], \
+                             or have one made for\ntrying out: --tls-self-signed, or self_signed.",
                         ),
                 );
             }
@@ -248,9 +269,9 @@ impl Config {
                 Problem::new(here("urls"), "the NIC stack has its files elsewhere")
                     .option("--origin with --nic")
                     .remedy(
-                        "What comes from an origin is written by this server, and must be read by its own NIC process:\n\
-                         give ROOT or --cache-dir instead of --nic. With the NIC stack on another machine, an origin can\n\
-                         not be used yet.",
+                        "What comes from an origin is written by this server, and must be read by \
+                         its own NIC process:\ngive ROOT or --cache-dir instead of --nic. With the \
+                         NIC stack on another machine, an origin can\nnot be used yet.",
                     ),
             );
         }

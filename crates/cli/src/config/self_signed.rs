@@ -28,7 +28,8 @@ pub(crate) struct SelfSigned {
     path: TempPath,
 }
 
-/// A certificate in a file of its own, until it is used and takes the place of the one before. It goes if it is not.
+/// A certificate in a file of its own, until it is used and takes the place of the one before. It
+/// goes if it is not.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     file: NamedTempFile,
@@ -65,7 +66,8 @@ impl SelfSigned {
         &self.path
     }
 
-    /// Makes another one, with a key of its own, for these addresses and `localhost`, beside the one in use.
+    /// Makes another one, with a key of its own, for these addresses and `localhost`, beside the
+    /// one in use.
     pub(crate) fn renew(
         &self,
         addresses: &[IpAddr],

@@ -15,22 +15,26 @@ use crate::config::size::Size;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Site {
-    /// Its names: `"example.org"`, or `"*.example.org"` for all names below it. The first site needs none.
+    /// Its names: `"example.org"`, or `"*.example.org"` for all names below it. The first site
+    /// needs none.
     pub(crate) names: Vec<Text<HostName>>,
     /// Directory below the NIC stack's root in which its files are; empty for the root itself.
     pub(crate) root: Text<RelativePath>,
-    /// Files that a directory is asked for; the first that is there is served. Without it, those of `http`.
+    /// Files that a directory is asked for; the first that is there is served. Without it, those of
+    /// `http`.
     pub(crate) index: Option<Vec<Text<RelativePath>>>,
     /// Codings in which files may lie beside themselves. Without it, those of `http`.
     pub(crate) precompressed: Option<Vec<Text<Coding>>>,
     /// List directories that have no index. Without it, as `http` has it.
     pub(crate) listing: Option<bool>,
-    /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, from those of `origin`.
+    /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, from
+    /// those of `origin`.
     pub(crate) origin: Option<Text<OriginChoice>>,
     /// Files, below its root, that are sent with these statuses: `404 = "errors/404.html"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) error_pages: BTreeMap<String, Text<RelativePath>>,
-    /// What is special about some paths, one table for each. The first that is about a path counts, and no other.
+    /// What is special about some paths, one table for each. The first that is about a path counts,
+    /// and no other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rule: Vec<Rule>,
 }
@@ -40,7 +44,8 @@ pub(crate) struct Site {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
-    /// Which paths, with at most one star, which stands for anything: `"/about"`, `"/video/*"`, `"*.m3u8"`.
+    /// Which paths, with at most one star, which stands for anything: `"/about"`, `"/video/*"`,
+    /// `"*.m3u8"`.
     pub(crate) path: Text<Pattern>,
     /// The value of `Cache-Control`, where the answer is a file, a redirect, or 304.
     #[serde(default)]
@@ -66,11 +71,12 @@ pub(crate) struct Rule {
     /// List directories that have no index, or do not. Without it, as the site has it.
     #[serde(default)]
     pub(crate) listing: Option<bool>,
-    /// Downloads go on when their file grows, up to its size at their start: for logs and live recordings, whose writers
-    /// append and rewrite nothing.
+    /// Downloads go on when their file grows, up to its size at their start: for logs and live
+    /// recordings, whose writers append and rewrite nothing.
     #[serde(default)]
     pub(crate) append_only: bool,
-    /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, as the site has it.
+    /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, as
+    /// the site has it.
     #[serde(default)]
     pub(crate) origin: Option<Text<OriginChoice>>,
 }
@@ -83,7 +89,8 @@ pub(crate) struct Redirect {
     /// 301 and 308 for good, 302, 303 and 307 for now.
     #[serde(default = "found")]
     pub(crate) status: u16,
-    /// A path of the same site or a URL. A star in it stands for what the star of the rule's path has stood for.
+    /// A path of the same site or a URL. A star in it stands for what the star of the rule's path
+    /// has stood for.
     pub(crate) to: String,
 }
 
@@ -101,11 +108,12 @@ pub(crate) struct Cors {
     /// Cookies and other credentials may be sent along; not with `"*"`.
     #[serde(default)]
     pub(crate) credentials: bool,
-    /// Header fields that a page may set, besides those that it always may. Without it, `Range` and the conditions.
+    /// Header fields that a page may set, besides those that it always may. Without it, `Range` and
+    /// the conditions.
     #[serde(default)]
     pub(crate) request_fields: Option<Vec<String>>,
-    /// Header fields that a page gets to see, besides those that it always does. Without it, what a player of media wants,
-    /// and `Listing-Truncated`.
+    /// Header fields that a page gets to see, besides those that it always does. Without it, what a
+    /// player of media wants, and `Listing-Truncated`.
     #[serde(default)]
     pub(crate) exposed_fields: Option<Vec<String>>,
     /// How long a browser may remember that it is allowed. Without it, a day.

@@ -47,7 +47,8 @@ impl fmt::Display for Size {
 }
 
 impl Size {
-    /// Fails if it is too little as the cache of so many workers: what was said, why, and what to say.
+    /// Fails if it is too little as the cache of so many workers: what was said, why, and what to
+    /// say.
     pub(crate) fn check_for(self, workers: u16) -> Result<(), (String, String, String)> {
         let each_min = Config::CACHE_BYTES_MIN as u64;
         let least = Size(each_min * u64::from(workers));
@@ -57,7 +58,8 @@ impl Size {
         Err((
             format!("--cache {self} for --workers {workers}"),
             format!(
-                "too little: one SEND may need {} blocks of {} at once, and each worker has blocks of its own",
+                "too little: one SEND may need {} blocks of {} at once, and each worker has blocks \
+                 of its own",
                 each_min / BLOCK_BYTES as u64,
                 Size(BLOCK_BYTES as u64),
             ),
@@ -66,8 +68,8 @@ impl Size {
     }
 }
 
-/// What each of so many NIC workers gets for content, in bytes, of what was asked for, if anything, in a control group that
-/// may use `limit_bytes`.
+/// What each of so many NIC workers gets for content, in bytes, of what was asked for, if anything,
+/// in a control group that may use `limit_bytes`.
 pub(crate) fn cache_bytes(cache: Option<Size>, workers: u16, limit_bytes: Option<u64>) -> usize {
     let workers = u64::from(workers.max(1));
     match cache {

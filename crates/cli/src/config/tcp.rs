@@ -18,19 +18,22 @@ pub(crate) struct Tcp {
     pub(crate) congestion: Text<CongestionAlgorithm>,
     /// Explicit congestion notification: `"accept"` it from clients that ask for it, or `"off"`.
     pub(crate) ecn: Text<EcnOption>,
-    /// After how long a silence to ask clients whether they are still there, from `"1s"` to `"168h"`, or `"off"`.
+    /// After how long a silence to ask clients whether they are still there, from `"1s"` to
+    /// `"168h"`, or `"off"`.
     pub(crate) keepalive: Text<KeepaliveOption>,
-    /// Pace what CUBIC and NewReno send to clients more than 2 ms away, `"on"` or `"off"`: a window leaves spread over a round
-    /// trip instead of in bursts. BBR always paces.
+    /// Pace what CUBIC and NewReno send to clients more than 2 ms away, `"on"` or `"off"`: a window
+    /// leaves spread over a round trip instead of in bursts. BBR always paces.
     pub(crate) pacing: Text<PacingOption>,
-    /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits. Without it, there is no limit.
+    /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits.
+    /// Without it, there is no limit.
     pub(crate) connections_per_source: Option<NonZeroU32>,
-    /// Most connections that wait for their clients alone to acknowledge the end, or to end their side. Beyond, the one that
-    /// has waited longest is reset.
+    /// Most connections that wait for their clients alone to acknowledge the end, or to end their
+    /// side. Beyond, the one that has waited longest is reset.
     pub(crate) orphans: NonZeroU32,
-    /// Most memory that all connections together may make the host process hold, such as `"512M"`: what clients send and is
-    /// not read, what is to be sent and does not come from files, and buffers of TLS. Above three quarters, receive windows
-    /// shrink; beyond, the connections that hold most are reset.
+    /// Most memory that all connections together may make the host process hold, such as `"512M"`:
+    /// what clients send and is not read, what is to be sent and does not come from files, and
+    /// buffers of TLS. Above three quarters, receive windows shrink; beyond, the connections that
+    /// hold most are reset.
     pub(crate) connection_memory: Text<ConnectionMemory>,
     /// Most resets per second that answer segments of no connection.
     pub(crate) resets_per_second: NonZeroU32,

@@ -89,7 +89,8 @@ impl FromStr for Time {
             .filter(|ms| *ms <= TIME_MS_MAX);
         time.map(|ms| Self(Duration::from_millis(ms))).ok_or_else(|| {
             format!(
-                "{text:?} is no time: it is a whole number with ms, s, m, h or d, such as 15s, and at most ten years"
+                "{text:?} is no time: it is a whole number with ms, s, m, h or d, such as 15s, and \
+                 at most ten years"
             )
         })
     }

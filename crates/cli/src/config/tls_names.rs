@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use tls::{Cipher, Version};
 
-/// Least and most records of a key. Replacing a key with every few records gains nothing; and AES-GCM allows
-/// no more (RFC 8446 §5.5).
+/// Least and most records of a key. Replacing a key with every few records gains nothing; and
+/// AES-GCM allows no more (RFC 8446 §5.5).
 pub(crate) const KEY_RECORDS: (u64, u64) = (16, 1 << 24);
 
 /// A version of TLS, as people write it.

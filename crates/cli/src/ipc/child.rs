@@ -1,7 +1,8 @@
 //! The processes of a running Splitway, seen from both sides: how the supervisor starts, hears and
 //! ends a child, and how a child binds its life to the supervisor's.
 //!
-//! A child finds its control socket on its standard input, and writes messages to its standard output.
+//! A child finds its control socket on its standard input, and writes messages to its standard
+//! output.
 
 use std::ffi::{CStr, OsString};
 use std::io::{self, Read};
@@ -18,16 +19,16 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::ipc::messages::{FromChild, Line, LineBuffer, Report};
 
-/// How long a supervisor that drops a process waits for its end, once it is killed. A process whose read
-/// hangs in the kernel, on a disk or a network file system, does not go before that read ends.
+/// How long a supervisor that drops a process waits for its end, once it is killed. A process whose
+/// read hangs in the kernel, on a disk or a network file system, does not go before that read ends.
 const GONE_WAIT: Duration = Duration::from_secs(1);
 
 /// Most that is taken from a child's standard output at once, in bytes: a pipe holds as much at the
 /// most (`fs.pipe-max-size`), so that the last words of a process that has ended are taken whole.
 const RECEIVED_BYTES_MAX: usize = 1 << 20;
 
-/// Lines that are no messages and are logged, of each child. Later ones are dropped: a child could fill
-/// the log with them.
+/// Lines that are no messages and are logged, of each child. Later ones are dropped: a child could
+/// fill the log with them.
 const STRAY_LINES_MAX: u32 = 100;
 
 /// A child process, as its supervisor sees it. Dropped, it is killed.
@@ -45,8 +46,9 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Runs `program` with `arguments`, in the thread's present namespaces, with `control` as its standard input and
-    /// `stderr` for its log. The child has a process group of its own, so that Ctrl-C does not reach it.
+    /// Runs `program` with `arguments`, in the thread's present namespaces, with `control` as its
+    /// standard input and `stderr` for its log. The child has a process group of its own, so that
+    /// Ctrl-C does not reach it.
     pub(crate) fn spawn(
         name: &'static str,
         program: &Path,
@@ -197,8 +199,8 @@ pub(crate) fn describe(status: ExitStatus) -> String {
                 11 => " (SIGSEGV)",
                 15 => " (SIGTERM)",
                 31 => {
-                    " (SIGSYS): it made a system call that it may not make. The kernel's log names it \
-                     (`dmesg | grep type=1326`); report it, as a defect or as an attack"
+                    " (SIGSYS): it made a system call that it may not make. The kernel's log names \
+                     it (`dmesg | grep type=1326`); report it, as a defect or as an attack"
                 }
                 _ => "",
             };
@@ -208,8 +210,8 @@ pub(crate) fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// In a child: takes on a name of its own, binds its life to the supervisor's, and takes the control
-/// socket from standard input.
+/// In a child: takes on a name of its own, binds its life to the supervisor's, and takes the
+/// control socket from standard input.
 pub(crate) fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
     // For `ps` and `top`; at most 15 bytes.
     let _ = rustix::thread::set_name(name);
@@ -257,7 +259,8 @@ pub(crate) fn tell(message: impl FromChild) -> Result<(), Failure> {
     write(&Line::Says(message))
 }
 
-/// In a child: sends a message that fits into a page, unless that would have to wait; true if it was sent.
+/// In a child: sends a message that fits into a page, unless that would have to wait; true if it
+/// was sent.
 pub(crate) fn tell_if_writable(message: impl FromChild) -> bool {
     let stdout = io::stdout().lock();
     let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];

@@ -1,5 +1,5 @@
-//! Messages between processes over a SOCK_SEQPACKET socket: one packet each, in JSON, with descriptors beside it
-//! (unix(7), SCM_RIGHTS).
+//! Messages between processes over a SOCK_SEQPACKET socket: one packet each, in JSON, with
+//! descriptors beside it (unix(7), SCM_RIGHTS).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -52,8 +52,9 @@ pub(crate) fn pass_all(
     Ok(())
 }
 
-/// The next message of the supervisor behind `control`, if one is there, with its descriptor: the kernel drops a descriptor
-/// for which the process has no room. `buffer` is as long as the longest message.
+/// The next message of the supervisor behind `control`, if one is there, with its descriptor: the
+/// kernel drops a descriptor for which the process has no room. `buffer` is as long as the longest
+/// message.
 pub(crate) fn receive<M: DeserializeOwned>(
     control: &OwnedFd,
     buffer: &mut [u8],

@@ -1,5 +1,6 @@
-//! What the supervisor passes to the host process at its start and on each reload: what HTTP serves, TCP, and certificates. The
-//! process can open no file: the supervisor has read and checked them, and passes on their contents.
+//! What the supervisor passes to the host process at its start and on each reload: what HTTP
+//! serves, TCP, and certificates. The process can open no file: the supervisor has read and checked
+//! them, and passes on their contents.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,7 +40,8 @@ impl HostConfiguration {
             .map_err(|error| Failure::broken(what, error))
     }
 
-    /// In the host process: what the supervisor has read, of a message. No system call here looks for a file.
+    /// In the host process: what the supervisor has read, of a message. No system call here looks
+    /// for a file.
     pub(crate) fn receive(message: impl AsFd) -> Result<Self, Failure> {
         let what = "taking the configuration from the supervisor";
         let bytes = sealed::read(message.as_fd()).map_err(|errno| Failure::broken(what, errno))?;

@@ -1,8 +1,9 @@
-//! How a process gets its settings: the supervisor starts it with a control socket on its standard input, in which one
-//! packet waits: a sealed file with the settings, and a further socket if the process needs one.
+//! How a process gets its settings: the supervisor starts it with a control socket on its standard
+//! input, in which one packet waits: a sealed file with the settings, and a further socket if the
+//! process needs one.
 //!
-//! A supervisor that has been running for long may start a newer program as its NIC process, so a field that is added to
-//! [`NicSettings`](crate::processes::nic::NicSettings) has a default.
+//! A supervisor that has been running for long may start a newer program as its NIC process, so a
+//! field that is added to [`NicSettings`](crate::processes::nic::NicSettings) has a default.
 
 use std::ffi::CStr;
 use std::io;
@@ -20,7 +21,8 @@ use crate::ipc::fd_passing;
 use crate::ipc::log_lines;
 use crate::ipc::sealed;
 
-/// The settings of one kind of process. All of them cross when it starts; what may change later has messages of its own.
+/// The settings of one kind of process. All of them cross when it starts; what may change later has
+/// messages of its own.
 pub(crate) trait Settings: Serialize + DeserializeOwned {
     /// The process for people: `host process`.
     const NAME: &'static str;
@@ -55,7 +57,8 @@ impl<S: Settings> Launched<S> {
     }
 }
 
-/// Starts `program` as the process that has these settings. Returns it, and the supervisor's end of its control socket.
+/// Starts `program` as the process that has these settings. Returns it, and the supervisor's end of
+/// its control socket.
 pub(crate) fn start<S: Settings>(
     program: &Path,
     settings: &S,

@@ -1,4 +1,5 @@
-//! How lines reach standard error: whole, and without waiting for it. Where it takes no more, they are counted and lost.
+//! How lines reach standard error: whole, and without waiting for it. Where it takes no more, they
+//! are counted and lost.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -11,7 +12,8 @@ pub(crate) fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// A pipe takes so many bytes all or not at all, and not in between those of others (`PIPE_BUF`, pipe(7)).
+/// A pipe takes so many bytes all or not at all, and not in between those of others (`PIPE_BUF`,
+/// pipe(7)).
 const LINE_BYTES_MAX: usize = 4096;
 
 /// The line, cut short if a pipe could take a part of it only.

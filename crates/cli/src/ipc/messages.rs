@@ -1,5 +1,6 @@
-//! What processes say to each other. A child writes one JSON object per line to its standard output; the supervisor answers
-//! over the child's control socket ([`fd_passing`](crate::ipc::fd_passing)). Each pair of processes has one type each way.
+//! What processes say to each other. A child writes one JSON object per line to its standard
+//! output; the supervisor answers over the child's control socket
+//! ([`fd_passing`](crate::ipc::fd_passing)). Each pair of processes has one type each way.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::de::DeserializeOwned;
@@ -29,7 +30,8 @@ pub(crate) trait FromChild: Serialize + DeserializeOwned {}
 pub(crate) enum FromHost {
     /// The host stack answers on the link, and is locked out of the file system.
     Ready(LockedOut),
-    /// What has become of a process of NIC stack `nic`. `generation` counts the processes passed for it, from 1.
+    /// What has become of a process of NIC stack `nic`. `generation` counts the processes passed
+    /// for it, from 1.
     Nic {
         nic: usize,
         generation: u64,
@@ -163,7 +165,8 @@ pub(crate) enum ToObserver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToRelay {
-    /// With the socket over which the NIC process of this session says hello, or without if it could not be started.
+    /// With the socket over which the NIC process of this session says hello, or without if it
+    /// could not be started.
     Nic { session: u8 },
 }
 
@@ -277,8 +280,8 @@ pub(crate) struct LineBuffer {
 const LINE_BYTES_MAX: usize = 128 << 10;
 
 impl LineBuffer {
-    /// Adds what has arrived. A line longer than any message is dropped as it arrives, so that a child
-    /// cannot make its supervisor hold more.
+    /// Adds what has arrived. A line longer than any message is dropped as it arrives, so that a
+    /// child cannot make its supervisor hold more.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         if self.is_too_long {

@@ -1,6 +1,8 @@
-//! What `splitway stat --json` prints, and how it comes from the host process: `docs/stat.md` describes each field.
+//! What `splitway stat --json` prints, and how it comes from the host process: `docs/stat.md`
+//! describes each field.
 //!
-//! Fields may be added; none that is there changes its meaning or goes while [`SCHEMA`] stays the same.
+//! Fields may be added; none that is there changes its meaning or goes while [`SCHEMA`] stays the
+//! same.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -58,7 +60,8 @@ pub(crate) struct Nic {
     pub(crate) workers: usize,
     /// `null`: it was not started by this server, or there is none.
     pub(crate) process: Option<Process>,
-    /// What its workers have counted together; nothing of one that has not told yet, or was not started by this server.
+    /// What its workers have counted together; nothing of one that has not told yet, or was not
+    /// started by this server.
     pub(crate) counters: BTreeMap<String, u64>,
     /// The same in a line for people.
     pub(crate) status: String,

@@ -1,4 +1,5 @@
-//! The fetcher: fetches what comes from origins into the cache directory, and may write nowhere else.
+//! The fetcher: fetches what comes from origins into the cache directory, and may write nowhere
+//! else.
 
 mod reporter;
 
@@ -123,7 +124,8 @@ pub(crate) fn trust<'a>(
     };
     trust.map_err(|error| {
         Failure::input("--origin", error).remedy(
-            "Install the package ca-certificates, or give the certificate of the authority with --origin-ca FILE.",
+            "Install the package ca-certificates, or give the certificate of the authority with \
+             --origin-ca FILE.",
         )
     })
 }
@@ -134,7 +136,8 @@ fn boot_id() -> String {
     id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// Has the C library load whatever it resolves names by (nsswitch.conf(5)) while memory may still become code.
+/// Has the C library load whatever it resolves names by (nsswitch.conf(5)) while memory may still
+/// become code.
 fn load_name_service() {
     // Longer than any name (RFC 1035 §2.3.4): each module is loaded, and none sends a query.
     let name = "x".repeat(64);

@@ -1,8 +1,8 @@
 //! Free heap memory goes back to the kernel once a load is over.
 //!
-//! The C library gives back what is free at the end of its heap, and keeps what is free in the midst of it: after
-//! thousands of connections, in any order, most of it. Looking for it takes milliseconds, so that is done while the
-//! process is idle.
+//! The C library gives back what is free at the end of its heap, and keeps what is free in the
+//! midst of it: after thousands of connections, in any order, most of it. Looking for it takes
+//! milliseconds, so that is done while the process is idle.
 
 use std::thread;
 use std::time::Duration;

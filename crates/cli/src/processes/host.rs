@@ -1,5 +1,5 @@
-//! The host process: the host stack and the HTTP server, locked out of the file system. NIC processes come and go;
-//! the supervisor brings each.
+//! The host process: the host stack and the HTTP server, locked out of the file system. NIC
+//! processes come and go; the supervisor brings each.
 
 pub(crate) mod control;
 pub(crate) mod counter_reporter;
@@ -79,15 +79,16 @@ impl Settings for HostSettings {
     const TASK_NAME: &'static CStr = c"splitway-host";
 }
 
-/// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores enough
-/// that looking takes none from those who bring the work.
+/// Longest time that the shard looks for work before it sleeps, in microseconds, if there are cores
+/// enough that looking takes none from those who bring the work.
 const SPIN_US_MAX: u64 = 20;
 
 /// Cores enough: one for either stack, and some for the rest of the machine.
 const SPIN_CORES_MIN: usize = 4;
 
-/// Longest pause in which work gathers while the NIC stack is busy, in microseconds: short beside the
-/// round-trip times of the Internet, and only taken while what waits in the NIC stack takes twice as long.
+/// Longest pause in which work gathers while the NIC stack is busy, in microseconds: short beside
+/// the round-trip times of the Internet, and only taken while what waits in the NIC stack takes
+/// twice as long.
 const PAUSE_US_MAX: u64 = 4_000;
 
 /// The same with several NIC stacks, of which one may have little to do while others have much.
@@ -172,7 +173,8 @@ pub(crate) fn run() -> Result<(), Failure> {
     // Threads cannot be started afterwards.
     heap::give_back_when_idle();
     seccomp::allow_only(seccomp::Kind::Host)?;
-    // Before the process reports that it is ready: clients reach it then, also where another machine had its addresses.
+    // Before the process reports that it is ready: clients reach it then, also where another
+    // machine had its addresses.
     shard
         .turn(monotonic_us())
         .map_err(|error| Failure::broken("host process", error))?;
@@ -221,11 +223,13 @@ fn check_duplicates(port: &mut PacketPort, device: &str, own: &[IpAddr]) -> Resu
     let holder = MacAddress(holder);
     let why = format!("{address} is in use by the machine with hardware address {holder}");
     Err(Failure::input(what, why).remedy(
-        "Give the stack another address, or stop the other machine. If both are to have it, --no-dad (network.dad) skips this.",
+        "Give the stack another address, or stop the other machine. If both are to have it, \
+         --no-dad (network.dad) skips this.",
     ))
 }
 
-/// What the connections of all TLS listeners have in common: a session of one may be resumed at another.
+/// What the connections of all TLS listeners have in common: a session of one may be resumed at
+/// another.
 fn tls_config(
     settings: &TlsSettings,
     certificates: Arc<tls::Certificates>,

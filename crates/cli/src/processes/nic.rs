@@ -24,8 +24,8 @@ use crate::ipc::messages::{FromNic, Report};
 use crate::ipc::signals::Signals;
 use crate::processes::heap;
 
-/// What the process may keep: reading files that only root may read, if it is root that serves them,
-/// and buffers that stay in memory (io_uring registers them).
+/// What the process may keep: reading files that only root may read, if it is root that serves
+/// them, and buffers that stay in memory (io_uring registers them).
 const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::IPC_LOCK);
 
 /// What a NIC process starts with.
@@ -127,7 +127,8 @@ pub(crate) fn counters(counters: &nic::Counters) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// In a NIC process: reports the counters of a worker to the supervisor, unless that would have to wait.
+/// In a NIC process: reports the counters of a worker to the supervisor, unless that would have to
+/// wait.
 fn report_worker(worker: usize, counters: Vec<(String, u64)>) {
     let report = Report::now(counters);
     tell_if_writable(FromNic::Counters { worker, report });

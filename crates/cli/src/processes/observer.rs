@@ -1,5 +1,6 @@
-//! The observer process: it keeps logs and metrics, so that neither a slow disk nor a slow scraper ever holds up the
-//! processes that serve. It has no rights but to use what the supervisor has opened for it.
+//! The observer process: it keeps logs and metrics, so that neither a slow disk nor a slow scraper
+//! ever holds up the processes that serve. It has no rights but to use what the supervisor has
+//! opened for it.
 //!
 //! | Module | Its one idea |
 //! |---|---|

@@ -113,7 +113,8 @@ pub(crate) fn announce(started: &Started<'_>) {
     if let Some(pid) = children.pid(Role::Host) {
         let locked_out = started.locked_out;
         line(format_args!(
-            "host process {pid}: locked out of the file system (Landlock ABI {}: opening {} gives {})",
+            "host process {pid}: locked out of the file system (Landlock ABI {}: opening {} gives \
+             {})",
             locked_out.landlock_abi,
             locked_out.probe.display(),
             Errno::from_raw_os_error(locked_out.probe_errno),

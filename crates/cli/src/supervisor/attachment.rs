@@ -62,8 +62,8 @@ impl Attachment {
         )?;
         let claim = AddressLock::acquire(OUTER_NAME).map_err(|error| {
             claim_failed(config, veth::STACK_V4.address, &error).remedy(format!(
-                "Both would make the link {OUTER_NAME}. Give this one an interface and an address of its own\n\
-                 with --dev and --addr, or end the other one."
+                "Both would make the link {OUTER_NAME}. Give this one an interface and an address \
+                 of its own\nwith --dev and --addr, or end the other one."
             ))
         })?;
         let pair = VethPair::create(config.network.mtu.unwrap_or(Network::MTU))?;
@@ -89,8 +89,8 @@ impl Attachment {
     }
 }
 
-/// A stack answers for all ports of its addresses, so that two with one address are refused even where
-/// their ports differ.
+/// A stack answers for all ports of its addresses, so that two with one address are refused even
+/// where their ports differ.
 fn claim_failed(config: &Config, address: IpAddr, error: &AddressLockError) -> Failure {
     let ports = config.ports(false).chain(config.ports(true));
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();

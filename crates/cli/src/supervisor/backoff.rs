@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The wait after the second failure in a row; it doubles with each. The first is tried again at once.
+/// The wait after the second failure in a row; it doubles with each. The first is tried again at
+/// once.
 const WAIT_MIN: Duration = Duration::from_millis(50);
 
 /// The wait never becomes longer.

@@ -1,5 +1,5 @@
-//! In the supervisor: opens the taps from which a client is to read. It is in the network namespace of the link, and has
-//! the privilege.
+//! In the supervisor: opens the taps from which a client is to read. It is in the network namespace
+//! of the link, and has the privilege.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! The processes that a supervisor has started, watched together: what they say, how they end, and the
-//! signals that ask the supervisor to end.
+//! The processes that a supervisor has started, watched together: what they say, how they end, and
+//! the signals that ask the supervisor to end.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -127,7 +127,8 @@ impl Children {
         self.process(role)?.report.as_ref()
     }
 
-    /// Gives a process another role. A process that had that role is forgotten, and killed if it has not ended.
+    /// Gives a process another role. A process that had that role is forgotten, and killed if it
+    /// has not ended.
     pub(crate) fn change_role(&mut self, from: Role, to: Role) {
         if self.process(from).is_none() {
             return;
@@ -162,8 +163,8 @@ impl Children {
         process?.exit_failure()
     }
 
-    /// Forgets a process, and kills it if it has not ended. Does not wait: a process whose read hangs in the kernel
-    /// outlives its SIGKILL for as long.
+    /// Forgets a process, and kills it if it has not ended. Does not wait: a process whose read
+    /// hangs in the kernel outlives its SIGKILL for as long.
     pub(crate) fn forget(&mut self, role: Role) {
         if let Some(index) = self
             .processes
@@ -244,8 +245,9 @@ impl Children {
             self.events.push_back(Event::Signal);
         }
         self.forgotten.retain(|child| !child.has_ended());
-        // First the ends, then the messages, and the ends are reported last: no message of a process is missed, and a
-        // message whose consequence is the end of another process comes before that end.
+        // First the ends, then the messages, and the ends are reported last: no message of a
+        // process is missed, and a message whose consequence is the end of another process comes
+        // before that end.
         let mut awake: Vec<_> = self
             .processes
             .iter_mut()
@@ -272,8 +274,8 @@ impl Children {
             .extend(ended.map(|process| Event::Exited(process.role)));
     }
 
-    /// After a process has ended or failed unasked: finds the one that caused it. Another may end as a consequence, and
-    /// be noticed first.
+    /// After a process has ended or failed unasked: finds the one that caused it. Another may end
+    /// as a consequence, and be noticed first.
     pub(crate) fn diagnose(&mut self) -> Failure {
         let deadline = Instant::now() + DIAGNOSIS_WAIT;
         while self.processes.iter().any(|process| !process.ended) && self.culprit().is_none() {
@@ -304,15 +306,16 @@ impl Children {
         accused
     }
 
-    /// How long it takes at the most until so many processes have ended, also if they have to be killed.
+    /// How long it takes at the most until so many processes have ended, also if they have to be
+    /// killed.
     pub(crate) fn end_wait(processes: usize) -> Duration {
         let count = u32::try_from(processes).unwrap_or(u32::MAX);
         (2 * END_WAIT).saturating_mul(count)
     }
 
     /// Ends the processes one after the other: each is asked, waited for, and killed if it does not
-    /// comply, or at once if another signal comes. One that does not end even so is left to the kernel. Fails if one
-    /// did not end well.
+    /// comply, or at once if another signal comes. One that does not end even so is left to the
+    /// kernel. Fails if one did not end well.
     pub(crate) fn end(&mut self, order: &[Role]) -> Result<(), Failure> {
         let mut result = Ok(());
         for role in order {

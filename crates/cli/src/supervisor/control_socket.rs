@@ -1,9 +1,9 @@
 //! The control socket of a server: how its user reaches it while it runs.
 //!
-//! A connection is one request and one answer, each a line of text in a packet of its own (`SOCK_SEQPACKET`): the
-//! name of a command; then `ok` or `error`, a space, and what there is to say, which may go over several lines. With
-//! the answer may come descriptors, from which there is more to read.
-//! Only the user who runs the server, and root, are listened to.
+//! A connection is one request and one answer, each a line of text in a packet of its own
+//! (`SOCK_SEQPACKET`): the name of a command; then `ok` or `error`, a space, and what there is to
+//! say, which may go over several lines. With the answer may come descriptors, from which there is
+//! more to read. Only the user who runs the server, and root, are listened to.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
@@ -39,7 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Another NIC process, started from the program as it is now, takes the place of the one there is.
+    /// Another NIC process, started from the program as it is now, takes the place of the one there
+    /// is.
     RestartNic,
     /// How it is with each NIC stack, a line of each.
     Nics,
@@ -102,7 +103,8 @@ impl fmt::Display for Request {
     }
 }
 
-/// Where servers of this user have their control sockets unless told otherwise; `None` if there is no such place.
+/// Where servers of this user have their control sockets unless told otherwise; `None` if there is
+/// no such place.
 pub(crate) fn directory() -> Option<PathBuf> {
     let run = if geteuid().is_root() {
         PathBuf::from("/run")
@@ -112,8 +114,8 @@ pub(crate) fn directory() -> Option<PathBuf> {
     run.is_absolute().then(|| run.join("splitway"))
 }
 
-/// Where servers of this user may have their control sockets: in this directory or, if others may write there, as to a
-/// volume of Kubernetes, in a subdirectory by the user's number.
+/// Where servers of this user may have their control sockets: in this directory or, if others may
+/// write there, as to a volume of Kubernetes, in a subdirectory by the user's number.
 pub(crate) fn places(base: &Path) -> [PathBuf; 2] {
     let own = base.join(geteuid().as_raw().to_string());
     [base.to_owned(), own]
@@ -297,7 +299,8 @@ impl Control {
     }
 }
 
-/// True if `user` may ask a server for something that `owner` runs. The socket's mode says the same; it can be changed.
+/// True if `user` may ask a server for something that `owner` runs. The socket's mode says the
+/// same; it can be changed.
 fn may_ask(user: Uid, owner: Uid) -> bool {
     user.is_root() || user == owner
 }

@@ -1,4 +1,5 @@
-//! The end of a server without losing anything: no new connections, and the responses that are under way to their end.
+//! The end of a server without losing anything: no new connections, and the responses that are
+//! under way to their end.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -38,7 +39,8 @@ impl Drain {
             None => fd_passing::pass(to_host, &ToHost::Drain, None)
                 .map(|()| {
                     let text = format!(
-                        "draining: no new connections; the server ends with the last response, in {timeout:?} at the latest"
+                        "draining: no new connections; the server ends with the last response, in \
+                         {timeout:?} at the latest"
                     );
                     say(&format!("{text}\n"));
                     self.begun = Some(Instant::now());

@@ -1,5 +1,5 @@
-//! The program that the processes are started from: an executable that stays the same although its file may be
-//! replaced.
+//! The program that the processes are started from: an executable that stays the same although its
+//! file may be replaced.
 
 use std::fs::File;
 use std::marker::PhantomData;

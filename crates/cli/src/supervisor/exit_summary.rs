@@ -180,8 +180,8 @@ pub(crate) fn control_link(relay: &Report) -> Option<String> {
     ))
 }
 
-/// All that the processes have counted: a line with an object, which has an object for each process that there
-/// is.
+/// All that the processes have counted: a line with an object, which has an object for each process
+/// that there is.
 pub(crate) fn json(
     host: Option<&Report>,
     nic: Option<&Report>,

@@ -1,6 +1,7 @@
-//! Keeps a fetcher at work: starts it, and starts another when it has ended. What is cached is served meanwhile as far as
-//! the host process knows where it lies; what else is asked for waits. Origins that are named later are made known to the
-//! one that there is; if its confinement does not let it reach them, another one takes its place.
+//! Keeps a fetcher at work: starts it, and starts another when it has ended. What is cached is
+//! served meanwhile as far as the host process knows where it lies; what else is asked for waits.
+//! Origins that are named later are made known to the one that there is; if its confinement does
+//! not let it reach them, another one takes its place.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -63,14 +64,17 @@ impl InitialNetns {
     }
 }
 
-/// How long a fetcher whose place another one is to take may wait for what that could not go on with.
+/// How long a fetcher whose place another one is to take may wait for what that could not go on
+/// with.
 const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
-/// How often the rest of a message is sent, and after how long a fetcher that does not receive is replaced.
+/// How often the rest of a message is sent, and after how long a fetcher that does not receive is
+/// replaced.
 const SEND_PERIOD: Duration = Duration::from_millis(20);
 const SEND_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Origins that a fetcher goes on knowing though they are not named any more. Beyond, they are forgotten.
+/// Origins that a fetcher goes on knowing though they are not named any more. Beyond, they are
+/// forgotten.
 const KNOWN_MAX: usize = 2 * ORIGINS_MAX;
 
 /// Origins in a message.
@@ -193,8 +197,9 @@ impl FetcherSupervisor {
         })
     }
 
-    /// From now on this can be fetched as well: by the fetcher that there is, if it can reach it, and else by another one.
-    /// What could be before still can, and what is cached stays, since the host process may go on with that.
+    /// From now on this can be fetched as well: by the fetcher that there is, if it can reach it,
+    /// and else by another one. What could be before still can, and what is cached stays, since the
+    /// host process may go on with that.
     pub(crate) fn prepare(
         &mut self,
         children: &mut Children,
@@ -237,7 +242,8 @@ impl FetcherSupervisor {
         Ok(())
     }
 
-    /// So much may be kept, by the configuration that the host process uses: what was prepared is used, or never will be.
+    /// So much may be kept, by the configuration that the host process uses: what was prepared is
+    /// used, or never will be.
     pub(crate) fn limit(&mut self, limits: Option<CacheLimits>) {
         let (Some(plan), Some(limits)) = (&mut self.plan, limits) else {
             return;
@@ -394,7 +400,8 @@ impl FetcherSupervisor {
             && !process.send_queued(now)
         {
             tracing::warn!(
-                "the fetcher has not listened for {SEND_WAIT_MAX:?}: it is ended, and another one started"
+                "the fetcher has not listened for {SEND_WAIT_MAX:?}: it is ended, and another one \
+                 started"
             );
             process.retires_by = Some(now);
         }
@@ -414,7 +421,8 @@ impl FetcherSupervisor {
     fn fail(&mut self, now: Instant, failure: &Failure) {
         let wait = self.backoff.on_failure(now);
         tracing::error!(
-            "{failure}; what is to come from an origin waits, another fetcher is started in {wait:?}"
+            "{failure}; what is to come from an origin waits, another fetcher is started in \
+             {wait:?}"
         );
         self.next = Some(now + wait);
     }
@@ -448,7 +456,8 @@ mod tests {
         OriginPlan::check(&config).unwrap().unwrap()
     }
 
-    /// A nic, the host process's end of its socket, and where a fetcher hears orders that is at work by this plan.
+    /// A nic, the host process's end of its socket, and where a fetcher hears orders that is at
+    /// work by this plan.
     fn at_work(plan: OriginPlan) -> (FetcherSupervisor, Children, OwnedFd, OwnedFd) {
         let children = Children::new(Signals::catch_ends().unwrap());
         let (to_host, host) = seqpacket::pair().unwrap();

@@ -1,8 +1,9 @@
-//! Whether a process that the supervisor has started does its work: it is asked several times within the time that it
-//! may stand still, and answers between two turns of its loop ([`FromHost::Pong`](crate::ipc::messages::FromHost)).
+//! Whether a process that the supervisor has started does its work: it is asked several times
+//! within the time that it may stand still, and answers between two turns of its loop
+//! ([`FromHost::Pong`](crate::ipc::messages::FromHost)).
 //!
-//! NIC processes are watched by the host process instead, through the rings. Time counts by the supervisor's own turns, so
-//! one that has stood still itself blames no other process.
+//! NIC processes are watched by the host process instead, through the rings. Time counts by the
+//! supervisor's own turns, so one that has stood still itself blames no other process.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,8 @@ impl Heartbeat {
         self.period.map(|_| self.next)
     }
 
-    /// Time has passed. A process that has not answered is not asked again, since questions would fill its socket.
+    /// Time has passed. A process that has not answered is not asked again, since questions would
+    /// fill its socket.
     pub(crate) fn on_time(&mut self, now: Instant) -> Due {
         let Some(period) = self.period.filter(|_| self.next <= now) else {
             return Due::Nothing;

@@ -1,7 +1,8 @@
 //! Keeps a NIC process serving: starts it, starts another when it has ended, replaces it on demand.
 //!
-//! One way leads to a NIC process that serves, whatever the occasion: it is started, says hello, is passed on to the
-//! host process, and joined by it. Until then the one before it, if there is one, goes on.
+//! One way leads to a NIC process that serves, whatever the occasion: it is started, says hello, is
+//! passed on to the host process, and joined by it. Until then the one before it, if there is one,
+//! goes on.
 //!
 //! ```text
 //!            start             hello             joined
@@ -32,8 +33,8 @@ use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 
-/// How long a NIC process that is not used any more may take to end, or a relay to bring what one on another machine has
-/// said last; less than the host stack waits for it.
+/// How long a NIC process that is not used any more may take to end, or a relay to bring what one
+/// on another machine has said last; less than the host stack waits for it.
 const END_WAIT: Duration = Duration::from_secs(3);
 
 /// Where NIC processes come from.
@@ -163,7 +164,8 @@ impl NicSupervisor {
         &self.name
     }
 
-    /// Whether this failure is to be logged. One that repeats itself with every attempt is logged once.
+    /// Whether this failure is to be logged. One that repeats itself with every attempt is logged
+    /// once.
     pub(crate) fn is_news(&mut self, failure: &Failure) -> bool {
         let said = self.complaint.replace(failure.clone());
         said.is_none_or(|said| !said.is_like(failure))
@@ -353,7 +355,8 @@ impl NicSupervisor {
                         launch::start(path, settings, log, Some(&nic_socket))?
                     }
                 };
-                // By its path, since a script cannot be executed by a descriptor. What is noted is to be what runs.
+                // By its path, since a script cannot be executed by a descriptor. What is noted is
+                // to be what runs.
                 if newest.as_ref().is_some_and(|newest| !newest.is_in_place()) {
                     let failure = "another program was installed at that moment";
                     return Err(Failure::broken("starting the NIC process", failure)
@@ -475,7 +478,8 @@ impl NicSupervisor {
         match fate {
             NicFate::Joined if self.joins(generation) => self.on_joined(children),
             NicFate::Joined if self.serves.is_some_and(|serves| serves < generation) => {
-                // The host process has left the one that served for one that has died before this was received.
+                // The host process has left the one that served for one that has died before this
+                // was received.
                 self.retire(children);
                 let why = "the host process has left it for one that has died since";
                 Some(self.lose(Failure::broken(self.name.clone(), why)))
@@ -501,7 +505,8 @@ impl NicSupervisor {
         }
     }
 
-    /// The one that serves stands still. Its end, or the host process should it not end, leads to another one.
+    /// The one that serves stands still. Its end, or the host process should it not end, leads to
+    /// another one.
     fn on_silent(&mut self, children: &Children, worker: usize) {
         let role = Role::Nic(self.number);
         let process = children.pid(role);
@@ -580,7 +585,8 @@ impl NicSupervisor {
         }
     }
 
-    /// True if the host process is to say what becomes of this one, and not of one that has died meanwhile.
+    /// True if the host process is to say what becomes of this one, and not of one that has died
+    /// meanwhile.
     fn joins(&self, which: u64) -> bool {
         matches!(self.next, Next::Joining { .. }) && which == self.passed
     }

@@ -1,4 +1,5 @@
-//! The NIC stacks that a server is to have: a NIC process of its own, one that runs already, or another machine.
+//! The NIC stacks that a server is to have: a NIC process of its own, one that runs already, or
+//! another machine.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -33,8 +34,8 @@ pub(crate) enum NicSource {
 }
 
 impl NicSource {
-    /// The NIC stacks that were asked for, in the order of their numbers. One that is missing is an error only if there
-    /// is no other.
+    /// The NIC stacks that were asked for, in the order of their numbers. One that is missing is an
+    /// error only if there is no other.
     pub(crate) fn check_all(config: &Config) -> Result<Vec<Self>, Failure> {
         let nic = &config.nic;
         let mut sources = Vec::new();

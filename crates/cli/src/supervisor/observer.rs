@@ -1,5 +1,5 @@
-//! Keeps the observer process: starts it, gives it what it needs, and starts another when it has ended. Whatever was
-//! said meanwhile waits in the socket and in the pipe, which outlive it.
+//! Keeps the observer process: starts it, gives it what it needs, and starts another when it has
+//! ended. Whatever was said meanwhile waits in the socket and in the pipe, which outlive it.
 
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -26,7 +26,8 @@ use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
 
-/// How much of what the host process tells may wait for the observer, in bytes, if the kernel allows so much.
+/// How much of what the host process tells may wait for the observer, in bytes, if the kernel
+/// allows so much.
 const RECORDS_BYTES: usize = 1 << 20;
 
 /// How long a log may take to be changed.
@@ -85,8 +86,9 @@ pub(crate) enum ObserverOutcome {
 }
 
 impl ObserverSupervisor {
-    /// Opens what there is to be written; `None` if nothing is. From here on what the processes that are started say,
-    /// and this one, goes to the error log if there is one, until this is dropped.
+    /// Opens what there is to be written; `None` if nothing is. From here on what the processes
+    /// that are started say, and this one, goes to the error log if there is one, until this is
+    /// dropped.
     pub(crate) fn new(config: &Config, log: &str) -> Result<Option<Self>, Failure> {
         let (logs, admin) = (&config.logs, config.operation.admin);
         if logs.access.is_none() && logs.error.is_none() && admin.is_none() {
@@ -179,7 +181,8 @@ impl ObserverSupervisor {
         let Some(control) = &self.control else {
             return false;
         };
-        // The kernel reports the socket writable while three quarters of its buffer are free: there remains room for logs.
+        // The kernel reports the socket writable while three quarters of its buffer are free: there
+        // remains room for logs.
         let mut fds = [PollFd::new(control, PollFlags::OUT)];
         retry(|| poll(&mut fds, Some(&Timespec::default()))) == Ok(1)
             && fd_passing::pass(control, message, None).is_ok()
@@ -268,7 +271,10 @@ impl ObserverSupervisor {
         }
         let is_late = |changing: &mut Changing| changing.until <= now;
         self.changing.take_if(is_late).map(|_| {
-            let why = format!("what was written before is not on the disk after {CHANGE_WAIT:?}; it will go on there");
+            let why = format!(
+                "what was written before is not on the disk after {CHANGE_WAIT:?}; \
+                it will go on there"
+            );
             ObserverOutcome::Reopened(Err(why))
         })
     }
@@ -279,7 +285,8 @@ impl ObserverSupervisor {
         self.start_at = Some(now + wait);
     }
 
-    /// Has the logs opened again, where they are now. [`ObserverSupervisor::on`] reports the outcome, unless it is known.
+    /// Has the logs opened again, where they are now. [`ObserverSupervisor::on`] reports the
+    /// outcome, unless it is known.
     pub(crate) fn reopen(&mut self) -> Option<ObserverOutcome> {
         if let Some(changing) = &mut self.changing {
             changing.is_asked_again = true;
@@ -307,7 +314,8 @@ impl ObserverSupervisor {
                 Ok(()) => left += 1,
                 Err(Errno::AGAIN) => {
                     let why = format!(
-                        "the {NAME} has not taken what it was told before; what it writes to stays as it is: ask again"
+                        "the {NAME} has not taken what it was told before; what it writes to stays \
+                         as it is: ask again"
                     );
                     tracing::error!("reopening the logs: {why}");
                     return Some(ObserverOutcome::Reopened(Err(why)));
@@ -353,7 +361,8 @@ impl Files {
 }
 
 impl Errors {
-    /// From here on standard error is a pipe that never blocks: a process that finds it full loses the line.
+    /// From here on standard error is a pipe that never blocks: a process that finds it full loses
+    /// the line.
     fn catch() -> Result<Self, Failure> {
         let catch = || -> std::io::Result<Self> {
             let before = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned()?;

@@ -1,4 +1,5 @@
-//! What is to be fetched from origins, and where it is kept: the plan that the supervisor makes from a configuration.
+//! What is to be fetched from origins, and where it is kept: the plan that the supervisor makes
+//! from a configuration.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -137,9 +138,13 @@ fn place(wanted: &Path, cache_dir: &Path, root: &Path) -> Result<CachePlace, Fai
         .canonicalize()
         .map_err(|error| Failure::input(format!("root {}", root.display()), error))?;
     let inner = cache_dir.strip_prefix(&below).map_err(|_| {
-        Failure::input(what(wanted), format!("it is not below ROOT, {}", root.display())).remedy(
-            "The NIC process reads below ROOT and nowhere else. Leave --cache-dir away (.splitway-cache below ROOT\n\
-             is made), or mount what is to hold the cache below ROOT.",
+        Failure::input(
+            what(wanted),
+            format!("it is not below ROOT, {}", root.display()),
+        )
+        .remedy(
+            "The NIC process reads below ROOT and nowhere else. Leave --cache-dir away \
+             (.splitway-cache below ROOT\nis made), or mount what is to hold the cache below ROOT.",
         )
     })?;
     let inner = inner.to_str();
@@ -165,7 +170,8 @@ mod tests {
             let said = said.replace("ROOT", root.path().to_str().unwrap());
             let root = root.path().display();
             let text = format!(
-                "nic.root = \"{root}\"\n[origin]\n{said}\nurls = [\"http://a.example\", \"/x=HTTP://A.example:80/\"]"
+                "nic.root = \"{root}\"\n[origin]\n{said}\nurls = [\"http://a.example\", \
+                 \"/x=HTTP://A.example:80/\"]"
             );
             let config: Config = toml::from_str(&text).unwrap();
             let plan = OriginPlan::check(&config).unwrap().unwrap();

@@ -31,7 +31,8 @@ impl PendingRequests {
         self.asked = nics.collect();
     }
 
-    /// The logs are being opened again, or that has come to something already; `None` if there are none.
+    /// The logs are being opened again, or that has come to something already; `None` if there are
+    /// none.
     pub(crate) fn on_reopening(
         &mut self,
         is_asked: bool,

@@ -1,7 +1,8 @@
-//! Reading again what a server was told: its configuration file and its certificates, while it serves.
+//! Reading again what a server was told: its configuration file and its certificates, while it
+//! serves.
 //!
-//! All of it is read and checked before anything is changed; then the host process puts it in use at once, and says so. If
-//! anything is wrong, everything stays as it was.
+//! All of it is read and checked before anything is changed; then the host process puts it in use
+//! at once, and says so. If anything is wrong, everything stays as it was.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -93,21 +94,24 @@ impl<'a> Reload<'a> {
         self.config.nic.root.as_deref()
     }
 
-    /// How much of what comes from origins may be kept by the configuration that is used, if it names any.
+    /// How much of what comes from origins may be kept by the configuration that is used, if it
+    /// names any.
     pub(crate) fn cache_limits(&self) -> Option<CacheLimits> {
         let names_any = !self.config.origins().is_empty();
         names_any.then_some(CacheLimits::of(&self.config.origin))
     }
 
-    /// Reads everything again, has `prepare` see to it that what it names can be fetched, and passes it to the host process,
-    /// which is to say what becomes of it; otherwise this is the outcome.
+    /// Reads everything again, has `prepare` see to it that what it names can be fetched, and
+    /// passes it to the host process, which is to say what becomes of it; otherwise this is the
+    /// outcome.
     pub(crate) fn begin(
         &mut self,
         is_asked: bool,
         prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
     ) -> Option<Outcome> {
         if self.args.config.is_none() && self.certificates.is_none() && !self.is_link {
-            let why = "this server has nothing to read again: it was started without --config and without --tls-listen";
+            let why = "this server has nothing to read again: it was started without --config and \
+                without --tls-listen";
             return Some(Outcome {
                 is_asked,
                 result: Err(why.to_owned()),
@@ -227,8 +231,8 @@ impl<'a> Reload<'a> {
     }
 }
 
-/// Reads certificates, checks them, and passes their contents, what HTTP serves and TCP to the host process; returns what is to
-/// be put in place when they are used.
+/// Reads certificates, checks them, and passes their contents, what HTTP serves and TCP to the host
+/// process; returns what is to be put in place when they are used.
 pub(crate) fn pass(
     (content, tcp): (Content, Tcp),
     certificates: Option<&CertificateSource>,
@@ -337,7 +341,8 @@ mod tests {
         let args = args(&line);
         let (mut reload, _host) = started(&args);
         write(
-            "[nic]\nroot = \"/other\"\nworkers = 7\n[tls]\nkey_records = 16\n[tcp]\necn = \"off\"\n[http]\nranges_max = 3\n[[listen]]\nport = 81\n",
+            "[nic]\nroot = \"/other\"\nworkers = 7\n[tls]\nkey_records = 16\n[tcp]\necn = \"off\"\n\
+             [http]\nranges_max = 3\n[[listen]]\nport = 81\n",
         );
         assert!(reload.begin(true, |_| Ok(())).is_none());
         let (_, text) = said(reload.on_used(0));

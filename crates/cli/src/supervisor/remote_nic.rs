@@ -1,8 +1,8 @@
-//! `splitway nic --control`: waits on an Ethernet link for the host stacks of other machines and serves one after the
-//! other, each with a NIC process of its own.
+//! `splitway nic --control`: waits on an Ethernet link for the host stacks of other machines and
+//! serves one after the other, each with a NIC process of its own.
 //!
-//! This is the supervisor, which handles no frame: a relay process ([`crate::processes::relay::nic_side`]) accepts hosts, and gets a NIC
-//! process for each.
+//! This is the supervisor, which handles no frame: a relay process
+//! ([`crate::processes::relay::nic_side`]) accepts hosts, and gets a NIC process for each.
 
 use std::os::fd::OwnedFd;
 

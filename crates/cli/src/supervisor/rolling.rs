@@ -1,5 +1,5 @@
-//! The replacement of all NIC processes, one after the other: while one is replaced, the others serve. It ends with the
-//! first that cannot be replaced, since the next would fare no better.
+//! The replacement of all NIC processes, one after the other: while one is replaced, the others
+//! serve. It ends with the first that cannot be replaced, since the next would fare no better.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,8 @@ impl Rolling {
         self.under_way = None;
     }
 
-    /// The number of the NIC stack to replace now; `None` while another is being replaced, and at the end.
+    /// The number of the NIC stack to replace now; `None` while another is being replaced, and at
+    /// the end.
     pub(crate) fn next(&mut self) -> Option<usize> {
         if self.under_way.is_some() {
             return None;
@@ -26,7 +27,8 @@ impl Rolling {
         self.under_way
     }
 
-    /// The replacement of a NIC stack has succeeded or failed. Returns those that are not replaced because of that.
+    /// The replacement of a NIC stack has succeeded or failed. Returns those that are not replaced
+    /// because of that.
     pub(crate) fn on_outcome(&mut self, number: usize, is_done: bool) -> Vec<usize> {
         if self.under_way != Some(number) {
             return Vec::new();

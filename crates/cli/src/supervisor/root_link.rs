@@ -1,5 +1,6 @@
-//! A root that is a symbolic link, as for releases that are switched: the supervisor follows it at the start and on every
-//! reload. In between the directory stays, also for NIC processes that take the place of another.
+//! A root that is a symbolic link, as for releases that are switched: the supervisor follows it at
+//! the start and on every reload. In between the directory stays, also for NIC processes that take
+//! the place of another.
 
 use std::path::Path;
 
@@ -7,8 +8,9 @@ use crate::config::root::follow;
 use crate::supervisor::children::Children;
 use crate::supervisor::nic::NicSupervisor;
 
-/// Follows the root again: if it leads elsewhere now, another NIC process is started below that. Returns what there is to
-/// say about it. `is_cache_below`: the fetcher writes below the root, so that it must stay.
+/// Follows the root again: if it leads elsewhere now, another NIC process is started below that.
+/// Returns what there is to say about it. `is_cache_below`: the fetcher writes below the root, so
+/// that it must stay.
 pub(crate) fn follow_again(
     root: Option<&Path>,
     nics: &mut [NicSupervisor],

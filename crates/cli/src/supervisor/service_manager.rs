@@ -1,9 +1,9 @@
-//! Notifications for a service manager such as systemd: that the server serves, reads its configuration again, ends, and lives
-//! (sd_notify(3)).
+//! Notifications for a service manager such as systemd: that the server serves, reads its
+//! configuration again, ends, and lives (sd_notify(3)).
 //!
-//! It lives if the host process does its work, and not only this one: whenever half of the time is over that the manager
-//! waits, the host process is asked, and its answer, given between two turns of its loop, is what the manager hears, unless
-//! a NIC process stands still and is not replaced.
+//! It lives if the host process does its work, and not only this one: whenever half of the time is
+//! over that the manager waits, the host process is asked, and its answer, given between two turns
+//! of its loop, is what the manager hears, unless a NIC process stands still and is not replaced.
 
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,8 @@ impl ServiceManager {
         }
     }
 
-    /// The server ends, in so long at the latest. May be repeated. No readiness is reported after it.
+    /// The server ends, in so long at the latest. May be repeated. No readiness is reported after
+    /// it.
     pub(crate) fn stopping(&mut self, within: Duration) {
         let is_news = self.end.is_none();
         self.end = Instant::now().checked_add(within.min(END_MAX));
@@ -92,7 +93,8 @@ impl ServiceManager {
         }
     }
 
-    /// What is longer than one service_manager can say is said again, well before that time is over.
+    /// What is longer than one service_manager can say is said again, well before that time is
+    /// over.
     fn extend(&mut self) {
         let now = Instant::now();
         let left = self.end.map_or(Duration::ZERO, |end| end - now);

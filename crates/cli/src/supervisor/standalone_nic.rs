@@ -1,5 +1,6 @@
-//! `splitway nic`: waits on a Unix socket for host stacks and serves one after the other, each with a NIC
-//! process of its own. So a host stack meets fresh memory, and a crash ends one session, not the service.
+//! `splitway nic`: waits on a Unix socket for host stacks and serves one after the other, each with
+//! a NIC process of its own. So a host stack meets fresh memory, and a crash ends one session, not
+//! the service.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::terminal::say;
 
-/// How long a host stack may wait for the one before it: longer than a session takes to end, shorter than
-/// a host stack waits for the hello.
+/// How long a host stack may wait for the one before it: longer than a session takes to end,
+/// shorter than a host stack waits for the hello.
 const WAITING_MAX: Duration = Duration::from_secs(2);
 
 /// Runs until the user ends it.

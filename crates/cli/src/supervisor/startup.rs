@@ -1,5 +1,5 @@
-//! The start of a server: the supervisor starts the processes, and waits until they serve: the host process, and at least
-//! one NIC stack; of each other it knows that it is missing, and why.
+//! The start of a server: the supervisor starts the processes, and waits until they serve: the host
+//! process, and at least one NIC stack; of each other it knows that it is missing, and why.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -288,7 +288,8 @@ impl Starting {
             Event::Signal => {
                 return Err(Failure::broken("serve", "interrupted while starting"));
             }
-            // The supervisors of NIC stacks take theirs; of the others, only what was asked for follows.
+            // The supervisors of NIC stacks take theirs; of the others, only what was asked for
+            // follows.
             Event::Host(_) | Event::Fetcher(_) | Event::Observer(_) | Event::Nic(..) => {}
             Event::Failed(_) | Event::Exited(_) | Event::Reported(_) => {}
             Event::Readable | Event::Timeout | Event::Relay(_) => {}

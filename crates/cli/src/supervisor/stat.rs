@@ -1,4 +1,5 @@
-//! In the supervisor: what it tells of itself and its processes, and how the host process is asked for the rest.
+//! In the supervisor: what it tells of itself and its processes, and how the host process is asked
+//! for the rest.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -36,8 +37,8 @@ pub(crate) fn answer(
 /// Asks the host process; returns what it writes to.
 fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
     let what = "asking the host process";
-    // The kernel says so while three quarters of the buffer are free: who asks a process that stands still, again and
-    // again, leaves room for NIC processes and certificates.
+    // The kernel says so while three quarters of the buffer are free: who asks a process that
+    // stands still, again and again, leaves room for NIC processes and certificates.
     let mut fds = [PollFd::new(to_host, PollFlags::OUT)];
     let is_taken = retry(|| poll(&mut fds, Some(&Timespec::default())));
     if is_taken.is_ok_and(|ready| ready == 0) {

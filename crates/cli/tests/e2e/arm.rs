@@ -1,5 +1,5 @@
-//! The NIC stack on another machine that is another kind of machine as well: aarch64, emulated, with a kernel of its
-//! own. Host stack and clients are as in [`crate::dpu`].
+//! The NIC stack on another machine that is another kind of machine as well: aarch64, emulated,
+//! with a kernel of its own. Host stack and clients are as in [`crate::dpu`].
 //!
 //! ```text
 //! client's bridge ─── nic-port   data ── bridge ── tap-data ──┐
@@ -23,7 +23,8 @@ use crate::support::{on_threads, program};
 /// By which the machine's first process (`scripts/aarch64-init`) tells one link from the other.
 const CONTROL_MAC: &str = "02:00:00:00:00:0c";
 
-/// Kernel and first file system of the machine, which `scripts/aarch64.sh machine` puts beside the builds.
+/// Kernel and first file system of the machine, which `scripts/aarch64.sh machine` puts beside the
+/// builds.
 fn part(name: &str) -> PathBuf {
     let mut ancestors = program().ancestors();
     let builds = ancestors.nth(2).unwrap();

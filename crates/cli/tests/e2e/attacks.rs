@@ -1,4 +1,5 @@
-//! A normal client beside clients that take more than their share: it gets every response, and soon.
+//! A normal client beside clients that take more than their share: it gets every response, and
+//! soon.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -19,7 +20,8 @@ const ATTACKED: SocketAddr = FAMILIES[1];
 /// Requests of the normal client, each on a connection of its own.
 const REQUESTS: usize = 200;
 
-/// The normal client's slowest response in a hundred comes within this time. A SYN that is dropped costs a second.
+/// The normal client's slowest response in a hundred comes within this time. A SYN that is dropped
+/// costs a second.
 const SLOW_MAX: Duration = Duration::from_millis(250);
 
 /// What the normal client asks for.
@@ -28,7 +30,8 @@ fn small_files(site: &Site) -> Vec<KnownFile> {
     files.collect::<Result<_, _>>().unwrap()
 }
 
-/// How long the slowest response in a hundred takes, from the connection's first packet on. Every byte is checked.
+/// How long the slowest response in a hundred takes, from the connection's first packet on. Every
+/// byte is checked.
 fn slow(files: &[KnownFile]) -> Duration {
     let times = (0..REQUESTS).map(|number| {
         let started = Instant::now();

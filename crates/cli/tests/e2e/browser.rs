@@ -119,7 +119,8 @@ impl Page {
         let answer = self.call("Page.navigate", json!({ "url": url }));
         assert!(answer.get("errorText").is_none(), "{url}: {answer}");
         self.evaluate(
-            "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', () => done()))",
+            "new Promise((done) => document.readyState === 'complete' ? done() : \
+             addEventListener('load', () => done()))",
         );
     }
 

@@ -149,7 +149,8 @@ fn segments(
 #[test]
 fn a_captured_download_is_the_file_and_each_packet_has_its_sender() {
     isolated(|site| {
-        // As many superpackets as there is memory for, so that none is missing though the reader pauses.
+        // As many superpackets as there is memory for, so that none is missing though the reader
+        // pauses.
         let file = site.file("film.mp4", 2_000_000).unwrap();
         let _splitway = serve(&site);
         for server in [HTTP_V4, HTTP_V6] {
@@ -175,7 +176,8 @@ fn a_captured_download_is_the_file_and_each_packet_has_its_sender() {
             assert_eq!((request.0, request.1), (client, server));
             assert!(request.4.starts_with(b"GET /film.mp4 "));
             assert!(segments(&received.packets).all(|segment| segment.1.ip() == server.ip()));
-            // The host stack answers the handshake, and has no byte of the file; the NIC stack no handshake.
+            // The host stack answers the handshake, and has no byte of the file; the NIC stack no
+            // handshake.
             let syn_ack = segments(&host.packets).find(|segment| segment.3.contains(Flags::SYN));
             let syn_ack = syn_ack.expect("a SYN,ACK");
             assert_eq!((syn_ack.0, syn_ack.1), (server, client));

@@ -93,7 +93,8 @@ fn a_client_that_half_closes_after_its_request_gets_everything_and_then_the_end(
     });
 }
 
-/// A client that has asked for a file and has stopped reading so long ago that its window is closed.
+/// A client that has asked for a file and has stopped reading so long ago that its window is
+/// closed.
 fn stopped(server: SocketAddr, file: &KnownFile) -> Connection {
     let closed_before = tcp_counter("TcpExt", "TCPToZeroWindowAdv");
     let connection = started(server, file);
@@ -111,7 +112,8 @@ fn a_client_that_stops_reading_may_go_on_later() {
         let _splitway = serve(&site);
         for server in FAMILIES {
             let mut connection = stopped(server, &file);
-            // Nothing else is on this link: what comes now are probes of the closed window (RFC 9293, 3.8.6.1).
+            // Nothing else is on this link: what comes now are probes of the closed window (RFC
+            // 9293, 3.8.6.1).
             let frames = frames_received();
             wait::until(SOON, "three probes", || {
                 (frames_received() >= frames + 3).then_some(())
@@ -285,7 +287,8 @@ fn a_client_whose_link_is_dead_for_a_while_gets_everything_in_the_end() {
             nft("add table inet outage; \
                  add chain inet outage in { type filter hook input priority 0; }; \
                  add rule inet outage in meta l4proto tcp drop");
-            // Room for more than a window, so that there is something to lose; then retransmissions of it.
+            // Room for more than a window, so that there is something to lose; then retransmissions
+            // of it.
             let frames = frames_received();
             let rest = std::thread::scope(|scope| {
                 let rest = scope.spawn(|| connection.read_file_part(&file, 1_000_000..file.size()));

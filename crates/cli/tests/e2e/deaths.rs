@@ -15,7 +15,8 @@ use crate::support::{Random, SOON, nft, on_threads};
 /// Connections that go on through all of it.
 pub(crate) const DOWNLOADS: usize = 200;
 
-/// Longest that a NIC process is left alone, in milliseconds. Most live for long enough that the next one comes at once.
+/// Longest that a NIC process is left alone, in milliseconds. Most live for long enough that the
+/// next one comes at once.
 const LIFE_MS_MAX: u64 = 1500;
 
 /// One packet in a hundred between this namespace and others is lost, in either direction.
@@ -36,7 +37,8 @@ pub(crate) fn files(site: &Site) -> Vec<KnownFile> {
         .collect()
 }
 
-/// A counter of the host process, from a server that was started with `--report-json` and has ended.
+/// A counter of the host process, from a server that was started with `--report-json` and has
+/// ended.
 pub(crate) fn host_counter(splitway: &mut Splitway, name: &str) -> u64 {
     counter(splitway, "host", name)
 }
@@ -48,9 +50,9 @@ pub(crate) fn counter(splitway: &mut Splitway, process: &str, name: &str) -> u64
     report[process][name].as_u64().unwrap()
 }
 
-/// Kills at random moments, so many times, while [`DOWNLOADS`] clients download over links that lose packets. No
-/// connection ends, every byte is right, and the host process holds what it held before. `kill` is false if there was
-/// no process to kill.
+/// Kills at random moments, so many times, while [`DOWNLOADS`] clients download over links that
+/// lose packets. No connection ends, every byte is right, and the host process holds what it held
+/// before. `kill` is false if there was no process to kill.
 pub(crate) fn downloads_outlive(
     splitway: &Splitway,
     servers: [SocketAddr; 2],
@@ -81,8 +83,9 @@ pub(crate) fn downloads_outlive(
         });
         let (mut died, mut progress) = (0, 0);
         while died < deaths && !clients.is_finished() {
-            // On a machine that is busy it may not have got to work yet. Some die so young, but not all; and who waited
-            // before would kill many in the moment in which they serve, each after a longer back-off.
+            // On a machine that is busy it may not have got to work yet. Some die so young, but not
+            // all; and who waited before would kill many in the moment in which they serve, each
+            // after a longer back-off.
             if random.below(8) > 0 {
                 let works = || responses.load(Ordering::Relaxed) > progress;
                 wait::until(SOON, "a response", || {

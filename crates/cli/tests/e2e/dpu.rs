@@ -1,4 +1,5 @@
-//! The two stacks on two machines: a client, a host and a NIC machine, each in a network namespace of its own.
+//! The two stacks on two machines: a client, a host and a NIC machine, each in a network namespace
+//! of its own.
 //!
 //! ```text
 //! client's bridge 10.91.0.1 ─┬─ host-port ── data    host: answers ARP for 10.91.0.2 and fd91::2, hears clients
@@ -227,7 +228,8 @@ fn two_machines_serve_every_byte() {
             download(servers()[index % 2], &files[3 + index % 2]).map(|_| ())
         });
 
-        // The clients' bridge still knows the host where it is, although another machine sends in its name.
+        // The clients' bridge still knows the host where it is, although another machine sends in
+        // its name.
         let shown = run(&mut within(
             machines.host.holder(),
             "ip -oneline link show data",
@@ -315,7 +317,8 @@ fn host_stacks_come_go_and_come_back() {
     });
 }
 
-/// Each process between the host stack and the files is replaced when it dies, and the downloads go on.
+/// Each process between the host stack and the files is replaced when it dies, and the downloads go
+/// on.
 #[test]
 fn downloads_outlive_nic_processes_relays_and_nic_machines() {
     isolated(|site| {
@@ -377,8 +380,8 @@ fn no_response_waits_while_the_nic_process_of_another_machine_is_replaced() {
     });
 }
 
-/// Records are sealed on the other machine. When the NIC process there dies or is replaced, the host gets its last events
-/// before another one begins, and no connection ends.
+/// Records are sealed on the other machine. When the NIC process there dies or is replaced, the
+/// host gets its last events before another one begins, and no connection ends.
 #[test]
 fn records_of_tls_are_sealed_on_another_machine() {
     isolated(|site| {
@@ -452,8 +455,9 @@ fn records_of_tls_are_sealed_on_another_machine() {
     });
 }
 
-/// Kills NIC processes, of another machine, at random moments, so many times, while two hundred clients download over
-/// links that lose packets; the link between the machines loses, repeats and reorders frames.
+/// Kills NIC processes, of another machine, at random moments, so many times, while two hundred
+/// clients download over links that lose packets; the link between the machines loses, repeats and
+/// reorders frames.
 fn downloads_outlive(site: Site, deaths: usize) {
     let mut random = Random::seeded();
     let files = deaths::files(&site);

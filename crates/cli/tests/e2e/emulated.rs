@@ -1,5 +1,5 @@
-//! Over emulated links: loss, distance, reordering, from one flow to two hundred, against the kernel's TCP with
-//! each congestion control it has, as client and as server.
+//! Over emulated links: loss, distance, reordering, from one flow to two hundred, against the
+//! kernel's TCP with each congestion control it has, as client and as server.
 
 use std::fmt;
 use std::fs;
@@ -17,7 +17,8 @@ use testbed::{Context, Failure};
 use crate::own_client::OwnClient;
 use crate::support::{on_threads, program, sh};
 
-/// Host numbers on the path's networks: of `splitway serve`, and of a client that stands on our TCP.
+/// Host numbers on the path's networks: of `splitway serve`, and of a client that stands on our
+/// TCP.
 const SERVER: u8 = 3;
 const OWN_CLIENT: u8 = 4;
 
@@ -72,7 +73,8 @@ fn matrix() -> Vec<Cell> {
     cells
 }
 
-/// Every pair of values of two conditions, once at least: what goes wrong mostly takes no more than two.
+/// Every pair of values of two conditions, once at least: what goes wrong mostly takes no more than
+/// two.
 fn covering(rtt_us: u32) -> Vec<Cell> {
     let turn = ROUND_TRIPS_US
         .iter()
@@ -133,7 +135,8 @@ fn a_covering_set_has_every_pair_of_values() {
 }
 
 impl Cell {
-    /// Options of `splitway link`. A queue of one bandwidth-delay product, and of two superpackets at least.
+    /// Options of `splitway link`. A queue of one bandwidth-delay product, and of two superpackets
+    /// at least.
     fn options(&self, seed: usize) -> Vec<String> {
         let Cell {
             loss,
@@ -143,8 +146,8 @@ impl Cell {
         } = self;
         let queue_bytes = (rtt_us * 25).max(131_072);
         format!(
-            "--rate=200mbit --queue={queue_bytes}b --delay={}us --loss={loss}% --reorder={reorder}% \
-             --reorder-by={}us --duplicate=0.1% --seed={seed}",
+            "--rate=200mbit --queue={queue_bytes}b --delay={}us --loss={loss}% \
+             --reorder={reorder}% --reorder-by={}us --duplicate=0.1% --seed={seed}",
             rtt_us / 2,
             (rtt_us / 8).max(100),
         )
@@ -175,7 +178,8 @@ fn congestion_controls() -> Vec<String> {
     there.map(str::to_owned).collect()
 }
 
-/// Does `work` over a link like that of each cell, with each congestion control of the kernel in its turn.
+/// Does `work` over a link like that of each cell, with each congestion control of the kernel in
+/// its turn.
 fn over_links(path: &Path, cells: &[Cell], mut work: impl FnMut(&Cell)) {
     let controls = congestion_controls();
     let mut lost = 0;

@@ -19,8 +19,8 @@ fn long_ago() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000)
 }
 
-/// A file system that answers nothing delays its own files, opens and reads, and no others: neither those that are in
-/// memory nor those that must be read.
+/// A file system that answers nothing delays its own files, opens and reads, and no others: neither
+/// those that are in memory nor those that must be read.
 #[test]
 fn a_file_system_that_hangs_delays_its_own_files_alone() {
     isolated(|site| {
@@ -66,8 +66,8 @@ fn a_file_system_that_hangs_delays_its_own_files_alone() {
     });
 }
 
-/// The kernel believes attributes for an hour, and the file is rewritten meanwhile: the response must not be made of both
-/// versions, and the next one is of the second.
+/// The kernel believes attributes for an hour, and the file is rewritten meanwhile: the response
+/// must not be made of both versions, and the next one is of the second.
 #[test]
 fn what_is_rewritten_unseen_by_the_kernel_is_never_mixed() {
     isolated(|site| {
@@ -93,7 +93,8 @@ fn what_is_rewritten_unseen_by_the_kernel_is_never_mixed() {
     });
 }
 
-/// A write through a mapping leaves no trace in the times of a file in memory, so that its tag is weak.
+/// A write through a mapping leaves no trace in the times of a file in memory, so that its tag is
+/// weak.
 #[test]
 fn a_file_in_memory_has_a_weak_tag() {
     isolated(|site| {

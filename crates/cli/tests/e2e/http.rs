@@ -339,7 +339,8 @@ fn nonsense_is_refused_and_the_next_client_is_served() {
             &endless,
         ] {
             let mut connection = Connection::open(FAMILIES[0]).unwrap();
-            // The server may refuse, and reset, before all of it is sent; what it answered may be lost with that.
+            // The server may refuse, and reset, before all of it is sent; what it answered may be
+            // lost with that.
             let sent = connection.send(nonsense.as_bytes());
             match connection.read_head() {
                 Ok(head) => assert!((400..=505).contains(&head.status), "{}", head.status),

@@ -79,7 +79,8 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// For the stack's addresses and these names. `key` is `ec` or `rsa`; `name` is where it is put, in `directory`.
+    /// For the stack's addresses and these names. `key` is `ec` or `rsa`; `name` is where it is
+    /// put, in `directory`.
     pub(crate) fn new(directory: &Path, name: &str, key: &str, names: &[&str]) -> Self {
         let made = Self {
             certificate: directory.join(format!("{name}.pem")),
@@ -243,7 +244,8 @@ pub(crate) fn finish(mut connection: Https) -> Result<()> {
     connection.read_end()
 }
 
-/// A tool that passes its standard input on to a server, and what that answers to its standard output.
+/// A tool that passes its standard input on to a server, and what that answers to its standard
+/// output.
 #[derive(Debug)]
 pub(crate) struct Tool {
     /// Ends with this value.
@@ -287,7 +289,8 @@ impl Write for Tool {
     }
 }
 
-/// `openssl s_client` that trusts a certificate, with further options; it prints nothing of its own.
+/// `openssl s_client` that trusts a certificate, with further options; it prints nothing of its
+/// own.
 pub(crate) fn openssl(server: SocketAddr, trusted: &Certificate, options: &str) -> Command {
     let mut command = tool(&format!(
         "openssl s_client -connect {server} -servername localhost -verify_return_error {options}"
@@ -304,7 +307,8 @@ pub(crate) fn gnutls(
     options: &str,
 ) -> Command {
     let mut command = tool(&format!(
-        "gnutls-cli --port {} --verify-hostname localhost --sni-hostname localhost --logfile /dev/null {options}",
+        "gnutls-cli --port {} --verify-hostname localhost --sni-hostname localhost --logfile \
+         /dev/null {options}",
         server.port()
     ));
     command.arg("--x509cafile").arg(&trusted.certificate);

@@ -107,7 +107,8 @@ fn the_memory_of_a_crowd_comes_back_within_a_minute() {
             });
             let now = resident(&splitway);
             println!(
-                "resident bytes of host and NIC process: {before:?}, {crowded:?} with all, {now:?} after {:?}",
+                "resident bytes of host and NIC process: {before:?}, {crowded:?} with all, {now:?} \
+                 after {:?}",
                 begun.elapsed()
             );
             staying.wait();

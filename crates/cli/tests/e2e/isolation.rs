@@ -31,11 +31,13 @@ pub(crate) fn status(pid: Pid, name: &str) -> Option<String> {
     Some(line?.trim_start_matches(':').trim().to_owned())
 }
 
-/// Has a running process make a call of the C library; what it gives, and `errno`. `None`: that has ended the process.
+/// Has a running process make a call of the C library; what it gives, and `errno`. `None`: that has
+/// ended the process.
 fn call_within(pid: Pid, call: &str) -> Option<(i64, i32)> {
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
-    // A process that is killed under its hands confuses it, and it is not to leave its own core behind.
+    // A process that is killed under its hands confuses it, and it is not to leave its own core
+    // behind.
     gdb.args(["-iex", "maint set internal-error quit yes"]);
     gdb.args(["-iex", "maint set internal-error corefile no"]);
     gdb.args(["-p", &pid.as_raw_nonzero().to_string()]);
@@ -87,7 +89,8 @@ fn the_host_process_cannot_open_what_the_nic_process_is_sending() {
         for connection in &mut downloads {
             connection.read_file_part(&file, 0..1_000_000).unwrap();
         }
-        // Of its two locks the outer one answers. The inner one has answered when the process began: it says so.
+        // Of its two locks the outer one answers. The inner one has answered when the process
+        // began: it says so.
         assert_eq!(open_within(splitway.host(), &path), Err(EPERM));
         assert_eq!(open_within(splitway.host(), site.root()), Err(EPERM));
         splitway
@@ -318,7 +321,8 @@ fn each_piece_of_memory(pid: Pid, mut look: impl FnMut(&[u8])) {
 /// How many pieces of the file's content are found anywhere in the memory of a process.
 fn content_found_in(pid: Pid, site: &Site, name: &str) -> usize {
     let content = std::fs::read(site.root().join(name)).unwrap();
-    // Content lies at addresses divisible by eight or not: every sixteen bytes of it are looked for everywhere.
+    // Content lies at addresses divisible by eight or not: every sixteen bytes of it are looked for
+    // everywhere.
     let probes: BTreeMap<[u8; 8], [u8; 8]> = content
         .chunks_exact(16)
         .map(|bytes| {

@@ -40,7 +40,8 @@ fn nothing_is_left(splitway: &Splitway) {
     assert!(left.is_ok(), "these are left: {:?}", other_processes());
 }
 
-/// Ends a splitway in the middle of downloads, and sees that nothing is left of it, and that it can start again.
+/// Ends a splitway in the middle of downloads, and sees that nothing is left of it, and that it can
+/// start again.
 fn ends_cleanly(site: &Site, end: impl FnOnce(&mut Splitway)) {
     let file: KnownFile = site.file("file", 50_000_000).unwrap();
     let mut splitway = serve(site);

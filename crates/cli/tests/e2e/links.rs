@@ -95,7 +95,8 @@ fn segments_are_no_larger_than_the_client_allows() {
     });
 }
 
-/// Has the kernel cut superpackets into packets at the stack's end of the link, so that loss hits single ones.
+/// Has the kernel cut superpackets into packets at the stack's end of the link, so that loss hits
+/// single ones.
 fn send_single_packets(splitway: &Splitway) {
     for device in devices_of(splitway.host()).unwrap() {
         let line = format!("ethtool -K {device} tso off gso off");

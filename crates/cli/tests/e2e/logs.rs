@@ -38,15 +38,17 @@ fn logging(site: &Site, options: &[&str]) -> (Splitway, PathBuf) {
     (serve_with(site, &all), log.clone())
 }
 
-/// Requests whose lines are known, each on a connection of its own: what is sent, and with TLS or without.
+/// Requests whose lines are known, each on a connection of its own: what is sent, and with TLS or
+/// without.
 fn ask(site: &Site) {
     let file = site.file("clip.mp4", 3_000_000).unwrap();
     for server in FAMILIES {
         let mut connection = Connection::open(server).unwrap();
         connection
             .send(
-                b"GET /clip.mp4?q=%22 HTTP/1.1\r\nHost: example.org:80\r\nRange: bytes=10-2000009\r\n\
-                  Referer: http://example.net/\"x\"\r\nUser-Agent: na\xc3\xafve \\ 1.0\r\n\r\n",
+                b"GET /clip.mp4?q=%22 HTTP/1.1\r\nHost: example.org:80\r\nRange: \
+                    bytes=10-2000009\r\nReferer: http://example.net/\"x\"\r\nUser-Agent: \
+                    na\xc3\xafve \\ 1.0\r\n\r\n",
             )
             .unwrap();
         assert_eq!(connection.read_head().unwrap().status, 206);
@@ -91,8 +93,8 @@ fn lines_in_combined_form_are_those_of_nginx() {
             let size = bad(&without_time[number]);
             expected.extend([
                 format!(
-                    "{address} - -  \"GET /clip.mp4?q=%22 HTTP/1.1\" 206 2000000 \"http://example.net/\\x22x\\x22\" \
-                     \"na\\xC3\\xAFve \\x5C 1.0\""
+                    "{address} - -  \"GET /clip.mp4?q=%22 HTTP/1.1\" 206 2000000 \
+                     \"http://example.net/\\x22x\\x22\" \"na\\xC3\\xAFve \\x5C 1.0\""
                 ),
                 format!("{address} - -  \"HEAD /clip.mp4 HTTP/1.1\" 200 0 \"-\" \"-\""),
                 format!("{address} - -  \"nonsense\" 400 {size} \"-\" \"-\""),
@@ -150,9 +152,12 @@ fn lines_in_json_have_everything() {
             value
         };
         let first = serde_json::json!({
-            "remote_addr": "fd77::1", "connection_request": 1, "method": "GET", "target": "/clip.mp4?q=%22",
-            "protocol": "HTTP/1.1", "host": "example.org:80", "site": null, "status": 206, "body_bytes": 2_000_000,
-            "offloaded_bytes": 2_000_000, "range": "bytes=10-2000009", "referer": "http://example.net/\"x\"",
+            "remote_addr": "fd77::1", "connection_request": 1, "method": "GET",
+            "target": "/clip.mp4?q=%22",
+            "protocol": "HTTP/1.1", "host": "example.org:80", "site": null, "status": 206,
+            "body_bytes": 2_000_000,
+            "offloaded_bytes": 2_000_000, "range": "bytes=10-2000009",
+            "referer": "http://example.net/\"x\"",
             "user_agent": "naïve \\ 1.0", "content_coding": null, "cache": null, "cut_short": false,
             "tls_version": null,
             "tls_cipher": null,
@@ -270,8 +275,8 @@ fn an_observer_that_dies_is_followed_by_another_and_no_download_notices() {
             let part = round * 500_000..(round + 1) * 500_000;
             download.read_file_part(&file, part).unwrap();
             Connection::open(HTTP_V6).unwrap().get(&file).unwrap();
-            // What was said while there was none, the next one has heard. What one had in hand that was killed, such as the
-            // end of the download, is lost.
+            // What was said while there was none, the next one has heard. What one had in hand that
+            // was killed, such as the end of the download, is lost.
             wait::until(SOON, "a line of what was asked for", || {
                 let text = fs::read_to_string(&log).ok()?;
                 let asked = text.lines().filter(|line| line.starts_with("fd77::1 "));

@@ -1,8 +1,8 @@
 //! The program against the kernel's TCP.
 //!
-//! Each test runs in network, mount and process namespaces of its own, as root or through a user namespace:
-//! `splitway serve` makes its link there, and the kernel's end of it is the client. Every byte of every
-//! response is compared with what the file holds.
+//! Each test runs in network, mount and process namespaces of its own, as root or through a user
+//! namespace: `splitway serve` makes its link there, and the kernel's end of it is the client.
+//! Every byte of every response is compared with what the file holds.
 #![forbid(unsafe_code)]
 
 mod arm;

@@ -91,7 +91,8 @@ fn a_redirect_below_the_base_of_the_origin_leads_to_the_server() {
         });
         let base = format!("{}/base", web.url);
         let root = site.root().to_str().unwrap();
-        // Without a root, the options of the NIC stack are those of the one that reads the cache directory.
+        // Without a root, the options of the NIC stack are those of the one that reads the cache
+        // directory.
         let options = [
             "--origin",
             &base,
@@ -320,7 +321,8 @@ fn whatever_the_origin_does_no_byte_is_wrong() {
                 answer.body.len()
             );
         }
-        // Another version in the midst of it: what has come is of the first one, and the next answer of the second one.
+        // Another version in the midst of it: what has come is of the first one, and the next
+        // answer of the second one.
         web.answers({
             let body = body.clone();
             move |request| match request.field("range") {
@@ -627,7 +629,8 @@ fn a_full_disk_makes_room_and_where_there_is_none_clients_get_an_error() {
         let is_full = |line: &str| line.contains("disk of the cache directory is full");
         let said = splitway.line(is_full).unwrap();
         assert!(said.contains("--origin-cache-bytes"), "{said}");
-        // Another program takes the space that is left, and, sooner or later, all that becomes free.
+        // Another program takes the space that is left, and, sooner or later, all that becomes
+        // free.
         let ballast = disk.join("ballast");
         while_filling(&ballast, || {
             let mut number = 100;

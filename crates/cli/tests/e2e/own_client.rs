@@ -1,7 +1,8 @@
-//! A client that stands on our TCP, for the kernel as server: `splitway` itself opens no connections.
+//! A client that stands on our TCP, for the kernel as server: `splitway` itself opens no
+//! connections.
 //!
-//! It drives [`tcp::Connection`] over a packet port, as the host stack does, without a NIC stack: all that it
-//! sends is a name.
+//! It drives [`tcp::Connection`] over a packet port, as the host stack does, without a NIC stack:
+//! all that it sends is a name.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -79,7 +80,8 @@ impl OwnClient {
         Instant::from_us(self.epoch.elapsed().as_micros() as u64)
     }
 
-    /// Asks for each of these files on a connection of its own, all at once, and compares every byte.
+    /// Asks for each of these files on a connection of its own, all at once, and compares every
+    /// byte.
     pub(crate) fn download(
         &mut self,
         server: SocketAddr,
@@ -140,7 +142,8 @@ impl OwnClient {
             }
             self.sleep(next)?;
         }
-        // Connections in TIME-WAIT answer no more: the kernel, which closed first or at the same time, copes.
+        // Connections in TIME-WAIT answer no more: the kernel, which closed first or at the same
+        // time, copes.
         Ok(())
     }
 

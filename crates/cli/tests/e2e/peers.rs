@@ -1,4 +1,5 @@
-//! The same requests to Splitway, nginx, lighttpd and Caddy, and the table of what each answers: docs/http-peers.md.
+//! The same requests to Splitway, nginx, lighttpd and Caddy, and the table of what each answers:
+//! docs/http-peers.md.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -27,8 +28,9 @@ const CADDY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 /// Bytes of `/clip.mp4`.
 const SIZE: u64 = 100_000;
 
-/// A request, and why not all answer alike; empty if they do. `$E` is the server's tag of `/clip.mp4`, `$L` its time of
-/// modification, `$S` the path of `/private/a.mp4` signed as the server wants it, `$X` stands for 20,000 letters.
+/// A request, and why not all answer alike; empty if they do. `$E` is the server's tag of
+/// `/clip.mp4`, `$L` its time of modification, `$S` the path of `/private/a.mp4` signed as the
+/// server wants it, `$X` stands for 20,000 letters.
 type Row = (&'static str, &'static [&'static str], &'static str);
 
 const ROWS: &[Row] = &[
@@ -154,7 +156,8 @@ const ROWS: &[Row] = &[
     (
         "GET /dir",
         &[],
-        "nginx names the host, which need not be the one that the client sees; Caddy redirects only where there is an index",
+        "nginx names the host, which need not be the one that the client sees; Caddy redirects \
+         only where there is an index",
     ),
     (
         "GET /dir/",
@@ -164,12 +167,14 @@ const ROWS: &[Row] = &[
     (
         "GET /listed/",
         &[],
-        "a link that leads out of the root is nothing here that could be asked for; Caddy lists names that begin with a dot; a server that has JSON as well says so",
+        "a link that leads out of the root is nothing here that could be asked for; Caddy lists \
+         names that begin with a dot; a server that has JSON as well says so",
     ),
     (
         "GET /listed/",
         &["Accept: application/json"],
-        "as above; nginx has one of both for all, lighttpd has pages only, Caddy does not say that it has both",
+        "as above; nginx has one of both for all, lighttpd has pages only, Caddy does not say that \
+         it has both",
     ),
     (
         "HEAD /listed/",
@@ -184,7 +189,8 @@ const ROWS: &[Row] = &[
     (
         "GET /listed/sub",
         &[],
-        "nginx names the host, which need not be the one that the client sees; Caddy's redirect is 308",
+        "nginx names the host, which need not be the one that the client sees; Caddy's redirect is \
+         308",
     ),
     (
         "GET /listed/with-index/",
@@ -195,7 +201,8 @@ const ROWS: &[Row] = &[
     (
         "OPTIONS /clip.mp4",
         &[],
-        "nginx knows no OPTIONS; lighttpd allows POST to files; Caddy answers any method as if it were GET",
+        "nginx knows no OPTIONS; lighttpd allows POST to files; Caddy answers any method as if it \
+         were GET",
     ),
     (
         "POST /clip.mp4",
@@ -227,7 +234,8 @@ const ROWS: &[Row] = &[
     (
         "GET /clip.mp4",
         &["Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"],
-        "a body of unknown length that no server wants: lighttpd refuses any, Splitway asks for its length, others skip it",
+        "a body of unknown length that no server wants: lighttpd refuses any, Splitway asks for \
+         its length, others skip it",
     ),
     (
         "GET /clip.mp4",
@@ -235,7 +243,8 @@ const ROWS: &[Row] = &[
             "Content-Length: 5",
             "Transfer-Encoding: chunked\r\n\r\n0\r\n",
         ],
-        "two lengths may be two requests to another server (RFC 9112 §6.1); Caddy believes the second",
+        "two lengths may be two requests to another server (RFC 9112 §6.1); Caddy believes the \
+         second",
     ),
     (
         "POST /clip.mp4",
@@ -292,12 +301,14 @@ const ROWS: &[Row] = &[
     (
         "GET /private/a.mp4",
         &[],
-        "Caddy has no signed URLs, and lighttpd was not told to have them: its mod_secdownload has signatures in paths",
+        "Caddy has no signed URLs, and lighttpd was not told to have them: its mod_secdownload has \
+         signatures in paths",
     ),
     (
         "GET /private/a.mp4?expires=1&key=key&signature=00",
         &[],
-        "Caddy has no signed URLs, and lighttpd was not told to have them: its mod_secdownload has signatures in paths",
+        "Caddy has no signed URLs, and lighttpd was not told to have them: its mod_secdownload has \
+         signatures in paths",
     ),
     ("GET $S", &[], ""),
     (
@@ -317,8 +328,8 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// What comes from an origin: the request, what the origin answers ([`reply`]), and why not all do alike. Each row finds
-/// what those before it have left in caches.
+/// What comes from an origin: the request, what the origin answers ([`reply`]), and why not all do
+/// alike. Each row finds what those before it have left in caches.
 const PULLS: &[(&str, &[&str], &str, &str)] = &[
     ("GET /pulled/a.mp4", &[], "fresh", ""),
     (
@@ -427,7 +438,8 @@ fn nginx(site: &Site, web: &Web) -> Peer {
             access_log off; gzip_static on; gzip_vary on;
             client_body_temp_path {prefix}/body; proxy_temp_path {prefix}/proxy;
             proxy_cache_path {prefix}/cache keys_zone=cache:1m;
-            fastcgi_temp_path {prefix}/fastcgi; uwsgi_temp_path {prefix}/uwsgi; scgi_temp_path {prefix}/scgi;
+            fastcgi_temp_path {prefix}/fastcgi; uwsgi_temp_path {prefix}/uwsgi;
+            scgi_temp_path {prefix}/scgi;
             server {{
                 listen {NGINX}; server_name site; root {root};
                 error_page 404 /errors/404.html;
@@ -472,17 +484,18 @@ fn lighttpd(site: &Site, web: &Web) -> Peer {
     let root = site.root().display();
     let configuration = site.outside().join("lighttpd.conf");
     let text = format!(
-        "server.document-root = \"{}\"\nserver.bind = \"{}\"\nserver.port = {}\n\
-         index-file.names = ( \"index.html\" )\nmimetype.assign = ( \".css\" => \"text/css\", \".mp4\" => \"video/mp4\" )\n\
-         server.modules = ( \"mod_redirect\", \"mod_expire\", \"mod_setenv\", \"mod_proxy\" )\n\
-         $HTTP[\"url\"] =~ \"^/pulled/\" {{ proxy.server = ( \"\" => (( \"host\" => \"127.0.0.1\", \"port\" => {port} )) ) }}\n\
-         $HTTP[\"url\"] =~ \"^/dead/\" {{ proxy.server = ( \"\" => (( \"host\" => \"127.0.0.1\", \"port\" => 1 )) ) }}\n\
-         server.errorfile-prefix = \"{root}/errors/\"\n\
-         expire.url = ( \"/cached/\" => \"access plus 10 minutes\" )\n\
-         url.redirect = ( \"^/old/(.*)$\" => \"/new/$1\" )\n\
-         $HTTP[\"url\"] =~ \"^/listed/\" {{ dir-listing.activate = \"enable\" }}\n\
-         $HTTP[\"url\"] =~ \"^/cors/\" {{ setenv.add-response-header = ( \"Access-Control-Allow-Origin\" => \"https://example.org\" ) }}\n\
-         $HTTP[\"host\"] == \"media.example\" {{ server.document-root = \"{root}/media\" }}\n",
+        "server.document-root = \"{}\"\nserver.bind = \"{}\"\nserver.port = {}\nindex-file.names = \
+         ( \"index.html\" )\nmimetype.assign = ( \".css\" => \"text/css\", \".mp4\" => \
+         \"video/mp4\" )\nserver.modules = ( \"mod_redirect\", \"mod_expire\", \"mod_setenv\", \
+         \"mod_proxy\" )\n$HTTP[\"url\"] =~ \"^/pulled/\" {{ proxy.server = ( \"\" => (( \"host\" \
+         => \"127.0.0.1\", \"port\" => {port} )) ) }}\n$HTTP[\"url\"] =~ \"^/dead/\" {{ \
+         proxy.server = ( \"\" => (( \"host\" => \"127.0.0.1\", \"port\" => 1 )) ) }}\n\
+         server.errorfile-prefix = \"{root}/errors/\"\nexpire.url = ( \"/cached/\" => \"access \
+         plus 10 minutes\" )\nurl.redirect = ( \"^/old/(.*)$\" => \"/new/$1\" )\n$HTTP[\"url\"] =~ \
+         \"^/listed/\" {{ dir-listing.activate = \"enable\" }}\n$HTTP[\"url\"] =~ \"^/cors/\" {{ \
+         setenv.add-response-header = ( \"Access-Control-Allow-Origin\" => \"https://example.org\" \
+         ) }}\n$HTTP[\"host\"] == \"media.example\" {{ server.document-root = \"{root}/media\" \
+         }}\n",
         site.root().display(),
         LIGHTTPD.ip(),
         LIGHTTPD.port(),
@@ -629,8 +642,8 @@ fn splitway(site: &Site, web: &Web) -> Splitway {
     Splitway::start(&mut command).unwrap()
 }
 
-/// Starts a server, and waits until it answers. What it says of its version has the name and the number in a word of
-/// the kind `nginx/1.22.1`.
+/// Starts a server, and waits until it answers. What it says of its version has the name and the
+/// number in a word of the kind `nginx/1.22.1`.
 fn peer(
     mut command: std::process::Command,
     version: &str,
@@ -804,16 +817,16 @@ fn table(peers: &[Peer], site: &Site, known: &[KnownFile]) -> String {
     let mut unexplained = Vec::new();
     let names: Vec<_> = peers.iter().map(|peer| peer.name.as_str()).collect();
     let mut text = format!(
-        "# HTTP next to others\n\n\
-         What is answered to the same requests by {}, made by `e2e/peers.rs`, which compares every byte of a file that \
-         comes. `$E` is the server's own tag of the file, `$L` its time of modification, `$S` is `/private/a.mp4` \
-         signed as the server wants it (Splitway with HMAC-SHA256, nginx's secure_link with MD5, the others not at \
-         all), `$X` stands for 20,000 letters. All are \
-         configured alike as far as they can be: variants, a page for 404, `Cache-Control` for `/cached/`, a redirect from `/old/`, \
-         CORS for `/cors/`, signed URLs in `/private/`, listings below `/listed/`, a site of its own at `media.example`. What shows in no single answer is not \
-         here: rates, pacing, limits of connections and times ([http.md](http.md)). To make the table again:\n\n\
-         ```sh\n{UPDATE}\n```\n\n\
-         | Request | {} | Why they differ |\n|---|{}---|\n",
+        "# HTTP next to others\n\nWhat is answered to the same requests by {}, made by \
+         `e2e/peers.rs`, which compares every byte of a file that comes. `$E` is the server's own \
+         tag of the file, `$L` its time of modification, `$S` is `/private/a.mp4` signed as the \
+         server wants it (Splitway with HMAC-SHA256, nginx's secure_link with MD5, the others not \
+         at all), `$X` stands for 20,000 letters. All are configured alike as far as they can be: \
+         variants, a page for 404, `Cache-Control` for `/cached/`, a redirect from `/old/`, CORS \
+         for `/cors/`, signed URLs in `/private/`, listings below `/listed/`, a site of its own at \
+         `media.example`. What shows in no single answer is not here: rates, pacing, limits of \
+         connections and times ([http.md](http.md)). To make the table again:\n\n```sh\n{UPDATE}\n\
+         ```\n\n| Request | {} | Why they differ |\n|---|{}---|\n",
         names.join(", "),
         names.join(" | "),
         "---|".repeat(names.len()),
@@ -890,11 +903,11 @@ fn pull_table(peers: &[Peer], web: &Web) -> String {
     let names: Vec<_> = peers.iter().map(|peer| peer.name.as_str()).collect();
     let mut unexplained = Vec::new();
     let mut text = format!(
-        "\n## From an origin\n\n\
-         The same next to nginx's `proxy_cache`, lighttpd's mod_proxy and Caddy's `reverse_proxy`, which have no cache. Requests are made one \
-         after the other; `asked`: what the origin was asked for this one, with `Range` or `If-None-Match`. Every byte is \
-         compared.\n\n\
-         | Request | The origin has | {} | Why they differ |\n|---|---|{}---|\n",
+        "\n## From an origin\n\nThe same next to nginx's `proxy_cache`, lighttpd's mod_proxy and \
+         Caddy's `reverse_proxy`, which have no cache. Requests are made one after the other; \
+         `asked`: what the origin was asked for this one, with `Range` or `If-None-Match`. Every \
+         byte is compared.\n\n| Request | The origin has | {} | Why they differ |\n\
+         |---|---|{}---|\n",
         names.join(" | "),
         "---|".repeat(names.len()),
     );
@@ -972,7 +985,8 @@ fn the_table_of_what_others_answer_is_true() {
         }
         std::os::unix::fs::symlink("/etc/passwd", site.root().join("listed/passwd")).unwrap();
         // Tags are weak while a file is fresh.
-        let touch = "touch -d 2020-01-01 clip.mp4 cached/a.mp4 5GiB.mp4 index.html style.css style.css.br style.css.gz style.css.zst";
+        let touch = "touch -d 2020-01-01 clip.mp4 cached/a.mp4 5GiB.mp4 index.html style.css \
+            style.css.br style.css.gz style.css.zst";
         testbed::process::run(tool(touch).current_dir(site.root())).unwrap();
         let web = Web::new(|_| Reply::status(404));
         let _splitway = splitway(&site, &web);
@@ -1005,7 +1019,8 @@ fn the_table_of_what_others_answer_is_true() {
         }
         let written = fs::read_to_string(&page).unwrap();
         let versions = |text: &str| text.lines().nth(2).map(str::to_owned);
-        // Others may answer otherwise in other versions, as long as what is said of the difference is so.
+        // Others may answer otherwise in other versions, as long as what is said of the difference
+        // is so.
         if versions(&written) == versions(&found) {
             assert!(
                 written == found,

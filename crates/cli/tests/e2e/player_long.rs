@@ -15,7 +15,8 @@ const video = document.getElementById("video");
 const failed = new Promise((_, reject) =>
   video.addEventListener("error", () => reject(new Error(video.error.message))));
 const happens = (name) =>
-  Promise.race([failed, new Promise((resolve) => video.addEventListener(name, resolve, { once: true }))]);
+  Promise.race([failed, new Promise((resolve) =>
+    video.addEventListener(name, resolve, { once: true }))]);
 // A place in the video, as a share of its length, and whether it has ended.
 const place = () => `${(video.currentTime / video.duration).toFixed(2)} ${video.ended}`;
 async function known() {

@@ -1,4 +1,5 @@
-//! Players and downloaders that people use: curl that goes on with a download, ffmpeg on files and on streams.
+//! Players and downloaders that people use: curl that goes on with a download, ffmpeg on files and
+//! on streams.
 
 use std::fs;
 use std::path::Path;
@@ -131,7 +132,8 @@ fn ffmpeg_plays_hls_and_dash() {
         let whole = pictures("-i video.mp4", root);
         assert_eq!(whole.len(), 360, "12 seconds of 30 pictures");
         ffmpeg(
-            "-i video.mp4 -c copy -f hls -hls_time 2 -hls_playlist_type vod -hls_segment_filename ts-%d.ts ts.m3u8",
+            "-i video.mp4 -c copy -f hls -hls_time 2 -hls_playlist_type vod -hls_segment_filename \
+             ts-%d.ts ts.m3u8",
             root,
         );
         ffmpeg(

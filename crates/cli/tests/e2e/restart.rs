@@ -47,8 +47,8 @@ fn another_nic(splitway: &mut Splitway, before: Pid) -> Pid {
     serving(&line).unwrap()
 }
 
-/// Kills the NIC process at random moments, so many times, while two hundred clients download over links that lose
-/// packets.
+/// Kills the NIC process at random moments, so many times, while two hundred clients download over
+/// links that lose packets.
 fn downloads_outlive(site: &Site, deaths: usize) {
     let mut random = Random::seeded();
     let files = deaths::files(site);
@@ -281,7 +281,8 @@ fn install(path: &Path, write: impl FnOnce(&Path)) {
 /// Set where this program is to play a NIC process.
 const STRANGER: &str = "SPLITWAY_TEST_STRANGER";
 
-/// Started in the place of a NIC process, says hello in a version that no host stack speaks. Does nothing otherwise.
+/// Started in the place of a NIC process, says hello in a version that no host stack speaks. Does
+/// nothing otherwise.
 #[test]
 fn plays_a_nic_process_of_another_version() {
     if std::env::var_os(STRANGER).is_none() {
@@ -334,7 +335,8 @@ fn an_upgrade_replaces_the_nic_process_unless_it_does_not_fit() {
 
         let own = std::env::current_exe().unwrap();
         let stranger = format!(
-            "#!/bin/sh\nexport {STRANGER}=1\nexec {} --exact restart::plays_a_nic_process_of_another_version >&2\n",
+            "#!/bin/sh\nexport {STRANGER}=1\nexec {} --exact \
+             restart::plays_a_nic_process_of_another_version >&2\n",
             own.display()
         );
         for (script, complaint) in [

@@ -1,5 +1,5 @@
-//! Through a router, the kernel's, whose next link is narrower than either end of the path knows, and which may
-//! mark packets instead of dropping them.
+//! Through a router, the kernel's, whose next link is narrower than either end of the path knows,
+//! and which may mark packets instead of dropping them.
 
 use std::net::SocketAddr;
 
@@ -31,7 +31,8 @@ pub(crate) fn serve(routed: &Routed, site: &Site, options: &[&str]) -> Splitway 
 
 /// Ends it while a last connection is open, which it resets; what its host process has counted.
 fn end(mut splitway: Splitway) -> impl Fn(&str) -> u64 {
-    // Answered after the others have been heard to end: their last packets are ahead of its request.
+    // Answered after the others have been heard to end: their last packets are ahead of its
+    // request.
     let mut last = Connection::open(servers()[0]).unwrap();
     last.send_get("nowhere").unwrap();
     assert_eq!(last.read_head().unwrap().status, 404);
@@ -41,7 +42,8 @@ fn end(mut splitway: Splitway) -> impl Fn(&str) -> u64 {
     move |name| report["host"][name].as_u64().expect("a counter")
 }
 
-/// Downloads a file and compares every byte; the largest segment that has come through, with its headers.
+/// Downloads a file and compares every byte; the largest segment that has come through, with its
+/// headers.
 fn largest_packet(server: usize, file: &KnownFile) -> u32 {
     let mut connection = Connection::open(servers()[server]).unwrap();
     connection.get(file).unwrap();

@@ -9,8 +9,8 @@ use testbed::splitway::HTTP_V4;
 
 use crate::support::{FAMILIES, serve, started};
 
-/// Around nothing, a segment's payload (1448 bytes over IPv4 with timestamps, 1428 over IPv6), a page, an
-/// initial window, a superpacket; and larger.
+/// Around nothing, a segment's payload (1448 bytes over IPv4 with timestamps, 1428 over IPv6), a
+/// page, an initial window, a superpacket; and larger.
 fn sizes() -> Vec<u64> {
     let mut sizes = vec![0, 1, 4095, 4096, 4097, 500_000, 1_000_000, 1 << 20];
     sizes.extend(1427..=1430);

@@ -40,7 +40,8 @@ pub(crate) fn serve_with(site: &Site, arguments: &[&str]) -> Splitway {
     Splitway::serve(program(), site.root(), arguments).unwrap()
 }
 
-/// `splitway ctl`, of the server with this control socket or of the only one: whether it succeeded, and what it said.
+/// `splitway ctl`, of the server with this control socket or of the only one: whether it succeeded,
+/// and what it said.
 pub(crate) fn ctl(command: &str, socket: Option<&Path>) -> (bool, String) {
     let mut line = Command::new(program());
     line.args(["ctl", command]);
@@ -55,8 +56,8 @@ pub(crate) fn ctl(command: &str, socket: Option<&Path>) -> (bool, String) {
     )
 }
 
-/// A connection with a small receive window, on which a client has asked for a file and read the header of
-/// the answer.
+/// A connection with a small receive window, on which a client has asked for a file and read the
+/// header of the answer.
 pub(crate) fn started(server: SocketAddr, file: &KnownFile) -> Connection {
     let mut connection = Connection::open(server).unwrap();
     connection.send_get(file.name()).unwrap();
@@ -123,7 +124,8 @@ pub(crate) fn frames_received() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Does something on many threads at once; fails if any fails. The stacks are small: there may be a thousand.
+/// Does something on many threads at once; fails if any fails. The stacks are small: there may be a
+/// thousand.
 pub(crate) fn on_threads(count: usize, work: impl Fn(usize) -> testbed::Result<()> + Sync) {
     let failures: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
@@ -151,8 +153,8 @@ pub(crate) fn on_threads(count: usize, work: impl Fn(usize) -> testbed::Result<(
     );
 }
 
-/// Clients that ask for a file over and over while something happens to the server: how long the slowest response took.
-/// Each has got one response before that begins, and gets one after it.
+/// Clients that ask for a file over and over while something happens to the server: how long the
+/// slowest response took. Each has got one response before that begins, and gets one after it.
 pub(crate) fn slowest_response(
     clients: usize,
     servers: &[SocketAddr],

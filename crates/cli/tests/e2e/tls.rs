@@ -69,7 +69,8 @@ fn ec_and_rsa(site: &Site) -> [Certificate; 2] {
     ["ec", "rsa"].map(|key| Certificate::new(site.outside(), key, key, &["localhost"]))
 }
 
-/// With each version and suite that there is, over both families, and a certificate that goes with the suite.
+/// With each version and suite that there is, over both families, and a certificate that goes with
+/// the suite.
 fn with_every_suite(site: &Site, download: impl Fn(Suite, SocketAddr, &Certificate)) {
     let [ec, rsa] = ec_and_rsa(site);
     let _splitway = serve_tls(site, &[&ec, &rsa], &[]);
@@ -310,7 +311,8 @@ fn openssl_updates_keys_in_mid_download() {
         for command in ["K\n", "k\n", "K\n", "K\n"] {
             read(&mut connection, 1_000_000);
             connection.send(command.as_bytes()).unwrap();
-            // It takes what it reads at once for one command, and reads none while more comes than it can pass on.
+            // It takes what it reads at once for one command, and reads none while more comes than
+            // it can pass on.
             while connection.stream().unread() > 0 {
                 assert!(read(&mut connection, 100_000), "it took no command");
             }
@@ -343,10 +345,12 @@ fn both_sides_update_keys_in_mid_download() {
             connection.get(&file)?;
             finish(connection)
         });
-        // Not before each FIN has arrived, though some were lost: SIGTERM would break those connections.
+        // Not before each FIN has arrived, though some were lost: SIGTERM would break those
+        // connections.
         splitway.end_with(Signal::QUIT).unwrap();
         let updates = host_counter(&mut splitway, "tls_key_updates");
-        // As many as the client asks for, and of the second file's 1,831 records those that are due.
+        // As many as the client asks for, and of the second file's 1,831 records those that are
+        // due.
         assert!(updates >= 8 * (10 + 18), "{updates}");
         assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
     });
@@ -373,7 +377,8 @@ fn tools_follow_the_servers_key_updates() {
     });
 }
 
-/// Kills the NIC process and replaces it by turns, again and again, while clients download over links that lose packets.
+/// Kills the NIC process and replaces it by turns, again and again, while clients download over
+/// links that lose packets.
 #[test]
 fn downloads_outlive_nic_processes_and_lost_packets() {
     const CLIENTS: usize = 40;
@@ -452,8 +457,8 @@ fn downloads_outlive_nic_processes_and_lost_packets() {
         // One that dies before the one before it has ended is never used.
         let restarts = host_counter(&mut splitway, "nic_restarts");
         assert!((DEATHS / 2..=DEATHS).contains(&restarts), "{restarts}");
-        // A client that has heard close_notify is gone, whether or not its FIN has arrived: the end may break its
-        // connection, and says nothing.
+        // A client that has heard close_notify is gone, whether or not its FIN has arrived: the end
+        // may break its connection, and says nothing.
         for name in [
             "tls_failed",
             "tls_records_unproven",
@@ -499,7 +504,8 @@ fn certificates_are_reloaded_and_connections_go_on() {
         let (done, said) = ctl("reload", None);
         assert!(!done && said.contains("does not belong"), "{said}");
         assert!(said.contains("that were there stay"), "{said}");
-        // Lines come when they come: one of each request is awaited, or the next would pass for nothing.
+        // Lines come when they come: one of each request is awaited, or the next would pass for
+        // nothing.
         await_lines(&mut splitway, "does not belong", 1);
         signal(splitway.supervisor(), Signal::HUP).unwrap();
         await_lines(&mut splitway, "does not belong", 2);

@@ -1,5 +1,6 @@
-//! Clients that break the rules of TLS get the alert that RFC 8446 §6 or RFC 5246 §7.2 has for it, and no other client
-//! notices. What happens to every byte of a record is in `tls/tests/tls/hostile.rs`; here it goes through the program.
+//! Clients that break the rules of TLS get the alert that RFC 8446 §6 or RFC 5246 §7.2 has for it,
+//! and no other client notices. What happens to every byte of a record is in
+//! `tls/tests/tls/hostile.rs`; here it goes through the program.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -240,7 +241,8 @@ impl Forger {
     }
 }
 
-/// What is done to a connection by the version of which it is; the alert that it brings; what it is called.
+/// What is done to a connection by the version of which it is; the alert that it brings; what it is
+/// called.
 type Case = (&'static str, &'static [bool], u8, fn(&mut Forger));
 
 const BOTH: &[bool] = &[true, false];

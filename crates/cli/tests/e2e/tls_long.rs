@@ -80,7 +80,8 @@ fn sslyze_finds_no_weakness() {
         };
         let said = sslyze("intermediate");
         println!("{said}");
-        // It does not comply with Mozilla's recommendation in one thing: no authority has signed the certificate.
+        // It does not comply with Mozilla's recommendation in one thing: no authority has signed
+        // the certificate.
         let (_, compliance) = said.split_once("COMPLIANCE").expect("a result");
         let complaints: Vec<&str> = compliance
             .lines()
@@ -92,8 +93,9 @@ fn sslyze_finds_no_weakness() {
         println!(
             "{}",
             sslyze(&format!(
-                "disable --sslv2 --sslv3 --tlsv1 --tlsv1_1 --tlsv1_2 --tlsv1_3 --heartbleed --openssl_ccs --reneg \
-                 --compression --fallback --early_data --ems --robot --json_out {}",
+                "disable --sslv2 --sslv3 --tlsv1 --tlsv1_1 --tlsv1_2 --tlsv1_3 --heartbleed \
+                 --openssl_ccs --reneg --compression --fallback --early_data --ems --robot \
+                 --json_out {}",
                 report.display()
             ))
         );

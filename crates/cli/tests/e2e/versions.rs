@@ -1,4 +1,5 @@
-//! Files that change while they are being downloaded: every response is one version of its file, whole or cut off.
+//! Files that change while they are being downloaded: every response is one version of its file,
+//! whole or cut off.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -81,7 +82,8 @@ fn download(
         candidates.retain(|&number| versions[number].0.check(offset, bytes).is_ok());
         assert!(
             !candidates.is_empty(),
-            "{} bytes at {offset} of {content_length} are of no version that what came before is of",
+            "{} bytes at {offset} of {content_length} are of no version that what came before is \
+             of",
             bytes.len(),
         );
         Ok(())
@@ -93,8 +95,8 @@ fn download(
     })
 }
 
-/// Changes a file again and again while clients ask for it; calls `check` with each response, and with the number of
-/// versions that had been put in place before it was asked for.
+/// Changes a file again and again while clients ask for it; calls `check` with each response, and
+/// with the number of versions that had been put in place before it was asked for.
 fn change_under_load(
     site: &Site,
     name: &str,

@@ -1,4 +1,5 @@
-//! The Debian package: built, installed on a copy of this machine, served from, and removed without a trace.
+//! The Debian package: built, installed on a copy of this machine, served from, and removed without
+//! a trace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,8 @@ fn the_package_installs_serves_and_goes() {
             fs::create_dir(place.join(directory)).unwrap();
         }
         sh(&format!(
-            "mount -t overlay overlay -o lowerdir=/,upperdir={shown}/changes,workdir={shown}/work {shown}/root"
+            "mount -t overlay overlay -o lowerdir=/,upperdir={shown}/changes,workdir={shown}/work \
+             {shown}/root"
         ));
         let root = place.join("root");
         sh(&format!("mount --bind /proc {}/proc", root.display()));
@@ -154,7 +156,8 @@ fn the_package_installs_serves_and_goes() {
 
         run(&mut within("dpkg --purge splitway")).unwrap();
         let left = sh(&format!(
-            "find {shown}/changes/etc {shown}/changes/usr {shown}/changes/var -iname *splitway* -not -type c"
+            "find {shown}/changes/etc {shown}/changes/usr {shown}/changes/var -iname *splitway* \
+             -not -type c"
         ));
         assert_eq!(left, "");
     });

@@ -52,7 +52,8 @@ fn systemd_understands_the_units() {
 #[test]
 fn the_units_leave_little_to_an_attacker() {
     let directory = tempfile::tempdir().unwrap();
-    // Of ten: what systemd calls OK, and what it calls medium since a link of one's own takes CAP_SYS_ADMIN.
+    // Of ten: what systemd calls OK, and what it calls medium since a link of one's own takes
+    // CAP_SYS_ADMIN.
     for (unit, tenths_max) in [("splitway.service", 35), ("splitway-nic.service", 25)] {
         let path = put(unit, directory.path());
         let mut security = tool("systemd-analyze security --no-pager --offline=true");

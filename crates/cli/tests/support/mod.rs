@@ -80,8 +80,8 @@ pub(crate) fn outcome(command: &mut Command) -> Outcome {
 }
 
 impl Outcome {
-    /// Asserts that the request was refused as it stands: exit code 2, nothing but a complaint, and in it
-    /// all of this.
+    /// Asserts that the request was refused as it stands: exit code 2, nothing but a complaint, and
+    /// in it all of this.
     #[track_caller]
     pub(crate) fn refused(&self, complaints: &[&str]) {
         assert_eq!(self.code, Some(2), "{self:?}");

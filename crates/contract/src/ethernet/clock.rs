@@ -1,6 +1,6 @@
-//! What time it is on the other machine: every frame says when it was sent, and how long the last one before
-//! it had been there. The fastest round trip has waited least, in either direction, and tells best (the
-//! clock filter of NTP, RFC 5905 §10).
+//! What time it is on the other machine: every frame says when it was sent, and how long the last
+//! one before it had been there. The fastest round trip has waited least, in either direction, and
+//! tells best (the clock filter of NTP, RFC 5905 §10).
 
 /// Clocks drift: a round trip counts for one such period and the next, in microseconds.
 const PERIOD_US: u64 = 5_000_000;
@@ -20,8 +20,8 @@ pub(super) struct PeerClock {
 }
 
 impl PeerClock {
-    /// A frame that was sent when the other clock showed `peer_us` has come now, `rtt_us` after the one that it
-    /// answers, not counting the time in between on the other machine.
+    /// A frame that was sent when the other clock showed `peer_us` has come now, `rtt_us` after the
+    /// one that it answers, not counting the time in between on the other machine.
     pub(super) fn on_sample(&mut self, now_us: u64, peer_us: u64, rtt_us: u64) {
         let sample = Sample {
             rtt_us,

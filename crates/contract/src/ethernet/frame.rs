@@ -1,7 +1,7 @@
 //! Frames as bytes, from the end of the Ethernet header on. All integers are little-endian.
 //!
-//! Every frame begins with a head: its kind, the version of the transport, and its length in bytes without
-//! the padding that may follow (Ethernet pads short frames, and the handshake pads long).
+//! Every frame begins with a head: its kind, the version of the transport, and its length in bytes
+//! without the padding that may follow (Ethernet pads short frames, and the handshake pads long).
 //!
 //! | Kind | Frame | Follows the head |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | 3 | REFUSAL | magic, versions, why, ephemeral key of the HELLO |
 //! | 4 | sealed | session, number; sealed: status and, maybe, a parcel |
 //!
-//! HELLO up to and with its ephemeral key, and REFUSAL, are the same in all versions, so that stacks of any
-//! two versions can tell each other theirs.
+//! HELLO up to and with its ephemeral key, and REFUSAL, are the same in all versions, so that
+//! stacks of any two versions can tell each other theirs.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -25,7 +25,8 @@ pub const ETHER_TYPE: u16 = 0x88b5;
 /// Largest frame, in bytes after the Ethernet header: jumbo frames on the links that have them.
 pub const FRAME_BYTES_MAX: usize = 9216;
 
-/// What any link carries, in bytes after the Ethernet header. A HELLO that offers less is malformed.
+/// What any link carries, in bytes after the Ethernet header. A HELLO that offers less is
+/// malformed.
 pub const FRAME_BYTES_MIN: usize = 1280;
 
 /// Lowest and highest version of the transport that this side speaks.
@@ -45,7 +46,9 @@ pub(super) const MAC_BYTES: usize = 32;
 
 /// Declares record types and asserts their size in bytes.
 macro_rules! records {
-    ($($(#[$doc:meta])* $name:ident: $bytes:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $bytes:literal {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
+    })*) => {$(
         $(#[$doc])*
         #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
         #[repr(C)]

@@ -1,20 +1,23 @@
 //! How two machines meet: a handshake of two frames, and the first frame of the session.
 //!
-//! 1. The host stack sends HELLO: its versions, the size of frames that it takes, a fresh X25519 key, and the
-//!    time, authenticated with the key that both share. It is padded to that size: what arrives has proved that
-//!    the link carries it.
-//! 2. The NIC stack answers with the version, a fresh key of its own, and its [`Terms`], sealed with a key
-//!    derived from the shared key, both fresh keys and the HELLO. The answer is padded likewise.
-//! 3. The first sealed frame of the host proves that the HELLO was not a recorded one. Only then does the NIC
-//!    stack give up the session that it has.
+//! 1. The host stack sends HELLO: its versions, the size of frames that it takes, a fresh X25519
+//!    key, and the time, authenticated with the key that both share. It is padded to that size:
+//!    what arrives has proved that the link carries it.
+//! 2. The NIC stack answers with the version, a fresh key of its own, and its [`Terms`], sealed
+//!    with a key derived from the shared key, both fresh keys and the HELLO. The answer is padded
+//!    likewise.
+//! 3. The first sealed frame of the host proves that the HELLO was not a recorded one. Only then
+//!    does the NIC stack give up the session that it has.
 //!
-//! Recorded HELLOs keep no host out, however many an attacker replays: the NIC stack remembers few, and those that
-//! began last, among which the host's own always is. The clock has no other use: a host whose clock has gone
-//! back is accepted as well, unless an attacker replays recordings at the same time.
+//! Recorded HELLOs keep no host out, however many an attacker replays: the NIC stack remembers few,
+//! and those that began last, among which the host's own always is. The clock has no other use: a
+//! host whose clock has gone back is accepted as well, unless an attacker replays recordings at the
+//! same time.
 //!
-//! An attacker who gets the shared key only later cannot read what was recorded before (it is Noise's NNpsk0 in
-//! spirit). A HELLO that cannot be taken is answered with a REFUSAL, which nothing authenticates, since
-//! the two sides may have no key in common: a host stack takes it for a hint and keeps trying.
+//! An attacker who gets the shared key only later cannot read what was recorded before (it is
+//! Noise's NNpsk0 in spirit). A HELLO that cannot be taken is answered with a REFUSAL, which
+//! nothing authenticates, since the two sides may have no key in common: a host stack takes it for
+//! a hint and keeps trying.
 
 use std::fmt;
 
@@ -41,13 +44,14 @@ const PENDING_MAX: usize = 8;
 pub struct Terms {
     /// Workers of the NIC stack.
     pub workers: u16,
-    /// Size of frames, in bytes after the Ethernet header, [`FRAME_BYTES_MIN`] to [`FRAME_BYTES_MAX`]: what the
-    /// NIC stack's machine takes; in a session, what both take.
+    /// Size of frames, in bytes after the Ethernet header, [`FRAME_BYTES_MIN`] to
+    /// [`FRAME_BYTES_MAX`]: what the NIC stack's machine takes; in a session, what both take.
     pub frame_bytes: u16,
     /// Largest IP packet on the link that data leaves on, in bytes.
     pub mtu: u32,
-    /// The Ethernet source address that data leaves with, whatever a SEND says; `None`: what it says. A switch that
-    /// learns where addresses are would otherwise send the host's packets to the NIC stack.
+    /// The Ethernet source address that data leaves with, whatever a SEND says; `None`: what it
+    /// says. A switch that learns where addresses are would otherwise send the host's packets to
+    /// the NIC stack.
     pub source_mac: Option<[u8; 6]>,
 }
 
@@ -84,7 +88,8 @@ pub enum HandshakeError {
 /// The host stack's side: one attempt.
 pub struct Initiator {
     key: PreSharedKey,
-    /// Gone once there is a session: a second one would have the same keys, and repeat the numbers of frames.
+    /// Gone once there is a session: a second one would have the same keys, and repeat the numbers
+    /// of frames.
     private: Option<PrivateKey>,
     hello: Hello,
 }
@@ -107,8 +112,8 @@ struct Pending {
 }
 
 impl Initiator {
-    /// An attempt that offers frames of up to so many bytes after the Ethernet header. `begun_us` is the time, in
-    /// microseconds since 1970; `seed` must be random and secret.
+    /// An attempt that offers frames of up to so many bytes after the Ethernet header. `begun_us`
+    /// is the time, in microseconds since 1970; `seed` must be random and secret.
     ///
     /// # Panics
     /// If the size is not one of [`FRAME_BYTES_MIN`] to [`FRAME_BYTES_MAX`].
@@ -143,8 +148,9 @@ impl Initiator {
         frame.resize(self.hello.frame_bytes.get().into(), 0);
     }
 
-    /// A frame has come: the session, if it is the answer. A [`HandshakeError::Malformed`] frame means nothing, as
-    /// does any after the answer; anything else is what the answer should say if none comes.
+    /// A frame has come: the session, if it is the answer. A [`HandshakeError::Malformed`] frame
+    /// means nothing, as does any after the answer; anything else is what the answer should say if
+    /// none comes.
     pub fn on_frame(
         &mut self,
         now_us: u64,
@@ -237,8 +243,9 @@ impl Responder {
 
     /// A frame has come that belongs to no session. `seed` must be random, secret and fresh.
     ///
-    /// If the frame is the host's first of a session that was answered for, this is the session. If it is a HELLO,
-    /// `answer` is to be sent back. It is the refusal, if the HELLO is refused, which the error says.
+    /// If the frame is the host's first of a session that was answered for, this is the session. If
+    /// it is a HELLO, `answer` is to be sent back. It is the refusal, if the HELLO is refused,
+    /// which the error says.
     pub fn on_frame(
         &mut self,
         now_us: u64,
@@ -332,7 +339,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Forgets the attempt that began first, if there are too many; false if this one began even before.
+    /// Forgets the attempt that began first, if there are too many; false if this one began even
+    /// before.
     fn make_room(&mut self, begun_us: u64) -> bool {
         if self.pending.len() < PENDING_MAX {
             return true;
@@ -400,7 +408,8 @@ impl Responder {
     ) -> Option<(Session, Terms)> {
         let is_meant = |pending: &Pending| pending.agreed.session == header.session.get();
         let at = self.pending.iter().position(is_meant)?;
-        // A session takes megabytes and opens the frame in place, so a copy shows first that the peer has the key.
+        // A session takes megabytes and opens the frame in place, so a copy shows first that the
+        // peer has the key.
         let mut copy = Zeroizing::new(frame.to_vec());
         let (_, sealed) = unpadded(&mut copy)?;
         let key = &self.pending.get(at)?.agreed.peer_key;
@@ -508,17 +517,22 @@ impl fmt::Debug for Pending {
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HandshakeError::Version { transport: (lowest, highest), contract } => write!(
+            HandshakeError::Version {
+                transport: (lowest, highest),
+                contract,
+            } => write!(
                 f,
-                "the other machine speaks versions {lowest} to {highest} of the transport and {contract} of the \
-                 contract, this one {} to {} and {VERSION}: run the same release of splitway on both",
+                "the other machine speaks versions {lowest} to {highest} of the transport and \
+                 {contract} of the contract, this one {} to {} and {VERSION}: run the same release \
+                 of splitway on both",
                 VERSIONS.0, VERSIONS.1
             ),
             HandshakeError::Key => f.write_str(
                 "the other machine has another key: copy the key file from one to the other",
             ),
             HandshakeError::Busy => f.write_str(
-                "the NIC stack serves another host stack: end that one, or give this one a NIC stack of its own",
+                "the NIC stack serves another host stack: end that one, or give this one a NIC \
+                 stack of its own",
             ),
             HandshakeError::Malformed => f.write_str("a frame that is not one of the handshake"),
         }

@@ -7,8 +7,8 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 /// Bytes of the key.
 pub const KEY_BYTES: usize = 32;
 
-/// The key that both machines share: any machine that has it may command the NIC stack. Only keys that are
-/// derived from it are ever used on the link.
+/// The key that both machines share: any machine that has it may command the NIC stack. Only keys
+/// that are derived from it are ever used on the link.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PreSharedKey([u8; KEY_BYTES]);
 
@@ -66,8 +66,8 @@ impl PreSharedKey {
         expand(&secret, b"hello", &[])
     }
 
-    /// What the keys of one session are expanded from: the fresh secret of two ephemeral keys, so that
-    /// a later thief of this key cannot read what was recorded before, and this key, so that
+    /// What the keys of one session are expanded from: the fresh secret of two ephemeral keys, so
+    /// that a later thief of this key cannot read what was recorded before, and this key, so that
     /// only its holders take part (HKDF, RFC 5869).
     pub(super) fn session_secret(&self, agreed: &[u8]) -> Prk {
         Salt::new(HKDF_SHA256, &self.0).extract(agreed)

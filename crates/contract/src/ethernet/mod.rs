@@ -1,8 +1,8 @@
 //! The contract over Ethernet: for a NIC stack on another machine, or on the Arm cores of a DPU.
 //!
-//! The same records that cross a ring ([`crate::codec`]) cross a link here, in frames of an EtherType of
-//! their own. Anyone on that link could otherwise read any file and send any packet, so both machines
-//! hold a key ([`PreSharedKey`]), and every frame is authenticated and encrypted.
+//! The same records that cross a ring ([`crate::codec`]) cross a link here, in frames of an
+//! EtherType of their own. Anyone on that link could otherwise read any file and send any packet,
+//! so both machines hold a key ([`PreSharedKey`]), and every frame is authenticated and encrypted.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -19,17 +19,18 @@
 //! | `rtt` | how long to wait for an acknowledgment |
 //! | `clock` | what time it is on the other machine |
 //!
-//! Nothing here sends, waits or asks for the time: frames go in and come out, `now_us` and random bytes
-//! are arguments.
+//! Nothing here sends, waits or asks for the time: frames go in and come out, `now_us` and random
+//! bytes are arguments.
 //!
 //! # What a link does to frames
 //!
-//! It loses, repeats, reorders and damages them, and anyone on it may record and send what he likes.
-//! Records are cut into numbered *parcels*. A frame carries at most one; a parcel that is lost leaves again
-//! in a new frame, since a frame's number is the nonce of its encryption and never used twice. Every frame
-//! says which parcels its sender has received, and how many more it takes (its *credit*); a sender never
-//! goes beyond. There is no congestion control beyond that: the link is meant to be a cable or a switch, what
-//! is in flight is bounded by the credit, and after a timeout by the back-off.
+//! It loses, repeats, reorders and damages them, and anyone on it may record and send what he
+//! likes. Records are cut into numbered *parcels*. A frame carries at most one; a parcel that is
+//! lost leaves again in a new frame, since a frame's number is the nonce of its encryption and
+//! never used twice. Every frame says which parcels its sender has received, and how many more it
+//! takes (its *credit*); a sender never goes beyond. There is no congestion control beyond that:
+//! the link is meant to be a cable or a switch, what is in flight is bounded by the credit, and
+//! after a timeout by the back-off.
 
 mod clock;
 pub mod frame;

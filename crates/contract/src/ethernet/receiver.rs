@@ -1,7 +1,7 @@
 //! Parcels in: every one once and in order, and credit for more.
 //!
-//! Credit is what can be kept: a parcel within it never finds its place taken. It grows when records are
-//! taken out, so that a side which cannot get rid of them holds the other back.
+//! Credit is what can be kept: a parcel within it never finds its place taken. It grows when
+//! records are taken out, so that a side which cannot get rid of them holds the other back.
 
 use std::fmt;
 
@@ -75,7 +75,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Puts the next record together as far as it has come. An error is the rule that the peer has broken.
+    /// Puts the next record together as far as it has come. An error is the rule that the peer has
+    /// broken.
     pub(super) fn assemble(&mut self) -> Result<(), &'static str> {
         loop {
             let rest = if self.read < self.expected {

@@ -1,4 +1,5 @@
-//! How long to wait for an acknowledgment: RFC 6298, with bounds for a link instead of the Internet.
+//! How long to wait for an acknowledgment: RFC 6298, with bounds for a link instead of the
+//! Internet.
 
 /// Before anything is known.
 const INITIAL_US: u64 = 50_000;

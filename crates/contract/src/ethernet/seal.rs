@@ -1,6 +1,6 @@
-//! Encryption and authentication of frames: ChaCha20-Poly1305 (RFC 8439), one key for each direction of a
-//! session, a frame's number as nonce. It needs no new key however many frames a session has, and no
-//! special instructions of the processor.
+//! Encryption and authentication of frames: ChaCha20-Poly1305 (RFC 8439), one key for each
+//! direction of a session, a frame's number as nonce. It needs no new key however many frames a
+//! session has, and no special instructions of the processor.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
@@ -19,8 +19,8 @@ impl SealKey {
         SealKey(LessSafeKey::new(key))
     }
 
-    /// Encrypts the frame from `plain_bytes` on, and appends the tag, which covers all of it. `number` must
-    /// not have been used with this key.
+    /// Encrypts the frame from `plain_bytes` on, and appends the tag, which covers all of it.
+    /// `number` must not have been used with this key.
     pub(super) fn seal(&self, number: u64, frame: &mut Vec<u8>, plain_bytes: usize) {
         let (plain, secret) = frame.split_at_mut(plain_bytes);
         let tag = self
@@ -30,8 +30,8 @@ impl SealKey {
         frame.extend_from_slice(tag.as_ref());
     }
 
-    /// Checks the tag at the end of the frame and decrypts; what was encrypted, or `None` if the frame was
-    /// not sealed so with this key.
+    /// Checks the tag at the end of the frame and decrypts; what was encrypted, or `None` if the
+    /// frame was not sealed so with this key.
     pub(super) fn open<'a>(
         &self,
         number: u64,

@@ -1,7 +1,7 @@
 //! Parcels out: numbered, kept until they are acknowledged, and sent again when they are lost.
 //!
-//! A parcel counts as lost when frames that left well after it have arrived, or when nothing has been
-//! acknowledged for a while. Then it leaves again, in a frame of another number.
+//! A parcel counts as lost when frames that left well after it have arrived, or when nothing has
+//! been acknowledged for a while. Then it leaves again, in a frame of another number.
 
 use std::fmt;
 
@@ -50,8 +50,8 @@ pub struct Full;
 
 /// The sending half of a session.
 ///
-/// `una` ≤ `next` ≤ `tail` < `una + WINDOW`, and all parcels below `next` have left at least once. The one at
-/// `tail` is being filled.
+/// `una` ≤ `next` ≤ `tail` < `una + WINDOW`, and all parcels below `next` have left at least once.
+/// The one at `tail` is being filled.
 #[derive(Debug)]
 pub(super) struct Sender {
     slots: Box<[Slot]>,
@@ -198,8 +198,9 @@ impl Sender {
             .map(|since_us| since_us.saturating_add(rtt.timeout_us()))
     }
 
-    /// Nothing was acknowledged for too long: the oldest parcel is lost, and when it has arrived its receipt tells
-    /// of the others. True if there is none, and only credit is missing: then the other side must be asked.
+    /// Nothing was acknowledged for too long: the oldest parcel is lost, and when it has arrived
+    /// its receipt tells of the others. True if there is none, and only credit is missing: then the
+    /// other side must be asked.
     pub(super) fn on_timeout(&mut self, now_us: u64, rtt: &mut Rtt) -> bool {
         rtt.on_timeout();
         self.waiting_since_us = Some(now_us);

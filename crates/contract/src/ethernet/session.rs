@@ -6,11 +6,11 @@
 //! 2. takes records out: [`Session::record`], [`Session::consume`];
 //! 3. puts records in, while [`Session::has_room`]: [`Session::send`];
 //! 4. lets time pass: [`Session::on_time`];
-//! 5. sends frames while [`Session::transmit`] makes any, and sleeps until a frame comes, a record is to be sent,
-//!    or [`Session::next_timeout_us`].
+//! 5. sends frames while [`Session::transmit`] makes any, and sleeps until a frame comes, a record
+//!    is to be sent, or [`Session::next_timeout_us`].
 //!
-//! When [`Session::end`] says so, it is over. Nothing is carried on from one session to the next: the host
-//! stack opens a new epoch, as it does when a NIC process starts again.
+//! When [`Session::end`] says so, it is over. Nothing is carried on from one session to the next:
+//! the host stack opens a new epoch, as it does when a NIC process starts again.
 
 use std::fmt;
 
@@ -174,8 +174,8 @@ impl Session {
         }
     }
 
-    /// By how much the other machine's clock is ahead of this one's, in microseconds; `None` before the first
-    /// round trip.
+    /// By how much the other machine's clock is ahead of this one's, in microseconds; `None` before
+    /// the first round trip.
     pub fn peer_clock_ahead_us(&self) -> Option<i64> {
         self.clock.ahead_us()
     }
@@ -201,8 +201,9 @@ impl Session {
         Ok(())
     }
 
-    /// The next record that has come, with its worker; the same one until [`Session::consume`]. The worker may be
-    /// any number. What has come whole and in order before the other side left, or fell silent, is still what it said.
+    /// The next record that has come, with its worker; the same one until [`Session::consume`]. The
+    /// worker may be any number. What has come whole and in order before the other side left, or
+    /// fell silent, is still what it said.
     pub fn record(&mut self) -> Option<(u16, &mut [u8])> {
         if let Some(End::Broken(_) | End::Attacked) = self.end {
             return None;
@@ -220,8 +221,8 @@ impl Session {
         self.receiver.consume();
     }
 
-    /// A frame has come: what follows the Ethernet header, padding included. Decrypts it in place, and overwrites it
-    /// when its parcel has been taken out, which may hold a key.
+    /// A frame has come: what follows the Ethernet header, padding included. Decrypts it in place,
+    /// and overwrites it when its parcel has been taken out, which may hold a key.
     pub fn on_frame(&mut self, now_us: u64, frame: &mut [u8]) -> Result<(), Dropped> {
         let taken = self.open(frame).map(|(number, status, parcel)| {
             self.replay.note(number);
@@ -326,7 +327,8 @@ impl Session {
         true
     }
 
-    /// True until a round trip has been measured. Both sides ask for one with their first frame, and again.
+    /// True until a round trip has been measured. Both sides ask for one with their first frame,
+    /// and again.
     fn is_new(&self) -> bool {
         self.clock.ahead_us().is_none()
     }
@@ -431,7 +433,8 @@ impl fmt::Display for End {
         match self {
             End::Silent => write!(
                 f,
-                "the other machine has said nothing for {} s: check that it runs, the cable, and the switch",
+                "the other machine has said nothing for {} s: check that it runs, the cable, and \
+                 the switch",
                 SILENCE_US_MAX / 1_000_000
             ),
             End::Left(leaving) => leaving.fmt(f),
@@ -441,7 +444,8 @@ impl fmt::Display for End {
                  run the same release of splitway on both"
             ),
             End::Attacked => f.write_str(
-                "too many frames with a wrong seal have come: a machine on this link tries to break in",
+                "too many frames with a wrong seal have come: a machine on this link tries to \
+                 break in",
             ),
         }
     }

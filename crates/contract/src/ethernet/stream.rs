@@ -1,5 +1,5 @@
-//! Records in parcels: one behind the other, each with its length and its worker in front. Where a parcel ends
-//! means nothing: a record that does not fit goes on in the next one.
+//! Records in parcels: one behind the other, each with its length and its worker in front. Where a
+//! parcel ends means nothing: a record that does not fit goes on in the next one.
 
 use std::fmt;
 
@@ -36,8 +36,8 @@ impl Assembly {
         }
     }
 
-    /// Takes what the record still needs from the front of `bytes`; returns how many. An error is the rule
-    /// that the peer has broken.
+    /// Takes what the record still needs from the front of `bytes`; returns how many. An error is
+    /// the rule that the peer has broken.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, &'static str> {
         let mut taken = 0;
         while let missing @ 1.. = self.missing()? {
@@ -96,8 +96,8 @@ impl fmt::Debug for Assembly {
     }
 }
 
-/// Empties a buffer that may hold a key, and keeps its memory. Not byte by byte, as `zeroize` does, for every parcel
-/// comes by here.
+/// Empties a buffer that may hold a key, and keeps its memory. Not byte by byte, as `zeroize` does,
+/// for every parcel comes by here.
 pub(super) fn wipe(bytes: &mut Vec<u8>) {
     bytes.fill(0);
     // Keeps the compiler from leaving the zeros out: no other code reads them.

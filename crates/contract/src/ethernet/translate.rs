@@ -1,10 +1,12 @@
-//! What means something on one machine only is translated on the way, by the NIC stack's machine: times, and the
-//! Ethernet address that packets come from. Neither stack knows that the other is elsewhere.
+//! What means something on one machine only is translated on the way, by the NIC stack's machine:
+//! times, and the Ethernet address that packets come from. Neither stack knows that the other is
+//! elsewhere.
 
 use crate::codec;
 
-/// Translates a command for the NIC stack, whose clock is so far ahead of the host's. Packets leave with the address
-/// `source_mac`, if there is one ([`super::Terms::source_mac`]). What does not decode stays so.
+/// Translates a command for the NIC stack, whose clock is so far ahead of the host's. Packets leave
+/// with the address `source_mac`, if there is one ([`super::Terms::source_mac`]). What does not
+/// decode stays so.
 pub fn to_nic(command: &mut [u8], nic_ahead_us: i64, source_mac: Option<[u8; 6]>) {
     codec::shift_times(command, nic_ahead_us);
     if let Some(mac) = source_mac {

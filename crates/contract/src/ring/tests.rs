@@ -320,7 +320,8 @@ proptest! {
         }
     }
 
-    /// Whatever the peer scribbles over the whole memory: an answer, in bounded time, without panic.
+    /// Whatever the peer scribbles over the whole memory: an answer, in bounded time, without
+    /// panic.
     #[test]
     fn garbage_never_panics(
         garbage in prop::collection::vec((0..ring_words(CAPACITY_BYTES), any_word()), 1..40),

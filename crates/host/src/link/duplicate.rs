@@ -1,9 +1,9 @@
-//! Duplicate address detection: whether another machine on the link has an own address, asked before the stack uses it
-//! (RFC 5227 §2.1, RFC 4862 §5.4).
+//! Duplicate address detection: whether another machine on the link has an own address, asked
+//! before the stack uses it (RFC 5227 §2.1, RFC 4862 §5.4).
 //!
-//! The RFCs spread their probes over seconds, for machines that all start at once and for links that need time to come
-//! up. A server starts on a link that is up: [`PROBES`] probes, [`INTERVAL`] apart, find a holder that answers as fast as
-//! hosts on a link do.
+//! The RFCs spread their probes over seconds, for machines that all start at once and for links
+//! that need time to come up. A server starts on a link that is up: [`PROBES`] probes, [`INTERVAL`]
+//! apart, find a holder that answers as fast as hosts on a link do.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,10 +33,12 @@ pub struct Duplicate {
     pub holder: [u8; 6],
 }
 
-/// Asks the link for `addresses`, for 300 ms. `None`: no other machine has said that it has one of them.
+/// Asks the link for `addresses`, for 300 ms. `None`: no other machine has said that it has one of
+/// them.
 ///
 /// # Errors
-/// If the port fails. A link that takes no frames, since it is down or full, is none: it has no answer either.
+/// If the port fails. A link that takes no frames, since it is down or full, is none: it has no
+/// answer either.
 pub fn find_duplicate(port: &mut impl Port, addresses: &[IpAddr]) -> io::Result<Option<Duplicate>> {
     let mac = port.mac();
     for _ in 0..PROBES {
@@ -51,7 +53,8 @@ pub fn find_duplicate(port: &mut impl Port, addresses: &[IpAddr]) -> io::Result<
     Ok(None)
 }
 
-/// A question for `address` that tells nothing of the sender but its hardware address, so that no neighbour learns from it.
+/// A question for `address` that tells nothing of the sender but its hardware address, so that no
+/// neighbour learns from it.
 fn probe(mac: [u8; 6], address: IpAddr) -> Vec<u8> {
     match address {
         // RFC 5227 §2.1.1

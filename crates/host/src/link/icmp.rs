@@ -54,9 +54,10 @@ pub(crate) fn error(received: &Received<'_>) -> Option<Error> {
 
 /// The frame that answers an echo request to one of our addresses; `None` for everything else.
 ///
-/// The reply goes from the address that was asked to the one that asked, with the same data (RFC 1122
-/// §3.2.2.6, RFC 4443 §4.2), and back over the link address it came from. A request to a group, or from
-/// something that is not one host, gets no answer: it would multiply (RFC 1122 §3.2.2, RFC 4443 §2.4).
+/// The reply goes from the address that was asked to the one that asked, with the same data (RFC
+/// 1122 §3.2.2.6, RFC 4443 §4.2), and back over the link address it came from. A request to a
+/// group, or from something that is not one host, gets no answer: it would multiply (RFC 1122
+/// §3.2.2, RFC 4443 §2.4).
 pub(crate) fn reply(
     mac: [u8; 6],
     received: &Received<'_>,

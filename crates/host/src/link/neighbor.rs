@@ -1,8 +1,8 @@
 //! Neighbours: next hops, and their hardware addresses by ARP (RFC 826, RFC 5227) and neighbour
 //! discovery (RFC 4861).
 //!
-//! [`Neighbors::next_hop`] says whom to send to, [`Neighbors::resolve`] to which hardware address. ARP
-//! follows the state machine of RFC 4861 §7.3 as well:
+//! [`Neighbors::next_hop`] says whom to send to, [`Neighbors::resolve`] to which hardware address.
+//! ARP follows the state machine of RFC 4861 §7.3 as well:
 //!
 //! ```text
 //!             resolve             answer                30 s
@@ -15,12 +15,13 @@
 //!                      (unknown)
 //! ```
 //!
-//! Everybody on the link can write into this cache. So it is bounded; what others have made us remember
-//! gives way before what we use; packets that wait for an answer get it, or its absence; and a changed
-//! hardware address is verified before it lasts.
+//! Everybody on the link can write into this cache. So it is bounded; what others have made us
+//! remember gives way before what we use; packets that wait for an answer get it, or its absence;
+//! and a changed hardware address is verified before it lasts.
 //!
-//! The cache is here; what packets change in it, and what it asks, is in `arp` and `ndisc`. What it announces of own
-//! addresses is in `announce`, and what becomes of others that claim them in `conflict`.
+//! The cache is here; what packets change in it, and what it asks, is in `arp` and `ndisc`. What it
+//! announces of own addresses is in `announce`, and what becomes of others that claim them in
+//! `conflict`.
 
 mod announce;
 mod arp;
@@ -34,8 +35,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Neighbours remembered at once.
 const ENTRIES_MAX: usize = 1024;
-/// Neighbours looked for at once; a flood of connections from made-up addresses on the link must not
-/// push out those that exist.
+/// Neighbours looked for at once; a flood of connections from made-up addresses on the link must
+/// not push out those that exist.
 const INCOMPLETE_MAX: usize = 256;
 /// `REACHABLE_TIME` of RFC 4861 §10.
 const REACHABLE_US: u64 = 30_000_000;
@@ -60,15 +61,15 @@ const _: () = assert!(
 pub(crate) enum Resolution {
     /// To this hardware address.
     Known([u8; 6]),
-    /// The neighbour has been asked. Ask again after [`Neighbors::on_arp`], [`Neighbors::on_ndisc`] or
-    /// [`Neighbors::on_timeout`].
+    /// The neighbour has been asked. Ask again after [`Neighbors::on_arp`], [`Neighbors::on_ndisc`]
+    /// or [`Neighbors::on_timeout`].
     Pending,
     /// It has not answered, there is no way to it, or too many others are being asked for.
     Unreachable,
 }
 
-/// The way that packets to one destination take. It remembers what [`Neighbors::resolve`] has said, so that packets
-/// in a row cost no look-up.
+/// The way that packets to one destination take. It remembers what [`Neighbors::resolve`] has said,
+/// so that packets in a row cost no look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     next_hop: IpAddr,
@@ -150,7 +151,8 @@ impl State {
         matches!(self, State::Failed { .. })
     }
 
-    /// When [`Neighbors::on_timeout`] has something to do. The others expire when they are looked at.
+    /// When [`Neighbors::on_timeout`] has something to do. The others expire when they are looked
+    /// at.
     fn timeout_us(self) -> Option<u64> {
         match self {
             State::Incomplete { retry_us, .. } | State::Probe { retry_us, .. } => Some(retry_us),
@@ -161,8 +163,8 @@ impl State {
 }
 
 impl Neighbors {
-    /// A link on which we have hardware address `mac`, own `addresses` with on-link prefix lengths in
-    /// bits, and `gateways` for what is not on the link, at most one per address family.
+    /// A link on which we have hardware address `mac`, own `addresses` with on-link prefix lengths
+    /// in bits, and `gateways` for what is not on the link, at most one per address family.
     pub(crate) fn new(mac: [u8; 6], addresses: &[(IpAddr, u8)], gateways: &[IpAddr]) -> Neighbors {
         Neighbors {
             mac,
@@ -180,8 +182,8 @@ impl Neighbors {
         }
     }
 
-    /// Whom to hand a packet for `destination`: itself if it is on the link, else the gateway. Without a
-    /// gateway, `destination` again, which [`Neighbors::resolve`] then calls unreachable.
+    /// Whom to hand a packet for `destination`: itself if it is on the link, else the gateway.
+    /// Without a gateway, `destination` again, which [`Neighbors::resolve`] then calls unreachable.
     pub(crate) fn next_hop(&self, destination: IpAddr) -> IpAddr {
         if self.is_on_link(destination) {
             return destination;
@@ -221,8 +223,8 @@ impl Neighbors {
         resolution
     }
 
-    /// The hardware address of a next hop. Asks for it if need be: [`Neighbors::poll_frame`] then has
-    /// something to send.
+    /// The hardware address of a next hop. Asks for it if need be: [`Neighbors::poll_frame`] then
+    /// has something to send.
     pub(crate) fn resolve(&mut self, now_us: u64, next_hop: IpAddr) -> Resolution {
         if let Some(entry) = self.entries.get_mut(&next_hop) {
             entry.used_us = Some(now_us);
@@ -263,8 +265,8 @@ impl Neighbors {
         Resolution::Pending
     }
 
-    /// TCP has heard from a peer behind `next_hop` that our packets arrive: no need to ask (RFC 4861
-    /// §7.3.1).
+    /// TCP has heard from a peer behind `next_hop` that our packets arrive: no need to ask (RFC
+    /// 4861 §7.3.1).
     pub(crate) fn confirm(&mut self, now_us: u64, next_hop: IpAddr) {
         if let Some(entry) = self.entries.get_mut(&next_hop)
             && !entry.state.is_incomplete()
@@ -352,7 +354,8 @@ impl Neighbors {
             // No address of that family: no answer could reach us.
             _ => return,
         };
-        // One question per entry at most is under way; a full queue loses one, which is asked again.
+        // One question per entry at most is under way; a full queue loses one, which is asked
+        // again.
         if self.frames.len() < ENTRIES_MAX {
             self.frames.push_back(frame);
         }
@@ -406,8 +409,9 @@ impl Neighbors {
         self.note_timeout(entry.state);
     }
 
-    /// Forgets a neighbour: of those never used the oldest, else the one used longest ago. Those being
-    /// asked for stay, because who waits for one must hear of its end; they are never all there is.
+    /// Forgets a neighbour: of those never used the oldest, else the one used longest ago. Those
+    /// being asked for stay, because who waits for one must hear of its end; they are never all
+    /// there is.
     fn make_room(&mut self) {
         let victim = self
             .entries
@@ -420,8 +424,8 @@ impl Neighbors {
         }
     }
 
-    /// Forgets the neighbour that failed longest ago. False if none has. The new one keeps the place for
-    /// [`PROBES_MAX`] questions, so that a flood causes few searches.
+    /// Forgets the neighbour that failed longest ago. False if none has. The new one keeps the
+    /// place for [`PROBES_MAX`] questions, so that a flood causes few searches.
     fn forget_failed(&mut self) -> bool {
         if self.failed == 0 {
             return false;
@@ -492,8 +496,8 @@ fn in_prefix(own: IpAddr, prefix_len: u8, address: IpAddr) -> bool {
     }
 }
 
-/// True for the IPv4 address that means all hosts of its prefix (RFC 1122 §3.2.1.3); prefixes of 31 and
-/// 32 bits have none (RFC 3021).
+/// True for the IPv4 address that means all hosts of its prefix (RFC 1122 §3.2.1.3); prefixes of 31
+/// and 32 bits have none (RFC 3021).
 fn is_broadcast(prefix_len: u8, address: IpAddr) -> bool {
     let IpAddr::V4(address) = address else {
         return false;

@@ -1,7 +1,8 @@
 //! How often the stack answers what belongs to no connection: a token bucket.
 //!
-//! An echo reply or a reset costs a packet for a packet, and goes to an address that may be forged: without a
-//! limit, a flood costs the host twice, and a third party receives the answers (RFC 4443 §2.4 (f), RFC 5961 §10).
+//! An echo reply or a reset costs a packet for a packet, and goes to an address that may be forged:
+//! without a limit, a flood costs the host twice, and a third party receives the answers (RFC 4443
+//! §2.4 (f), RFC 5961 §10).
 
 /// Allows `rate` answers per second, and as many at once after a second of silence.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,8 @@ impl ReplyLimit {
         }
     }
 
-    /// Allows so many per second from now on; tokens beyond a second's worth go with the next answer.
+    /// Allows so many per second from now on; tokens beyond a second's worth go with the next
+    /// answer.
     pub(crate) fn set_rate(&mut self, per_second: u32) {
         self.per_second = per_second;
     }

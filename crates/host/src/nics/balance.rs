@@ -1,8 +1,8 @@
-//! Which NIC worker a connection goes to: one with the fewest. It stays there to its end, unless another NIC stack
-//! has the file that it needs, or its own is gone.
+//! Which NIC worker a connection goes to: one with the fewest. It stays there to its end, unless
+//! another NIC stack has the file that it needs, or its own is gone.
 //!
-//! A hash of the addresses alone would do for very many connections. Of 300, though, the fullest of 16 workers would
-//! get about 27, where 19 are its share.
+//! A hash of the addresses alone would do for very many connections. Of 300, though, the fullest of
+//! 16 workers would get about 27, where 19 are its share.
 
 /// How many connections each worker has.
 #[derive(Debug, Default)]
@@ -11,8 +11,9 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// The worker with the fewest; `None` if there are no `workers`. Which of several with equally few, `hash` decides,
-    /// under a key that no peer knows: none can choose whom to share a worker with.
+    /// The worker with the fewest; `None` if there are no `workers`. Which of several with equally
+    /// few, `hash` decides, under a key that no peer knows: none can choose whom to share a worker
+    /// with.
     pub(crate) fn choose(
         &self,
         workers: impl Iterator<Item = usize> + Clone,

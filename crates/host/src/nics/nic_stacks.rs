@@ -5,8 +5,8 @@ use std::ops::Range;
 /// Most NIC stacks of a shard.
 pub const NIC_STACKS_MAX: usize = 64;
 
-/// A request for a file that only an absent NIC stack can have waits for that one for so long, in microseconds:
-/// a NIC process that has died is back in less. Later the file cannot be opened.
+/// A request for a file that only an absent NIC stack can have waits for that one for so long, in
+/// microseconds: a NIC process that has died is back in less. Later the file cannot be opened.
 const AWAY_US_MAX: u64 = 5_000_000;
 
 /// Some of the NIC stacks.
@@ -35,7 +35,8 @@ impl NicSet {
     }
 }
 
-/// See the [module documentation](self). NIC stacks are numbered from zero, and so are all their workers together.
+/// See the [module documentation](self). NIC stacks are numbered from zero, and so are all their
+/// workers together.
 #[derive(Debug)]
 pub(crate) struct NicStacks {
     stacks: Vec<NicStack>,

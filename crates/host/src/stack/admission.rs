@@ -1,7 +1,8 @@
 //! Who is let in: the SYN queue, SYN cookies, and the limits on new connections (RFC 4987).
 //!
-//! A SYN costs a place in the SYN queue. When that is full, the answer is a cookie, and nothing is kept. An ACK
-//! that completes a handshake, kept or in a cookie, costs a connection, unless a limit says no:
+//! A SYN costs a place in the SYN queue. When that is full, the answer is a cookie, and nothing is
+//! kept. An ACK that completes a handshake, kept or in a cookie, costs a connection, unless a limit
+//! says no:
 //!
 //! | Limit | What happens beyond |
 //! |---|---|
@@ -30,7 +31,8 @@ use crate::tables::syn_queue::SynQueue;
 use crate::tables::tuple::Tuple;
 use crate::tables::victims::{self, Candidate};
 
-/// Idle connections are looked for no more often, in microseconds: that goes through the whole table ...
+/// Idle connections are looked for no more often, in microseconds: that goes through the whole
+/// table ...
 const IDLE_LOOK_US: u64 = 100_000;
 
 /// ... and finds so many at once.
@@ -43,7 +45,8 @@ pub(super) struct Gate {
     syn_queue: SynQueue,
     cookies: SynCookies,
     spent: SpentCookies,
-    /// Established connections of which nothing was heard; with TLS, until the end of its handshake.
+    /// Established connections of which nothing was heard; with TLS, until the end of its
+    /// handshake.
     unheard: BySource,
     /// Idle connections that go next when the table is full, the first one last.
     idle_victims: Vec<StreamId>,
@@ -102,7 +105,8 @@ impl Gate {
         self.syn_queue.next_timeout()
     }
 
-    /// A peer has sent something on its connection for the first time, or completed its handshake of TLS.
+    /// A peer has sent something on its connection for the first time, or completed its handshake
+    /// of TLS.
     pub(super) fn on_heard(&mut self, remote: IpAddr, unheard: Option<Age>) {
         if let Some(age) = unheard {
             self.unheard.remove(remote, age);
@@ -164,7 +168,8 @@ impl Stack {
         match half_open.on_segment(&config, Instant::from_us(now_us), segment) {
             HalfOpenReaction::Nothing => {}
             HalfOpenReaction::Answer(header) => {
-                // The peer may answer a cookie that was sent when there was no room, before its SYN came again.
+                // The peer may answer a cookie that was sent when there was no room, before its SYN
+                // came again.
                 let unacceptable = header.flags.contains(Flags::RST);
                 if unacceptable && self.on_cookie(now_us, tuple, segment) {
                     self.gate.syn_queue.remove(&tuple);
@@ -188,8 +193,8 @@ impl Stack {
         true
     }
 
-    /// A segment for a listening port that belongs to nothing we know (RFC 9293 §3.10.7.2). False if it can
-    /// begin nothing either.
+    /// A segment for a listening port that belongs to nothing we know (RFC 9293 §3.10.7.2). False
+    /// if it can begin nothing either.
     pub(super) fn on_listen(
         &mut self,
         now_us: u64,
@@ -210,7 +215,8 @@ impl Stack {
 
     /// Opens a connection if the segment brings back a cookie of ours; false if it does not.
     fn on_cookie(&mut self, now_us: u64, tuple: Tuple, segment: &Segment<'_>) -> bool {
-        // Cookies are believed while there are some about, so that guessing is in vain at all other times.
+        // Cookies are believed while there are some about, so that guessing is in vain at all other
+        // times.
         let lifetime_us = SynCookies::LIFETIME_US_MAX;
         if !self.gate.flood.is_recent(now_us, lifetime_us) {
             return false;
@@ -317,7 +323,8 @@ impl Stack {
             tracing::warn!(
                 silent,
                 %source,
-                "too many connections have sent nothing yet: the oldest of the source with most are reset"
+                "too many connections have sent nothing yet: the oldest of the source with most \
+                 are reset"
             );
         }
         self.mark_dirty(index);

@@ -1,5 +1,5 @@
-//! What arrives through the port: frames, and the part of segment arrival that comes before any connection
-//! (RFC 9293 §3.10.7).
+//! What arrives through the port: frames, and the part of segment arrival that comes before any
+//! connection (RFC 9293 §3.10.7).
 
 use std::net::SocketAddr;
 
@@ -106,8 +106,8 @@ impl Stack {
         }
     }
 
-    /// An ICMP error quotes a segment: the connection knows whether it can have sent it. Half-open ones take no notice
-    /// (the table in `tcp`), and no path is too small for a SYN,ACK.
+    /// An ICMP error quotes a segment: the connection knows whether it can have sent it. Half-open
+    /// ones take no notice (the table in `tcp`), and no path is too small for a SYN,ACK.
     fn on_icmp_error(&mut self, now_us: u64, error: &icmp::Error) {
         let tuple = Tuple {
             local: error.quoted.source,
@@ -208,8 +208,8 @@ impl Stack {
         self.config.listen_ports.contains(&local.port())
     }
 
-    /// Sends a segment without data that belongs to no connection of the table, if the next hop's address is
-    /// known.
+    /// Sends a segment without data that belongs to no connection of the table, if the next hop's
+    /// address is known.
     pub(super) fn send_bare(
         &mut self,
         now_us: u64,

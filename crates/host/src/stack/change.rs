@@ -6,7 +6,8 @@ use super::Stack;
 use crate::config::Changeable;
 
 impl Stack {
-    /// Puts other limits and times in use. No connection ends because its source has more than a lower limit allows.
+    /// Puts other limits and times in use. No connection ends because its source has more than a
+    /// lower limit allows.
     pub fn change(&mut self, to: &Changeable) {
         let change = |config: &mut Config| {
             config.congestion = to.congestion;

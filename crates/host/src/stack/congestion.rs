@@ -6,8 +6,8 @@ use super::Stack;
 use crate::app::StreamId;
 
 impl Stack {
-    /// Connections accepted on `port` from now on use this congestion control; those of other ports, the one
-    /// in [`StackConfig::tcp`](crate::StackConfig::tcp).
+    /// Connections accepted on `port` from now on use this congestion control; those of other
+    /// ports, the one in [`StackConfig::tcp`](crate::StackConfig::tcp).
     pub fn set_listener_congestion(&mut self, port: u16, algorithm: CongestionAlgorithm) {
         self.port_congestion.retain(|&(other, _)| other != port);
         self.port_congestion.push((port, algorithm));
@@ -21,8 +21,8 @@ impl Stack {
             .map_or(self.config.tcp.congestion, |&(_, algorithm)| algorithm)
     }
 
-    /// Changes the congestion control of a stream; it goes on from the window it has. False if there is no
-    /// such stream.
+    /// Changes the congestion control of a stream; it goes on from the window it has. False if
+    /// there is no such stream.
     pub fn set_congestion(
         &mut self,
         now_us: u64,
@@ -38,8 +38,8 @@ impl Stack {
         true
     }
 
-    /// Bounds the rate at which a stream sends, in bytes per second; `None` takes the bound away. False if there
-    /// is no such stream.
+    /// Bounds the rate at which a stream sends, in bytes per second; `None` takes the bound away.
+    /// False if there is no such stream.
     pub fn set_max_pacing_rate(&mut self, stream: StreamId, rate_max: Option<u64>) -> bool {
         let Some(index) = self.connections.index_of(stream) else {
             return false;

@@ -41,8 +41,9 @@ pub struct ConnectionView<'a> {
     pub tcp: &'a tcp::Connection,
     /// SENDs issued and not departed.
     pub sends_outstanding: u64,
-    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, or for a file that a new
-    /// worker has to open again, and is served when that has come. Or for its turn, amid a handshake of TLS.
+    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, or for
+    /// a file that a new worker has to open again, and is served when that has come. Or for its
+    /// turn, amid a handshake of TLS.
     pub waits: bool,
 }
 
@@ -102,9 +103,9 @@ pub struct WorkerView {
 }
 
 impl Stack {
-    /// The connections in the table from a place on, each with its own, in the order of places; those that there is no
-    /// place for any more come with `None`. To go on, begin behind the last place: what comes and goes meanwhile is seen
-    /// or not.
+    /// The connections in the table from a place on, each with its own, in the order of places;
+    /// those that there is no place for any more come with `None`. To go on, begin behind the last
+    /// place: what comes and goes meanwhile is seen or not.
     pub fn connections_from(
         &self,
         place: usize,
@@ -162,8 +163,8 @@ impl Stack {
         })
     }
 
-    /// What connections held of what peers make the stack hold, in bytes, when they were last looked at: received text,
-    /// real bytes to be sent, and buffers of TLS.
+    /// What connections held of what peers make the stack hold, in bytes, when they were last
+    /// looked at: received text, real bytes to be sent, and buffers of TLS.
     pub fn connection_memory_bytes(&self) -> usize {
         self.memory.bytes()
     }

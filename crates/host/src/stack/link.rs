@@ -6,8 +6,8 @@ use tcp::Instant;
 use super::{Stack, queue_dirty};
 use crate::link::mac::format_mac;
 
-/// A SEND has about so many bytes, at most. More would save commands, departures and rounds, and let one flow
-/// hold up the decisions about itself: what is in a SEND has been decided.
+/// A SEND has about so many bytes, at most. More would save commands, departures and rounds, and
+/// let one flow hold up the decisions about itself: what is in a SEND has been decided.
 const SEND_BYTES: usize = 256 << 10;
 
 /// IPv6 and TCP headers with all options, in bytes.
@@ -43,8 +43,8 @@ impl Link {
         self.mtu.saturating_sub(headers).clamp(64, 65_495) as u16
     }
 
-    /// What fits into one SEND of a connection with packets of `mss` bytes: whole superpackets of whole
-    /// packets.
+    /// What fits into one SEND of a connection with packets of `mss` bytes: whole superpackets of
+    /// whole packets.
     pub(super) fn limits(&self, ipv6: bool, mss: u16) -> tcp::Limits {
         let superpacket_max = if ipv6 {
             self.ipv6_superpacket_max
@@ -65,8 +65,8 @@ impl Link {
 }
 
 impl Stack {
-    /// The link has changed, and is `link` from now on. Open connections take over what is smaller; larger segments are
-    /// for new ones, since the MSS is agreed on once.
+    /// The link has changed, and is `link` from now on. Open connections take over what is smaller;
+    /// larger segments are for new ones, since the MSS is agreed on once.
     pub fn on_link(&mut self, now_us: u64, link: Link, change: LinkChange) {
         let before = std::mem::replace(&mut self.link, link);
         self.counters.link_changes += 1;

@@ -1,8 +1,9 @@
 //! What is in a directory: LIST, as often as it takes, of each NIC stack that has some of it.
 //!
-//! A listing in hand is a file of the table whose OPEN is a LIST, so that whatever becomes of a NIC stack, it is asked
-//! again, or another one is. A part that goes on where another has ended is different: only the NIC stack that has begun
-//! knows the place. Should it be gone for good, the application begins again.
+//! A listing in hand is a file of the table whose OPEN is a LIST, so that whatever becomes of a NIC
+//! stack, it is asked again, or another one is. A part that goes on where another has ended is
+//! different: only the NIC stack that has begun knows the place. Should it be gone for good, the
+//! application begins again.
 
 use contract::listing::Part;
 use contract::{FileId, Growth};
@@ -115,14 +116,15 @@ impl Stack {
         }
     }
 
-    /// What a NIC stack may have cannot be had from any other one, and without it the listing would not be whole.
+    /// What a NIC stack may have cannot be had from any other one, and without it the listing would
+    /// not be whole.
     pub(super) fn fails_listing(&self, file: &File) -> bool {
         let begins = file.lookup() == Lookup::List(0);
         begins && !self.config.roots_are_replicas && file.errno.is_some_and(may_have_some)
     }
 
-    /// A directory that is not there was listed elsewhere already: then there is no more of it, and no failure. False if
-    /// that is not so.
+    /// A directory that is not there was listed elsewhere already: then there is no more of it, and
+    /// no failure. False if that is not so.
     pub(super) fn ends_listing(&mut self, file: FileId) -> bool {
         let found = self.files.by_id(file);
         let found = found.filter(|found| !self.fails_listing(found));

@@ -1,8 +1,9 @@
 //! Memory of connections: what peers make the stack hold, and what goes when that is too much.
 //!
-//! Counted are text that was received and not read, ahead of its turn or not, real bytes that are queued and not
-//! acknowledged, and what TLS buffers: all of which a peer can make grow. Connections are looked at in rounds, a few each
-//! millisecond, so that a round through a full table takes a second, and one through a small table a few milliseconds.
+//! Counted are text that was received and not read, ahead of its turn or not, real bytes that are
+//! queued and not acknowledged, and what TLS buffers: all of which a peer can make grow.
+//! Connections are looked at in rounds, a few each millisecond, so that a round through a full
+//! table takes a second, and one through a small table a few milliseconds.
 //!
 //! | Memory | What happens |
 //! |---|---|

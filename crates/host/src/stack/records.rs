@@ -1,10 +1,11 @@
 //! Records: the NIC workers get them before a SEND names them, and report their tags.
 //!
-//! No number may seal two plaintexts under one key. A worker sees to that as long as it lives, and reports the tag of
-//! each record before any of it leaves. Should it end, its last events are read, and the worker that sends the records
-//! again gets the tags: the same bytes leave, or none. If an event may be missing, or it may
-//! still be sending, connections with records that may have left and whose tags are not known are reset. That a NIC
-//! stack on another machine has ended, and that nothing is missing, is the last that it says.
+//! No number may seal two plaintexts under one key. A worker sees to that as long as it lives, and
+//! reports the tag of each record before any of it leaves. Should it end, its last events are read,
+//! and the worker that sends the records again gets the tags: the same bytes leave, or none. If an
+//! event may be missing, or it may still be sending, connections with records that may have left
+//! and whose tags are not known are reset. That a NIC stack on another machine has ended, and that
+//! nothing is missing, is the last that it says.
 
 use std::ops::Range;
 
@@ -20,7 +21,8 @@ use crate::app::StreamId;
 use crate::tls_layer::TlsLayer;
 
 impl Stack {
-    /// Defines what the connection sends next, and tells its NIC worker. False if it cannot be told all of it now.
+    /// Defines what the connection sends next, and tells its NIC worker. False if it cannot be told
+    /// all of it now.
     pub(super) fn define_records(&mut self, now_us: u64, index: usize) -> bool {
         let Some(entry) = self.connections.get_mut(index) else {
             return true;
@@ -36,8 +38,8 @@ impl Stack {
         self.tell_records(index)
     }
 
-    /// Tells the connection's NIC worker what it must know before it seals what is defined. False if it cannot be told
-    /// all of it now.
+    /// Tells the connection's NIC worker what it must know before it seals what is defined. False
+    /// if it cannot be told all of it now.
     fn tell_records(&mut self, index: usize) -> bool {
         let Some(entry) = self.connections.get_mut(index) else {
             return true;
@@ -55,7 +57,8 @@ impl Stack {
             connection, known, ..
         } = &mut **tls;
         while let Some(definition) = connection.missing(known) {
-            // Keys go with the last record under them, so what is acknowledged makes room for another.
+            // Keys go with the last record under them, so what is acknowledged makes room for
+            // another.
             let stream_offset = entry.tcp.acknowledged_bytes();
             let is_key = matches!(definition, Definition::Key(_));
             if is_key && entry.flow_open && stream_offset > entry.ackd_offset {
@@ -88,7 +91,8 @@ impl Stack {
         true
     }
 
-    /// Records that the peer has acknowledged are forgotten, and with them keys and files that nothing else needs.
+    /// Records that the peer has acknowledged are forgotten, and with them keys and files that
+    /// nothing else needs.
     pub(super) fn release_acknowledged(&mut self, index: usize) {
         let Some(entry) = self.connections.get_mut(index) else {
             return;
@@ -173,7 +177,8 @@ impl Stack {
         self.fail(worker, index)
     }
 
-    /// The NIC stack does not take what it was told of a flow's records; `None` if it rejects something else.
+    /// The NIC stack does not take what it was told of a flow's records; `None` if it rejects
+    /// something else.
     pub(super) fn on_records_rejected(
         &mut self,
         worker: usize,
@@ -198,7 +203,8 @@ impl Stack {
         }
         self.counters.tls_records_rejected += 1;
         let rejected = self.counters.tls_records_rejected;
-        // A peer with many connections can have one rejected for each of them: it must not fill the log.
+        // A peer with many connections can have one rejected for each of them: it must not fill the
+        // log.
         if rejected.is_power_of_two() {
             tracing::warn!(
                 worker,
@@ -220,8 +226,8 @@ impl Stack {
         }
     }
 
-    /// The NIC stack is on another machine: what it says last can be lost with the session, so nothing but the event for
-    /// that shows its end.
+    /// The NIC stack is on another machine: what it says last can be lost with the session, so
+    /// nothing but the event for that shows its end.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -229,8 +235,8 @@ impl Stack {
         self.nic_stacks.set_elsewhere(nic);
     }
 
-    /// NIC stack `nic` was asked to end, and its successor is there but not used yet. It is handed no SENDs any more, since
-    /// it would carry none of them out.
+    /// NIC stack `nic` was asked to end, and its successor is there but not used yet. It is handed
+    /// no SENDs any more, since it would carry none of them out.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -240,10 +246,10 @@ impl Stack {
         }
     }
 
-    /// NIC stack `nic` has ended: nothing leaves it any more, and all that it has said is in its rings. To be called
-    /// before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Who cannot know must not call it: then connections
-    /// are reset that have sent records whose tags are not known, unless [`Event::Ended`] was the last event. Of one
-    /// elsewhere, that is unknown.
+    /// NIC stack `nic` has ended: nothing leaves it any more, and all that it has said is in its
+    /// rings. To be called before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Who cannot know
+    /// must not call it: then connections are reset that have sent records whose tags are not
+    /// known, unless [`Event::Ended`] was the last event. Of one elsewhere, that is unknown.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -256,7 +262,8 @@ impl Stack {
         }
     }
 
-    /// True if connections would be reset, should NIC stack `nic` be replaced without its end being known.
+    /// True if connections would be reset, should NIC stack `nic` be replaced without its end being
+    /// known.
     pub(crate) fn has_unproven(&self, nic: usize) -> bool {
         let workers = self.nic_stacks.workers(nic);
         !self.tls_listeners.is_empty()
@@ -266,7 +273,8 @@ impl Stack {
             })
     }
 
-    /// Reads a worker's ring to its end, for the tags. False if something in it makes no sense, or did before.
+    /// Reads a worker's ring to its end, for the tags. False if something in it makes no sense, or
+    /// did before.
     fn hear_last_tags(&mut self, worker: usize) -> bool {
         for _ in 0..EVENT_RING_BYTES {
             let nic = &mut self.nics[worker];
@@ -297,8 +305,8 @@ impl Stack {
         false
     }
 
-    /// Workers are not used any more. Whatever is sealed again must be what they have sealed, so connections are reset of
-    /// which they may have sent records with tags that are not known.
+    /// Workers are not used any more. Whatever is sealed again must be what they have sealed, so
+    /// connections are reset of which they may have sent records with tags that are not known.
     pub(super) fn leave_workers(&mut self, workers: Range<usize>) {
         if self.tls_listeners.is_empty() {
             return;
@@ -321,8 +329,8 @@ impl Stack {
         }
     }
 
-    /// A connection's worker is not used any more, or not for it. `is_proven`: of records whose tags are not known,
-    /// nothing has left.
+    /// A connection's worker is not used any more, or not for it. `is_proven`: of records whose
+    /// tags are not known, nothing has left.
     pub(super) fn leave_records(&mut self, index: usize, is_proven: bool) {
         self.release_acknowledged(index);
         let Some(entry) = self.connections.get_mut(index) else {
@@ -338,7 +346,8 @@ impl Stack {
             self.counters.tls_records_unproven += 1;
             tracing::warn!(
                 peer = %entry.tuple.remote,
-                "a NIC stack is gone that may have sent records which it has not reported: the connection is reset"
+                "a NIC stack is gone that may have sent records which it has not reported: the \
+                 connection is reset"
             );
             self.fail(worker, index);
         }

@@ -1,5 +1,5 @@
-//! What the NIC workers report. They are not trusted: an id that means nothing is counted, and at most the
-//! connection that an event names suffers from it.
+//! What the NIC workers report. They are not trusted: an id that means nothing is counted, and at
+//! most the connection that an event names suffers from it.
 
 use contract::channel::ReceiveError;
 use contract::{Event, FileId, FlowId, RejectReason, SendId};
@@ -90,7 +90,8 @@ impl Stack {
                     .files
                     .by_id(file)
                     .map_or_else(Default::default, |file| String::from_utf8_lossy(&file.path));
-                tracing::warn!(path = %path, offset, errno, "reading failed: the response is aborted");
+                tracing::warn!(path = %path, offset, errno, "reading failed: the response is \
+                    aborted");
                 match self.connections.index_of(StreamId(flow.0)) {
                     Some(index) => self.fail(worker, index),
                     // The connection may have ended while the event was on its way.
@@ -140,7 +141,8 @@ impl Stack {
         };
         let index = entry.index();
         if entry.worker != worker {
-            // It may have moved, once the peer had acknowledged everything, and this is the echo of some of it.
+            // It may have moved, once the peer had acknowledged everything, and this is the echo of
+            // some of it.
             return self.nic_stacks.len() > 1;
         }
         if index_of_send(send.0) != Some(index) {

@@ -1,8 +1,10 @@
-//! A NIC worker that starts again: what it kept is installed again, and what it had not sent is issued again.
+//! A NIC worker that starts again: what it kept is installed again, and what it had not sent is
+//! issued again.
 //!
-//! All that a worker knows is soft state. A new one has no open files, no queued SENDs and no retained blocks: a new
-//! epoch begins, in which the host replays OPEN and repeats each SEND of which no echo has come. What had departed
-//! needs no care: should it be lost on the network, its retransmission reads the file again.
+//! All that a worker knows is soft state. A new one has no open files, no queued SENDs and no
+//! retained blocks: a new epoch begins, in which the host replays OPEN and repeats each SEND of
+//! which no echo has come. What had departed needs no care: should it be lost on the network, its
+//! retransmission reads the file again.
 
 use contract::channel::HostChannel;
 use contract::{FileId, FileMeta};
@@ -13,21 +15,23 @@ use crate::nics::nic_stacks::NicSet;
 use crate::tables::files::{Reopened, Reopening};
 
 impl Stack {
-    /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`. Of what the old one
-    /// had still to say, only tags of records are heard.
+    /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`.
+    /// Of what the old one had still to say, only tags of records are heard.
     ///
-    /// Files that were open are opened again, under the same ids, and their connections wait for the answer. One that
-    /// is not the same version any more ends its connection: no response mixes two versions. SENDs that had
-    /// not departed, as far as the host has heard, are issued again; if one had, and only its echo is missing,
-    /// the peer gets these bytes twice, which TCP allows for. Nothing of this counts as loss. Keys and records that are
-    /// not acknowledged go to the new one, with the tags that are known.
+    /// Files that were open are opened again, under the same ids, and their connections wait for
+    /// the answer. One that is not the same version any more ends its connection: no response mixes
+    /// two versions. SENDs that had not departed, as far as the host has heard, are issued again;
+    /// if one had, and only its echo is missing, the peer gets these bytes twice, which TCP allows
+    /// for. Nothing of this counts as loss. Keys and records that are not acknowledged go to the
+    /// new one, with the tags that are known.
     ///
     /// # Panics
     /// If there is no such worker.
     pub fn on_nic_restarted(&mut self, worker: usize, channel: HostChannel) {
         let nic = self.nic_stacks.of(worker);
         self.leave_workers(worker..worker + 1);
-        // What waited for room in the old ring is replayed from the tables, or means nothing to the new worker.
+        // What waited for room in the old ring is replayed from the tables, or means nothing to the
+        // new worker.
         self.nics[worker] = Nic::new(channel);
         for index in self.connections.indices() {
             if let Some(entry) = self.connections.get_mut(index)
@@ -54,7 +58,8 @@ impl Stack {
         self.retry_waiting_room();
     }
 
-    /// The answer to a repeated OPEN; false if this OPEN was not repeated. `meta` is `None` if it has failed.
+    /// The answer to a repeated OPEN; false if this OPEN was not repeated. `meta` is `None` if it
+    /// has failed.
     pub(super) fn on_reopened(
         &mut self,
         worker: usize,

@@ -1,12 +1,16 @@
-//! Several NIC stacks: which of them has a file, and where a connection goes whose NIC stack is gone.
+//! Several NIC stacks: which of them has a file, and where a connection goes whose NIC stack is
+//! gone.
 //!
-//! A connection is with one NIC stack at a time, so that nothing can overtake anything. It changes to another one
+//! A connection is with one NIC stack at a time, so that nothing can overtake anything. It changes
+//! to another one
 //!
-//! * when that has a file which its own has not. The answer to this OPEN is kept back until all that was queued before
-//!   is acknowledged, and all files opened before are closed: then nothing can be asked of the old one again;
-//! * when its own is gone, and what has not departed has gone with it. Files of which the application knows are opened
-//!   again at the new one, which must have the same version ([`crate::files`]); if none has, the connection waits for
-//!   its own to come back. Whether another NIC stack can have the same version at all, the operator says
+//! * when that has a file which its own has not. The answer to this OPEN is kept back until all
+//!   that was queued before is acknowledged, and all files opened before are closed: then nothing
+//!   can be asked of the old one again;
+//! * when its own is gone, and what has not departed has gone with it. Files of which the
+//!   application knows are opened again at the new one, which must have the same version
+//!   ([`crate::files`]); if none has, the connection waits for its own to come back. Whether
+//!   another NIC stack can have the same version at all, the operator says
 //!   ([`StackConfig::roots_are_replicas`](crate::StackConfig::roots_are_replicas)).
 
 use contract::channel::HostChannel;
@@ -77,8 +81,8 @@ impl Stack {
         self.nics.extend(channels.into_iter().map(Nic::new));
     }
 
-    /// NIC stack `nic` is gone. Of its events that were not read, only tags of records are read. Connections go
-    /// on through others that have what they need, or wait for it to come back.
+    /// NIC stack `nic` is gone. Of its events that were not read, only tags of records are read.
+    /// Connections go on through others that have what they need, or wait for it to come back.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -160,7 +164,8 @@ impl Stack {
         }
     }
 
-    /// OPEN has failed for the first time: another NIC stack may have the file. False if it was not awaited.
+    /// OPEN has failed for the first time: another NIC stack may have the file. False if it was not
+    /// awaited.
     pub(super) fn on_open_failed(
         &mut self,
         now_us: u64,
@@ -185,8 +190,8 @@ impl Stack {
         known
     }
 
-    /// Asks a NIC stack for a file that waits, one that was not asked yet; if all were, tells its stream. If some are
-    /// away that may have it, it is waited for them, but not for long.
+    /// Asks a NIC stack for a file that waits, one that was not asked yet; if all were, tells its
+    /// stream. If some are away that may have it, it is waited for them, but not for long.
     pub(super) fn ask(&mut self, file: FileId) {
         let Some(found) = self.files.by_id(file) else {
             return;
@@ -215,7 +220,8 @@ impl Stack {
         self.open_below(worker, file, &path, lookup);
     }
 
-    /// A worker that is there, of none of the NIC stacks that were asked: the connection's own, if it can be.
+    /// A worker that is there, of none of the NIC stacks that were asked: the connection's own, if
+    /// it can be.
     fn worker_to_ask(&self, home: Option<usize>, asked: NicSet) -> Option<usize> {
         let there = self.nic_stacks.workers_there(asked);
         let home = home.filter(|&home| there.clone().any(|worker| worker == home));
@@ -295,8 +301,9 @@ impl Stack {
         self.tell_opened(index);
     }
 
-    /// Tells the application of files that are open, one after the other as it has asked for them. To the first that is
-    /// not where the connection is, the connection goes, as soon as nothing holds it.
+    /// Tells the application of files that are open, one after the other as it has asked for them.
+    /// To the first that is not where the connection is, the connection goes, as soon as nothing
+    /// holds it.
     pub(super) fn tell_opened(&mut self, index: usize) {
         let is_alone = self.nic_stacks.len() == 1;
         let mut is_held = false;
@@ -316,7 +323,8 @@ impl Stack {
                 continue;
             };
             match found.state {
-                // It may turn out to be elsewhere, and those behind it are not to hold the connection then.
+                // It may turn out to be elsewhere, and those behind it are not to hold the
+                // connection then.
                 State::Waiting | State::Opening if is_alone || !found.is_needed() => continue,
                 State::Waiting | State::Opening => return,
                 State::Open | State::Reopening | State::Gone => is_held = true,
@@ -342,7 +350,8 @@ impl Stack {
         }
     }
 
-    /// Another worker sends for the connection from now on. Nothing that has not departed is left at the one before.
+    /// Another worker sends for the connection from now on. Nothing that has not departed is left
+    /// at the one before.
     fn change_worker(&mut self, index: usize, worker: usize) {
         if (self.connections.get(index)).is_some_and(|entry| entry.worker != worker) {
             self.leave_records(index, false);
@@ -382,9 +391,10 @@ impl Stack {
         own.any(|found| found.state == State::Gone && found.is_needed())
     }
 
-    /// The connection's NIC stack is gone, or has not the version that is being sent, and nothing of the connection
-    /// waits there to depart. It goes to another one, which must have that version; or back to the one that had it, if
-    /// that is away, to wait for it. If there is no hope it fails.
+    /// The connection's NIC stack is gone, or has not the version that is being sent, and nothing
+    /// of the connection waits there to depart. It goes to another one, which must have that
+    /// version; or back to the one that had it, if that is away, to wait for it. If there is no
+    /// hope it fails.
     pub(super) fn reroute(&mut self, index: usize) {
         let Some(entry) = self.connections.get(index) else {
             return;
@@ -447,7 +457,8 @@ impl Stack {
                 let path = path.unwrap_or_default();
                 tracing::warn!(
                     path = %String::from_utf8_lossy(&path),
-                    "no NIC stack has the version of the file that the response began with: it is aborted"
+                    "no NIC stack has the version of the file that the response began with: it is \
+                     aborted"
                 );
                 self.fail(worker, index);
             }

@@ -1,7 +1,8 @@
-//! Files run short, on the host or below: the source that holds most gives some up to those that hold fewer.
+//! Files run short, on the host or below: the source that holds most gives some up to those that
+//! hold fewer.
 //!
-//! An OPEN that fails for want of descriptors is repeated once room has been made. A source that holds most itself
-//! is refused.
+//! An OPEN that fails for want of descriptors is repeated once room has been made. A source that
+//! holds most itself is refused.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -51,8 +52,8 @@ fn is_shortage(errno: u16) -> bool {
 }
 
 impl Stack {
-    /// Takes a place for a file that is to be opened, or a directory that is to be listed. In a full table one too many
-    /// is let in when another one goes for it; `None` if none does.
+    /// Takes a place for a file that is to be opened, or a directory that is to be listed. In a
+    /// full table one too many is let in when another one goes for it; `None` if none does.
     pub(super) fn admit_file(
         &mut self,
         now_us: u64,
@@ -70,8 +71,8 @@ impl Stack {
         self.files.open(stream, nic, worker, growth, path)
     }
 
-    /// An OPEN has failed. If for want of descriptors, and a connection can give some up, the OPEN is repeated after
-    /// that.
+    /// An OPEN has failed. If for want of descriptors, and a connection can give some up, the OPEN
+    /// is repeated after that.
     pub(super) fn repeats_open(&mut self, now_us: u64, file: FileId, errno: u16) -> bool {
         let Some(found) = self.files.by_id(file) else {
             return false;
@@ -111,8 +112,8 @@ impl Stack {
         }
     }
 
-    /// Resets a connection of the source with most files, unless the stream's own source has as many. False if there
-    /// is none.
+    /// Resets a connection of the source with most files, unless the stream's own source has as
+    /// many. False if there is none.
     pub(super) fn evict_file_holder(&mut self, now_us: u64, stream: StreamId) -> bool {
         let looked_us = self.shortage.looked_us;
         if self.shortage.victims.is_empty()

@@ -38,7 +38,8 @@ impl Streams<'_> {
         result.unwrap_or_default()
     }
 
-    /// Has a command like this carried out for a stream, by `ask`, which is given the stream's worker.
+    /// Has a command like this carried out for a stream, by `ask`, which is given the stream's
+    /// worker.
     fn ask(
         &mut self,
         stream: StreamId,

@@ -74,7 +74,8 @@ impl Stack {
         }
     }
 
-    /// What TLS, or else TCP, has to say next. Whatever TCP brings goes through TLS before more of it is looked at.
+    /// What TLS, or else TCP, has to say next. Whatever TCP brings goes through TLS before more of
+    /// it is looked at.
     fn next_tls_event(&mut self, now_us: u64, index: usize) -> Option<AppEvent> {
         loop {
             let entry = self.connections.get_mut(index)?;

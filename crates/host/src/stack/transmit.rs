@@ -15,12 +15,14 @@ use crate::link::neighbor::Resolution;
 use crate::tables::connections::{Entry, send_id};
 use crate::tables::tuple::Tuple;
 
-/// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP §3.5).
+/// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP
+/// §3.5).
 const ACKD_BYTES: u64 = 32 << 10;
 
 impl Stack {
-    /// Hands out what the connection wants to send; a SEND only if it `may_send`, because the NIC worker has been told
-    /// all that it needs for that. False if nothing can be sent, and all waits: the next hop is being asked for.
+    /// Hands out what the connection wants to send; a SEND only if it `may_send`, because the NIC
+    /// worker has been told all that it needs for that. False if nothing can be sent, and all
+    /// waits: the next hop is being asked for.
     pub(super) fn transmit<P: Port>(
         &mut self,
         now_us: u64,
@@ -55,18 +57,21 @@ impl Stack {
         let now = Instant::from_us(now_us);
         let mut buffer = [0; HEADER_BYTES_MAX];
         loop {
-            // What a SEND would read may be another version. The answer to the OPEN marks the connection dirty again.
+            // What a SEND would read may be another version. The answer to the OPEN marks the
+            // connection dirty again.
             let is_reopening = entry.files_reopening > 0;
             let takes_send = may_send && !is_reopening && nic.has_room();
-            // Acknowledgments and resets leave even if no SEND can: they need neither room nor files.
-            // Looked at where it was put: it is large. An `if` costs five instructions more here.
+            // Acknowledgments and resets leave even if no SEND can: they need neither room nor
+            // files. Looked at where it was put: it is large. An `if` costs five instructions more
+            // here.
             let polled = match takes_send {
                 true => entry.tcp.poll_transmit(now, &limits),
                 false => entry.tcp.poll_bare(now),
             };
             let Some(transmit) = &polled else {
                 if !takes_send && !is_reopening {
-                    // If its NIC stack is gone, there may be another one by now, or no more need to wait for this one.
+                    // If its NIC stack is gone, there may be another one by now, or no more need to
+                    // wait for this one.
                     if nic.is_there {
                         nic.waiting.add(index);
                     } else {
@@ -116,9 +121,10 @@ impl Stack {
     }
 }
 
-/// Sends ACKD when enough has been acknowledged that no SEND has told, or everything: then the NIC stack need
-/// not know the flow until there is more. Or everything that has left, because what has not may be waiting for
-/// the very memory that the rest still takes. Takes it as a sign that the next hop lives.
+/// Sends ACKD when enough has been acknowledged that no SEND has told, or everything: then the NIC
+/// stack need not know the flow until there is more. Or everything that has left, because what has
+/// not may be waiting for the very memory that the rest still takes. Takes it as a sign that the
+/// next hop lives.
 pub(super) fn acknowledge_below(counters: &mut Counters, nics: &mut [Nic], entry: &mut Entry) {
     let stream_offset = entry.tcp.acknowledged_bytes();
     let news = stream_offset - entry.ackd_offset;
@@ -192,8 +198,8 @@ fn write_sealed(
     write_send(nic, entry, transmit, id, header, segments, 0)
 }
 
-/// Writes a SEND into the ring, of whose last object `virtual_bytes_behind` are queued behind it; returns how many of
-/// its bytes are virtual.
+/// Writes a SEND into the ring, of whose last object `virtual_bytes_behind` are queued behind it;
+/// returns how many of its bytes are virtual.
 fn write_send<'a>(
     nic: &mut Nic,
     entry: &'a Entry,

@@ -12,8 +12,8 @@ use crate::tables::waiting::Waiting;
 #[derive(Debug)]
 pub(super) struct Nic {
     pub(super) channel: HostChannel,
-    /// Its NIC stack is not gone. Else nothing goes into the ring, which has no reader, and nothing is lost: the one that
-    /// comes back knows nothing, and gets everything.
+    /// Its NIC stack is not gone. Else nothing goes into the ring, which has no reader, and nothing
+    /// is lost: the one that comes back knows nothing, and gets everything.
     pub(super) is_there: bool,
     /// It has ended, and all that it has said was read.
     pub(super) has_ended: bool,
@@ -23,16 +23,17 @@ pub(super) struct Nic {
     pub(super) has_said_last: bool,
     /// It was asked to end, and carries nothing out any more.
     pub(super) is_ending: bool,
-    /// Connections that wait for room in its ring. One that has gone to another worker meanwhile is served once for
-    /// nothing.
+    /// Connections that wait for room in its ring. One that has gone to another worker meanwhile is
+    /// served once for nothing.
     pub(super) waiting: Waiting,
-    /// How many of them may try again, as long as there is room: those that were waiting when there was some again.
+    /// How many of them may try again, as long as there is room: those that were waiting when there
+    /// was some again.
     pub(super) retries: usize,
     backlog: VecDeque<Deferred>,
 }
 
-/// A small command that waits for room. Their number is bounded by the files, the flows, their keys, and the bytes in
-/// flight.
+/// A small command that waits for room. Their number is bounded by the files, the flows, their
+/// keys, and the bytes in flight.
 #[derive(Debug)]
 pub(super) enum Deferred {
     Lookup {

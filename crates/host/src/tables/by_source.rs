@@ -114,7 +114,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_list(steps in proptest::collection::vec((0u8..4, any::<bool>()), 0..200)) {
+        fn it_agrees_with_a_list(
+            steps in proptest::collection::vec((0u8..4, any::<bool>()), 0..200),
+        ) {
             let mut streams = BySource::new(KeyedHash([1; 16]));
             let mut list: Vec<(u8, Age, StreamId)> = Vec::new();
             for (number, (source, adds)) in steps.into_iter().enumerate() {

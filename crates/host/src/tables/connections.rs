@@ -48,13 +48,13 @@ pub(crate) struct Entry {
     pub(crate) flow_open: bool,
     /// SENDs issued and not departed.
     pub(crate) sends_outstanding: u64,
-    /// Files that a NIC worker which has started again, or has taken the connection over, must open again. Until it has,
-    /// nothing is sent.
+    /// Files that a NIC worker which has started again, or has taken the connection over, must open
+    /// again. Until it has, nothing is sent.
     pub(crate) files_reopening: u32,
     /// NIC stacks that do not have the version of a file that is being sent.
     pub(crate) refused_by: NicSet,
-    /// It goes to another NIC worker as soon as nothing holds it where it is: a file is open there, or its own NIC stack
-    /// is gone.
+    /// It goes to another NIC worker as soon as nothing holds it where it is: a file is open there,
+    /// or its own NIC stack is gone.
     pub(crate) is_to_move: bool,
     /// Stream offset up to which the NIC stack knows that the peer has acknowledged.
     pub(crate) ackd_offset: u64,

@@ -1,8 +1,9 @@
 //! The host's side of open files: names, metadata, and when a file may be closed.
 //!
-//! A file belongs to the stream that opened it, and to a NIC worker: the one that serves this stream, or, until the
-//! stream has the answer, one of another NIC stack that has it. It is closed below when the application has let go of
-//! it and every byte queued from it has been acknowledged: until then a retransmission may ask for it.
+//! A file belongs to the stream that opened it, and to a NIC worker: the one that serves this
+//! stream, or, until the stream has the answer, one of another NIC stack that has it. It is closed
+//! below when the application has let go of it and every byte queued from it has been acknowledged:
+//! until then a retransmission may ask for it.
 
 use std::ops::Range;
 
@@ -31,7 +32,8 @@ pub(crate) struct File {
     pub(crate) state: State,
     /// NIC stacks that have been asked for it.
     pub(crate) asked: NicSet,
-    /// What the first of them that failed has said; of a listing, rather what is not that there is nothing.
+    /// What the first of them that failed has said; of a listing, rather what is not that there is
+    /// nothing.
     pub(crate) errno: Option<u16>,
     /// It is a directory, of which a listing is wanted, from this place on: its answer ends it.
     pub(crate) listing: Option<Box<ListPlace>>,
@@ -72,8 +74,8 @@ pub(crate) enum State {
     Found,
     /// It is open, and its stream knows.
     Open,
-    /// The same, but OPEN was repeated, for a worker that has started again or has taken the stream over, and is not
-    /// answered.
+    /// The same, but OPEN was repeated, for a worker that has started again or has taken the stream
+    /// over, and is not answered.
     Reopening,
     /// Its stream knows it, and it is open nowhere.
     Gone,
@@ -142,7 +144,8 @@ pub(crate) struct Reopening {
     pub(crate) file: FileId,
     pub(crate) path: Vec<u8>,
     pub(crate) lookup: Lookup,
-    /// The stream that may have sent some of it, and must not go on before it is known to be the same version.
+    /// The stream that may have sent some of it, and must not go on before it is known to be the
+    /// same version.
     pub(crate) waits: Option<StreamId>,
 }
 
@@ -162,7 +165,8 @@ pub(crate) enum Reopened {
     Same,
     /// It is not needed any more; if it is open, it may be closed.
     LetGo(Option<MayClose>),
-    /// What is there is another version, to be closed, or nothing: what is sent of it cannot go on there.
+    /// What is there is another version, to be closed, or nothing: what is sent of it cannot go on
+    /// there.
     Changed(Option<MayClose>),
 }
 
@@ -179,7 +183,8 @@ impl FileTable {
         self.files.len()
     }
 
-    /// Takes an id for a file about to be opened by a worker of this NIC stack; `None` if there are too many.
+    /// Takes an id for a file about to be opened by a worker of this NIC stack; `None` if there are
+    /// too many.
     pub(crate) fn open(
         &mut self,
         stream: StreamId,
@@ -235,8 +240,8 @@ impl FileTable {
         self.files.get_mut(file.0 as usize)
     }
 
-    /// OPEN has succeeded at `worker`, of NIC stack `nic`. Returns the stream to tell, unless the file was let go
-    /// meanwhile (then it may be closed) or was not awaited.
+    /// OPEN has succeeded at `worker`, of NIC stack `nic`. Returns the stream to tell, unless the
+    /// file was let go meanwhile (then it may be closed) or was not awaited.
     pub(crate) fn opened(
         &mut self,
         nic: usize,
@@ -271,8 +276,8 @@ impl FileTable {
         (found.worker == worker && found.state == State::Opening).then_some(found)
     }
 
-    /// LIST has succeeded at `worker`: the id is free. Returns what the listing was, and the stream to tell, if it still
-    /// cares; `None` if it was not awaited.
+    /// LIST has succeeded at `worker`: the id is free. Returns what the listing was, and the stream
+    /// to tell, if it still cares; `None` if it was not awaited.
     pub(crate) fn listed(
         &mut self,
         worker: usize,
@@ -294,7 +299,8 @@ impl FileTable {
             .then(|| (found.stream, handle(file.0 as usize, found.generation())))
     }
 
-    /// The files of a worker of NIC stack `nic` that has started again, all of which it must open again.
+    /// The files of a worker of NIC stack `nic` that has started again, all of which it must open
+    /// again.
     pub(crate) fn reopen(&mut self, nic: usize, worker: usize) -> Vec<Reopening> {
         let of_worker = self
             .files
@@ -318,7 +324,8 @@ impl FileTable {
             .collect()
     }
 
-    /// The workers of a NIC stack are gone, and have nothing open any more. A stream without an answer waits.
+    /// The workers of a NIC stack are gone, and have nothing open any more. A stream without an
+    /// answer waits.
     pub(crate) fn lose(&mut self, nic: usize, workers: &Range<usize>) {
         // Of those that are not needed, the answer was waited for, which does not come.
         self.files.retain(|_, file| {
@@ -348,8 +355,9 @@ impl FileTable {
         waiting.map(|(index, _)| FileId(index as u32)).collect()
     }
 
-    /// A repeated OPEN has been answered at `worker`, of NIC stack `nic`: with this metadata, or with a failure. Returns
-    /// the stream that waits for the answer, and what the answer says; `None` if the OPEN was not repeated.
+    /// A repeated OPEN has been answered at `worker`, of NIC stack `nic`: with this metadata, or
+    /// with a failure. Returns the stream that waits for the answer, and what the answer says;
+    /// `None` if the OPEN was not repeated.
     pub(crate) fn reopened(
         &mut self,
         nic: usize,
@@ -446,8 +454,8 @@ impl FileTable {
     }
 }
 
-/// True if a file of another NIC stack is the same version as far as their roots are copies of each other: inode,
-/// device and time of status change are each machine's own.
+/// True if a file of another NIC stack is the same version as far as their roots are copies of each
+/// other: inode, device and time of status change are each machine's own.
 fn is_copy(one: &FileMeta, other: &FileMeta) -> bool {
     (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
 }
@@ -641,7 +649,8 @@ mod tests {
         }
         let outcome = answered_by(NIC, Growth::Forbidden, old, Some(grown));
         assert_eq!(outcome, changed);
-        // From one NIC stack to another, and again to a new process of that one, where the copy has grown meanwhile.
+        // From one NIC stack to another, and again to a new process of that one, where the copy has
+        // grown meanwhile.
         let copy = FileMeta { inode: 9, ..old };
         let longer = FileMeta { size: 7, ..copy };
         let mut files = FileTable::default();

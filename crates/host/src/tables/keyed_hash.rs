@@ -4,7 +4,8 @@ use std::hash::BuildHasher;
 
 use siphasher::sip::SipHasher13;
 
-/// A SipHash-1-3 under a secret key: peers choose addresses, so the table must not be theirs to unbalance.
+/// A SipHash-1-3 under a secret key: peers choose addresses, so the table must not be theirs to
+/// unbalance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyedHash(pub(crate) [u8; 16]);
 

@@ -1,9 +1,10 @@
-//! Connections that the application has closed, and that wait for their peers: their FIN has been sent.
+//! Connections that the application has closed, and that wait for their peers: their FIN has been
+//! sent.
 //!
-//! What is left is the peer's: the acknowledgment of the last bytes and of the FIN, and its own FIN. A peer that
-//! keeps these to itself costs memory, retransmissions and retained content until timers give up, minutes later
-//! (RFC 9293 §3.8.3, and FIN-WAIT-2 has no end at all there). So there may be only so many; beyond, those that have
-//! waited longest are aborted.
+//! What is left is the peer's: the acknowledgment of the last bytes and of the FIN, and its own
+//! FIN. A peer that keeps these to itself costs memory, retransmissions and retained content until
+//! timers give up, minutes later (RFC 9293 §3.8.3, and FIN-WAIT-2 has no end at all there). So
+//! there may be only so many; beyond, those that have waited longest are aborted.
 
 use std::collections::BTreeMap;
 

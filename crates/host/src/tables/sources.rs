@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use crate::tables::keyed_hash::KeyedHash;
 
-/// Who counts as one: an IPv4 address, or an IPv6 network of 64 bits, of which a single machine can use every
-/// address (RFC 6177).
+/// Who counts as one: an IPv4 address, or an IPv6 network of 64 bits, of which a single machine can
+/// use every address (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     V4(u32),
@@ -37,8 +37,8 @@ impl Sources {
         }
     }
 
-    /// Allows so many connections of each source from now on. `remotes` are the peers of all connections that there are:
-    /// without a limit, they were not counted.
+    /// Allows so many connections of each source from now on. `remotes` are the peers of all
+    /// connections that there are: without a limit, they were not counted.
     pub(crate) fn set_limit(&mut self, limit: Option<u32>, remotes: impl Iterator<Item = IpAddr>) {
         let was_counted = std::mem::replace(&mut self.limit, limit).is_some();
         match limit {

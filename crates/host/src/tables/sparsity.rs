@@ -10,8 +10,9 @@ pub(crate) struct Sparsity {
 }
 
 impl Sparsity {
-    /// An entry was removed: so many are left, in so many places. True if the table is to give memory back, which may go
-    /// through all of it: when a crowd has gone, and each time that half of the rest has gone as well.
+    /// An entry was removed: so many are left, in so many places. True if the table is to give
+    /// memory back, which may go through all of it: when a crowd has gone, and each time that half
+    /// of the rest has gone as well.
     #[inline]
     pub(crate) fn on_removed(&mut self, len: usize, places: usize) -> bool {
         self.removed += 1;

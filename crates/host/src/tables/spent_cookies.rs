@@ -1,8 +1,9 @@
 //! Cookies of connections that were broken off.
 //!
-//! Nothing is kept of a cookie, so an ACK that brings it back once more would open the same connection again, with the same
-//! sequence numbers. A peer that has missed the reset, and holds later bytes of the first one, would put bytes of two
-//! responses together: those of a file that has changed, and of what it is now.
+//! Nothing is kept of a cookie, so an ACK that brings it back once more would open the same
+//! connection again, with the same sequence numbers. A peer that has missed the reset, and holds
+//! later bytes of the first one, would put bytes of two responses together: those of a file that
+//! has changed, and of what it is now.
 
 use std::collections::VecDeque;
 

@@ -23,8 +23,8 @@ struct Entry {
     repeated: Option<u64>,
 }
 
-/// The SYN queue: half-open connections, found by their addresses and ports and by the next timeout. Its bound
-/// is the caller's matter.
+/// The SYN queue: half-open connections, found by their addresses and ports and by the next
+/// timeout. Its bound is the caller's matter.
 #[derive(Debug)]
 pub(crate) struct SynQueue {
     entries: Slab<Entry>,
@@ -33,7 +33,8 @@ pub(crate) struct SynQueue {
     /// Those whose SYN,ACK was repeated, the oldest first.
     repeated: BTreeMap<u64, usize>,
     repeated_next: u64,
-    /// Those whose SYN,ACK waits for a neighbour's address: no more than there are entries, some of which are gone.
+    /// Those whose SYN,ACK waits for a neighbour's address: no more than there are entries, some of
+    /// which are gone.
     unsent: Vec<Tuple>,
 }
 
@@ -81,8 +82,9 @@ impl SynQueue {
         }
     }
 
-    /// Removes the oldest of those whose SYN,ACK was repeated; false if there is none. A peer that is there answers
-    /// within a round trip, before the first repetition: what is left is a flood's, or of a path that loses packets.
+    /// Removes the oldest of those whose SYN,ACK was repeated; false if there is none. A peer that
+    /// is there answers within a round trip, before the first repetition: what is left is a
+    /// flood's, or of a path that loses packets.
     pub(crate) fn evict_repeated(&mut self) -> bool {
         let oldest = self.repeated.first_key_value();
         let Some(tuple) = oldest.and_then(|(_, &index)| Some(self.entries.get(index)?.tuple))
@@ -144,8 +146,8 @@ impl SynQueue {
         self.timeouts.first().map(|&(at, _)| at)
     }
 
-    /// The SYN,ACK of an entry could not be sent for want of a neighbour's address. Where those that are gone take
-    /// the room, its timeout repeats it.
+    /// The SYN,ACK of an entry could not be sent for want of a neighbour's address. Where those
+    /// that are gone take the room, its timeout repeats it.
     pub(crate) fn wait_for_neighbor(&mut self, tuple: Tuple) {
         if self.unsent.len() < self.entries.len() {
             self.unsent.push(tuple);

@@ -10,9 +10,9 @@ use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::sparsity::Sparsity;
 use crate::tables::tuple::Tuple;
 
-/// Most of them at once, of one address family: what a hash table of 2¹⁷ places holds. When there are more, the
-/// oldest ends early: that only weakens the protection against old duplicates, which timestamps and random
-/// sequence numbers give as well.
+/// Most of them at once, of one address family: what a hash table of 2¹⁷ places holds. When there
+/// are more, the oldest ends early: that only weakens the protection against old duplicates, which
+/// timestamps and random sequence numbers give as well.
 const ENTRIES_MAX: usize = 7 << 14;
 
 const _: () = assert!(
@@ -20,8 +20,8 @@ const _: () = assert!(
     "a full table takes less than 20 MB, over IPv6 as well"
 );
 
-/// All connections in TIME-WAIT, found by their addresses and ports: a table for each family, so that an entry
-/// costs no more than its family's addresses.
+/// All connections in TIME-WAIT, found by their addresses and ports: a table for each family, so
+/// that an entry costs no more than its family's addresses.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
     v4: Table<12>,
@@ -32,8 +32,9 @@ pub(crate) struct TimeWaits {
 #[derive(Debug)]
 struct Table<const N: usize> {
     by_key: HashMap<[u8; N], TimeWait, KeyedHash>,
-    /// By the time they were last seen to expire. An entry that has been prolonged is queued again when
-    /// its turn comes; one that is gone is skipped. Each key of `by_key` is here, so that this bounds both.
+    /// By the time they were last seen to expire. An entry that has been prolonged is queued again
+    /// when its turn comes; one that is gone is skipped. Each key of `by_key` is here, so that this
+    /// bounds both.
     expiry: VecDeque<(Instant, [u8; N])>,
     sparsity: Sparsity,
 }

@@ -124,13 +124,14 @@ impl<T> TupleMap<T> {
     }
 }
 
-/// A hash of `N` words under a secret key. Peers choose addresses and ports, so the table must not be theirs to
-/// unbalance; it is searched for every packet, so the hash must not cost what a cryptographic function does.
+/// A hash of `N` words under a secret key. Peers choose addresses and ports, so the table must not
+/// be theirs to unbalance; it is searched for every packet, so the hash must not cost what a
+/// cryptographic function does.
 ///
-/// This is the multiply-shift scheme for vectors (Thorup, "High Speed Hashing for Integers and Strings", §3.3):
-/// `(a₀ + a₁x₁ + a₂x₂ + …) mod 2¹²⁸ >> 64`, with 128-bit keys and 64-bit words. It is strongly universal: two
-/// different keys that were chosen without knowledge of the secret agree in any given bits of their hashes as
-/// seldom as random numbers would.
+/// This is the multiply-shift scheme for vectors (Thorup, "High Speed Hashing for Integers and
+/// Strings", §3.3): `(a₀ + a₁x₁ + a₂x₂ + …) mod 2¹²⁸ >> 64`, with 128-bit keys and 64-bit words. It
+/// is strongly universal: two different keys that were chosen without knowledge of the secret agree
+/// in any given bits of their hashes as seldom as random numbers would.
 #[derive(Clone, Copy, Debug)]
 struct MultiplyShift<const N: usize> {
     offset: u128,
@@ -187,8 +188,8 @@ impl<const N: usize> Hasher for Sum<N> {
     #[inline]
     fn finish(&self) -> u64 {
         let hash = (self.sum >> 64) as u64;
-        // A bijection, so that what is uniform stays so. Without it, ports in a row are hashed to points in a row,
-        // which under a few of the secrets lie all together.
+        // A bijection, so that what is uniform stays so. Without it, ports in a row are hashed to
+        // points in a row, which under a few of the secrets lie all together.
         let hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^ hash >> 29
     }
@@ -229,7 +230,8 @@ mod tests {
         }
     }
 
-    /// Neighbouring tuples, as a peer would choose them: no bucket of a table gets much more than its share.
+    /// Neighbouring tuples, as a peer would choose them: no bucket of a table gets much more than
+    /// its share.
     #[test]
     fn ports_in_a_row_spread_over_the_table_under_every_key() {
         for ip in ["10.0.0.1", "fd00::1"] {

@@ -16,8 +16,8 @@ pub(crate) struct Candidate {
     pub(crate) since: u64,
 }
 
-/// At most `count` of these, the first to go last, each with the number of candidates that its source has until it
-/// goes: of the source with most the oldest, and so on with what is left.
+/// At most `count` of these, the first to go last, each with the number of candidates that its
+/// source has until it goes: of the source with most the oldest, and so on with what is left.
 pub(crate) fn choose(mut candidates: Vec<Candidate>, count: usize) -> Vec<(usize, StreamId)> {
     candidates.sort_unstable_by_key(|candidate| Reverse((candidate.since, candidate.stream)));
     // A candidate goes when all older ones of its source have gone.

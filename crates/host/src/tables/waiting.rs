@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Places in the table of connections, each at most once: however often one asks, and however long it takes, there
-/// are no more of them than the table has places.
+/// Places in the table of connections, each at most once: however often one asks, and however long
+/// it takes, there are no more of them than the table has places.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     queue: VecDeque<usize>,
@@ -12,7 +12,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// The connection at this place waits. If it ends, the next one at its place waits instead, which does no harm.
+    /// The connection at this place waits. If it ends, the next one at its place waits instead,
+    /// which does no harm.
     pub(crate) fn add(&mut self, index: usize) {
         if self.queued.len() <= index {
             self.queued.resize(index + 1, false);

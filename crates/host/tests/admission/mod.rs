@@ -120,7 +120,8 @@ fn a_cookie_is_good_although_the_syn_has_come_again_and_found_room() {
     assert_eq!(rig.stack.half_open(), 0);
 }
 
-/// A client that has missed the reset, and asks again, is not to get another answer with the same sequence numbers.
+/// A client that has missed the reset, and asks again, is not to get another answer with the same
+/// sequence numbers.
 #[test]
 fn a_cookie_opens_no_second_connection_once_the_first_is_broken_off() {
     let mut rig = Rig::with(|config| config.admission.half_open_max = 1);
@@ -248,7 +249,8 @@ fn the_oldest_of_too_many_silent_connections_is_reset_for_a_new_one() {
     );
 }
 
-/// A flood of handshakes without their last ACK takes no place from one that is completed within a second.
+/// A flood of handshakes without their last ACK takes no place from one that is completed within a
+/// second.
 #[test]
 fn half_open_connections_whose_answer_was_repeated_make_room() {
     let mut rig = Rig::with(|config| config.admission.half_open_max = 100);
@@ -315,8 +317,8 @@ fn hold_files(rig: &mut Rig, count: usize) -> Vec<SocketAddr> {
     holders
 }
 
-/// Where descriptors run short, the source that holds most gives up its oldest to one that holds less, and is refused
-/// itself.
+/// Where descriptors run short, the source that holds most gives up its oldest to one that holds
+/// less, and is refused itself.
 #[test]
 fn the_source_with_most_files_gives_one_up_for_another_source() {
     let mut rig = Rig::new();
@@ -341,8 +343,8 @@ fn the_source_with_most_files_gives_one_up_for_another_source() {
     assert!(left.contains(&holders[1]) && left.contains(&holders[2]));
 }
 
-/// What clients send, and an application does not read, is held within a bound: windows shrink, and then those that hold
-/// most are reset.
+/// What clients send, and an application does not read, is held within a bound: windows shrink, and
+/// then those that hold most are reset.
 #[test]
 fn connections_that_hold_most_memory_are_reset_at_the_bound() {
     const BYTES_MAX: usize = 400_000;
@@ -478,7 +480,8 @@ fn handshakes_begun_before_the_limit_was_reached_are_refused_at_their_end() {
     rig.ask(&["10"]);
     rig.run_until(|rig| rig.received.len() == 12);
     assert_eq!(rig.stack.half_open(), 1);
-    // The rig's client does not look at what is for port 7: its peer, who sees the SYN,ACK, is played here.
+    // The rig's client does not look at what is for port 7: its peer, who sees the SYN,ACK, is
+    // played here.
     let isn = tcp::IsnGenerator::new([7; 16]);
     let server: SocketAddr = crate::rig::SERVER.parse().unwrap();
     let ack = Header {

@@ -1,4 +1,5 @@
-//! Connections that are closed here, and whose peers do not play along: they are bounded in number, and in time.
+//! Connections that are closed here, and whose peers do not play along: they are bounded in number,
+//! and in time.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Strangers on the link who send whatever they like while a client downloads.
 //!
-//! They may flood, complete handshakes, ask for files, send ICMP errors about the client's connection and
-//! frames of any bytes. Spared is what no stack could tell from the client itself: segments with its addresses
-//! and ports near its sequence numbers, and ARP in its name.
+//! They may flood, complete handshakes, ask for files, send ICMP errors about the client's
+//! connection and frames of any bytes. Spared is what no stack could tell from the client itself:
+//! segments with its addresses and ports near its sequence numbers, and ARP in its name.
 
 use std::net::SocketAddr;
 
@@ -46,8 +46,8 @@ impl Choices<'_> {
     }
 }
 
-/// A client downloads; `choices` decide what strangers do meanwhile. Its bytes must be right, it must not be
-/// closed, and the stack must still serve it afterwards.
+/// A client downloads; `choices` decide what strangers do meanwhile. Its bytes must be right, it
+/// must not be closed, and the stack must still serve it afterwards.
 pub(crate) fn a_download_goes_on_undisturbed(choices: &[u8]) {
     let mut rig = Rig::new();
     let mut expected = Vec::new();
@@ -158,8 +158,8 @@ impl Rig {
         frame
     }
 
-    /// Destination unreachable, about the client's connection: any code, any MTU, any sequence number, or one
-    /// that is in flight.
+    /// Destination unreachable, about the client's connection: any code, any MTU, any sequence
+    /// number, or one that is in flight.
     fn icmp_error(&self, choices: &mut Choices<'_>) -> Vec<u8> {
         let seq = match (choices.byte() % 2, self.trace.last()) {
             (0, Some((last, _))) => last.seq,

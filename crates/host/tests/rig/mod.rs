@@ -34,9 +34,10 @@ pub(crate) fn content(size: u64, offset: u64) -> u8 {
     (word ^ (word >> 29)).to_le_bytes()[(offset % 8) as usize]
 }
 
-/// An application that answers every request line `size\n` with a two-byte header and a file of this
-/// size, `quit\n` with a FIN, and `idle\n` with nothing. `rate 100000\n` limits its stream from then on, `rate -\n` no longer. `lowat 5000\n`
-/// has it told when no more waits to be sent. `hold size\n` opens a file that `drop\n` closes.
+/// An application that answers every request line `size\n` with a two-byte header and a file of
+/// this size, `quit\n` with a FIN, and `idle\n` with nothing. `rate 100000\n` limits its stream
+/// from then on, `rate -\n` no longer. `lowat 5000\n` has it told when no more waits to be sent.
+/// `hold size\n` opens a file that `drop\n` closes.
 #[derive(Default)]
 pub(crate) struct FileServer {
     pub(crate) events: Vec<AppEvent>,
@@ -155,7 +156,8 @@ pub(crate) enum Work {
 
 /// The part of a NIC stack that seals records, for tests that have any.
 pub(crate) trait Sealer {
-    /// KEY, KEYGONE, RECORDS, and whatever tells what is acknowledged. Files are as long as `sizes` says.
+    /// KEY, KEYGONE, RECORDS, and whatever tells what is acknowledged. Files are as long as `sizes`
+    /// says.
     fn on_command(&mut self, command: &Command<'_>, sizes: &HashMap<FileId, u64>);
     /// A range of the records of a flow, or the event that says why not.
     fn seal(&mut self, send: SendId, flow: FlowId, range: Range<u64>) -> Result<Vec<u8>, Event>;
@@ -574,7 +576,8 @@ impl Rig {
         self.carry_out(open);
     }
 
-    /// A while in which the NIC stack opens files and keeps every SEND. Returns how many bytes came inline.
+    /// A while in which the NIC stack opens files and keeps every SEND. Returns how many bytes came
+    /// inline.
     pub(crate) fn inline_bytes_of_sends_kept(&mut self) -> usize {
         self.nic_works = false;
         let mut kept = 0;
@@ -824,8 +827,8 @@ pub(crate) fn answer(size: u64) -> Vec<u8> {
     answer
 }
 
-/// Runs with the seeds from 1 to `last`, or with the one that the environment names, and says which one fails. Each run
-/// is given a generator of numbers below another.
+/// Runs with the seeds from 1 to `last`, or with the one that the environment names, and says which
+/// one fails. Each run is given a generator of numbers below another.
 pub(crate) fn each_seed(last: u64, run: fn(&mut dyn FnMut(u64) -> u64)) {
     let only = std::env::var("SEED").map(|seed| seed.parse().unwrap());
     for seed in only.map_or(1..=last, |seed: u64| seed..=seed) {

@@ -158,7 +158,8 @@ impl Secured {
         })
     }
 
-    /// A new NIC worker takes the place of the old one. `has_ended`: nothing of the old one can be missing.
+    /// A new NIC worker takes the place of the old one. `has_ended`: nothing of the old one can be
+    /// missing.
     pub(crate) fn restart_nic(&mut self, has_ended: bool) {
         if has_ended {
             self.rig.stack.on_nic_ended(0);

@@ -7,7 +7,8 @@ use crate::client::Secured;
 use crate::rig::answer;
 use crate::support::SUITES;
 
-/// However many clients begin in one turn, a turn serves few of them, and no other connection waits for all.
+/// However many clients begin in one turn, a turn serves few of them, and no other connection waits
+/// for all.
 #[test]
 fn a_crowd_of_handshakes_leaves_turns_to_others() {
     const CROWD: u16 = 40;

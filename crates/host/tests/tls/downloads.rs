@@ -87,7 +87,8 @@ fn a_session_is_resumed() {
     }
 }
 
-/// The client changes its key and asks for another of ours, again and again in the midst of a download.
+/// The client changes its key and asks for another of ours, again and again in the midst of a
+/// download.
 #[test]
 fn a_client_asks_for_new_keys_amid_a_download() {
     for suite in SUITES
@@ -138,7 +139,8 @@ fn the_server_replaces_its_key_amid_a_download() {
     assert_eq!(counters.events_invalid, 0);
 }
 
-/// What it queues is bounded: an application that writes more than TLS takes gets an event when there is room.
+/// What it queues is bounded: an application that writes more than TLS takes gets an event when
+/// there is room.
 #[test]
 fn an_application_that_writes_more_than_there_is_room_for_gets_an_event_when_there_is() {
     let mut secured = Secured::new(SUITES[0]);

@@ -1,5 +1,5 @@
-//! Connections that speak TLS: the client is rustls, the NIC stack seals with RustCrypto, and the host is what is
-//! tested.
+//! Connections that speak TLS: the client is rustls, the NIC stack seals with RustCrypto, and the
+//! host is what is tested.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -1,4 +1,5 @@
-//! NIC stacks that start again, and that go: whatever of a record has left stays what it was, or nothing more leaves.
+//! NIC stacks that start again, and that go: whatever of a record has left stays what it was, or
+//! nothing more leaves.
 
 use contract::Event;
 use host::app::CloseReason;
@@ -24,7 +25,8 @@ fn after_steps(suite: Suite, steps: usize) -> Secured {
     secured
 }
 
-/// A NIC stack that has ended is followed by another one, at whatever moment, and the download goes on.
+/// A NIC stack that has ended is followed by another one, at whatever moment, and the download goes
+/// on.
 #[test]
 fn a_nic_stack_that_has_ended_may_be_followed_by_another_at_any_step() {
     for steps in 0..80 {
@@ -122,7 +124,8 @@ fn a_record_that_would_be_another_one_is_not_sent_again() {
     assert_eq!(secured.rig.stack.usage().files, 0);
 }
 
-/// Of what was defined and has not left, no tag is known, and none is needed: the new content is the first.
+/// Of what was defined and has not left, no tag is known, and none is needed: the new content is
+/// the first.
 #[test]
 fn a_record_that_never_left_may_become_another_one() {
     let mut secured = with_sends_waiting();
@@ -355,8 +358,8 @@ fn files_that_different_nic_stacks_have_come_on_one_connection() {
     assert_eq!(secured.rig.stack.counters().events_invalid, 0);
 }
 
-/// Lost packets, lost echoes, keys replaced from both sides, and NIC stacks that start again: whatever the client gets is
-/// right, and it gets everything.
+/// Lost packets, lost echoes, keys replaced from both sides, and NIC stacks that start again:
+/// whatever the client gets is right, and it gets everything.
 #[test]
 fn any_mix_survives_losses_and_restarts() {
     each_seed(60, mix);

@@ -1,5 +1,5 @@
-//! A NIC stack that seals as RustCrypto does, checks its commands strictly, and shares an oracle with those before
-//! and after it: of each record, all that has ever left is the same.
+//! A NIC stack that seals as RustCrypto does, checks its commands strictly, and shares an oracle
+//! with those before and after it: of each record, all that has ever left is the same.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -1,8 +1,9 @@
 //! Watching what ports send and receive, from beside them.
 //!
-//! A process with the privilege opens a [`Tap`] for each kind of frames; another, which needs none, reads what
-//! it brings ([`TapReader`]). The kernel keeps the filter: a reader cannot see more than what the tap was opened for.
-//! A [mark](super::PacketPort::set_mark) tells a port from others on the same interface.
+//! A process with the privilege opens a [`Tap`] for each kind of frames; another, which needs none,
+//! reads what it brings ([`TapReader`]). The kernel keeps the filter: a reader cannot see more than
+//! what the tap was opened for. A [mark](super::PacketPort::set_mark) tells a port from others on
+//! the same interface.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,7 +31,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens a tap on an interface, for the first `snaplen` bytes of each frame. Needs `CAP_NET_RAW`.
+    /// Opens a tap on an interface, for the first `snaplen` bytes of each frame. Needs
+    /// `CAP_NET_RAW`.
     pub fn open(
         interface: &str,
         taken: Taken<'_>,

@@ -1,5 +1,5 @@
-//! A port for frames of one EtherType, to and from any machine on the link, or one machine alone: what two machines
-//! of one system say to each other.
+//! A port for frames of one EtherType, to and from any machine on the link, or one machine alone:
+//! what two machines of one system say to each other.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,8 @@ use super::send::send;
 use super::{buffers, filter, socket};
 use crate::SendError;
 
-/// Memory for frames that wait, in bytes as the kernel counts them: more than may be on their way at once.
+/// Memory for frames that wait, in bytes as the kernel counts them: more than may be on their way
+/// at once.
 const BUFFER_BYTES: usize = 8 << 20;
 
 /// The port. MTU and hardware address are those that the interface had when it was opened.
@@ -27,8 +28,9 @@ pub struct ControlPort {
 }
 
 impl ControlPort {
-    /// Opens a port on an interface. Needs `CAP_NET_RAW`. What does not come from `peer`, if there is one, is kept out by
-    /// the kernel: of many ports on one link, each is woken by its own machine, and its buffer is filled by none else.
+    /// Opens a port on an interface. Needs `CAP_NET_RAW`. What does not come from `peer`, if there
+    /// is one, is kept out by the kernel: of many ports on one link, each is woken by its own
+    /// machine, and its buffer is filled by none else.
     pub fn open(
         interface: &str,
         ether_type: u16,
@@ -65,8 +67,9 @@ impl ControlPort {
         send(&self.socket, &iov)
     }
 
-    /// Hands up to `budget` frames to `handle`, each with the address that it comes from and what follows the Ethernet
-    /// header, padding included; returns how many. `NotFound` if the interface is gone; one that is down has nothing.
+    /// Hands up to `budget` frames to `handle`, each with the address that it comes from and what
+    /// follows the Ethernet header, padding included; returns how many. `NotFound` if the interface
+    /// is gone; one that is down has nothing.
     pub fn receive(
         &mut self,
         budget: usize,

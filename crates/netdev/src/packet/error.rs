@@ -69,8 +69,8 @@ impl fmt::Display for OpenError {
             ),
             OpenError::NotPermitted { interface } => write!(
                 f,
-                "no permission for raw packets on {interface}: CAP_NET_RAW is missing; run with sudo, \
-                 or once: sudo setcap cap_net_raw+ep PROGRAM"
+                "no permission for raw packets on {interface}: CAP_NET_RAW is missing; run with \
+                 sudo, or once: sudo setcap cap_net_raw+ep PROGRAM"
             ),
             OpenError::Unsupported {
                 interface,

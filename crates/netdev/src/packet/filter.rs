@@ -203,7 +203,8 @@ fn only_ipv4(only: Only) -> Vec<sock_filter> {
     program
 }
 
-/// Drops IPv6 packets that are not what is looked for. Of those with extension headers, no ports are known.
+/// Drops IPv6 packets that are not what is looked for. Of those with extension headers, no ports
+/// are known.
 fn only_ipv6(only: Only) -> Vec<sock_filter> {
     let mut program = Vec::new();
     match only.host {
@@ -307,13 +308,14 @@ fn load_metadata(field: libc::c_int) -> sock_filter {
     load_word((libc::SKF_AD_OFF + field) as u32)
 }
 
-/// Goes on with the next instruction if the accumulator equals `value`, else skips `skip` instructions.
+/// Goes on with the next instruction if the accumulator equals `value`, else skips `skip`
+/// instructions.
 fn unless_equal_skip(value: u32, skip: u8) -> sock_filter {
     instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, 0, skip)
 }
 
-/// Drops what this host sends itself, what an interface in promiscuous mode hears of others, and what
-/// belongs to a VLAN, whose tag the kernel has taken off.
+/// Drops what this host sends itself, what an interface in promiscuous mode hears of others, and
+/// what belongs to a VLAN, whose tag the kernel has taken off.
 fn for_this_host() -> Vec<sock_filter> {
     let mut program = vec![
         load_metadata(libc::SKF_AD_PKTTYPE),
@@ -380,7 +382,8 @@ mod tests {
         mark: 0,
     };
 
-    /// What the kernel does with such programs (its `bpf(2)` predecessor, Documentation/networking/filter).
+    /// What the kernel does with such programs (its `bpf(2)` predecessor,
+    /// Documentation/networking/filter).
     fn accepts(program: &[sock_filter], frame: &[u8], metadata: &Metadata) -> bool {
         accepted(program, frame, metadata) > 0
     }

@@ -1,5 +1,5 @@
-//! What the kernel tells about a network interface, by rtnetlink: unlike sysfs it speaks of the network
-//! namespace that the process is in.
+//! What the kernel tells about a network interface, by rtnetlink: unlike sysfs it speaks of the
+//! network namespace that the process is in.
 
 use std::io;
 use std::os::fd::OwnedFd;

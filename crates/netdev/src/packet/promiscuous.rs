@@ -1,5 +1,5 @@
-//! A port that is not an end of anything: it takes all that arrives on an interface, for any destination and
-//! as unfinished as it comes, and sends frames as they are.
+//! A port that is not an end of anything: it takes all that arrives on an interface, for any
+//! destination and as unfinished as it comes, and sends frames as they are.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -65,8 +65,8 @@ impl PromiscuousPort {
         Ok(self.dropped)
     }
 
-    /// Hands up to `budget` frames to `handle`; returns how many. `NotFound` if the interface is gone; one
-    /// that is down has nothing.
+    /// Hands up to `budget` frames to `handle`; returns how many. `NotFound` if the interface is
+    /// gone; one that is down has nothing.
     pub fn receive(
         &mut self,
         budget: usize,

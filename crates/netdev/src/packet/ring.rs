@@ -1,9 +1,9 @@
 //! The reception ring of a packet socket, `TPACKET_V2` (Documentation/networking/packet_mmap.rst).
 //!
-//! The ring is memory that kernel and process share, an array of slots. The status word of a slot says
-//! whose it is: the kernel fills a slot that is its own and hands it over; we read it and hand it back.
-//! A frame that does not fit into a slot is cut off there, and waits whole in the socket's queue if its
-//! status says so (`PACKET_COPY_THRESH`).
+//! The ring is memory that kernel and process share, an array of slots. The status word of a slot
+//! says whose it is: the kernel fills a slot that is its own and hands it over; we read it and hand
+//! it back. A frame that does not fit into a slot is cut off there, and waits whole in the socket's
+//! queue if its status says so (`PACKET_COPY_THRESH`).
 
 #![allow(unsafe_code)]
 
@@ -18,12 +18,14 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::socket;
 
-/// Length of a slot, in bytes: kernel's header, padding, and a frame of MTU 1500 with room to spare.
+/// Length of a slot, in bytes: kernel's header, padding, and a frame of MTU 1500 with room to
+/// spare.
 const SLOT_BYTES: usize = 2048;
 /// Memory that the kernel has to find in one piece, unless a slot is larger.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Room for what the kernel puts before a frame in a slot: its header, an address, padding, all aligned.
+/// Room for what the kernel puts before a frame in a slot: its header, an address, padding, all
+/// aligned.
 pub(super) const SLOT_HEADER_BYTES: usize = 128;
 
 const _: () = assert!(
@@ -53,8 +55,8 @@ impl Ring {
         Ring::map(socket, BLOCK_BYTES, SLOT_BYTES, slots)
     }
 
-    /// The same of `bytes`, in slots of `slot_bytes`, a power of two that is not larger and no less than what the header
-    /// takes. Frames that do not fit are cut off, and lie nowhere else.
+    /// The same of `bytes`, in slots of `slot_bytes`, a power of two that is not larger and no less
+    /// than what the header takes. Frames that do not fit are cut off, and lie nowhere else.
     pub(super) fn with_slots_of(
         socket: &OwnedFd,
         bytes: usize,
@@ -78,7 +80,8 @@ impl Ring {
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         socket::set_integer(socket, libc::PACKET_VERSION, version)?;
         socket::request_ring(socket, block_bytes, slot_bytes, slots)?;
-        // SAFETY: A fresh shared mapping at an address of the kernel's choice touches no memory in use.
+        // SAFETY: A fresh shared mapping at an address of the kernel's choice touches no memory in
+        // use.
         let memory = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -102,15 +105,15 @@ impl Ring {
         let at = self.next * self.slot_bytes;
         // SAFETY: `next` is below `slots`, so the slot lies within the mapping.
         let slot = unsafe { self.memory.add(at) };
-        // SAFETY: A slot begins with its aligned status word, which both sides access atomically. Acquire
-        // orders what the kernel has written before it handed the slot over.
+        // SAFETY: A slot begins with its aligned status word, which both sides access atomically.
+        // Acquire orders what the kernel has written before it handed the slot over.
         let status = unsafe { status_of(slot) }.load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
         self.next = (self.next + 1) % self.slots;
-        // SAFETY: The slot is ours, so the kernel does not write to it; it begins with an aligned header of
-        // plain integers.
+        // SAFETY: The slot is ours, so the kernel does not write to it; it begins with an aligned
+        // header of plain integers.
         let header = unsafe { slot.cast::<tpacket2_hdr>().read() };
         let start = usize::from(header.tp_mac);
         let len = header.tp_snaplen as usize;
@@ -118,8 +121,8 @@ impl Ring {
             .checked_add(len)
             .is_some_and(|end| end <= self.slot_bytes);
         let bytes = match within && start >= size_of::<tpacket2_hdr>() {
-            // SAFETY: The range lies within the slot, behind its header, and the slot stays ours until
-            // `Slot` is dropped.
+            // SAFETY: The range lies within the slot, behind its header, and the slot stays ours
+            // until `Slot` is dropped.
             true => unsafe { slice::from_raw_parts(slot.add(start).as_ptr(), len) },
             false => &[],
         };
@@ -135,8 +138,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: The mapping is this one's, and no `Slot` borrows it any more. It cannot fail; if it did,
-        // there would be nothing to do.
+        // SAFETY: The mapping is this one's, and no `Slot` borrows it any more. It cannot fail; if
+        // it did, there would be nothing to do.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.slots * self.slot_bytes) };
     }
 }

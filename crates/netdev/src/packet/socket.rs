@@ -98,8 +98,8 @@ pub(super) fn stamp_arrivals(socket: &OwnedFd) -> io::Result<()> {
 #[repr(C, align(8))]
 struct StampBuffer([u8; 64]);
 
-/// The next frame, without waiting for one: its length, and when it arrived, in nanoseconds of the realtime
-/// clock. What does not fit into `buffer` is cut off.
+/// The next frame, without waiting for one: its length, and when it arrived, in nanoseconds of the
+/// realtime clock. What does not fit into `buffer` is cut off.
 pub(super) fn receive_stamped(
     socket: &OwnedFd,
     buffer: &mut [u8],
@@ -146,8 +146,8 @@ pub(super) fn attach_filter(socket: &OwnedFd, program: &mut [libc::sock_filter])
         len,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: `sock_fprog` is what this option takes; its pointer and length are those of `program`, which
-    // the kernel copies during the call.
+    // SAFETY: `sock_fprog` is what this option takes; its pointer and length are those of
+    // `program`, which the kernel copies during the call.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
 }
 
@@ -177,7 +177,8 @@ pub(super) fn request_ring(
         tp_frame_size: slot_bytes as c_uint,
         tp_frame_nr: slots as c_uint,
     };
-    // SAFETY: `tpacket_req` is what this option takes with versions 1 and 2, and it holds no pointers.
+    // SAFETY: `tpacket_req` is what this option takes with versions 1 and 2, and it holds no
+    // pointers.
     unsafe { set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request) }
 }
 
@@ -188,8 +189,8 @@ pub(super) fn drops(socket: &OwnedFd) -> io::Result<u64> {
         tp_drops: 0,
     };
     let mut len = mem::size_of_val(&statistics) as socklen_t;
-    // SAFETY: `tpacket_stats` is what this option gives with versions 1 and 2; `len` is its length, and
-    // both outlive the call.
+    // SAFETY: `tpacket_stats` is what this option gives with versions 1 and 2; `len` is its length,
+    // and both outlive the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! `struct virtio_net_hdr` (virtio 1.2 §5.1.6): what stands before each frame of a packet socket with
-//! `PACKET_VNET_HDR`, and tells what is still to be done to it.
+//! `struct virtio_net_hdr` (virtio 1.2 §5.1.6): what stands before each frame of a packet socket
+//! with `PACKET_VNET_HDR`, and tells what is still to be done to it.
 
 /// The checksum from `csum_start` on is to be completed, and goes `csum_offset` behind it.
 pub const NEEDS_CSUM: u8 = 1;

@@ -228,8 +228,8 @@ fn each_packet_of_a_superpacket_has_its_own_place_in_the_queue() {
 }
 
 proptest! {
-    /// However a superpacket is taken apart, the stream that arrives has every byte in its place, and FIN
-    /// and PSH only at its end.
+    /// However a superpacket is taken apart, the stream that arrives has every byte in its place,
+    /// and FIN and PSH only at its end.
     #[test]
     fn the_parts_of_a_superpacket_are_the_whole(
         payload in 1usize..60_000,
@@ -256,7 +256,8 @@ proptest! {
             };
             let offset = tcp.segment.header.seq.wrapping_sub(u32::MAX - 1000) as usize;
             prop_assert_eq!(offset, packets.start as usize * usize::from(mss));
-            prop_assert!(tcp.segment.payload.iter().enumerate().all(|(at, byte)| *byte == ((offset + at) / 7) as u8));
+            let mut bytes = tcp.segment.payload.iter().enumerate();
+            prop_assert!(bytes.all(|(at, byte)| *byte == ((offset + at) / 7) as u8));
             let end = if last { payload } else { packets.end as usize * usize::from(mss) };
             prop_assert_eq!(offset + tcp.segment.payload.len(), end);
             prop_assert_eq!(tcp.segment.header.flags == flags, last);

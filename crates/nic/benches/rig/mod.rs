@@ -1,5 +1,5 @@
-//! A worker that the benchmark is the host of, with a file in memory and a port that takes packets and does nothing with
-//! them.
+//! A worker that the benchmark is the host of, with a file in memory and a port that takes packets
+//! and does nothing with them.
 
 #![allow(
     dead_code,

@@ -18,7 +18,8 @@ pub struct ReadDelay {
     pub seed: u64,
 }
 
-/// A reader whose reads are done by another one and reported some time later. Opens and listings are not delayed.
+/// A reader whose reads are done by another one and reported some time later. Opens and listings
+/// are not delayed.
 pub struct DelayReader {
     inner: Box<dyn Reader>,
     delay: ReadDelay,

@@ -74,8 +74,8 @@ pub enum Completion {
         /// How many bytes from the buffer's start are the file's.
         valid: usize,
         /// Why `valid` is less than what was wanted: an `errno` of Linux, `ENODATA` for the end of
-        /// the file, `ESTALE` if the file has changed since it was opened (then `valid` is zero). `None`
-        /// if it is not less.
+        /// the file, `ESTALE` if the file has changed since it was opened (then `valid` is zero).
+        /// `None` if it is not less.
         failure: Option<u16>,
     },
 }
@@ -85,7 +85,8 @@ pub enum Completion {
 pub struct Opened {
     /// Its metadata.
     pub meta: FileMeta,
-    /// The mount that it was found in. Another file system in the same place may have the same device and inode numbers.
+    /// The mount that it was found in. Another file system in the same place may have the same
+    /// device and inode numbers.
     pub mount: u64,
     /// The timestamps are old enough to tell versions of the file apart: a later change would show.
     pub settled: bool,
@@ -108,20 +109,22 @@ impl Opened {
 
 /// Opens files, reads blocks and lists directories. Nothing here waits for a disk.
 pub trait Reader {
-    /// Tells where the buffers of later reads lie: in this region, and seldom elsewhere. Called once, before
-    /// anything else; what can be prepared for them is prepared.
+    /// Tells where the buffers of later reads lie: in this region, and seldom elsewhere. Called
+    /// once, before anything else; what can be prepared for them is prepared.
     fn prepare(&mut self, region: &Region) {
         let _ = region;
     }
-    /// Starts opening a file below the root. One completion follows. `growth` says what becomes of reads when the file
-    /// is longer then than now.
+    /// Starts opening a file below the root. One completion follows. `growth` says what becomes of
+    /// reads when the file is longer then than now.
     fn open(&mut self, file: FileToken, path: &[u8], growth: Growth);
-    /// Starts listing a directory below the root, or the root itself for an empty path, from a place on: zero, or where
-    /// a part before has ended. One completion follows, and nothing is to be closed then.
+    /// Starts listing a directory below the root, or the root itself for an empty path, from a
+    /// place on: zero, or where a part before has ended. One completion follows, and nothing is to
+    /// be closed then.
     fn list(&mut self, file: FileToken, path: &[u8], from: u64);
     /// Forgets a file whose open has completed. Reads under way still complete.
     fn close(&mut self, file: FileToken);
-    /// Takes a read; it starts with the next [`Reader::submit`] at the latest. One completion follows.
+    /// Takes a read; it starts with the next [`Reader::submit`] at the latest. One completion
+    /// follows.
     fn read(&mut self, read: Read);
     /// Starts the reads taken. Where that fails, [`Reader::next`] tries again.
     fn submit(&mut self);
@@ -131,7 +134,8 @@ pub trait Reader {
     }
     /// The next completion, if there is one.
     fn next(&mut self) -> Option<Completion>;
-    /// When there will be a completion that no descriptor wakes for, in microseconds of the worker's clock.
+    /// When there will be a completion that no descriptor wakes for, in microseconds of the
+    /// worker's clock.
     fn next_timeout_us(&self) -> Option<u64> {
         None
     }

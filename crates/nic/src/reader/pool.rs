@@ -1,5 +1,5 @@
-//! A reader of threads: for where io_uring is forbidden, for paths that the kernel does not have in memory, for
-//! directories, and for file systems that may make their reader wait.
+//! A reader of threads: for where io_uring is forbidden, for paths that the kernel does not have in
+//! memory, for directories, and for file systems that may make their reader wait.
 //!
 //! Even to close a file of these waits (FUSE sends FLUSH), so that threads do that as well.
 
@@ -37,7 +37,8 @@ pub(crate) struct PoolReader {
 /// Most threads of a reader: for several mounts that hang.
 const THREADS_MAX: usize = 128;
 
-/// Reads that wait for one mount that may hang have at most one part in so many of the memory for content.
+/// Reads that wait for one mount that may hang have at most one part in so many of the memory for
+/// content.
 const WAITING_PART: usize = 2;
 
 /// What it takes to open a file.
@@ -178,7 +179,8 @@ fn run(mut transfer: Transfer) -> Transfer {
 }
 
 impl PoolReader {
-    /// A reader with at most `threads_max` threads for each mount. Fails if there are no descriptors left.
+    /// A reader with at most `threads_max` threads for each mount. Fails if there are no
+    /// descriptors left.
     pub(crate) fn new(opener: Opener, threads_max: usize) -> Result<PoolReader, Errno> {
         Ok(PoolReader {
             files: HashMap::new(),
@@ -205,8 +207,8 @@ impl PoolReader {
         self.files.get(&file)
     }
 
-    /// Hands a task to a thread; starts one if all are busy. If there can be none at all, does it here:
-    /// slow is better than never.
+    /// Hands a task to a thread; starts one if all are busy. If there can be none at all, does it
+    /// here: slow is better than never.
     fn hand_over(&mut self, mount: u64, task: Task) {
         let mut state = self.shared.lock();
         match task {
@@ -266,8 +268,8 @@ impl PoolReader {
         self.completions.push_back(completion);
     }
 
-    /// Gives up a reference to a file. If it is the last one, the file is closed, in a thread where that may wait. (What
-    /// threads have of others comes back here.)
+    /// Gives up a reference to a file. If it is the last one, the file is closed, in a thread where
+    /// that may wait. (What threads have of others comes back here.)
     fn let_go(&mut self, file: Arc<OpenFile>) {
         if !file.system.is_local() && Arc::strong_count(&file) == 1 {
             self.hand_over(file.mount.id, Task::Close(file));

@@ -1,5 +1,5 @@
-//! What every reader of real files owes the worker. Each test runs on threads and on io_uring (where it
-//! is allowed), directly and through the page cache.
+//! What every reader of real files owes the worker. Each test runs on threads and on io_uring
+//! (where it is allowed), directly and through the page cache.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -203,7 +203,8 @@ fn directories_are_listed_beside_files() {
         reader.close(FileToken(100));
     });
 
-    /// Opens a file while listings are under way, whose answers may come before; the others come later.
+    /// Opens a file while listings are under way, whose answers may come before; the others come
+    /// later.
     fn open_amid(reader: &mut dyn Reader, token: u64, path: &[u8]) -> Opened {
         // The path is known to the kernel, so that nothing waits.
         reader.open(FileToken(token), path, Growth::Forbidden);
@@ -312,8 +313,8 @@ fn the_end_of_the_file_is_reported_with_what_there_is() {
     }
 }
 
-/// Writes a file whose last modification was long ago, so that the next one shows however coarse the
-/// timestamps are.
+/// Writes a file whose last modification was long ago, so that the next one shows however coarse
+/// the timestamps are.
 fn write_old(path: &Path, content: &[u8]) -> File {
     let file = File::create(path).unwrap();
     file.write_all_at(content, 0).unwrap();

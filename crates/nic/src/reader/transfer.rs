@@ -65,7 +65,8 @@ impl Transfer {
         self.asked
     }
 
-    /// Takes the kernel's answer. True if the transfer is over, else [`Transfer::asked`] has changed.
+    /// Takes the kernel's answer. True if the transfer is over, else [`Transfer::asked`] has
+    /// changed.
     pub(super) fn advance(&mut self, answer: Result<usize, Errno>) -> bool {
         let over = self.take(answer);
         if over && let Err(errno) = self.file.check_version() {

@@ -25,8 +25,8 @@ const DROP_SECONDS_MAX: u64 = 2;
 const IORING_REGISTER_BUFFERS2: u8 = 15;
 const IORING_REGISTER_BUFFERS_UPDATE: u8 = 16;
 
-/// Threads for each mount: for paths that the kernel does not have in memory, for directories, and for reads that may
-/// wait.
+/// Threads for each mount: for paths that the kernel does not have in memory, for directories, and
+/// for reads that may wait.
 const MOUNT_THREADS: usize = 16;
 
 /// Reads with io_uring. Opens a file at once if the kernel knows its path, else in a thread.
@@ -43,8 +43,9 @@ pub(crate) struct UringReader {
     registered: Option<Registered>,
 }
 
-/// Memory that the kernel keeps mapped, which saves looking its pages up for each read: a region in pieces of
-/// [`HUGE_PAGE_BYTES`], each registered when it is first read into, since what is registered is taken at once.
+/// Memory that the kernel keeps mapped, which saves looking its pages up for each read: a region in
+/// pieces of [`HUGE_PAGE_BYTES`], each registered when it is first read into, since what is
+/// registered is taken at once.
 #[derive(Debug)]
 struct Registered {
     region: Region,
@@ -58,7 +59,8 @@ const PIECES_MAX: usize = 1 << 14;
 impl UringReader {
     /// Fails where the kernel has no io_uring or forbids it (`ENOSYS`, `EPERM`).
     pub(crate) fn new(opener: Opener) -> io::Result<UringReader> {
-        // Completions then interrupt nothing; they are collected with the next system call (Linux 5.19).
+        // Completions then interrupt nothing; they are collected with the next system call (Linux
+        // 5.19).
         let ring = IoUring::builder()
             .setup_r_disabled()
             .setup_coop_taskrun()
@@ -127,17 +129,20 @@ impl UringReader {
                 .build(),
         };
         let entry = entry.user_data(u64::from(place));
-        // SAFETY: The kernel writes to `into` and uses the descriptor until the completion with this
-        // `user_data` is reaped. Both belong to the transfer in `under_way[place]`, whose buffer keeps its
-        // memory where it is and whose file is kept open by an `Arc`. The transfer is neither taken
-        // out nor touched before that completion (`reap`); `drop` waits for it, or leaks the transfer.
+        // SAFETY: The kernel writes to `into` and uses the descriptor until the completion with
+        // this `user_data` is reaped. Both belong to the transfer in `under_way[place]`, whose
+        // buffer keeps its memory where it is and whose file is kept open by an `Arc`. The transfer
+        // is neither taken out nor touched before that completion (`reap`); `drop` waits for it, or
+        // leaks the transfer.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        // The submission queue has as many places as `under_way`, and a place has one entry at a time.
+        // The submission queue has as many places as `under_way`, and a place has one entry at a
+        // time.
         debug_assert!(pushed.is_ok(), "one submission entry for each transfer");
     }
 
-    /// Gives the kernel what is in the submission queue, and the kernel a chance to post completions. What
-    /// the kernel does not take stays in the queue, whose length is the only record of it.
+    /// Gives the kernel what is in the submission queue, and the kernel a chance to post
+    /// completions. What the kernel does not take stays in the queue, whose length is the only
+    /// record of it.
     fn enter(&mut self) {
         if let Err(error) = self.ring.submit() {
             // Short of memory, or interrupted.
@@ -209,14 +214,16 @@ impl Registered {
                 iov_base: self.region.base().wrapping_add(start).cast(),
                 iov_len: HUGE_PAGE_BYTES.min(self.region.bytes() - start),
             };
-            // SAFETY: The vector lies within the region, which stays mapped as long as `self`. Registering does not
-            // write to it; reads do, and only those of a transfer that owns the buffer at its address (`push`).
+            // SAFETY: The vector lies within the region, which stays mapped as long as `self`.
+            // Registering does not write to it; reads do, and only those of a transfer that owns
+            // the buffer at its address (`push`).
             match unsafe { submitter.register_buffers_update(number as u32, &[vector], None) } {
                 Ok(()) => *piece = true,
                 Err(error) => {
                     tracing::debug!(
                         %error,
-                        "memory is not registered with io_uring: CAP_IPC_LOCK or a higher `ulimit -l` allows it"
+                        "memory is not registered with io_uring: CAP_IPC_LOCK or a higher `ulimit \
+                         -l` allows it"
                     );
                     self.pieces.clear();
                     return None;
@@ -272,8 +279,8 @@ impl Reader for UringReader {
         }
         let completion = self.completions.pop_front().or_else(|| self.files.next());
         if completion.is_none() {
-            // Reads that were cut short, those that had to wait for a place, and those that the kernel has
-            // refused so far.
+            // Reads that were cut short, those that had to wait for a place, and those that the
+            // kernel has refused so far.
             self.submit();
         }
         completion
@@ -299,7 +306,8 @@ impl Drop for UringReader {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
-                    // The kernel may write to these later: the memory is never used for anything else.
+                    // The kernel may write to these later: the memory is never used for anything
+                    // else.
                     self.under_way.drain(..).for_each(std::mem::forget);
                     return;
                 }

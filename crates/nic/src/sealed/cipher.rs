@@ -1,7 +1,7 @@
 //! The ciphers, by the library that is fastest on this CPU.
 //!
-//! That is aws-lc, but for AES-GCM on a CPU that has wide AES instructions (VAES) and no AVX-512, as AMD's Zen 3 has: aws-lc
-//! leaves them unused then, and ring does not.
+//! That is aws-lc, but for AES-GCM on a CPU that has wide AES instructions (VAES) and no AVX-512,
+//! as AMD's Zen 3 has: aws-lc leaves them unused then, and ring does not.
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use contract::tls::{Cipher, TAG_BYTES};

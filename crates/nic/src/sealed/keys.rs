@@ -8,7 +8,8 @@ use contract::tls::{Key, Suite};
 
 use super::cipher::CipherKey;
 
-/// What a key counts as memory, in bytes: the cipher's, its place here, and a part of what a flow keeps of its stream.
+/// What a key counts as memory, in bytes: the cipher's, its place here, and a part of what a flow
+/// keeps of its stream.
 pub(crate) const KEY_BYTES: usize = 1024;
 
 /// A key that seals. The cipher's memory is overwritten when it is dropped.

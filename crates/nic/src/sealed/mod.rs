@@ -106,7 +106,8 @@ impl SealedStream {
         self.acked_offset = self.acked_offset.max(stream_offset);
     }
 
-    /// Takes out the first run if it is not needed any more; keys that are not needed either are removed.
+    /// Takes out the first run if it is not needed any more; keys that are not needed either are
+    /// removed.
     pub(crate) fn take_acknowledged(&mut self) -> Option<Run> {
         let first = self.runs.front()?;
         if first.users > 0 || first.stream_end() > self.acked_offset {
@@ -128,7 +129,8 @@ impl SealedStream {
         std::mem::take(&mut self.runs)
     }
 
-    /// A superpacket has been planned that ends here: what follows in the same file, if this has not been sent before.
+    /// A superpacket has been planned that ends here: what follows in the same file, if this has
+    /// not been sent before.
     pub(crate) fn follow(&mut self, stream_end: u64) -> Option<Follow> {
         if stream_end <= self.planned_end {
             return None;

@@ -1,8 +1,8 @@
 //! A superpacket's part of the sealed stream: from blocks to packet memory.
 //!
-//! Records are sealed whole, however little of them is to leave, each into its place in the output, from where it leaves
-//! without being copied again. The record in which a superpacket ends goes to a place of its own (`tails`), so that the
-//! next one can go on with it.
+//! Records are sealed whole, however little of them is to leave, each into its place in the output,
+//! from where it leaves without being copied again. The record in which a superpacket ends goes to
+//! a place of its own (`tails`), so that the next one can go on with it.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -25,7 +25,8 @@ use crate::slab::Key;
 /// Most bytes of records that a superpacket may touch: it may begin and end within a record.
 pub(crate) const OUTPUT_BYTES_MAX: usize = SUPERPACKET_BYTES_MAX + 2 * Suite::RECORD_BYTES_MAX;
 
-/// Makes superpackets that have sealed bytes. There is one at a time; if the port is busy, it is kept until it leaves.
+/// Makes superpackets that have sealed bytes. There is one at a time; if the port is busy, it is
+/// kept until it leaves.
 #[derive(Debug)]
 pub(crate) struct Sealer {
     /// Records one after the other. Empty until first used.
@@ -128,8 +129,9 @@ impl Sealer {
         Ok(())
     }
 
-    /// Reports the records of the first superpacket of a flow that have been sealed for the first time, so that the
-    /// host can see it. False if the ring has no room for all: then the superpacket has to wait.
+    /// Reports the records of the first superpacket of a flow that have been sealed for the first
+    /// time, so that the host can see it. False if the ring has no room for all: then the
+    /// superpacket has to wait.
     pub(crate) fn report(flow: &mut Flow, channel: &mut NicChannel) -> bool {
         let (Some(planned), Some(stream)) = (flow.planned.front(), &mut flow.sealed) else {
             return true;
@@ -171,8 +173,8 @@ impl Sealer {
         is_complete
     }
 
-    /// The payload of the superpacket that was made last: writes its slices, and returns how many. `inline` is the
-    /// SEND's own bytes.
+    /// The payload of the superpacket that was made last: writes its slices, and returns how many.
+    /// `inline` is the SEND's own bytes.
     pub(crate) fn payload<'a>(
         &'a self,
         inline: &'a [u8],
@@ -311,7 +313,8 @@ impl Superpacket<'_> {
         if last.stream_offset < stream.tail_offset || (!is_whole && slot.is_none()) {
             return;
         }
-        // What is in the old one may be part of this superpacket, and stays there until another is made.
+        // What is in the old one may be part of this superpacket, and stays there until another is
+        // made.
         if let Some(old) = stream.tail.take().filter(|old| Some(*old) != slot) {
             self.sealer.tails.release(old, self.key);
         }

@@ -7,7 +7,8 @@ use contract::{FileId, Segment};
 use crate::follow::Follow;
 use crate::slab::Key;
 
-/// Records that follow each other in number and in the stream, each with as much plaintext but the last.
+/// Records that follow each other in number and in the stream, each with as much plaintext but the
+/// last.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) epoch: u16,
@@ -197,7 +198,8 @@ impl Run {
         (first..=last).map(|index| self.record(index))
     }
 
-    /// Calls with each piece of a range of the plaintext: the source, where in it, and how many bytes.
+    /// Calls with each piece of a range of the plaintext: the source, where in it, and how many
+    /// bytes.
     pub(crate) fn pieces(
         &self,
         start: usize,
@@ -227,8 +229,8 @@ impl Run {
         Ok(first)
     }
 
-    /// The first records among `len` from `first` on whose tags are to be reported: their index, and the tags of as many
-    /// as follow each other, at most `max`.
+    /// The first records among `len` from `first` on whose tags are to be reported: their index,
+    /// and the tags of as many as follow each other, at most `max`.
     pub(super) fn unreported(
         &self,
         first: usize,

@@ -1,7 +1,7 @@
 //! Sealed records of which only the beginning has left: what follows need not be sealed again.
 //!
-//! The window of a flow seldom ends where a record does. There are fewer places than flows; who has used his longest ago
-//! loses it (second chance), and seals once more.
+//! The window of a flow seldom ends where a record does. There are fewer places than flows; who has
+//! used his longest ago loses it (second chance), and seals once more.
 
 use contract::tls::Suite;
 

@@ -18,7 +18,8 @@ pub(super) struct VaesKey {
 }
 
 impl VaesKey {
-    /// `None` if another library is better at it, or the key has not the length that the cipher wants.
+    /// `None` if another library is better at it, or the key has not the length that the cipher
+    /// wants.
     pub(super) fn new(cipher: Cipher, key: &[u8]) -> Option<VaesKey> {
         if is_best() {
             VaesKey::of(cipher, key)
@@ -100,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    /// How often the key that `masked` is with every bit turned stands in this process's memory. ring keeps it as it is:
-    /// it begins the key schedule (FIPS 197 §5.2).
+    /// How often the key that `masked` is with every bit turned stands in this process's memory.
+    /// ring keeps it as it is: it begins the key schedule (FIPS 197 §5.2).
     fn occurrences(masked: &[u8; 32]) -> usize {
         let memory = fs::File::open("/proc/self/mem").expect("memory");
         let maps = fs::read_to_string("/proc/self/maps").expect("maps");

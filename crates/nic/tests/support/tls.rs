@@ -1,4 +1,5 @@
-//! What a host says of TLS records, and what must come out of it: by an implementation that is not the NIC stack's.
+//! What a host says of TLS records, and what must come out of it: by an implementation that is not
+//! the NIC stack's.
 
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes128Gcm, Aes256Gcm};

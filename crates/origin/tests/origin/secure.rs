@@ -13,7 +13,8 @@ use testbed::web::content;
 
 use crate::host::{Host, Outcome, config};
 
-/// An origin of this name, with a certificate of its own making: where it listens, and the certificate in PEM.
+/// An origin of this name, with a certificate of its own making: where it listens, and the
+/// certificate in PEM.
 fn origin(name: &str) -> (u16, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();

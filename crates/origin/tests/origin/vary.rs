@@ -204,7 +204,8 @@ fn a_variant_is_revalidated_and_fetched_in_parts_with_its_own_fields() {
     assert_eq!(host.end().revalidated, 2);
 }
 
-/// A failure says nothing of fields, and what other targets vary by is no more than assumed until the origin answers.
+/// A failure says nothing of fields, and what other targets vary by is no more than assumed until
+/// the origin answers.
 #[test]
 fn a_target_that_has_failed_first_is_one_object_if_it_does_not_vary() {
     let web =

@@ -7,9 +7,10 @@
 //!     └── no further request ─────────────────────────────────────────▲   (`Connection: close`)
 //! ```
 //!
-//! One request is in hand at a time, so that responses leave in the order of requests (RFC 9112 §9.3.2).
-//! Queueing a file costs nothing, so the next request is taken up as soon as the response to the last one
-//! is queued, not when it is acknowledged; how many responses may be under way is bounded.
+//! One request is in hand at a time, so that responses leave in the order of requests (RFC 9112
+//! §9.3.2). Queueing a file costs nothing, so the next request is taken up as soon as the response
+//! to the last one is queued, not when it is acknowledged; how many responses may be under way is
+//! bounded.
 
 mod listing;
 
@@ -51,8 +52,8 @@ use crate::semantics::site::{Names, Site};
 use crate::semantics::target;
 use crate::semantics::target::Kind;
 
-/// A pipelined request is taken up when no more of the responses before it is unsent, in bytes: little beside what
-/// one file costs, and enough to keep a link busy until the next one is open.
+/// A pipelined request is taken up when no more of the responses before it is unsent, in bytes:
+/// little beside what one file costs, and enough to keep a link busy until the next one is open.
 const NEARLY_SENT_BYTES: u64 = 64 << 10;
 
 /// What all connections of a server share.
@@ -109,7 +110,8 @@ impl Shared {
     }
 }
 
-/// Objects that are queued, and where they end in the stream; who fetches them keeps them until that is acknowledged.
+/// Objects that are queued, and where they end in the stream; who fetches them keeps them until
+/// that is acknowledged.
 #[derive(Debug, Default)]
 struct Held(VecDeque<(u64, Ticket)>);
 
@@ -161,15 +163,16 @@ const SHOWN_BYTES_MAX: usize = 200;
 /// A connection, as people are shown it.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// What it is at: `reading` a request, `asking` for an object of an origin, `opening` its file, `listing` its directory, `sending` the response
-    /// as far as the stream takes it, `lingering` after the last one, `aborted`. A response that is queued to its end is not waited for.
+    /// What it is at: `reading` a request, `asking` for an object of an origin, `opening` its file,
+    /// `listing` its directory, `sending` the response as far as the stream takes it, `lingering`
+    /// after the last one, `aborted`. A response that is queued to its end is not waited for.
     pub phase: &'static str,
     /// Requests so far, whole or broken.
     pub requests: u32,
     /// The site of the last request that could be read.
     pub site: Option<Arc<Site>>,
-    /// Path and query of the last request, if an origin's object answers it: the name of the file that is sent means
-    /// nothing to people. Long ones are cut.
+    /// Path and query of the last request, if an origin's object answers it: the name of the file
+    /// that is sent means nothing to people. Long ones are cut.
     pub object: Option<Arc<str>>,
 }
 
@@ -466,8 +469,8 @@ impl Connection {
         if self.in_flight.len() >= shared.config.responses_in_flight_max {
             return false;
         }
-        // A file that is opened for a response far from being sent is held for nothing, 32 of them by a client
-        // that pipelines and does not read.
+        // A file that is opened for a response far from being sent is held for nothing, 32 of them
+        // by a client that pipelines and does not read.
         let has_bytes = self.unread || !self.input.is_empty();
         if !self.in_flight.is_empty() && has_bytes && io.unsent(self.stream) > NEARLY_SENT_BYTES {
             io.set_notsent_lowat(self.stream, NEARLY_SENT_BYTES);
@@ -919,7 +922,8 @@ impl Connection {
         let attempt = match wanted {
             Wanted::Content(attempt) => attempt,
             Wanted::ErrorPage(status) => {
-                tracing::warn!(stream = self.stream.0, errno, %status, "the page of an error could not be opened");
+                tracing::warn!(stream = self.stream.0, errno, %status, "the page of an error could \
+                    not be opened");
                 return self.send_error(io, shared, request, status);
             }
         };
@@ -1018,7 +1022,8 @@ impl Connection {
         });
     }
 
-    /// Answers OPTIONS (RFC 9110 §9.3.7), and with it a browser that asks what a page of another origin may.
+    /// Answers OPTIONS (RFC 9110 §9.3.7), and with it a browser that asks what a page of another
+    /// origin may.
     fn tell_options(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request) {
         let preflight = request.present.has(Field::AccessControlRequestMethod);
         let status = StatusCode::NO_CONTENT;
@@ -1027,7 +1032,8 @@ impl Connection {
         });
     }
 
-    /// Answers without a file; `write` is given what all answers have in common, and `shared.location`.
+    /// Answers without a file; `write` is given what all answers have in common, and
+    /// `shared.location`.
     fn send_head(
         &mut self,
         io: &mut dyn Io,
@@ -1058,7 +1064,8 @@ impl Connection {
         self.send(shared, request, status, body);
     }
 
-    /// Bounds the rate of the response that begins, as its path's rule and the configuration have it.
+    /// Bounds the rate of the response that begins, as its path's rule and the configuration have
+    /// it.
     fn pace(&mut self, io: &mut dyn Io, shared: &mut Shared, request: &Request, body: &mut Body) {
         let pace = request.rule().and_then(|rule| rule.pace);
         let Some(pace) = pace else {
@@ -1193,7 +1200,8 @@ impl Connection {
                 if shared.slow_clients.begins(io.now_us()) {
                     tracing::warn!(
                         stream = self.stream.0,
-                        "a client takes less than rate_min: it is reset; later ones are only counted"
+                        "a client takes less than rate_min: it is reset; later ones are only \
+                         counted"
                     );
                 }
                 self.abort(io, shared);
@@ -1216,8 +1224,8 @@ struct Found {
     varies: bool,
 }
 
-/// The origin that what a request names comes from, if it is no file; `path` is what [`target::resolve`] has made of its
-/// target.
+/// The origin that what a request names comes from, if it is no file; `path` is what
+/// [`target::resolve`] has made of its target.
 fn pulled<'a>(
     site: &'a Site,
     rule: Option<&'a Rule>,

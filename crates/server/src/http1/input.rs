@@ -1,8 +1,9 @@
 //! Received bytes that are not consumed yet.
 //!
-//! A connection that waits for nothing in particular has no buffer: thousands of idle ones cost their
-//! table entry only. Buffers come from a pool and go back to it. They are small: each request has one until its file
-//! is open, and few heads are long. One that is full makes way for a large one, which is not kept.
+//! A connection that waits for nothing in particular has no buffer: thousands of idle ones cost
+//! their table entry only. Buffers come from a pool and go back to it. They are small: each request
+//! has one until its file is open, and few heads are long. One that is full makes way for a large
+//! one, which is not kept.
 
 use host::app::{Io, StreamId};
 
@@ -16,8 +17,8 @@ pub(crate) struct Pool {
 /// Size of a small buffer, in bytes: browsers' heads are mostly shorter.
 const SMALL_BYTES: usize = 2 << 10;
 
-/// Most spare buffers kept, four megabytes of them. What was wanted at once before may be wanted at once again: a pause
-/// of the host's gathers requests of a thousand connections.
+/// Most spare buffers kept, four megabytes of them. What was wanted at once before may be wanted at
+/// once again: a pause of the host's gathers requests of a thousand connections.
 const SPARE_MAX: usize = 2048;
 
 impl Pool {
@@ -89,7 +90,8 @@ impl Input {
         }
     }
 
-    /// Takes what the stream has and the buffer holds; returns how many bytes. 0 also if it is full.
+    /// Takes what the stream has and the buffer holds; returns how many bytes. 0 also if it is
+    /// full.
     pub(crate) fn fill(&mut self, io: &mut dyn Io, stream: StreamId, pool: &mut Pool) -> usize {
         let buffer = self.buffer.get_or_insert_with(|| pool.take());
         if self.start > 0 {

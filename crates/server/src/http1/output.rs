@@ -1,7 +1,7 @@
 //! What of a response the stream has not taken yet.
 //!
-//! Real bytes (the head, a page, what stands between the parts of a multipart body) and ranges of one file or object, each
-//! of which has its place between them.
+//! Real bytes (the head, a page, what stands between the parts of a multipart body) and ranges of
+//! one file or object, each of which has its place between them.
 
 use std::mem;
 use std::ops::Range;
@@ -54,7 +54,8 @@ impl Body {
         }
     }
 
-    /// Has so many bytes sent at once and the rest wait; false if it has several ranges, or nothing is to be sent at once.
+    /// Has so many bytes sent at once and the rest wait; false if it has several ranges, or nothing
+    /// is to be sent at once.
     pub(crate) fn pause_after(&mut self, bytes: u64) -> bool {
         let is_one = self.later.is_empty() && bytes > 0;
         if is_one {
@@ -152,7 +153,8 @@ impl Output {
             .is_none_or(|segments| segments.on_news(io, stream, news))
     }
 
-    /// A file is open. `None` if it is none of the object's; false if the rest of that is not to be had.
+    /// A file is open. `None` if it is none of the object's; false if the rest of that is not to be
+    /// had.
     pub(crate) fn on_opened(
         &mut self,
         io: &mut dyn Io,
@@ -163,7 +165,8 @@ impl Output {
         self.segments()?.on_opened(io, file, meta, origins)
     }
 
-    /// A file could not be opened. `None` if it is none of the object's; false if the rest of that is not to be had.
+    /// A file could not be opened. `None` if it is none of the object's; false if the rest of that
+    /// is not to be had.
     pub(crate) fn on_open_failed(
         &mut self,
         file: FileHandle,

@@ -1,8 +1,8 @@
 //! From bytes to a request, or to a refusal (RFC 9112).
 //!
-//! Refusals that leave the end of the request in doubt must be the last thing on a connection, or what
-//! one party takes for a body another takes for a request (smuggling, RFC 9112 §11.2). They are
-//! [`Parsed::Broken`]; all other refusals are requests like any other, with a status to answer.
+//! Refusals that leave the end of the request in doubt must be the last thing on a connection, or
+//! what one party takes for a body another takes for a request (smuggling, RFC 9112 §11.2). They
+//! are [`Parsed::Broken`]; all other refusals are requests like any other, with a status to answer.
 //!
 //! What comes out depends on the bytes alone, not on how they were split on their way.
 
@@ -152,7 +152,8 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
     let line = &line[..line.len().min(config.request_line_bytes_max)];
     let line_end = line.iter().position(|&byte| byte == b'\n');
     let line_too_long = line_end.is_none() && line.len() == config.request_line_bytes_max;
-    // Beyond a line that is too long nothing counts, or the verdict would hang on how much has arrived.
+    // Beyond a line that is too long nothing counts, or the verdict would hang on how much has
+    // arrived.
     let considered = if line_too_long {
         &bytes[..line_start + line.len()]
     } else {
@@ -180,7 +181,8 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
             }
             None => Parsed::Broken(version_refusal(&line[..end])),
         },
-        // Without the line's end an unknown version, which `httparse` refuses at once, cannot be read yet.
+        // Without the line's end an unknown version, which `httparse` refuses at once, cannot be
+        // read yet.
         (Ok(httparse::Status::Partial) | Err(httparse::Error::Version), _) => {
             if line_too_long {
                 Parsed::Broken(StatusCode::URI_TOO_LONG)
@@ -317,8 +319,8 @@ fn body(fields: &Fields<'_>, http_1_0: bool) -> Result<Body, StatusCode> {
     if fields.transfer_codings == 0 {
         return Ok(Body::Bytes(fields.content_length.unwrap_or(0)));
     }
-    // Both lengths, or a coding that HTTP/1.0 does not have, or one without an end of its own: an intermediary
-    // may see another request than this one (RFC 9112 §6.1, §6.3).
+    // Both lengths, or a coding that HTTP/1.0 does not have, or one without an end of its own: an
+    // intermediary may see another request than this one (RFC 9112 §6.1, §6.3).
     if fields.content_length.is_some()
         || http_1_0
         || !fields.chunked_last
@@ -361,7 +363,8 @@ impl<'a> Fields<'a> {
                 fields.host = true;
                 fields.present.insert(Field::Host);
             } else if is("content-length") {
-                // RFC 9112 §6.3 allows repeated equal values to be taken as one; no honest client sends them.
+                // RFC 9112 §6.3 allows repeated equal values to be taken as one; no honest client
+                // sends them.
                 if fields.content_length.is_some() {
                     return Err(StatusCode::BAD_REQUEST);
                 }

@@ -139,8 +139,9 @@ pub(crate) fn part(
     end(out);
 }
 
-/// Writes a 206 with several ranges of a file but for these themselves (RFC 9110 §15.3.7.2), and returns where they
-/// belong. `scratch` is overwritten; `salt` makes the boundary another one for each response.
+/// Writes a 206 with several ranges of a file but for these themselves (RFC 9110 §15.3.7.2), and
+/// returns where they belong. `scratch` is overwritten; `salt` makes the boundary another one for
+/// each response.
 pub(crate) fn parts(
     out: &mut Vec<u8>,
     common: &Common<'_>,
@@ -149,8 +150,8 @@ pub(crate) fn parts(
     scratch: &mut Vec<u8>,
     salt: u64,
 ) -> Vec<Splice> {
-    // RFC 2046 §5.1.1: at most 70 characters, none of which needs quotes here. No file knows its own tag, since
-    // that hangs on when it was written.
+    // RFC 2046 §5.1.1: at most 70 characters, none of which needs quotes here. No file knows its
+    // own tag, since that hangs on when it was written.
     let mut boundary = entity.etag.opaque().to_vec();
     put(&mut boundary, format_args!("{salt:016x}"));
 
@@ -213,7 +214,8 @@ pub(crate) struct Listed {
 
 impl Listed {
     fn validators(&self, out: &mut Vec<u8>) {
-        // Beside what `begin` may have said of other fields: lists may come in several lines (RFC 9110 §5.3).
+        // Beside what `begin` may have said of other fields: lists may come in several lines (RFC
+        // 9110 §5.3).
         text(out, "Vary", "Accept");
         etag(out, &self.etag);
         if let Some(count) = self.truncated_after {
@@ -320,7 +322,8 @@ fn reason(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
 }
 
-/// Writes the status line and the fields of every response. `None` where there is no body to have a length.
+/// Writes the status line and the fields of every response. `None` where there is no body to have a
+/// length.
 fn begin(
     out: &mut Vec<u8>,
     common: &Common<'_>,

@@ -1,11 +1,13 @@
 //! What a connection waits for, and for how long.
 //!
-//! A stream has one timer, and a connection waits for one thing at a time: its peer's acknowledgements
-//! while anything is unacknowledged, else the rest of a request, else another request, else the peer's
-//! FIN. Bytes do not postpone a deadline, only arriving at the next thing to wait for does.
+//! A stream has one timer, and a connection waits for one thing at a time: its peer's
+//! acknowledgements while anything is unacknowledged, else the rest of a request, else another
+//! request, else the peer's FIN. Bytes do not postpone a deadline, only arriving at the next thing
+//! to wait for does.
 //!
-//! Acknowledgements are looked at several times in the course of a timeout. Two things end a connection:
-//! none at all during the stall timeout, and fewer than the least rate asks for during its period.
+//! Acknowledgements are looked at several times in the course of a timeout. Two things end a
+//! connection: none at all during the stall timeout, and fewer than the least rate asks for during
+//! its period.
 
 use std::time::Duration;
 
@@ -118,9 +120,9 @@ impl Watch {
         self.rate_unacknowledged = u32::try_from(progress.unacknowledged).unwrap_or(u32::MAX);
     }
 
-    /// True if the peer has acknowledged something, and less than the least rate asks for and less than all there
-    /// was, in a whole period in which it was waited for at each look. A silent peer may have lost its network for a
-    /// moment: the stall timeout is for that.
+    /// True if the peer has acknowledged something, and less than the least rate asks for and less
+    /// than all there was, in a whole period in which it was waited for at each look. A silent peer
+    /// may have lost its network for a moment: the stall timeout is for that.
     fn is_too_slow(&mut self, progress: &Progress, interval: Duration, config: &Config) -> bool {
         let Some(rate) = config.bytes_per_second_min else {
             return false;

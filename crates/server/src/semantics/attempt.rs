@@ -1,5 +1,5 @@
-//! Which files may answer a request: the one that it names, in the codings that the client takes, and for a directory
-//! each of the files that may be its index.
+//! Which files may answer a request: the one that it names, in the codings that the client takes,
+//! and for a directory each of the files that may be its index.
 
 use crate::semantics::encoding::{Acceptable, Coding};
 use crate::semantics::mime;
@@ -41,8 +41,9 @@ impl Attempt {
         !self.is_negotiated || self.acceptable.identity || self.coding().is_some()
     }
 
-    /// Writes the path of the file that is being tried, below the NIC stack's root, and returns the media type of what is
-    /// in it; `None` if that can be no file's. `path` is what the target names.
+    /// Writes the path of the file that is being tried, below the NIC stack's root, and returns the
+    /// media type of what is in it; `None` if that can be no file's. `path` is what the target
+    /// names.
     pub(crate) fn path(
         &mut self,
         site: &Site,

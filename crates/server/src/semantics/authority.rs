@@ -1,8 +1,9 @@
-//! `uri-host [ ":" port ]`, as `Host` and targets in absolute-form carry it (RFC 9110 §7.2, RFC 3986 §3.2).
+//! `uri-host [ ":" port ]`, as `Host` and targets in absolute-form carry it (RFC 9110 §7.2, RFC
+//! 3986 §3.2).
 //!
 //! RFC 3986 permits nearly any text as a registered name. Two parties that read an odd one in two
-//! ways may take it for two hosts, so only what can be a host is accepted: an IP literal in brackets,
-//! or labels separated by single dots.
+//! ways may take it for two hosts, so only what can be a host is accepted: an IP literal in
+//! brackets, or labels separated by single dots.
 
 use std::net::Ipv6Addr;
 
@@ -45,8 +46,8 @@ const IS_LABEL_BYTE: [bool; 256] = {
     table
 };
 
-/// Labels of unreserved characters, sub-delims and escapes (RFC 3986 §3.2.2); a dot may end the last
-/// one (RFC 1034 §3.1).
+/// Labels of unreserved characters, sub-delims and escapes (RFC 3986 §3.2.2); a dot may end the
+/// last one (RFC 1034 §3.1).
 fn is_name(mut name: &[u8]) -> bool {
     if name.is_empty() {
         return false;

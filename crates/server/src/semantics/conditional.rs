@@ -58,8 +58,8 @@ pub(crate) fn judge(head: Head<'_>, validators: &Validators) -> Verdict {
     }
 }
 
-/// True if `Range` applies, as far as `If-Range` is concerned: the client has a part of this very version
-/// (RFC 9110 §13.1.5).
+/// True if `Range` applies, as far as `If-Range` is concerned: the client has a part of this very
+/// version (RFC 9110 §13.1.5).
 pub(crate) fn range_applies(head: Head<'_>, validators: &Validators, unix_time: Duration) -> bool {
     if !head.present().has(Field::IfRange) {
         return true;
@@ -70,8 +70,8 @@ pub(crate) fn range_applies(head: Head<'_>, validators: &Validators, unix_time: 
     if validators.etag.is(value) {
         return true;
     }
-    // Once the second is over no later version has its date. Two versions of that second may: §8.8.2.2 asks that there be
-    // none, which no server can know.
+    // Once the second is over no later version has its date. Two versions of that second may:
+    // §8.8.2.2 asks that there be none, which no server can know.
     !validators.etag.is_weak()
         && validators.modified_s.is_some_and(|modified_s| {
             date(value) == Some(modified_s) && modified_s < unix_time.as_secs()
@@ -277,15 +277,25 @@ mod tests {
         #[test]
         fn arbitrary_conditions_are_judged(
             fields in vec((
-                select(vec!["If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range"]),
+                select(vec![
+                    "If-Match",
+                    "If-None-Match",
+                    "If-Modified-Since",
+                    "If-Unmodified-Since",
+                    "If-Range",
+                ]),
                 prop_oneof![
                     "[ -~]{0,40}",
-                    select(vec![SAME, "*", "W/\"\"", "Mon, 31 Feb 9999 25:61:61 GMT", "Sun Nov 99 08:49:37 1994"])
+                    select(vec![SAME, "*", "W/\"\"", "Mon, 31 Feb 9999 25:61:61 GMT", "Sun Nov 99 \
+                        08:49:37 1994"])
                         .prop_map(str::to_owned),
                 ],
             ), 0..6),
         ) {
-            let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(name, value)| (*name, value.as_str()))
+                .collect();
             judged(&fields);
             with_head(&fields, |head| range_applies(head, &validators(), NOW));
         }

@@ -6,8 +6,9 @@
 //!     └──────────── there ─────────────────────▲
 //! ```
 //!
-//! The next segment is opened when little of those before it waits to be sent: so many files are open as it takes to keep
-//! the stream busy, however long the object and however slow the client is.
+//! The next segment is opened when little of those before it waits to be sent: so many files are
+//! open as it takes to keep the stream busy, however long the object and however slow the client
+//! is.
 
 use std::ops::Range;
 
@@ -16,7 +17,8 @@ use host::app::{FileHandle, FileMeta, Io, StreamId};
 
 use crate::semantics::pull::{News, Object, Origins, Ticket};
 
-/// The next segment is opened when no more than this waits to be sent, in bytes: what a fast client takes until it is open.
+/// The next segment is opened when no more than this waits to be sent, in bytes: what a fast client
+/// takes until it is open.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 /// A segment that is said to be there, and is not, is asked for again so often: each time it may
@@ -123,8 +125,8 @@ impl Content {
         }
     }
 
-    /// All of it is queued. An object's segments may still be opened again, by a NIC process that follows another, until
-    /// all is acknowledged.
+    /// All of it is queued. An object's segments may still be opened again, by a NIC process that
+    /// follows another, until all is acknowledged.
     pub(crate) fn close_file(&self, io: &mut dyn Io) {
         match self {
             Content::File(file) => io.close_file(*file),
@@ -221,7 +223,8 @@ impl Segments {
         Some(true)
     }
 
-    /// A file could not be opened. `None` if it is none of this object's; false if the rest is not to be had.
+    /// A file could not be opened. `None` if it is none of this object's; false if the rest is not
+    /// to be had.
     pub(crate) fn on_open_failed(
         &mut self,
         file: FileHandle,

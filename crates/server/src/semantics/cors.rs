@@ -9,10 +9,11 @@ use http::HeaderName;
 #[derive(Clone, Debug)]
 pub struct Cors {
     origins: Origins,
-    /// Request fields that a page may set, besides those that it always may. Default: `Range` and the conditions.
+    /// Request fields that a page may set, besides those that it always may. Default: `Range` and
+    /// the conditions.
     pub request_fields: Vec<HeaderName>,
-    /// Response fields that a page gets to see, besides those that it always does. Default: what a player of media wants to
-    /// know of ranges, and whether a listing is whole.
+    /// Response fields that a page gets to see, besides those that it always does. Default: what a
+    /// player of media wants to know of ranges, and whether a listing is whole.
     pub exposed_fields: Vec<HeaderName>,
     /// How long a browser may remember that it is allowed. Default: a day.
     pub max_age: Duration,
@@ -37,7 +38,8 @@ impl Cors {
         Cors::of(Origins::Any)
     }
 
-    /// Pages of these origins may, such as `https://example.org`; with cookies and other `credentials` if so.
+    /// Pages of these origins may, such as `https://example.org`; with cookies and other
+    /// `credentials` if so.
     pub fn these(origins: &[&str], credentials: bool) -> Result<Self, OriginError> {
         let checked = origins.iter().map(|&origin| {
             let host = origin.split_once("://").map_or("", |(_, host)| host);
@@ -140,8 +142,8 @@ impl fmt::Display for OriginError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no origin: write a scheme and a host, such as https://example.org or http://localhost:8080, \
-             without a path",
+            "{:?} is no origin: write a scheme and a host, such as https://example.org or \
+             http://localhost:8080, without a path",
             self.0
         )
     }
@@ -187,7 +189,8 @@ mod tests {
         let cors = Cors::these(&["https://A.org", "http://localhost:8080"], true).unwrap();
         let text = written(&cors, Some("https://a.org"), false);
         assert!(text.starts_with(
-            "Access-Control-Allow-Origin: https://a.org\r\nAccess-Control-Allow-Credentials: true\r\n"
+            "Access-Control-Allow-Origin: https://a.org\r\nAccess-Control-Allow-Credentials: \
+             true\r\n"
         ));
         for origin in [
             None,

@@ -55,8 +55,9 @@ pub(crate) struct Minute(pub(crate) u64);
 impl fmt::Display for Minute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DAY_S: u64 = 86_400;
-        // Years that begin in March, so that a leap day is the last, in cycles of 400: E. G. Richards's way
-        // (Explanatory Supplement to the Astronomical Almanac, 2013, §15.11.3), from the first of March of the year 0.
+        // Years that begin in March, so that a leap day is the last, in cycles of 400: E. G.
+        // Richards's way (Explanatory Supplement to the Astronomical Almanac, 2013, §15.11.3), from
+        // the first of March of the year 0.
         let days = self.0 / DAY_S + 719_468;
         let (cycle, day) = (days / 146_097, days % 146_097);
         let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

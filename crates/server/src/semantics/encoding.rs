@@ -1,4 +1,5 @@
-//! `Accept-Encoding`: which of the variants of a file a client takes, and in which order (RFC 9110 §12.5.3).
+//! `Accept-Encoding`: which of the variants of a file a client takes, and in which order (RFC 9110
+//! §12.5.3).
 
 use std::fmt;
 use std::str::FromStr;
@@ -90,8 +91,8 @@ impl Acceptable {
         identity: true,
     };
 
-    /// What the lines of the field say of the codings that are `offered`, the server's favourite first: its order
-    /// decides between those that the client likes equally.
+    /// What the lines of the field say of the codings that are `offered`, the server's favourite
+    /// first: its order decides between those that the client likes equally.
     pub(crate) fn new<'a>(
         values: impl Iterator<Item = &'a [u8]> + Clone,
         offered: &[Coding],
@@ -278,7 +279,8 @@ mod tests {
         #[test]
         fn whatever_is_said_no_coding_is_tried_twice(
             pieces in vec(select(vec![
-                "gzip", "br", "zstd", "*", "identity", ";q=", "0", "1", ".", "5", ",", " ", ";", "\u{e9}",
+                "gzip", "br", "zstd", "*", "identity", ";q=", "0", "1", ".", "5", ",", " ", ";",
+                "\u{e9}",
             ]), 0..30),
             bytes in vec(any::<u8>(), 0..64),
         ) {

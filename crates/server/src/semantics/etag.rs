@@ -1,10 +1,11 @@
 //! Entity tags (RFC 9110 §8.8.3), made from what is known of a file's version.
 //!
-//! A tag is strong: it changes whenever a byte may have. Writing to a file changes its times, and putting another in
-//! its place changes its inode; all of that is in the tag, as a hash, since inode numbers are not for clients. A file
-//! that has changed within the grain of its timestamps may change again without their showing it. For so long its
-//! tag is weak, and matches nothing, then or later. Where the file system never shows all changes, the tag is weak, and
-//! matches by weak comparison.
+//! A tag is strong: it changes whenever a byte may have. Writing to a file changes its times, and
+//! putting another in its place changes its inode; all of that is in the tag, as a hash, since
+//! inode numbers are not for clients. A file that has changed within the grain of its timestamps
+//! may change again without their showing it. For so long its tag is weak, and matches nothing,
+//! then or later. Where the file system never shows all changes, the tag is weak, and matches by
+//! weak comparison.
 
 use std::hash::Hasher;
 use std::time::Duration;
@@ -14,8 +15,9 @@ use siphasher::sip::SipHasher13;
 
 use crate::semantics::encoding::Coding;
 
-/// Within this time after a change a further one may leave the timestamps as they are: file systems take them from a
-/// clock that advances with the scheduler's tick, every 10 ms at the least frequent.
+/// Within this time after a change a further one may leave the timestamps as they are: file systems
+/// take them from a clock that advances with the scheduler's tick, every 10 ms at the least
+/// frequent.
 const GRAIN_NS: i64 = 20_000_000;
 
 /// The same on file systems that keep whole seconds, or every second one as FAT does.
@@ -45,8 +47,8 @@ enum Strength {
 impl ETag {
     /// The tag of the version that this metadata tells of, at this time since the epoch.
     ///
-    /// Where `is_anywhere`, the file may come from any of several machines that have copies of it, with the same times of
-    /// modification: what is each machine's own is left out.
+    /// Where `is_anywhere`, the file may come from any of several machines that have copies of it,
+    /// with the same times of modification: what is each machine's own is left out.
     pub(crate) fn new(
         meta: &FileMeta,
         coding: Option<Coding>,
@@ -70,7 +72,8 @@ impl ETag {
             hasher.write(&device.to_le_bytes());
             hasher.write(&ctime_ns.to_le_bytes());
         }
-        // Copies have no inode to tell variants apart, which often have their file's time, and may have the same size.
+        // Copies have no inode to tell variants apart, which often have their file's time, and may
+        // have the same size.
         if let Some(coding) = coding {
             hasher.write(coding.name().as_bytes());
         }
@@ -80,7 +83,8 @@ impl ETag {
             true => Strength::Strong,
             false => Strength::Unsettled,
         };
-        // Sent back later, it must not match what is said then: that may be of other bytes, with the same times.
+        // Sent back later, it must not match what is said then: that may be of other bytes, with
+        // the same times.
         if strength == Strength::Unsettled {
             hasher.write(b"unsettled");
         }

@@ -1,7 +1,8 @@
-//! Header fields that matter only once it is known what they are about: found in the head when they are wanted.
+//! Header fields that matter only once it is known what they are about: found in the head when they
+//! are wanted.
 //!
-//! Parsing notes which of them there are; the head itself stays in the input until its response begins, so
-//! nothing is copied and a connection does not grow.
+//! Parsing notes which of them there are; the head itself stays in the input until its response
+//! begins, so nothing is copied and a connection does not grow.
 
 /// A header field whose value is looked at late, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,8 @@ const FIELDS: [(Field, &str); 10] = [
     (Field::Range, "range"),
 ];
 
-/// Which lengths their names have, one bit for each: it tells most fields of a request to be none of these.
+/// Which lengths their names have, one bit for each: it tells most fields of a request to be none
+/// of these.
 const LENGTHS: u32 = {
     let (mut lengths, mut at) = (0, 0);
     while at < FIELDS.len() {
@@ -100,7 +102,8 @@ impl<'a> Head<'a> {
         self.present
     }
 
-    /// The values of a field, one for each line that has it: together they are one list (RFC 9110 §5.3).
+    /// The values of a field, one for each line that has it: together they are one list (RFC 9110
+    /// §5.3).
     pub(crate) fn values(self, field: Field) -> impl Iterator<Item = &'a [u8]> + Clone {
         let bytes = if self.present.has(field) {
             self.bytes
@@ -110,7 +113,8 @@ impl<'a> Head<'a> {
         values(bytes, field.name())
     }
 
-    /// The same of a field of another name, in small letters, which parsing does not note: it hardly ever matters.
+    /// The same of a field of another name, in small letters, which parsing does not note: it
+    /// hardly ever matters.
     pub(crate) fn values_named(self, name: &'static str) -> impl Iterator<Item = &'a [u8]> + Clone {
         values(self.bytes, name)
     }
@@ -159,7 +163,8 @@ mod tests {
 
     #[test]
     fn values_are_found_by_the_whole_name() {
-        let bytes = b"\r\nGET /range:x HTTP/1.1\r\nRANGE: a\r\nRange-Unit: no\r\nx-range: no\nrange:\tb \nIf-Range:\r\n\r\n";
+        let bytes = b"\r\nGET /range:x HTTP/1.1\r\nRANGE: a\r\nRange-Unit: no\r\nx-range: no\n\
+            range:\tb \nIf-Range:\r\n\r\n";
         let mut present = Present::default();
         present.insert(Field::Host);
         present.insert(Field::IfRange);

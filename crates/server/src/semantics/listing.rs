@@ -1,8 +1,8 @@
 //! What a directory without an index is answered with, where that is asked for: a listing of it.
 //!
-//! The NIC stack tells what is there, in parts, and knows no policy: what is not told to clients is left out here. A
-//! directory that changes between two parts is read again, some times; one that never rests is listed as it was found, each
-//! name once.
+//! The NIC stack tells what is there, in parts, and knows no policy: what is not told to clients is
+//! left out here. A directory that changes between two parts is read again, some times; one that
+//! never rests is listed as it was found, each name once.
 
 pub(crate) mod format;
 mod html;
@@ -130,7 +130,8 @@ impl Listing {
         &self.names[row.name_at as usize..][..usize::from(row.name_bytes)]
     }
 
-    /// Directories first, each kind by name; a name that was told twice once, as a directory if it was told as both.
+    /// Directories first, each kind by name; a name that was told twice once, as a directory if it
+    /// was told as both.
     fn sort(&mut self) {
         let names = &self.names;
         let name = |row: &Row| &names[row.name_at as usize..][..usize::from(row.name_bytes)];

@@ -42,7 +42,8 @@ pub(crate) fn is_text(media_type: &str) -> bool {
     media_type.starts_with("text/")
 }
 
-/// Whether files of this type are compressed already, so that compressing them once more gains nothing.
+/// Whether files of this type are compressed already, so that compressing them once more gains
+/// nothing.
 pub(crate) fn is_compressed(media_type: &str) -> bool {
     let (kind, name) = media_type.split_once('/').unwrap_or((media_type, ""));
     match kind {

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A path, or paths, of which one place may be anything: `/about`, `/video/*`, `*.m3u8`, `/live/*.ts`.
+/// A path, or paths, of which one place may be anything: `/about`, `/video/*`, `*.m3u8`,
+/// `/live/*.ts`.
 ///
-/// It is compared with the whole decoded path of a request, from its first slash on. `*` stands for any bytes, also
-/// slashes, also none.
+/// It is compared with the whole decoded path of a request, from its first slash on. `*` stands for
+/// any bytes, also slashes, also none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     before: Box<str>,
@@ -30,7 +31,8 @@ impl Pattern {
         }
     }
 
-    /// What stands in the place of the star, empty if there is none; `None` if the path is another one.
+    /// What stands in the place of the star, empty if there is none; `None` if the path is another
+    /// one.
     pub(crate) fn captures<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let rest = path.strip_prefix(self.before.as_bytes())?;
         match &self.after {

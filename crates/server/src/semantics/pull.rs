@@ -1,4 +1,5 @@
-//! What comes from an origin elsewhere: a fetcher gets it, and says where its bytes lie below the NIC stack's root.
+//! What comes from an origin elsewhere: a fetcher gets it, and says where its bytes lie below the
+//! NIC stack's root.
 
 use std::fmt;
 use std::io::Write;
@@ -38,8 +39,9 @@ pub enum RulePull {
 pub trait Origins: Send {
     /// Fields of a request by which an origin may select what it answers, in small letters.
     fn selecting(&self) -> &'static [&'static str];
-    /// Asks an origin for an object: its path and query, escaped, with a slash at the start. `fields` are those of the
-    /// request that may select a variant. [`News::Object`], [`News::Refused`] or [`News::Lost`] follows.
+    /// Asks an origin for an object: its path and query, escaped, with a slash at the start.
+    /// `fields` are those of the request that may select a variant. [`News::Object`],
+    /// [`News::Refused`] or [`News::Lost`] follows.
     fn ask(
         &mut self,
         ticket: Ticket,
@@ -84,8 +86,8 @@ pub enum News {
 /// A version of an object: files of equal length that never change, one behind the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Where its segments lie, below the NIC stack's root. The name of each is its number, in eight hexadecimal digits or
-    /// more.
+    /// Where its segments lie, below the NIC stack's root. The name of each is its number, in eight
+    /// hexadecimal digits or more.
     pub directory: RelativePath,
     /// All of it.
     pub size_bytes: u64,
@@ -101,7 +103,8 @@ pub struct Object {
     pub caching: Vec<(HeaderName, HeaderValue)>,
     /// In seconds.
     pub age_s: u64,
-    /// Segments that are there, as far as is known, as runs: the first one, and the one behind the last.
+    /// Segments that are there, as far as is known, as runs: the first one, and the one behind the
+    /// last.
     pub present: Vec<(u64, u64)>,
     /// How it has come.
     pub how: How,

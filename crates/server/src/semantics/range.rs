@@ -1,16 +1,17 @@
 //! `Range`: which bytes of a file are asked for (RFC 9110 §14).
 //!
-//! A request of a hundred bytes may ask for the same gigabytes many times over, or for thousands of crumbs
-//! each of which costs a part of a multipart body. So parts that overlap, or whose gap is smaller than what
-//! a part costs, become one, and who asks for more than a few gets the whole file (RFC 9110 §17.15): a
-//! response never has a byte of the file twice.
+//! A request of a hundred bytes may ask for the same gigabytes many times over, or for thousands of
+//! crumbs each of which costs a part of a multipart body. So parts that overlap, or whose gap is
+//! smaller than what a part costs, become one, and who asks for more than a few gets the whole file
+//! (RFC 9110 §17.15): a response never has a byte of the file twice.
 
 use std::ops::Range;
 
 use crate::semantics::fields::list;
 use crate::semantics::number;
 
-/// Parts no farther apart than this become one, in bytes: the head of a part is as long (RFC 9110 §15.3.7.2).
+/// Parts no farther apart than this become one, in bytes: the head of a part is as long (RFC 9110
+/// §15.3.7.2).
 const GAP_BYTES_MAX: u64 = 100;
 
 /// What a request selects of a file.
@@ -26,7 +27,8 @@ pub(crate) enum Selection {
     Unsatisfiable,
 }
 
-/// What a `Range` field with this value selects of a file of `size_bytes`; at most `ranges_max` ranges of it.
+/// What a `Range` field with this value selects of a file of `size_bytes`; at most `ranges_max`
+/// ranges of it.
 pub(crate) fn select(value: &[u8], size_bytes: u64, ranges_max: usize) -> Selection {
     let Some(set) = byte_range_set(value) else {
         return Selection::Whole;
@@ -86,8 +88,9 @@ impl Spec {
         }
     }
 
-    /// What it names of a file, `None` if nothing of it is there. Empty only for all of an empty file, which is no
-    /// range: the end of one, or `0-`, with which clients ask for any file from its start.
+    /// What it names of a file, `None` if nothing of it is there. Empty only for all of an empty
+    /// file, which is no range: the end of one, or `0-`, with which clients ask for any file from
+    /// its start.
     fn of(self, size_bytes: u64) -> Option<Range<u64>> {
         match self {
             Spec::Between(0, u64::MAX) if size_bytes == 0 => Some(0..0),
@@ -229,7 +232,8 @@ mod tests {
                 "{value}"
             );
         }
-        // RFC 9110 §14.1.2: all of it, if it is shorter; and no Content-Range can say that of nothing.
+        // RFC 9110 §14.1.2: all of it, if it is shorter; and no Content-Range can say that of
+        // nothing.
         assert_eq!(selected("bytes=-1", 0), Selection::Whole);
     }
 
@@ -274,7 +278,8 @@ mod tests {
         #[test]
         fn a_selection_is_within_the_file_and_apart(
             pieces in vec(any_of(vec![
-                "bytes=", "BYTES=", "-", ",", " ", "0", "1", "99", "250", "1000", "18446744073709551615",
+                "bytes=", "BYTES=", "-", ",", " ", "0", "1", "99", "250", "1000",
+                "18446744073709551615",
                 "99999999999999999999", "\t", "x", "=", "--", ",,",
             ]), 0..20),
             size_bytes in prop_oneof![0..2000u64, any::<u64>()],
@@ -311,14 +316,20 @@ mod tests {
                 Selection::Several(ranges) => ranges,
             };
             for byte in 0..SIZE_BYTES {
-                let is_asked_for = ranges.iter().any(|(first, more)| (*first..=first + more).contains(&byte));
+                let is_asked_for = ranges
+                    .iter()
+                    .any(|(first, more)| (*first..=first + more).contains(&byte));
                 let times = chosen.iter().filter(|range| range.contains(&byte)).count();
-                prop_assert!(times <= 1 && (times == 1 || !is_asked_for), "{} in {:?}", byte, chosen);
+                prop_assert!(times <= 1 && (times == 1 || !is_asked_for), "{} in \
+                    {:?}", byte, chosen);
             }
         }
 
         #[test]
-        fn arbitrary_bytes_select_something(value in vec(any::<u8>(), 0..64), size_bytes in any::<u64>()) {
+        fn arbitrary_bytes_select_something(
+            value in vec(any::<u8>(), 0..64),
+            size_bytes in any::<u64>(),
+        ) {
             select(&value, size_bytes, RANGES_MAX);
             select(&[b"bytes=", &value[..]].concat(), size_bytes, RANGES_MAX);
         }

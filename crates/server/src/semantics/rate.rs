@@ -1,7 +1,8 @@
-//! How fast responses are sent: what an operator allows a response, a connection, and a source of connections.
+//! How fast responses are sent: what an operator allows a response, a connection, and a source of
+//! connections.
 //!
-//! All of these are bounds for the pacing of the host stack's TCP, which sends evenly and no faster. A stream has one
-//! bound at a time, the least of those that apply.
+//! All of these are bounds for the pacing of the host stack's TCP, which sends evenly and no
+//! faster. A stream has one bound at a time, the least of those that apply.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use host::app::{Io, StreamId};
 
-/// So many bytes of a response as fast as they go, and the rest at a rate. Who asks for ranges that are no longer gets all of
-/// them as fast as they go.
+/// So many bytes of a response as fast as they go, and the rest at a rate. Who asks for ranges that
+/// are no longer gets all of them as fast as they go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// The rate, in bytes per second; less than 1000 counts as 1000.
@@ -21,8 +22,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// For media of this bit rate: what is played in the time `ahead` at once, the rest at so many percent of the bit rate. A
-    /// player starts without waiting then, and who leaves in mid-film has not been sent all of it.
+    /// For media of this bit rate: what is played in the time `ahead` at once, the rest at so many
+    /// percent of the bit rate. A player starts without waiting then, and who leaves in mid-film
+    /// has not been sent all of it.
     pub fn of_media(bits_per_second: NonZeroU64, percent: NonZeroU32, ahead: Duration) -> Self {
         let bytes_per_second = u128::from(bits_per_second.get()) / 8;
         let paced = bytes_per_second * u128::from(percent.get()) / 100;
@@ -35,7 +37,8 @@ impl Pace {
     }
 }
 
-/// Where connections come from: an address of IPv4, or a network of 64 bits of IPv6, which one subscriber has.
+/// Where connections come from: an address of IPv4, or a network of 64 bits of IPv6, which one
+/// subscriber has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     V4(u32),
@@ -72,7 +75,8 @@ impl Rates {
         }
     }
 
-    /// Other bounds. Who has to share learns of the new share at once; other responses go on as they began.
+    /// Other bounds. Who has to share learns of the new share at once; other responses go on as
+    /// they began.
     pub(crate) fn change(&mut self, io: &mut dyn Io, connection: Bound, source: Bound) {
         self.connection = connection;
         if self.source == source {
@@ -142,8 +146,9 @@ struct Sharing {
 }
 
 impl Sharing {
-    /// Tells everybody of their share, if it is by more than a sixteenth another one: to tell them of each stream that comes or
-    /// goes would have each response cost as much as there are streams. False if no stream was told.
+    /// Tells everybody of their share, if it is by more than a sixteenth another one: to tell them
+    /// of each stream that comes or goes would have each response cost as much as there are
+    /// streams. False if no stream was told.
     fn share_out(&mut self, io: &mut dyn Io, total: NonZeroU64) -> bool {
         let count = self.streams.len();
         if count.abs_diff(self.told) * SHARE_PARTS < count {
@@ -166,8 +171,8 @@ fn share(total: NonZeroU64, count: usize) -> NonZeroU64 {
     NonZeroU64::new(total.get() / count.max(1) as u64).unwrap_or(NonZeroU64::MIN)
 }
 
-/// TCP sends two packets at a time at least. Below this, those of 9000 bytes would be so far apart that a client which
-/// takes them looks like one that is gone.
+/// TCP sends two packets at a time at least. Below this, those of 9000 bytes would be so far apart
+/// that a client which takes them looks like one that is gone.
 const BYTES_PER_SECOND_MIN: u64 = 1_000;
 
 fn set(io: &mut dyn Io, stream: StreamId, bound: Bound) {

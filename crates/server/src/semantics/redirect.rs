@@ -26,8 +26,8 @@ pub enum RedirectError {
 }
 
 impl Redirect {
-    /// To a path of the same site or to a URL. A `*` in it stands for what the star of the rule's pattern has stood for. The
-    /// query of the request is kept unless there is one in `to`.
+    /// To a path of the same site or to a URL. A `*` in it stands for what the star of the rule's
+    /// pattern has stood for. The query of the request is kept unless there is one in `to`.
     pub fn new(status: u16, to: &str) -> Result<Self, RedirectError> {
         let status = match status {
             301 | 302 | 303 | 307 | 308 => StatusCode::from_u16(status).ok(),
@@ -67,7 +67,8 @@ impl Redirect {
         out.clear();
         out.extend_from_slice(self.before.as_bytes());
         if let Some(after) = &self.after {
-            // `//elsewhere` is another host: what is captured may begin with a slash, or be empty before one.
+            // `//elsewhere` is another host: what is captured may begin with a slash, or be empty
+            // before one.
             let start = captured.iter().position(|&byte| byte != b'/');
             let start = start.unwrap_or(captured.len());
             let captured = if self.before.ends_with('/') {
@@ -95,12 +96,14 @@ impl fmt::Display for RedirectError {
         match self {
             RedirectError::Status(status) => write!(
                 f,
-                "{status} is no status of a redirect: 301 and 308 are for good, 302, 303 and 307 for now"
+                "{status} is no status of a redirect: 301 and 308 are for good, 302, 303 and 307 \
+                 for now"
             ),
             RedirectError::To(to) => write!(
                 f,
-                "{to:?} is nowhere to be redirected to: write a path, such as /new/*, or a URL, such as \
-                 https://example.org/*, with at most one * behind its host, and without \\ and #"
+                "{to:?} is nowhere to be redirected to: write a path, such as /new/*, or a URL, \
+                 such as https://example.org/*, with at most one * behind its host, and without \\ \
+                 and #"
             ),
         }
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A path below a directory, that does not lead out of it: `index.html`, `errors/404.html`. May be empty, which is the
-/// directory itself.
+/// A path below a directory, that does not lead out of it: `index.html`, `errors/404.html`. May be
+/// empty, which is the directory itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelativePath(Box<str>);
 
@@ -55,8 +55,8 @@ impl fmt::Display for RelativePathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no path below the root: write one such as errors/404.html, without a slash at its start, and \
-             without . and ..",
+            "{:?} is no path below the root: write one such as errors/404.html, without a slash at \
+             its start, and without . and ..",
             self.0
         )
     }

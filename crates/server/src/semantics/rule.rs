@@ -13,11 +13,12 @@ use crate::semantics::rate::Pace;
 use crate::semantics::redirect::Redirect;
 use crate::semantics::signed::SigningKeys;
 
-/// What is special about the paths that a pattern is about. Of a site's rules the first one that is about a path
-/// counts, and no other.
+/// What is special about the paths that a pattern is about. Of a site's rules the first one that is
+/// about a path counts, and no other.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Which paths, as they are asked for: that of a directory ends with a slash, and its index has no path of its own.
+    /// Which paths, as they are asked for: that of a directory ends with a slash, and its index has
+    /// no path of its own.
     pub pattern: Pattern,
     /// The value of `Cache-Control`, where the answer is a file, a redirect, or 304.
     pub cache_control: Option<HeaderValue>,
@@ -35,7 +36,8 @@ pub struct Rule {
     pub pace: Option<Pace>,
     /// Whether directories without an index are listed; `None`: as the site has it.
     pub listing: Option<bool>,
-    /// Whether files that become longer can still be sent: only for those whose writers append and rewrite nothing.
+    /// Whether files that become longer can still be sent: only for those whose writers append and
+    /// rewrite nothing.
     pub growth: Growth,
     /// Whether what is not there comes from an origin. Default: as the site has it.
     pub pull: Option<RulePull>,
@@ -128,12 +130,14 @@ impl fmt::Display for ExtraFieldError {
         match self {
             ExtraFieldError::Malformed(field) => write!(
                 f,
-                "{field:?} is no header field: the name consists of letters, digits and -, the value of what can be seen"
+                "{field:?} is no header field: the name consists of letters, digits and -, the \
+                 value of what can be seen"
             ),
             ExtraFieldError::Reserved(name) => write!(
                 f,
-                "the header field {name} cannot be added, since the server itself says what it is; there are options of \
-                 their own for Cache-Control, Expires, other origins and redirects"
+                "the header field {name} cannot be added, since the server itself says what it is; \
+                 there are options of their own for Cache-Control, Expires, other origins and \
+                 redirects"
             ),
         }
     }

@@ -1,17 +1,18 @@
 //! Signed URLs: who has one may have the file, until it expires.
 //!
-//! A URL is signed by adding to its query `expires`, the second since the epoch until which it holds; `key`, the
-//! name of the key; and `signature`, the last of all: 64 hexadecimal digits of the HMAC-SHA256 (RFC 2104) under that
-//! key of everything before `&signature=`, from the path's first slash on, byte for byte as the
-//! client sends it. Other parameters may stand before it, and are signed as well.
+//! A URL is signed by adding to its query `expires`, the second since the epoch until which it
+//! holds; `key`, the name of the key; and `signature`, the last of all: 64 hexadecimal digits of
+//! the HMAC-SHA256 (RFC 2104) under that key of everything before `&signature=`, from the path's
+//! first slash on, byte for byte as the client sends it. Other parameters may stand before it, and
+//! are signed as well.
 //!
 //! ```text
 //! /video/film.mp4?expires=1767225600&key=2025&signature=d1c4…
 //! └─────────────────── signed ──────────────┘
 //! ```
 //!
-//! Several keys may be in use: to change keys, add the new one, sign with it, and take the old one away when all that
-//! was signed with it has expired.
+//! Several keys may be in use: to change keys, add the new one, sign with it, and take the old one
+//! away when all that was signed with it has expired.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,8 +22,8 @@ use aws_lc_rs::hmac;
 /// Bytes of an HMAC-SHA256.
 const SIGNATURE_BYTES: usize = 32;
 
-/// Shortest secret, in bytes: RFC 2104 §3 calls less than the hash's length strongly discouraged; half of that
-/// is out of reach of any search.
+/// Shortest secret, in bytes: RFC 2104 §3 calls less than the hash's length strongly discouraged;
+/// half of that is out of reach of any search.
 const SECRET_BYTES_MIN: usize = 16;
 
 /// The keys that URLs may be signed with.
@@ -84,7 +85,8 @@ impl SigningKeys {
         }
     }
 
-    /// A target in origin-form with what makes it good until this second; `None` without a key of this name.
+    /// A target in origin-form with what makes it good until this second; `None` without a key of
+    /// this name.
     pub fn sign(&self, target: &str, key: &str, expires_s: u64) -> Option<String> {
         let (name, key) = self.keys.iter().find(|(name, _)| **name == *key)?;
         let mark = if target.contains('?') { '&' } else { '?' };
@@ -173,7 +175,8 @@ impl fmt::Display for SigningKeyError {
         match self {
             SigningKeyError::Name(name) => write!(
                 f,
-                "a key for signed URLs cannot be named {name:?}: names consist of letters, digits, -, _, . and ~"
+                "a key for signed URLs cannot be named {name:?}: names consist of letters, digits, \
+                 -, _, . and ~"
             ),
             SigningKeyError::Repeated(name) => {
                 write!(
@@ -214,11 +217,13 @@ mod tests {
 
     #[test]
     fn signatures_are_what_openssl_makes() {
-        // printf '/a.mp4?expires=2000&key=new' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef
+        // printf '/a.mp4?expires=2000&key=new' | openssl dgst -sha256 -hmac
+        // 0123456789abcdef0123456789abcdef
         let signed = keys().sign("/a.mp4", "new", 2000).unwrap();
         assert_eq!(
             signed,
-            "/a.mp4?expires=2000&key=new&signature=14e594800512f08089cf76d2a855c24e6e90d897c40f0259145c86b135b887ef"
+            "/a.mp4?expires=2000&key=new\
+             &signature=14e594800512f08089cf76d2a855c24e6e90d897c40f0259145c86b135b887ef"
         );
     }
 
@@ -297,7 +302,11 @@ mod tests {
     proptest! {
         #[test]
         fn guesses_are_refused(target in "/[a-z?&=]{0,20}", tail in "[0-9a-f]{60,68}") {
-            for middle in ["?signature=", "?expires=2000&key=new&signature=", "&key=old&expires=2000&signature="] {
+            for middle in [
+                "?signature=",
+                "?expires=2000&key=new&signature=",
+                "&key=old&expires=2000&signature=",
+            ] {
                 prop_assert_eq!(verified(&format!("{target}{middle}{tail}")), Err(Unsigned::Wrong));
             }
         }

@@ -11,7 +11,8 @@ use crate::semantics::pull::Pull;
 use crate::semantics::relative_path::RelativePath;
 use crate::semantics::rule::Rule;
 
-/// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of the first label).
+/// Longest name of a host in bytes, with a dot at its end (RFC 1035 §2.3.4, without the length of
+/// the first label).
 const HOST_BYTES_MAX: usize = 254;
 
 /// What is served under some names.
@@ -19,28 +20,36 @@ const HOST_BYTES_MAX: usize = 254;
 pub struct Site {
     /// Its names. The first site of a server needs none: it serves what no other does.
     pub names: Vec<HostName>,
-    /// Directory below the NIC stack's root in which its files are; empty for the root itself. Default: empty.
+    /// Directory below the NIC stack's root in which its files are; empty for the root itself.
+    /// Default: empty.
     ///
-    /// Files of a root within this one are this site's as well, and the other site's rules do not hold for them here.
+    /// Files of a root within this one are this site's as well, and the other site's rules do not
+    /// hold for them here.
     pub root: RelativePath,
-    /// What a directory is asked for: the first of these files that is there. Default: `index.html`.
+    /// What a directory is asked for: the first of these files that is there. Default:
+    /// `index.html`.
     pub index: Vec<RelativePath>,
-    /// Codings in which files may lie beside themselves (`a.css.br`), the one to be preferred first; what is compressed by
-    /// itself, as videos are, is never looked for. Default: none.
+    /// Codings in which files may lie beside themselves (`a.css.br`), the one to be preferred
+    /// first; what is compressed by itself, as videos are, is never looked for. Default: none.
     pub precompressed: Vec<Coding>,
-    /// Directories without an index are listed, unless a rule says otherwise. Default: they are not.
+    /// Directories without an index are listed, unless a rule says otherwise. Default: they are
+    /// not.
     pub listing: bool,
-    /// Which of its paths come from an origin; the first one that is about a path counts. Default: none.
+    /// Which of its paths come from an origin; the first one that is about a path counts. Default:
+    /// none.
     pub pulls: Vec<Pull>,
-    /// What is special about some of its paths; the first rule that is about a path counts. Default: none.
+    /// What is special about some of its paths; the first rule that is about a path counts.
+    /// Default: none.
     pub rules: Vec<Rule>,
-    /// Files, below its root, that are sent with these statuses, in the place of a page that says no more than the status.
-    /// Not for 416, nor for requests that could not be read. Default: none.
+    /// Files, below its root, that are sent with these statuses, in the place of a page that says
+    /// no more than the status. Not for 416, nor for requests that could not be read. Default:
+    /// none.
     pub error_pages: Vec<(StatusCode, RelativePath)>,
 }
 
 impl Site {
-    /// The rule about a path, by number, and what its star stands for. The path begins with a slash.
+    /// The rule about a path, by number, and what its star stands for. The path begins with a
+    /// slash.
     pub(crate) fn rule<'a>(&self, path: &'a [u8]) -> Option<(u16, &'a [u8])> {
         let mut rules = self.rules.iter().zip(0..);
         rules.find_map(|(rule, number)| Some((number, rule.pattern.captures(path)?)))
@@ -58,7 +67,8 @@ impl Site {
         self.below(file.as_bytes(), out);
     }
 
-    /// Writes a path below the site's root, or that itself for an empty one, as one below the NIC stack's root.
+    /// Writes a path below the site's root, or that itself for an empty one, as one below the NIC
+    /// stack's root.
     pub(crate) fn below(&self, path: &[u8], out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(self.root.as_bytes());
@@ -147,7 +157,8 @@ impl fmt::Display for HostNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no name of a host: write example.org, or *.example.org for all names below it, without a port",
+            "{:?} is no name of a host: write example.org, or *.example.org for all names below \
+             it, without a port",
             self.0
         )
     }
@@ -187,8 +198,8 @@ impl Names {
         self.exact.is_empty() && self.below.is_empty()
     }
 
-    /// The site of a `Host` field or of a target's authority: the one of the name, else the one of the nearest name with a
-    /// star above it, else the first.
+    /// The site of a `Host` field or of a target's authority: the one of the name, else the one of
+    /// the nearest name with a star above it, else the first.
     pub(crate) fn site(&mut self, authority: &[u8]) -> usize {
         let host = without_port(authority);
         // Each dot costs a look-up of all that follows it.

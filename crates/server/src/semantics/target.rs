@@ -38,23 +38,24 @@ pub(crate) const NOT_PCHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'/');
 
-/// What may stand in a query as it is. RFC 3986 §3.4 has fewer bytes, but browsers leave these as they are (URL Standard,
-/// "query percent-encode set"), and origins expect them so.
+/// What may stand in a query as it is. RFC 3986 §3.4 has fewer bytes, but browsers leave these as
+/// they are (URL Standard, "query percent-encode set"), and origins expect them so.
 const NOT_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
-/// Writes the path that a target names into `path`: relative to its site's root, decoded, without `.`, `..` or empty
-/// segments, and without a slash at its end.
+/// Writes the path that a target names into `path`: relative to its site's root, decoded, without
+/// `.`, `..` or empty segments, and without a slash at its end.
 ///
-/// Escapes are decoded before dot segments are removed (RFC 3986 §6.2.2: `%2e` is a dot). Empty segments are dropped, as
-/// a file system drops them, so `..` always takes a name away.
+/// Escapes are decoded before dot segments are removed (RFC 3986 §6.2.2: `%2e` is a dot). Empty
+/// segments are dropped, as a file system drops them, so `..` always takes a name away.
 ///
 /// # Errors
-/// The status to answer with: 400 for what is no target, or climbs above the root; 404 for what can be
-/// no file's name.
+/// The status to answer with: 400 for what is no target, or climbs above the root; 404 for what can
+/// be no file's name.
 pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<Kind, StatusCode> {
     path.clear();
     let (before_query, query) = split_query(target);
-    // A fragment is no part of a target (RFC 9112 §3.2); that there is none in the path is seen on the way.
+    // A fragment is no part of a target (RFC 9112 §3.2); that there is none in the path is seen on
+    // the way.
     if query.is_some_and(|query| query.contains(&b'#')) {
         return Err(StatusCode::BAD_REQUEST);
     }
@@ -89,8 +90,8 @@ pub(crate) fn resolve(target: &[u8], path: &mut Vec<u8>) -> Result<Kind, StatusC
     Ok(kind)
 }
 
-/// Writes the path of a target, of which `path` is what [`resolve`] has made, as patterns are compared with: with a slash
-/// at its start, and at its end if it is a directory's.
+/// Writes the path of a target, of which `path` is what [`resolve`] has made, as patterns are
+/// compared with: with a slash at its start, and at its end if it is a directory's.
 pub(crate) fn absolute(path: &[u8], kind: Kind, out: &mut Vec<u8>) {
     out.clear();
     out.push(b'/');
@@ -100,8 +101,8 @@ pub(crate) fn absolute(path: &[u8], kind: Kind, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes what an origin is asked for: the path of a target, of which `path` is what [`resolve`] has made, and this query,
-/// in which what no URL may have is escaped.
+/// Writes what an origin is asked for: the path of a target, of which `path` is what [`resolve`]
+/// has made, and this query, in which what no URL may have is escaped.
 pub(crate) fn at_origin(path: &[u8], kind: Kind, query: Option<&[u8]>) -> String {
     let mut out = Vec::new();
     out.push(b'/');
@@ -136,8 +137,9 @@ pub(crate) fn redirect(target: &[u8], path: &mut Vec<u8>, location: &mut Vec<u8>
     Some(())
 }
 
-/// Writes `Location` for a directory's target, of which `path` is what [`resolve`] has made, if relative links in an answer
-/// to it would lead elsewhere, since it ends with `..` or the like: the same path without that. False if they would not.
+/// Writes `Location` for a directory's target, of which `path` is what [`resolve`] has made, if
+/// relative links in an answer to it would lead elsewhere, since it ends with `..` or the like: the
+/// same path without that. False if they would not.
 pub(crate) fn canonical(target: &[u8], path: &[u8], location: &mut Vec<u8>) -> bool {
     let (raw, query) = split_query(target);
     if origin_path(raw).ends_with(b"/") {
@@ -167,8 +169,8 @@ pub(crate) fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The authority of a target in absolute-form, which counts in the place of `Host` (RFC 9112 §3.2.2); `None` for any
-/// other form.
+/// The authority of a target in absolute-form, which counts in the place of `Host` (RFC 9112
+/// §3.2.2); `None` for any other form.
 pub(crate) fn authority(target: &[u8]) -> Option<&[u8]> {
     let rest = after_scheme(target)?;
     let end = rest.iter().position(|byte| b"/?#".contains(byte));
@@ -183,7 +185,8 @@ fn after_scheme(target: &[u8]) -> Option<&[u8]> {
     after(b"http://").or_else(|| after(b"https://"))
 }
 
-/// A target in absolute-form from its path's first slash on, so nothing if it has no path; any other as it is.
+/// A target in absolute-form from its path's first slash on, so nothing if it has no path; any
+/// other as it is.
 pub(crate) fn without_authority(target: &[u8]) -> &[u8] {
     let Some(rest) = after_scheme(target) else {
         return target;
@@ -225,7 +228,8 @@ fn decode(segment: &[u8], path: &mut Vec<u8>) -> Result<(), StatusCode> {
                 };
                 match (high * 16 + low) as u8 {
                     0 => return Err(StatusCode::BAD_REQUEST),
-                    // A name with a slash in it: not two segments (RFC 3986 §2.2), and no file has it.
+                    // A name with a slash in it: not two segments (RFC 3986 §2.2), and no file has
+                    // it.
                     b'/' => return Err(StatusCode::NOT_FOUND),
                     decoded => path.push(decoded),
                 }

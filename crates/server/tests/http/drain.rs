@@ -69,7 +69,8 @@ fn of_requests_in_a_row_none_that_has_come_is_lost() {
         (last.body, lab.is_shut_down(stream)),
         (b"second".to_vec(), true)
     );
-    // A client whose response says that the connection closes knows that the next request was not taken up.
+    // A client whose response says that the connection closes knows that the next request was not
+    // taken up.
     assert!(lab.received(stream).is_empty());
 }
 

@@ -102,7 +102,8 @@ struct Wire {
     queue_bytes_max: u64,
     acknowledges: bool,
     short: bool,
-    /// The server wants to know when no more than so many bytes wait: here, what is sent is acknowledged.
+    /// The server wants to know when no more than so many bytes wait: here, what is sent is
+    /// acknowledged.
     notsent_lowat: Option<u64>,
     is_idle: bool,
     timer: Option<Duration>,
@@ -203,7 +204,8 @@ impl Lab {
         }
     }
 
-    /// Gives what was noted of each response since the last call to `look`, and returns how many records were lost.
+    /// Gives what was noted of each response since the last call to `look`, and returns how many
+    /// records were lost.
     pub(crate) fn records(&mut self, mut look: impl FnMut(AccessRecord<'_>)) -> u64 {
         self.settle_log();
         let mut kept = self.keeper.0.lock().unwrap();
@@ -233,7 +235,8 @@ impl Lab {
         self.turn();
     }
 
-    /// The server is to take its leave; the number says how often it has told that no connection is left.
+    /// The server is to take its leave; the number says how often it has told that no connection is
+    /// left.
     pub(crate) fn drain(&mut self) -> Arc<AtomicUsize> {
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
@@ -299,7 +302,8 @@ impl Lab {
         self.fails(path, libc::EISDIR);
     }
 
-    /// Of a listing's parts that go on where another has ended, so many say that the directory has changed.
+    /// Of a listing's parts that go on where another has ended, so many say that the directory has
+    /// changed.
     pub(crate) fn directory_changes(&mut self, times: usize) {
         self.net.lists.changes = times;
     }

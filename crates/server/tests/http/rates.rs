@@ -12,7 +12,8 @@ fn rate(bytes_per_second: u64) -> Option<NonZeroU64> {
     NonZeroU64::new(bytes_per_second)
 }
 
-/// Files of a million bytes: `clip.mp4` is paced at 1000 bytes per second, `film.mp4` after 300,000 bytes at once.
+/// Files of a million bytes: `clip.mp4` is paced at 1000 bytes per second, `film.mp4` after 300,000
+/// bytes at once.
 fn lab(config: Config) -> Lab {
     let pace = |at_once_bytes| {
         Some(Pace {

@@ -145,7 +145,8 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         20 => text.prop_map(|text| text.as_bytes().to_vec()),
         1 => vec(any::<u8>(), 0..20),
-        1 => (select(vec![b'x', b' ', b'\n', b'%']), 0..400usize).prop_map(|(byte, count)| vec![byte; count]),
+        1 => (select(vec![b'x', b' ', b'\n', b'%']), 0..400usize)
+            .prop_map(|(byte, count)| vec![byte; count]),
     ]
 }
 

@@ -1,12 +1,14 @@
 //! A last-level cache that a core shares with disks (IO-TCP, figure 12a and table 4).
 //!
-//! Discrete: sets of ways, least recently used first to go. The core looks up connections, any of them, and may fill any
-//! way. Disks write past the core, but into two of the ways only (DDIO, as it is set unless changed), and so take them
-//! away from the core as soon as they write often enough.
+//! Discrete: sets of ways, least recently used first to go. The core looks up connections, any of
+//! them, and may fill any way. Disks write past the core, but into two of the ways only (DDIO, as
+//! it is set unless changed), and so take them away from the core as soon as they write often
+//! enough.
 
 use crate::random::Random;
 
-/// Ways of a cache into which devices write: Intel's setting (Farshin et al., USENIX ATC 2020; Yuan et al., ISCA 2021).
+/// Ways of a cache into which devices write: Intel's setting (Farshin et al., USENIX ATC 2020; Yuan
+/// et al., ISCA 2021).
 pub const DDIO_WAYS: usize = 2;
 
 /// Length of a line, in bytes.
@@ -27,8 +29,9 @@ pub const XEON_SILVER_4210: Cache = Cache {
     ways: 11,
 };
 
-/// What a lookup of a connection takes: hashing and comparing, and two lines, of the table and of the connection. Hit and
-/// memory latency are those of this family of CPUs (Intel Memory Latency Checker on Cascade Lake: about 20 and 90 ns).
+/// What a lookup of a connection takes: hashing and comparing, and two lines, of the table and of
+/// the connection. Hit and memory latency are those of this family of CPUs (Intel Memory Latency
+/// Checker on Cascade Lake: about 20 and 90 ns).
 pub const LOOKUP_NS: f64 = 10.0;
 /// Lines that it touches.
 pub const LOOKUP_LINES: f64 = 2.0;
@@ -37,8 +40,8 @@ pub const HIT_NS: f64 = 20.0;
 /// One that is not.
 pub const MISS_NS: f64 = 90.0;
 
-/// Bytes of all connections with which the miss ratio without disk I/O is 1/24 of that with it, as in the paper: a little
-/// more than the cache holds. Calibrated.
+/// Bytes of all connections with which the miss ratio without disk I/O is 1/24 of that with it, as
+/// in the paper: a little more than the cache holds. Calibrated.
 pub const TABLE_BYTES: usize = 14_190_000;
 
 /// What has come of lookups.
@@ -134,7 +137,8 @@ impl Lines {
         self.touch(number, number | OF_DISKS, ways);
     }
 
-    /// True if the line was not there; it takes the place of the one that was used least recently among the first `ways`.
+    /// True if the line was not there; it takes the place of the one that was used least recently
+    /// among the first `ways`.
     fn touch(&mut self, number: u64, name: u64, ways: usize) -> bool {
         self.clock += 1;
         // Lines that follow each other lie in sets that do: a table fills all sets alike.

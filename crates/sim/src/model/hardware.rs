@@ -49,7 +49,8 @@ pub const BLUEFIELD_2: Nic = Nic {
     cores: parameter(
         80.0,
         "Gbit/s",
-        "IO-TCP §5.4: what a NIC reaches without disk I/O, taken for the limit of its eight A72 cores",
+        "IO-TCP §5.4: what a NIC reaches without disk I/O, taken for the limit of its eight A72 \
+         cores",
     ),
     pcie: parameter(
         252.0,
@@ -70,7 +71,8 @@ pub const BLUEFIELD_3: Nic = Nic {
     cores: parameter(
         240.0,
         "Gbit/s",
-        "assumed: BlueField-2's, times two for 16 cores instead of 8, times 1.5 for an A78 instead of an A72",
+        "assumed: BlueField-2's, times two for 16 cores instead of 8, times 1.5 for an A78 instead \
+         of an A72",
     ),
     pcie: parameter(
         504.0,
@@ -135,15 +137,16 @@ pub const PCIE_5_DISK: Disk = Disk {
 pub const GOODPUT: Parameter = parameter(
     1448.0 / 1538.0,
     "",
-    "MTU 1500: 20 bytes IPv4, 32 TCP with timestamps, 18 Ethernet, 20 preamble and gap (IEEE 802.3)",
+    "MTU 1500: 20 bytes IPv4, 32 TCP with timestamps, 18 Ethernet, 20 preamble and gap (IEEE \
+     802.3)",
 );
 
 /// Bytes that a NIC's memory moves for each byte that comes from a disk and leaves.
 pub const MEMORY_BYTES_PER_BYTE: Parameter = parameter(
     25.6 / (95.2 / 2.0 / GBIT_PER_GB),
     "",
-    "calibrated: IO-TCP §5.2, 95.2 Gbit/s on two BlueField-2 with disks to spare, limited by their memory. Two (once in, \
-     once out) would do if the memory reached its peak",
+    "calibrated: IO-TCP §5.2, 95.2 Gbit/s on two BlueField-2 with disks to spare, limited by their \
+     memory. Two (once in, once out) would do if the memory reached its peak",
 );
 
 /// CPU time of a NIC worker on a core of the host machine, through a packet socket.
@@ -153,5 +156,6 @@ pub const SOFTWARE_NIC: Parameter = parameter(
     "measured: `make bench`, superpackets of 257 KB",
 );
 
-/// What it costs the host stack to take a frame from the ring of a packet socket, which the calibration does not have.
+/// What it costs the host stack to take a frame from the ring of a packet socket, which the
+/// calibration does not have.
 pub const FRAME_RECEPTION: Parameter = parameter(0.07, "µs", "measured: TPACKET_V2 ring");

@@ -28,7 +28,8 @@ pub const NO_DISK: Point = point("no disk I/O, each NIC", 80.0, "§5.4");
 /// Gbit/s that the authors expect of a BlueField-3, at least; their footnote computes 141.
 pub const BLUEFIELD_3_EXPECTED: Point = point("expected of a BlueField-3", 100.0, "§5.4");
 
-/// Disks that a core can just saturate, and that it cannot, with reads of so many bytes (figure 3 and its text).
+/// Disks that a core can just saturate, and that it cannot, with reads of so many bytes (figure 3
+/// and its text).
 pub const FIO: [(u64, usize, usize); 2] = [(4 << 10, 1, 2), (16 << 10, 3, 4)];
 
 /// By what the miss ratio of looking up connections grows with disk I/O beside it (figure 12a).

@@ -1,5 +1,6 @@
-//! The stations that a byte passes from disk to wire, and the host core that decides about it. Each has a rate, and the
-//! slowest decides: with as many connections as content servers have, there is always work waiting before it.
+//! The stations that a byte passes from disk to wire, and the host core that decides about it. Each
+//! has a rate, and the slowest decides: with as many connections as content servers have, there is
+//! always work waiting before it.
 
 use super::Calibration;
 use super::hardware::{
@@ -62,7 +63,8 @@ pub struct Server {
 }
 
 impl Calibration {
-    /// What one core controls, in Gbit/s, with frames from a packet socket's ring instead of memory.
+    /// What one core controls, in Gbit/s, with frames from a packet socket's ring instead of
+    /// memory.
     pub fn gbit_per_core(&self, acks: Acks) -> f64 {
         let (s_per_gb, acks_per_gb) = match acks {
             Acks::Superpacket => (self.superpacket_s_per_gb, self.superpacket_acks_per_gb),

@@ -13,8 +13,8 @@ pub(crate) struct Survived {
     pub(crate) tls: TlsCounters,
 }
 
-/// Runs these seeds until so many NIC processes have died: no promise is broken, and no connection lost. At least
-/// `each_min` of the deaths came at each of the moments that matter.
+/// Runs these seeds until so many NIC processes have died: no promise is broken, and no connection
+/// lost. At least `each_min` of the deaths came at each of the moments that matter.
 pub(crate) fn survive(
     mut seeds: impl Iterator<Item = u64>,
     deaths_min: u64,

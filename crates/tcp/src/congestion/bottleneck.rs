@@ -1,7 +1,8 @@
 //! Congestion control against a model of a bottleneck: packets, one queue, virtual time.
 //!
-//! The path keeps the order of packets, so a packet that is overtaken is lost; loss detection is perfect and takes
-//! one acknowledgment. What remains is what the algorithms make of it. One seed decides everything.
+//! The path keeps the order of packets, so a packet that is overtaken is lost; loss detection is
+//! perfect and takes one acknowledgment. What remains is what the algorithms make of it. One seed
+//! decides everything.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -494,8 +495,8 @@ fn hystart_leaves_slow_start_before_a_big_overshoot() {
     assert!(ssthresh >= path.bdp() / 2, "{ssthresh}");
 }
 
-/// Whatever part of the path a round of slow start happens to fill: if nearly all of it, the next one fills the queue
-/// as well, and the delay of its first packets does not tell.
+/// Whatever part of the path a round of slow start happens to fill: if nearly all of it, the next
+/// one fills the queue as well, and the delay of its first packets does not tell.
 #[test]
 fn slow_start_does_not_overflow_a_queue_of_one_path() {
     for (percent, bundle_ms) in [50, 60, 70, 80, 90, 100]

@@ -1,9 +1,9 @@
-//! CUBIC (RFC 9438): after a reduction the window grows along a cubic function of time towards where it was,
-//! slowly around there, and then beyond.
+//! CUBIC (RFC 9438): after a reduction the window grows along a cubic function of time towards
+//! where it was, slowly around there, and then beyond.
 //!
-//! Slow start is [`HyStart`]'s until the first congestion (RFC 9438 §4.10). Windows are in bytes, and, where
-//! the formulas of the RFC count segments, converted by the MSS. They are floating-point numbers, so that what
-//! a single acknowledgment adds is not rounded away.
+//! Slow start is [`HyStart`]'s until the first congestion (RFC 9438 §4.10). Windows are in bytes,
+//! and, where the formulas of the RFC count segments, converted by the MSS. They are floating-point
+//! numbers, so that what a single acknowledgment adds is not rounded away.
 
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ struct Curve {
     cwnd_prior: f64,
     /// The present stage of congestion avoidance, if it has begun.
     epoch: Option<Epoch>,
-    /// After a timeout, or if slow start has ended without congestion: the next stage begins on its plateau
-    /// (RFC 9438 §4.8, §4.10).
+    /// After a timeout, or if slow start has ended without congestion: the next stage begins on its
+    /// plateau (RFC 9438 §4.8, §4.10).
     from_plateau: bool,
 }
 
@@ -91,9 +91,9 @@ impl Cubic {
 
     /// RFC 9438 §4.6, §4.7.
     ///
-    /// "An implementation MAY use cwnd instead of flight_size": the window grows only while at least half of it
-    /// is used (RFC 7661), and what is in flight when one of the last segments is lost, or all but a few
-    /// are acknowledged selectively, is no measure of the path.
+    /// "An implementation MAY use cwnd instead of flight_size": the window grows only while at
+    /// least half of it is used (RFC 7661), and what is in flight when one of the last segments is
+    /// lost, or all but a few are acknowledged selectively, is no measure of the path.
     fn reduce(&mut self, now: Instant, beta: f64) {
         self.suspend(now);
         self.before = Some(Before {
@@ -184,13 +184,15 @@ impl Cubic {
 }
 
 fn seconds(duration: Duration) -> f64 {
-    // Instants have microseconds, and more than an hour between two acknowledgments says nothing more.
+    // Instants have microseconds, and more than an hour between two acknowledgments says nothing
+    // more.
     u32::try_from(duration.as_micros()).map_or(3600.0, f64::from) * 1e-6
 }
 
 impl Congestion for Cubic {
     fn window(&self) -> u64 {
-        // By way of a signed number, which takes half as many instructions, several times for each acknowledgment.
+        // By way of a signed number, which takes half as many instructions, several times for each
+        // acknowledgment.
         self.cwnd as i64 as u64
     }
 
@@ -309,8 +311,8 @@ mod tests {
         cubic
     }
 
-    /// Round trips from `from` to `to`, each with `acks` acknowledgments that share out the window. Returns
-    /// the window after the last.
+    /// Round trips from `from` to `to`, each with `acks` acknowledgments that share out the window.
+    /// Returns the window after the last.
     fn run(cubic: &mut Cubic, from: Duration, to: Duration, acks: u64) -> u64 {
         let mut now = at(from.as_micros() as u64);
         let end = at(to.as_micros() as u64);
@@ -328,7 +330,8 @@ mod tests {
         cubic.window()
     }
 
-    /// Segments, by the formula of RFC 9438 §4.2 for a loss at `w_max` that was not below an earlier one.
+    /// Segments, by the formula of RFC 9438 §4.2 for a loss at `w_max` that was not below an
+    /// earlier one.
     fn w_cubic(w_max: f64, t: f64) -> f64 {
         let k = (w_max * (1.0 - 0.7) / 0.4).cbrt();
         0.4 * (t - k).powi(3) + w_max
@@ -337,7 +340,8 @@ mod tests {
     /// Covers: RFC 9438 §4.2, RFC 9438 §4.4, RFC 9438 §4.5
     #[test]
     fn the_window_follows_the_cubic_function() {
-        // K = (2000 * 0.3 / 0.4)^(1/3) = 11.4 s. The window is where the curve was about a round trip ago.
+        // K = (2000 * 0.3 / 0.4)^(1/3) = 11.4 s. The window is where the curve was about a round
+        // trip ago.
         for acks in [1, 10, 500] {
             let mut cubic = after_loss_at(2000);
             assert_eq!(cubic.window(), 1400 * MSS);
@@ -359,8 +363,8 @@ mod tests {
     /// Covers: RFC 9438 §4.3
     #[test]
     fn where_reno_is_faster_the_window_is_renos() {
-        // With 20 segments, K is 2.5 s: in 1 s the curve is not at 18, but Reno gains 0.53 segments in each
-        // round trip.
+        // With 20 segments, K is 2.5 s: in 1 s the curve is not at 18, but Reno gains 0.53 segments
+        // in each round trip.
         let mut cubic = after_loss_at(20);
         assert_eq!(cubic.window(), 14 * MSS);
         let window = run(&mut cubic, Duration::ZERO, Duration::from_secs(1), 10);

@@ -1,24 +1,28 @@
-//! HyStart++ (RFC 9406): leaves slow start when the round-trip time grows, before the queue overflows.
+//! HyStart++ (RFC 9406): leaves slow start when the round-trip time grows, before the queue
+//! overflows.
 //!
-//! A round is what is in flight at its start: it ends when all of that is acknowledged. A growing delay makes
-//! slow start *conservative* (CSS); if the delay falls again, it was jitter; if it does not for
-//! [`CSS_ROUNDS`] rounds, slow start is over.
+//! A round is what is in flight at its start: it ends when all of that is acknowledged. A growing
+//! delay makes slow start *conservative* (CSS); if the delay falls again, it was jitter; if it does
+//! not for [`CSS_ROUNDS`] rounds, slow start is over.
 //!
-//! The least delay of a round tells nothing if the round before it has just not filled the path: then all of the
-//! queue is built in one round, whose first packets still find none. So there is a second reason to become
-//! conservative, from HyStart as it was before the RFC: a *train* of acknowledgments. If they come without a gap
-//! for half of the round-trip time, twice as much fills the path. The RFC leaves that out, since acknowledgments
-//! that were held up and come together look the same, and HyStart ended slow start for good. Here slow start
-//! resumes if the next round has no train.
+//! The least delay of a round tells nothing if the round before it has just not filled the path:
+//! then all of the queue is built in one round, whose first packets still find none. So there is a
+//! second reason to become conservative, from HyStart as it was before the RFC: a *train* of
+//! acknowledgments. If they come without a gap for half of the round-trip time, twice as much fills
+//! the path. The RFC leaves that out, since acknowledgments that were held up and come together
+//! look the same, and HyStart ended slow start for good. Here slow start resumes if the next round
+//! has no train.
 //!
-//! Both together leave no doubt: a train, and a queue that stands for a whole round. Then slow start is over at once.
-//! Five more rounds would triple the window, and a queue of a bandwidth-delay product overflow.
+//! Both together leave no doubt: a train, and a queue that stands for a whole round. Then slow
+//! start is over at once. Five more rounds would triple the window, and a queue of a
+//! bandwidth-delay product overflow.
 //!
-//! Rounds and short gaps are not to be relied on. Where packets overtake each other, SND.UNA stands still for what is
-//! missing, and a round begins in the middle of what the one before has sent; and acknowledgments are held up, in hosts
-//! as in networks. So there is a third sign, which needs neither: half of a round-trip time without a *long* gap, and
-//! then packets that have waited for a quarter of it. Slow start sends twice what is acknowledged, so that so much has
-//! gathered in the queue when half of the path was acknowledged. It makes slow start conservative, and half as much
+//! Rounds and short gaps are not to be relied on. Where packets overtake each other, SND.UNA stands
+//! still for what is missing, and a round begins in the middle of what the one before has sent; and
+//! acknowledgments are held up, in hosts as in networks. So there is a third sign, which needs
+//! neither: half of a round-trip time without a *long* gap, and then packets that have waited for a
+//! quarter of it. Slow start sends twice what is acknowledged, so that so much has gathered in the
+//! queue when half of the path was acknowledged. It makes slow start conservative, and half as much
 //! again ends it.
 
 use std::ops::Range;
@@ -38,12 +42,13 @@ const CSS_ROUNDS: u32 = 5;
 /// A longer gap ends a train of acknowledgments; so does an eighth of the round-trip time.
 const TRAIN_GAP_MAX: Duration = Duration::from_millis(2);
 
-/// What ends one that is looked at together with the delay, and so does an eighth of the round-trip time: held up for no
-/// longer than this, acknowledgments alone do not look as if there were a queue.
+/// What ends one that is looked at together with the delay, and so does an eighth of the round-trip
+/// time: held up for no longer than this, acknowledgments alone do not look as if there were a
+/// queue.
 const LONG_GAP_MAX: Duration = MAX_RTT_THRESH;
 
-/// How long packets wait in the queue, in eighths of the least round-trip time, if the path is being filled, and when it
-/// is full.
+/// How long packets wait in the queue, in eighths of the least round-trip time, if the path is
+/// being filled, and when it is full.
 const WAIT_EIGHTHS_FILLING: u32 = 2;
 const WAIT_EIGHTHS_FULL: u32 = 3;
 
@@ -83,7 +88,8 @@ pub(crate) struct HyStart {
     /// The least round-trip time of all rounds.
     least: Option<Duration>,
     train: Train,
-    /// The arrival of the first acknowledgment and of the last one since the last long gap, whatever the round.
+    /// The arrival of the first acknowledgment and of the last one since the last long gap,
+    /// whatever the round.
     unbroken: Range<Instant>,
     latest: Latest,
 }
@@ -234,8 +240,8 @@ impl HyStart {
         }
     }
 
-    /// There was no long gap for half of the least round-trip time, and the last packets have waited in a queue for
-    /// so many eighths of it.
+    /// There was no long gap for half of the least round-trip time, and the last packets have
+    /// waited in a queue for so many eighths of it.
     fn has_waited(&self, eighths: u32) -> bool {
         let least = self.least.unwrap_or(Duration::MAX);
         let unbroken = self.unbroken.end.since(self.unbroken.start);
@@ -269,9 +275,9 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Rounds of ten segments, each acknowledged with the round-trip time that `rtt` names in milliseconds for
-    /// its number. Returns the number of bytes by which each round has let the window grow, until slow start
-    /// is left.
+    /// Rounds of ten segments, each acknowledged with the round-trip time that `rtt` names in
+    /// milliseconds for its number. Returns the number of bytes by which each round has let the
+    /// window grow, until slow start is left.
     fn rounds(count: u64, rtt: impl Fn(u64, u64) -> u64) -> (Vec<u64>, bool) {
         let mut hystart = HyStart::new();
         let mut growth = Vec::new();
@@ -370,7 +376,8 @@ mod tests {
 
     #[test]
     fn a_train_of_acknowledgments_for_half_of_the_round_trip_quarters_the_growth() {
-        // 64 of them take 19 ms in the first rounds, then 38 ms: from 25 ms on the path is taken to be full.
+        // 64 of them take 19 ms in the first rounds, then 38 ms: from 25 ms on the path is taken to
+        // be full.
         let (growth, left) = growth_with_gaps(&[300, 300, 600, 600, 600, 600, 600, 600]);
         assert!(left);
         assert_eq!(growth[..2], [64_000; 2]);
@@ -411,8 +418,8 @@ mod tests {
     }
 
     /// Acknowledgments of one round that does not end, `gap_us` apart, each with a round-trip time
-    /// that is `grows_us` longer than the one before, beginning with 50 ms. How long they went on, in milliseconds, until
-    /// slow start became conservative and until it was left.
+    /// that is `grows_us` longer than the one before, beginning with 50 ms. How long they went on,
+    /// in milliseconds, until slow start became conservative and until it was left.
     fn signs_within_a_round(gap_us: u64, grows_us: u64) -> (Option<u64>, Option<u64>) {
         let mut hystart = HyStart::new();
         hystart.round_end = u64::MAX;

@@ -1,4 +1,5 @@
-//! Slow start and congestion avoidance (RFC 5681), with the window counted in bytes acknowledged (RFC 3465).
+//! Slow start and congestion avoidance (RFC 5681), with the window counted in bytes acknowledged
+//! (RFC 3465).
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use crate::congestion::{
 use crate::recovery::Phase;
 use crate::time::Instant;
 
-/// RFC 8511 §3.1: what is left of the window after a mark of a router in congestion avoidance, in percent. Its
-/// queue is short.
+/// RFC 8511 §3.1: what is left of the window after a mark of a router in congestion avoidance, in
+/// percent. Its queue is short.
 const BETA_ECN_PERCENT: u64 = 80;
 
 #[derive(Debug)]
@@ -41,8 +42,8 @@ impl NewReno {
     /// RFC 5681 (4): `ssthresh = max(FlightSize/2, 2*SMSS)`.
     fn reduce(&mut self, percent: u64, flight: u64) {
         self.before = Some((self.cwnd, self.ssthresh));
-        // What is in flight when an acknowledgment for dozens of segments comes is less than was sent: a window
-        // that is used up counts itself, as in RFC 9438 §4.6.
+        // What is in flight when an acknowledgment for dozens of segments comes is less than was
+        // sent: a window that is used up counts itself, as in RFC 9438 §4.6.
         let used = if self.window_limited {
             self.cwnd.max(flight)
         } else {

@@ -1,5 +1,5 @@
-//! Delivery rate estimation (draft-ietf-ccwg-bbr, "Delivery Rate Samples"): how fast the network delivers,
-//! measured over about a round trip.
+//! Delivery rate estimation (draft-ietf-ccwg-bbr, "Delivery Rate Samples"): how fast the network
+//! delivers, measured over about a round trip.
 //!
 //! Time of sending is the departure from the NIC stack: what waits there is not in the network.
 
@@ -31,11 +31,13 @@ pub(crate) struct RateSample {
     pub(crate) lost: u64,
     /// `RS.interval` in microseconds, never zero.
     pub(crate) interval_us: u64,
-    /// `RS.prior_delivered`: what was delivered when the newest transmission acknowledged had departed.
+    /// `RS.prior_delivered`: what was delivered when the newest transmission acknowledged had
+    /// departed.
     pub(crate) prior_delivered: u64,
     /// `RS.tx_in_flight`: what was in flight then.
     pub(crate) flight: u64,
-    /// `RS.is_app_limited`: the sender had nothing to send then; the network may be faster than this.
+    /// `RS.is_app_limited`: the sender had nothing to send then; the network may be faster than
+    /// this.
     pub(crate) app_limited: bool,
 }
 
@@ -59,7 +61,8 @@ pub(crate) struct DeliveryRate {
     lost: u64,
     /// Of these, bytes of which congestion control has not been told.
     newly_lost: u64,
-    /// `C.app_limited`: the sender had nothing to send until more than this is delivered. 0: not lately.
+    /// `C.app_limited`: the sender had nothing to send until more than this is delivered. 0: not
+    /// lately.
     app_limited_until: u64,
     /// The newest transmission that the current acknowledgment delivers, and its departure.
     newest: Option<(Snapshot, Instant)>,
@@ -74,13 +77,15 @@ impl DeliveryRate {
         }
     }
 
-    /// Whether samples are wanted. Who begins to use them gets lower ones from what departed before.
+    /// Whether samples are wanted. Who begins to use them gets lower ones from what departed
+    /// before.
     pub(crate) fn set_used(&mut self, used: bool) {
         self.unused = !used;
         self.newest = None;
     }
 
-    /// A transmission departs. `flight`: bytes in flight, itself included; `alone`: nothing else is.
+    /// A transmission departs. `flight`: bytes in flight, itself included; `alone`: nothing else
+    /// is.
     pub(crate) fn on_departed(&mut self, at: Instant, flight: u64, alone: bool) -> Snapshot {
         if alone {
             self.first_departed_at = at;
@@ -107,13 +112,14 @@ impl DeliveryRate {
         self.newly_lost += bytes;
     }
 
-    /// `RS.newly_lost`, in bytes: found lost by an acknowledgment, or by a timer since the one before.
+    /// `RS.newly_lost`, in bytes: found lost by an acknowledgment, or by a timer since the one
+    /// before.
     pub(crate) fn take_newly_lost(&mut self) -> u64 {
         std::mem::take(&mut self.newly_lost)
     }
 
-    /// `bytes` of a transmission are delivered. `departed`: its snapshot and when it left; `None` if its
-    /// departure was not reported.
+    /// `bytes` of a transmission are delivered. `departed`: its snapshot and when it left; `None`
+    /// if its departure was not reported.
     pub(crate) fn on_delivered(
         &mut self,
         now: Instant,
@@ -132,8 +138,8 @@ impl DeliveryRate {
         }
     }
 
-    /// After all of an acknowledgment was told: the sample. `min_rtt_us`: the shortest round-trip time seen;
-    /// an interval below it says nothing.
+    /// After all of an acknowledgment was told: the sample. `min_rtt_us`: the shortest round-trip
+    /// time seen; an interval below it says nothing.
     #[inline]
     pub(crate) fn sample(&mut self, now: Instant, min_rtt_us: Option<u64>) -> Option<RateSample> {
         if self.unused {
@@ -146,7 +152,8 @@ impl DeliveryRate {
         let send_elapsed_us = departed_at.us_since(snapshot.first_departed_at);
         let ack_elapsed_us = now.us_since(snapshot.delivered_at);
         self.first_departed_at = departed_at;
-        // The slower phase counts: neither a burst of sending nor one of ACKs makes the network faster.
+        // The slower phase counts: neither a burst of sending nor one of ACKs makes the network
+        // faster.
         let interval_us = send_elapsed_us.max(ack_elapsed_us);
         if interval_us == 0 || min_rtt_us.is_some_and(|min_rtt_us| interval_us < min_rtt_us) {
             return None;

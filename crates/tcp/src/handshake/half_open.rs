@@ -1,9 +1,9 @@
 //! SYN-RECEIVED, in a few dozen bytes (RFC 9293 §3.10.7.4, RFC 4987 §3.3).
 //!
-//! A host that is flooded with SYNs keeps one of these for each, not a connection. It remembers what the SYN
-//! said, and nothing that follows from it: when a segment arrives or a timer expires, a [`Connection`] is made
-//! of it by repeating what has happened, and asked. So there is one place only that knows what a SYN,ACK says,
-//! when it is repeated, and which segment is acceptable.
+//! A host that is flooded with SYNs keeps one of these for each, not a connection. It remembers
+//! what the SYN said, and nothing that follows from it: when a segment arrives or a timer expires,
+//! a [`Connection`] is made of it by repeating what has happened, and asked. So there is one place
+//! only that knows what a SYN,ACK says, when it is repeated, and which segment is acceptable.
 
 use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
@@ -123,8 +123,8 @@ pub(crate) fn take_header(connection: &mut Connection, at: Instant) -> Option<He
 }
 
 impl HalfOpen {
-    /// Answers a SYN that has reached a listener, with a SYN,ACK. `None` if the segment is no plain SYN, as in
-    /// [`Connection::accept`], which explains the arguments.
+    /// Answers a SYN that has reached a listener, with a SYN,ACK. `None` if the segment is no plain
+    /// SYN, as in [`Connection::accept`], which explains the arguments.
     pub fn open(
         config: &Config,
         syn: &Segment<'_>,
@@ -152,8 +152,8 @@ impl HalfOpen {
         self.timeout
     }
 
-    /// The SYN,ACK again, because none has been acknowledged; `None` if it is time to forget the peer
-    /// ([`Config::syn_retries`]).
+    /// The SYN,ACK again, because none has been acknowledged; `None` if it is time to forget the
+    /// peer ([`Config::syn_retries`]).
     pub fn on_timeout(&mut self, config: &Config) -> Option<Header> {
         let (mut connection, _) = self.connection(config)?;
         let at = self.timeout;
@@ -194,7 +194,8 @@ impl HalfOpen {
                 }
                 if transmit.transmission.is_some() {
                     self.repeated = true;
-                    // RFC 3168 §6.1.1.1: the peer may have given ECN up. Nothing else that it says now counts.
+                    // RFC 3168 §6.1.1.1: the peer may have given ECN up. Nothing else that it says
+                    // now counts.
                     let Flags(bits) = segment.header.flags;
                     let Flags(kept) = Flags::SYN | Flags::ECE | Flags::CWR;
                     self.syn.flags = Flags(bits & kept);

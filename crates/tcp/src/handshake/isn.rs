@@ -7,8 +7,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::time::Instant;
 
-/// Chooses initial sequence numbers that an outsider cannot predict, yet grow from one incarnation of a
-/// connection to the next.
+/// Chooses initial sequence numbers that an outsider cannot predict, yet grow from one incarnation
+/// of a connection to the next.
 #[derive(Clone)]
 pub struct IsnGenerator {
     key: [u8; 16],
@@ -27,8 +27,8 @@ impl IsnGenerator {
         IsnGenerator { key }
     }
 
-    /// RFC 6528 §3: `ISN = M + F(localip, localport, remoteip, remoteport, secretkey)`, where `M` ticks
-    /// every 4 µs.
+    /// RFC 6528 §3: `ISN = M + F(localip, localport, remoteip, remoteport, secretkey)`, where `M`
+    /// ticks every 4 µs.
     pub fn isn(&self, local: SocketAddr, remote: SocketAddr, now: Instant) -> u32 {
         let ticks = (now.as_us() / 4) as u32;
         ticks.wrapping_add(self.hash(Purpose::Isn, local, remote))

@@ -1,6 +1,7 @@
 //! SYN cookies: SYN-RECEIVED, in no bytes at all (RFC 4987 §3.6).
 //!
-//! Everything that a connection needs to know of the SYN is in the SYN,ACK, and comes back in the ACK:
+//! Everything that a connection needs to know of the SYN is in the SYN,ACK, and comes back in the
+//! ACK:
 //!
 //! ```text
 //! ISN     31: period, modulo 2 | 30–28: MSS class | 27–0: SipHash-2-4
@@ -10,16 +11,18 @@
 //! A peer without timestamps has its options in the ISN, at the cost of four bits of the hash:
 //!
 //! ```text
-//! ISN     31: period, modulo 2 | 30–28: MSS class | 27–25: window scale class | 24: SACK permitted | 23–0: SipHash-2-4
+//! ISN     31: period, modulo 2 | 30–28: MSS class | 27–25: window scale class
+//!         | 24: SACK permitted | 23–0: SipHash-2-4
 //! ```
 //!
-//! The hash is keyed, and taken over addresses, ports, the peer's ISN, the number of the period, and all that
-//! is encoded. A guess is right once in 2²⁸ times, or 2²⁴ times without timestamps: a blind attacker who sends a
-//! million guesses per second opens a connection every 17 s, and only during a flood. A period is 64 s; a cookie is good in its own and the next
-//! one, so its number modulo 2 tells which of the two it belongs to.
+//! The hash is keyed, and taken over addresses, ports, the peer's ISN, the number of the period,
+//! and all that is encoded. A guess is right once in 2²⁸ times, or 2²⁴ times without timestamps: a
+//! blind attacker who sends a million guesses per second opens a connection every 17 s, and only
+//! during a flood. A period is 64 s; a cookie is good in its own and the next one, so its number
+//! modulo 2 tells which of the two it belongs to.
 //!
-//! Without timestamps there is no room for ECN, and window scales are rounded down: the peer's window then counts
-//! for less than it is, which is safe.
+//! Without timestamps there is no room for ECN, and window scales are rounded down: the peer's
+//! window then counts for less than it is, which is safe.
 
 use std::hash::Hasher;
 use std::net::SocketAddr;
@@ -38,8 +41,9 @@ use crate::time::Instant;
 /// Length of a period, in microseconds.
 const PERIOD_US: u64 = 64_000_000;
 
-/// What a peer's MSS is rounded down to: no MSS at all (RFC 9293 §3.7.1: 536 and 1220), tunnels, Ethernet over
-/// IPv4 and IPv6, jumbo frames. Without the first one a smaller MSS would be exceeded.
+/// What a peer's MSS is rounded down to: no MSS at all (RFC 9293 §3.7.1: 536 and 1220), tunnels,
+/// Ethernet over IPv4 and IPv6, jumbo frames. Without the first one a smaller MSS would be
+/// exceeded.
 const MSS_CLASSES: [u16; 8] = [64, 536, 1220, 1300, 1400, 1440, 1460, 8960];
 
 /// What a peer's window scale is rounded down to, without timestamps.
@@ -83,8 +87,8 @@ impl SynCookies {
         SynCookies { key }
     }
 
-    /// The SYN,ACK that answers a SYN, of which nothing is kept. `None` if the segment is no plain SYN.
-    /// `ts_offset` is [`IsnGenerator::ts_offset`](crate::IsnGenerator::ts_offset).
+    /// The SYN,ACK that answers a SYN, of which nothing is kept. `None` if the segment is no plain
+    /// SYN. `ts_offset` is [`IsnGenerator::ts_offset`](crate::IsnGenerator::ts_offset).
     pub fn syn_ack(
         &self,
         config: &Config,
@@ -113,16 +117,16 @@ impl SynCookies {
         if let (Some(timestamps), Place::Timestamp(options)) =
             (&mut header.options.timestamps, place)
         {
-            // The latest instant that ends with these bits, and is not in the future: what the connection
-            // sends later must not be older (RFC 7323 §5).
+            // The latest instant that ends with these bits, and is not in the future: what the
+            // connection sends later must not be older (RFC 7323 §5).
             let behind = timestamps.value.wrapping_sub(options) & OPTION_MASK;
             timestamps.value = timestamps.value.wrapping_sub(behind);
         }
         Some(header)
     }
 
-    /// The connection that an ACK completes, if it acknowledges a cookie that is good; it has processed the
-    /// segment. Its round-trip time is not known yet.
+    /// The connection that an ACK completes, if it acknowledges a cookie that is good; it has
+    /// processed the segment. Its round-trip time is not known yet.
     pub fn accept(
         &self,
         config: &Config,

@@ -12,10 +12,12 @@ pub(crate) struct Acks {
     segment_bytes: u32,
     /// An acknowledgment is due; data may carry it.
     immediate: bool,
-    /// Acknowledgments that must go alone, so that the peer counts each as a duplicate (RFC 5681 §2).
+    /// Acknowledgments that must go alone, so that the peer counts each as a duplicate (RFC 5681
+    /// §2).
     duplicates: u8,
-    /// The first transmission that carries the acknowledgment of a position, and the position, while its
-    /// departure is not reported. It may be on its way for long: the acknowledgment is not given yet.
+    /// The first transmission that carries the acknowledgment of a position, and the position,
+    /// while its departure is not reported. It may be on its way for long: the acknowledgment is
+    /// not given yet.
     carried: Option<(u64, u64)>,
 }
 
@@ -77,7 +79,8 @@ impl Acks {
         self.carried = None;
     }
 
-    /// A transmission that acknowledges everything before `nxt` is on its way through the NIC stack.
+    /// A transmission that acknowledges everything before `nxt` is on its way through the NIC
+    /// stack.
     pub(crate) fn on_carried(&mut self, transmission: u64, nxt: u64) {
         if self.carried.is_none_or(|(_, position)| position < nxt) {
             self.carried = Some((transmission, nxt));

@@ -1,9 +1,10 @@
-//! Header prediction (Jacobson, 1990): a sender of bulk data hears, nearly always, that what is oldest in flight has
-//! arrived, in a segment that says nothing else. None of the clauses of segment arrival and loss recovery has
-//! anything to decide about it then.
+//! Header prediction (Jacobson, 1990): a sender of bulk data hears, nearly always, that what is
+//! oldest in flight has arrived, in a segment that says nothing else. None of the clauses of
+//! segment arrival and loss recovery has anything to decide about it then.
 //!
-//! This is a shorter way to where [`Connection::on_segment_otherwise`] leads, never a different one: what each step
-//! leaves out, [`Connection::expects`] has ruled out, and the tests go both ways and compare all state.
+//! This is a shorter way to where [`Connection::on_segment_otherwise`] leads, never a different
+//! one: what each step leaves out, [`Connection::expects`] has ruled out, and the tests go both
+//! ways and compare all state.
 
 use std::time::Duration;
 
@@ -150,7 +151,8 @@ mod tests {
         now: Instant,
         /// What the peer would say next.
         peer: Header,
-        /// Sequence numbers behind what was sent, and transmissions, that were not acknowledged or reported.
+        /// Sequence numbers behind what was sent, and transmissions, that were not acknowledged or
+        /// reported.
         sent: VecDeque<u32>,
         undeparted: VecDeque<u64>,
         /// TSval of the latest transmission.

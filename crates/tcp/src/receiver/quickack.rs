@@ -1,12 +1,13 @@
-//! Quick acknowledgments: no delay while the peer's window may be small (RFC 5681 §4.2, RFC 9293 §3.8.6.3).
+//! Quick acknowledgments: no delay while the peer's window may be small (RFC 5681 §4.2, RFC 9293
+//! §3.8.6.3).
 //!
-//! In slow start every acknowledgment lets the peer send more, so that a delayed one costs it a part of a round
-//! trip: at the start, after a pause, and after something was missing. Then each full-sized segment is
-//! acknowledged at once, for as many segments as a small window has.
+//! In slow start every acknowledgment lets the peer send more, so that a delayed one costs it a
+//! part of a round trip: at the start, after a pause, and after something was missing. Then each
+//! full-sized segment is acknowledged at once, for as many segments as a small window has.
 //!
-//! A last, short segment of a message is not, once there was an answer to one before: what the application
-//! answers will carry the acknowledgment. The first ones are, as Linux has it: a client that speaks first in
-//! several small segments would wait for a delayed acknowledgment (Nagle).
+//! A last, short segment of a message is not, once there was an answer to one before: what the
+//! application answers will carry the acknowledgment. The first ones are, as Linux has it: a client
+//! that speaks first in several small segments would wait for a delayed acknowledgment (Nagle).
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ impl QuickAcks {
         }
     }
 
-    /// Text has come in order. `bulk`: the peer has more to send. True if it is to be acknowledged at once.
+    /// Text has come in order. `bulk`: the peer has more to send. True if it is to be acknowledged
+    /// at once.
     pub(crate) fn on_text(&mut self, now: Instant, bulk: bool, max: u8, rto: Duration) -> bool {
         let paused = self.text_at != Instant::NEVER && now.since(self.text_at) > rto;
         self.text_at = now;

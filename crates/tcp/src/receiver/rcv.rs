@@ -27,7 +27,8 @@ pub(crate) enum Arrival {
     Nothing,
     /// It continues the stream: so many bytes are ready, nothing is missing behind them.
     InOrder(usize),
-    /// It continues the stream, and text that had come early stands behind it, or behind the next gap.
+    /// It continues the stream, and text that had come early stands behind it, or behind the next
+    /// gap.
     FilledGap,
     /// Something before it is missing.
     OutOfOrder,
@@ -102,8 +103,8 @@ impl Receiver {
         self.buffer_bytes_max
     }
 
-    /// Whether no more is offered than a small buffer can take; afterwards the buffer has `bytes` again, and may grow.
-    /// What was offered before still comes.
+    /// Whether no more is offered than a small buffer can take; afterwards the buffer has `bytes`
+    /// again, and may grow. What was offered before still comes.
     pub(crate) fn set_pressed(&mut self, is_pressed: bool, bytes: usize) {
         match (self.is_pressed, is_pressed) {
             (false, true) => {
@@ -122,7 +123,8 @@ impl Receiver {
         self.buffer.capacity() + self.reassembly.memory_bytes()
     }
 
-    /// Lets the buffer grow up to this size, or its bound. The window grows with it: no byte is reserved.
+    /// Lets the buffer grow up to this size, or its bound. The window grows with it: no byte is
+    /// reserved.
     pub(crate) fn grow(&mut self, bytes: usize) {
         if !self.is_pressed {
             self.buffer_bytes_max = bytes.clamp(self.buffer_bytes_max, self.grown_bytes_max);
@@ -158,10 +160,10 @@ impl Receiver {
         self.edge - self.nxt
     }
 
-    /// RFC 9293 §3.10.7.4, first: is any of the `len` positions from `start` on in the window? Beyond the RFC,
-    /// a segment without text may also begin at the right edge: a peer that has filled the window sends its
-    /// acknowledgments from there, even while we miss some of its text. A segment may also reach beyond both
-    /// ends of the window.
+    /// RFC 9293 §3.10.7.4, first: is any of the `len` positions from `start` on in the window?
+    /// Beyond the RFC, a segment without text may also begin at the right edge: a peer that has
+    /// filled the window sends its acknowledgments from there, even while we miss some of its text.
+    /// A segment may also reach beyond both ends of the window.
     pub(crate) fn accepts(&self, start: i64, len: u64) -> bool {
         let nxt = self.nxt as i64;
         let edge = self.edge as i64;
@@ -209,7 +211,8 @@ impl Receiver {
         self.space
     }
 
-    /// Takes the text of an acceptable segment, without what is old or beyond the window or the FIN.
+    /// Takes the text of an acceptable segment, without what is old or beyond the window or the
+    /// FIN.
     pub(crate) fn on_text(&mut self, start: i64, text: &[u8]) -> Arrival {
         let old = usize::try_from((self.nxt as i64).saturating_sub(start))
             .unwrap_or(0)
@@ -286,8 +289,8 @@ impl Receiver {
         self.nxt + (free / unit * unit).min(0xffff << self.shift)
     }
 
-    /// RFC 9293 §3.8.6.2.2: the right edge moves by at least `min(Fr * RCV.BUFF, Eff.snd.MSS)`, with
-    /// `Fr = 1/2`.
+    /// RFC 9293 §3.8.6.2.2: the right edge moves by at least `min(Fr * RCV.BUFF, Eff.snd.MSS)`,
+    /// with `Fr = 1/2`.
     fn step(&self, mss: u16) -> u64 {
         (self.buffer_bytes_max as u64 / 2).clamp(1, u64::from(mss).max(1))
     }
@@ -305,8 +308,8 @@ impl Receiver {
         if allowed >= self.edge + self.step(mss) {
             self.edge = allowed;
         }
-        // Rounded up: the edge must not retreat because of the scale (RFC 7323 §2.4). The buffer may exceed
-        // its bound by less than one unit.
+        // Rounded up: the edge must not retreat because of the scale (RFC 7323 §2.4). The buffer
+        // may exceed its bound by less than one unit.
         let field = self.window().div_ceil(1 << self.shift).min(0xffff);
         self.edge = self.edge.max(self.nxt + (field << self.shift));
         field as u16

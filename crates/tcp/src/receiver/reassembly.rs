@@ -20,9 +20,9 @@ impl Fragment {
     }
 }
 
-/// Fragments in order, not empty and without overlap. Where the peer sends different bytes for one position,
-/// those that came first stay. The number of bytes is bounded by the window, since text beyond it is cut off
-/// before it gets here; the number of fragments by the caller.
+/// Fragments in order, not empty and without overlap. Where the peer sends different bytes for one
+/// position, those that came first stay. The number of bytes is bounded by the window, since text
+/// beyond it is cut off before it gets here; the number of fragments by the caller.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     fragments: VecDeque<Fragment>,
@@ -75,8 +75,8 @@ impl Reassembly {
                 index += 1;
                 continue;
             }
-            // The text begins within the fragment or where it ends: leave out what is there, and append what
-            // reaches up to the next.
+            // The text begins within the fragment or where it ends: leave out what is there, and
+            // append what reaches up to the next.
             let known = ((fragment.end() - start).min(bytes.len() as u64)) as usize;
             (start, bytes) = (start + known as u64, &bytes[known..]);
             let next_start = self
@@ -105,8 +105,8 @@ impl Reassembly {
         room
     }
 
-    /// Takes the fragment that continues the text at `nxt`, if there is one, and says how many of its first
-    /// bytes are old. Fragments that are old altogether go.
+    /// Takes the fragment that continues the text at `nxt`, if there is one, and says how many of
+    /// its first bytes are old. Fragments that are old altogether go.
     pub(crate) fn pop(&mut self, nxt: u64) -> Option<(usize, Vec<u8>)> {
         while let Some(fragment) = self.fragments.front() {
             if fragment.start > nxt {

@@ -1,9 +1,10 @@
 //! A bound on the work that acknowledgments cause.
 //!
-//! Loss detection by time looks at all that is in flight. A peer with a small MSS that acknowledges every other segment
-//! makes thousands of records out of that, and each of its acknowledgments, which cost it nothing, would make us look at
-//! all of them. So detection has a budget, to which each acknowledgment adds. If it does not cover all records, a later
-//! acknowledgment or a timer does the detection: at most once per millisecond and connection.
+//! Loss detection by time looks at all that is in flight. A peer with a small MSS that acknowledges
+//! every other segment makes thousands of records out of that, and each of its acknowledgments,
+//! which cost it nothing, would make us look at all of them. So detection has a budget, to which
+//! each acknowledgment adds. If it does not cover all records, a later acknowledgment or a timer
+//! does the detection: at most once per millisecond and connection.
 
 use std::time::Duration;
 

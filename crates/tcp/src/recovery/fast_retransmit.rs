@@ -1,5 +1,6 @@
-//! Fast retransmit and fast recovery for peers without SACK: NewReno (RFC 5681 §3.2, RFC 6582), and limited
-//! transmit (RFC 3042). Each duplicate acknowledgment tells that a segment has left the network, and no more.
+//! Fast retransmit and fast recovery for peers without SACK: NewReno (RFC 5681 §3.2, RFC 6582), and
+//! limited transmit (RFC 3042). Each duplicate acknowledgment tells that a segment has left the
+//! network, and no more.
 
 use std::ops::Range;
 
@@ -12,8 +13,8 @@ pub(crate) struct FastRetransmit {
     duplicates: u32,
     /// Behind the last position declared lost in this recovery.
     lost_end: u64,
-    /// What duplicate acknowledgments add to the congestion window, as each tells that a segment has left the
-    /// network, and what partial acknowledgments take away again.
+    /// What duplicate acknowledgments add to the congestion window, as each tells that a segment
+    /// has left the network, and what partial acknowledgments take away again.
     inflation: i64,
     /// Bound of the inflation: no more can have left the network than was in flight.
     inflation_max: i64,
@@ -32,7 +33,8 @@ impl FastRetransmit {
         *self = FastRetransmit::default();
     }
 
-    /// A duplicate acknowledgment (RFC 5681 §2) outside of recovery. True if it is the one that tells of a loss.
+    /// A duplicate acknowledgment (RFC 5681 §2) outside of recovery. True if it is the one that
+    /// tells of a loss.
     pub(crate) fn on_duplicate(&mut self, mss: u16) -> bool {
         self.duplicates += 1;
         // RFC 3042 §2: a new segment for each of the first two.
@@ -55,8 +57,8 @@ impl FastRetransmit {
         self.lose(una, outstanding, mss)
     }
 
-    /// A duplicate acknowledgment in recovery: RFC 5681 §3.2 step 4, with the bound that its last paragraph
-    /// advises.
+    /// A duplicate acknowledgment in recovery: RFC 5681 §3.2 step 4, with the bound that its last
+    /// paragraph advises.
     pub(crate) fn inflate(&mut self, mss: u16) {
         self.inflation = (self.inflation + i64::from(mss)).min(self.inflation_max);
     }
@@ -67,8 +69,9 @@ impl FastRetransmit {
         self.inflation = 0;
     }
 
-    /// `acked` bytes up to `una` were acknowledged, not all that recovery is about. RFC 6582 §3.2 step 3: deflate
-    /// by what was acknowledged, add back one segment. True if the segment at `una` is lost.
+    /// `acked` bytes up to `una` were acknowledged, not all that recovery is about. RFC 6582 §3.2
+    /// step 3: deflate by what was acknowledged, add back one segment. True if the segment at `una`
+    /// is lost.
     pub(crate) fn on_partial_ack(&mut self, una: u64, acked: u64, mss: u16) -> bool {
         let acked = i64::try_from(acked).unwrap_or(i64::MAX);
         self.inflation = self.inflation.saturating_sub(acked);

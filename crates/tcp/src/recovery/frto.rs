@@ -1,5 +1,5 @@
-//! Forward RTO-recovery (RFC 5682): is a timeout spurious? If acknowledgments of what was sent only once come
-//! after it, the data was late, not lost.
+//! Forward RTO-recovery (RFC 5682): is a timeout spurious? If acknowledgments of what was sent only
+//! once come after it, the data was late, not lost.
 
 use crate::time::Instant;
 
@@ -19,8 +19,8 @@ enum Step {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frto {
     step: Step,
-    /// When that was: what had departed before and was not sent again counts. What had been issued and waited in the
-    /// NIC stack says nothing, it is later than the timeout.
+    /// When that was: what had departed before and was not sent again counts. What had been issued
+    /// and waited in the NIC stack says nothing, it is later than the timeout.
     at: Instant,
     /// In [`Step::Second`], new data may be sent up to here.
     new_end: u64,
@@ -55,8 +55,8 @@ impl Frto {
         self.step = Step::Off;
     }
 
-    /// True if what has departed at an instant, once, was on its way when the timer expired, and it is not settled yet
-    /// what its delivery means.
+    /// True if what has departed at an instant, once, was on its way when the timer expired, and it
+    /// is not settled yet what its delivery means.
     pub(crate) fn covers(&self, departed: Instant) -> bool {
         self.step != Step::Off && departed < self.at
     }
@@ -66,8 +66,8 @@ impl Frto {
         (self.step == Step::Second).then_some(self.new_end)
     }
 
-    /// True if the timeout was spurious. An acknowledgment of everything says nothing: it may answer the
-    /// retransmission.
+    /// True if the timeout was spurious. An acknowledgment of everything says nothing: it may
+    /// answer the retransmission.
     pub(crate) fn on_ack(&mut self, answer: &Answer) -> bool {
         let Answer {
             advances,

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// The minimum covers between one and two of these; routes change (RFC 8985 §6.2 step 1 wants a window).
+/// The minimum covers between one and two of these; routes change (RFC 8985 §6.2 step 1 wants a
+/// window).
 const EPOCH_US: u64 = 150 * 1_000_000;
 
 /// A minimum over a window of time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MinRtt {
     epoch: Instant,
-    /// Least of this epoch, and of the one before, in microseconds; [`NONE`] if there was no sample.
+    /// Least of this epoch, and of the one before, in microseconds; [`NONE`] if there was no
+    /// sample.
     least_us: u64,
     least_before_us: u64,
 }
@@ -29,8 +31,8 @@ impl Default for MinRtt {
 }
 
 impl MinRtt {
-    /// A round trip from the departure of a packet: not one from a timestamp, whose ticks are too coarse, nor one
-    /// that may be too short.
+    /// A round trip from the departure of a packet: not one from a timestamp, whose ticks are too
+    /// coarse, nor one that may be too short.
     pub(crate) fn on_sample(&mut self, now: Instant, sample_us: u64) {
         if self.least_us == NONE {
             self.epoch = now;

@@ -1,5 +1,5 @@
-//! Proportional rate reduction (RFC 9937): during fast recovery, what is delivered decides what may be sent, so
-//! that the window arrives at the slow start threshold when recovery ends.
+//! Proportional rate reduction (RFC 9937): during fast recovery, what is delivered decides what may
+//! be sent, so that the window arrives at the slow start threshold when recovery ends.
 
 /// Variables of one recovery, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +28,9 @@ pub(crate) struct Progress {
 }
 
 impl Prr {
-    /// A recovery begins. `flight`: bytes in flight before the acknowledgment that tells of the loss. `unanswered`:
-    /// what acknowledgments before it have delivered, and nothing sent has replaced. As if they had been one.
+    /// A recovery begins. `flight`: bytes in flight before the acknowledgment that tells of the
+    /// loss. `unanswered`: what acknowledgments before it have delivered, and nothing sent has
+    /// replaced. As if they had been one.
     pub(crate) fn begin(&mut self, flight: u64, unanswered: u64) {
         *self = Prr {
             delivered: unanswered,

@@ -1,31 +1,32 @@
-//! Loss detection by time (RFC 8985 §6): what was sent some time before something that has been delivered is
-//! lost, if it has not arrived as well after a *reordering window*.
+//! Loss detection by time (RFC 8985 §6): what was sent some time before something that has been
+//! delivered is lost, if it has not arrived as well after a *reordering window*.
 //!
-//! Time of sending is the departure. A transmission has one for all its packets, that of the last; within it,
-//! positions tell the order. Where its packets leave far apart, the round trip looks shorter and the window
-//! for reordering is shorter by that.
+//! Time of sending is the departure. A transmission has one for all its packets, that of the last;
+//! within it, positions tell the order. Where its packets leave far apart, the round trip looks
+//! shorter and the window for reordering is shorter by that.
 
 use std::time::Duration;
 
 use crate::sender::scoreboard::Record;
 use crate::time::Instant;
 
-/// RFC 8985 §6.2 step 4: this many segments delivered behind a hole stand for a loss as long as no reordering
-/// was seen.
+/// RFC 8985 §6.2 step 4: this many segments delivered behind a hole stand for a loss as long as no
+/// reordering was seen.
 const DUP_THRESH: u64 = 3;
 
 /// `RACK.reo_wnd_persist`: the window stays wide for so many recoveries after the last D-SACK.
 const PERSIST_RECOVERIES: u8 = 16;
 
-/// The reordering timer waits this much longer than the window: receivers merge packets before they acknowledge,
-/// and timers are coarse. An acknowledgment that comes later than the window is judged exactly.
+/// The reordering timer waits this much longer than the window: receivers merge packets before they
+/// acknowledge, and timers are coarse. An acknowledgment that comes later than the window is judged
+/// exactly.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
 
 /// RACK variables (RFC 8985 §5.3).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rack {
-    /// `RACK.xmit_ts`, the number of the transmission, and `RACK.end_seq`: the transmission sent last among
-    /// those of which something has been delivered.
+    /// `RACK.xmit_ts`, the number of the transmission, and `RACK.end_seq`: the transmission sent
+    /// last among those of which something has been delivered.
     newest: (Instant, u64, u64),
     /// `RACK.rtt`: its round-trip time, in microseconds.
     rtt_us: u64,
@@ -54,8 +55,8 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// §6.2 step 2: a piece that departed `at` is delivered. `older_echo`: the acknowledgment echoes a timestamp
-    /// older than that.
+    /// §6.2 step 2: a piece that departed `at` is delivered. `older_echo`: the acknowledgment
+    /// echoes a timestamp older than that.
     pub(crate) fn on_delivered(
         &mut self,
         now: Instant,
@@ -78,7 +79,8 @@ impl Rack {
         }
     }
 
-    /// §6.2 step 3, for a piece that was sent only once: true if something behind it was delivered earlier.
+    /// §6.2 step 3, for a piece that was sent only once: true if something behind it was delivered
+    /// earlier.
     pub(crate) fn is_reordered(&self, piece: &Record) -> bool {
         piece.end <= self.fack
     }
@@ -102,8 +104,8 @@ impl Rack {
         self.reordering_seen
     }
 
-    /// §6.2 step 4, RACK_update_reo_wnd: the peer has received something twice, which was not the doing of a
-    /// tail loss probe. We have been impatient.
+    /// §6.2 step 4, RACK_update_reo_wnd: the peer has received something twice, which was not the
+    /// doing of a tail loss probe. We have been impatient.
     pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|round| una < round) {
             return;
@@ -121,13 +123,14 @@ impl Rack {
         }
     }
 
-    /// The transmission sent last among those of which something has been delivered: departure, number, end.
+    /// The transmission sent last among those of which something has been delivered: departure,
+    /// number, end.
     pub(crate) fn newest(&self) -> (Instant, u64, u64) {
         self.newest
     }
 
-    /// Time from the departure of a packet until it is lost, if something sent later has been delivered:
-    /// `RACK.rtt + RACK.reo_wnd`. `sacked`: bytes selectively acknowledged.
+    /// Time from the departure of a packet until it is lost, if something sent later has been
+    /// delivered: `RACK.rtt + RACK.reo_wnd`. `sacked`: bytes selectively acknowledged.
     pub(crate) fn wait(
         &self,
         network: Network,
@@ -140,7 +143,8 @@ impl Rack {
 
     /// RACK_update_reo_wnd
     fn window(&self, network: Network, recovering: bool, sacked: u64, mss: u16) -> Duration {
-        // RFC 6675 §4, IsLost: more than (DupThresh - 1) * SMSS bytes. Without this, small segments wait.
+        // RFC 6675 §4, IsLost: more than (DupThresh - 1) * SMSS bytes. Without this, small segments
+        // wait.
         let enough = sacked > (DUP_THRESH - 1) * u64::from(mss);
         if !self.reordering_seen && (recovering || enough) {
             return Duration::ZERO;

@@ -16,8 +16,8 @@ const RTO_FLOOR_US: u64 = 1_000;
 /// Timeouts since the peer was last heard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rto {
-    /// How often the RTO has been doubled. Survives acknowledgments of retransmitted data, which tell no
-    /// round-trip time (Karn's algorithm).
+    /// How often the RTO has been doubled. Survives acknowledgments of retransmitted data, which
+    /// tell no round-trip time (Karn's algorithm).
     backoff: u32,
     /// Timeouts without progress.
     patience: Patience,

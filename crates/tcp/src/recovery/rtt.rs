@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::time::whole_us;
 
-/// No round trip takes longer than an hour, in microseconds: what follows from it may be added and multiplied.
+/// No round trip takes longer than an hour, in microseconds: what follows from it may be added and
+/// multiplied.
 const SAMPLE_US_MAX: u64 = 3600 * 1_000_000;
 
 /// Smoothed round-trip time.
@@ -49,8 +50,8 @@ impl Rtt {
         self.smoothed_us.map(|(_, rttvar)| rttvar)
     }
 
-    /// RFC 6298 §2.3: `SRTT + max(G, K*RTTVAR)`. In place of the clock's granularity `G` stands `rto_min`:
-    /// when RTTVAR has become small, a delayed acknowledgment must not look like a loss.
+    /// RFC 6298 §2.3: `SRTT + max(G, K*RTTVAR)`. In place of the clock's granularity `G` stands
+    /// `rto_min`: when RTTVAR has become small, a delayed acknowledgment must not look like a loss.
     pub(crate) fn rto_us(&self, rto_initial: Duration, rto_min: Duration) -> u64 {
         match self.smoothed_us {
             None => whole_us(rto_initial),

@@ -1,5 +1,5 @@
-//! Selective acknowledgments (RFC 2018), and reports of what came twice (D-SACK, RFC 2883), as the receiver of
-//! data makes them and as its sender reads them.
+//! Selective acknowledgments (RFC 2018), and reports of what came twice (D-SACK, RFC 2883), as the
+//! receiver of data makes them and as its sender reads them.
 
 use std::ops::Range;
 
@@ -57,9 +57,9 @@ impl Sacks {
         !self.permitted || (self.duplicate.is_none() && !rcv.has_gaps())
     }
 
-    /// The blocks of the next segment. RFC 2018 §4: first the block that holds what has just arrived, then those
-    /// that were first most recently. RFC 2883 §4: before them what came twice, once; if that lies within a
-    /// block above RCV.NXT, this block follows.
+    /// The blocks of the next segment. RFC 2018 §4: first the block that holds what has just
+    /// arrived, then those that were first most recently. RFC 2883 §4: before them what came twice,
+    /// once; if that lies within a block above RCV.NXT, this block follows.
     pub(crate) fn take(&mut self, rcv: &Receiver) -> Blocks {
         let mut blocks = Blocks::default();
         if self.is_empty(rcv) {
@@ -111,9 +111,9 @@ impl Blocks {
         }
     }
 
-    /// The blocks that the peer has sent, and what it says has come twice (RFC 2883 §4): a first block below its
-    /// own acknowledgment, or within the second block. Blocks outside of `una..nxt` and senseless ones are left
-    /// out; what is below `una` is cut off.
+    /// The blocks that the peer has sent, and what it says has come twice (RFC 2883 §4): a first
+    /// block below its own acknowledgment, or within the second block. Blocks outside of `una..nxt`
+    /// and senseless ones are left out; what is below `una` is cut off.
     pub(crate) fn read(
         options: &Options,
         space: SeqSpace,

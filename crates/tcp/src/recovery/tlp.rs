@@ -1,13 +1,15 @@
-//! Tail loss probes (RFC 8985 §7): when the end of what is in flight is lost, nothing arrives behind it that
-//! could tell. One segment, sent sooner than the retransmission timer would, makes the peer speak.
+//! Tail loss probes (RFC 8985 §7): when the end of what is in flight is lost, nothing arrives
+//! behind it that could tell. One segment, sent sooner than the retransmission timer would, makes
+//! the peer speak.
 //!
-//! Beyond the RFC, fast recovery is probed as well. With a small window a retransmission is often the last thing
-//! sent, and nothing tells of its loss. After the same time of silence it is taken for lost, once; then the
-//! retransmission timer decides.
+//! Beyond the RFC, fast recovery is probed as well. With a small window a retransmission is often
+//! the last thing sent, and nothing tells of its loss. After the same time of silence it is taken
+//! for lost, once; then the retransmission timer decides.
 
 use std::ops::Range;
 
-/// `TLP.max_ack_delay`: how long a receiver may wait for a second segment before it acknowledges one.
+/// `TLP.max_ack_delay`: how long a receiver may wait for a second segment before it acknowledges
+/// one.
 const ACK_DELAY_US_MAX: u64 = 200_000;
 
 /// Before the first measurement (§7.2).
@@ -46,8 +48,8 @@ pub(crate) enum Answer {
 }
 
 impl Tlp {
-    /// §7.2: the probe timeout in microseconds, counted from the departure of what is in flight, or from an acknowledgment.
-    /// `delayed`: the receiver may delay its acknowledgment.
+    /// §7.2: the probe timeout in microseconds, counted from the departure of what is in flight, or
+    /// from an acknowledgment. `delayed`: the receiver may delay its acknowledgment.
     pub(crate) fn timeout_us(srtt_us: Option<u64>, delayed: bool) -> u64 {
         match (srtt_us, delayed) {
             (None, _) => PTO_US_INITIAL,
@@ -91,8 +93,8 @@ impl Tlp {
         std::mem::take(&mut self.due)
     }
 
-    /// A probe goes out. `end`: SND.NXT with it; `retransmitted_from`: where it begins, if it is the last segment
-    /// again.
+    /// A probe goes out. `end`: SND.NXT with it; `retransmitted_from`: where it begins, if it is
+    /// the last segment again.
     pub(crate) fn on_sent(&mut self, end: u64, retransmitted_from: Option<u64>) {
         self.probe = Some(Probe {
             end,
@@ -115,7 +117,8 @@ impl Tlp {
         })
     }
 
-    /// §7.4.2: an acknowledgment of everything before `una`. `bare`: it is a duplicate without SACK blocks.
+    /// §7.4.2: an acknowledgment of everything before `una`. `bare`: it is a duplicate without SACK
+    /// blocks.
     pub(crate) fn on_ack(&mut self, una: u64, dsack: Option<&Range<u64>>, bare: bool) -> Answer {
         let Some(probe) = self.probe else {
             return Answer::None;

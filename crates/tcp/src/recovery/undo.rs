@@ -1,8 +1,9 @@
-//! Was it a mistake? A reduction of the window is undone when it turns out that nothing was lost: by timestamps
-//! (the Eifel detection, RFC 3522), or by D-SACKs for all that was sent again (in the spirit of RFC 3708). If nothing
-//! was sent again yet, the acknowledgment itself tells: acknowledgments are taken in one after the other, and the one
-//! that is late may be in the same go as the one that made it look lost. The response is that of RFC 4015. Forward
-//! RTO-recovery, a third way, has a file of its own.
+//! Was it a mistake? A reduction of the window is undone when it turns out that nothing was lost:
+//! by timestamps (the Eifel detection, RFC 3522), or by D-SACKs for all that was sent again (in the
+//! spirit of RFC 3708). If nothing was sent again yet, the acknowledgment itself tells:
+//! acknowledgments are taken in one after the other, and the one that is late may be in the same go
+//! as the one that made it look lost. The response is that of RFC 4015. Forward RTO-recovery, a
+//! third way, has a file of its own.
 
 use std::ops::Range;
 
@@ -20,15 +21,16 @@ pub(crate) struct Undo {
     /// Positions that were sent again, from the first to the last.
     start: u64,
     end: u64,
-    /// `RetransmitTS`: timestamp clock when the first retransmission was issued, until the first acknowledgment
-    /// that covers it.
+    /// `RetransmitTS`: timestamp clock when the first retransmission was issued, until the first
+    /// acknowledgment that covers it.
     stamp: Option<u32>,
     /// Bytes sent again for which there was no D-SACK.
     unexplained: u64,
 }
 
 impl Undo {
-    /// The window has been reduced because of a loss, or of a timeout. Nothing before `lost_from` is lost.
+    /// The window has been reduced because of a loss, or of a timeout. Nothing before `lost_from`
+    /// is lost.
     pub(crate) fn begin(&mut self, timeout: bool, lost_from: u64) {
         *self = Undo {
             active: true,
@@ -71,9 +73,9 @@ impl Undo {
         self.timeout
     }
 
-    /// RFC 3522 §3.2: the first acknowledgment that covers what was sent again echoes a timestamp from before. So
-    /// it answers the original, as any does while nothing was sent again, unless it is for what was `retransmitted`
-    /// before this reduction. True: nothing was lost.
+    /// RFC 3522 §3.2: the first acknowledgment that covers what was sent again echoes a timestamp
+    /// from before. So it answers the original, as any does while nothing was sent again, unless it
+    /// is for what was `retransmitted` before this reduction. True: nothing was lost.
     pub(crate) fn is_original(&mut self, una: u64, echo: Option<u32>, retransmitted: bool) -> bool {
         if !self.active {
             return false;
@@ -88,7 +90,8 @@ impl Undo {
         matches!((stamp, echo), (Some(stamp), Some(echo)) if wraps_before(echo, stamp))
     }
 
-    /// The peer has received positions twice. True if that explains all that was sent again: nothing was lost.
+    /// The peer has received positions twice. True if that explains all that was sent again:
+    /// nothing was lost.
     pub(crate) fn on_dsack(&mut self, dsack: &Range<u64>) -> bool {
         let start = dsack.start.max(self.start);
         let end = dsack.end.min(self.end);

@@ -1,10 +1,10 @@
-//! Header prediction on the way out ([`crate::fast_path`] is the way in): when an acknowledgment has opened the
-//! window, nearly always the next full segments of one long file go, and no other part has anything to send. Then the
-//! windows alone decide.
+//! Header prediction on the way out ([`crate::fast_path`] is the way in): when an acknowledgment
+//! has opened the window, nearly always the next full segments of one long file go, and no other
+//! part has anything to send. Then the windows alone decide.
 //!
-//! This is a shorter way to what [`Connection::poll_transmit_otherwise`] decides, never a different one: what it
-//! does not ask about, [`Connection::has_only_new_data`] has ruled out, and the tests of [`crate::fast_path`] go
-//! both ways and compare all state.
+//! This is a shorter way to what [`Connection::poll_transmit_otherwise`] decides, never a different
+//! one: what it does not ask about, [`Connection::has_only_new_data`] has ruled out, and the tests
+//! of [`crate::fast_path`] go both ways and compare all state.
 
 use crate::config::Limits;
 use crate::connection::Connection;
@@ -15,7 +15,8 @@ use crate::time::Instant;
 use crate::timer::Timer;
 
 impl Connection {
-    /// Full segments of the file that is queued first, if more of it stays behind them. `None`: nothing was done.
+    /// Full segments of the file that is queued first, if more of it stays behind them. `None`:
+    /// nothing was done.
     #[inline]
     pub(crate) fn poll_bulk(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         if !self.has_only_new_data(now) {

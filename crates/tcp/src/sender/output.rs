@@ -16,16 +16,16 @@ use crate::timer::Timer;
 const PROBE_FOLLOWERS: u64 = 4;
 
 /// Something to send: one segment, or a superpacket that is to be cut into packets of at most
-/// [`mss`](Transmit::mss) payload bytes. Its header is that of the first packet; PSH and FIN belong on the
-/// last, CWR on the first.
+/// [`mss`](Transmit::mss) payload bytes. Its header is that of the first packet; PSH and FIN belong
+/// on the last, CWR on the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// The header. Ports, sequence numbers, flags, window and options are final.
     pub header: Header,
     /// The payload: a range of the stream, to be had from [`Connection::pieces`]. May be empty.
     pub range: Range<u64>,
-    /// If it occupies sequence space: a number, counting from 0, under which its departure must be reported
-    /// to [`Connection::on_departed`].
+    /// If it occupies sequence space: a number, counting from 0, under which its departure must be
+    /// reported to [`Connection::on_departed`].
     pub transmission: Option<u64>,
     /// Payload of a full packet, in bytes: all options are accounted for.
     pub mss: u16,
@@ -33,8 +33,8 @@ pub struct Transmit {
     pub ecn: Ecn,
     /// When it was issued, which is when the timestamp in the header was taken.
     pub issued: Instant,
-    /// Microseconds elapsed since then within the millisecond of the header's timestamp: below 1000. Who sends
-    /// it later than `issued` can correct the timestamp exactly.
+    /// Microseconds elapsed since then within the millisecond of the header's timestamp: below
+    /// 1000. Who sends it later than `issued` can correct the timestamp exactly.
     pub tsval_fraction_us: u16,
     /// It may not leave earlier than this: the connection is paced. `None`: at once.
     pub not_before: Option<Instant>,
@@ -42,15 +42,16 @@ pub struct Transmit {
     pub has_virtual: bool,
     /// All of the payload was sent before.
     pub retransmission: bool,
-    /// When this was issued, an earlier transmission had not departed, or its departure was not reported: sent
-    /// by another way, this could overtake it.
+    /// When this was issued, an earlier transmission had not departed, or its departure was not
+    /// reported: sent by another way, this could overtake it.
     pub follows_undeparted: bool,
-    /// The windows are used up: [`Connection::poll_transmit`] would return `None` now, and need not be called until
-    /// something has happened.
+    /// The windows are used up: [`Connection::poll_transmit`] would return `None` now, and need not
+    /// be called until something has happened.
     pub is_last: bool,
 }
 
-/// Data that is to be sent, now that it is decided: positions `start..start + len`, and FIN behind them.
+/// Data that is to be sent, now that it is decided: positions `start..start + len`, and FIN behind
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Data {
     pub(crate) start: u64,
@@ -112,9 +113,9 @@ fn tsval_fraction_us(issued: Instant) -> u16 {
 }
 
 impl Connection {
-    /// The next thing to send; call it until it returns `None`, or what [is the last](Transmit::is_last). What has a
-    /// [`transmission`](Transmit::transmission) number counts as sent from now on, and as departed when
-    /// [`Connection::on_departed`] says so.
+    /// The next thing to send; call it until it returns `None`, or what [is the
+    /// last](Transmit::is_last). What has a [`transmission`](Transmit::transmission) number counts
+    /// as sent from now on, and as departed when [`Connection::on_departed`] says so.
     pub fn poll_transmit(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
         match self.poll_bulk(now, limits) {
             Some(data) => Some(self.transmit_data(now, data)),
@@ -152,8 +153,9 @@ impl Connection {
         }
     }
 
-    /// The next thing to send that occupies no sequence space, for who cannot take more than that now: a reset or an
-    /// acknowledgment, which holds up the peer if it waits. Call it until it returns `None`.
+    /// The next thing to send that occupies no sequence space, for who cannot take more than that
+    /// now: a reset or an acknowledgment, which holds up the peer if it waits. Call it until it
+    /// returns `None`.
     pub fn poll_bare(&mut self, now: Instant) -> Option<Transmit> {
         if let Some(reset) = self.reset.take() {
             return Some(self.transmit_reset(now, reset));
@@ -225,15 +227,16 @@ impl Connection {
         if end == lost.start || (end < lost.end && !self.sent.may_split(lost.start)) {
             return None;
         }
-        // RFC 6298 runs one timer, for the oldest byte in flight. It starts when that byte departs again.
+        // RFC 6298 runs one timer, for the oldest byte in flight. It starts when that byte departs
+        // again.
         if lost.start == self.snd.una && !self.recovery.fast_retransmit.keeps_timer() {
             self.timers.cancel(Timer::Retransmit);
         }
         Some(Data::again(lost.start, len, fin, packet_mss))
     }
 
-    /// A tail loss probe (RFC 8985 §7.3): new data if the peer's window allows, else the last segment again. Not
-    /// if there is what never left: that makes the peer speak as well.
+    /// A tail loss probe (RFC 8985 §7.3): new data if the peer's window allows, else the last
+    /// segment again. Not if there is what never left: that makes the peer speak as well.
     fn poll_tail_probe(&mut self, now: Instant, limits: &Limits) -> Option<Data> {
         if !self.recovery.tlp.take_due() || self.sent.has_void() {
             return None;
@@ -261,8 +264,8 @@ impl Connection {
         Some(Data::again(start, end - start, fin, packet_mss))
     }
 
-    /// Data that was never sent, and FIN. `probe`: less than a segment may go, silly or not. `packet_mss`
-    /// and `cwnd`: what the functions of this name say.
+    /// Data that was never sent, and FIN. `probe`: less than a segment may go, silly or not.
+    /// `packet_mss` and `cwnd`: what the functions of this name say.
     pub(crate) fn poll_new(
         &mut self,
         now: Instant,
@@ -299,7 +302,8 @@ impl Connection {
             cwnd_room = cwnd_room.min(end.saturating_sub(snd.nxt));
         }
         let room = peer_room.min(cwnd_room);
-        // RFC 4821 §7.2, §7.3: a probe has enough behind it that its loss is noticed without a timeout.
+        // RFC 4821 §7.2, §7.3: a probe has enough behind it that its loss is noticed without a
+        // timeout.
         if self.recovery.phase == Phase::Open
             && let Some(bytes) = self.pmtu.wanted(now, snd.mss)
         {
@@ -312,7 +316,8 @@ impl Connection {
                 return Some(Data::new(snd.nxt, len, false, bytes));
             }
         }
-        // The Nagle algorithm (RFC 9293 §3.7.4): what does not fill a segment waits until nothing is in flight.
+        // The Nagle algorithm (RFC 9293 §3.7.4): what does not fill a segment waits until nothing
+        // is in flight.
         let tail_waits = !self.nodelay && !self.fin_queued && (snd.flight() > 0 || available > mss);
         // Avoidance of silly windows by the sender (RFC 9293 §3.8.6.2.1):
         let len = if available <= room && tail_waits {
@@ -359,8 +364,8 @@ impl Connection {
         })
     }
 
-    /// True if full segments wait for one of the windows. Polling a connection that sends what it may most often ends
-    /// here: it is what [`Connection::poll_new`] would find.
+    /// True if full segments wait for one of the windows. Polling a connection that sends what it
+    /// may most often ends here: it is what [`Connection::poll_new`] would find.
     pub(crate) fn is_window_used_up(&mut self, packet_mss: u16, cwnd: u64) -> bool {
         let mss = u64::from(packet_mss);
         let flight = self.sent.flight();
@@ -372,7 +377,8 @@ impl Connection {
         self.leaves_no_room(self.snd.nxt, peer_room, cwnd_room, mss)
     }
 
-    /// The same, of the windows alone: with so much room from position `nxt` on. Notes what that means.
+    /// The same, of the windows alone: with so much room from position `nxt` on. Notes what that
+    /// means.
     #[inline]
     pub(crate) fn leaves_no_room(
         &mut self,
@@ -522,7 +528,8 @@ impl Connection {
         }
     }
 
-    /// Something goes that occupies the sequence numbers of `positions`, and carries a range of the stream.
+    /// Something goes that occupies the sequence numbers of `positions`, and carries a range of the
+    /// stream.
     #[inline(always)]
     fn issue(
         &mut self,
@@ -543,8 +550,8 @@ impl Connection {
         };
         self.pmtu.on_sent(start, len, self.snd.mss);
         let has_virtual = self.queue.has_virtual(range);
-        // The NIC stack may have to read for long: an acknowledgment that goes with the data goes when the
-        // data does.
+        // The NIC stack may have to read for long: an acknowledgment that goes with the data goes
+        // when the data does.
         if has_virtual || follows_undeparted {
             self.acks.on_carried(transmission, self.rcv.nxt());
         } else {

@@ -1,8 +1,8 @@
 //! Pacing: at what rate a connection may send, and when its next transmission may leave.
 //!
 //! The host decides, the NIC stack waits: a transmission carries its earliest departure
-//! ([`Transmit::not_before`](crate::Transmit::not_before)), so that it can be issued a little ahead. A connection
-//! that nothing paces pays a comparison for each transmission.
+//! ([`Transmit::not_before`](crate::Transmit::not_before)), so that it can be issued a little
+//! ahead. A connection that nothing paces pays a comparison for each transmission.
 
 use std::time::Duration;
 
@@ -18,21 +18,23 @@ const QUANTUM: Duration = Duration::from_millis(1);
 /// ... but at least two packets, since receivers acknowledge every second, and at most so much.
 const QUANTUM_BYTES_MAX: u64 = 256 << 10;
 
-/// Transmissions are issued so long before they may leave, or as long as one takes; what has been issued is decided.
+/// Transmissions are issued so long before they may leave, or as long as one takes; what has been
+/// issued is decided.
 const HORIZON_MIN: Duration = Duration::from_millis(2);
 const HORIZON_MAX: Duration = Duration::from_millis(10);
 
-/// Without pacing, a transmission holds so much on any path, or, if that is more, what leaves in a [`QUANTUM`] at
-/// two windows for each round-trip time: on slower paths decisions stay fine-grained.
+/// Without pacing, a transmission holds so much on any path, or, if that is more, what leaves in a
+/// [`QUANTUM`] at two windows for each round-trip time: on slower paths decisions stay
+/// fine-grained.
 const UNPACED_BYTES_MIN: u64 = 64 << 10;
 
-/// With [`Config::pace`](crate::Config::pace), the rate is so much of a window for each round-trip time: in slow
-/// start so that the window can double, and else so that it can be used up.
+/// With [`Config::pace`](crate::Config::pace), the rate is so much of a window for each round-trip
+/// time: in slow start so that the window can double, and else so that it can be used up.
 const SLOW_START_PERCENT: u64 = 200;
 const AVOIDANCE_PERCENT: u64 = 120;
 
-/// No window is paced on a path whose shortest round-trip time is this or less, in microseconds: about all of the
-/// window would leave in one [`QUANTUM`].
+/// No window is paced on a path whose shortest round-trip time is this or less, in microseconds:
+/// about all of the window would leave in one [`QUANTUM`].
 const WINDOW_PACED_ABOVE_US: u64 = 2 * QUANTUM.as_micros() as u64;
 
 /// How much is sent at once at `rate` bytes per second (draft-ietf-ccwg-bbr §5.6.3).
@@ -76,8 +78,9 @@ struct Leave {
 }
 
 impl Connection {
-    /// Bounds the rate at which data leaves, in bytes per second, payload alone; `None` takes the bound away.
-    /// Whatever the congestion control paces by goes on to apply. A higher rate applies to what is waited for already.
+    /// Bounds the rate at which data leaves, in bytes per second, payload alone; `None` takes the
+    /// bound away. Whatever the congestion control paces by goes on to apply. A higher rate applies
+    /// to what is waited for already.
     pub fn set_max_pacing_rate(&mut self, rate_max: Option<u64>) {
         self.pacing.rate_max = rate_max.map(|rate| rate.max(1));
         self.update_pacing();
@@ -87,13 +90,15 @@ impl Connection {
         self.pacing.next = self.pacing.next.min(next);
     }
 
-    /// The rate at which data leaves at present, in bytes per second; `None`: as fast as the windows allow.
+    /// The rate at which data leaves at present, in bytes per second; `None`: as fast as the
+    /// windows allow.
     pub fn pacing_rate(&self) -> Option<u64> {
         self.rate_and_burst().map(|(rate, _)| rate)
     }
 
-    /// The rate, and how many bytes may leave at once: as many as the initial window holds if the rate follows from the window
-    /// alone (RFC 9002 §7.7). Smaller bursts would cost the NIC stack more packets to build.
+    /// The rate, and how many bytes may leave at once: as many as the initial window holds if the
+    /// rate follows from the window alone (RFC 9002 §7.7). Smaller bursts would cost the NIC stack
+    /// more packets to build.
     fn rate_and_burst(&self) -> Option<(u64, u64)> {
         if !self.may_be_paced() {
             return None;

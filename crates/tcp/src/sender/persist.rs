@@ -1,11 +1,13 @@
 //! Probing a closed window (RFC 9293 §3.8.6.1).
 //!
-//! When data waits, nothing is in flight, and the peer's window does not let us send, nothing will make the
-//! peer speak: if its window update is lost, both wait for ever. A timer with backoff breaks that.
+//! When data waits, nothing is in flight, and the peer's window does not let us send, nothing will
+//! make the peer speak: if its window update is lost, both wait for ever. A timer with backoff
+//! breaks that.
 //!
-//! A probe is an empty segment one below SND.UNA. It is unacceptable by the first test of §3.10.7.4, so the
-//! peer must answer with an acknowledgment, which carries its window. Unlike a byte of new data it costs the
-//! NIC stack no read and leaves the data aligned when the window opens.
+//! A probe is an empty segment one below SND.UNA. It is unacceptable by the first test of
+//! §3.10.7.4, so the peer must answer with an acknowledgment, which carries its window. Unlike a
+//! byte of new data it costs the NIC stack no read and leaves the data aligned when the window
+//! opens.
 
 use std::time::Duration;
 
@@ -22,7 +24,8 @@ pub(crate) struct Persist {
 }
 
 impl Persist {
-    /// Time until the next probe. §3.8.6.1: the first after an RTO (SHLD-29), then exponentially (SHLD-30).
+    /// Time until the next probe. §3.8.6.1: the first after an RTO (SHLD-29), then exponentially
+    /// (SHLD-30).
     pub(crate) fn interval(&self, config: &Config, rto: Duration) -> Duration {
         rto.saturating_mul(1 << self.backoff.min(20))
             .min(config.rto_max.max(rto))

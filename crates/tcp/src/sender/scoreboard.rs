@@ -1,16 +1,17 @@
 //! What is in flight, and what is known of it: the scoreboard of RFC 6675 §3.
 //!
-//! The positions from SND.UNA to SND.NXT are covered, without gap or overlap, by records in order. A record
-//! begins as one transmission: what one [`crate::Transmit`] carries, up to a megabyte. It is split where the
-//! peer's selective acknowledgments or retransmissions need it, and selectively acknowledged neighbours are
-//! one record again, so that there are no more records than holes and transmissions.
+//! The positions from SND.UNA to SND.NXT are covered, without gap or overlap, by records in order.
+//! A record begins as one transmission: what one [`crate::Transmit`] carries, up to a megabyte. It
+//! is split where the peer's selective acknowledgments or retransmissions need it, and selectively
+//! acknowledged neighbours are one record again, so that there are no more records than holes and
+//! transmissions.
 //!
-//! Between being issued and departing, a transmission waits for the NIC stack to read it. Time counts from the
-//! departure (IO-TCP §3.5): what has not departed is neither late nor lost. Each record knows its *latest*
-//! transmission.
+//! Between being issued and departing, a transmission waits for the NIC stack to read it. Time
+//! counts from the departure (IO-TCP §3.5): what has not departed is neither late nor lost. Each
+//! record knows its *latest* transmission.
 //!
-//! The fast path is an acknowledgment of what is oldest while nothing is missing: it costs the records that it
-//! removes. The sums are kept as records change; nothing is counted by walking.
+//! The fast path is an acknowledgment of what is oldest while nothing is missing: it costs the
+//! records that it removes. The sums are kept as records change; nothing is counted by walking.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,21 +20,23 @@ use std::time::Duration;
 use crate::congestion::rate::{DeliveryRate, Snapshot};
 use crate::time::Instant;
 
-/// No new data is sent while there are so many records, or departures to be reported: they must not eat the
-/// memory. Real bytes go two segments at a time through the NIC stack, and 12.5 MB of them, 1 Gbit/s over 100 ms,
-/// must find room.
+/// No new data is sent while there are so many records, or departures to be reported: they must not
+/// eat the memory. Real bytes go two segments at a time through the NIC stack, and 12.5 MB of them,
+/// 1 Gbit/s over 100 ms, must find room.
 pub(crate) const RECORDS_MAX: usize = 8192;
 
-/// A peer that acknowledges every other byte must not either. At this many records only what is oldest is
-/// split, so that there is always progress.
+/// A peer that acknowledges every other byte must not either. At this many records only what is
+/// oldest is split, so that there is always progress.
 const SPLIT_RECORDS_MAX: usize = 2 * RECORDS_MAX;
 
-/// Nor may it make acknowledgments walk through many records while little is in flight. Between selective
-/// acknowledgments of segments lies at least one other, so that there are half as many holes as segments in flight,
-/// twice that if the path cuts them. So many more may stem from whatever else is odd.
+/// Nor may it make acknowledgments walk through many records while little is in flight. Between
+/// selective acknowledgments of segments lies at least one other, so that there are half as many
+/// holes as segments in flight, twice that if the path cuts them. So many more may stem from
+/// whatever else is odd.
 const ODD_CUTS_MAX: u64 = 64;
 
-/// Transmissions for which an empty scoreboard keeps memory: a response that is not long takes no more.
+/// Transmissions for which an empty scoreboard keeps memory: a response that is not long takes no
+/// more.
 const SPARE_MAX: usize = 4;
 
 /// Positions that share their fate.
@@ -55,8 +58,8 @@ pub(crate) struct Record {
     lost: bool,
     /// Its latest transmission has never left, and never will ([`crate::undeparted`]).
     void: bool,
-    /// Sent more than once: its acknowledgment does not tell which transmission it answers (Karn's algorithm,
-    /// RFC 6298 §3).
+    /// Sent more than once: its acknowledgment does not tell which transmission it answers (Karn's
+    /// algorithm, RFC 6298 §3).
     pub(crate) retransmitted: bool,
     /// It ends where its transmission ends: the departure is that of its last packet.
     pub(crate) ends_transmission: bool,
@@ -110,8 +113,8 @@ struct Sums {
     retransmitted: u64,
     /// Not departed, and to be issued again.
     void: u64,
-    /// How many records, not bytes, are neither selectively acknowledged nor a transmission of new data to its end:
-    /// what selective acknowledgments and retransmissions have cut.
+    /// How many records, not bytes, are neither selectively acknowledged nor a transmission of new
+    /// data to its end: what selective acknowledgments and retransmissions have cut.
     cuts: u64,
 }
 
@@ -155,7 +158,8 @@ impl Sums {
     }
 }
 
-/// A piece is delivered: if its departure is not reported yet, the report will tell the round-trip time.
+/// A piece is delivered: if its departure is not reported yet, the report will tell the round-trip
+/// time.
 fn note_awaited(awaited: &mut Option<(u64, Instant)>, piece: &Record, now: Instant) {
     if piece.departed == Instant::NEVER && piece.ends_transmission && !piece.retransmitted {
         *awaited = Some((piece.transmission, now));
@@ -210,8 +214,8 @@ impl Scoreboard {
         self.records.len()
     }
 
-    /// True if an acknowledgment of one byte may tell that another one is lost: something behind a hole is
-    /// delivered, or something older was sent again.
+    /// True if an acknowledgment of one byte may tell that another one is lost: something behind a
+    /// hole is delivered, or something older was sent again.
     pub(crate) fn may_have_losses(&self) -> bool {
         self.sums.sacked > 0 || self.sums.retransmitted > 0
     }
@@ -259,8 +263,8 @@ impl Scoreboard {
         back.filter(|r| r.is_in_flight() && r.departed != Instant::NEVER)
     }
 
-    /// The oldest byte is selectively acknowledged: a peer that still had it would have acknowledged it
-    /// (reneging, RFC 2018 §8).
+    /// The oldest byte is selectively acknowledged: a peer that still had it would have
+    /// acknowledged it (reneging, RFC 2018 §8).
     pub(crate) fn is_reneged(&self) -> bool {
         self.records.front().is_some_and(|r| r.sacked)
     }
@@ -274,7 +278,8 @@ impl Scoreboard {
     /// Notes a transmission of new data, and names it.
     pub(crate) fn issue(&mut self, positions: Range<u64>) -> u64 {
         if self.records.capacity() == 0 {
-            // Most idle connections have sent no more at once; what grows by itself begins with four.
+            // Most idle connections have sent no more at once; what grows by itself begins with
+            // four.
             self.records.reserve_exact(1);
             self.unreported.reserve_exact(1);
         }
@@ -288,8 +293,8 @@ impl Scoreboard {
         self.replace(positions, true)
     }
 
-    /// Notes that positions that have never left are issued again. As far as they were not sent twice before, their
-    /// acknowledgment will tell which transmission it answers.
+    /// Notes that positions that have never left are issued again. As far as they were not sent
+    /// twice before, their acknowledgment will tell which transmission it answers.
     pub(crate) fn reissue_void(&mut self, positions: Range<u64>) -> u64 {
         let first = self.index_of(positions.start);
         let records = self.records.range(first..);
@@ -338,8 +343,8 @@ impl Scoreboard {
         record
     }
 
-    /// The first record that ends behind a position. Most often that is the last one, whose departure is reported,
-    /// or the first.
+    /// The first record that ends behind a position. Most often that is the last one, whose
+    /// departure is reported, or the first.
     #[inline(always)]
     fn index_of(&self, position: u64) -> usize {
         match (self.records.front(), self.records.back()) {
@@ -403,7 +408,8 @@ impl Scoreboard {
         match self.awaited {
             Some((awaited, acknowledged_at)) if awaited == transmission => {
                 self.awaited = None;
-                // Acknowledged before it is said to have left: the clock cannot tell the difference.
+                // Acknowledged before it is said to have left: the clock cannot tell the
+                // difference.
                 let round_trip = acknowledged_at.since(at).max(Duration::from_micros(1));
                 Departure::Acknowledged(round_trip)
             }
@@ -440,8 +446,8 @@ impl Scoreboard {
         }
     }
 
-    /// Everything before `una` is acknowledged. That proves that it has departed, reported or not. Tells
-    /// `deliver` of each piece that was not selectively acknowledged before.
+    /// Everything before `una` is acknowledged. That proves that it has departed, reported or not.
+    /// Tells `deliver` of each piece that was not selectively acknowledged before.
     pub(crate) fn acknowledge(&mut self, una: u64, now: Instant, mut deliver: impl FnMut(&Record)) {
         while let Some(front) = self.records.front_mut()
             && front.start < una
@@ -469,8 +475,9 @@ impl Scoreboard {
         self.forget_unreported(una);
     }
 
-    /// The positions are selectively acknowledged, as far as they are in flight or lost. Tells `deliver` of each
-    /// piece for which this is new. `mss`: how short pieces may be if there are many.
+    /// The positions are selectively acknowledged, as far as they are in flight or lost. Tells
+    /// `deliver` of each piece for which this is new. `mss`: how short pieces may be if there are
+    /// many.
     pub(crate) fn sack(
         &mut self,
         positions: Range<u64>,
@@ -570,8 +577,9 @@ impl Scoreboard {
         self.sums.cuts < ODD_CUTS_MAX + segments && self.records.len() < SPLIT_RECORDS_MAX
     }
 
-    /// A transmission has not left and never will. Returns how many bytes of it are to be issued again. If that is not
-    /// `certain`, their acknowledgment will not tell which transmission it answers.
+    /// A transmission has not left and never will. Returns how many bytes of it are to be issued
+    /// again. If that is not `certain`, their acknowledgment will not tell which transmission it
+    /// answers.
     pub(crate) fn void(&mut self, transmission: u64, certain: bool) -> u64 {
         let void_before = self.sums.void;
         let (start, end) = self.take_unreported(transmission);
@@ -591,8 +599,8 @@ impl Scoreboard {
         self.sums.void - void_before
     }
 
-    /// Nothing that has not been reported has left, or ever will: so it is taken, though it may be just the report that
-    /// is missing. Returns how many transmissions that concerns.
+    /// Nothing that has not been reported has left, or ever will: so it is taken, though it may be
+    /// just the report that is missing. Returns how many transmissions that concerns.
     pub(crate) fn void_all(&mut self) -> u32 {
         let mut count = 0;
         while !self.unreported.is_empty() {
@@ -606,8 +614,8 @@ impl Scoreboard {
         self.sums.void > 0
     }
 
-    /// The first positions that have never left and are to be issued again: up to the next that are not, or just more
-    /// than `bytes_max`.
+    /// The first positions that have never left and are to be issued again: up to the next that are
+    /// not, or just more than `bytes_max`.
     pub(crate) fn first_void(&mut self, bytes_max: u64) -> Option<Range<u64>> {
         if self.sums.void == 0 {
             return None;
@@ -618,8 +626,8 @@ impl Scoreboard {
         run
     }
 
-    /// The first positions from `from` on whose records are `wanted`: up to the next that are not, or just more than
-    /// `bytes_max`. Also tells how many records were looked at.
+    /// The first positions from `from` on whose records are `wanted`: up to the next that are not,
+    /// or just more than `bytes_max`. Also tells how many records were looked at.
     fn run(
         &self,
         from: u64,
@@ -646,8 +654,9 @@ impl Scoreboard {
         (run, count)
     }
 
-    /// Of the transmissions before this one no report will come, since they depart in order: they count as departed
-    /// at `at`, which may be too late to measure a round-trip time by. Returns how many these are.
+    /// Of the transmissions before this one no report will come, since they depart in order: they
+    /// count as departed at `at`, which may be too late to measure a round-trip time by. Returns
+    /// how many these are.
     pub(crate) fn depart_unheard(
         &mut self,
         transmission: u64,
@@ -687,8 +696,8 @@ impl Scoreboard {
         }
     }
 
-    /// Makes a record begin at a position, unless none holds it or it is selectively acknowledged, and returns its
-    /// index.
+    /// Makes a record begin at a position, unless none holds it or it is selectively acknowledged,
+    /// and returns its index.
     fn split(&mut self, position: u64) -> usize {
         let index = self.index_of(position);
         match self.records.get_mut(index) {
@@ -726,13 +735,13 @@ impl Scoreboard {
         }
     }
 
-    /// RFC 8985 §6.2 step 5: what was sent before the transmission (departure, number, end) that has been
-    /// delivered, and has not been delivered itself `wait` after its departure, is lost. Returns how many bytes
-    /// that are, and when the next ones will be lost.
+    /// RFC 8985 §6.2 step 5: what was sent before the transmission (departure, number, end) that
+    /// has been delivered, and has not been delivered itself `wait` after its departure, is lost.
+    /// Returns how many bytes that are, and when the next ones will be lost.
     ///
-    /// All packets of a transmission have one departure, though they pass the bottleneck one after the other:
-    /// each one delivered makes the round trip look longer. The wait for those missing before it has begun with
-    /// the first one that overtook them, and does not begin again.
+    /// All packets of a transmission have one departure, though they pass the bottleneck one after
+    /// the other: each one delivered makes the round trip look longer. The wait for those missing
+    /// before it has begun with the first one that overtook them, and does not begin again.
     pub(crate) fn lose_overtaken(
         &mut self,
         now: Instant,
@@ -780,8 +789,8 @@ impl Scoreboard {
         }
     }
 
-    /// The peer has dropped what it had selectively acknowledged (RFC 2018 §8): it is lost. It has departed, since
-    /// it had arrived.
+    /// The peer has dropped what it had selectively acknowledged (RFC 2018 §8): it is lost. It has
+    /// departed, since it had arrived.
     pub(crate) fn forget_sacks(&mut self, now: Instant) {
         for index in 0..self.records.len() {
             let record = &mut self.records[index];
@@ -797,7 +806,8 @@ impl Scoreboard {
         }
     }
 
-    /// The first positions that are lost: up to the next that are not, or just more than `bytes_max`.
+    /// The first positions that are lost: up to the next that are not, or just more than
+    /// `bytes_max`.
     pub(crate) fn first_lost(&mut self, bytes_max: u64) -> Option<Range<u64>> {
         if self.sums.lost == 0 {
             return None;
@@ -1020,7 +1030,8 @@ mod tests {
             }
             assert!(splinter(&mut board, 2..100_001, MSS) <= records_max(200));
         }
-        // Acknowledgments of whole segments are always understood, however many transmissions hold them.
+        // Acknowledgments of whole segments are always understood, however many transmissions hold
+        // them.
         let mut board = Scoreboard::default();
         let mut end = 1;
         for len in [300_000, 65_000, 2_000, 700] {

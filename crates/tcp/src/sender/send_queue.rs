@@ -1,7 +1,7 @@
 //! The stream that we send, from the first byte not acknowledged to the last one queued.
 //!
-//! It is a list of extents. Real bytes are here; virtual bytes are ranges of objects that only the NIC stack
-//! can read. All offsets are stream offsets: byte 0 is the first after the SYN.
+//! It is a list of extents. Real bytes are here; virtual bytes are ranges of objects that only the
+//! NIC stack can read. All offsets are stream offsets: byte 0 is the first after the SYN.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -154,8 +154,8 @@ impl SendQueue {
         fits
     }
 
-    /// Forgets everything before `upto`, which must not lie behind the end. Calls `released` with object and
-    /// end of each virtual extent that goes.
+    /// Forgets everything before `upto`, which must not lie behind the end. Calls `released` with
+    /// object and end of each virtual extent that goes.
     #[inline]
     pub(crate) fn acknowledge(&mut self, upto: u64, released: impl FnMut(u32, u64)) {
         debug_assert!(upto <= self.end);
@@ -189,7 +189,8 @@ impl SendQueue {
         }
     }
 
-    /// True if a range lies within a virtual extent that comes first, as it does while a long file is sent.
+    /// True if a range lies within a virtual extent that comes first, as it does while a long file
+    /// is sent.
     #[inline]
     pub(crate) fn is_of_first_object(&self, start: u64, end: u64) -> bool {
         let first = self.extents.front();
@@ -252,8 +253,8 @@ impl SendQueue {
             .any(|extent| matches!(extent.content, Content::Virtual { .. }))
     }
 
-    /// The content of a range, if it is known at a glance that it is one piece of an object, and what
-    /// [`SendQueue::virtual_bytes_behind`] says of its end.
+    /// The content of a range, if it is known at a glance that it is one piece of an object, and
+    /// what [`SendQueue::virtual_bytes_behind`] says of its end.
     #[inline]
     pub(crate) fn only_piece(&self, range: &Range<u64>) -> Option<(Piece<'_>, u64)> {
         let &Extent {
@@ -355,7 +356,8 @@ impl RealBytes {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // Move what is left to the front if that makes room, and at most as many bytes as were released.
+        // Move what is left to the front if that makes room, and at most as many bytes as were
+        // released.
         if self.bytes.capacity() - self.bytes.len() < bytes.len() && self.head >= self.len() {
             self.bytes.drain(..self.head);
             self.head = 0;

@@ -1,8 +1,9 @@
 //! How many real bytes an application may queue (Semke, Mahdavi and Mathis, 1998).
 //!
-//! What is in flight stays queued until it is acknowledged, so a buffer smaller than the congestion window
-//! would be the limit of the rate. Twice the window is enough: one window in flight, and the next one ready
-//! when the acknowledgments come. Virtual bytes need no buffer: they cost an extent each.
+//! What is in flight stays queued until it is acknowledged, so a buffer smaller than the congestion
+//! window would be the limit of the rate. Twice the window is enough: one window in flight, and the
+//! next one ready when the acknowledgments come. Virtual bytes need no buffer: they cost an extent
+//! each.
 
 use crate::config::Config;
 

@@ -1,18 +1,20 @@
-//! Transmissions that never left: a SEND, or its echo, can be lost between the host stack and the NIC stack, and a
-//! NIC stack that starts again has forgotten all SENDs.
+//! Transmissions that never left: a SEND, or its echo, can be lost between the host stack and the
+//! NIC stack, and a NIC stack that starts again has forgotten all SENDs.
 //!
-//! What has never left is not lost on the network, so congestion control, loss recovery and the round-trip time
-//! hear nothing of it: it is issued again, under a new number, as if for the first time. It goes on counting as in
-//! flight, as it did before. A transmission counts as departed or not by, in order of certainty:
+//! What has never left is not lost on the network, so congestion control, loss recovery and the
+//! round-trip time hear nothing of it: it is issued again, under a new number, as if for the first
+//! time. It goes on counting as in flight, as it did before. A transmission counts as departed or
+//! not by, in order of certainty:
 //!
 //! * an acknowledgment of it, selective or not: it has left;
-//! * the echo of a later transmission: the NIC stack lets a connection's transmissions depart in their order, so an
-//!   earlier one of which nothing was heard has left, too, or never will. It is taken to have left when the later
-//!   one did: if it has not, loss recovery repairs it like any hole, and if it has, nothing is sent twice;
+//! * the echo of a later transmission: the NIC stack lets a connection's transmissions depart in
+//!   their order, so an earlier one of which nothing was heard has left, too, or never will. It is
+//!   taken to have left when the later one did: if it has not, loss recovery repairs it like any
+//!   hole, and if it has, nothing is sent twice;
 //! * the word of the host that the NIC stack has forgotten it ([`Connection::on_undeparted_lost`],
 //!   [`Connection::on_all_undeparted_lost`]): it has not;
-//! * silence, if the way to the NIC stack can lose anything at all ([`crate::Config::departure_timeout`]): it is
-//!   taken to have not.
+//! * silence, if the way to the NIC stack can lose anything at all
+//!   ([`crate::Config::departure_timeout`]): it is taken to have not.
 
 use std::time::Duration;
 
@@ -24,18 +26,21 @@ use crate::time::Instant;
 use crate::timer::Timer;
 
 impl Connection {
-    /// Tells that a transmission has not left and never will. [`poll_transmit`](Connection::poll_transmit) hands it
-    /// out again, FIN included, as far as the peer has not acknowledged it; a report of the old number means nothing
-    /// any more. A transmission that has departed, or was never issued, is left alone.
+    /// Tells that a transmission has not left and never will.
+    /// [`poll_transmit`](Connection::poll_transmit) hands it out again, FIN included, as far as the
+    /// peer has not acknowledged it; a report of the old number means nothing any more. A
+    /// transmission that has departed, or was never issued, is left alone.
     ///
-    /// It is no loss: congestion window, RTO and [`Transmit::retransmission`](crate::Transmit::retransmission) do not show it.
+    /// It is no loss: congestion window, RTO and
+    /// [`Transmit::retransmission`](crate::Transmit::retransmission) do not show it.
     pub fn on_undeparted_lost(&mut self, transmission: u64) {
         let bytes = self.sent.void(transmission, true);
         self.stats.lost_undeparted += u32::from(bytes > 0);
     }
 
-    /// The same for all transmissions whose departure was not reported: the NIC stack has forgotten everything. Some may
-    /// have left just before, so that their acknowledgments tell no round-trip time.
+    /// The same for all transmissions whose departure was not reported: the NIC stack has forgotten
+    /// everything. Some may have left just before, so that their acknowledgments tell no round-trip
+    /// time.
     pub fn on_all_undeparted_lost(&mut self) {
         self.stats.lost_undeparted += self.sent.void_all();
         self.timers.cancel(Timer::Departure);
@@ -57,7 +62,8 @@ impl Connection {
         Some(Data::new(void.start, len, fin, packet_mss))
     }
 
-    /// A transmission has departed at `at`: of those before it no report will come. True if there were any.
+    /// A transmission has departed at `at`: of those before it no report will come. True if there
+    /// were any.
     pub(crate) fn depart_unheard(&mut self, transmission: u64, at: Instant) -> bool {
         let unheard = self.sent.depart_unheard(transmission, at, &mut self.rate);
         self.stats.unheard += unheard;

@@ -1,4 +1,5 @@
-//! BBR on paths that lose, mark, delay and fall silent (draft-ietf-ccwg-bbr): as a whole connection has it.
+//! BBR on paths that lose, mark, delay and fall silent (draft-ietf-ccwg-bbr): as a whole connection
+//! has it.
 
 use std::time::Duration;
 

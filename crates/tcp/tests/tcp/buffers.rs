@@ -6,8 +6,8 @@ use tcp::Config;
 
 use crate::path::{Download, LONG_FAT};
 
-/// A client whose buffer may grow to 16 MiB: more than is in flight at full rate, less than overflows the
-/// queue.
+/// A client whose buffer may grow to 16 MiB: more than is in flight at full rate, less than
+/// overflows the queue.
 fn client() -> Config {
     Config {
         receive_buffer_bytes_max: 16 << 20,

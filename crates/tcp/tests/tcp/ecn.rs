@@ -1,4 +1,5 @@
-//! Explicit congestion notification (RFC 3168): who agrees to it, who marks, who echoes, who slows down.
+//! Explicit congestion notification (RFC 3168): who agrees to it, who marks, who echoes, who slows
+//! down.
 
 use std::time::Duration;
 

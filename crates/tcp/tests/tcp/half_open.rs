@@ -206,9 +206,10 @@ mod record {
             ..syn()
         };
         let again = half_open.on_segment(&config, after(10), &bare(repeated));
-        assert!(
-            matches!(again, HalfOpenReaction::Answer(answer) if answer.flags == Flags::SYN | Flags::ACK)
-        );
+        assert!(matches!(
+            again,
+            HalfOpenReaction::Answer(answer) if answer.flags == Flags::SYN | Flags::ACK
+        ));
         opened(half_open.on_segment(&config, after(20_000), &bare(ack_of(&syn_ack))));
     }
 
@@ -223,7 +224,8 @@ mod record {
         for ack in [syn_ack.seq, syn_ack.seq.wrapping_add(2), 0] {
             tried.push((Header { ack, ..good }, Some(Flags::RST)));
         }
-        // Out of the window: an ACK. A reset there is dropped, in the window it is challenged (RFC 5961 §3.2).
+        // Out of the window: an ACK. A reset there is dropped, in the window it is challenged (RFC
+        // 5961 §3.2).
         let seq = good.seq.wrapping_sub(5);
         let flags = Flags::RST;
         tried.push((Header { seq, ..good }, Some(Flags::ACK)));

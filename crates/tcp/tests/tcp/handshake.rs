@@ -93,7 +93,8 @@ fn text_with_the_syn_is_dropped_and_text_with_the_syn_ack_is_taken() {
         ",
     );
 
-    // §3.10.7.3, fourth: "if there are other controls or text in the segment, then continue processing".
+    // §3.10.7.3, fourth: "if there are other controls or text in the segment, then continue
+    // processing".
     let header = Header {
         source_port: 40_000,
         destination_port: 80,

@@ -266,8 +266,8 @@ fn selective(ack: u32, block: Option<(u32, u32)>) -> Segment<'static> {
     }
 }
 
-/// A peer whose segments have 64 bytes acknowledges every other one of some thousand. To look at all of them each time is
-/// postponed, and nothing that is lost is overlooked.
+/// A peer whose segments have 64 bytes acknowledges every other one of some thousand. To look at
+/// all of them each time is postponed, and nothing that is lost is overlooked.
 ///
 /// Covers: RFC 8985 §6.2
 #[test]

@@ -1,8 +1,8 @@
 //! An attacker who interferes with a connection without being able to harm it.
 //!
-//! He forges segments that a victim must not believe, and he makes the peer lie where TCP does not depend on
-//! the truth: in SACK blocks and congestion marks. He speaks as a router, too (ICMP). Whatever he does, every byte
-//! must arrive, unaltered, and both ends must close in order.
+//! He forges segments that a victim must not believe, and he makes the peer lie where TCP does not
+//! depend on the truth: in SACK blocks and congestion marks. He speaks as a router, too (ICMP).
+//! Whatever he does, every byte must arrive, unaltered, and both ends must close in order.
 
 use wire::tcp::{Flags, Header, Timestamps};
 
@@ -56,7 +56,8 @@ impl Victim {
                 header.flags = random.pick(&[Flags::RST, Flags::SYN, Flags::RST | Flags::ACK]);
                 len = 0;
             }
-            // RFC 5961 §5.2: exactly where the text is expected, but it acknowledges what was not sent.
+            // RFC 5961 §5.2: exactly where the text is expected, but it acknowledges what was not
+            // sent.
             _ => {
                 header.seq = self.rcv_nxt;
                 header.ack = self.snd_max.wrapping_add(random.within(1..1 << 30) as u32);

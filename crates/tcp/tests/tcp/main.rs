@@ -1,4 +1,5 @@
-//! TCP from the outside: packet traces named by state and event, and pairs of connections over a bad network.
+//! TCP from the outside: packet traces named by state and event, and pairs of connections over a
+//! bad network.
 
 mod script;
 

@@ -16,7 +16,8 @@ fn a_connection_is_small() {
 /// Covers: RFC 5681 §3.2
 #[test]
 fn crumbs_of_acknowledgments_do_not_pile_up_records() {
-    // A peer that acknowledges byte by byte while in recovery gets one retransmission for each segment.
+    // A peer that acknowledges byte by byte while in recovery gets one retransmission for each
+    // segment.
     let mut script = Script::established();
     script.trace(
         "

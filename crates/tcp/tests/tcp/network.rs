@@ -1,6 +1,8 @@
-//! Two connections, their NIC stacks and applications, and a bad network between them, in virtual time.
+//! Two connections, their NIC stacks and applications, and a bad network between them, in virtual
+//! time.
 //!
-//! One seed decides everything. Every byte is compared, and everything sent is held against what TCP promises.
+//! One seed decides everything. Every byte is compared, and everything sent is held against what
+//! TCP promises.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,7 +17,8 @@ use wire::tcp::{Flags, Header, Segment};
 
 use crate::intruder::Victim;
 
-/// Where decisions come from: bytes that a fuzzer has chosen, as long as they last, then SplitMix64.
+/// Where decisions come from: bytes that a fuzzer has chosen, as long as they last, then
+/// SplitMix64.
 pub(crate) struct Random {
     chosen: VecDeque<u8>,
     state: u64,
@@ -390,7 +393,8 @@ impl World {
         self.settle(to);
     }
 
-    /// An attacker has a hand in what arrives: a segment that must not be believed goes before it, or it lies.
+    /// An attacker has a hand in what arrives: a segment that must not be believed goes before it,
+    /// or it lies.
     fn interfere(&mut self, to: usize, packet: &mut Packet) {
         let (now, peer_isn) = (self.now, self.ends[1 - to].plan.isn);
         let end = &mut self.ends[to];

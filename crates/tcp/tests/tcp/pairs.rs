@@ -1,5 +1,5 @@
-//! Pairs of connections over bad networks. A failure prints the seed; `TCP_SEED=n cargo test pairs` replays it,
-//! `TCP_TIMES=100` tries more seeds.
+//! Pairs of connections over bad networks. A failure prints the seed; `TCP_SEED=n cargo test pairs`
+//! replays it, `TCP_TIMES=100` tries more seeds.
 
 use std::time::Duration;
 

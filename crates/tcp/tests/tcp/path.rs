@@ -1,7 +1,7 @@
 //! One download over a path with a bottleneck, in virtual time: a server, a queue, a client.
 //!
-//! Unlike [`crate::network`], which is about bad luck, this is about size: rate, delay, queue and MTU are exact,
-//! nothing is random, and seconds of a fast link pass in no time.
+//! Unlike [`crate::network`], which is about bad luck, this is about size: rate, delay, queue and
+//! MTU are exact, nothing is random, and seconds of a fast link pass in no time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -163,7 +163,8 @@ impl Download {
         }
     }
 
-    /// Cuts a transmission that leaves `at` a time into packets, and sends them through the bottleneck.
+    /// Cuts a transmission that leaves `at` a time into packets, and sends them through the
+    /// bottleneck.
     fn cross(&mut self, at: Instant, transmit: &Transmit) {
         let len = (transmit.range.end - transmit.range.start) as usize;
         let step = usize::from(transmit.mss) * MERGED;

@@ -1,5 +1,6 @@
-//! A path with one bottleneck, as a whole connection sees it: what departs is put into packets, waits for the ones
-//! before it, and is acknowledged a round trip later. In virtual time; there is no chance in it.
+//! A path with one bottleneck, as a whole connection sees it: what departs is put into packets,
+//! waits for the ones before it, and is acknowledged a round trip later. In virtual time; there is
+//! no chance in it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -23,7 +24,8 @@ pub(crate) struct Path {
     pub(crate) delay: Vec<(u64, Duration)>,
     /// One packet in so many is lost, for the first time or again.
     pub(crate) lose_one_in: u64,
-    /// What does not fit into the queue is lost, in bytes; what comes behind so many is marked (RFC 3168).
+    /// What does not fit into the queue is lost, in bytes; what comes behind so many is marked (RFC
+    /// 3168).
     pub(crate) queue_bytes_max: u64,
     pub(crate) unmarked_bytes_max: u64,
     /// Of what departs from now on, nothing is heard before this.
@@ -44,7 +46,8 @@ pub(crate) struct Path {
     /// [`Path::reorder`]
     late: Option<(u64, Duration)>,
     random: Random,
-    /// Packets that did not fit into the queue, and that the receiver took for old ones (RFC 7323 §5.3).
+    /// Packets that did not fit into the queue, and that the receiver took for old ones (RFC 7323
+    /// §5.3).
     pub(crate) overflowed: u64,
     pub(crate) refused: u64,
     /// TS.Recent.
@@ -237,8 +240,8 @@ impl Path {
         }
     }
 
-    /// Each packet is acknowledged; the block that it belongs to comes first, or, if it has come before, itself
-    /// (RFC 2883).
+    /// Each packet is acknowledged; the block that it belongs to comes first, or, if it has come
+    /// before, itself (RFC 2883).
     fn acknowledge(&mut self) {
         let (_, packet) = self.packets.pop_front().expect("something arrives");
         let ts = packet.stamp.map(|stamp| {

@@ -1,4 +1,5 @@
-//! Path MTU: told by ICMP, lied about by ICMP, and found out without it (RFC 1191, RFC 8201, RFC 4821, RFC 5927).
+//! Path MTU: told by ICMP, lied about by ICMP, and found out without it (RFC 1191, RFC 8201, RFC
+//! 4821, RFC 5927).
 //!
 //! Headers are 40 bytes here: an MSS of 1000 is an MTU of 1040.
 
@@ -141,7 +142,8 @@ fn the_window_is_given_back_once_for_a_probe_that_was_lost() {
     );
 }
 
-/// At an MSS of 800 where 1000 was agreed, for so long that it is time to try again. All before 2001 is acknowledged.
+/// At an MSS of 800 where 1000 was agreed, for so long that it is time to try again. All before
+/// 2001 is acknowledged.
 fn about_to_probe() -> Script {
     let mut script = Script::listen(config());
     script.trace(
@@ -300,7 +302,8 @@ fn a_window_smaller_than_a_segment_hides_no_path_that_swallows_large_packets() {
         mss: 8_960,
         ..Config::default()
     };
-    // No segment is of full size: the window is smaller, and has still room for more than the path carries.
+    // No segment is of full size: the window is smaller, and has still room for more than the path
+    // carries.
     let client = Config {
         receive_buffer_bytes: 4_000,
         receive_buffer_bytes_max: 4_000,

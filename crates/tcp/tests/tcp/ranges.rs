@@ -1,4 +1,5 @@
-//! Retransmissions as SACK demands them: holes become SENDs of the original ranges, split and merged.
+//! Retransmissions as SACK demands them: holes become SENDs of the original ranges, split and
+//! merged.
 
 use crate::sack::established;
 

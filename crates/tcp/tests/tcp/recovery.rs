@@ -1,7 +1,7 @@
 //! Recovery with SACK: RACK, PRR, tail loss probes, and what turns out to have been a mistake.
 //!
-//! In these traces the round trip takes 10 ms, so the reordering window is 2.5 ms at first, its timer 2 ms more,
-//! and a tail loss probe comes after 22 ms.
+//! In these traces the round trip takes 10 ms, so the reordering window is 2.5 ms at first, its
+//! timer 2 ms more, and a tail loss probe comes after 22 ms.
 
 use crate::sack::{established, established_with};
 use crate::script::{Script, config};
@@ -86,7 +86,8 @@ fn acknowledgments_that_are_answered_together_count_as_one_when_a_loss_is_detect
         virtual 30000
         > ACK 1..10001 ack 1
         +10ms
-        < ACK 1 ack 6001 win 60000; < ACK 1 ack 6001 win 60000 sack 7001..9001; < ACK 1 ack 6001 win 60000 sack 7001..10001
+        < ACK 1 ack 6001 win 60000; < ACK 1 ack 6001 win 60000 sack 7001..9001
+        < ACK 1 ack 6001 win 60000 sack 7001..10001
         # 9000 were delivered, nothing is in flight. ssthresh = 8000.
         > ACK 6001..7001 ack 1
         > ACK 10001..17001 ack 1
@@ -108,7 +109,8 @@ fn several_holes_are_filled_in_order_and_in_one_transmission_where_they_are_wide
         +10ms
         < ACK 1 ack 1 win 60000 sack 3001..4001
         < ACK 1 ack 1 win 60000 sack 6001..10001 3001..4001
-        # Lost: 1..3001 and 4001..6001. Nothing is in flight; the 4000 that were delivered may be replaced.
+        # Lost: 1..3001 and 4001..6001. Nothing is in flight; the 4000
+        # that were delivered may be replaced.
         > ACK 1..3001 ack 1
         > ACK 4001..5001 ack 1
         +10ms
@@ -260,7 +262,8 @@ fn what_arrives_before_it_is_sent_again_was_not_lost() {
         ",
     );
     assert!(script.tcp().congestion_window() >= 10_000);
-    // The second of two that are lost has not arrived: it is sent again when it is late, and then the window shrinks.
+    // The second of two that are lost has not arrived: it is sent again when it is late, and then
+    // the window shrinks.
     let mut script = established();
     script.trace(
         "

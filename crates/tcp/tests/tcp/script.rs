@@ -16,22 +16,24 @@
 //! lose                            ... or here: it never leaves; `forget`: nor do all the others
 //! skip                            ... or nowhere: the report is lost
 //! write 300; shutdown             both, before anything is sent
-//! rate 100000                     the application allows so many bytes per second; `rate -`: any number
+//! rate 100000                     the application allows so many bytes/s; `rate -`: any number
 //! window 10000                    the congestion window
 //! ```
 //!
-//! Sequence numbers are relative: 0 is the SYN of either side, 1 its first byte. `1..101` is text. Windows
-//! are as on the wire. Options: `mss 1000`, `ws 7`, `ts 5 7`, `sackOK`, and `sack 1001..2001 3001..4001` with
-//! blocks in the order of the option (a D-SACK is a first block that was received before, RFC 2883 §4); `-`
-//! stands for an absent one. ECE and CWR are flags like any other; `not-ect`, `ect0` and `ce` are the ECN field of
-//! the packets. `at +5ms` in an expected segment is its
-//! earliest departure, seen from when it is issued, and then it departs; `at -`: it may leave at once. `real 300 file 700` is what the payload
-//! consists of: 300 bytes that the host has, then 700 that only the NIC stack can read. `behind` means that
-//! something before it has not departed, so that it must go the same way; `alone` that nothing holds it up. `cut 800`: into packets of at
-//! most 800 payload bytes.
+//! Sequence numbers are relative: 0 is the SYN of either side, 1 its first byte. `1..101` is text.
+//! Windows are as on the wire. Options: `mss 1000`, `ws 7`, `ts 5 7`, `sackOK`, and `sack
+//! 1001..2001 3001..4001` with blocks in the order of the option (a D-SACK is a first block that
+//! was received before, RFC 2883 §4); `-` stands for an absent one. ECE and CWR are flags like any
+//! other; `not-ect`, `ect0` and `ce` are the ECN field of the packets. `at +5ms` in an expected
+//! segment is its earliest departure, seen from when it is issued, and then it departs; `at -`: it
+//! may leave at once. `real 300 file 700` is what the payload consists of: 300 bytes that the host
+//! has, then 700 that only the NIC stack can read. `behind` means that something before it has not
+//! departed, so that it must go the same way; `alone` that nothing holds it up. `cut 800`: into
+//! packets of at most 800 payload bytes.
 //!
 //! In an expected segment only what is written is compared, except flags, sequence numbers and the
-//! acknowledgment, which always are. All bytes are a function of their stream offset, and are checked.
+//! acknowledgment, which always are. All bytes are a function of their stream offset, and are
+//! checked.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -62,7 +64,8 @@ pub(crate) fn bytes_at(range: std::ops::Range<u64>) -> Vec<u8> {
     range.map(byte_at).collect()
 }
 
-/// Timestamps off, round numbers: an MSS of 1000, an IW of 10,000. All acknowledgments may be delayed.
+/// Timestamps off, round numbers: an MSS of 1000, an IW of 10,000. All acknowledgments may be
+/// delayed.
 pub(crate) fn config() -> Config {
     Config {
         mss: 1000,
@@ -132,7 +135,8 @@ impl Script {
         script
     }
 
-    /// After a passive open over 10 ms: what the peer's SYN says, and the window that it offers then.
+    /// After a passive open over 10 ms: what the peer's SYN says, and the window that it offers
+    /// then.
     pub(crate) fn opened(config: Config, syn: &str, window: u32) -> Script {
         let mut script = Script::listen(config);
         script.trace(&format!(
@@ -154,9 +158,13 @@ impl Script {
             "FinWait1" => "shutdown\n> FIN ACK 1 ack 1",
             "FinWait2" => "shutdown\n> FIN ACK 1 ack 1\n< ACK 1 ack 2 win 10000",
             "CloseWait" => "< FIN ACK 1 ack 1 win 10000\n> ACK 1 ack 2\n! PeerFinished",
-            "Closing" => "shutdown\n> FIN ACK 1 ack 1\n< FIN ACK 1 ack 1 win 10000\n> ACK 2 ack 2\n! PeerFinished",
+            "Closing" => {
+                "shutdown\n> FIN ACK 1 ack 1\n< FIN ACK 1 ack 1 win 10000\n> ACK 2 ack 2\n\
+                ! PeerFinished"
+            }
             "LastAck" => {
-                "< FIN ACK 1 ack 1 win 10000\n> ACK 1 ack 2\n! PeerFinished\nshutdown\n> FIN ACK 1 ack 2"
+                "< FIN ACK 1 ack 1 win 10000\n> ACK 1 ack 2\n! PeerFinished\nshutdown\n> FIN ACK 1 \
+                 ack 2"
             }
             "TimeWait" => {
                 "shutdown\n> FIN ACK 1 ack 1\n< FIN ACK 1 ack 2 win 10000\n> ACK 2 ack 2\n\

@@ -1,6 +1,7 @@
 //! [`Files`] as bytes, for a process that has no access to the file system.
 //!
-//! Each field has its length before it, in 4 bytes, little-endian. There is no version: both ends are one program.
+//! Each field has its length before it, in 4 bytes, little-endian. There is no version: both ends
+//! are one program.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use super::Files;
 const LENGTH_BYTES: usize = 4;
 
 impl Files {
-    /// All of them in bytes, from which [`Files::from_bytes`] makes the same. The private keys are among them.
+    /// All of them in bytes, from which [`Files::from_bytes`] makes the same. The private keys are
+    /// among them.
     pub fn to_bytes(all: &[Files]) -> Zeroizing<Vec<u8>> {
         let fields = || all.iter().flat_map(Files::fields);
         let bytes = fields().map(|field| LENGTH_BYTES + field.len()).sum();

@@ -96,7 +96,8 @@ fn a_session_of_the_old_certificate_is_resumed_after_a_reload() {
     assert_eq!(presented[0], *renewed.certificate.der());
 }
 
-/// The handshake's own records count: Finished in TLS 1.2; in TLS 1.3 the tickets, which are one record together.
+/// The handshake's own records count: Finished in TLS 1.2; in TLS 1.3 the tickets, which are one
+/// record together.
 #[test]
 fn records_are_numbered_behind_those_of_the_handshake() {
     for (suite, tickets, first) in [

@@ -17,7 +17,8 @@ const PROTOCOL_VERSION: u8 = 70;
 const INTERNAL_ERROR: u8 = 80;
 const NO_RENEGOTIATION: u8 = 100;
 
-/// Does something to a client of each suite, and expects one fatal alert, and nothing of a later record.
+/// Does something to a client of each suite, and expects one fatal alert, and nothing of a later
+/// record.
 fn refused(suites: &[Suite], alert: u8, misbehave: impl Fn(&mut Forger) -> Vec<(u8, Vec<u8>)>) {
     let site = Site::plain();
     for suite in suites {
@@ -459,7 +460,8 @@ fn a_fallback_to_tls_1_2_is_noticed() {
         assert_eq!(server.events, [Event::Failed(Error::InappropriateFallback)]);
     }
 
-    // Not by a server that has nothing better itself, nor if the client offers TLS 1.3 all the same.
+    // Not by a server that has nothing better itself, nor if the client offers TLS 1.3 all the
+    // same.
     let settings = Settings {
         versions: vec![Version::Tls12],
         ..Settings::default()

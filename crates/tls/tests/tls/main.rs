@@ -1,5 +1,5 @@
-//! Connections against the client of rustls, and against a client that does as it likes. Records are sealed and opened
-//! by RustCrypto, which shares no code with aws-lc.
+//! Connections against the client of rustls, and against a client that does as it likes. Records
+//! are sealed and opened by RustCrypto, which shares no code with aws-lc.
 #![forbid(unsafe_code)]
 
 mod certificates;

@@ -1,5 +1,5 @@
-//! However TCP cuts the client's bytes, the outcome is the same. A failure prints the seed that replays it
-//! (`PROPTEST_RNG_SEED`).
+//! However TCP cuts the client's bytes, the outcome is the same. A failure prints the seed that
+//! replays it (`PROPTEST_RNG_SEED`).
 
 use std::io::Write;
 use std::sync::Arc;

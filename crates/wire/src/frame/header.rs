@@ -8,8 +8,8 @@ use crate::{ethernet, ip, tcp};
 /// Why bytes are not the header of an outgoing TCP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Not Ethernet, then IPv4 without options or IPv6 without extension headers, then TCP, and nothing
-    /// behind.
+    /// Not Ethernet, then IPv4 without options or IPv6 without extension headers, then TCP, and
+    /// nothing behind.
     NotTcp,
     /// The packet would be longer than IP, or a port that cuts superpackets, can carry.
     TooLong {
@@ -35,7 +35,8 @@ impl std::error::Error for HeaderError {}
 
 /// Ethernet, IP and TCP header of an outgoing packet, to be changed in place.
 ///
-/// Setters leave checksums alone; [`HeaderMut::finish`] or [`HeaderMut::complete_checksum`] comes last.
+/// Setters leave checksums alone; [`HeaderMut::finish`] or [`HeaderMut::complete_checksum`] comes
+/// last.
 #[derive(Debug)]
 pub struct HeaderMut<'a> {
     bytes: &'a mut [u8],
@@ -48,7 +49,8 @@ const IPV4_TCP_OFFSET: usize = ethernet::HEADER_BYTES + ip::IPV4_HEADER_BYTES;
 const IPV6_TCP_OFFSET: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES;
 
 impl<'a> HeaderMut<'a> {
-    /// Checks that `bytes` is one header, no more and no less. Lengths and checksums in it may be anything.
+    /// Checks that `bytes` is one header, no more and no less. Lengths and checksums in it may be
+    /// anything.
     pub fn parse(bytes: &'a mut [u8]) -> Result<HeaderMut<'a>, HeaderError> {
         HeaderMut::find(bytes)
             .map(|(tcp_offset, timestamp_offset)| HeaderMut {
@@ -150,19 +152,21 @@ impl<'a> HeaderMut<'a> {
         ip_bytes_max.saturating_sub(self.bytes.len() - ethernet::HEADER_BYTES)
     }
 
-    /// Prepares the header for a port that completes the TCP checksum: lengths for `payload_len` bytes of
-    /// payload, the IPv4 header checksum, and the pseudo-header sum in the TCP checksum field.
+    /// Prepares the header for a port that completes the TCP checksum: lengths for `payload_len`
+    /// bytes of payload, the IPv4 header checksum, and the pseudo-header sum in the TCP checksum
+    /// field.
     ///
-    /// An IPv4 superpacket may be longer than its length field can say. The field is then 0 and Linux goes
-    /// by the length of the buffer ("BIG TCP"); IPv6 would need a hop-by-hop option for that.
+    /// An IPv4 superpacket may be longer than its length field can say. The field is then 0 and
+    /// Linux goes by the length of the buffer ("BIG TCP"); IPv6 would need a hop-by-hop option for
+    /// that.
     pub fn finish(&mut self, payload_len: usize) -> Result<(), HeaderError> {
         let sum = self.prepare(payload_len, ip::SUPERPACKET_BYTES_MAX)?;
         self.set_tcp_checksum(sum.partial());
         Ok(())
     }
 
-    /// Prepares the header for a port that completes nothing: as [`HeaderMut::finish`], but with the whole
-    /// TCP checksum over `payload`.
+    /// Prepares the header for a port that completes nothing: as [`HeaderMut::finish`], but with
+    /// the whole TCP checksum over `payload`.
     pub fn complete_checksum<'p>(
         &mut self,
         payload: impl IntoIterator<Item = &'p [u8]> + Clone,
@@ -178,8 +182,8 @@ impl<'a> HeaderMut<'a> {
         Ok(())
     }
 
-    /// Sets IP lengths and the IPv4 header checksum; returns the sum of the TCP pseudo-header. An IPv4 packet
-    /// may have `ipv4_bytes_max` bytes.
+    /// Sets IP lengths and the IPv4 header checksum; returns the sum of the TCP pseudo-header. An
+    /// IPv4 packet may have `ipv4_bytes_max` bytes.
     fn prepare(
         &mut self,
         payload_len: usize,

@@ -33,8 +33,9 @@ impl TcpPrefix {
         [d0, d1, d2, d3, d4, d5]
     }
 
-    /// Writes all of a packet's header to the start of `buffer`; returns its length. Unlike those of
-    /// [`TcpTemplate::write`], the ports are those in `header`. Lengths and checksums are left to others there, too.
+    /// Writes all of a packet's header to the start of `buffer`; returns its length. Unlike those
+    /// of [`TcpTemplate::write`], the ports are those in `header`. Lengths and checksums are left
+    /// to others there, too.
     #[inline]
     pub fn write(
         &self,
@@ -42,7 +43,8 @@ impl TcpPrefix {
         ecn: Ecn,
         buffer: &mut [u8; HEADER_BYTES_MAX],
     ) -> usize {
-        // What is too much of an IPv4 header is overwritten: a copy of a known length is a few instructions.
+        // What is too much of an IPv4 header is overwritten: a copy of a known length is a few
+        // instructions.
         buffer[..PREFIX_BYTES_MAX].copy_from_slice(&self.bytes);
         let service = ethernet::HEADER_BYTES + 1;
         let tcp_offset = if self.ipv6 {

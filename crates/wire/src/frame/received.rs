@@ -60,8 +60,9 @@ pub struct Icmp6Packet<'a> {
 
 /// Parses and checks a received Ethernet frame.
 ///
-/// `checksum_valid` says that the kernel or the NIC vouches for the TCP checksum; all others are verified
-/// in any case. The frame may be longer than a packet on the wire: GRO merges TCP segments.
+/// `checksum_valid` says that the kernel or the NIC vouches for the TCP checksum; all others are
+/// verified in any case. The frame may be longer than a packet on the wire: GRO merges TCP
+/// segments.
 pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Received<'_>, ParseError> {
     let (link, payload) = ethernet::Header::parse(bytes).ok_or(ParseError::Truncated)?;
     let packet = match link.ether_type {
@@ -76,8 +77,8 @@ pub fn parse(bytes: &[u8], checksum_valid: bool) -> Result<Received<'_>, ParseEr
     }
 }
 
-/// The TCP segment in a frame; `None` if there is none, or if [`parse`] would reject it. For the path of each packet:
-/// nothing is moved about that is not looked at.
+/// The TCP segment in a frame; `None` if there is none, or if [`parse`] would reject it. For the
+/// path of each packet: nothing is moved about that is not looked at.
 #[inline]
 pub fn parse_segment(bytes: &[u8], checksum_valid: bool) -> Option<TcpPacket<'_>> {
     let (link, payload) = ethernet::Header::parse(bytes)?;

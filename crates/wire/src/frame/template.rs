@@ -49,11 +49,12 @@ impl TcpTemplate {
         }
     }
 
-    /// Writes Ethernet, IP and TCP header to the start of `buffer`; returns their length, or `None` if
-    /// they do not fit or the addresses are of different families. [`HEADER_BYTES_MAX`] is always enough.
+    /// Writes Ethernet, IP and TCP header to the start of `buffer`; returns their length, or `None`
+    /// if they do not fit or the addresses are of different families. [`HEADER_BYTES_MAX`] is
+    /// always enough.
     ///
-    /// Ports are the template's, those in `header` are ignored. IPv4 fragmentation is forbidden and the
-    /// identification is 0 (RFC 6864 §4.1). Lengths and checksums are left to
+    /// Ports are the template's, those in `header` are ignored. IPv4 fragmentation is forbidden and
+    /// the identification is 0 (RFC 6864 §4.1). Lengths and checksums are left to
     /// [`finish`](super::finish) or [`complete_checksum`](super::complete_checksum).
     pub fn write(&self, header: &tcp::Header, buffer: &mut [u8]) -> Option<usize> {
         let tcp_offset = self.tcp_offset();

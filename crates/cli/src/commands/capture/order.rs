@@ -15,7 +15,8 @@ pub(super) struct Held {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Packets that are held back. There are bounds to their number and their bytes: beyond, the oldest goes.
+/// Packets that are held back. There are bounds to their number and their bytes: beyond, the oldest
+/// goes.
 #[derive(Debug)]
 pub(super) struct Order {
     held: BinaryHeap<Reverse<Held>>,

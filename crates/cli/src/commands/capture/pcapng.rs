@@ -1,4 +1,5 @@
-//! Writes pcapng (draft-ietf-opsawg-pcapng): what Wireshark and tcpdump read, with several interfaces in one file.
+//! Writes pcapng (draft-ietf-opsawg-pcapng): what Wireshark and tcpdump read, with several
+//! interfaces in one file.
 
 use std::io::{self, Write};
 
@@ -91,7 +92,8 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Writes at the end how many packets of an interface were received, and how many of them are missing.
+    /// Writes at the end how many packets of an interface were received, and how many of them are
+    /// missing.
     pub(crate) fn statistics(
         &mut self,
         interface: usize,

@@ -116,7 +116,8 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     };
     let usage = &host.usage;
     lines.push(format!(
-        "connections: {}; of these {} wait for their clients' end alone; {} in TIME-WAIT, {} half-open",
+        "connections: {}; of these {} wait for their clients' end alone; {} in TIME-WAIT, {} \
+         half-open",
         grouped(usage.connections as u64),
         grouped(usage.orphans as u64),
         grouped(usage.time_waits as u64),
@@ -502,13 +503,17 @@ pub(super) mod tests {
         for piece in [
             "host process: process 11 (CPU 1.25 s, 12,345 kB)",
             "NIC process: serves for 5 s, 1 worker, process 12 (CPU",
-            "  5,000,000 bytes of files sent in 21 superpackets; 65,536 bytes read; in the cache: 75 % of 40 blocks",
+            "  5,000,000 bytes of files sent in 21 superpackets; 65,536 bytes read; in the cache: \
+             75 % of 40 blocks",
             "fetcher: process 13 (CPU 1.25 s, 12,345 kB)",
-            "  75 % of 40 were there; 12 requests, 0 failed; 0 bytes fetched; 0 objects, 0 of 10,000,000 bytes kept",
+            "  75 % of 40 were there; 12 requests, 0 failed; 0 bytes fetched; 0 objects, 0 of \
+             10,000,000 bytes kept",
             "so far: 0 connections, 12,345 requests",
             "NIC 0/0: 1 connections, 2 of them wait for room",
-            "ESTABLISHED  4000    10.77.0.2:80        10.77.0.1:40312    0/1  films/movie?[2J.mp4 @ 1000 of 5000",
-            "ts sack cubic ca_state:recovery wscale:7,5 rto:220 rtt:20.31/0.08 minrtt:20 mss:1448 cwnd:144800",
+            "ESTABLISHED  4000    10.77.0.2:80        10.77.0.1:40312    0/1  films/movie?[2J.mp4 \
+             @ 1000 of 5000",
+            "ts sack cubic ca_state:recovery wscale:7,5 rto:220 rtt:20.31/0.08 minrtt:20 mss:1448 \
+             cwnd:144800",
             "bytes_retrans:1448",
             "unacked:1800",
             "retrans:1 ",

@@ -1,12 +1,13 @@
-//! Counters of the fetcher, reported to the supervisor: of all, and of the origins that are asked for most.
+//! Counters of the fetcher, reported to the supervisor: of all, and of the origins that are asked
+//! for most.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ipc::child::tell_if_writable;
 use crate::ipc::messages::{FromFetcher, Report};
 
-/// Origins that the fetcher reports one by one: their reports fit into an empty pipe. The counters of the others are
-/// added up.
+/// Origins that the fetcher reports one by one: their reports fit into an empty pipe. The counters
+/// of the others are added up.
 const ORIGINS_TOLD_MAX: usize = 64;
 
 /// What those are called.
@@ -17,12 +18,14 @@ const OTHERS: &str = "others";
 pub(crate) struct FetcherReporter {
     /// What was told last.
     told: BTreeMap<String, origin::Counters>,
-    /// Origins that are reported one by one, for good: their counters must not move to the sum of the others later.
+    /// Origins that are reported one by one, for good: their counters must not move to the sum of
+    /// the others later.
     apart: BTreeSet<String>,
 }
 
 impl FetcherReporter {
-    /// Tells the supervisor what is new, as far as that would not have to wait; true if that was all.
+    /// Tells the supervisor what is new, as far as that would not have to wait; true if that was
+    /// all.
     pub(crate) fn report(&mut self, counted: &origin::Counted<'_>) -> bool {
         let report = |rows: &[(&str, u64)]| {
             let rows = rows.iter();

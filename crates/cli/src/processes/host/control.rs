@@ -1,6 +1,7 @@
-//! The host process's end of its control socket. The host process can neither start a NIC process nor connect to one, so
-//! the supervisor passes the socket over which the two say hello, as it passes configurations, fetchers, the pipes that
-//! `splitway stat` reads, and requests ([`ToHost`]).
+//! The host process's end of its control socket. The host process can neither start a NIC process
+//! nor connect to one, so the supervisor passes the socket over which the two say hello, as it
+//! passes configurations, fetchers, the pipes that `splitway stat` reads, and requests
+//! ([`ToHost`]).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -63,8 +64,8 @@ pub(crate) struct HostControl {
     used: Vec<u64>,
     /// What TLS listeners use.
     certificates: Option<Arc<tls::Certificates>>,
-    /// What is to take the place of that and of what is served, in the order in which it came. One certificate is checked at
-    /// a time.
+    /// What is to take the place of that and of what is served, in the order in which it came. One
+    /// certificate is checked at a time.
     replacing: VecDeque<Result<Replacing, Failure>>,
     orders: VecDeque<Order>,
     /// It was told to take leave of all connections, and has not said yet that it has.
@@ -91,7 +92,8 @@ struct Replacing {
 }
 
 impl HostControl {
-    /// The supervisor behind a control socket, who brings so many NIC stacks; epochs are counted from `base`.
+    /// The supervisor behind a control socket, who brings so many NIC stacks; epochs are counted
+    /// from `base`.
     pub(crate) fn new(control: OwnedFd, nics: usize, base: u64) -> Result<Self, Failure> {
         let failed = |errno| Failure::broken("watching the supervisor", errno);
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
@@ -139,8 +141,9 @@ impl HostControl {
         Ok(http)
     }
 
-    /// Waits for what is to be served from the beginning, which comes before any NIC process, and with TLS for its
-    /// certificates; `None` if `stop` becomes readable before. What comes later takes their place.
+    /// Waits for what is to be served from the beginning, which comes before any NIC process, and
+    /// with TLS for its certificates; `None` if `stop` becomes readable before. What comes later
+    /// takes their place.
     pub(crate) fn configuration(
         &mut self,
         with_tls: bool,
@@ -187,8 +190,8 @@ impl HostControl {
         Ok(())
     }
 
-    /// Waits for the socket that leads to the observer, which comes after the configuration and before any NIC process;
-    /// `None` if `stop` becomes readable before.
+    /// Waits for the socket that leads to the observer, which comes after the configuration and
+    /// before any NIC process; `None` if `stop` becomes readable before.
     pub(crate) fn observer(&mut self, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
         while self.wait(stop)? {
             match self.receive()? {
@@ -204,8 +207,8 @@ impl HostControl {
         Ok(None)
     }
 
-    /// Another has come, for connections and requests that begin when it has been checked. If it is no good, the old one
-    /// stays.
+    /// Another has come, for connections and requests that begin when it has been checked. If it is
+    /// no good, the old one stays.
     fn replace(&mut self, message: Descriptor) {
         let has_tls = self.certificates.is_some();
         let replacing = || -> Result<Replacing, Failure> {
@@ -300,7 +303,8 @@ impl HostControl {
                 }
                 Some(Passed::Observer(_)) | None => continue,
             };
-            // One that has died since its hello ends nothing: others may come, and if not the supervisor ends this.
+            // One that has died since its hello ends nothing: others may come, and if not the
+            // supervisor ends this.
             match socket.and_then(|socket| self.meet(socket)) {
                 Ok(session) => return Ok(Some((nic, session))),
                 Err(failure) => self.refuse(nic, failure.to_string()),
@@ -309,7 +313,8 @@ impl HostControl {
         Ok(None)
     }
 
-    /// The next message, unless there is none, or it is dealt with in the same way whenever it comes: here.
+    /// The next message, unless there is none, or it is dealt with in the same way whenever it
+    /// comes: here.
     fn receive(&mut self) -> Result<Option<Passed>, Failure> {
         let received = fd_passing::receive(&self.control, &mut [0; MESSAGE_BYTES_MAX])?;
         let Some((message, descriptor)) = received else {
@@ -319,7 +324,8 @@ impl HostControl {
         let arrived = |what| {
             descriptor.ok_or_else(|| {
                 Failure::broken(what, "its descriptor did not arrive").remedy(
-                    "The host process has too many descriptors open: raise the limit (ulimit -n, LimitNOFILE=).",
+                    "The host process has too many descriptors open: raise the limit (ulimit -n, \
+                     LimitNOFILE=).",
                 )
             })
         };
@@ -448,7 +454,8 @@ fn http_of(configuration: &HostConfiguration) -> Result<server::Config, Failure>
     })
 }
 
-/// Checks the next certificate of these. When all are good, they take the place of those that are used: true.
+/// Checks the next certificate of these. When all are good, they take the place of those that are
+/// used: true.
 fn check_one(
     certificates: Option<&tls::Certificates>,
     replacing: &mut Result<Replacing, Failure>,

@@ -1,4 +1,5 @@
-//! What a process tells of itself while it works, once a second: what it has counted, and what it has cost.
+//! What a process tells of itself while it works, once a second: what it has counted, and what it
+//! has cost.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -1,4 +1,5 @@
-//! The host process's end of the socket to the fetcher. Fetchers come and go; requests that wait are sent again.
+//! The host process's end of the socket to the fetcher. Fetchers come and go; requests that wait
+//! are sent again.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
@@ -22,7 +23,8 @@ use server::{How, News, Object, Origins, Ticket};
 
 use crate::config::origin_place::CachePlace;
 
-/// Where a fetcher's socket is put, for [`FetchClient`] to find it, and where it is said what fetchers write to.
+/// Where a fetcher's socket is put, for [`FetchClient`] to find it, and where it is said what
+/// fetchers write to.
 #[derive(Clone, Debug)]
 pub(crate) struct FetcherSlot {
     left: Arc<Mutex<Left>>,
@@ -377,8 +379,8 @@ fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
 }
 
 impl FetchClient {
-    /// Asks for segments of what a ticket stands for, and keeps in mind that they are wanted. `ask` is given the
-    /// ticket, the first segment, and the one behind the last.
+    /// Asks for segments of what a ticket stands for, and keeps in mind that they are wanted. `ask`
+    /// is given the ticket, the first segment, and the one behind the last.
     fn ask_for(&mut self, ticket: Ticket, segments: Range<u64>, ask: fn(u64, u64, u64) -> Ask) {
         let Ticket(ticket) = ticket;
         if let Some(open) = self.open.get_mut(&ticket) {

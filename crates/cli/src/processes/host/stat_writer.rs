@@ -1,7 +1,9 @@
-//! In the host process: tells those who ask what connections there are, a little at a time, so that packets do not wait.
+//! In the host process: tells those who ask what connections there are, a little at a time, so that
+//! packets do not wait.
 //!
-//! The client reads from a pipe. The shard is woken while the pipe takes more, writes as much as there is room for, and
-//! never waits. Connections that come or go meanwhile may be missing; those that stay are written once.
+//! The client reads from a pipe. The shard is woken while the pipe takes more, writes as much as
+//! there is room for, and never waits. Connections that come or go meanwhile may be missing; those
+//! that stay are written once.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -53,8 +55,8 @@ enum Next {
 }
 
 impl Readers {
-    /// A client reads at the other end of `pipe`, which does not block. From now on `wake` is readable while
-    /// there is something for [`Readers::tell`] to do.
+    /// A client reads at the other end of `pipe`, which does not block. From now on `wake` is
+    /// readable while there is something for [`Readers::tell`] to do.
     pub(crate) fn add(
         &mut self,
         wake: &OwnedFd,
@@ -80,7 +82,8 @@ impl Readers {
         Ok(())
     }
 
-    /// Tells one of them some more, and those who have been told something all that they take of it.
+    /// Tells one of them some more, and those who have been told something all that they take of
+    /// it.
     pub(crate) fn tell(&mut self, wake: &OwnedFd, now_us: u64, stack: &host::Stack, app: &Server) {
         let wants_more = self.readers.iter().position(Reader::wants_more);
         if let Some(first) = wants_more {

@@ -1,5 +1,5 @@
-//! The listener for those who watch the server: HTTP/1.1 on the kernel's TCP, a few clients at a time, none of which
-//! may take long.
+//! The listener for those who watch the server: HTTP/1.1 on the kernel's TCP, a few clients at a
+//! time, none of which may take long.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 use super::exposition;
 use super::metrics::Metrics;
 
-/// Most clients at a time; when another one comes, that which has been there for longest is hung up on.
+/// Most clients at a time; when another one comes, that which has been there for longest is hung up
+/// on.
 const CLIENTS_MAX: usize = 16;
 
 /// How long a client may take for all of it.
@@ -44,8 +45,8 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
         format!("'sha256-{}'", base64(&Sha256::digest(text)))
     };
     format!(
-        "Content-Security-Policy: default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
+        "Content-Security-Policy: default-src 'none'; style-src {}; script-src {}; connect-src \
+         'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
         hash("style"),
         hash("script"),
     )
@@ -176,8 +177,9 @@ fn attend(mut client: &TcpStream, metrics: &Metrics, patience: Duration) -> io::
         body,
     } = answer;
     let mut text = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n\
-         X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n{further}Connection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\nCache-Control: \
+         no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+         {further}Connection: close\r\n\r\n",
         body.len()
     );
     if !is_head {
@@ -191,8 +193,8 @@ fn attend(mut client: &TcpStream, metrics: &Metrics, patience: Duration) -> io::
     Ok(())
 }
 
-/// Whether a page of another site, whose name leads to the address of this listener (DNS rebinding), cannot
-/// have sent the request: the host is an address or localhost, or is not named.
+/// Whether a page of another site, whose name leads to the address of this listener (DNS
+/// rebinding), cannot have sent the request: the host is an address or localhost, or is not named.
 fn is_own_host(request: &httparse::Request<'_, '_>) -> bool {
     let host = request
         .headers

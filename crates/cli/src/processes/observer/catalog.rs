@@ -435,7 +435,8 @@ const FETCHER: [(&str, Kind, &str); 18] = {
         (
             "origin_misses",
             Counter,
-            "Of these, those that the origin was asked for, was being asked for, or is left alone with.",
+            "Of these, those that the origin was asked for, was being asked for, or is left alone \
+             with.",
         ),
         (
             "origin_coalesced",
@@ -485,7 +486,8 @@ const FETCHER: [(&str, Kind, &str); 18] = {
         (
             "origin_no_room",
             Counter,
-            "Answers of an origin that were refused since the cache had no room for all of them (503).",
+            "Answers of an origin that were refused since the cache had no room for all of them \
+             (503).",
         ),
         (
             "origin_evicted_variants",
@@ -500,7 +502,8 @@ const FETCHER: [(&str, Kind, &str); 18] = {
         (
             "origin_evicted_bytes",
             Counter,
-            "Content that was removed from the cache directory, for others or because it was out of date.",
+            "Content that was removed from the cache directory, for others or because it was out \
+             of date.",
         ),
         (
             "origin_cached_objects",
@@ -552,7 +555,8 @@ pub(crate) fn nic() -> Vec<Counted> {
     rows.collect()
 }
 
-/// What the host process calls what its stack does not count: some has the name of something that the stack counts.
+/// What the host process calls what its stack does not count: some has the name of something that
+/// the stack counts.
 pub(crate) fn beside_stack(name: &str) -> String {
     format!("host {name}")
 }

@@ -34,7 +34,8 @@ impl Clock {
     }
 }
 
-/// Appends the line of a record. What the cache had to do with it is in nginx's words, and written as nginx does.
+/// Appends the line of a record. What the cache had to do with it is in nginx's words, and written
+/// as nginx does.
 pub(crate) fn write(
     format: AccessFormat,
     clock: Clock,
@@ -64,8 +65,8 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`
-/// in nginx's words, in UTC.
+/// `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer"
+/// "$http_user_agent"` in nginx's words, in UTC.
 fn combined(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
     let month = MONTHS[usize::from(u8::from(ended.month())) - 1];
     let (hour, minute, second) = ended.to_hms();
@@ -86,8 +87,8 @@ fn combined(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8
     lines.push(b'"');
 }
 
-/// As nginx does by default: what is no printable ASCII, a quotation mark and a backslash become `\xXX`; what is not
-/// there, `-`.
+/// As nginx does by default: what is no printable ASCII, a quotation mark and a backslash become
+/// `\xXX`; what is not there, `-`.
 fn escape(text: Option<&[u8]>, lines: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in text.unwrap_or(b"-") {
@@ -172,7 +173,8 @@ fn json(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
     let _ = serde_json::to_writer(&mut *lines, &line);
 }
 
-/// Method, target and protocol of a request line; of one that is none, all of it in the target's place.
+/// Method, target and protocol of a request line; of one that is none, all of it in the target's
+/// place.
 pub(crate) fn parts(line: &[u8]) -> [Option<&[u8]>; 3] {
     let mut words = line.splitn(2, |&byte| byte == b' ');
     if let (Some(method), Some(rest)) = (words.next(), words.next())
@@ -231,8 +233,8 @@ pub(crate) mod tests {
     fn combined_lines_are_those_of_nginx() {
         assert_eq!(
             line(AccessFormat::Combined, &record()),
-            "2001:db8::7 - - [02/Nov/2026:03:04:05 +0000] \"GET /a%20b?q=\\x22x\\x22 HTTP/1.1\" 206 1000 \
-             \"https://example.net/\\x5C\" \"na\\xC3\\xAFve\\x7F\\x01\"\n"
+            "2001:db8::7 - - [02/Nov/2026:03:04:05 +0000] \"GET /a%20b?q=\\x22x\\x22 HTTP/1.1\" \
+             206 1000 \"https://example.net/\\x5C\" \"na\\xC3\\xAFve\\x7F\\x01\"\n"
         );
         let with_cache = line(AccessFormat::CombinedCache, &record());
         assert!(with_cache.ends_with("\\x7F\\x01\" HIT\n"), "{with_cache}");
@@ -259,13 +261,19 @@ pub(crate) mod tests {
         assert_eq!(
             line(AccessFormat::Json, &record()),
             concat!(
-                r#"{"time":"2026-11-02T03:04:05.678Z","remote_addr":"2001:db8::7","remote_port":40000,"connection":12,"#,
-                r#""connection_request":3,"method":"GET","target":"/a%20b?q=\"x\"","protocol":"HTTP/1.1","#,
-                r#""host":"example.org:8443","site":"example.org","status":206,"body_bytes":1000,"offloaded_bytes":900,"#,
+                r#"{"time":"2026-11-02T03:04:05.678Z","remote_addr":"2001:db8::7","#,
+                r#""remote_port":40000,"#,
+                r#""connection":12,"#,
+                r#""connection_request":3,"method":"GET","target":"/a%20b?q=\"x\"","#,
+                r#""protocol":"HTTP/1.1","#,
+                r#""host":"example.org:8443","site":"example.org","status":206,"body_bytes":1000,"#,
+                r#""offloaded_bytes":900,"#,
                 r#""range":"bytes=0-999","referer":"https://example.net/\\","user_agent":"naïve"#,
                 "\u{7f}",
                 r#"\u0001","#,
-                r#""content_coding":"br","cache":"hit","first_byte_us":56,"total_us":1234,"cut_short":true,"retransmissions":2,"#,
+                r#""content_coding":"br","cache":"hit","first_byte_us":56,"total_us":1234,"#,
+                r#""cut_short":true,"#,
+                r#""retransmissions":2,"#,
                 r#""tls_version":"TLSv1.3","tls_cipher":"AES-128-GCM"}"#,
                 "\n"
             )

@@ -1,7 +1,8 @@
 //! A log file, written by a thread of its own: a slow or full disk delays no other.
 //!
-//! Lines wait in memory while they cannot be written, so many bytes of them; what comes then is counted and lost. A line
-//! is never torn: what was written of one is completed before anything else is.
+//! Lines wait in memory while they cannot be written, so many bytes of them; what comes then is
+//! counted and lost. A line is never torn: what was written of one is completed before anything
+//! else is.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -32,7 +33,8 @@ pub(crate) struct LogCounters {
     pub(crate) failures: AtomicU64,
 }
 
-/// The end of a log at which lines come in. Dropped, it waits until those are written, unless they cannot be.
+/// The end of a log at which lines come in. Dropped, it waits until those are written, unless they
+/// cannot be.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     shared: Arc<Shared>,
@@ -106,8 +108,8 @@ impl LogFile {
         self.shared.news.notify_one();
     }
 
-    /// From here on lines go to another file; `on_changed` is called when those before are in the old one, unless they
-    /// cannot be.
+    /// From here on lines go to another file; `on_changed` is called when those before are in the
+    /// old one, unless they cannot be.
     pub(crate) fn change(&self, file: File, on_changed: impl FnOnce() + Send + 'static) {
         let on_changed = Box::new(on_changed);
         self.shared.lock().next = Some(Next { file, on_changed });
@@ -237,7 +239,8 @@ impl Writer {
                 counters.failures.fetch_add(1, Ordering::Relaxed);
                 if !mem::replace(&mut self.is_failing, true) {
                     tracing::error!(
-                        "{}: {error}; lines are kept until it can be written again, so many as there is room for",
+                        "{}: {error}; lines are kept until it can be written again, so many as \
+                         there is room for",
                         self.name
                     );
                 }

@@ -139,7 +139,8 @@ impl Metrics {
         if told.process < *last {
             return;
         }
-        // Another process counts from zero, its CPU time as well: what workers of the one before have told is over.
+        // Another process counts from zero, its CPU time as well: what workers of the one before
+        // have told is over.
         if std::mem::replace(last, told.process) != told.process {
             state.workers.retain(|(nic, _), _| *nic != told.nic);
         }
@@ -275,13 +276,20 @@ impl Metrics {
         let accesses = &state.accesses;
         let top = accesses.top.first(TOP_FILES).into_iter();
         let top: Vec<_> = top
-            .map(|(name, known)| json!({ "name": name, "requests": known.requests, "bytes": known.bytes }))
+            .map(|(name, known)| {
+                json!({ "name": name, "requests": known.requests, "bytes": known.bytes })
+            })
             .collect();
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let workers = state.workers.iter().map(|((nic, worker), report)| {
-            json!({ "nic": nic, "worker": worker, "counters": counters(report), "cpu_us": cpu_us(report) })
+            json!({
+                "nic": nic,
+                "worker": worker,
+                "counters": counters(report),
+                "cpu_us": cpu_us(report),
+            })
         });
         let workers: Vec<_> = workers.collect();
         let host = state.host.as_ref();
@@ -289,14 +297,19 @@ impl Metrics {
             "version": env!("CARGO_PKG_VERSION"),
             "now_ms": now.as_millis() as u64,
             "health": health.err(),
-            "host": host.map(|report| json!({ "counters": counters(report), "cpu_us": cpu_us(report) })),
+            "host": host.map(|report| {
+                json!({ "counters": counters(report), "cpu_us": cpu_us(report) })
+            }),
             "workers": workers,
             "fetcher": state.fetcher.all.as_ref().map(counters),
             "statuses": accesses.statuses,
             "body_bytes": accesses.body_bytes,
             "offloaded_bytes": accesses.offloaded_bytes,
             "cut_short": accesses.cut_short,
-            "first_byte": { "count": accesses.first_byte.count, "sum_us": accesses.first_byte.sum_us },
+            "first_byte": {
+                "count": accesses.first_byte.count,
+                "sum_us": accesses.first_byte.sum_us,
+            },
             "total": { "count": accesses.total.count, "sum_us": accesses.total.sum_us },
             "top": top,
         })
@@ -441,7 +454,8 @@ fn own() -> Own {
         since: metric(
             "observer_start_time_seconds",
             Gauge,
-            "When the observer process was started, in seconds since the epoch. What access records add up to counts from then.",
+            "When the observer process was started, in seconds since the epoch. What access \
+             records add up to counts from then.",
         ),
         silence: metric(
             "host_report_age_seconds",

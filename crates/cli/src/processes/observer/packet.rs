@@ -1,4 +1,5 @@
-//! What the host process sends to the observer, and how: packets that are dropped when the observer is behind.
+//! What the host process sends to the observer, and how: packets that are dropped when the observer
+//! is behind.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -8,7 +9,8 @@ use server::AccessSink;
 
 use crate::ipc::messages::Report;
 
-/// Longest packet, in bytes: a request's head is bounded, and so are those that share a packet with it.
+/// Longest packet, in bytes: a request's head is bounded, and so are those that share a packet with
+/// it.
 pub(crate) const PACKET_BYTES_MAX: usize = 256 << 10;
 
 /// Before records of accesses.

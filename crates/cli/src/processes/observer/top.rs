@@ -1,5 +1,5 @@
-//! Which files are asked for most, of any number, in bounded memory: the space-saving algorithm (Metwally, Agrawal,
-//! El Abbadi 2005).
+//! Which files are asked for most, of any number, in bounded memory: the space-saving algorithm
+//! (Metwally, Agrawal, El Abbadi 2005).
 
 use std::collections::HashMap;
 

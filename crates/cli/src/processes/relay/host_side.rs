@@ -44,7 +44,8 @@ impl Settings for HostRelaySettings {
     const TASK_NAME: &'static CStr = c"splitway-relay";
 }
 
-/// How long the NIC stack's machine may take to answer: less than the host process waits for the hello.
+/// How long the NIC stack's machine may take to answer: less than the host process waits for the
+/// hello.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Runs until either stack is gone or a signal ends it.

@@ -1,8 +1,8 @@
-//! The relay process of `splitway nic --control`: it lets host stacks of other machines in, one after the other, and
-//! is to the NIC process of each what the host process would be.
+//! The relay process of `splitway nic --control`: it lets host stacks of other machines in, one
+//! after the other, and is to the NIC process of each what the host process would be.
 //!
-//! It deals with strangers, so it may do little. It asks the supervisor for NIC processes, and is passed a socket that
-//! leads to each.
+//! It deals with strangers, so it may do little. It asks the supervisor for NIC processes, and is
+//! passed a socket that leads to each.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -177,7 +177,8 @@ struct NicProcess<'a> {
 }
 
 impl NicProcess<'_> {
-    /// Waits for it, meets it in the host's place, and carries for it. The host does not notice how long it takes.
+    /// Waits for it, meets it in the host's place, and carries for it. The host does not notice how
+    /// long it takes.
     fn carry(
         &self,
         mut session: RelaySession<'_, '_>,

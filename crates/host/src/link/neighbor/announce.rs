@@ -1,7 +1,8 @@
-//! Announcements: the hardware address of each own address, and the multicast groups that the stack listens to.
+//! Announcements: the hardware address of each own address, and the multicast groups that the stack
+//! listens to.
 //!
-//! An address that another machine had before is then found at once, where neighbours would otherwise send to that
-//! machine until they doubt it, some nine seconds.
+//! An address that another machine had before is then found at once, where neighbours would
+//! otherwise send to that machine until they doubt it, some nine seconds.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,8 +10,9 @@ use wire::{ethernet, icmpv6};
 
 use super::Neighbors;
 
-/// How often an address is announced: `MAX_NEIGHBOR_ADVERTISEMENT` of RFC 4861 §10, one more than `ANNOUNCE_NUM` of
-/// RFC 5227 §1.1 and than the robustness variable of MLD (RFC 3810 §9.1), since one may be lost.
+/// How often an address is announced: `MAX_NEIGHBOR_ADVERTISEMENT` of RFC 4861 §10, one more than
+/// `ANNOUNCE_NUM` of RFC 5227 §1.1 and than the robustness variable of MLD (RFC 3810 §9.1), since
+/// one may be lost.
 const ANNOUNCEMENTS: u8 = 3;
 
 /// Time between two announcements, in microseconds: `ANNOUNCE_INTERVAL` of RFC 5227 §1.1.
@@ -24,7 +26,8 @@ pub(super) struct Announcements {
 }
 
 impl Neighbors {
-    /// Announces all own addresses, now and twice later: [`Neighbors::poll_frame`] has something to send.
+    /// Announces all own addresses, now and twice later: [`Neighbors::poll_frame`] has something to
+    /// send.
     pub(crate) fn announce(&mut self, now_us: u64) {
         self.announcements = Some(Announcements {
             left: ANNOUNCEMENTS,
@@ -33,8 +36,8 @@ impl Neighbors {
         self.go_on_announcing(now_us);
     }
 
-    /// The link has another hardware address from now on. What waits to be sent still names the one before, and is
-    /// asked again.
+    /// The link has another hardware address from now on. What waits to be sent still names the one
+    /// before, and is asked again.
     pub(crate) fn set_own_mac(&mut self, mac: [u8; 6]) {
         self.mac = mac;
         self.frames.clear();
@@ -69,7 +72,8 @@ impl Neighbors {
         }
     }
 
-    /// The report of MLD that has switches pass on solicitations for own addresses (RFC 3810 §5.2), if there are any.
+    /// The report of MLD that has switches pass on solicitations for own addresses (RFC 3810 §5.2),
+    /// if there are any.
     fn group_report(&self) -> Option<Vec<u8>> {
         let own = self
             .addresses
@@ -81,7 +85,8 @@ impl Neighbors {
         let mut groups: Vec<Ipv6Addr> = own.clone().map(icmpv6::solicited_node).collect();
         groups.sort_unstable();
         groups.dedup();
-        // A report comes from a link-local address, or without one from the unspecified one (RFC 3590 §4).
+        // A report comes from a link-local address, or without one from the unspecified one (RFC
+        // 3590 §4).
         let source = own.clone().find(Ipv6Addr::is_unicast_link_local);
         let source = source.unwrap_or(Ipv6Addr::UNSPECIFIED);
         (!groups.is_empty()).then(|| icmpv6::group_report_frame(self.mac, source, &groups))

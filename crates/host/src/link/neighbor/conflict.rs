@@ -1,13 +1,14 @@
-//! Other machines that use an own address (RFC 5227 §2.4, RFC 4862 §5.4.4): counted, logged when it begins, and
-//! answered by announcing the address now and then. The stack keeps it: clients know no other.
+//! Other machines that use an own address (RFC 5227 §2.4, RFC 4862 §5.4.4): counted, logged when it
+//! begins, and answered by announcing the address now and then. The stack keeps it: clients know no
+//! other.
 
 use std::net::IpAddr;
 
 use super::Neighbors;
 use crate::link::mac::format_mac;
 
-/// `DEFEND_INTERVAL` of RFC 5227 §1.1, in microseconds: an address is defended no more often, lest two machines that
-/// keep it answer each other for ever.
+/// `DEFEND_INTERVAL` of RFC 5227 §1.1, in microseconds: an address is defended no more often, lest
+/// two machines that keep it answer each other for ever.
 const DEFEND_INTERVAL_US: u64 = 10_000_000;
 
 /// After so long without a conflict, in microseconds, the next one is a new one, and is logged.
@@ -21,7 +22,8 @@ pub(super) struct Conflict {
 }
 
 impl Neighbors {
-    /// Another machine may have said that it has the own `address`: it has, unless `mac` is our own.
+    /// Another machine may have said that it has the own `address`: it has, unless `mac` is our
+    /// own.
     pub(super) fn on_claim(&mut self, now_us: u64, address: IpAddr, mac: [u8; 6]) {
         if mac == self.mac {
             return;

@@ -64,7 +64,8 @@ impl Neighbors {
             return None;
         }
         if packet.source.is_unspecified() {
-            // Another machine probes for duplicates (RFC 4862 §5.4.3): the answer goes to all nodes.
+            // Another machine probes for duplicates (RFC 4862 §5.4.3): the answer goes to all
+            // nodes.
             return Some(self.unsolicited_advertisement(target));
         }
         let advertisement = Neighbor::Advertisement {

@@ -469,7 +469,10 @@ proptest! {
                 1 => drop(n.on_arp(now_us, &reply(mac, address))),
                 2 => drop(n.resolve(now_us, address.into())),
                 3 => drop(n.resolve(now_us, A_V6.into())),
-                4 => drop(n.on_ndisc(now_us, &advertisement(Some(mac), who % 2 == 0, who % 3 == 0))),
+                4 => {
+                    let advertised = advertisement(Some(mac), who % 2 == 0, who % 3 == 0);
+                    drop(n.on_ndisc(now_us, &advertised));
+                }
                 5 => n.confirm(now_us, address.into()),
                 _ => n.on_timeout(now_us),
             }
@@ -498,7 +501,8 @@ fn own_addresses_are_announced_three_times() {
         let [report, announcement, advertisement] = &frames[..] else {
             panic!("{frames:?}");
         };
-        // MLD: to all routers that hear it, with the router alert and one record, which joins the group.
+        // MLD: to all routers that hear it, with the router alert and one record, which joins the
+        // group.
         assert_eq!(report[..6], [0x33, 0x33, 0, 0, 0, 0x16]);
         assert_eq!(report[14 + 7], 1, "hop limit");
         assert_eq!(report[54..62], [58, 0, 5, 2, 0, 0, 1, 0]);

@@ -18,7 +18,8 @@ use crate::semantics::open_failure;
 use crate::semantics::target::{self, Kind, PATH_BYTES_MAX};
 
 impl Connection {
-    /// Begins to list what the request names, if that is a directory and may be listed; else gives the request back.
+    /// Begins to list what the request names, if that is a directory and may be listed; else gives
+    /// the request back.
     pub(super) fn list(
         &mut self,
         io: &mut dyn Io,
@@ -142,7 +143,8 @@ impl Connection {
             _ => open_failure::status(errno),
         };
         if status.is_server_error() {
-            tracing::warn!(stream = self.stream.0, errno, %status, "a directory could not be listed");
+            tracing::warn!(stream = self.stream.0, errno, %status, "a directory could not be \
+                listed");
         }
         self.refuse_listing(io, shared, request, status);
         true
@@ -220,8 +222,8 @@ impl Connection {
         self.send(shared, request, status, None);
     }
 
-    /// From now on holds so much memory for a listing, in bytes. False if all connections together have too much of it; then
-    /// nothing changes.
+    /// From now on holds so much memory for a listing, in bytes. False if all connections together
+    /// have too much of it; then nothing changes.
     pub(super) fn hold(&mut self, shared: &mut Shared, bytes: usize) -> bool {
         let others = shared.listings_bytes - self.listing_bytes as usize;
         let fits = bytes == 0 || others + bytes <= HELD_BYTES_MAX;

@@ -34,7 +34,8 @@ impl Format {
     }
 }
 
-/// How precisely a media range names a type, and its weight in thousandths; `None` if it does not name it.
+/// How precisely a media range names a type, and its weight in thousandths; `None` if it does not
+/// name it.
 fn range(element: &[u8], kind: &[u8], subtype: &[u8]) -> Option<(u8, u16)> {
     let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
     let name = parts.next()?;

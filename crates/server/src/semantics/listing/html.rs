@@ -10,7 +10,8 @@ use super::Listing;
 use crate::semantics::date;
 use crate::semantics::target;
 
-/// What may stand in a link's segment whatever comes before it: a colon would make a scheme of a name.
+/// What may stand in a link's segment whatever comes before it: a colon would make a scheme of a
+/// name.
 pub(super) const NOT_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -18,12 +19,19 @@ pub(super) const NOT_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 const STYLE: &str = "\
-:root { color-scheme: light dark; --text: #1f2328; --soft: #59636e; --line: #d1d9e0; --page: #fff; --link: #0a58ca }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e8eb; --soft: #9aa4af; --line: #343a41; --page: #16181b; --link: #7db4ff } }
-body { margin: 2rem auto; padding: 0 1rem; max-width: 60rem; font: 1rem/1.5 system-ui, sans-serif; color: var(--text); background: var(--page) }
+:root { color-scheme: light dark; --text: #1f2328; --soft: #59636e;
+  --line: #d1d9e0; --page: #fff; --link: #0a58ca }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6e8eb; --soft: #9aa4af; --line: #343a41;
+    --page: #16181b; --link: #7db4ff }
+}
+body { margin: 2rem auto; padding: 0 1rem; max-width: 60rem; font: 1rem/1.5 system-ui, sans-serif;
+  color: var(--text); background: var(--page) }
 h1 { font-size: 1.25rem; overflow-wrap: anywhere }
 table { width: 100%; border-collapse: collapse }
-th, td { padding: .25rem .5rem; text-align: left; border-bottom: 1px solid var(--line); overflow-wrap: anywhere }
+th, td { padding: .25rem .5rem; text-align: left;
+  border-bottom: 1px solid var(--line);
+  overflow-wrap: anywhere }
 th, td + td { color: var(--soft); font-weight: normal }
 td + td { white-space: nowrap; font-variant-numeric: tabular-nums }
 th:nth-child(2), td:nth-child(2) { text-align: right }
@@ -73,7 +81,8 @@ pub(super) fn write(listing: &Listing, path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"</html>\n");
 }
 
-/// In pieces: a format string of several costs more than all that it puts together, and there are thousands of these.
+/// In pieces: a format string of several costs more than all that it puts together, and there are
+/// thousands of these.
 fn row(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let slash: &[u8] = match entry.kind {
         EntryKind::Directory => b"/",
@@ -193,9 +202,10 @@ mod tests {
             [
                 "<tr><td><a href=\"../\">../</a><td><td>",
                 "<tr><td><a href=\"sub/\"><bdi>sub</bdi>/</a><td><td><time>1994-11-06 08:49</time>",
-                "<tr><td><a href=\"ancient\"><bdi>ancient</bdi></a><td><data value=\"0\">0 B</data><td>",
-                "<tr><td><a href=\"b.txt\"><bdi>b.txt</bdi></a><td><data value=\"1536\">1.5 KiB</data><td>\
-                 <time>1994-11-06 08:49</time>",
+                "<tr><td><a href=\"ancient\"><bdi>ancient</bdi></a><td><data value=\"0\">0 \
+                 B</data><td>",
+                "<tr><td><a href=\"b.txt\"><bdi>b.txt</bdi></a><td><data value=\"1536\">1.5 \
+                 KiB</data><td><time>1994-11-06 08:49</time>",
             ]
         );
         assert!(

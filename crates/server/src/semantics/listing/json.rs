@@ -1,4 +1,5 @@
-//! A listing to compute with: what nginx's `autoindex_format json` says, and for names that are no text a link.
+//! A listing to compute with: what nginx's `autoindex_format json` says, and for names that are no
+//! text a link.
 
 use std::io::Write;
 
@@ -79,12 +80,12 @@ mod tests {
         listing.sort();
         let mut out = Vec::new();
         write(&listing, &mut out);
-        let expected = "[\n\
-            { \"name\":\"sub\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" },\n\
-            { \"name\":\"a \\\"b\\\"\\\\\\u000a\", \"type\":\"file\", \"mtime\":\"Sun, 06 Nov 1994 08:49:38 GMT\", \"size\":5 },\n\
-            { \"name\":\"old\", \"type\":\"file\", \"size\":0 },\n\
-            { \"name\":\"\u{fffd}z\", \"type\":\"file\", \"mtime\":\"Thu, 01 Jan 1970 00:00:00 GMT\", \
-            \"size\":18446744073709551615, \"href\":\"%FFz\" }\n]\n";
+        let expected = "[\n{ \"name\":\"sub\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov \
+            1994 08:49:37 GMT\" },\n{ \"name\":\"a \\\"b\\\"\\\\\\u000a\", \"type\":\"file\", \
+            \"mtime\":\"Sun, 06 Nov 1994 08:49:38 GMT\", \"size\":5 },\n{ \"name\":\"old\", \
+            \"type\":\"file\", \"size\":0 },\n{ \"name\":\"\u{fffd}z\", \"type\":\"file\", \
+            \"mtime\":\"Thu, 01 Jan 1970 00:00:00 GMT\", \"size\":18446744073709551615, \
+            \"href\":\"%FFz\" }\n]\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -47,7 +47,8 @@ impl Bbr {
         bytes_in(self.model.bw(), us).saturating_mul(gain_percent) / 100
     }
 
-    /// BBRQuantizationBudget: what is under way between host, NIC stack and receiver must not count as in flight.
+    /// BBRQuantizationBudget: what is under way between host, NIC stack and receiver must not count
+    /// as in flight.
     fn quantization_budget(&self, inflight: u64) -> u64 {
         let offload_budget = 3 * self.send_quantum;
         let inflight = inflight.max(offload_budget).max(self.min_pipe_cwnd());

@@ -1,5 +1,5 @@
-//! BBR version 3 (draft-ietf-ccwg-bbr): a model of the path, made of the bandwidth and the shortest round-trip
-//! time, paces what is sent; the window only bounds what is in flight.
+//! BBR version 3 (draft-ietf-ccwg-bbr): a model of the path, made of the bandwidth and the shortest
+//! round-trip time, paces what is sent; the window only bounds what is in flight.
 //!
 //! | File | What it holds |
 //! |---|---|
@@ -13,9 +13,11 @@
 //!
 //! Where it departs from the draft:
 //!
-//! - Loss is judged once for each acknowledgment and not for each packet, since this is how loss detection tells it.
-//! - The short-term bounds follow the loss of a round trip only beyond LossThresh: a path that loses one packet in a
-//!   hundred by itself would else take as much of the bound in each round trip. Two packets may be chance.
+//! - Loss is judged once for each acknowledgment and not for each packet, since this is how loss
+//!   detection tells it.
+//! - The short-term bounds follow the loss of a round trip only beyond LossThresh: a path that
+//!   loses one packet in a hundred by itself would else take as much of the bound in each round
+//!   trip. Two packets may be chance.
 //! - A mark of a router (RFC 3168), of which the draft does not speak, counts like a loss.
 //!
 //! Sizes are in bytes, rates in bytes per second.
@@ -42,7 +44,8 @@ use crate::time::Instant;
 /// A window, or a rate, without bound.
 const INFINITE: u64 = u64::MAX;
 
-/// §2.7, BBR.LossThresh: a loss of more than so much of what was in flight says that it was too much, in percent.
+/// §2.7, BBR.LossThresh: a loss of more than so much of what was in flight says that it was too
+/// much, in percent.
 const LOSS_THRESH_PERCENT: u64 = 2;
 
 /// §2.7, BBR.Beta, in percent: what is left of a bound after a round trip with loss.
@@ -207,8 +210,9 @@ impl Congestion for Bbr {
         self.cwnd
     }
 
-    /// Fast recovery does not reduce the window: the model does. Another algorithm that takes over goes on from
-    /// this window, in congestion avoidance, once it is known that the path takes no more.
+    /// Fast recovery does not reduce the window: the model does. Another algorithm that takes over
+    /// goes on from this window, in congestion avoidance, once it is known that the path takes no
+    /// more.
     fn ssthresh(&self) -> u64 {
         if self.full.reached {
             self.cwnd
@@ -249,7 +253,8 @@ impl Congestion for Bbr {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        // The slow start after a timeout is over, which nothing else tells; or a tail loss probe has repaired all.
+        // The slow start after a timeout is over, which nothing else tells; or a tail loss probe
+        // has repaired all.
         if self.in_recovery && ack.phase == Phase::Open {
             self.in_recovery = false;
             self.restore_cwnd();

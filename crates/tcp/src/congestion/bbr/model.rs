@@ -1,7 +1,8 @@
 //! The model of the path (§5.5): how fast it delivers, and what may be in flight.
 //!
-//! Two bounds are learnt from loss. The *long-term* one is what was in flight when a probe met too much of it; the
-//! *short-term* ones follow loss at other times, and are forgotten when the next probe begins.
+//! Two bounds are learnt from loss. The *long-term* one is what was in flight when a probe met too
+//! much of it; the *short-term* ones follow loss at other times, and are forgotten when the next
+//! probe begins.
 
 use super::max_filter::MaxFilter;
 use super::{BETA_PERCENT, Bbr, INFINITE, LOSS_THRESH_PERCENT, State};
@@ -114,7 +115,8 @@ impl Round {
     }
 }
 
-/// Aggregation of acknowledgments (§5.5.9): how much more is delivered at once than the bandwidth explains.
+/// Aggregation of acknowledgments (§5.5.9): how much more is delivered at once than the bandwidth
+/// explains.
 #[derive(Debug, Default)]
 pub(super) struct ExtraAcked {
     since: Instant,
@@ -135,7 +137,8 @@ impl ExtraAcked {
     }
 }
 
-/// More is lost than a path loses without congestion. What may be chance among few packets says nothing.
+/// More is lost than a path loses without congestion. What may be chance among few packets says
+/// nothing.
 pub(super) fn is_too_much(lost: u64, sent: u64, mss: u64) -> bool {
     let lost = lost.saturating_sub(LOST_BY_CHANCE * mss);
     lost.saturating_mul(100) > sent.saturating_mul(LOSS_THRESH_PERCENT)

@@ -1,5 +1,5 @@
-//! ProbeBW (§5.3.3): most of the time the flow cruises at the bandwidth it knows; every few seconds it sends more
-//! for a while, to see whether there is more, and then less, to let go of the queue.
+//! ProbeBW (§5.3.3): most of the time the flow cruises at the bandwidth it knows; every few seconds
+//! it sends more for a while, to see whether there is more, and then less, to let go of the queue.
 
 use super::{Bbr, INFINITE, State};
 use crate::congestion::Ack;
@@ -13,8 +13,8 @@ const HEADROOM_PERCENT: u64 = 15;
 const PROBE_WAIT_BASE_US: u64 = 2_000_000;
 const PROBE_WAIT_RANDOM_US: u64 = 1_000_000;
 
-/// ... and, so that a Reno flow beside has its share, after as many round trips as it needs to grow by a window; at
-/// most so many.
+/// ... and, so that a Reno flow beside has its share, after as many round trips as it needs to grow
+/// by a window; at most so many.
 const RENO_ROUNDS_MAX: u64 = 63;
 
 /// What the acknowledgments that arrive tell about the last probe.
@@ -159,7 +159,8 @@ impl Bbr {
         }
     }
 
-    /// BBRProbeInflightLongtermUpward: by one packet for the first window, two for the next, and so on doubling.
+    /// BBRProbeInflightLongtermUpward: by one packet for the first window, two for the next, and so
+    /// on doubling.
     fn probe_inflight_longterm_upward(&mut self, ack: &Ack) {
         if self.round.start {
             self.probe.up_rounds = (self.probe.up_rounds + 1).min(30);

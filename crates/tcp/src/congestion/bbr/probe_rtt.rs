@@ -1,5 +1,5 @@
-//! ProbeRTT (§5.3.4): every few seconds next to nothing is in flight for a moment, so that the shortest round-trip
-//! time can be seen again.
+//! ProbeRTT (§5.3.4): every few seconds next to nothing is in flight for a moment, so that the
+//! shortest round-trip time can be seen again.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ pub(super) struct MinRtt {
     /// BBR.probe_rtt_min_delay: the shortest in five.
     recent: Option<Duration>,
     recent_at: Instant,
-    /// SND.NXT at the last acknowledgment in ProbeRTT: what lies below was held back, and its rate is not the
-    /// path's.
+    /// SND.NXT at the last acknowledgment in ProbeRTT: what lies below was held back, and its rate
+    /// is not the path's.
     pub(super) held_until: u64,
     /// BBR.probe_rtt_expired
     expired: bool,

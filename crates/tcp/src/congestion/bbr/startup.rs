@@ -1,5 +1,5 @@
-//! Startup: doubles the rate each round trip until the bandwidth no longer grows, or too much is lost. Drain: lets
-//! the queue go that this has left (§5.3.1, §5.3.2).
+//! Startup: doubles the rate each round trip until the bandwidth no longer grows, or too much is
+//! lost. Drain: lets the queue go that this has left (§5.3.1, §5.3.2).
 
 use super::model::is_too_much;
 use super::{Bbr, State};
@@ -24,7 +24,8 @@ pub(super) struct FullBandwidth {
     pub(super) now: bool,
     /// BBR.full_bw_reached: at some time.
     pub(super) reached: bool,
-    /// Acknowledgments that told of a loss in this round trip, and whether recovery lasted through it.
+    /// Acknowledgments that told of a loss in this round trip, and whether recovery lasted through
+    /// it.
     pub(super) loss_events: u32,
     recovering: bool,
     lost: u64,
@@ -73,7 +74,8 @@ impl Bbr {
         }
     }
 
-    /// BBRCheckStartupHighLoss: a shallow queue overflows before the bandwidth is seen to grow no more.
+    /// BBRCheckStartupHighLoss: a shallow queue overflows before the bandwidth is seen to grow no
+    /// more.
     fn check_startup_high_loss(&mut self, ack: &Ack) {
         let full = &mut self.full;
         let too_much = is_too_much(full.lost, ack.prior_flight, self.mss);
