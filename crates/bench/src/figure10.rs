@@ -131,11 +131,10 @@ struct HostCounted {
 #[derive(Deserialize)]
 struct NicCounted {
     reads: u64,
-    #[serde(rename = "block hits")]
     block_hits: u64,
-    #[serde(rename = "superpackets dropped by the link")]
+    #[serde(rename = "port_drops")]
     dropped: u64,
-    #[serde(rename = "superpackets refused by the port")]
+    #[serde(rename = "port_failures")]
     refused: u64,
 }
 
@@ -337,8 +336,8 @@ mod tests {
                 "sends": 5,
             },
             "nic": {
-                "reads": 30, "block hits": 10, "superpackets dropped by the link": 2,
-                "superpackets refused by the port": 3,
+                "reads": 30, "block_hits": 10, "port_drops": 2,
+                "port_failures": 3,
             },
         });
         serde_json::from_value(json).unwrap()

@@ -12,16 +12,20 @@ mod tree;
 /// Which of our crates may depend on which, for whatever purpose: tests and build scripts count as
 /// well. Only the test bed, which depends on none, is open to the tests of all.
 const MAY_KNOW: &[(&str, &[&str])] = &[
-    ("contract", &[]),
+    ("contract", &["counters"]),
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("tls", &["contract"]),
     ("netdev", &["wire"]),
-    ("nic", &["contract", "wire", "netdev"]),
-    ("host", &["contract", "wire", "tcp", "tls", "netdev"]),
-    ("server", &["host"]),
+    ("nic", &["contract", "counters", "wire", "netdev"]),
+    (
+        "host",
+        &["contract", "counters", "wire", "tcp", "tls", "netdev"],
+    ),
+    ("server", &["counters", "host"]),
     // It talks with the host process by messages alone.
-    ("origin", &[]),
+    ("origin", &["counters"]),
+    ("counters", &[]),
     ("failure", &[]),
     ("sandbox", &["failure"]),
     ("netsetup", &["failure", "sandbox", "netdev", "wire"]),
@@ -31,7 +35,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "cli",
         &[
             "contract", "wire", "tcp", "netdev", "nic", "host", "server", "netem", "relay", "sim",
-            "tls", "origin", "failure", "sandbox", "netsetup",
+            "tls", "origin", "counters", "failure", "sandbox", "netsetup",
         ],
     ),
     (

@@ -25,7 +25,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("cli", 6),
     ("contract", 3),
     ("host", 4),
-    ("nic", 10),
+    ("nic", 9),
     ("origin", 1),
     ("server", 2),
     ("sim", 5),

@@ -57,7 +57,7 @@ fn main() {
     println!(
         "{SMALL_FLOWS} flows, SENDs of {SMALL_SEND_BYTES} bytes: {gb_per_s:.2} GB/s, {:.2} bytes \
          sealed for each that was sent",
-        counters.bytes_sealed as f64 / counters.sealed_bytes_sent as f64
+        counters.sealed_bytes as f64 / counters.sealed_sent_bytes as f64
     );
 }
 

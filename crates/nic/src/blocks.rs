@@ -522,7 +522,7 @@ impl Blocks {
         counters.pins_broken += self.pins_broken;
         counters.blocks_ahead_used += self.ahead_used;
         counters.blocks_ahead_wasted += self.ahead_wasted;
-        counters.blocks_pinned_peak += self.pinned_peak as u64;
+        counters.blocks_pinned_max += self.pinned_peak as u64;
     }
 
     /// Puts a block where blocks belong that are not in use.

@@ -54,7 +54,7 @@ impl<P: Port> Engine<P> {
                 }
             }
             Command::Records(records) => {
-                self.counters.runs += 1;
+                self.counters.record_runs += 1;
                 if let Err(reason) = self.define_records(records) {
                     self.reject(reason, records.flow.0);
                 }
@@ -63,7 +63,7 @@ impl<P: Port> Engine<P> {
     }
 
     pub(crate) fn reject(&mut self, reason: RejectReason, id: u64) {
-        self.counters.rejected += 1;
+        self.counters.commands_rejected += 1;
         self.emit(Event::Rejected { reason, id });
     }
 
@@ -84,7 +84,7 @@ impl<P: Port> Engine<P> {
         } else if self.files.len() >= self.limits.files_max {
             self.reject(RejectReason::TooManyFiles, id.0.into());
         } else if self.lists >= LISTS_MAX {
-            self.counters.open_failures += 1;
+            self.counters.opens_failed += 1;
             let errno = Errno::BUSY.raw_os_error() as u16;
             self.emit(Event::OpenFailed { file: id, errno });
         } else {

@@ -97,7 +97,7 @@ impl<P: Port> Engine<P> {
 
     /// What has been sealed, and what has left without.
     fn bytes_handled(&self) -> u64 {
-        self.counters.bytes_sealed + self.counters.file_bytes_sent
+        self.counters.sealed_bytes + self.counters.file_sent_bytes
     }
 
     /// Puts a flow on the wheel if its first superpacket must not leave yet. True if so.
@@ -220,9 +220,9 @@ impl<P: Port> Engine<P> {
             Ok(()) => {
                 self.counters.superpackets += 1;
                 self.counters.packets += place.len.div_ceil(usize::from(job.mss)).max(1) as u64;
-                self.counters.file_bytes_sent += file_bytes;
-                self.counters.sealed_bytes_sent += sealed_bytes;
-                self.counters.inline_bytes_sent += place.len as u64 - file_bytes - sealed_bytes;
+                self.counters.file_sent_bytes += file_bytes;
+                self.counters.sealed_sent_bytes += sealed_bytes;
+                self.counters.inline_sent_bytes += place.len as u64 - file_bytes - sealed_bytes;
             }
             // Lost on the way, as packets may be: TCP repairs it.
             Err(SendError::Dropped) => self.counters.port_drops += 1,
@@ -303,7 +303,7 @@ impl<P: Port> Engine<P> {
                 offset: origin.offset,
                 errno,
             };
-            self.counters.read_failures += 1;
+            self.counters.reads_failed += 1;
             self.emit(event);
         }
         self.empty(key);

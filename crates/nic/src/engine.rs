@@ -176,7 +176,7 @@ impl<P: Port> Engine<P> {
                     valid,
                     failure,
                 } => {
-                    self.counters.bytes_read += valid as u64;
+                    self.counters.read_bytes += valid as u64;
                     self.blocks
                         .complete(token.0, buffer, valid, failure, &mut waiters);
                     for flow in waiters.drain(..) {
@@ -212,7 +212,7 @@ impl<P: Port> Engine<P> {
     }
 
     fn open_failed(&mut self, file: FileId, errno: u16) {
-        self.counters.open_failures += 1;
+        self.counters.opens_failed += 1;
         self.emit(Event::OpenFailed { file, errno });
     }
 

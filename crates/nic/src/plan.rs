@@ -179,7 +179,7 @@ impl<P: Port> Engine<P> {
             self.read_ahead(key, follow);
         }
         let occupied = self.blocks.occupied() as u64;
-        self.counters.blocks_peak = self.counters.blocks_peak.max(occupied);
+        self.counters.blocks_used_max = self.counters.blocks_used_max.max(occupied);
         Outcome::Planned
     }
 }

@@ -358,7 +358,7 @@ fn a_record_that_breaks_the_contract_is_malformed() {
     );
     stage.tell_open(7, b"with\0zero");
     assert_eq!(stage.take_events(), rejected(RejectReason::Malformed, 7));
-    assert_eq!(stage.counters().rejected, 3);
+    assert_eq!(stage.counters().commands_rejected, 3);
     serves(&mut stage);
 }
 

@@ -326,7 +326,7 @@ fn a_thousand_flows_that_send_the_same_file_read_each_block_once() {
     }
     let counters = stage.counters();
     assert_eq!(
-        counters.file_bytes_sent,
+        counters.file_sent_bytes,
         FLOWS * file.len() as u64 / 20 * 21
     );
     assert_eq!(counters.reads, file.len().div_ceil(BLOCK) as u64);
@@ -516,7 +516,7 @@ fn everybody_wants_all_memory(jobs_max: usize) -> (Stage, u64) {
     assert!(streams.values().all(|stream| *stream == file));
     let counters = stage.counters();
     assert_eq!(
-        counters.blocks_peak as usize, BLOCKS,
+        counters.blocks_used_max as usize, BLOCKS,
         "all of them were wanted"
     );
     assert!(counters.block_waits > FLOWS);

@@ -61,7 +61,7 @@ fn a_paced_send_leaves_at_its_time_and_not_a_microsecond_earlier() {
     // The time on the wheel counts as time spent here: the timestamp names the departure.
     assert_eq!(stage.wire.packets()[0].timestamp(), 5005);
     assert_eq!(stage.counters().paced, 1);
-    assert_eq!(stage.counters().paced_late_us_max, 0);
+    assert_eq!(stage.counters().paced_late_max_us, 0);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn reading_does_not_wait_for_the_departure() {
     stage.open(1, b"a");
     stage.paced(1, 1, 0, range(1, 0, 100_000), 5_000);
     assert_eq!(stage.departed_after(0), []);
-    assert_eq!(stage.counters().bytes_read, 100_000);
+    assert_eq!(stage.counters().read_bytes, 100_000);
 
     stage.disk.hold(b"a");
     assert_eq!(stage.departed_after(5_000), [1]);
@@ -92,12 +92,12 @@ fn a_read_that_takes_longer_delays_the_departure_and_that_is_counted() {
     assert_eq!(stage.departed_after(0), [1]);
     let Counters {
         paced_late_us,
-        paced_late_us_max,
+        paced_late_max_us,
         paced_late,
         ..
     } = stage.counters();
     assert_eq!(
-        (paced_late_us, paced_late_us_max, paced_late),
+        (paced_late_us, paced_late_max_us, paced_late),
         (1_200, 1_200, 1)
     );
 }

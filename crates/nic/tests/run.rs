@@ -184,7 +184,7 @@ fn files_of_all_sizes_arrive_whole() {
             assert_eq!(streams[&flow], content(size), "{size}, {config:?}");
         }
         let counters = result.expect("the host has gone, which is no error");
-        assert_eq!(counters.file_bytes_sent, sizes.iter().sum::<usize>() as u64);
+        assert_eq!(counters.file_sent_bytes, sizes.iter().sum::<usize>() as u64);
     });
 }
 

@@ -91,7 +91,7 @@ fn every_suite_and_version_seals_what_another_implementation_seals() {
         assert_eq!(counters.records_sealed, tags.len() as u64);
         assert_eq!(counters.records_sealed_again, 0);
         assert_eq!(
-            counters.sealed_bytes_sent,
+            counters.sealed_sent_bytes,
             stage.wire.streams()[&FLOW].len() as u64
         );
     }
@@ -178,7 +178,7 @@ fn a_thousand_flows_that_send_little_at_a_time_seal_each_record_once() {
     let counters = stage.counters();
     assert_eq!(counters.records_sealed, FLOWS * run.count() as u64);
     assert_eq!(counters.records_sealed_again, 0);
-    assert_eq!(counters.bytes_sealed, FLOWS * run.end());
+    assert_eq!(counters.sealed_bytes, FLOWS * run.end());
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn one_turn_sends_so_much_and_no_more() {
             };
         }
         stage.settle();
-        let handled = |counters: nic::Counters| counters.bytes_sealed + counters.file_bytes_sent;
+        let handled = |counters: nic::Counters| counters.sealed_bytes + counters.file_sent_bytes;
         let before = handled(stage.counters());
         stage.wire.close(false);
         stage.turn();

@@ -28,8 +28,8 @@ fn header_bytes_and_file_leave_as_one_stream() {
     assert_eq!(stage.wire.streams()[&7], expected);
     // The response header rides with the first bytes of the file.
     assert!(stage.wire.packets()[0].payload.len() > 60_000);
-    assert_eq!(stage.counters().file_bytes_sent, 300_000);
-    assert_eq!(stage.counters().inline_bytes_sent, 19);
+    assert_eq!(stage.counters().file_sent_bytes, 300_000);
+    assert_eq!(stage.counters().inline_sent_bytes, 19);
 }
 
 #[test]

@@ -11,8 +11,7 @@ use tokio::net::{UnixDatagram, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::counters::Counted;
-use crate::counters::Counters;
+use crate::counters::{Counted, Totals};
 use crate::fetcher::Fetcher;
 use crate::message::{Answer, Ask, MESSAGE_BYTES_MAX, Order};
 use crate::store::{Limits, Store, VERSION_BYTES};
@@ -105,7 +104,7 @@ pub fn run(
     ends: Ends,
     ready: impl FnOnce(),
     tell: impl FnMut(&Counted<'_>) -> bool,
-) -> Result<Counters, FetcherError> {
+) -> Result<Totals, FetcherError> {
     let failed = |error| FetcherError::Cache(config.cache_dir.clone(), error);
     Store::prepare(&config.cache_dir).map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -124,7 +123,7 @@ async fn serve(
     ends: Ends,
     ready: impl FnOnce(),
     tell: impl FnMut(&Counted<'_>) -> bool,
-) -> Result<Counters, FetcherError> {
+) -> Result<Totals, FetcherError> {
     let (host, orders) = (messages(ends.host)?, messages(ends.orders)?);
     let stop = std::os::unix::net::UnixStream::from(ends.stop);
     stop.set_nonblocking(true).map_err(FetcherError::Setup)?;
@@ -132,7 +131,7 @@ async fn serve(
     ready();
     let store = tokio::select! {
         store = open(config) => store?,
-        _ = stop.readable() => return Ok(Counters::default()),
+        _ = stop.readable() => return Ok(Totals::default()),
     };
     let upstreams = config.origins.iter();
     let upstreams = upstreams.map(|url| Upstream::new(url.clone(), &config.trust, config.timeouts));

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::broken::Broken;
-use crate::counters::{Counted, Counters};
+use crate::counters::{CacheCounters, Counted, OriginCounters, Totals};
 use crate::disk::Disk;
 use crate::failure::{Failure, is_denial};
 use crate::freshness::{Freshness, Use};
@@ -105,7 +105,7 @@ pub(crate) struct Fetcher {
     writes: JoinSet<()>,
     transfers: u64,
     /// By the URLs of origins.
-    counters: BTreeMap<Arc<str>, Counters>,
+    counters: BTreeMap<Arc<str>, OriginCounters>,
     /// They may be others than were told last.
     are_counters_new: bool,
     /// Another one is to take its place: what is asked from now on is asked of that one again.
@@ -270,10 +270,10 @@ impl Fetcher {
                 version.is_passing = true;
             }
         }
-        let mut counters: BTreeMap<_, Counters> = BTreeMap::new();
+        let mut counters: BTreeMap<_, OriginCounters> = BTreeMap::new();
         for (origin, &count) in &store.damaged {
             let counters = counters.entry(Arc::clone(origin)).or_default();
-            counters.damaged += count;
+            counters.damaged_segments += count;
         }
         let upstreams = upstreams.into_iter();
         let upstreams = upstreams.map(|it| (Arc::clone(it.url.text()), it));
@@ -302,20 +302,23 @@ impl Fetcher {
 
     /// All that has been counted, and what of it each origin has a part in.
     pub(crate) fn counters(&self) -> Counted<'_> {
-        let mut total = Counters {
+        let cache = CacheCounters {
             evicted_objects: self.store.evicted_objects,
             evicted_bytes: self.store.evicted_bytes,
             cached_objects: self.store.objects() as u64,
             cached_bytes: self.store.bytes(),
-            ..Counters::default()
         };
+        let mut all = OriginCounters::default();
         for counters in self.counters.values() {
-            total.add(counters);
+            all.add(counters);
         }
         let origins = self.counters.iter();
         let origins = origins.map(|(url, counters)| (&**url, *counters));
         Counted {
-            total,
+            total: Totals {
+                origins: all,
+                cache,
+            },
             origins: origins.collect(),
         }
     }
@@ -330,7 +333,7 @@ impl Fetcher {
         self.are_counters_new = !is_known;
     }
 
-    fn count(&mut self, key: &Key) -> &mut Counters {
+    fn count(&mut self, key: &Key) -> &mut OriginCounters {
         self.counters.entry(Arc::clone(&key.origin)).or_default()
     }
 
@@ -1244,7 +1247,7 @@ impl Fetcher {
                  they were written",
                 directory.display(),
             );
-            self.count(&key).damaged += missing;
+            self.count(&key).damaged_segments += missing;
             if !comes_again {
                 let why = format!(
                     "a segment is missing in {}, and nothing at the origin tells \

@@ -55,7 +55,7 @@ mod validator;
 mod variants;
 mod vary;
 
-pub use counters::{Counted, Counters};
+pub use counters::{CacheCounters, Counted, OriginCounters, Totals};
 pub use endpoint::{Config, Ends, FetcherError, run};
 pub use store::OBJECTS;
 pub use upstream::{OriginUrl, OriginUrlError, Timeouts, Trust, TrustError};

@@ -2,73 +2,56 @@
 
 use http::StatusCode;
 
-/// Counts since the server's start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Connections that peers established.
-    pub connections_accepted: u64,
-    /// Connections that are over, for whatever reason.
-    pub connections_closed: u64,
-    /// Request heads that were answered, whole or broken.
-    pub requests: u64,
-    /// Responses begun, by the first digit of their status less one: `[1]` counts 2xx.
-    pub responses: [u64; 5],
-    /// Bytes of response heads and error pages handed to the host stack: real bytes.
-    pub real_bytes: u64,
-    /// Bytes of file ranges handed to the host stack: virtual bytes, promised to the peer.
-    pub virtual_bytes: u64,
-    /// Requests that did not arrive in time.
-    pub head_timeouts: u64,
-    /// Kept-alive connections closed because no further request came.
-    pub idle_timeouts: u64,
-    /// Connections aborted because the peer acknowledged nothing for too long.
-    pub stall_timeouts: u64,
-    /// Connections aborted because the peer acknowledged less than the least rate.
-    pub rate_timeouts: u64,
-    /// Requests answered 503 because the NIC stack did not say whether their file is open, or 504
-    /// because an origin's answer did not come.
-    pub open_timeouts: u64,
-    /// Connections aborted because the rest of what an origin had promised was not to be had.
-    pub contents_lost: u64,
-    /// Connections aborted because the peer did not close after the last response.
-    pub linger_timeouts: u64,
+counters::counters! {
+    /// Counts since the server's start.
+    pub struct Counters {
+        /// Connections that the server has taken.
+        connections_accepted: Counter,
+        /// Connections of the server that are over.
+        connections_closed: Counter,
+        /// Request heads that were answered, whole or broken.
+        requests: Counter,
+        /// Responses begun with a status of 1xx.
+        responses_1xx: Counter,
+        /// Responses begun with a status of 2xx.
+        responses_2xx: Counter,
+        /// Responses begun with a status of 3xx.
+        responses_3xx: Counter,
+        /// Responses begun with a status of 4xx.
+        responses_4xx: Counter,
+        /// Responses begun with a status of 5xx.
+        responses_5xx: Counter,
+        /// Bytes of response heads and error pages handed to the host stack.
+        real_bytes: Counter,
+        /// Bytes of files promised to clients, which the host never has.
+        virtual_bytes: Counter,
+        /// Requests that did not arrive in time.
+        head_timeouts: Counter,
+        /// Kept-alive connections closed because no further request came.
+        idle_timeouts: Counter,
+        /// Connections aborted because the client acknowledged nothing for too long.
+        stall_timeouts: Counter,
+        /// Connections aborted because the client acknowledged less than `rate_min`.
+        rate_timeouts: Counter,
+        /// Requests answered 503 because the NIC stack did not say whether their file is open, or
+        /// 504 because an origin's answer did not come.
+        open_timeouts: Counter,
+        /// Connections aborted because the rest of an object of an origin is not to be had.
+        contents_lost: Counter,
+        /// Connections aborted because the client did not close after the last response.
+        linger_timeouts: Counter,
+    }
 }
 
 impl Counters {
-    /// Names and values.
-    pub fn rows(&self) -> [(&'static str, u64); 17] {
-        let [
-            responses_1xx,
-            responses_2xx,
-            responses_3xx,
-            responses_4xx,
-            responses_5xx,
-        ] = self.responses;
-        [
-            ("connections_accepted", self.connections_accepted),
-            ("connections_closed", self.connections_closed),
-            ("requests", self.requests),
-            ("responses_1xx", responses_1xx),
-            ("responses_2xx", responses_2xx),
-            ("responses_3xx", responses_3xx),
-            ("responses_4xx", responses_4xx),
-            ("responses_5xx", responses_5xx),
-            ("real_bytes", self.real_bytes),
-            ("virtual_bytes", self.virtual_bytes),
-            ("head_timeouts", self.head_timeouts),
-            ("idle_timeouts", self.idle_timeouts),
-            ("stall_timeouts", self.stall_timeouts),
-            ("rate_timeouts", self.rate_timeouts),
-            ("open_timeouts", self.open_timeouts),
-            ("contents_lost", self.contents_lost),
-            ("linger_timeouts", self.linger_timeouts),
-        ]
-    }
-
     pub(crate) fn response(&mut self, status: StatusCode) {
-        let class = usize::from(status.as_u16() / 100);
-        if let Some(count) = self.responses.get_mut(class.wrapping_sub(1)) {
-            *count += 1;
+        match status.as_u16() / 100 {
+            1 => self.responses_1xx += 1,
+            2 => self.responses_2xx += 1,
+            3 => self.responses_3xx += 1,
+            4 => self.responses_4xx += 1,
+            5 => self.responses_5xx += 1,
+            _ => {}
         }
     }
 }

@@ -107,7 +107,7 @@ pub fn run_crowd(crowd: &Crowd) -> Result<CrowdReport, Violation> {
         nic.add(&counters);
         shares.push(WorkerShare {
             connections: machine.homes.flows_of(number),
-            file_bytes: counters.file_bytes_sent,
+            file_bytes: counters.file_sent_bytes,
         });
     }
     Ok(CrowdReport {

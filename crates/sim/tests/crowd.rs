@@ -27,7 +27,7 @@ fn a_thousand_viewers_of_one_file_cost_one_read_of_each_block() {
     let packets = 1000 * crowd.file_bytes / 1448;
     assert!(report.retransmissions > packets / 50, "{report:?}");
     assert_eq!(nic.reads, crowd.file_bytes.div_ceil(BLOCK_BYTES));
-    assert_eq!(nic.bytes_read, crowd.file_bytes);
+    assert_eq!(nic.read_bytes, crowd.file_bytes);
     assert!(nic.block_hits > 1000 * nic.reads);
 }
 

@@ -24,7 +24,7 @@ impl Results {
 
     /// Adds to the checks what was counted over all runs, if anything was.
     pub(super) fn tell_counts(&mut self) {
-        let gb = self.counter("nic", "file bytes sent") / 1e9;
+        let gb = self.counter("nic", "file_sent_bytes") / 1e9;
         if gb == 0.0 {
             return;
         }
@@ -47,7 +47,7 @@ mod tests {
         for (sends, gb) in [(8000, 2), (4000, 1)] {
             results.count(serde_json::json!({
                 "host": { "sends": sends, "frames_received": 9000, "ackds": 10 },
-                "nic": { "superpackets": 8000, "file bytes sent": gb * 1_000_000_000u64 },
+                "nic": { "superpackets": 8000, "file_sent_bytes": gb * 1_000_000_000u64 },
             }));
         }
         results.tell_counts();

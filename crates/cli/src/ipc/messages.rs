@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use failure::Failure;
 use sandbox::lockdown::LockedOut;
 
+use crate::ipc::counter_names;
+
 /// A line of a child that says `M`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -239,7 +241,7 @@ impl Report {
     pub(crate) fn absorb(&mut self, other: &Self) {
         for (name, value) in &other.counters {
             match self.counters.iter_mut().find(|(own, _)| own == name) {
-                Some((_, sum)) => *sum = sum.saturating_add(*value),
+                Some((_, sum)) => *sum = counter_names::sum(name, *sum, *value),
                 None => self.counters.push((name.clone(), *value)),
             }
         }

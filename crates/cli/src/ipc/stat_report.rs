@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::ipc::messages::Report;
 
 /// Version of the document.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 2;
 
 /// A server at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -207,15 +207,15 @@ pub(crate) enum Line {
 /// The counters of a NIC stack that are shown: an answer of the supervisor is short.
 const NIC_COUNTERS: [&str; 10] = [
     "superpackets",
-    "file bytes sent",
-    "inline bytes sent",
-    "sealed bytes sent",
-    "bytes read",
-    "block hits",
-    "block misses",
-    "blocks evicted",
-    "waits for blocks",
-    "superpackets dropped by the link",
+    "file_sent_bytes",
+    "inline_sent_bytes",
+    "sealed_sent_bytes",
+    "read_bytes",
+    "block_hits",
+    "block_misses",
+    "blocks_evicted",
+    "block_waits",
+    "port_drops",
 ];
 
 impl Nic {
@@ -227,7 +227,7 @@ impl Nic {
         }
         let told = NIC_COUNTERS
             .into_iter()
-            .filter_map(|name| Some((name.replace(' ', "_"), sum.counter(name)?)));
+            .filter_map(|name| Some((name.to_owned(), sum.counter(name)?)));
         told.collect()
     }
 }
@@ -381,19 +381,20 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipc::counter_names;
 
     #[test]
     fn counters_of_nic_stacks_add_up() {
-        let counted = crate::processes::nic::counters(&nic::Counters::default());
+        let counted = counter_names::nic(&nic::Counters::default());
         for name in NIC_COUNTERS {
             assert!(counted.iter().any(|(known, _)| known == name), "{name}");
         }
         let worker = |bytes| Report {
-            counters: vec![("bytes read".to_owned(), bytes), ("sleeps".to_owned(), 5)],
+            counters: vec![("read_bytes".to_owned(), bytes), ("sleeps".to_owned(), 5)],
             ..Report::default()
         };
         let told = Nic::counters(&[worker(7), Report::default(), worker(30)]);
-        assert_eq!(told, [("bytes_read".to_owned(), 37)].into());
+        assert_eq!(told, [("read_bytes".to_owned(), 37)].into());
         assert!(Nic::counters(&[]).is_empty());
     }
 

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Text;
 use crate::config::origin_place::SEGMENT_BYTES;
 use crate::ipc::child;
+use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromFetcher;
 use crate::ipc::signals::Signals;
@@ -92,10 +93,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         error => Failure::broken("fetcher", error),
     }
         })?;
-    let rows = counters
-        .rows()
-        .map(|(name, value)| (name.to_owned(), value));
-    child::report(rows.into())
+    child::report(counter_names::fetcher(&counters))
 }
 
 fn config(settings: &FetcherSettings) -> Result<origin::Config, Failure> {

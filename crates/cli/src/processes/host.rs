@@ -3,7 +3,6 @@
 
 pub(crate) mod control;
 pub(crate) mod counter_reporter;
-pub(crate) mod counters;
 pub(crate) mod fetch_client;
 pub(crate) mod stat_writer;
 
@@ -30,12 +29,12 @@ use crate::config::control_link::MacAddress;
 use crate::config::{Text, TlsSettings};
 use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
+use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::FromHost;
 use crate::ipc::signals::Signals;
 use crate::processes::heap;
 use crate::processes::host::control::HostControl;
-use crate::processes::host::counters::counters;
 use crate::processes::host::fetch_client::FetchClient;
 use crate::processes::observer::SocketSink;
 
@@ -181,7 +180,10 @@ pub(crate) fn run() -> Result<(), Failure> {
     supervisor.on_joined(nic);
     child::tell(FromHost::Ready(locked_out))?;
     let ended = shard.run(&mut supervisor, signals.as_fd());
-    child::report(counters(&shard.stack().counters(), shard.app().counters()))?;
+    child::report(counter_names::host(
+        &shard.stack().counters(),
+        shard.app().counters(),
+    ))?;
     ended.map_err(|error| Failure::broken("host process", error))
 }
 

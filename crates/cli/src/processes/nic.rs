@@ -19,6 +19,7 @@ use crate::config::ablation::NicAblation;
 use crate::config::size::{Size, cache_bytes};
 use crate::ipc::capture_request::NIC_MARK;
 use crate::ipc::child::{self, tell_if_writable};
+use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::{FromNic, Report};
 use crate::ipc::signals::Signals;
@@ -95,7 +96,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other)
     };
     let tell = |worker, counters: &nic::Counters| {
-        report_worker(worker, self::counters(counters));
+        report_worker(worker, counter_names::nic(counters));
     };
     let tell: Option<nic::Tell<'_>> = if settings.reports_counters {
         Some(&tell)
@@ -104,7 +105,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     };
     let counters = nic::run(&config, root, session, ports, signals.as_fd(), ready, tell)
         .map_err(|error| Failure::broken("NIC process", error))?;
-    child::report(self::counters(&counters))
+    child::report(counter_names::nic(&counters))
 }
 
 fn config(settings: &NicSettings) -> nic::Config {
@@ -116,15 +117,6 @@ fn config(settings: &NicSettings) -> nic::Config {
     };
     settings.ablation.apply(&mut config);
     config
-}
-
-/// What the workers have counted together.
-pub(crate) fn counters(counters: &nic::Counters) -> Vec<(String, u64)> {
-    counters
-        .rows()
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
 }
 
 /// In a NIC process: reports the counters of a worker to the supervisor, unless that would have to
@@ -141,13 +133,13 @@ mod tests {
 
     #[test]
     fn what_a_worker_tells_is_written_at_once() {
-        let counters = nic::Counters::default().rows();
-        let counters = counters.map(|(name, _)| (name.to_owned(), u64::MAX));
+        let counters = counter_names::nic(&nic::Counters::default()).into_iter();
+        let counters = counters.map(|(name, _)| (name, u64::MAX));
         let report = Report {
             cpu_user_us: u64::MAX,
             cpu_system_us: u64::MAX,
             memory_bytes_max: u64::MAX,
-            counters: counters.into(),
+            counters: counters.collect(),
         };
         let line =
             serde_json::to_vec(&Line::Says(FromNic::Counters { worker: 64, report })).unwrap();

@@ -48,7 +48,6 @@ use failure::Failure;
 use sandbox::lockdown;
 use sandbox::seccomp;
 
-pub(crate) use self::catalog::beside_stack;
 use self::format::Clock;
 use self::lines::Lines;
 use self::log_file::LogFile;

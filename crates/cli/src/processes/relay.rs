@@ -4,8 +4,6 @@
 //! |---|---|
 //! | `host_side` | on the host's machine, in the place of a NIC process |
 //! | `nic_side` | on the NIC stack's machine, in the place of the host process |
-//! | `counters` | what a session has counted |
 
-pub(crate) mod counters;
 pub(crate) mod host_side;
 pub(crate) mod nic_side;

@@ -5,9 +5,6 @@ use std::fmt::Write as _;
 use sandbox::lockdown::LockedOut;
 
 use crate::ipc::messages::Report;
-use crate::processes::relay::counters::{
-    FRAMES_RECEIVED, FRAMES_REFUSED, FRAMES_SENT, PARCELS_REPEATED,
-};
 use crate::terminal::grouped;
 
 /// Where the cell of a row comes from.
@@ -25,42 +22,42 @@ const ROWS: [(&str, Cell, Cell); 18] = [
     (
         "bytes of content touched",
         Cell::Value(0),
-        Cell::Counter("bytes read"),
+        Cell::Counter("read_bytes"),
     ),
     (
         "bytes of content sent",
         Cell::Value(0),
-        Cell::Counter("file bytes sent"),
+        Cell::Counter("file_sent_bytes"),
     ),
     (
         "bytes of headers sent",
         Cell::Counter("real_bytes"),
-        Cell::Counter("inline bytes sent"),
+        Cell::Counter("inline_sent_bytes"),
     ),
     (
         "OPEN commands",
         Cell::Counter("opens"),
-        Cell::Counter("OPEN commands"),
+        Cell::Counter("opens"),
     ),
     (
         "LIST commands",
         Cell::Counter("lists"),
-        Cell::Counter("LIST commands"),
+        Cell::Counter("lists"),
     ),
     (
         "SEND commands",
         Cell::Counter("sends"),
-        Cell::Counter("SEND commands"),
+        Cell::Counter("sends"),
     ),
     (
         "ACKD commands",
         Cell::Counter("ackds"),
-        Cell::Counter("ACKD commands"),
+        Cell::Counter("ackds"),
     ),
     (
         "CLOS commands",
         Cell::Counter("closes"),
-        Cell::Counter("CLOS commands"),
+        Cell::Counter("closes"),
     ),
     ("events", Cell::Counter("events"), Cell::Blank),
     (
@@ -68,7 +65,7 @@ const ROWS: [(&str, Cell, Cell); 18] = [
         Cell::Counter("connections_accepted"),
         Cell::Blank,
     ),
-    ("requests", Cell::Counter("requests"), Cell::Blank),
+    ("requests", Cell::Counter("http_requests"), Cell::Blank),
     (
         "TLS handshakes",
         Cell::Counter("tls_handshakes"),
@@ -77,7 +74,7 @@ const ROWS: [(&str, Cell, Cell); 18] = [
     (
         "TLS records sealed",
         Cell::Blank,
-        Cell::Counter("records sealed"),
+        Cell::Counter("records_sealed"),
     ),
     (
         "frames received",
@@ -113,8 +110,8 @@ pub(crate) fn table(locked_out: &LockedOut, host: Option<&Report>, nic: Option<&
         .into_iter()
         .chain(nic.map(|report| {
             // The sum of all of either kind.
-            let carries = report.counter(FRAMES_SENT).is_some();
-            let serves = report.counter("SEND commands").is_some();
+            let carries = report.counter("control_link_frames_sent").is_some();
+            let serves = report.counter("sends").is_some();
             let title = match (carries, serves) {
                 (true, true) => "NIC and relay",
                 (true, false) => "relay process",
@@ -173,10 +170,10 @@ pub(crate) fn control_link(relay: &Report) -> Option<String> {
     let counter = |name| relay.counter(name).map(grouped);
     Some(format!(
         "Control link: {} frames sent, {} received, {} more refused; {} parcels sent again.\n",
-        counter(FRAMES_SENT)?,
-        counter(FRAMES_RECEIVED)?,
-        counter(FRAMES_REFUSED)?,
-        counter(PARCELS_REPEATED)?,
+        counter("control_link_frames_sent")?,
+        counter("control_link_frames_received")?,
+        counter("control_link_frames_dropped")?,
+        counter("control_link_parcels_repeated")?,
     ))
 }
 
@@ -225,6 +222,7 @@ fn megabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipc::counter_names;
 
     fn report(counters: &[(&str, u64)]) -> Report {
         Report {
@@ -257,7 +255,7 @@ mod tests {
     fn each_process_has_its_column() {
         let (host, nic) = (
             report(&[("sends", 12), ("events", 1500)]),
-            report(&[("SEND commands", 12)]),
+            report(&[("sends", 12)]),
         );
         let table = table(&locked_out(), Some(&host), Some(&nic));
         let cells = |label: &str| {
@@ -283,18 +281,18 @@ mod tests {
             parcels_repeated: 7,
             ..Default::default()
         };
-        let relay = Report::now(crate::processes::relay::counters::counters(&counters));
+        let relay = Report::now(counter_names::control_link(&counters));
         let table = table(&locked_out(), None, Some(&relay));
         assert!(table.contains("relay process"), "{table}");
         let line = "12,345 frames sent, 0 received, 6 more refused; 7 parcels sent again";
         assert!(table.contains(line), "{table}");
-        assert_eq!(control_link(&report(&[("SEND commands", 12)])), None);
+        assert_eq!(control_link(&report(&[("sends", 12)])), None);
     }
 
     #[test]
     fn the_column_of_several_kinds_is_named_after_both() {
-        let relay = report(&[(FRAMES_SENT, 1)]);
-        let mut both = report(&[("SEND commands", 12)]);
+        let relay = report(&[("control_link_frames_sent", 1)]);
+        let mut both = report(&[("sends", 12)]);
         for (sum, title) in [
             (relay.clone(), "relay process"),
             (both.clone(), "NIC process"),
@@ -307,11 +305,8 @@ mod tests {
 
     #[test]
     fn every_counter_named_here_exists() {
-        let host = crate::processes::host::counters::counters(
-            &host::Counters::default(),
-            &server::Counters::default(),
-        );
-        let nic = crate::processes::nic::counters(&nic::Counters::default());
+        let host = counter_names::host(&host::Counters::default(), &server::Counters::default());
+        let nic = counter_names::nic(&nic::Counters::default());
         for (label, host_cell, nic_cell) in &ROWS {
             for (cell, counters) in [(host_cell, &host), (nic_cell, &nic)] {
                 if let Cell::Counter(name) = cell {

@@ -480,7 +480,7 @@ fn downloads_outlive(site: Site, deaths: usize) {
     let restarts = deaths::host_counter(&mut host, "nic_restarts");
     println!("{restarts} sessions followed another");
     // Frames were lost, and what was in them left again: the relay has counted that.
-    let again = deaths::counter(&mut host, "nic", "control parcels sent again");
+    let again = deaths::counter(&mut host, "nic", "control_link_parcels_repeated");
     assert!(again > 0, "{again}");
     // Some died before they served, but not most.
     assert!(restarts >= deaths as u64 / 2, "{restarts}");

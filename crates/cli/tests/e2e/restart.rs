@@ -260,7 +260,7 @@ fn a_nic_process_is_replaced_in_the_middle_of_downloads() {
         // All of them have told what they did.
         let line = splitway.line(|line| line.starts_with("{\"host\"")).unwrap();
         let report: serde_json::Value = serde_json::from_str(&line).unwrap();
-        assert!(report["nic"]["file bytes sent"].as_u64().unwrap() >= 2 * file.size());
+        assert!(report["nic"]["file_sent_bytes"].as_u64().unwrap() >= 2 * file.size());
     });
 }
 

@@ -130,7 +130,7 @@ fn a_download_in_progress_is_shown_with_its_file_and_what_tcp_knows() {
             client.read_file_part(&file, 0..file.size()).unwrap();
         }
         until(SOON, "the NIC process has told what it has sent", || {
-            let sent = &json(&["--summary"])["server"]["nics"][0]["counters"]["file_bytes_sent"];
+            let sent = &json(&["--summary"])["server"]["nics"][0]["counters"]["file_sent_bytes"];
             (sent.as_u64()? >= 2 * file.size()).then_some(())
         })
         .unwrap();

@@ -66,23 +66,24 @@ pub enum Dropped {
     Forged,
 }
 
-/// What has happened in a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames that have left.
-    pub frames_sent: u64,
-    /// Frames that have come and counted.
-    pub frames_received: u64,
-    /// Frames that have come and did not: malformed, of other sessions, replayed, forged.
-    pub frames_dropped: u64,
-    /// Records that have left, for the first time.
-    pub records_sent: u64,
-    /// Records that were received.
-    pub records_received: u64,
-    /// Parcels that left again.
-    pub parcels_repeated: u64,
-    /// Parcels that came again.
-    pub parcels_duplicate: u64,
+counters::counters! {
+    /// What has happened in a session.
+    pub struct Counters {
+        /// Frames that have left.
+        frames_sent: Counter,
+        /// Frames that have come and counted.
+        frames_received: Counter,
+        /// Frames that have come and did not: malformed, of other sessions, replayed, forged.
+        frames_dropped: Counter,
+        /// Records that have left, for the first time.
+        records_sent: Counter,
+        /// Records that were received.
+        records_received: Counter,
+        /// Parcels that left again.
+        parcels_repeated: Counter,
+        /// Parcels that came again.
+        parcels_duplicate: Counter,
+    }
 }
 
 /// What two stacks agree on at the end of the handshake.

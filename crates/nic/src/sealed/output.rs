@@ -281,7 +281,7 @@ impl Superpacket<'_> {
                 let number = run.number + record.index as u64;
                 let tag = seal(sealing_key, number, run.content_type, plain, out);
                 self.sealer.tags.push((record.index, tag));
-                self.counters.bytes_sealed += record.len as u64;
+                self.counters.sealed_bytes += record.len as u64;
             }
             self.sealer.gathered = gathered;
         }

@@ -44,8 +44,11 @@ fn what_is_stale_is_asked_for_again_and_304_costs_no_content() {
     }
     assert_eq!(web.requests().len(), 4);
     let counters = host.end();
-    assert_eq!((counters.revalidated, counters.fetched_bytes), (2, 4000));
-    assert_eq!(counters.cached_bytes, 2500);
+    assert_eq!(
+        (counters.origins.revalidated, counters.origins.fetched_bytes),
+        (2, 4000)
+    );
+    assert_eq!(counters.cache.cached_bytes, 2500);
 }
 
 #[test]
@@ -84,7 +87,10 @@ fn each_answer_says_how_it_has_come() {
         [How::Miss, How::Hit]
     );
     let counters = host.end();
-    let asked = (counters.asked, counters.hits + counters.misses);
+    let asked = (
+        counters.origins.asked,
+        counters.origins.hits + counters.origins.misses,
+    );
     assert_eq!(asked, (16, 16), "{counters:?}");
 }
 
@@ -118,7 +124,7 @@ fn who_began_with_a_version_gets_it_to_its_end() {
         assert!(bytes == content(3000, 1)[start..start + 1000]);
     }
     host.done(ticket);
-    assert_eq!(host.end().cached_bytes, 3000);
+    assert_eq!(host.end().cache.cached_bytes, 3000);
 }
 
 #[test]
@@ -175,7 +181,7 @@ fn what_is_for_one_client_is_given_to_no_other_and_not_kept() {
         seen.sort();
         expected.sort();
         assert!(seen == expected, "{field}: each has an answer of its own");
-        assert_eq!(host.end().cached_bytes, 0);
+        assert_eq!(host.end().cache.cached_bytes, 0);
         assert_eq!(cached(root.path()), (0, 0), "{field}");
     }
 }
@@ -290,7 +296,7 @@ fn what_a_304_says_is_for_one_client_is_given_to_no_other() {
             host.get("/x") == Outcome::Content(content(1500, 2)),
             "{field}: the next one asks without a condition"
         );
-        assert_eq!(host.end().cached_bytes, 0, "{field}");
+        assert_eq!(host.end().cache.cached_bytes, 0, "{field}");
     }
 }
 
@@ -347,7 +353,7 @@ fn what_the_origin_denies_is_not_served_and_not_thrown_away() {
             (host.get("/x") == Outcome::Content(content(2500, 1))).then_some(())
         })
         .unwrap();
-        assert_eq!(host.end().fetched_bytes, 0, "{denied}");
+        assert_eq!(host.end().origins.fetched_bytes, 0, "{denied}");
     }
 }
 
@@ -378,7 +384,7 @@ fn what_has_gone_has_gone() {
         assert_eq!(host.get("/x"), Outcome::Refused(gone));
         web.answers(good);
         assert!(host.get("/x") == Outcome::Content(content(2500, 1)));
-        assert_eq!(host.end().fetched_bytes, 5000, "{gone}");
+        assert_eq!(host.end().origins.fetched_bytes, 5000, "{gone}");
     }
 }
 

@@ -26,7 +26,7 @@ fn an_origin_that_is_down_is_502_and_then_left_alone() {
     for _ in 0..10 {
         assert_eq!(host.get("/x"), Outcome::Refused(502));
     }
-    assert_eq!(host.end().failures, 10);
+    assert_eq!(host.end().origins.failures, 10);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_download_outlives_an_origin_that_is_left_alone_for_a_moment() {
     let root = tempfile::tempdir().unwrap();
     let mut host = Host::new(root.path(), &web.url);
     assert!(host.get("/x") == Outcome::Content(content(9000, 1)));
-    assert_eq!(host.end().failures, 3);
+    assert_eq!(host.end().origins.failures, 3);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn what_is_stale_stands_in_for_an_origin_that_fails() {
         assert!(host.get("/x") == Outcome::Content(content(10, 1)));
     }
     assert_eq!(host.get("/y"), Outcome::Refused(502));
-    assert_eq!(host.end().stale, 3);
+    assert_eq!(host.end().origins.stale, 3);
 }
 
 /// It has ended before its end, or before any client heard of it.
@@ -195,7 +195,7 @@ fn one_that_lies_about_its_length_is_not_believed() {
         // Nor does any client get what has come of it.
         web.answers(|_| Reply::ok(FRESH, &content(3500, 2)));
         assert!(host.get("/x") == Outcome::Content(content(3500, 2)));
-        assert_eq!(host.end().cached_bytes, 3500);
+        assert_eq!(host.end().cache.cached_bytes, 3500);
     }
 }
 
@@ -257,7 +257,7 @@ fn without_validators_what_breaks_off_is_lost_and_fetched_again() {
         ..Reply::ok(FRESH, &content(5000, 1))
     });
     assert_eq!(host.get("/y"), Outcome::Refused(502));
-    assert_eq!(host.end().cached_bytes, 5000);
+    assert_eq!(host.end().cache.cached_bytes, 5000);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn what_is_larger_than_the_cache_and_comes_only_whole_is_refused() {
             (cached(root.path()) == (0, 0)).then_some(())
         })
         .unwrap();
-        assert_eq!(host.end().cached_bytes, 0);
+        assert_eq!(host.end().cache.cached_bytes, 0);
     }
 }
 
@@ -339,8 +339,11 @@ fn what_does_not_come_in_parts_has_room_before_it_is_written() {
     host.done(read[0]);
     assert!(host.get("/50") == Outcome::Content(content(12_000, 50)));
     let counters = host.end();
-    assert_eq!((counters.no_room, counters.failures), (38, 0));
-    assert!(counters.cached_bytes <= 30_000, "{counters:?}");
+    assert_eq!(
+        (counters.origins.no_room, counters.origins.failures),
+        (38, 0)
+    );
+    assert!(counters.cache.cached_bytes <= 30_000, "{counters:?}");
 }
 
 #[test]
@@ -449,7 +452,7 @@ fn segments_that_are_missing_or_cut_are_fetched_again_for_the_client_that_notice
         host.done(ticket);
         assert!(host.get("/x") == Outcome::Content(body.clone()));
         let before = web.requests().len();
-        assert!(host.end().damaged >= 13);
+        assert!(host.end().origins.damaged_segments >= 13);
         let mut host = Host::new(root.path(), &web.url);
         assert!(host.get("/x") == Outcome::Content(body.clone()));
         assert_eq!(web.requests().len(), before, "in parts: {is_in_parts}");
@@ -492,7 +495,7 @@ fn what_a_power_failure_has_damaged_is_fetched_again() {
     assert!(host.get("/x") == Outcome::Content(body));
     let asked = web.requests().last().unwrap().clone();
     assert_eq!(asked.field("range"), Some("bytes=5000-5999"));
-    assert_eq!(host.end().damaged, 1);
+    assert_eq!(host.end().origins.damaged_segments, 1);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn objects_of_all_sizes_come_as_they_are_and_then_from_the_cache() {
     let request = web.requests()[0].clone();
     assert_eq!(request.field("accept-encoding"), Some("identity"));
     assert_eq!(web.requests().len(), sizes.len());
-    assert_eq!(host.end().hits, sizes.len() as u64);
+    assert_eq!(host.end().origins.hits, sizes.len() as u64);
     // And after a restart.
     let mut host = Host::new(root.path(), &web.url);
     assert!(host.get("/54321") == Outcome::Content(content(54_321, 0)));
@@ -75,7 +75,7 @@ fn a_thousand_who_ask_for_the_same_cost_one_request() {
     assert!(host.segment(first, &object, 5).unwrap() == body[5000..]);
     assert_eq!(web.requests().len(), 1);
     assert_eq!(web.requests()[0].target, "/x?y=z");
-    assert_eq!(host.end().requests, 1);
+    assert_eq!(host.end().origins.requests, 1);
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn the_cache_is_bounded_and_what_had_to_go_is_fetched_again() {
         }
     }
     let counters = host.end();
-    assert!(counters.cached_bytes <= 30_000, "{counters:?}");
-    assert!(counters.evicted_bytes > 0, "{counters:?}");
+    assert!(counters.cache.cached_bytes <= 30_000, "{counters:?}");
+    assert!(counters.cache.evicted_bytes > 0, "{counters:?}");
     assert!(cached(root.path()).1 <= 31_000, "{:?}", cached(root.path()));
 }
 
@@ -176,7 +176,7 @@ fn one_object_may_be_larger_than_the_cache() {
     });
     assert!(host.get("/huge") == Outcome::Content(body));
     let counters = host.end();
-    assert!(counters.fetched_bytes < 400_000, "{counters:?}");
+    assert!(counters.origins.fetched_bytes < 400_000, "{counters:?}");
     assert!(cached(root.path()).1 <= 32_000, "{:?}", cached(root.path()));
 }
 
@@ -205,7 +205,7 @@ fn what_is_not_waited_for_any_more_is_not_fetched_to_its_end() {
         (web.refused() == 1).then_some(())
     })
     .unwrap();
-    assert!(host.end().fetched_bytes < 1 << 20);
+    assert!(host.end().origins.fetched_bytes < 1 << 20);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn who_reads_little_makes_little_come() {
     host.done(first);
     host.done(second);
     let counters = host.end();
-    assert_eq!(counters.fetched_bytes, 21_000, "{counters:?}");
+    assert_eq!(counters.origins.fetched_bytes, 21_000, "{counters:?}");
 }
 
 #[test]
@@ -375,8 +375,18 @@ fn counters_are_reported_by_origin() {
         assert_eq!((hits_told, bytes), (hits, 1500));
     }
     let total = host.end();
-    assert_eq!((total.asked, total.hits, total.misses), (3, 1, 2));
-    assert_eq!((total.cached_objects, total.cached_bytes), (2, 3000));
+    assert_eq!(
+        (
+            total.origins.asked,
+            total.origins.hits,
+            total.origins.misses
+        ),
+        (3, 1, 2)
+    );
+    assert_eq!(
+        (total.cache.cached_objects, total.cache.cached_bytes),
+        (2, 3000)
+    );
 }
 
 #[test]
@@ -399,7 +409,7 @@ fn an_origin_may_become_known_and_the_cache_smaller_while_it_is_at_work() {
     assert!(host.get("/x") == Outcome::Content(content(9000, 1)));
     let requests = [one.requests().len(), other.requests().len()];
     assert!(requests[0] <= 2 && requests[1] == 1, "{requests:?}");
-    assert!(host.end().cached_bytes <= 20_000);
+    assert!(host.end().cache.cached_bytes <= 20_000);
 }
 
 #[test]

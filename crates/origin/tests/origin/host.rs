@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use origin::message::{Answer, Ask, How, MESSAGE_BYTES_MAX, Object, Order, segment_name};
-use origin::{Config, Counters, Ends, Timeouts, Trust};
+use origin::{Config, Ends, OriginCounters, Timeouts, Totals, Trust};
 
 /// Nothing here takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,7 +22,7 @@ pub(crate) const SEGMENT_BYTES: u64 = 1000;
 pub(crate) struct Host {
     socket: Option<UnixDatagram>,
     orders: UnixDatagram,
-    fetcher: Option<JoinHandle<Counters>>,
+    fetcher: Option<JoinHandle<Totals>>,
     directory: PathBuf,
     /// What it is asked for is there.
     origin: String,
@@ -31,7 +31,7 @@ pub(crate) struct Host {
     early: Vec<Answer>,
     ready: mpsc::Receiver<()>,
     /// What each origin has a part in, as it was told last.
-    told: mpsc::Receiver<Vec<(String, Counters)>>,
+    told: mpsc::Receiver<Vec<(String, OriginCounters)>>,
 }
 
 /// How a request for an object has ended.
@@ -100,7 +100,7 @@ impl Host {
     }
 
     /// Waits until the fetcher tells what each origin has a part in.
-    pub(crate) fn told(&self) -> Vec<(String, Counters)> {
+    pub(crate) fn told(&self) -> Vec<(String, OriginCounters)> {
         self.told.recv_timeout(PATIENCE).unwrap()
     }
 
@@ -120,7 +120,7 @@ impl Host {
     }
 
     /// Hangs up, and hears what the fetcher has done.
-    pub(crate) fn end(mut self) -> Counters {
+    pub(crate) fn end(mut self) -> Totals {
         // An empty message is the end where there is no other.
         self.socket.as_ref().unwrap().send(&[]).unwrap();
         self.fetcher.take().unwrap().join().unwrap()

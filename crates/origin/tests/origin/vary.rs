@@ -81,7 +81,7 @@ fn each_variant_is_fetched_once_and_given_to_those_who_select_it() {
         })
         .into();
     assert_eq!(tags.len(), 3, "the origin has one tag for all variants");
-    assert_eq!(host.end().passed, 0);
+    assert_eq!(host.end().origins.passed, 0);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_variant_is_revalidated_and_fetched_in_parts_with_its_own_fields() {
             assert_eq!(condition, format!("\"{language}\""));
         }
     }
-    assert_eq!(host.end().revalidated, 2);
+    assert_eq!(host.end().origins.revalidated, 2);
 }
 
 /// A failure says nothing of fields, and what other targets vary by is no more than assumed until
@@ -285,7 +285,7 @@ fn of_too_many_variants_the_one_goes_that_was_asked_for_least_recently() {
     }
     let counters = host.end();
     // 40 of these, the one that is asked for again and again, and the one without the field.
-    assert_eq!(counters.evicted_variants, 42 - 16);
+    assert_eq!(counters.origins.evicted_variants, 42 - 16);
     // Two segments each.
     assert_eq!(cached(root.path()).0, 2 * 16);
     assert_eq!(web.requests().len(), 42);

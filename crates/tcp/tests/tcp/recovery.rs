@@ -86,7 +86,7 @@ fn acknowledgments_that_are_answered_together_count_as_one_when_a_loss_is_detect
         virtual 30000
         > ACK 1..10001 ack 1
         +10ms
-        < ACK 1 ack 6001 win 60000; < ACK 1 ack 6001 win 60000 sack 7001..9001
+        < ACK 1 ack 6001 win 60000; < ACK 1 ack 6001 win 60000 sack 7001..9001;
         < ACK 1 ack 6001 win 60000 sack 7001..10001
         # 9000 were delivered, nothing is in flight. ssthresh = 8000.
         > ACK 6001..7001 ack 1

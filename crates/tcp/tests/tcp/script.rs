@@ -15,7 +15,8 @@
 //! depart                          ... but here, for the oldest transmission that waits
 //! lose                            ... or here: it never leaves; `forget`: nor do all the others
 //! skip                            ... or nowhere: the report is lost
-//! write 300; shutdown             both, before anything is sent
+//! write 300; shutdown             both, before anything is sent; the next line belongs to
+//!                                 them if this one ends with `;`
 //! rate 100000                     the application allows so many bytes/s; `rate -`: any number
 //! window 10000                    the congestion window
 //! ```
@@ -199,11 +200,13 @@ impl Script {
             .filter(|line| !line.is_empty() && !line.starts_with('#'))
         {
             self.line = line.to_owned();
-            for step in line.split("; ") {
+            for step in line.trim_end_matches(';').split("; ") {
                 let (word, rest) = step.split_once(' ').unwrap_or((step, ""));
                 self.step(word, rest);
             }
-            self.poll();
+            if !line.ends_with(';') {
+                self.poll();
+            }
         }
         self.line = "end of trace".to_owned();
         self.expect_silence();

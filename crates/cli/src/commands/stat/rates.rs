@@ -82,7 +82,7 @@ fn counts(host: &Host) -> [u64; 3] {
     let count = |name| host.counters.get(name).copied().unwrap_or(0);
     [
         count("real_bytes") + count("virtual_bytes"),
-        count("requests"),
+        count("http_requests"),
         count("connections_accepted"),
     ]
 }
@@ -100,7 +100,7 @@ mod tests {
         now.connections[0].tcp.bytes_acked = then.connections[0].tcp.bytes_acked + 3000;
         let counters = [
             ("virtual_bytes", 10_000),
-            ("requests", 7),
+            ("http_requests", 7),
             ("connections_accepted", 1),
         ];
         let host = now.host.as_mut().unwrap();

@@ -127,7 +127,7 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     lines.push(format!(
         "so far: {} connections, {} requests; {} SENDs, {} sent again, {} timeouts",
         count("connections_accepted"),
-        count("requests"),
+        count("http_requests"),
         count("sends"),
         count("retransmissions"),
         count("timeouts"),
@@ -178,9 +178,9 @@ fn cache(nic: &Nic) -> Option<String> {
     };
     Some(format!(
         "  {} bytes of files sent in {} superpackets; {} bytes read; in the cache: {found}",
-        grouped(count("file_bytes_sent")?),
+        grouped(count("file_sent_bytes")?),
         grouped(count("superpackets")?),
-        grouped(count("bytes_read")?),
+        grouped(count("read_bytes")?),
     ))
 }
 
@@ -458,9 +458,9 @@ pub(super) mod tests {
                     workers: 1,
                     process: Some(process(12)),
                     counters: [
-                        ("file_bytes_sent", 5_000_000),
+                        ("file_sent_bytes", 5_000_000),
                         ("superpackets", 21),
-                        ("bytes_read", 65_536),
+                        ("read_bytes", 65_536),
                         ("block_hits", 30),
                         ("block_misses", 10),
                     ]
@@ -491,7 +491,7 @@ pub(super) mod tests {
                     commands_waiting: 0,
                 },
                 workers: vec![worker],
-                counters: [("requests".to_owned(), 12_345)].into(),
+                counters: [("http_requests".to_owned(), 12_345)].into(),
             }),
             connections: vec![connection(); connections],
         }

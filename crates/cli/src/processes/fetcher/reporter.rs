@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ipc::child::tell_if_writable;
+use crate::ipc::counter_names;
 use crate::ipc::messages::{FromFetcher, Report};
 
 /// Origins that the fetcher reports one by one: their reports fit into an empty pipe. The counters
@@ -17,7 +18,7 @@ const OTHERS: &str = "others";
 #[derive(Debug, Default)]
 pub(crate) struct FetcherReporter {
     /// What was told last.
-    told: BTreeMap<String, origin::Counters>,
+    told: BTreeMap<String, origin::OriginCounters>,
     /// Origins that are reported one by one, for good: their counters must not move to the sum of
     /// the others later.
     apart: BTreeSet<String>,
@@ -27,20 +28,12 @@ impl FetcherReporter {
     /// Tells the supervisor what is new, as far as that would not have to wait; true if that was
     /// all.
     pub(crate) fn report(&mut self, counted: &origin::Counted<'_>) -> bool {
-        let report = |rows: &[(&str, u64)]| {
-            let rows = rows.iter();
-            Report::now(
-                rows.map(|(name, value)| ((*name).to_owned(), *value))
-                    .collect(),
-            )
-        };
         let mut is_all = true;
         for (name, counters) in self.apart(counted) {
             if self.told.get(name) != Some(&counters) {
-                let rows = &counters.rows()[..origin::Counters::OF_ORIGIN];
                 let is_sent = tell_if_writable(FromFetcher::Counters {
                     origin: Some(name.to_owned()),
-                    report: report(rows),
+                    report: Report::now(counter_names::origin(&counters)),
                 });
                 is_all &= is_sent;
                 if is_sent {
@@ -48,7 +41,7 @@ impl FetcherReporter {
                 }
             }
         }
-        let report = report(&counted.total.rows());
+        let report = Report::now(counter_names::fetcher(&counted.total));
         is_all
             & tell_if_writable(FromFetcher::Counters {
                 origin: None,
@@ -57,9 +50,12 @@ impl FetcherReporter {
     }
 
     /// The counters to report: of origins one by one, and of the others together.
-    fn apart<'a>(&mut self, counted: &origin::Counted<'a>) -> Vec<(&'a str, origin::Counters)> {
+    fn apart<'a>(
+        &mut self,
+        counted: &origin::Counted<'a>,
+    ) -> Vec<(&'a str, origin::OriginCounters)> {
         let mut apart = Vec::new();
-        let mut others: Option<origin::Counters> = None;
+        let mut others: Option<origin::OriginCounters> = None;
         for &(name, counters) in &counted.origins {
             if self.apart.len() < ORIGINS_TOLD_MAX && !self.apart.contains(name) {
                 self.apart.insert(name.to_owned());
@@ -82,13 +78,13 @@ mod tests {
 
     #[test]
     fn what_a_fetcher_tells_is_written_at_once() {
-        let rows = origin::Counters::default().rows();
-        let rows = rows.map(|(name, _)| (name.to_owned(), u64::MAX));
+        let rows = counter_names::fetcher(&origin::Totals::default()).into_iter();
+        let rows = rows.map(|(name, _)| (name, u64::MAX));
         let report = Report {
             cpu_user_us: u64::MAX,
             cpu_system_us: u64::MAX,
             memory_bytes_max: u64::MAX,
-            counters: rows.into(),
+            counters: rows.collect(),
         };
         let longest = "x".repeat(origin::OriginUrl::BYTES_MAX);
         let line = serde_json::to_vec(&Line::Says(FromFetcher::Counters {
@@ -101,9 +97,9 @@ mod tests {
 
     #[test]
     fn of_many_origins_some_are_reported_together() {
-        let one = origin::Counters {
+        let one = origin::OriginCounters {
             hits: 1,
-            ..origin::Counters::default()
+            ..origin::OriginCounters::default()
         };
         let urls: Vec<String> = (0..100)
             .map(|number| format!("http://{number:02}"))
@@ -113,7 +109,7 @@ mod tests {
         let mut alone = Vec::new();
         for count in [0, 1, 64, 65, 100] {
             let counted = origin::Counted {
-                total: origin::Counters::default(),
+                total: origin::Totals::default(),
                 origins: urls[100 - count..]
                     .iter()
                     .map(|url| (&**url, one))

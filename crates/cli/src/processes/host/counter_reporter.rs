@@ -12,10 +12,10 @@ use rustix::time::{
 };
 
 use crate::ipc::child::retry;
+use crate::ipc::counter_names::{self, HostProcessCounters};
 use crate::ipc::log_lines;
 use crate::ipc::messages::Report;
-use crate::processes::host::counters::counters;
-use crate::processes::observer::{self, beside_stack};
+use crate::processes::observer;
 
 const PERIOD: Timespec = Timespec {
     tv_sec: 1,
@@ -70,32 +70,20 @@ impl AsFd for CounterReporter {
 
 /// All that the host process counts.
 fn all(stack: &Stack, server: &server::Server) -> Vec<(String, u64)> {
-    let mut rows = counters(&stack.counters(), server.counters());
-    rows.retain(|(name, _)| name != "requests");
     let usage = stack.usage();
-    let http = server.counters().rows();
-    let http = http
-        .into_iter()
-        .map(|(name, value)| (format!("http_{name}"), value));
-    let others = [
-        ("access_records_lost", server.access_records_lost()),
-        ("connections", usage.connections as u64),
-        ("connections_orphaned", usage.orphans as u64),
-        ("connections_half_open", usage.half_open as u64),
-        (
-            "connection_memory_bytes",
-            stack.connection_memory_bytes() as u64,
-        ),
-        ("connections_time_wait", usage.time_waits as u64),
-        ("files_open", usage.files as u64),
-        ("sends_outstanding", usage.sends_outstanding),
-        ("commands_waiting", usage.commands_waiting as u64),
-        ("error_lines_lost", log_lines::lost()),
-    ];
-    let others = others.map(|(name, value)| (name.to_owned(), value));
-    rows.extend(
-        http.chain(others)
-            .map(|(name, value)| (beside_stack(&name), value)),
-    );
+    let own = HostProcessCounters {
+        access_records_lost: server.access_records_lost(),
+        connections: usage.connections as u64,
+        connections_orphaned: usage.orphans as u64,
+        connections_half_open: usage.half_open as u64,
+        connection_memory_bytes: stack.connection_memory_bytes() as u64,
+        connections_time_wait: usage.time_waits as u64,
+        files_open: usage.files as u64,
+        sends_outstanding: usage.sends_outstanding,
+        commands_waiting: usage.commands_waiting as u64,
+        error_lines_lost: log_lines::lost(),
+    };
+    let mut rows = counter_names::host(&stack.counters(), server.counters());
+    rows.extend(counter_names::host_process(&own));
     rows
 }

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use server::Server;
 
 use crate::ipc::child::retry;
+use crate::ipc::counter_names;
 use crate::ipc::stat_report::{Connection, Host, Line};
-use crate::processes::host::counters::counters;
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;
@@ -132,7 +132,7 @@ impl Reader {
     fn fill(&mut self, now_us: u64, stack: &host::Stack, app: &Server) {
         let place = match self.next {
             Next::Host => {
-                let counters = counters(&stack.counters(), app.counters());
+                let counters = counter_names::host(&stack.counters(), app.counters());
                 self.push(&Line::Host(Host::of(stack, counters)));
                 self.next = Next::Place(0);
                 return;

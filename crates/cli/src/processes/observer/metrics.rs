@@ -32,7 +32,8 @@ pub(crate) struct Metrics {
     since: SystemTime,
     host: Vec<Counted>,
     nic: Vec<Counted>,
-    fetcher: Vec<Counted>,
+    origins: Vec<Counted>,
+    cache: Vec<Counted>,
 }
 
 #[derive(Debug)]
@@ -90,7 +91,8 @@ impl Metrics {
             since: SystemTime::now(),
             host: catalog::host(),
             nic: catalog::nic(),
-            fetcher: catalog::fetcher(),
+            origins: catalog::origins(),
+            cache: catalog::cache(),
         }
     }
 
@@ -149,7 +151,8 @@ impl Metrics {
 
     /// The fetcher has.
     pub(crate) fn on_fetcher(&self, mut told: FetcherReport) {
-        let is_known = |name: &str| self.fetcher.iter().any(|counted| counted.counter == name);
+        let known = self.origins.iter().chain(&self.cache);
+        let is_known = |name: &str| known.clone().any(|counted| counted.counter == name);
         told.report.counters.retain(|(name, _)| is_known(name));
         let fetcher = &mut self.lock().fetcher;
         if told.process < fetcher.process {
@@ -244,7 +247,7 @@ impl Metrics {
                 );
             }
         }
-        state.fetcher.expose(&self.fetcher, &mut text);
+        state.fetcher.expose(&self.origins, &self.cache, &mut text);
         let accesses = &state.accesses;
         text.metric(&own.responses);
         for (status, count) in &accesses.statuses {
@@ -357,8 +360,7 @@ impl State {
 }
 
 impl Fetched {
-    fn expose(&self, all: &[Counted], text: &mut Exposition) {
-        let (of_origins, of_cache) = all.split_at(origin::Counters::OF_ORIGIN);
+    fn expose(&self, of_origins: &[Counted], of_cache: &[Counted], text: &mut Exposition) {
         for counted in of_origins {
             let values = self.origins.iter();
             let values =
@@ -613,32 +615,6 @@ mod tests {
     }
 
     #[test]
-    fn every_counter_of_the_processes_is_a_metric() {
-        let known = |rows: Vec<Counted>| -> Vec<String> {
-            rows.into_iter().map(|counted| counted.counter).collect()
-        };
-        let nic = nic::Counters::default().rows();
-        assert_eq!(known(catalog::nic()), nic.map(|(name, _)| name.to_owned()));
-        let host: Vec<String> = host::Counters::default()
-            .rows()
-            .into_iter()
-            .map(|(name, _)| name.to_owned())
-            .chain(
-                server::Counters::default()
-                    .rows()
-                    .map(|(name, _)| catalog::beside_stack(&format!("http_{name}"))),
-            )
-            .collect();
-        let fetcher = origin::Counters::default().rows();
-        assert_eq!(
-            known(catalog::fetcher()),
-            fetcher.map(|(name, _)| name.to_owned())
-        );
-        let cataloged = known(catalog::host());
-        assert_eq!(cataloged[..host.len()], host);
-    }
-
-    #[test]
     fn the_page_about_metrics_lists_all_of_them() {
         let own = own();
         let metrics: Vec<Metric> = own
@@ -647,7 +623,8 @@ mod tests {
             .cloned()
             .chain(catalog::host().into_iter().map(|counted| counted.metric))
             .chain(catalog::nic().into_iter().map(|counted| counted.metric))
-            .chain(catalog::fetcher().into_iter().map(|counted| counted.metric))
+            .chain(catalog::origins().into_iter().map(|counted| counted.metric))
+            .chain(catalog::cache().into_iter().map(|counted| counted.metric))
             .collect();
         let rows: String = metrics
             .iter()
@@ -716,7 +693,8 @@ mod tests {
     #[test]
     fn what_a_fetcher_has_told_is_shown_by_origin_and_ends_with_it() {
         let metrics = metrics();
-        let rows = catalog::fetcher();
+        let of_origins = catalog::origins();
+        let rows: Vec<Counted> = of_origins.iter().cloned().chain(catalog::cache()).collect();
         let report = |from: u64| Report {
             counters: rows
                 .iter()
@@ -740,7 +718,7 @@ mod tests {
         let samples = parse(&text);
         for (place, counted) in rows.iter().enumerate() {
             let name = &counted.metric.name;
-            if place < origin::Counters::OF_ORIGIN {
+            if place < of_origins.len() {
                 let value = samples[&format!("{name}{{origin=\"http://a.example\"}}")];
                 assert_eq!(value, 100.0 + place as f64, "{name}");
                 assert!(text.contains("origin=\"http://b.example/\\\"x\\\"\""));
@@ -785,10 +763,7 @@ mod tests {
         assert_eq!(status["host"]["counters"]["frames_received"], 1_000_000);
         assert_eq!(status["host"]["cpu_us"], 2_000_000);
         assert_eq!(status["workers"][1]["worker"], 1);
-        assert_eq!(
-            status["workers"][2]["counters"]["OPEN commands"],
-            1_000_000_000
-        );
+        assert_eq!(status["workers"][2]["counters"]["opens"], 1_000_000_000);
         assert_eq!(status["statuses"]["206"], 1);
         assert_eq!(status["top"][0]["name"], "/a%20b");
         assert!(status["health"].is_null());

@@ -20,10 +20,10 @@ use crate::config::Text;
 use crate::config::control_link::MacAddress;
 use crate::config::key_file;
 use crate::ipc::child;
+use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
 use crate::ipc::signals::Signals;
-use crate::processes::relay::counters;
 
 /// What the relay on the host's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -98,7 +98,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let session = Relay::new(&mut port, peer.0, session).for_host();
     let (ending, counters) =
         session.run(&mut stack.channels, stack.socket.as_fd(), signals.as_fd());
-    child::report(counters::counters(&counters))?;
+    child::report(counter_names::control_link(&counters))?;
     match ending {
         EndReason::Stopped | EndReason::StackGone | EndReason::Superseded(_) => Ok(()),
         EndReason::Session(end) => Err(Failure::broken(what, end)),

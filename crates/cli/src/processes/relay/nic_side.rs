@@ -23,12 +23,12 @@ use serde::{Deserialize, Serialize};
 use crate::config::control_link::MacAddress;
 use crate::config::key_file;
 use crate::ipc::child;
+use crate::ipc::counter_names;
 use crate::ipc::fd_passing;
 use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::{FromRelay, Report, ToRelay};
 use crate::ipc::signals::Signals;
 use crate::ipc::timeouts::START_WAIT;
-use crate::processes::relay::counters;
 
 /// What the relay on the NIC stack's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -144,7 +144,7 @@ impl Machine {
                 epoch,
             };
             let (ending, counters) = nic.carry(session, signals)?;
-            let report = Report::now(counters::counters(&counters));
+            let report = Report::now(counter_names::control_link(&counters));
             child::tell(FromRelay::HostGone {
                 session: self.guests,
                 report,

@@ -1,0 +1,145 @@
+//! Counters of processes, by their names in reports, metrics and `stat`.
+
+use counters::{Counter, Kind};
+
+counters::counters! {
+    /// What the host process counts beside its stack and its server.
+    pub(crate) struct HostProcessCounters {
+        /// Accesses in no log and no metric, because the observer was behind.
+        access_records_lost: Counter,
+        /// Connections in the host stack's table.
+        connections: Gauge,
+        /// Connections whose FIN is sent: they wait for their clients alone.
+        connections_orphaned: Gauge,
+        /// Handshakes under way, cookies not counted.
+        connections_half_open: Gauge,
+        /// Memory of connections for what their clients send, real bytes to be sent, and TLS.
+        connection_memory_bytes: Gauge,
+        /// Connections in TIME-WAIT.
+        connections_time_wait: Gauge,
+        /// Files open below, or being opened.
+        files_open: Gauge,
+        /// SENDs issued and not departed.
+        sends_outstanding: Gauge,
+        /// Small commands that wait for room in a ring.
+        commands_waiting: Gauge,
+        /// Lines for the error log that found no room on their way.
+        error_lines_lost: Counter,
+    }
+}
+
+/// Counters of one struct, whose names have a prefix in reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CounterSet {
+    pub(crate) prefix: &'static str,
+    pub(crate) counters: &'static [Counter],
+}
+
+/// What a host process reports.
+pub(crate) const HOST: [CounterSet; 3] = [
+    CounterSet {
+        prefix: "",
+        counters: host::Counters::ALL,
+    },
+    CounterSet {
+        prefix: HTTP,
+        counters: server::Counters::ALL,
+    },
+    CounterSet {
+        prefix: "",
+        counters: HostProcessCounters::ALL,
+    },
+];
+
+/// What a worker of a NIC process reports.
+pub(crate) const NIC: CounterSet = CounterSet {
+    prefix: "",
+    counters: nic::Counters::ALL,
+};
+
+/// What a fetcher reports of each origin, and of all.
+pub(crate) const ORIGINS: CounterSet = CounterSet {
+    prefix: ORIGIN,
+    counters: origin::OriginCounters::ALL,
+};
+
+/// What a fetcher reports of its cache directory.
+pub(crate) const CACHE: CounterSet = CounterSet {
+    prefix: ORIGIN,
+    counters: origin::CacheCounters::ALL,
+};
+
+const HTTP: &str = "http_";
+const ORIGIN: &str = "origin_";
+const CONTROL_LINK: &str = "control_link_";
+
+/// What the stack and the server have counted.
+pub(crate) fn host(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u64)> {
+    let server = named(HTTP, server.rows());
+    named("", stack.rows()).chain(server).collect()
+}
+
+/// What the host process itself has counted.
+pub(crate) fn host_process(counters: &HostProcessCounters) -> Vec<(String, u64)> {
+    named("", counters.rows()).collect()
+}
+
+/// What NIC workers have counted.
+pub(crate) fn nic(counters: &nic::Counters) -> Vec<(String, u64)> {
+    named("", counters.rows()).collect()
+}
+
+/// What a relay has counted of its session.
+pub(crate) fn control_link(counters: &contract::ethernet::session::Counters) -> Vec<(String, u64)> {
+    named(CONTROL_LINK, counters.rows()).collect()
+}
+
+/// What a fetcher has counted of one origin.
+pub(crate) fn origin(counters: &origin::OriginCounters) -> Vec<(String, u64)> {
+    named(ORIGIN, counters.rows()).collect()
+}
+
+/// All that a fetcher has counted.
+pub(crate) fn fetcher(totals: &origin::Totals) -> Vec<(String, u64)> {
+    let cache = named(ORIGIN, totals.cache.rows());
+    named(ORIGIN, totals.origins.rows()).chain(cache).collect()
+}
+
+/// What two processes in the same place have counted together under a name.
+pub(crate) fn sum(name: &str, one: u64, other: u64) -> u64 {
+    let known = NIC.counters.iter().find(|counter| counter.name == name);
+    let kind = known.map_or(Kind::Counter, |counter| counter.kind);
+    kind.sum(one, other)
+}
+
+fn named(
+    prefix: &str,
+    rows: impl Iterator<Item = (&'static str, u64)>,
+) -> impl Iterator<Item = (String, u64)> {
+    rows.map(move |(name, value)| (format!("{prefix}{name}"), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_follow_the_kind_of_a_counter() {
+        assert_eq!(sum("sends", 3, 4), 7);
+        assert_eq!(sum("paced_late_max_us", 3, 4), 4);
+    }
+
+    #[test]
+    fn no_process_has_a_name_twice() {
+        let sets = [&HOST[..], &[NIC], &[ORIGINS, CACHE]];
+        for sets in sets {
+            let mut names = std::collections::BTreeSet::new();
+            for CounterSet { prefix, counters } in sets {
+                for counter in *counters {
+                    let name = format!("{prefix}{}", counter.name);
+                    assert!(names.insert(name.clone()), "{name}");
+                }
+            }
+        }
+    }
+}
