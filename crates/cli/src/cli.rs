@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
     use crate::args::overlay;
-    use crate::config::Config;
+    use config::Config;
 
     fn parse(line: &str) -> Result<Cli, String> {
         let matches = Cli::command_line()

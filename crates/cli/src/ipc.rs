@@ -11,11 +11,13 @@
 //! | `sealed` | sealed files of memory |
 //! | `host_configuration` | the configuration of the host process, at its start and on reload |
 //! | `stat_report` | the document of `splitway stat` |
+//! | `ablation` | switches for measurements, which no file has |
 //! | `capture_request` | what `splitway capture` asks for, and gets |
 //! | `timeouts` | times that both sides agree on |
 //! | `signals` | signals as descriptors |
 //! | `log_lines` | how lines reach standard error |
 
+pub(crate) mod ablation;
 pub(crate) mod capture_request;
 pub(crate) mod child;
 pub(crate) mod counter_names;

@@ -8,7 +8,6 @@
 //! | `supervisor` | `splitway serve` and `splitway nic` while they run: starting, watching and ending the processes |
 //! | `processes` | the processes that do the work |
 //! | `ipc` | what the supervisor and the processes share |
-//! | `config` | the configuration: its types, files, checks and reference |
 //! | `terminal`, `suggestions`, `url` | what people read |
 //!
 //! It may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
@@ -19,7 +18,6 @@
 mod args;
 mod cli;
 mod commands;
-mod config;
 mod ipc;
 mod processes;
 mod suggestions;

@@ -50,7 +50,6 @@ use std::time::{Duration, Instant};
 
 use failure::Failure;
 
-use crate::config::Config;
 use crate::ipc::fd_passing;
 use crate::ipc::messages::{FetcherReport, FromFetcher, FromHost, Health, ToHost, ToObserver};
 use crate::ipc::signals::{HangUp, Hint, Signals};
@@ -67,6 +66,7 @@ use crate::supervisor::reload::Reload;
 use crate::supervisor::rolling::Rolling;
 use crate::supervisor::service_manager::ServiceManager;
 use crate::terminal::say;
+use config::Config;
 
 /// The signals that ask for more than an end.
 pub(crate) struct RequestSignals {

@@ -3,7 +3,7 @@
 use clap::Args;
 use failure::Failure;
 
-use crate::config::size::Size;
+use config::size::Size;
 
 /// The option, of `splitway serve` and of `splitway nic` alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]

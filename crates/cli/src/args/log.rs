@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::config::log_place::{AccessFormat, LogPlace};
+use config::log_place::{AccessFormat, LogPlace};
 
 /// The options of `splitway serve`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, value_parser};
 
 use crate::args::cache::CacheOption;
-use crate::config::Text;
-use crate::config::ablation::NicAblation;
-use crate::config::control_link::ControlLink;
+use crate::ipc::ablation::NicAblation;
 use crate::processes::nic::NicSettings;
+use config::Text;
+use config::control_link::ControlLink;
 
 /// Where a NIC process that runs alone listens for its host stack.
 pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::config::origin_place::OriginPlace;
-use crate::config::size::Size;
+use config::origin_place::OriginPlace;
+use config::size::Size;
 
 /// The options of `splitway serve`. What they say is laid over the section `origin` of a
 /// configuration file.

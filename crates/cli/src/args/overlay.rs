@@ -6,9 +6,9 @@ use std::path::Path;
 use failure::Failure;
 
 use crate::args::serve::ServeArgs;
-use crate::config::file::{self, ConfigFile};
-use crate::config::place::Place;
-use crate::config::{Config, Http, Listen, Logs, Nic, Origin, Text};
+use config::file::{self, ConfigFile};
+use config::place::Place;
+use config::{Config, Http, Listen, Logs, Nic, Origin, Text};
 
 /// Where browsers expect HTTP.
 const HTTP_PORT: NonZeroU16 = NonZeroU16::new(80).expect("it is not zero");

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::config::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
+use config::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
 
 /// Options of `splitway serve`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, value_parser};
 use failure::Failure;
 
-use crate::config::Certificate;
-use crate::config::tls_names::{CipherName, KEY_RECORDS, VersionName};
+use config::Certificate;
+use config::tls_names::{CipherName, KEY_RECORDS, VersionName};
 
 /// Options of `splitway serve`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

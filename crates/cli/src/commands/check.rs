@@ -10,13 +10,13 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::args::overlay;
-use crate::config::certificates::CertificateSource;
-use crate::config::control_link::NicPlace;
-use crate::config::key_file;
-use crate::config::root::check_root;
-use crate::config::{Config, Content, Site, Text};
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::terminal::say;
+use config::certificates::CertificateSource;
+use config::control_link::NicPlace;
+use config::key_file;
+use config::root::check_root;
+use config::{Config, Content, Site, Text};
 
 /// The check of a configuration.
 #[derive(Clone, Debug, Args)]

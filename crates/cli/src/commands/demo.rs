@@ -15,10 +15,10 @@ use rustix::process::{Pid, Signal};
 use sandbox::kernel;
 use sha2::{Digest, Sha256};
 
-use crate::config::root::check_root;
 use crate::terminal::grouped;
 use crate::terminal::say;
 use crate::url;
+use config::root::check_root;
 
 /// The demonstration.
 #[derive(Clone, Debug, Args)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use failure::Failure;
 
-use crate::config::key_file;
+use config::key_file;
 
 /// A new key.
 #[derive(Clone, Debug, Args)]

@@ -6,10 +6,6 @@ use sandbox::{descriptors, kernel};
 
 use crate::args::overlay;
 use crate::args::serve::ServeArgs;
-use crate::config::certificates::CertificateSource;
-use crate::config::control_link::NicPlace;
-use crate::config::root;
-use crate::config::{Config, Content};
 use crate::ipc::messages::Report;
 use crate::ipc::signals::{HangUp, Signals};
 use crate::supervisor::announce::{AnnouncedNic, Started, announce};
@@ -30,6 +26,10 @@ use crate::supervisor::service_manager::ServiceManager;
 use crate::supervisor::startup::{Served, Startup};
 use crate::supervisor::{RequestSignals, Supervisor, ready_status};
 use crate::terminal::say;
+use config::certificates::CertificateSource;
+use config::control_link::NicPlace;
+use config::root;
+use config::{Config, Content};
 
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {

@@ -9,8 +9,8 @@ use failure::Failure;
 use tls::Files;
 use zeroize::Zeroizing;
 
-use crate::config::{Content, Tcp};
 use crate::ipc::sealed;
+use config::{Content, Tcp};
 
 /// What failures are about.
 pub(crate) const WHAT: &str = "configuration";
@@ -64,7 +64,7 @@ impl HostConfiguration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use config::Config;
 
     fn configuration(text: &str) -> HostConfiguration {
         let key = rcgen::KeyPair::generate().unwrap();

@@ -16,14 +16,14 @@ use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Text;
-use crate::config::origin_place::SEGMENT_BYTES;
 use crate::ipc::child;
 use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromFetcher;
 use crate::ipc::signals::Signals;
 use crate::processes::fetcher::reporter::FetcherReporter;
+use config::Text;
+use config::origin_place::SEGMENT_BYTES;
 
 /// What the fetcher starts with. More origins may follow as messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

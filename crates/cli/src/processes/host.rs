@@ -23,10 +23,7 @@ use rustix::thread::CapabilitySet;
 use sandbox::{descriptors, lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
-use crate::config::ablation::HostAblation;
-use crate::config::certificates;
-use crate::config::control_link::MacAddress;
-use crate::config::{Text, TlsSettings};
+use crate::ipc::ablation::HostAblation;
 use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
 use crate::ipc::counter_names;
@@ -37,6 +34,9 @@ use crate::processes::heap;
 use crate::processes::host::control::HostControl;
 use crate::processes::host::fetch_client::FetchClient;
 use crate::processes::observer::SocketSink;
+use config::certificates;
+use config::control_link::MacAddress;
+use config::{Text, TlsSettings};
 
 /// What the host process starts with. What a reload may change comes as a
 /// [`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration).

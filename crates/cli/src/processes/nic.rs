@@ -14,9 +14,7 @@ use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, memory_limit, seccomp};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Text;
-use crate::config::ablation::NicAblation;
-use crate::config::size::{Size, cache_bytes};
+use crate::ipc::ablation::NicAblation;
 use crate::ipc::capture_request::NIC_MARK;
 use crate::ipc::child::{self, tell_if_writable};
 use crate::ipc::counter_names;
@@ -24,6 +22,8 @@ use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::{FromNic, Report};
 use crate::ipc::signals::Signals;
 use crate::processes::heap;
+use config::Text;
+use config::size::{Size, cache_bytes};
 
 /// What the process may keep: reading files that only root may read, if it is root that serves
 /// them, and buffers that stay in memory (io_uring registers them).

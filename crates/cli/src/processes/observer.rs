@@ -37,13 +37,13 @@ use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use server::AccessRecord;
 
-use crate::config::Text;
-use crate::config::log_place::AccessFormat;
 use crate::ipc::child::{self, retry};
 use crate::ipc::fd_passing;
 use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::{FromObserver, ToObserver};
 use crate::ipc::signals::Signals;
+use config::Text;
+use config::log_place::AccessFormat;
 use failure::Failure;
 use sandbox::lockdown;
 use sandbox::seccomp;

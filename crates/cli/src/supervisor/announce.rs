@@ -8,10 +8,6 @@ use netsetup::seqpacket;
 use rustix::io::Errno;
 use sandbox::lockdown::LockedOut;
 
-use crate::config::Config;
-use crate::config::control_link::MacAddress;
-use crate::config::root;
-use crate::config::self_signed;
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
@@ -19,6 +15,10 @@ use crate::supervisor::fetcher::FetcherSupervisor;
 use crate::supervisor::nic_source::NicSource;
 use crate::terminal::say;
 use crate::url::{self, Scheme};
+use config::Config;
+use config::control_link::MacAddress;
+use config::root;
+use config::self_signed;
 
 /// A NIC stack, as it is announced.
 pub(crate) enum AnnouncedNic {

@@ -9,7 +9,7 @@ use netsetup::device::{self, Inventory};
 use netsetup::veth::{self, INNER_NAME, OUTER_NAME, VethPair};
 use sandbox::privileges;
 
-use crate::config::{Config, Network};
+use config::{Config, Network};
 
 /// See the [module documentation](self).
 pub(crate) struct Attachment {

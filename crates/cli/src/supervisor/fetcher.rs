@@ -16,7 +16,6 @@ use origin::message::{MESSAGE_BYTES_MAX, Order};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use crate::config::origin_place::ORIGINS_MAX;
 use crate::ipc::child::retry;
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
@@ -29,6 +28,7 @@ use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
+use config::origin_place::ORIGINS_MAX;
 
 const NAME: &str = FetcherSettings::NAME;
 
@@ -443,9 +443,9 @@ fn send_all(process: &mut Process, plan: &OriginPlan) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::config::size::Size;
     use crate::ipc::signals::Signals;
+    use config::Config;
+    use config::size::Size;
 
     fn plan(root: &std::path::Path, cache_max: &str, origins: &[String]) -> OriginPlan {
         let root = root.display();

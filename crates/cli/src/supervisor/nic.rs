@@ -691,7 +691,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
-    use crate::config::ablation::NicAblation;
+    use crate::ipc::ablation::NicAblation;
     use crate::ipc::child::Child;
     use crate::ipc::messages::Line;
     use crate::ipc::signals::Signals;

@@ -10,10 +10,10 @@ use netsetup::seqpacket;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
-use crate::config::Config;
-use crate::config::control_link::{MacAddress, NicPlace};
-use crate::config::key_file;
-use crate::config::root::check_root;
+use config::Config;
+use config::control_link::{MacAddress, NicPlace};
+use config::key_file;
+use config::root::check_root;
 
 /// Where the content comes from.
 pub(crate) enum NicSource {

@@ -13,8 +13,6 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::config::log_place;
-use crate::config::{Config, Logs, Text};
 use crate::ipc::child::retry;
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
@@ -25,6 +23,8 @@ use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
+use config::log_place;
+use config::{Config, Logs, Text};
 
 /// How much of what the host process tells may wait for the observer, in bytes, if the kernel
 /// allows so much.

@@ -14,15 +14,15 @@ use failure::Failure;
 
 use crate::args::overlay;
 use crate::args::serve::ServeArgs;
-use crate::config::certificates::CertificateSource;
-use crate::config::root;
-use crate::config::self_signed::Fresh;
-use crate::config::{Config, Content, Tcp};
 use crate::ipc::fd_passing;
 use crate::ipc::host_configuration::HostConfiguration;
 use crate::ipc::messages::ToHost;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use crate::terminal::say;
+use config::certificates::CertificateSource;
+use config::root;
+use config::self_signed::Fresh;
+use config::{Config, Content, Tcp};
 
 /// What the host process uses, and what it is to use next.
 pub(crate) struct Reload<'a> {

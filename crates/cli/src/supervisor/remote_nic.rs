@@ -12,9 +12,6 @@ use netsetup::seqpacket;
 use sandbox::{kernel, privileges};
 
 use crate::args::nic::NicArgs;
-use crate::config::control_link::ControlLink;
-use crate::config::key_file;
-use crate::config::root::check_root;
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
 use crate::ipc::messages::{FromRelay, ToRelay};
@@ -24,6 +21,9 @@ use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::exit_summary;
 use crate::terminal::say;
+use config::control_link::ControlLink;
+use config::key_file;
+use config::root::check_root;
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<(), Failure> {

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use crate::config::root::follow;
 use crate::supervisor::children::Children;
 use crate::supervisor::nic::NicSupervisor;
+use config::root::follow;
 
 /// Follows the root again: if it leads elsewhere now, another NIC process is started below that.
 /// Returns what there is to say about it. `is_cache_below`: the fetcher writes below the root, so

@@ -11,13 +11,13 @@ use netsetup::listener::Listener;
 use sandbox::{kernel, privileges};
 
 use crate::args::nic::NicArgs;
-use crate::config::root::check_root;
 use crate::ipc::launch;
 use crate::ipc::messages::FromNic;
 use crate::ipc::signals::Signals;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::terminal::say;
+use config::root::check_root;
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end,
 /// shorter than a host stack waits for the hello.

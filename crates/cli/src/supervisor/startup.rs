@@ -9,10 +9,6 @@ use failure::Failure;
 use sandbox::lockdown::LockedOut;
 
 use crate::args::serve::ServeArgs;
-use crate::config::certificates::CertificateSource;
-use crate::config::root;
-use crate::config::self_signed::Fresh;
-use crate::config::{Config, Content, Text};
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
 use crate::ipc::messages::{FromFetcher, FromHost, FromNic, FromObserver, ToHost};
@@ -29,6 +25,10 @@ use crate::supervisor::nic_source::NicSource;
 use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::supervisor::reload;
+use config::certificates::CertificateSource;
+use config::root;
+use config::self_signed::Fresh;
+use config::{Config, Content, Text};
 
 /// How long the processes may take until they serve. A NIC stack that is silent is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);

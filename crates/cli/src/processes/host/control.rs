@@ -13,7 +13,6 @@ use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use server::Server;
 
-use crate::config::certificates;
 use crate::ipc::child::{retry, tell};
 use crate::ipc::fd_passing;
 use crate::ipc::host_configuration::{self, HostConfiguration};
@@ -21,6 +20,7 @@ use crate::ipc::messages::{FromHost, NicFate, ToHost};
 use crate::processes::host::counter_reporter::CounterReporter;
 use crate::processes::host::fetch_client::FetcherSlot;
 use crate::processes::host::stat_writer::Readers;
+use config::certificates;
 
 /// A descriptor, or why it has not arrived.
 type Descriptor = Result<OwnedFd, Failure>;
@@ -495,8 +495,8 @@ mod tests {
     use rustix::net::{Shutdown, shutdown};
 
     use super::*;
-    use crate::config::{self, Config, Content};
     use crate::ipc::fd_passing::pass;
+    use config::{self, Config, Content};
     use netsetup::seqpacket;
 
     /// A supervisor of so many NIC stacks, and its end of the socket between them.

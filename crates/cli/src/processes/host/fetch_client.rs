@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use server::{How, News, Object, Origins, Ticket};
 
-use crate::config::origin_place::CachePlace;
+use config::origin_place::CachePlace;
 
 /// Where a fetcher's socket is put, for [`FetchClient`] to find it, and where it is said what
 /// fetchers write to.

@@ -16,14 +16,14 @@ use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Text;
-use crate::config::control_link::MacAddress;
-use crate::config::key_file;
 use crate::ipc::child;
 use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
 use crate::ipc::signals::Signals;
+use config::Text;
+use config::control_link::MacAddress;
+use config::key_file;
 
 /// What the relay on the host's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -20,8 +20,6 @@ use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
-use crate::config::control_link::MacAddress;
-use crate::config::key_file;
 use crate::ipc::child;
 use crate::ipc::counter_names;
 use crate::ipc::fd_passing;
@@ -29,6 +27,8 @@ use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::{FromRelay, Report, ToRelay};
 use crate::ipc::signals::Signals;
 use crate::ipc::timeouts::START_WAIT;
+use config::control_link::MacAddress;
+use config::key_file;
 
 /// What the relay on the NIC stack's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

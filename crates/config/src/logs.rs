@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::config::log_place::{AccessFormat, LogPlace};
+use crate::log_place::{AccessFormat, LogPlace};
 
 /// Logs, and which lines they have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Logs {
+pub struct Logs {
     /// File with a line for each response that is over, or `"-"` for standard output.
-    pub(crate) access: Option<Text<LogPlace>>,
+    pub access: Option<Text<LogPlace>>,
     /// What its lines are like: `"combined"`, as Apache's and nginx's; `"combined-cache"`, with
     /// what the cache had to do with it behind that; or `"json"`, with more.
-    pub(crate) access_format: Text<AccessFormat>,
+    pub access_format: Text<AccessFormat>,
     /// File for what the processes have to say, which otherwise goes to standard error.
-    pub(crate) error: Option<PathBuf>,
+    pub error: Option<PathBuf>,
 }

@@ -3,17 +3,18 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::config::size::Size;
+use crate::size::Size;
 
 /// Memory that all connections together may hold, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectionMemory(Size);
+pub struct ConnectionMemory(Size);
 
 /// Enough for some connections to be served, one after the other.
 const CONNECTION_MEMORY_MIN: Size = Size(1 << 20);
 
 impl ConnectionMemory {
-    pub(crate) fn bytes(self) -> u64 {
+    /// The same as a number.
+    pub fn bytes(self) -> u64 {
         let ConnectionMemory(Size(bytes)) = self;
         bytes
     }

@@ -8,7 +8,7 @@ use nic::buffer::BLOCK_BYTES;
 
 /// A number of bytes: `512M`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Size(pub(crate) u64);
+pub struct Size(pub u64);
 
 const KIB: u64 = 1 << 10;
 
@@ -49,7 +49,7 @@ impl fmt::Display for Size {
 impl Size {
     /// Fails if it is too little as the cache of so many workers: what was said, why, and what to
     /// say.
-    pub(crate) fn check_for(self, workers: u16) -> Result<(), (String, String, String)> {
+    pub fn check_for(self, workers: u16) -> Result<(), (String, String, String)> {
         let each_min = Config::CACHE_BYTES_MIN as u64;
         let least = Size(each_min * u64::from(workers));
         if self >= least {
@@ -70,7 +70,7 @@ impl Size {
 
 /// What each of so many NIC workers gets for content, in bytes, of what was asked for, if anything,
 /// in a control group that may use `limit_bytes`.
-pub(crate) fn cache_bytes(cache: Option<Size>, workers: u16, limit_bytes: Option<u64>) -> usize {
+pub fn cache_bytes(cache: Option<Size>, workers: u16, limit_bytes: Option<u64>) -> usize {
     let workers = u64::from(workers.max(1));
     match cache {
         Some(Size(bytes)) => usize::try_from(bytes / workers).unwrap_or(usize::MAX),

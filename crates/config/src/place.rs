@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 /// The way to a value: `site[1].rule[0].path`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place(Vec<Step>);
+pub struct Place(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
@@ -18,17 +18,17 @@ enum Step {
 
 impl Place {
     /// A key of the whole file.
-    pub(crate) fn of(key: &str) -> Self {
+    pub fn of(key: &str) -> Self {
         Self::default().key(key)
     }
 
     /// A key of the table here.
-    pub(crate) fn key(&self, key: &str) -> Self {
+    pub fn key(&self, key: &str) -> Self {
         self.step(Step::Key(key.to_owned()))
     }
 
     /// An element of the array here.
-    pub(crate) fn index(&self, index: usize) -> Self {
+    pub fn index(&self, index: usize) -> Self {
         self.step(Step::Index(index))
     }
 
@@ -39,13 +39,13 @@ impl Place {
     }
 
     /// It is `other`, or within that.
-    pub(crate) fn is_within(&self, other: &Self) -> bool {
+    pub fn is_within(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
 
     /// Where it stands in a text, or at least the last of the tables around it; `None` if not even
     /// the first is there.
-    pub(crate) fn span(&self, table: &DeTable<'_>) -> Option<Range<usize>> {
+    pub fn span(&self, table: &DeTable<'_>) -> Option<Range<usize>> {
         let mut steps = self.0.iter();
         let Some(Step::Key(first)) = steps.next() else {
             return None;
@@ -79,16 +79,20 @@ impl fmt::Display for Place {
 
 /// What is wrong with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    pub(crate) place: Place,
+pub struct Problem {
+    /// Where the value stands.
+    pub place: Place,
     /// What it is about, if the value does not come from a file.
-    pub(crate) option: Option<String>,
-    pub(crate) why: String,
-    pub(crate) remedy: Option<String>,
+    pub option: Option<String>,
+    /// What is wrong.
+    pub why: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
 }
 
 impl Problem {
-    pub(crate) fn new(place: Place, why: impl fmt::Display) -> Self {
+    /// A problem without a remedy.
+    pub fn new(place: Place, why: impl fmt::Display) -> Self {
         Self {
             place,
             option: None,
@@ -98,13 +102,13 @@ impl Problem {
     }
 
     /// How the same is said on the command line.
-    pub(crate) fn option(mut self, option: impl fmt::Display) -> Self {
+    pub fn option(mut self, option: impl fmt::Display) -> Self {
         self.option = Some(option.to_string());
         self
     }
 
     /// What to do about it.
-    pub(crate) fn remedy(mut self, remedy: impl fmt::Display) -> Self {
+    pub fn remedy(mut self, remedy: impl fmt::Display) -> Self {
         self.remedy = Some(remedy.to_string());
         self
     }

@@ -16,7 +16,7 @@ use failure::Failure;
 const FILE_BYTES_MAX: u64 = 1024;
 
 /// Reads a key.
-pub(crate) fn read(path: &Path) -> Result<PreSharedKey, Failure> {
+pub fn read(path: &Path) -> Result<PreSharedKey, Failure> {
     let what = format!("key file {}", path.display());
     let text = read_private(
         path,
@@ -35,7 +35,7 @@ pub(crate) fn read(path: &Path) -> Result<PreSharedKey, Failure> {
 
 /// The text of a file that only its owner may read. `how_to` says how to make one; `why` it is to
 /// be private.
-pub(crate) fn read_private(
+pub fn read_private(
     path: &Path,
     what: &str,
     how_to: &str,
@@ -65,7 +65,7 @@ pub(crate) fn read_private(
 }
 
 /// Writes a fresh key to a file that is not there yet.
-pub(crate) fn generate(path: &Path) -> Result<(), Failure> {
+pub fn generate(path: &Path) -> Result<(), Failure> {
     let what = format!("key file {}", path.display());
     let mut bytes = [0; 32];
     // Up to 256 bytes come whole or not at all.

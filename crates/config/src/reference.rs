@@ -13,7 +13,7 @@ use super::Config;
 
 /// What stands around the part of `docs/config.md` that is made here.
 const BEGIN: &str =
-    "<!-- made from the types: UPDATE_CONFIG=1 cargo test -p splitway-cli reference -->\n";
+    "<!-- made from the types: UPDATE_CONFIG=1 cargo test -p splitway-config reference -->\n";
 const END: &str = "<!-- end -->\n";
 
 fn in_tree(path: &str) -> PathBuf {
@@ -36,7 +36,7 @@ fn holds(path: &str, text: &str) {
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == text,
-        "{} is out of date: UPDATE_CONFIG=1 cargo test -p splitway-cli reference",
+        "{} is out of date: UPDATE_CONFIG=1 cargo test -p splitway-config reference",
         path.display()
     );
 }

@@ -6,39 +6,39 @@ use host::{Changeable, CongestionAlgorithm};
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::config::connection_memory::ConnectionMemory;
-use crate::config::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
+use crate::connection_memory::ConnectionMemory;
+use crate::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
 
 /// TCP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Tcp {
+pub struct Tcp {
     /// Congestion control: `"cubic"`, `"bbr"` or `"newreno"`.
-    pub(crate) congestion: Text<CongestionAlgorithm>,
+    pub congestion: Text<CongestionAlgorithm>,
     /// Explicit congestion notification: `"accept"` it from clients that ask for it, or `"off"`.
-    pub(crate) ecn: Text<EcnOption>,
+    pub ecn: Text<EcnOption>,
     /// After how long a silence to ask clients whether they are still there, from `"1s"` to
     /// `"168h"`, or `"off"`.
-    pub(crate) keepalive: Text<KeepaliveOption>,
+    pub keepalive: Text<KeepaliveOption>,
     /// Pace what CUBIC and NewReno send to clients more than 2 ms away, `"on"` or `"off"`: a window
     /// leaves spread over a round trip instead of in bursts. BBR always paces.
-    pub(crate) pacing: Text<PacingOption>,
+    pub pacing: Text<PacingOption>,
     /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits.
     /// Without it, there is no limit.
-    pub(crate) connections_per_source: Option<NonZeroU32>,
+    pub connections_per_source: Option<NonZeroU32>,
     /// Most connections that wait for their clients alone to acknowledge the end, or to end their
     /// side. Beyond, the one that has waited longest is reset.
-    pub(crate) orphans: NonZeroU32,
+    pub orphans: NonZeroU32,
     /// Most memory that all connections together may make the host process hold, such as `"512M"`:
     /// what clients send and is not read, what is to be sent and does not come from files, and
     /// buffers of TLS. Above three quarters, receive windows shrink; beyond, the connections that
     /// hold most are reset.
-    pub(crate) connection_memory: Text<ConnectionMemory>,
+    pub connection_memory: Text<ConnectionMemory>,
     /// Most resets per second that answer segments of no connection.
-    pub(crate) resets_per_second: NonZeroU32,
+    pub resets_per_second: NonZeroU32,
     /// Most replies to pings per second.
-    pub(crate) echo_replies_per_second: NonZeroU32,
+    pub echo_replies_per_second: NonZeroU32,
 }
 
 const ORPHANS: NonZeroU32 =
@@ -65,7 +65,7 @@ impl Default for Tcp {
 
 impl Tcp {
     /// The same for a stack that runs: all of it may change.
-    pub(crate) fn changeable(&self) -> Changeable {
+    pub fn changeable(&self) -> Changeable {
         let bytes_max = self.connection_memory.0.bytes();
         Changeable {
             congestion: self.congestion.0,

@@ -6,42 +6,43 @@ use serde::{Deserialize, Serialize};
 use tls::Settings;
 
 use super::text::Text;
-use crate::config::tls_names::{CipherName, VersionName};
+use crate::tls_names::{CipherName, VersionName};
 
 /// TLS and its certificates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Tls {
+pub struct Tls {
     /// Versions that clients may use, of `"1.2"` and `"1.3"`. Without it, both.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) versions: Vec<Text<VersionName>>,
+    pub versions: Vec<Text<VersionName>>,
     /// Ciphers that clients may use, of `"aes-256-gcm"`, `"aes-128-gcm"` and `"chacha20-poly1305"`.
     /// Without it, all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) ciphers: Vec<Text<CipherName>>,
+    pub ciphers: Vec<Text<CipherName>>,
     /// Records that one key seals, from 16 to 16777216: then it is replaced, or, with TLS 1.2, the
     /// connection ends. Without it, 8388608.
-    pub(crate) key_records: Option<u64>,
+    pub key_records: Option<u64>,
     /// Make a certificate for the served addresses and localhost, for trying out: clients trust it
     /// only if it is added to their trust store.
-    pub(crate) self_signed: bool,
+    pub self_signed: bool,
     /// Certificates, one table for each. The name that a client asks for decides; the first is for
     /// all others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) certificate: Vec<Certificate>,
+    pub certificate: Vec<Certificate>,
 }
 
 /// What the connections of all TLS ports have in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct TlsSettings {
+pub struct TlsSettings {
     versions: Vec<Text<VersionName>>,
     ciphers: Vec<Text<CipherName>>,
     key_records: Option<u64>,
 }
 
 impl Tls {
-    pub(crate) fn settings(&self) -> TlsSettings {
+    /// The keys that processes need, without certificates.
+    pub fn settings(&self) -> TlsSettings {
         TlsSettings {
             versions: self.versions.clone(),
             ciphers: self.ciphers.clone(),
@@ -52,7 +53,7 @@ impl Tls {
 
 impl TlsSettings {
     /// The same for the crate `tls`.
-    pub(crate) fn to_tls(&self) -> Settings {
+    pub fn to_tls(&self) -> Settings {
         let mut settings = Settings::default();
         if !self.versions.is_empty() {
             settings.versions = self.versions.iter().map(|name| name.0.0).collect();
@@ -71,14 +72,14 @@ impl TlsSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Certificate {
+pub struct Certificate {
     /// File of the chain (PEM, the server's own certificate first).
-    pub(crate) chain: PathBuf,
+    pub chain: PathBuf,
     /// File of its private key (PEM), which others must not be able to read.
-    pub(crate) key: PathBuf,
+    pub key: PathBuf,
     /// File of an OCSP response (DER) to be stapled to it.
     #[serde(default)]
-    pub(crate) ocsp: Option<PathBuf>,
+    pub ocsp: Option<PathBuf>,
 }
 
 #[cfg(test)]

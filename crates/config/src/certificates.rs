@@ -10,15 +10,15 @@ use failure::Failure;
 use sandbox::lockdown;
 use tls::{Certificates, Files};
 
-use crate::config::self_signed::{Fresh, SelfSigned};
-use crate::config::{Certificate, Config};
+use crate::self_signed::{Fresh, SelfSigned};
+use crate::{Certificate, Config};
 
 /// What failures are about.
-pub(crate) const WHAT: &str = "TLS certificates";
+pub const WHAT: &str = "TLS certificates";
 
 /// Where the certificates of a server come from.
 #[derive(Clone, Debug)]
-pub(crate) enum CertificateSource {
+pub enum CertificateSource {
     /// From files, which may change.
     Files(Vec<Certificate>),
     /// Made for trying out.
@@ -28,7 +28,7 @@ pub(crate) enum CertificateSource {
 impl CertificateSource {
     /// What was asked for; `None` if TLS was not. Files have been read once, and found good. What
     /// is made for trying out lies where it has lain `before`.
-    pub(crate) fn check(config: &Config, before: Option<&Self>) -> Result<Option<Self>, Failure> {
+    pub fn check(config: &Config, before: Option<&Self>) -> Result<Option<Self>, Failure> {
         if config.ports(true).next().is_none() {
             return Ok(None);
         }
@@ -46,7 +46,7 @@ impl CertificateSource {
     }
 
     /// The file that clients need who are to trust a certificate made for trying out.
-    pub(crate) fn file_to_trust(&self) -> Option<&Path> {
+    pub fn file_to_trust(&self) -> Option<&Path> {
         match self {
             Self::Files(_) => None,
             Self::SelfSigned(made) => Some(made.path()),
@@ -55,10 +55,7 @@ impl CertificateSource {
 
     /// Reads files, or makes a certificate for these addresses, and checks them. What has been made
     /// for trying out is to be put in its place when it is used.
-    pub(crate) fn read(
-        &self,
-        addresses: &[IpAddr],
-    ) -> Result<(Vec<Files>, Option<Fresh>), Failure> {
+    pub fn read(&self, addresses: &[IpAddr]) -> Result<(Vec<Files>, Option<Fresh>), Failure> {
         let now = unix_time();
         let (files, fresh) = match self {
             Self::SelfSigned(made) => {
@@ -80,7 +77,7 @@ impl CertificateSource {
 }
 
 /// Now, for the validity of certificates.
-pub(crate) fn unix_time() -> Duration {
+pub fn unix_time() -> Duration {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()

@@ -20,13 +20,18 @@ const ALIKE_MIN: f64 = 0.7;
 
 /// A file, as it was when it was read.
 #[derive(Debug)]
-pub(crate) struct ConfigFile {
+pub struct ConfigFile {
     path: PathBuf,
     text: String,
 }
 
 impl ConfigFile {
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+    /// Reads a file whole.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is not UTF-8.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
         let what = format!("configuration {}", path.display());
         let mut text = String::new();
         File::open(path)
@@ -47,7 +52,7 @@ impl ConfigFile {
     }
 
     /// What it says. Paths in it are relative to the directory in which it lies.
-    pub(crate) fn parse(&self) -> Result<Config, Failure> {
+    pub fn parse(&self) -> Result<Config, Failure> {
         let mut config: Config = toml::from_str(&self.text).map_err(|error| {
             let (why, remedy) = explain(error.message());
             self.failure_at(error.span(), &why, remedy.as_deref())
@@ -58,7 +63,7 @@ impl ConfigFile {
     }
 
     /// All that is wrong with it, in one; what stands within `overridden` is not its own.
-    pub(crate) fn failure(&self, problems: &[Problem], overridden: &[Place]) -> Option<Failure> {
+    pub fn failure(&self, problems: &[Problem], overridden: &[Place]) -> Option<Failure> {
         let table = DeTable::parse(&self.text);
         let failures = problems.iter().map(|problem| {
             let is_own = !overridden
@@ -113,7 +118,7 @@ impl ConfigFile {
 }
 
 /// All that is wrong with what does not come from a file.
-pub(crate) fn failure(problems: &[Problem]) -> Option<Failure> {
+pub fn failure(problems: &[Problem]) -> Option<Failure> {
     together(problems.iter().map(plain))
 }
 
@@ -176,7 +181,7 @@ const NUMBERS: [(&str, &str); 9] = [
 ];
 
 /// The name that is most like another, if any is.
-pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let alike = known
         .iter()
         .map(|known| (strsim::jaro_winkler(name, known), *known));

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 /// What lines of the access log are like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum AccessFormat {
+pub enum AccessFormat {
     /// Apache's and nginx's.
     #[default]
     Combined,
@@ -49,8 +49,10 @@ impl fmt::Display for AccessFormat {
 
 /// Where a log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LogPlace {
+pub enum LogPlace {
+    /// Standard output of `splitway serve`.
     StandardOutput,
+    /// A file, which is appended to.
     File(PathBuf),
 }
 
@@ -75,7 +77,8 @@ impl fmt::Display for LogPlace {
 }
 
 impl LogPlace {
-    pub(crate) fn path_mut(&mut self) -> Option<&mut PathBuf> {
+    /// The path of a file.
+    pub fn path_mut(&mut self) -> Option<&mut PathBuf> {
         match self {
             Self::StandardOutput => None,
             Self::File(path) => Some(path),
@@ -83,7 +86,7 @@ impl LogPlace {
     }
 
     /// Opens it, to be written to at its end.
-    pub(crate) fn open(&self, kind: &str) -> Result<OwnedFd, Failure> {
+    pub fn open(&self, kind: &str) -> Result<OwnedFd, Failure> {
         match self {
             Self::StandardOutput => std::io::stdout()
                 .as_fd()
@@ -95,7 +98,7 @@ impl LogPlace {
 }
 
 /// Opens a log to be written to at its end, and makes it if it is not there.
-pub(crate) fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
+pub fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
     // Opening a pipe without a reader must not wait.
     let flags = OFlags::WRONLY
         | OFlags::APPEND
@@ -125,7 +128,7 @@ pub(crate) fn open(kind: &str, path: &Path) -> Result<OwnedFd, Failure> {
 }
 
 /// Listens for those who watch.
-pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+pub fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listen = || -> io::Result<TcpListener> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::content::Content;
 use super::place::{Place, Problem};
 use super::{Config, Network, Text};
-use crate::config::control_link::NicPlace;
-use crate::config::origin_place::{CACHE_BYTES_MIN, ORIGINS_MAX};
+use crate::control_link::NicPlace;
+use crate::origin_place::{CACHE_BYTES_MIN, ORIGINS_MAX};
 
 /// NIC workers of a process.
 const WORKERS_MAX: u16 = 64;
@@ -19,7 +19,7 @@ const MTU_MAX: u32 = 65_535;
 
 impl Config {
     /// All that is wrong with it.
-    pub(crate) fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         self.check_network(&mut problems);
         self.check_ports(&mut problems);
@@ -228,7 +228,7 @@ impl Config {
             let why = "a certificate is made for trying out only where there is none";
             problems.push(Problem::new(here("self_signed"), why).option("--tls-self-signed"));
         }
-        let (least, most) = crate::config::tls_names::KEY_RECORDS;
+        let (least, most) = crate::tls_names::KEY_RECORDS;
         if tls
             .key_records
             .is_some_and(|records| !(least..=most).contains(&records))

@@ -12,22 +12,22 @@ use super::text::{Text, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Operation {
+pub struct Operation {
     /// Where `splitway ctl` reaches this server. Without it, under `/run/splitway` or
     /// `$XDG_RUNTIME_DIR/splitway`.
-    pub(crate) control_socket: Option<PathBuf>,
+    pub control_socket: Option<PathBuf>,
     /// Address and port, of the machine's own kernel, for monitoring: `/metrics` for Prometheus,
     /// `/healthz` and `/readyz`. Any client that can connect sees all of it: `"127.0.0.1:9180"` is
     /// for this machine alone.
-    pub(crate) admin: Option<SocketAddr>,
+    pub admin: Option<SocketAddr>,
     /// How long `splitway ctl drain` and SIGQUIT wait for responses that are under way; then the
     /// connections are reset.
-    pub(crate) drain_timeout: Text<Time>,
+    pub drain_timeout: Text<Time>,
     /// How long a process of the server may stand still. A NIC process, fetcher or observer that
     /// gives no heartbeat for so long is killed and replaced; a host process is reported, and left
     /// to the service manager's watchdog, since its connections would end with it. `"0s"`: no
     /// process is watched.
-    pub(crate) heartbeat: Text<Time>,
+    pub heartbeat: Text<Time>,
 }
 
 impl Default for Operation {

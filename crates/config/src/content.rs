@@ -18,13 +18,13 @@ use super::place::{Place, Problem};
 use super::site::{Cors, Pace, Redirect, Rule, Site};
 use super::text::{Text, Time};
 use super::{Config, Http, Origin, file};
-use crate::config::key_file;
-use crate::config::origin_place::{CachePlace, OriginChoice};
-use crate::config::size::Size;
+use crate::key_file;
+use crate::origin_place::{CachePlace, OriginChoice};
+use crate::size::Size;
 
 /// What crosses to the host process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Content {
+pub struct Content {
     http: Http,
     origin: Origin,
     /// Where what comes from origins lies, if anything does.
@@ -68,7 +68,7 @@ const TIMEOUT_MAX: Time = Time::from_secs(24 * 3600);
 impl Content {
     /// What this configuration says, with the secrets that are in files by now, and what there is
     /// to be fetched.
-    pub(crate) fn read(config: &Config, cache: Option<&CachePlace>) -> Result<Self, Failure> {
+    pub fn read(config: &Config, cache: Option<&CachePlace>) -> Result<Self, Failure> {
         let mut content = Self::new(config, |name, path| {
             read_secret(path)
                 .map_err(|failure| Failure::input(format!("signing key {name:?}"), failure))
@@ -80,7 +80,7 @@ impl Content {
     }
 
     /// The same without the secrets.
-    pub(crate) fn without_secrets(config: &Config) -> Self {
+    pub fn without_secrets(config: &Config) -> Self {
         let any =
             |_: &str, _: &Path| Ok::<_, std::convert::Infallible>(Zeroizing::new(vec![0; 32]));
         let Ok(content) = Self::new(config, any);
@@ -104,12 +104,12 @@ impl Content {
     }
 
     /// Where what comes from origins lies, if anything does.
-    pub(crate) fn cache(&self) -> Option<&CachePlace> {
+    pub fn cache(&self) -> Option<&CachePlace> {
         self.cache.as_ref()
     }
 
     /// The same for the server; or all that is wrong with it.
-    pub(crate) fn server_config(&self) -> Result<server::Config, Vec<Problem>> {
+    pub fn server_config(&self) -> Result<server::Config, Vec<Problem>> {
         let mut problems = Vec::new();
         let http = &self.http;
         self.check_limits(&mut problems);

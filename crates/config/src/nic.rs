@@ -5,32 +5,32 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::config::control_link::NicPlace;
-use crate::config::size::Size;
+use crate::control_link::NicPlace;
+use crate::size::Size;
 
 /// The NIC stack: where content comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Nic {
+pub struct Nic {
     /// Directory whose files are served, by a NIC process of the server's own.
-    pub(crate) root: Option<PathBuf>,
+    pub root: Option<PathBuf>,
     /// Its workers, from 1 to 64, each a thread with its own port and its share of the cache.
-    pub(crate) workers: u16,
+    pub workers: u16,
     /// Its memory for content, all workers together, such as `"512M"` or `"2G"`. Without it: a
     /// quarter of the memory of the machine, or of the control group if that may use less, at most
     /// 1G.
-    pub(crate) cache: Option<Text<Size>>,
+    pub cache: Option<Text<Size>>,
     /// NIC stacks that run already: the socket of a NIC process, or `"eth:IFACE,MAC"`, another
     /// machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) attach: Vec<Text<NicPlace>>,
+    pub attach: Vec<Text<NicPlace>>,
     /// File with the key that both machines share, for `"eth:IFACE,MAC"`; `splitway keygen` makes
     /// one.
-    pub(crate) key_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
     /// The roots of all NIC stacks are copies of each other, times of modification included: if one
     /// goes away, responses go on from another.
-    pub(crate) replicas: bool,
+    pub replicas: bool,
 }
 
 impl Default for Nic {

@@ -9,57 +9,57 @@ use serde::{Deserialize, Serialize};
 use server::{Coding, RelativePath};
 
 use super::text::{Text, Time};
-use crate::config::size::Size;
+use crate::size::Size;
 
 /// HTTP: limits, times, and what all sites have in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Http {
+pub struct Http {
     /// Files that a directory is asked for, in sites that do not say themselves; the first that is
     /// there is served.
-    pub(crate) index: Vec<Text<RelativePath>>,
+    pub index: Vec<Text<RelativePath>>,
     /// Codings in which files may lie beside themselves, the best first, of `"br"` (`NAME.br`),
     /// `"zstd"` (`NAME.zst`) and `"gzip"` (`NAME.gz`), in sites that do not say themselves.
-    pub(crate) precompressed: Vec<Text<Coding>>,
+    pub precompressed: Vec<Text<Coding>>,
     /// List directories that have no index, in sites that do not say themselves: as a page, or as
     /// JSON for those who prefer it. Names that begin with a dot are not told.
-    pub(crate) listing: bool,
+    pub listing: bool,
     /// How fast a connection is sent to at most, such as `"20mbit"`. Without it, as fast as it
     /// goes.
-    pub(crate) rate_per_connection: Option<Text<Rate>>,
+    pub rate_per_connection: Option<Text<Rate>>,
     /// How fast all connections of one source together are sent to at most: of an IPv4 address, or
     /// of an IPv6 network of 64 bits. Without it, as fast as it goes.
-    pub(crate) rate_per_source: Option<Text<Rate>>,
+    pub rate_per_source: Option<Text<Rate>>,
     /// Longest head of a request; beyond, 431.
-    pub(crate) head_max: Text<Size>,
+    pub head_max: Text<Size>,
     /// Longest request line; beyond, 414.
-    pub(crate) request_line_max: Text<Size>,
+    pub request_line_max: Text<Size>,
     /// Longest request body that is skipped to reach the next request; a GET with a longer one is
     /// answered 413.
-    pub(crate) body_max: Text<Size>,
+    pub body_max: Text<Size>,
     /// Most ranges of one request; who asks for more gets the whole file.
-    pub(crate) ranges_max: u32,
+    pub ranges_max: u32,
     /// Most responses queued on one connection that the peer has not wholly acknowledged; further
     /// requests wait.
-    pub(crate) responses_in_flight_max: u32,
+    pub responses_in_flight_max: u32,
     /// From a connection's start, or from a request's first byte, to the end of the head; beyond,
     /// 408.
-    pub(crate) head_timeout: Text<Time>,
+    pub head_timeout: Text<Time>,
     /// From the last response's acknowledgement to the next request's first byte.
-    pub(crate) idle_timeout: Text<Time>,
+    pub idle_timeout: Text<Time>,
     /// How long a response may go without any acknowledgement before the connection is aborted.
-    pub(crate) stall_timeout: Text<Time>,
+    pub stall_timeout: Text<Time>,
     /// What a client must take at least, averaged over `rate_period`, or `"off"`; one that takes
     /// less is reset. Only time in which the client alone delays a response counts, and a client
     /// that takes nothing has the `stall_timeout`.
-    pub(crate) rate_min: Text<LeastRate>,
+    pub rate_min: Text<LeastRate>,
     /// Over how long `rate_min` is averaged.
-    pub(crate) rate_period: Text<Time>,
+    pub rate_period: Text<Time>,
     /// From the acknowledgement of all that was sent until the peer must have closed as well.
-    pub(crate) linger_timeout: Text<Time>,
+    pub linger_timeout: Text<Time>,
     /// Most bytes read and thrown away after the last response of a connection.
-    pub(crate) linger_max: Text<Size>,
+    pub linger_max: Text<Size>,
 }
 
 impl Default for Http {
@@ -109,7 +109,7 @@ impl Default for Http {
 
 /// A rate in bytes per second below which clients are ended; `None` is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeastRate(pub(crate) Option<NonZeroU64>);
+pub struct LeastRate(pub Option<NonZeroU64>);
 
 impl FromStr for LeastRate {
     type Err = String;

@@ -6,7 +6,6 @@
 //! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `logs`, `operation` | the sections, one each |
 //! | `text` | values that people write with units, or in a form of their own |
 //! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_place`, `origin_place` | values of keys |
-//! | `ablation` | switches for measurements, which no file has |
 //! | `root` | the directory whose files are served |
 //! | `certificates`, `self_signed`, `key_file` | what files of secrets hold |
 //! | `reference` | the reference of all keys and the schema, made from the types |
@@ -20,32 +19,33 @@
 //! `docs/config.md` and the JSON schema, a field of [`Config`], and in `options` what its options
 //! say.
 
-pub(crate) mod ablation;
-pub(crate) mod certificates;
-pub(crate) mod connection_memory;
+#![forbid(unsafe_code)]
+
+pub mod certificates;
+pub mod connection_memory;
 mod content;
-pub(crate) mod control_link;
-pub(crate) mod file;
+pub mod control_link;
+pub mod file;
 mod http;
-pub(crate) mod key_file;
-pub(crate) mod log_place;
+pub mod key_file;
+pub mod log_place;
 mod logs;
 mod network;
 mod nic;
 mod operation;
 mod origin;
-pub(crate) mod origin_place;
-pub(crate) mod place;
-pub(crate) mod root;
+pub mod origin_place;
+pub mod place;
+pub mod root;
 mod rules;
-pub(crate) mod self_signed;
+pub mod self_signed;
 mod site;
-pub(crate) mod size;
+pub mod size;
 mod tcp;
-pub(crate) mod tcp_values;
+pub mod tcp_values;
 mod text;
 mod tls;
-pub(crate) mod tls_names;
+pub mod tls_names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf, absolute};
@@ -53,64 +53,64 @@ use std::path::{Path, PathBuf, absolute};
 use ::origin::OriginUrl;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::content::Content;
-pub(crate) use self::http::Http;
-pub(crate) use self::logs::Logs;
-pub(crate) use self::network::{Listen, Network};
-pub(crate) use self::nic::Nic;
-pub(crate) use self::operation::Operation;
-pub(crate) use self::origin::Origin;
-pub(crate) use self::site::Site;
-pub(crate) use self::tcp::Tcp;
-pub(crate) use self::text::Text;
-pub(crate) use self::tls::{Certificate, Tls, TlsSettings};
-use crate::config::control_link::NicPlace;
+pub use self::content::Content;
+pub use self::http::Http;
+pub use self::logs::Logs;
+pub use self::network::{Listen, Network};
+pub use self::nic::Nic;
+pub use self::operation::Operation;
+pub use self::origin::Origin;
+pub use self::site::Site;
+pub use self::tcp::Tcp;
+pub use self::text::Text;
+pub use self::tls::{Certificate, Tls, TlsSettings};
+use crate::control_link::NicPlace;
 use failure::Failure;
 
 /// The whole configuration, section by section.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Config {
+pub struct Config {
     /// The link and the addresses of the stack.
-    pub(crate) network: Network,
+    pub network: Network,
     /// TCP ports to serve on, one table for each. Without any: 80, without TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) listen: Vec<Listen>,
+    pub listen: Vec<Listen>,
     /// The NIC stack: where content comes from.
-    pub(crate) nic: Nic,
+    pub nic: Nic,
     /// TCP.
-    pub(crate) tcp: Tcp,
+    pub tcp: Tcp,
     /// TLS and its certificates.
-    pub(crate) tls: Tls,
+    pub tls: Tls,
     /// HTTP: limits, times, and what all sites have in common.
-    pub(crate) http: Http,
+    pub http: Http,
     /// Origins: what is not there is fetched from them, kept in a cache directory, and served from
     /// there.
-    pub(crate) origin: Origin,
+    pub origin: Origin,
     /// Keys that URLs may be signed with: a name, and the file whose text is the secret, of at
     /// least 16 bytes (`openssl rand -hex 32`), which no other user may read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) signing_keys: BTreeMap<String, PathBuf>,
+    pub signing_keys: BTreeMap<String, PathBuf>,
     /// Sites, one table for each. The first one serves also what is asked of none of them. Without
     /// any: one, of all that is below the root.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) site: Vec<Site>,
+    pub site: Vec<Site>,
     /// Logs.
-    pub(crate) logs: Logs,
+    pub logs: Logs,
     /// How the server is run.
-    pub(crate) operation: Operation,
+    pub operation: Operation,
 }
 
 impl Config {
     /// Ports with TLS, or those without.
-    pub(crate) fn ports(&self, tls: bool) -> impl Iterator<Item = u16> {
+    pub fn ports(&self, tls: bool) -> impl Iterator<Item = u16> {
         let these = self.listen.iter().filter(move |listen| listen.tls == tls);
         these.map(|listen| listen.port.get())
     }
 
     /// All origins that are named, each once.
-    pub(crate) fn origins(&self) -> BTreeSet<&OriginUrl> {
+    pub fn origins(&self) -> BTreeSet<&OriginUrl> {
         let of_sites = self.site.iter().flat_map(|site| {
             let rules = site.rule.iter().filter_map(|rule| rule.origin.as_ref());
             site.origin.iter().chain(rules)
@@ -170,7 +170,7 @@ impl Config {
 
     /// What cannot change while a server runs is from now on as it was; returns the keys that would
     /// say otherwise.
-    pub(crate) fn keep_until_restart(&mut self, old: &Self) -> Result<Vec<String>, Failure> {
+    pub fn keep_until_restart(&mut self, old: &Self) -> Result<Vec<String>, Failure> {
         let wanted = self.clone();
         self.network = old.network.clone();
         self.listen = old.listen.clone();
@@ -202,7 +202,7 @@ impl Config {
     }
 
     /// The file that says the same, wherever it lies.
-    pub(crate) fn to_toml(&self) -> Result<String, Failure> {
+    pub fn to_toml(&self) -> Result<String, Failure> {
         let mut anywhere = self.clone();
         for path in anywhere.paths() {
             *path = absolute(&path).unwrap_or_else(|_| path.clone());

@@ -8,8 +8,10 @@ use tcp::{EcnPolicy, Keepalive};
 
 /// Whether windows leave spread over a round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PacingOption {
+pub enum PacingOption {
+    /// All that the windows allow leaves at once.
     Off,
+    /// It leaves in pieces.
     #[default]
     On,
 }
@@ -37,9 +39,11 @@ impl fmt::Display for PacingOption {
 
 /// There is no `offer`: connections that clients open are theirs to offer it for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum EcnOption {
+pub enum EcnOption {
+    /// A client that offers it gets it.
     #[default]
     Accept,
+    /// No connection has it.
     Off,
 }
 
@@ -77,7 +81,7 @@ impl fmt::Display for KeepaliveOption {
 
 /// Silence before the first probe, in seconds; `None` is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeepaliveOption(Option<u32>);
+pub struct KeepaliveOption(Option<u32>);
 
 impl Default for KeepaliveOption {
     fn default() -> Self {
@@ -113,7 +117,8 @@ impl FromStr for KeepaliveOption {
 }
 
 impl EcnOption {
-    pub(crate) fn policy(self) -> EcnPolicy {
+    /// The same for TCP.
+    pub fn policy(self) -> EcnPolicy {
         match self {
             EcnOption::Accept => EcnPolicy::Accept,
             EcnOption::Off => EcnPolicy::Off,
@@ -122,7 +127,8 @@ impl EcnOption {
 }
 
 impl KeepaliveOption {
-    pub(crate) fn keepalive(self) -> Option<Keepalive> {
+    /// The same for TCP; `None`: no probes.
+    pub fn keepalive(self) -> Option<Keepalive> {
         let idle = Duration::from_secs(self.0?.into());
         let defaults = Keepalive::default();
         Some(Keepalive {

@@ -7,91 +7,91 @@ use serde::{Deserialize, Serialize};
 use server::{Coding, HostName, Pattern, RelativePath};
 
 use super::text::{Text, Time};
-use crate::config::origin_place::OriginChoice;
-use crate::config::size::Size;
+use crate::origin_place::OriginChoice;
+use crate::size::Size;
 
 /// What is served under some names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Site {
+pub struct Site {
     /// Its names: `"example.org"`, or `"*.example.org"` for all names below it. The first site
     /// needs none.
-    pub(crate) names: Vec<Text<HostName>>,
+    pub names: Vec<Text<HostName>>,
     /// Directory below the NIC stack's root in which its files are; empty for the root itself.
-    pub(crate) root: Text<RelativePath>,
+    pub root: Text<RelativePath>,
     /// Files that a directory is asked for; the first that is there is served. Without it, those of
     /// `http`.
-    pub(crate) index: Option<Vec<Text<RelativePath>>>,
+    pub index: Option<Vec<Text<RelativePath>>>,
     /// Codings in which files may lie beside themselves. Without it, those of `http`.
-    pub(crate) precompressed: Option<Vec<Text<Coding>>>,
+    pub precompressed: Option<Vec<Text<Coding>>>,
     /// List directories that have no index. Without it, as `http` has it.
-    pub(crate) listing: Option<bool>,
+    pub listing: Option<bool>,
     /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, from
     /// those of `origin`.
-    pub(crate) origin: Option<Text<OriginChoice>>,
+    pub origin: Option<Text<OriginChoice>>,
     /// Files, below its root, that are sent with these statuses: `404 = "errors/404.html"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) error_pages: BTreeMap<String, Text<RelativePath>>,
+    pub error_pages: BTreeMap<String, Text<RelativePath>>,
     /// What is special about some paths, one table for each. The first that is about a path counts,
     /// and no other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) rule: Vec<Rule>,
+    pub rule: Vec<Rule>,
 }
 
 /// What is special about some paths of a site.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Rule {
+pub struct Rule {
     /// Which paths, with at most one star, which stands for anything: `"/about"`, `"/video/*"`,
     /// `"*.m3u8"`.
-    pub(crate) path: Text<Pattern>,
+    pub path: Text<Pattern>,
     /// The value of `Cache-Control`, where the answer is a file, a redirect, or 304.
     #[serde(default)]
-    pub(crate) cache_control: Option<String>,
+    pub cache_control: Option<String>,
     /// How long after `Date` such an answer `Expires`.
     #[serde(default)]
-    pub(crate) expires: Option<Text<Time>>,
+    pub expires: Option<Text<Time>>,
     /// Further header fields of every answer, each as `"Name: value"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) fields: Vec<String>,
+    pub fields: Vec<String>,
     /// Names of the signing keys with which URLs have to be signed; others get 403.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) signed_by: Vec<String>,
+    pub signed_by: Vec<String>,
     /// Where to go instead.
     #[serde(default)]
-    pub(crate) redirect: Option<Redirect>,
+    pub redirect: Option<Redirect>,
     /// What pages of other origins may do.
     #[serde(default)]
-    pub(crate) cors: Option<Cors>,
+    pub cors: Option<Cors>,
     /// How fast files are sent.
     #[serde(default)]
-    pub(crate) pace: Option<Pace>,
+    pub pace: Option<Pace>,
     /// List directories that have no index, or do not. Without it, as the site has it.
     #[serde(default)]
-    pub(crate) listing: Option<bool>,
+    pub listing: Option<bool>,
     /// Downloads go on when their file grows, up to its size at their start: for logs and live
     /// recordings, whose writers append and rewrite nothing.
     #[serde(default)]
-    pub(crate) append_only: bool,
+    pub append_only: bool,
     /// Where what is not there comes from: `"https://origin.example"`, or `"off"`. Without it, as
     /// the site has it.
     #[serde(default)]
-    pub(crate) origin: Option<Text<OriginChoice>>,
+    pub origin: Option<Text<OriginChoice>>,
 }
 
 /// Where clients are sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Redirect {
+pub struct Redirect {
     /// 301 and 308 for good, 302, 303 and 307 for now.
     #[serde(default = "found")]
-    pub(crate) status: u16,
+    pub status: u16,
     /// A path of the same site or a URL. A star in it stands for what the star of the rule's path
     /// has stood for.
-    pub(crate) to: String,
+    pub to: String,
 }
 
 fn found() -> u16 {
@@ -102,45 +102,45 @@ fn found() -> u16 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Cors {
+pub struct Cors {
     /// Origins such as `"https://example.org"`, or `"*"` alone for all.
-    pub(crate) origins: Vec<String>,
+    pub origins: Vec<String>,
     /// Cookies and other credentials may be sent along; not with `"*"`.
     #[serde(default)]
-    pub(crate) credentials: bool,
+    pub credentials: bool,
     /// Header fields that a page may set, besides those that it always may. Without it, `Range` and
     /// the conditions.
     #[serde(default)]
-    pub(crate) request_fields: Option<Vec<String>>,
+    pub request_fields: Option<Vec<String>>,
     /// Header fields that a page gets to see, besides those that it always does. Without it, what a
     /// player of media wants, and `Listing-Truncated`.
     #[serde(default)]
-    pub(crate) exposed_fields: Option<Vec<String>>,
+    pub exposed_fields: Option<Vec<String>>,
     /// How long a browser may remember that it is allowed. Without it, a day.
     #[serde(default)]
-    pub(crate) max_age: Option<Text<Time>>,
+    pub max_age: Option<Text<Time>>,
 }
 
 /// How fast files are sent: by `rate`, or by the bit rate of media.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// The rate, such as `"8mbit"`.
-    pub(crate) rate: Option<Text<Rate>>,
+    pub rate: Option<Text<Rate>>,
     /// With `rate`: what is sent before that as fast as it goes, such as `"1M"`.
-    pub(crate) at_once: Option<Text<Size>>,
+    pub at_once: Option<Text<Size>>,
     /// The bit rate of media.
-    pub(crate) media_rate: Option<Text<Rate>>,
+    pub media_rate: Option<Text<Rate>>,
     /// With `media_rate`: percent of it to send at. Without it, 150.
-    pub(crate) percent: Option<u32>,
+    pub percent: Option<u32>,
     /// With `media_rate`: what is played in this time is sent as fast as it goes. Without it, 10s.
-    pub(crate) ahead: Option<Text<Time>>,
+    pub ahead: Option<Text<Time>>,
 }
 
 impl Pace {
     /// Percent of the bit rate of media to send at, unless told otherwise.
-    pub(crate) const PERCENT: u32 = 150;
+    pub const PERCENT: u32 = 150;
     /// What is played in this time is sent at once, unless told otherwise.
-    pub(crate) const AHEAD: Time = Time::from_secs(10);
+    pub const AHEAD: Time = Time::from_secs(10);
 }

@@ -5,32 +5,32 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::config::origin_place::OriginPlace;
-use crate::config::size::Size;
+use crate::origin_place::OriginPlace;
+use crate::size::Size;
 
 /// Origins: what is not there is fetched from them, kept in a cache directory, and served from
 /// there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// Origins of sites that do not name one themselves, such as `"https://origin.example"`; with a
     /// pattern, such as `"/vod/*=https://vod.example"`, of paths that it is about. The first that
     /// is about a path counts.
-    pub(crate) urls: Vec<Text<OriginPlace>>,
+    pub urls: Vec<Text<OriginPlace>>,
     /// Directory in which what comes from origins is kept: the root, or below it, since it is read
     /// from there. Without it, `.splitway-cache` below the root; without a root, it is the root.
-    pub(crate) cache_dir: Option<PathBuf>,
+    pub cache_dir: Option<PathBuf>,
     /// Most that is kept there.
-    pub(crate) cache_max: Text<Size>,
+    pub cache_max: Text<Size>,
     /// Most variants of a target, 1 to 1,024: answers that `Vary` tells apart. One more takes the
     /// place of the one that was asked for least recently.
-    pub(crate) variants_max: u16,
+    pub variants_max: u16,
     /// File with the certificates, in PEM, of the authorities that origins are believed through.
     /// Without it, those that this machine believes.
-    pub(crate) ca: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
     /// What comes from an origin says whether it was there, in `Cache-Status` (RFC 9211).
-    pub(crate) cache_status: bool,
+    pub cache_status: bool,
 }
 
 impl Default for Origin {

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use failure::Failure;
 
 /// How long it is valid, in days. It is no replacement for one that an authority has signed.
-pub(crate) const VALID_DAYS: u64 = 30;
+pub const VALID_DAYS: u64 = 30;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -24,21 +24,21 @@ const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(3600);
 
 /// The file with the certificate in use, and never the key; it goes with this value.
 #[derive(Debug)]
-pub(crate) struct SelfSigned {
+pub struct SelfSigned {
     path: TempPath,
 }
 
 /// A certificate in a file of its own, until it is used and takes the place of the one before. It
 /// goes if it is not.
 #[derive(Debug)]
-pub(crate) struct Fresh {
+pub struct Fresh {
     file: NamedTempFile,
     place: PathBuf,
 }
 
 impl Fresh {
     /// Lets clients find it: they see the one before or this one, whole.
-    pub(crate) fn put_in_place(self) -> Result<(), Failure> {
+    pub fn put_in_place(self) -> Result<(), Failure> {
         let renamed = self.file.persist(&self.place);
         renamed.map(|_| ()).map_err(|failed| {
             let what = format!("putting a certificate into {}", self.place.display());
@@ -48,7 +48,13 @@ impl Fresh {
 }
 
 impl SelfSigned {
-    pub(crate) fn new() -> Result<Self, Failure> {
+    /// Makes a key and its certificate, and writes the latter into the directory for temporary
+    /// files.
+    ///
+    /// # Errors
+    ///
+    /// Neither can be made, or the file cannot be written.
+    pub fn new() -> Result<Self, Failure> {
         let directory = std::env::temp_dir();
         let file = file_in(&directory).map_err(|error| {
             Failure::input(
@@ -62,13 +68,13 @@ impl SelfSigned {
     }
 
     /// Where clients find it.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Makes another one, with a key of its own, for these addresses and `localhost`, beside the
     /// one in use.
-    pub(crate) fn renew(
+    pub fn renew(
         &self,
         addresses: &[IpAddr],
         unix_time: Duration,

@@ -7,7 +7,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
 
 /// Fails unless `root` is a directory whose files can be listed and opened.
-pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {
+pub fn check_root(root: &Path) -> Result<(), Failure> {
     let what = format!("root {}", root.display());
     let stat = rustix::fs::stat(root).map_err(|errno| match errno {
         Errno::NOENT => Failure::input(&what, "no such directory"),
@@ -30,14 +30,14 @@ pub(crate) fn check_root(root: &Path) -> Result<(), Failure> {
 }
 
 /// The directory that a root leads to.
-pub(crate) fn follow(root: &Path) -> Result<PathBuf, Failure> {
+pub fn follow(root: &Path) -> Result<PathBuf, Failure> {
     check_root(root)?;
     root.canonicalize()
         .map_err(|error| Failure::input(format!("root {}", root.display()), error))
 }
 
 /// Whether a root leads elsewhere than its path says.
-pub(crate) fn is_link(root: &Path) -> bool {
+pub fn is_link(root: &Path) -> bool {
     match (absolute(root), root.canonicalize()) {
         (Ok(path), Ok(leads_to)) => path != leads_to,
         _ => false,

@@ -7,30 +7,31 @@ use origin::OriginUrl;
 use serde::{Deserialize, Serialize};
 use server::{Pattern, RelativePath, RelativePathError};
 
-use crate::config::size::Size;
+use crate::size::Size;
 
 /// Length of a segment, in bytes.
-pub(crate) const SEGMENT_BYTES: u64 = 1 << 20;
+pub const SEGMENT_BYTES: u64 = 1 << 20;
 
 /// Least that a cache may be told to hold: those segments that are read are not to make room for
 /// each other.
-pub(crate) const CACHE_BYTES_MIN: Size = Size(16 * SEGMENT_BYTES);
+pub const CACHE_BYTES_MIN: Size = Size(16 * SEGMENT_BYTES);
 
 /// Most origins that a configuration may name: for each, the fetcher keeps connections, and a
 /// thread to look its name up.
-pub(crate) const ORIGINS_MAX: usize = 256;
+pub const ORIGINS_MAX: usize = 256;
 
 /// Where some paths come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OriginPlace {
+pub struct OriginPlace {
     /// `None`: all.
-    pub(crate) pattern: Option<Pattern>,
-    pub(crate) url: OriginUrl,
+    pub pattern: Option<Pattern>,
+    /// The origin.
+    pub url: OriginUrl,
 }
 
 /// What a site or a rule says of origins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum OriginChoice {
+pub enum OriginChoice {
     /// Nothing comes from one.
     Off,
     /// All comes from this one.
@@ -38,7 +39,8 @@ pub(crate) enum OriginChoice {
 }
 
 impl OriginChoice {
-    pub(crate) fn url(&self) -> Option<&OriginUrl> {
+    /// The origin, if there is one.
+    pub fn url(&self) -> Option<&OriginUrl> {
         match self {
             Self::Off => None,
             Self::Url(url) => Some(url),
@@ -98,16 +100,16 @@ impl fmt::Display for OriginPlace {
 
 /// Where the cache is, as the host process knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CachePlace {
+pub struct CachePlace {
     /// Below the root; empty for the root itself.
-    pub(crate) path: String,
+    pub path: String,
     /// There is something else below the root as well.
-    pub(crate) is_among_files: bool,
+    pub is_among_files: bool,
 }
 
 impl CachePlace {
     /// A directory in the cache directory, below the root.
-    pub(crate) fn directory(&self, name: &str) -> Result<RelativePath, RelativePathError> {
+    pub fn directory(&self, name: &str) -> Result<RelativePath, RelativePathError> {
         match &*self.path {
             "" => name.parse(),
             path => format!("{path}/{name}").parse(),

@@ -10,7 +10,7 @@ use serde::ser::{Serialize, Serializer};
 
 /// A value that is read and written as its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Text<T>(pub(crate) T);
+pub struct Text<T>(pub T);
 
 impl<T: fmt::Display> Serialize for Text<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -56,7 +56,7 @@ impl<T> schemars::JsonSchema for Text<T> {
 
 /// A time: `500ms`, `15s`, `5m`, `2h`, `1d`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Time(pub(crate) Duration);
+pub struct Time(pub Duration);
 
 const TIME_UNITS: [(&str, u64); 5] = [
     ("d", 24 * 3600 * 1000),
@@ -70,7 +70,7 @@ const TIME_UNITS: [(&str, u64); 5] = [
 const TIME_MS_MAX: u64 = 10 * 365 * 24 * 3600 * 1000;
 
 impl Time {
-    pub(crate) const fn from_secs(seconds: u64) -> Self {
+    pub const fn from_secs(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 }

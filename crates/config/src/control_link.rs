@@ -9,21 +9,27 @@ const ETHERNET: &str = "eth:";
 
 /// An interface's address: `02:00:5e:10:00:01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MacAddress(pub(crate) [u8; 6]);
+pub struct MacAddress(pub [u8; 6]);
 
 /// The interface of a control link: `eth:IFACE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ControlLink {
-    pub(crate) interface: String,
+pub struct ControlLink {
+    /// Its name.
+    pub interface: String,
 }
 
 /// Where a NIC stack is that runs already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NicPlace {
+pub enum NicPlace {
     /// On this machine: a Unix socket.
     Socket(PathBuf),
     /// On another machine: `eth:IFACE,MAC`.
-    Ethernet { interface: String, peer: MacAddress },
+    Ethernet {
+        /// The interface here.
+        interface: String,
+        /// The address of the interface there.
+        peer: MacAddress,
+    },
 }
 
 impl FromStr for MacAddress {

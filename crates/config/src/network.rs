@@ -12,35 +12,35 @@ use netsetup::cidr::Cidr;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Network {
+pub struct Network {
     /// Ethernet interface to attach the stack to. Without it, a veth pair is made, whose end on
     /// this machine is `splitway0`.
-    pub(crate) interface: Option<String>,
+    pub interface: Option<String>,
     /// The stack's own addresses on that interface, each with the length of its on-link prefix:
     /// `"192.0.2.10/24"`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) addresses: Vec<Text<Cidr>>,
+    pub addresses: Vec<Text<Cidr>>,
     /// Routers to everything that is not on the link, one each for IPv4 and IPv6.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) gateways: Vec<IpAddr>,
+    pub gateways: Vec<IpAddr>,
     /// Ask the link at the start whether another machine has one of the addresses already, and do
     /// not start if so. On an interface only.
-    pub(crate) dad: bool,
+    pub dad: bool,
     /// MTU of the veth pair, in bytes, from 1280 to 65535; 1500 if nothing is said. An interface
     /// has its own.
-    pub(crate) mtu: Option<u32>,
+    pub mtu: Option<u32>,
 }
 
 /// A TCP port to serve on, at all addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Listen {
+pub struct Listen {
     /// The port.
-    pub(crate) port: NonZeroU16,
+    pub port: NonZeroU16,
     /// HTTPS is served there, and not HTTP.
     #[serde(default)]
-    pub(crate) tls: bool,
+    pub tls: bool,
 }
 
 impl Default for Network {
@@ -57,5 +57,5 @@ impl Default for Network {
 
 impl Network {
     /// MTU of a veth pair unless told otherwise.
-    pub(crate) const MTU: u32 = 1500;
+    pub const MTU: u32 = 1500;
 }

@@ -7,15 +7,15 @@ use tls::{Cipher, Version};
 
 /// Least and most records of a key. Replacing a key with every few records gains nothing; and
 /// AES-GCM allows no more (RFC 8446 §5.5).
-pub(crate) const KEY_RECORDS: (u64, u64) = (16, 1 << 24);
+pub const KEY_RECORDS: (u64, u64) = (16, 1 << 24);
 
 /// A version of TLS, as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct VersionName(pub(crate) Version);
+pub struct VersionName(pub Version);
 
 /// A cipher, as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CipherName(pub(crate) Cipher);
+pub struct CipherName(pub Cipher);
 
 const VERSIONS: [(Version, &str); 2] = [(Version::Tls12, "1.2"), (Version::Tls13, "1.3")];
 
