@@ -6,7 +6,6 @@
 //! | `launch` | starting a process with its settings |
 //! | `child` | a process, seen by its supervisor and by itself |
 //! | `messages` | the messages of each pair of processes |
-//! | `counter_names` | counters of processes, by their names in reports |
 //! | `fd_passing` | messages with descriptors |
 //! | `sealed` | sealed files of memory |
 //! | `host_configuration` | the configuration of the host process, at its start and on reload |
@@ -20,7 +19,6 @@
 pub(crate) mod ablation;
 pub(crate) mod capture_request;
 pub(crate) mod child;
-pub(crate) mod counter_names;
 pub(crate) mod fd_passing;
 pub(crate) mod host_configuration;
 pub(crate) mod launch;

@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 use failure::Failure;
 
 use crate::ipc::fd_passing;
-use crate::ipc::messages::{FetcherReport, FromFetcher, FromHost, Health, ToHost, ToObserver};
+use crate::ipc::messages::{FromFetcher, FromHost, ToHost, ToObserver};
 use crate::ipc::signals::{HangUp, Hint, Signals};
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Event, Role};
@@ -66,6 +66,7 @@ use crate::supervisor::reload::Reload;
 use crate::supervisor::rolling::Rolling;
 use crate::supervisor::service_manager::ServiceManager;
 use crate::terminal::say;
+use ::observer::{FetcherReport, Health};
 use config::Config;
 
 /// The signals that ask for more than an end.

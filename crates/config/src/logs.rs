@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::log_place::{AccessFormat, LogPlace};
+use observer::AccessFormat;
+
+use crate::log_place::LogPlace;
 
 /// Logs, and which lines they have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use config::log_place::{AccessFormat, LogPlace};
+use config::log_place::LogPlace;
+use observer::AccessFormat;
 
 /// The options of `splitway serve`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]

@@ -6,7 +6,6 @@ use sandbox::{descriptors, kernel};
 
 use crate::args::overlay;
 use crate::args::serve::ServeArgs;
-use crate::ipc::messages::Report;
 use crate::ipc::signals::{HangUp, Signals};
 use crate::supervisor::announce::{AnnouncedNic, Started, announce};
 use crate::supervisor::attachment::Attachment;
@@ -30,6 +29,7 @@ use config::certificates::CertificateSource;
 use config::control_link::NicPlace;
 use config::root;
 use config::{Config, Content};
+use observer::Report;
 
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {

@@ -17,7 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
-use crate::ipc::messages::{FromChild, Line, LineBuffer, Report};
+use crate::ipc::messages::{FromChild, Line, LineBuffer};
+use observer::Report;
 
 /// How long a supervisor that drops a process waits for its end, once it is killed. A process whose
 /// read hangs in the kernel, on a disk or a network file system, does not go before that read ends.

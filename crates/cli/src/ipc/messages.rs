@@ -2,14 +2,12 @@
 //! output; the supervisor answers over the child's control socket
 //! ([`fd_passing`](crate::ipc::fd_passing)). Each pair of processes has one type each way.
 
-use nix::sys::resource::{UsageWho, getrusage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use failure::Failure;
+use observer::{FetcherReport, Health, Report, WorkerReport};
 use sandbox::lockdown::LockedOut;
-
-use crate::ipc::counter_names;
 
 /// A line of a child that says `M`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,93 +168,6 @@ pub(crate) enum ToRelay {
     /// With the socket over which the NIC process of this session says hello, or without if it
     /// could not be started.
     Nic { session: u8 },
-}
-
-/// Counters of a worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WorkerReport {
-    /// The NIC stack.
-    pub(crate) nic: usize,
-    pub(crate) worker: usize,
-    /// Which process of that NIC stack, from 1: another counts from zero.
-    pub(crate) process: u64,
-    pub(crate) report: Report,
-}
-
-/// Counters of a fetcher.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FetcherReport {
-    /// Which process, from 1: another counts from zero.
-    pub(crate) process: u64,
-    /// An origin, by its URL; `None`: all.
-    pub(crate) origin: Option<String>,
-    pub(crate) report: Report,
-}
-
-/// The health of the server, as the supervisor knows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Health {
-    /// Why each NIC stack does not serve, if it does not.
-    pub(crate) nics: Vec<Option<String>>,
-    /// The server takes no new connections and ends with its last response.
-    pub(crate) is_draining: bool,
-}
-
-/// What a process did in its life.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Report {
-    /// Counters of the stack, in its own order.
-    pub(crate) counters: Vec<(String, u64)>,
-    /// CPU time in user mode, in microseconds.
-    pub(crate) cpu_user_us: u64,
-    /// CPU time in the kernel, in microseconds.
-    pub(crate) cpu_system_us: u64,
-    /// Largest resident set, in bytes.
-    pub(crate) memory_bytes_max: u64,
-}
-
-impl Report {
-    /// A report on the calling process, so far.
-    pub(crate) fn now(counters: Vec<(String, u64)>) -> Self {
-        let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
-            return Self {
-                counters,
-                ..Self::default()
-            };
-        };
-        let micros = |seconds: i64, micros: i64| {
-            u64::try_from(seconds.saturating_mul(1_000_000).saturating_add(micros)).unwrap_or(0)
-        };
-        Self {
-            counters,
-            cpu_user_us: micros(usage.user_time().tv_sec(), usage.user_time().tv_usec()),
-            cpu_system_us: micros(usage.system_time().tv_sec(), usage.system_time().tv_usec()),
-            memory_bytes_max: u64::try_from(usage.max_rss())
-                .unwrap_or(0)
-                .saturating_mul(1024),
-        }
-    }
-
-    /// Adds what another process did in the same place.
-    pub(crate) fn absorb(&mut self, other: &Self) {
-        for (name, value) in &other.counters {
-            match self.counters.iter_mut().find(|(own, _)| own == name) {
-                Some((_, sum)) => *sum = counter_names::sum(name, *sum, *value),
-                None => self.counters.push((name.clone(), *value)),
-            }
-        }
-        self.cpu_user_us = self.cpu_user_us.saturating_add(other.cpu_user_us);
-        self.cpu_system_us = self.cpu_system_us.saturating_add(other.cpu_system_us);
-        self.memory_bytes_max = self.memory_bytes_max.max(other.memory_bytes_max);
-    }
-
-    /// The value of a counter; `None` if the stack has no such counter.
-    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
-        self.counters
-            .iter()
-            .find(|(own, _)| own == name)
-            .map(|(_, value)| *value)
-    }
 }
 
 impl<M: FromChild> Line<M> {

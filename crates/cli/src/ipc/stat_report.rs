@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ipc::messages::Report;
+use observer::Report;
 
 /// Version of the document.
 pub(crate) const SCHEMA: u32 = 2;
@@ -381,7 +381,7 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipc::counter_names;
+    use observer::counter_names;
 
     #[test]
     fn counters_of_nic_stacks_add_up() {

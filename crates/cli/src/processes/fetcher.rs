@@ -17,13 +17,13 @@ use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
 use crate::ipc::child;
-use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromFetcher;
 use crate::ipc::signals::Signals;
 use crate::processes::fetcher::reporter::FetcherReporter;
 use config::Text;
 use config::origin_place::SEGMENT_BYTES;
+use observer::counter_names;
 
 /// What the fetcher starts with. More origins may follow as messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

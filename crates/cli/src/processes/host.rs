@@ -26,17 +26,17 @@ use serde::{Deserialize, Serialize};
 use crate::ipc::ablation::HostAblation;
 use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
-use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::FromHost;
 use crate::ipc::signals::Signals;
 use crate::processes::heap;
 use crate::processes::host::control::HostControl;
 use crate::processes::host::fetch_client::FetchClient;
-use crate::processes::observer::SocketSink;
 use config::certificates;
 use config::control_link::MacAddress;
 use config::{Text, TlsSettings};
+use observer::SocketSink;
+use observer::counter_names;
 
 /// What the host process starts with. What a reload may change comes as a
 /// [`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration).

@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 use crate::ipc::ablation::NicAblation;
 use crate::ipc::capture_request::NIC_MARK;
 use crate::ipc::child::{self, tell_if_writable};
-use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Settings};
-use crate::ipc::messages::{FromNic, Report};
+use crate::ipc::messages::FromNic;
 use crate::ipc::signals::Signals;
 use crate::processes::heap;
 use config::Text;
 use config::size::{Size, cache_bytes};
+use observer::Report;
+use observer::counter_names;
 
 /// What the process may keep: reading files that only root may read, if it is root that serves
 /// them, and buffers that stay in memory (io_uring registers them).

@@ -1,26 +1,6 @@
 //! The observer process: it keeps logs and metrics, so that neither a slow disk nor a slow scraper
 //! ever holds up the processes that serve. It has no rights but to use what the supervisor has
 //! opened for it.
-//!
-//! | Module | Its one idea |
-//! |---|---|
-//! | `format` | lines of the access log |
-//! | `log_file` | a file that may be slow, full, or replaced |
-//! | `lines` | whole lines out of a pipe |
-//! | `packet` | what the host process tells, and how |
-//! | `metrics`, `catalog` | all that is known; which metric is which counter |
-//! | `exposition` | Prometheus' text format |
-//! | `top` | the files that are asked for most |
-//! | `admin` | HTTP for those who watch |
-mod admin;
-mod catalog;
-mod exposition;
-mod format;
-mod lines;
-mod log_file;
-mod metrics;
-mod packet;
-mod top;
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -28,34 +8,22 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
-use server::AccessRecord;
 
-use crate::ipc::child::{self, retry};
+use crate::ipc::child;
 use crate::ipc::fd_passing;
 use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::{FromObserver, ToObserver};
 use crate::ipc::signals::Signals;
 use config::Text;
-use config::log_place::AccessFormat;
 use failure::Failure;
+use observer::{
+    AccessFormat, LogFile, Metrics, PACKET_BYTES_MAX, admin, receive_errors, receive_records,
+};
 use sandbox::lockdown;
 use sandbox::seccomp;
-
-use self::format::Clock;
-use self::lines::Lines;
-use self::log_file::LogFile;
-use self::metrics::Metrics;
-pub(crate) use self::packet::{PACKET_BYTES_MAX, Packet, SocketSink, report};
-
-/// Losses are not told of more often.
-const LOSS_PAUSE: Duration = Duration::from_secs(10);
 
 /// What the observer starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -209,99 +177,7 @@ impl Given {
     }
 }
 
-/// Waits until there is something to read; false if `stop` is readable, and nothing else.
-fn wait(source: impl AsFd, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
-    let mut fds = [
-        PollFd::new(&source, PollFlags::IN),
-        PollFd::from_borrowed_fd(stop, PollFlags::IN),
-    ];
-    retry(|| poll(&mut fds, None)).map_err(|errno| Failure::broken("waiting", errno))?;
-    Ok(!fds[0].revents().is_empty() || fds[1].revents().is_empty())
-}
-
-/// The same; true if there is something, false also if waiting fails.
-fn wait_or_stop(source: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> bool {
-    wait(source, stop).unwrap_or(false)
-}
-
-/// Takes in what the host process tells, until `stop` is readable and nothing is left.
-fn receive_records(
-    records: &OwnedFd,
-    stop: BorrowedFd<'_>,
-    (format, log): (AccessFormat, Option<&LogFile>),
-    metrics: &Metrics,
-) {
-    let mut buffer = vec![0; PACKET_BYTES_MAX];
-    let mut lines = Vec::new();
-    let mut losses = Losses::default();
-    while let Ok(true) = wait(records, stop) {
-        let received = retry(|| recv(records, &mut buffer[..], RecvFlags::DONTWAIT));
-        let packet = match received {
-            Ok((_, length)) if length > 0 => &buffer[..length],
-            Err(Errno::AGAIN) => continue,
-            // The supervisor holds the other end, too: it is gone.
-            _ => return,
-        };
-        let mut records = match Packet::parse(packet) {
-            Some(Packet::Accesses { lost, records }) => {
-                metrics.on_sign_of_life();
-                losses.note(lost);
-                records
-            }
-            Some(Packet::Report(report)) => {
-                metrics.on_host(report);
-                continue;
-            }
-            None => {
-                tracing::warn!("the host process told something that makes no sense");
-                continue;
-            }
-        };
-        let clock = Clock::now();
-        lines.clear();
-        while let Some((record, rest)) = AccessRecord::take(records) {
-            metrics.on_access(&record);
-            if log.is_some() {
-                format::write(format, clock, &record, &mut lines);
-            }
-            records = rest;
-        }
-        if let Some(log) = log {
-            log.push(&lines);
-        }
-    }
-}
-
-/// Accesses that the host process could not tell of, because this one was behind.
-#[derive(Debug, Default)]
-struct Losses {
-    told: u64,
-    told_at: Option<Instant>,
-}
-
-impl Losses {
-    fn note(&mut self, lost: u64) {
-        let is_late = |at: Instant| at.elapsed() >= LOSS_PAUSE;
-        if lost > self.told && self.told_at.is_none_or(is_late) {
-            let more = lost - self.told;
-            tracing::warn!(
-                "{more} more accesses are in no log: so many at once could not be written"
-            );
-            (self.told, self.told_at) = (lost, Some(Instant::now()));
-        }
-    }
-}
-
-/// Takes in what all processes say, until `stop` is readable and nothing is left.
-fn receive_errors(errors: &OwnedFd, stop: BorrowedFd<'_>, log: &LogFile) {
-    let mut buffer = vec![0; 64 << 10];
-    let mut lines = Lines::default();
-    while let Ok(true) = wait(errors, stop) {
-        match retry(|| rustix::io::read(errors, &mut buffer[..])) {
-            Ok(length) if length > 0 => lines.push(&buffer[..length], |whole| log.push(whole)),
-            Err(Errno::AGAIN) => {}
-            _ => break,
-        }
-    }
-    lines.finish(|rest| log.push(rest));
+/// Waits for a message of the supervisor; false if `stop` is readable, and nothing else.
+fn wait(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<bool, Failure> {
+    observer::wait(control, stop).map_err(|errno| Failure::broken("waiting", errno))
 }

@@ -10,9 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::ipc::child::{self, Child, describe};
 use crate::ipc::messages::{
-    FromChild, FromFetcher, FromHost, FromNic, FromObserver, FromRelay, Line, Report,
+    FromChild, FromFetcher, FromHost, FromNic, FromObserver, FromRelay, Line,
 };
 use crate::ipc::signals::Signals;
+use observer::Report;
 
 /// How long a process may take to end in order before it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use sandbox::lockdown::LockedOut;
 
-use crate::ipc::messages::Report;
 use crate::terminal::grouped;
+use observer::Report;
 
 /// Where the cell of a row comes from.
 enum Cell {
@@ -222,7 +222,7 @@ fn megabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipc::counter_names;
+    use observer::counter_names;
 
     fn report(counters: &[(&str, u64)]) -> Report {
         Report {

@@ -20,7 +20,7 @@ use crate::ipc::child::retry;
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
 use crate::ipc::launch::Settings as _;
-use crate::ipc::messages::{FromFetcher, Report, ToHost};
+use crate::ipc::messages::{FromFetcher, ToHost};
 use crate::ipc::stat_report;
 use crate::processes::fetcher::FetcherSettings;
 use crate::supervisor::backoff::Backoff;
@@ -29,6 +29,7 @@ use crate::supervisor::executable::Program;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use config::origin_place::ORIGINS_MAX;
+use observer::Report;
 
 const NAME: &str = FetcherSettings::NAME;
 

@@ -24,7 +24,7 @@ use rustix::net::SocketAddrUnix;
 
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
-use crate::ipc::messages::{FromHost, FromNic, NicFate, Report, ToHost, WorkerReport};
+use crate::ipc::messages::{FromHost, FromNic, NicFate, ToHost};
 use crate::ipc::stat_report::{Nic, Process};
 use crate::ipc::timeouts::START_WAIT;
 use crate::processes::nic::NicSettings;
@@ -32,6 +32,7 @@ use crate::processes::relay::host_side::HostRelaySettings;
 use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
+use observer::{Report, WorkerReport};
 
 /// How long a NIC process that is not used any more may take to end, or a relay to bring what one
 /// on another machine has said last; less than the host stack waits for it.

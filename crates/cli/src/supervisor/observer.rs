@@ -17,7 +17,7 @@ use crate::ipc::child::retry;
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
 use crate::ipc::launch::Settings as _;
-use crate::ipc::messages::{FromObserver, Health, ToObserver};
+use crate::ipc::messages::{FromObserver, ToObserver};
 use crate::processes::observer::ObserverSettings;
 use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
@@ -25,6 +25,7 @@ use crate::supervisor::executable::Program;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
 use config::log_place;
 use config::{Config, Logs, Text};
+use observer::Health;
 
 /// How much of what the host process tells may wait for the observer, in bytes, if the kernel
 /// allows so much.

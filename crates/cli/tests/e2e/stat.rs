@@ -73,7 +73,7 @@ fn a_download_in_progress_is_shown_with_its_file_and_what_tcp_knows() {
             are_full.then_some(document)
         })
         .unwrap();
-        assert_eq!(document["schema"], 1);
+        assert_eq!(document["schema"], 2);
         assert_eq!(
             document["server"]["host"]["pid"],
             splitway.host().as_raw_nonzero().get()

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ipc::child::tell_if_writable;
-use crate::ipc::counter_names;
-use crate::ipc::messages::{FromFetcher, Report};
+use crate::ipc::messages::FromFetcher;
+use observer::Report;
+use observer::counter_names;
 
 /// Origins that the fetcher reports one by one: their reports fit into an empty pipe. The counters
 /// of the others are added up.

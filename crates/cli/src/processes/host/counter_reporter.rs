@@ -12,10 +12,10 @@ use rustix::time::{
 };
 
 use crate::ipc::child::retry;
-use crate::ipc::counter_names::{self, HostProcessCounters};
 use crate::ipc::log_lines;
-use crate::ipc::messages::Report;
-use crate::processes::observer;
+use ::observer;
+use observer::Report;
+use observer::counter_names::{self, HostProcessCounters};
 
 const PERIOD: Timespec = Timespec {
     tv_sec: 1,

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use server::Server;
 
 use crate::ipc::child::retry;
-use crate::ipc::counter_names;
 use crate::ipc::stat_report::{Connection, Host, Line};
+use observer::counter_names;
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;

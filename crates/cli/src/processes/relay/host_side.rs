@@ -17,13 +17,13 @@ use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
 use crate::ipc::child;
-use crate::ipc::counter_names;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
 use crate::ipc::signals::Signals;
 use config::Text;
 use config::control_link::MacAddress;
 use config::key_file;
+use observer::counter_names;
 
 /// What the relay on the host's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -21,14 +21,15 @@ use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
 use crate::ipc::child;
-use crate::ipc::counter_names;
 use crate::ipc::fd_passing;
 use crate::ipc::launch::{self, Launched, Settings};
-use crate::ipc::messages::{FromRelay, Report, ToRelay};
+use crate::ipc::messages::{FromRelay, ToRelay};
 use crate::ipc::signals::Signals;
 use crate::ipc::timeouts::START_WAIT;
 use config::control_link::MacAddress;
 use config::key_file;
+use observer::Report;
+use observer::counter_names;
 
 /// What the relay on the NIC stack's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

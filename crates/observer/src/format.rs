@@ -9,7 +9,7 @@ use serde::Serialize;
 use server::AccessRecord;
 use time::OffsetDateTime;
 
-use config::log_place::AccessFormat;
+use crate::access_format::AccessFormat;
 
 /// Tells the time of day of what happened at a time of the host's clock.
 #[derive(Clone, Copy, Debug)]

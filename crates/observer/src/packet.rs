@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use server::AccessSink;
 
-use crate::ipc::messages::Report;
+use crate::report::Report;
 
 /// Longest packet, in bytes: a request's head is bounded, and so are those that share a packet with
 /// it.
-pub(crate) const PACKET_BYTES_MAX: usize = 256 << 10;
+pub const PACKET_BYTES_MAX: usize = 256 << 10;
 
 /// Before records of accesses.
 const ACCESSES: u8 = 0;
@@ -20,15 +20,21 @@ const ACCESSES: u8 = 0;
 const REPORT: u8 = 1;
 
 /// What a packet holds.
-pub(crate) enum Packet<'a> {
+pub enum Packet<'a> {
     /// Records of accesses, and how many so far are in no packet, nor will be.
-    Accesses { lost: u64, records: &'a [u8] },
+    Accesses {
+        /// Records that were dropped so far.
+        lost: u64,
+        /// One after the other, as [`AccessRecord::take`](server::AccessRecord::take) reads them.
+        records: &'a [u8],
+    },
     /// What the host process has counted.
     Report(Report),
 }
 
 impl<'a> Packet<'a> {
-    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+    /// Parses a packet; `None` if it makes no sense.
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&ACCESSES, rest) => {
                 let (lost, records) = rest.split_first_chunk()?;
@@ -42,7 +48,7 @@ impl<'a> Packet<'a> {
 }
 
 /// A packet with what the host process has counted.
-pub(crate) fn report(report: &Report) -> serde_json::Result<Vec<u8>> {
+pub fn report(report: &Report) -> serde_json::Result<Vec<u8>> {
     let mut packet = vec![REPORT];
     serde_json::to_writer(&mut packet, report)?;
     Ok(packet)
@@ -50,7 +56,7 @@ pub(crate) fn report(report: &Report) -> serde_json::Result<Vec<u8>> {
 
 /// The host process's end of the socket to the observer.
 #[derive(Debug)]
-pub(crate) struct SocketSink(pub(crate) OwnedFd);
+pub struct SocketSink(pub OwnedFd);
 
 impl AccessSink for SocketSink {
     fn take(&mut self, packet: &[u8], lost: u64) -> bool {

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::exposition;
-use super::metrics::Metrics;
+use crate::exposition;
+use crate::intake::wait_or_stop;
+use crate::metrics::Metrics;
 
 /// Most clients at a time; when another one comes, that which has been there for longest is hung up
 /// on.
@@ -72,9 +73,9 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// Answers until `stop` is readable. Clients that are being answered then are cut off.
-pub(crate) fn serve(listener: &TcpListener, stop: BorrowedFd<'_>, metrics: &Arc<Metrics>) {
+pub fn serve(listener: &TcpListener, stop: BorrowedFd<'_>, metrics: &Arc<Metrics>) {
     let clients = Arc::new(Clients::default());
-    while super::wait_or_stop(listener.as_fd(), stop) {
+    while wait_or_stop(listener.as_fd(), stop) {
         let Ok((client, _)) = listener.accept() else {
             // It has gone again, or there is no descriptor for it: those of others are free soon.
             thread::sleep(Duration::from_millis(10));

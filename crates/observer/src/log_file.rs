@@ -14,8 +14,6 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::ipc::child::retry;
-
 /// Most bytes that wait.
 const WAITING_BYTES_MAX: usize = 4 << 20;
 
@@ -24,19 +22,19 @@ const RETRY: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 500 });
 
 /// What a log has come to.
 #[derive(Debug, Default)]
-pub(crate) struct LogCounters {
+pub struct LogCounters {
     /// Lines that were written.
-    pub(crate) written: AtomicU64,
+    pub written: AtomicU64,
     /// Lines that were not, and never will be.
-    pub(crate) lost: AtomicU64,
+    pub lost: AtomicU64,
     /// Writes that failed.
-    pub(crate) failures: AtomicU64,
+    pub failures: AtomicU64,
 }
 
 /// The end of a log at which lines come in. Dropped, it waits until those are written, unless they
 /// cannot be.
 #[derive(Debug)]
-pub(crate) struct LogFile {
+pub struct LogFile {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,7 +68,7 @@ impl std::fmt::Debug for Next {
 
 impl LogFile {
     /// Writes to `file`, which is called `name` where it fails.
-    pub(crate) fn new(name: String, file: File) -> io::Result<Self> {
+    pub fn new(name: String, file: File) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             news: Condvar::new(),
@@ -93,12 +91,13 @@ impl LogFile {
         })
     }
 
-    pub(crate) fn counters(&self) -> Arc<LogCounters> {
+    /// What has become of its lines.
+    pub fn counters(&self) -> Arc<LogCounters> {
         Arc::clone(&self.shared.counters)
     }
 
     /// Takes whole lines, all or none; does not wait.
-    pub(crate) fn push(&self, lines: &[u8]) {
+    pub fn push(&self, lines: &[u8]) {
         let mut queue = self.shared.lock();
         if queue.lines.len() + lines.len() > WAITING_BYTES_MAX {
             drop(queue);
@@ -110,7 +109,7 @@ impl LogFile {
 
     /// From here on lines go to another file; `on_changed` is called when those before are in the
     /// old one, unless they cannot be.
-    pub(crate) fn change(&self, file: File, on_changed: impl FnOnce() + Send + 'static) {
+    pub fn change(&self, file: File, on_changed: impl FnOnce() + Send + 'static) {
         let on_changed = Box::new(on_changed);
         self.shared.lock().next = Some(Next { file, on_changed });
         self.shared.news.notify_one();
@@ -147,7 +146,10 @@ fn count(lines: &[u8]) -> u64 {
 fn has_room(file: &File) -> bool {
     let wait = Timespec::try_from(RETRY).ok();
     let mut fds = [PollFd::new(file, PollFlags::OUT)];
-    matches!(retry(|| poll(&mut fds, wait.as_ref())), Ok(1..))
+    matches!(
+        rustix::io::retry_on_intr(|| poll(&mut fds, wait.as_ref())),
+        Ok(1..)
+    )
 }
 
 /// The thread's part.

@@ -1,8 +1,8 @@
 //! Which metric each counter of a process is.
 
-use ::counters::Counter;
+use counters::Counter;
 
-use crate::ipc::counter_names::{CACHE, CounterSet, HOST, NIC, ORIGINS};
+use crate::counter_names::{CACHE, CounterSet, HOST, NIC, ORIGINS};
 
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +25,11 @@ impl Kind {
     }
 }
 
-impl From<::counters::Kind> for Kind {
-    fn from(kind: ::counters::Kind) -> Self {
+impl From<counters::Kind> for Kind {
+    fn from(kind: counters::Kind) -> Self {
         match kind {
-            ::counters::Kind::Counter => Self::Counter,
-            ::counters::Kind::Gauge | ::counters::Kind::Maximum => Self::Gauge,
+            counters::Kind::Counter => Self::Counter,
+            counters::Kind::Gauge | counters::Kind::Maximum => Self::Gauge,
         }
     }
 }
@@ -37,18 +37,18 @@ impl From<::counters::Kind> for Kind {
 /// A metric.
 #[derive(Clone, Debug)]
 pub(crate) struct Metric {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
-    pub(crate) help: String,
+    pub name: String,
+    pub kind: Kind,
+    pub help: String,
 }
 
 /// A counter of a process, by the name that it has in reports, and its metric.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
-    pub(crate) counter: String,
-    pub(crate) metric: Metric,
+    pub counter: String,
+    pub metric: Metric,
     /// The counter is in microseconds, the metric in seconds.
-    pub(crate) is_us: bool,
+    pub is_us: bool,
 }
 
 impl Counted {

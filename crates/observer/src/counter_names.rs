@@ -4,7 +4,7 @@ use counters::{Counter, Kind};
 
 counters::counters! {
     /// What the host process counts beside its stack and its server.
-    pub(crate) struct HostProcessCounters {
+    pub struct HostProcessCounters {
         /// Accesses in no log and no metric, because the observer was behind.
         access_records_lost: Counter,
         /// Connections in the host stack's table.
@@ -30,13 +30,15 @@ counters::counters! {
 
 /// Counters of one struct, whose names have a prefix in reports.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CounterSet {
-    pub(crate) prefix: &'static str,
-    pub(crate) counters: &'static [Counter],
+pub struct CounterSet {
+    /// What their names begin with there.
+    pub prefix: &'static str,
+    /// Their declarations.
+    pub counters: &'static [Counter],
 }
 
 /// What a host process reports.
-pub(crate) const HOST: [CounterSet; 3] = [
+pub const HOST: [CounterSet; 3] = [
     CounterSet {
         prefix: "",
         counters: host::Counters::ALL,
@@ -52,19 +54,19 @@ pub(crate) const HOST: [CounterSet; 3] = [
 ];
 
 /// What a worker of a NIC process reports.
-pub(crate) const NIC: CounterSet = CounterSet {
+pub const NIC: CounterSet = CounterSet {
     prefix: "",
     counters: nic::Counters::ALL,
 };
 
 /// What a fetcher reports of each origin, and of all.
-pub(crate) const ORIGINS: CounterSet = CounterSet {
+pub const ORIGINS: CounterSet = CounterSet {
     prefix: ORIGIN,
     counters: origin::OriginCounters::ALL,
 };
 
 /// What a fetcher reports of its cache directory.
-pub(crate) const CACHE: CounterSet = CounterSet {
+pub const CACHE: CounterSet = CounterSet {
     prefix: ORIGIN,
     counters: origin::CacheCounters::ALL,
 };
@@ -74,39 +76,39 @@ const ORIGIN: &str = "origin_";
 const CONTROL_LINK: &str = "control_link_";
 
 /// What the stack and the server have counted.
-pub(crate) fn host(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u64)> {
+pub fn host(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u64)> {
     let server = named(HTTP, server.rows());
     named("", stack.rows()).chain(server).collect()
 }
 
 /// What the host process itself has counted.
-pub(crate) fn host_process(counters: &HostProcessCounters) -> Vec<(String, u64)> {
+pub fn host_process(counters: &HostProcessCounters) -> Vec<(String, u64)> {
     named("", counters.rows()).collect()
 }
 
 /// What NIC workers have counted.
-pub(crate) fn nic(counters: &nic::Counters) -> Vec<(String, u64)> {
+pub fn nic(counters: &nic::Counters) -> Vec<(String, u64)> {
     named("", counters.rows()).collect()
 }
 
 /// What a relay has counted of its session.
-pub(crate) fn control_link(counters: &contract::ethernet::session::Counters) -> Vec<(String, u64)> {
+pub fn control_link(counters: &contract::ethernet::session::Counters) -> Vec<(String, u64)> {
     named(CONTROL_LINK, counters.rows()).collect()
 }
 
 /// What a fetcher has counted of one origin.
-pub(crate) fn origin(counters: &origin::OriginCounters) -> Vec<(String, u64)> {
+pub fn origin(counters: &origin::OriginCounters) -> Vec<(String, u64)> {
     named(ORIGIN, counters.rows()).collect()
 }
 
 /// All that a fetcher has counted.
-pub(crate) fn fetcher(totals: &origin::Totals) -> Vec<(String, u64)> {
+pub fn fetcher(totals: &origin::Totals) -> Vec<(String, u64)> {
     let cache = named(ORIGIN, totals.cache.rows());
     named(ORIGIN, totals.origins.rows()).chain(cache).collect()
 }
 
 /// What two processes in the same place have counted together under a name.
-pub(crate) fn sum(name: &str, one: u64, other: u64) -> u64 {
+pub fn sum(name: &str, one: u64, other: u64) -> u64 {
     let known = NIC.counters.iter().find(|counter| counter.name == name);
     let kind = known.map_or(Kind::Counter, |counter| counter.kind);
     kind.sum(one, other)

@@ -13,9 +13,9 @@ const NAME_BYTES_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Popularity {
     /// Requests, or a few more: those of a file that had to make way for it are among them.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Bytes sent since it is known.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// See the [module documentation](self).

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use server::{AccessRecord, NO_RESPONSE};
 
-use super::catalog::{self, Counted, Kind, Metric};
-use super::exposition::{Exposition, Histogram, Labels, seconds};
-use super::format::parts;
-use super::log_file::LogCounters;
-use super::top::Top;
-use crate::ipc::messages::{FetcherReport, Health, Report, WorkerReport};
+use crate::catalog::{self, Counted, Kind, Metric};
+use crate::exposition::{Exposition, Histogram, Labels, seconds};
+use crate::format::parts;
+use crate::log_file::LogCounters;
+use crate::report::{FetcherReport, Health, Report, WorkerReport};
+use crate::top::Top;
 
 /// A host process that has been silent for so long does not serve.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ const ORIGINS_MAX: usize = 128;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     state: Mutex<State>,
     logs: Vec<(&'static str, Arc<LogCounters>)>,
     since: SystemTime,
@@ -74,7 +74,8 @@ struct Accesses {
 }
 
 impl Metrics {
-    pub(crate) fn new(logs: Vec<(&'static str, Arc<LogCounters>)>) -> Self {
+    /// Nothing is known yet; `logs` are counted by these names.
+    pub fn new(logs: Vec<(&'static str, Arc<LogCounters>)>) -> Self {
         let state = State {
             host: None,
             host_at: None,
@@ -101,7 +102,7 @@ impl Metrics {
     }
 
     /// A response is over.
-    pub(crate) fn on_access(&self, record: &AccessRecord<'_>) {
+    pub fn on_access(&self, record: &AccessRecord<'_>) {
         let accesses = &mut self.lock().accesses;
         *accesses.statuses.entry(record.status).or_default() += 1;
         accesses.body_bytes += record.body_bytes;
@@ -121,19 +122,19 @@ impl Metrics {
     }
 
     /// The host process has told what it has counted.
-    pub(crate) fn on_host(&self, report: Report) {
+    pub fn on_host(&self, report: Report) {
         let mut state = self.lock();
         let now = Some(Instant::now());
         (state.host, state.host_at, state.heard_at) = (Some(report), now, now);
     }
 
     /// The host process has told something, whatever it is.
-    pub(crate) fn on_sign_of_life(&self) {
+    pub fn on_sign_of_life(&self) {
         self.lock().heard_at = Some(Instant::now());
     }
 
     /// A worker of a NIC process has.
-    pub(crate) fn on_worker(&self, mut told: WorkerReport) {
+    pub fn on_worker(&self, mut told: WorkerReport) {
         let is_known = |name: &str| self.nic.iter().any(|counted| counted.counter == name);
         told.report.counters.retain(|(name, _)| is_known(name));
         let mut state = self.lock();
@@ -150,7 +151,7 @@ impl Metrics {
     }
 
     /// The fetcher has.
-    pub(crate) fn on_fetcher(&self, mut told: FetcherReport) {
+    pub fn on_fetcher(&self, mut told: FetcherReport) {
         let known = self.origins.iter().chain(&self.cache);
         let is_known = |name: &str| known.clone().any(|counted| counted.counter == name);
         told.report.counters.retain(|(name, _)| is_known(name));
@@ -174,12 +175,12 @@ impl Metrics {
     }
 
     /// The supervisor has told what it knows.
-    pub(crate) fn on_health(&self, health: Health) {
+    pub fn on_health(&self, health: Health) {
         self.lock().health = health;
     }
 
     /// Whether requests are served; if not, why.
-    pub(crate) fn health(&self) -> Result<(), String> {
+    pub fn health(&self) -> Result<(), String> {
         let state = self.lock();
         let Some(heard_at) = state.heard_at else {
             return Err("nothing was heard of the host process yet".to_owned());
@@ -200,7 +201,7 @@ impl Metrics {
     }
 
     /// Whether new connections are served; if not, why.
-    pub(crate) fn readiness(&self) -> Result<(), String> {
+    pub fn readiness(&self) -> Result<(), String> {
         if self.lock().health.is_draining {
             return Err("draining: no new connections".to_owned());
         }
@@ -208,7 +209,7 @@ impl Metrics {
     }
 
     /// In Prometheus' text format.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let state = self.lock();
         let mut text = Exposition::default();
         let own = own();
@@ -273,7 +274,7 @@ impl Metrics {
     }
 
     /// The same for the dashboard.
-    pub(crate) fn status(&self) -> String {
+    pub fn status(&self) -> String {
         let health = self.health();
         let state = self.lock();
         let accesses = &state.accesses;
@@ -523,11 +524,11 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::super::exposition::parse;
-    use super::super::format::tests::record;
     use super::*;
+    use crate::exposition::parse;
+    use crate::format::tests::record;
 
-    const UPDATE: &str = "UPDATE_METRICS=1 cargo test -p splitway-cli --bin splitway metrics";
+    const UPDATE: &str = "UPDATE_METRICS=1 cargo test -p splitway-observer metrics";
 
     /// What host process and NIC workers tell, in which no two counters have the same value.
     fn told() -> (Report, Report) {

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use super::catalog::Metric;
+use crate::catalog::Metric;
 
 /// The media type of the answer.
 pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -101,8 +101,8 @@ const BOUNDS_US: [u64; 15] = [
 pub(crate) struct Histogram {
     /// In each bucket, those of the ones before not counted.
     counts: [u64; BOUNDS_US.len()],
-    pub(crate) count: u64,
-    pub(crate) sum_us: u64,
+    pub count: u64,
+    pub sum_us: u64,
 }
 
 impl Histogram {
@@ -167,7 +167,7 @@ pub(crate) fn parse(text: &str) -> std::collections::BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::observer::catalog::Kind;
+    use crate::catalog::Kind;
 
     #[test]
     fn samples_differ_by_labels_that_are_escaped() {

@@ -1,0 +1,120 @@
+//! What arrives: records and reports of the host process, lines of all processes.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, recv};
+use server::AccessRecord;
+
+use crate::access_format::AccessFormat;
+use crate::format::{self, Clock};
+use crate::lines::Lines;
+use crate::log_file::LogFile;
+use crate::metrics::Metrics;
+use crate::packet::{PACKET_BYTES_MAX, Packet};
+
+/// Losses are not told of more often.
+const LOSS_PAUSE: Duration = Duration::from_secs(10);
+
+/// Waits until there is something to read; false if `stop` is readable, and nothing else.
+///
+/// # Errors
+///
+/// Of poll(2).
+pub fn wait(source: impl AsFd, stop: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    let mut fds = [
+        PollFd::new(&source, PollFlags::IN),
+        PollFd::from_borrowed_fd(stop, PollFlags::IN),
+    ];
+    retry_on_intr(|| poll(&mut fds, None))?;
+    Ok(!fds[0].revents().is_empty() || fds[1].revents().is_empty())
+}
+
+/// The same; true if there is something, false also if waiting fails.
+pub(crate) fn wait_or_stop(source: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> bool {
+    wait(source, stop).unwrap_or(false)
+}
+
+/// Takes in what the host process tells, until `stop` is readable and nothing is left.
+pub fn receive_records(
+    records: &OwnedFd,
+    stop: BorrowedFd<'_>,
+    (format, log): (AccessFormat, Option<&LogFile>),
+    metrics: &Metrics,
+) {
+    let mut buffer = vec![0; PACKET_BYTES_MAX];
+    let mut lines = Vec::new();
+    let mut losses = Losses::default();
+    while let Ok(true) = wait(records, stop) {
+        let received = retry_on_intr(|| recv(records, &mut buffer[..], RecvFlags::DONTWAIT));
+        let packet = match received {
+            Ok((_, length)) if length > 0 => &buffer[..length],
+            Err(Errno::AGAIN) => continue,
+            // The supervisor holds the other end, too: it is gone.
+            _ => return,
+        };
+        let mut records = match Packet::parse(packet) {
+            Some(Packet::Accesses { lost, records }) => {
+                metrics.on_sign_of_life();
+                losses.note(lost);
+                records
+            }
+            Some(Packet::Report(report)) => {
+                metrics.on_host(report);
+                continue;
+            }
+            None => {
+                tracing::warn!("the host process told something that makes no sense");
+                continue;
+            }
+        };
+        let clock = Clock::now();
+        lines.clear();
+        while let Some((record, rest)) = AccessRecord::take(records) {
+            metrics.on_access(&record);
+            if log.is_some() {
+                format::write(format, clock, &record, &mut lines);
+            }
+            records = rest;
+        }
+        if let Some(log) = log {
+            log.push(&lines);
+        }
+    }
+}
+
+/// Accesses that the host process could not tell of, because this one was behind.
+#[derive(Debug, Default)]
+struct Losses {
+    told: u64,
+    told_at: Option<Instant>,
+}
+
+impl Losses {
+    fn note(&mut self, lost: u64) {
+        let is_late = |at: Instant| at.elapsed() >= LOSS_PAUSE;
+        if lost > self.told && self.told_at.is_none_or(is_late) {
+            let more = lost - self.told;
+            tracing::warn!(
+                "{more} more accesses are in no log: so many at once could not be written"
+            );
+            (self.told, self.told_at) = (lost, Some(Instant::now()));
+        }
+    }
+}
+
+/// Takes in what all processes say, until `stop` is readable and nothing is left.
+pub fn receive_errors(errors: &OwnedFd, stop: BorrowedFd<'_>, log: &LogFile) {
+    let mut buffer = vec![0; 64 << 10];
+    let mut lines = Lines::default();
+    while let Ok(true) = wait(errors, stop) {
+        match retry_on_intr(|| rustix::io::read(errors, &mut buffer[..])) {
+            Ok(length) if length > 0 => lines.push(&buffer[..length], |whole| log.push(whole)),
+            Err(Errno::AGAIN) => {}
+            _ => break,
+        }
+    }
+    lines.finish(|rest| log.push(rest));
+}

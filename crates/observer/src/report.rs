@@ -1,0 +1,96 @@
+//! What processes report of themselves, and the supervisor of all.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use serde::{Deserialize, Serialize};
+
+use crate::counter_names;
+
+/// Counters of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// The NIC stack.
+    pub nic: usize,
+    /// Its number within the NIC stack.
+    pub worker: usize,
+    /// Which process of that NIC stack, from 1: another counts from zero.
+    pub process: u64,
+    /// What it has counted and cost.
+    pub report: Report,
+}
+
+/// Counters of a fetcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetcherReport {
+    /// Which process, from 1: another counts from zero.
+    pub process: u64,
+    /// An origin, by its URL; `None`: all.
+    pub origin: Option<String>,
+    /// What it has counted and cost.
+    pub report: Report,
+}
+
+/// The health of the server, as the supervisor knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Why each NIC stack does not serve, if it does not.
+    pub nics: Vec<Option<String>>,
+    /// The server takes no new connections and ends with its last response.
+    pub is_draining: bool,
+}
+
+/// What a process did in its life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Counters of the stack, in its own order.
+    pub counters: Vec<(String, u64)>,
+    /// CPU time in user mode, in microseconds.
+    pub cpu_user_us: u64,
+    /// CPU time in the kernel, in microseconds.
+    pub cpu_system_us: u64,
+    /// Largest resident set, in bytes.
+    pub memory_bytes_max: u64,
+}
+
+impl Report {
+    /// A report on the calling process, so far.
+    pub fn now(counters: Vec<(String, u64)>) -> Self {
+        let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+            return Self {
+                counters,
+                ..Self::default()
+            };
+        };
+        let micros = |seconds: i64, micros: i64| {
+            u64::try_from(seconds.saturating_mul(1_000_000).saturating_add(micros)).unwrap_or(0)
+        };
+        Self {
+            counters,
+            cpu_user_us: micros(usage.user_time().tv_sec(), usage.user_time().tv_usec()),
+            cpu_system_us: micros(usage.system_time().tv_sec(), usage.system_time().tv_usec()),
+            memory_bytes_max: u64::try_from(usage.max_rss())
+                .unwrap_or(0)
+                .saturating_mul(1024),
+        }
+    }
+
+    /// Adds what another process did in the same place.
+    pub fn absorb(&mut self, other: &Self) {
+        for (name, value) in &other.counters {
+            match self.counters.iter_mut().find(|(own, _)| own == name) {
+                Some((_, sum)) => *sum = counter_names::sum(name, *sum, *value),
+                None => self.counters.push((name.clone(), *value)),
+            }
+        }
+        self.cpu_user_us = self.cpu_user_us.saturating_add(other.cpu_user_us);
+        self.cpu_system_us = self.cpu_system_us.saturating_add(other.cpu_system_us);
+        self.memory_bytes_max = self.memory_bytes_max.max(other.memory_bytes_max);
+    }
+
+    /// The value of a counter; `None` if the stack has no such counter.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        self.counters
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, value)| *value)
+    }
+}
