@@ -20,7 +20,7 @@ use crate::congestion::bbr::Bbr;
 use crate::congestion::cubic::Cubic;
 use crate::congestion::newreno::NewReno;
 use crate::congestion::rate::RateSample;
-use crate::recovery::Phase;
+use crate::recovery::state::Phase;
 use crate::time::Instant;
 
 /// What tells of congestion.

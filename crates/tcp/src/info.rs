@@ -3,9 +3,10 @@
 
 use crate::congestion::algorithm::CongestionAlgorithm;
 use crate::connection::Connection;
-use crate::recovery::Phase;
+use crate::recovery::state::Phase;
 use crate::sender::send_queue::Piece;
 use crate::state::State;
+use crate::stats::{Samples, Stats};
 use crate::time::{Instant, whole_us};
 
 /// A connection, looked at from outside. Sizes are in bytes, times in microseconds, rates in bytes
@@ -103,26 +104,35 @@ impl CaState {
     }
 }
 
-/// What was counted over the life of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lifetime {
-    bytes_retransmitted: u64,
-    retransmissions: u32,
-    timeouts: u32,
-}
-
-impl Lifetime {
-    pub(crate) fn on_retransmission(&mut self, payload_bytes: u64) {
-        self.retransmissions = self.retransmissions.saturating_add(1);
-        self.bytes_retransmitted = self.bytes_retransmitted.saturating_add(payload_bytes);
-    }
-
-    pub(crate) fn on_timeout(&mut self) {
-        self.timeouts = self.timeouts.saturating_add(1);
-    }
-}
-
 impl Connection {
+    /// Round-trip times since the last call, and those that timestamps tell: what nearly every
+    /// acknowledgment brings.
+    #[inline]
+    pub fn take_round_trips(&mut self) -> (Samples, Samples) {
+        let stats = &mut self.stats;
+        (
+            std::mem::take(&mut stats.round_trips),
+            std::mem::take(&mut stats.timestamp_round_trips),
+        )
+    }
+
+    /// True if [`take_stats`](Connection::take_stats) has more to tell than round-trip times.
+    #[inline]
+    pub fn has_rare_stats(&self) -> bool {
+        let stats = &self.stats;
+        let rare = stats.timeouts
+            | stats.spurious_timeouts
+            | stats.timestamps_missing
+            | stats.ecn_reductions
+            | stats.lost_undeparted;
+        rare != 0
+    }
+
+    /// What has been counted since the last call.
+    pub fn take_stats(&mut self) -> Stats {
+        std::mem::take(&mut self.stats)
+    }
+
     /// Transmissions that repeated bytes, so far.
     pub fn retransmissions(&self) -> u32 {
         self.lifetime.retransmissions

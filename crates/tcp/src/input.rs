@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::event::CloseReason;
 use crate::receiver::ack::{SEGMENT_BYTES_MIN, Urgency};
 use crate::receiver::rcv::Arrival;
-use crate::sender::output::Reset;
+use crate::reset::Reset;
 use crate::state::State;
 use crate::time::Instant;
 use crate::time_wait::Reaction;

@@ -16,20 +16,20 @@
 //! | ... its settings, its events | `config`, `event` |
 //! | what a segment does, clause by clause | `input` |
 //! | ... and what most of them do, at once | `fast_path` |
-//! | what is sent, and when | `output` |
+//! | what is sent, and when | `output`, `data` |
 //! | ... and what most often is, at once | `bulk_output` |
 //! | states | `state` |
 //! | what is counted; what a connection is like | `stats`; `info` |
 //! | extents, their bound, what is in flight | `send_queue`, `sndbuf`, `scoreboard` |
 //! | SENDs and echoes that are lost, NIC stacks that start again | `undeparted` |
-//! | loss and recovery as a whole | `recovery` |
+//! | loss and recovery as a whole; what is remembered of it | `recovery`; `recovery::state` |
 //! | ... with SACK: loss by time, at the tail; how much to send | `rack`, `tlp`, `prr` |
 //! | ... and how often its detection may look at all that is in flight | `detection_budget` |
 //! | ... without SACK: duplicates, NewReno | `fast_retransmit` |
 //! | ... that was none: F-RTO, Eifel, D-SACK | `frto`, `undo` |
 //! | selective acknowledgments, both ways | `sack` |
 //! | congestion control | `congestion`, `cubic` with `hystart`, `bbr`, `newreno`; their names: `algorithm` |
-//! | pacing, delivery rate | `pacing`, `rate` |
+//! | pacing: its state, what it lets go; delivery rate | `pacing`, `pacing::release`; `rate` |
 //! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `min_rtt`, `persist` |
 //! | silent peers | `keepalive`, `patience` |

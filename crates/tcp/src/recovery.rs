@@ -3,11 +3,11 @@
 //!
 //! | Peers with SACK | Peers without |
 //! |---|---|
-//! | [`crate::rack`] finds losses, [`crate::tlp`] those at the end | [`crate::fast_retransmit`] counts duplicates |
-//! | [`crate::prr`] says how much may be sent in recovery | ... and inflates the window |
+//! | [`rack`] finds losses, [`tlp`] those at the end | [`fast_retransmit`] counts duplicates |
+//! | [`prr`] says how much may be sent in recovery | ... and inflates the window |
 //!
-//! The retransmission timer ([`crate::rto`]) comes last for both. [`crate::frto`] and
-//! [`crate::undo`] find out that nothing was lost.
+//! The retransmission timer ([`rto`]) comes last for both. [`frto`] and
+//! [`undo`] find out that nothing was lost.
 
 pub(crate) mod detection_budget;
 pub(crate) mod fast_retransmit;
@@ -18,6 +18,7 @@ pub(crate) mod rack;
 pub(crate) mod rto;
 pub(crate) mod rtt;
 pub(crate) mod sack;
+pub(crate) mod state;
 pub(crate) mod tlp;
 pub(crate) mod undo;
 
@@ -29,50 +30,17 @@ use wire::tcp::Header;
 use crate::congestion::rate::DeliveryRate;
 use crate::congestion::{Ack, Signal};
 use crate::connection::Connection;
-use crate::recovery::detection_budget::{DetectionBudget, POSTPONED_MAX};
-use crate::recovery::fast_retransmit::FastRetransmit;
+use crate::recovery::detection_budget::POSTPONED_MAX;
 use crate::recovery::frto::Frto;
-use crate::recovery::prr::Prr;
 use crate::recovery::rack::{Network, Rack};
 use crate::recovery::sack::Blocks;
+use crate::recovery::state::Phase;
 use crate::recovery::tlp::{Answer, Tlp};
-use crate::recovery::undo::Undo;
 use crate::sender::scoreboard::Record;
 use crate::seq::wraps_before;
 use crate::time::Instant;
 use crate::timer::Timer;
 use crate::timestamps::Timestamps;
-
-/// What the sender is busy with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Nothing is known to be lost.
-    #[default]
-    Open,
-    /// Fast recovery.
-    FastRecovery,
-    /// Slow start after a timeout, through all that was in flight then.
-    AfterTimeout,
-}
-
-/// Recovery state of a connection.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Recovery {
-    pub(crate) phase: Phase,
-    /// RecoveryPoint of RFC 6675: SND.NXT when the loss was detected, as a position.
-    recover: u64,
-    /// Delivered and not yet replaced by something sent, in bytes. Acknowledgments are taken in one
-    /// after the other and answered together; what is delivered before a loss is detected frees as
-    /// much of the path as what is delivered after it.
-    unanswered: u64,
-    pub(crate) prr: Prr,
-    pub(crate) rack: Rack,
-    pub(crate) tlp: Tlp,
-    pub(crate) frto: Frto,
-    pub(crate) undo: Undo,
-    pub(crate) fast_retransmit: FastRetransmit,
-    budget: DetectionBudget,
-}
 
 /// What an acknowledgment has delivered.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,34 +70,6 @@ struct Arrival<'a> {
     timestamps: &'a Timestamps,
     min_rtt_us: Option<u64>,
     frto: Frto,
-}
-
-impl Recovery {
-    /// Data was sent, for the first time or again.
-    pub(crate) fn on_sent(&mut self, bytes: u64) {
-        self.prr.on_sent(bytes);
-        self.unanswered = self.unanswered.saturating_sub(bytes);
-    }
-
-    /// Something was delivered.
-    pub(crate) fn on_delivered(&mut self, bytes: u64) {
-        self.tlp.on_delivered();
-        self.unanswered += bytes;
-    }
-
-    /// Nothing is amiss, nor was lately: an acknowledgment of the oldest data tells no more than
-    /// that it has arrived.
-    pub(crate) fn is_quiet(&self, una: u64) -> bool {
-        self.phase == Phase::Open
-            && !self.undo.is_active()
-            && !self.tlp.has_probe()
-            && self.rack.fack() <= una
-    }
-
-    /// All is sent that may be.
-    pub(crate) fn on_answered(&mut self) {
-        self.unanswered = 0;
-    }
 }
 
 impl Delivery {

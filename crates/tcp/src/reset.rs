@@ -1,6 +1,16 @@
-//! The answer to segments that belong to no connection (RFC 9293 §3.10.7.1).
+//! Resets: the answer to segments that belong to no connection (RFC 9293 §3.10.7.1), and those
+//! that a connection owes its peer.
 
 use wire::tcp::{Flags, Header, Segment};
+
+/// A reset that is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reset {
+    /// <SEQ=SND.NXT><CTL=RST>: we abort.
+    Abort { seq: u32 },
+    /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what was never sent.
+    UnacceptableAck { seq: u32 },
+}
 
 /// The reset that answers a segment for which there is no connection. `None` if the segment is a
 /// reset itself.

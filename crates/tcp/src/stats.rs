@@ -1,8 +1,6 @@
 //! What a connection has counted.
 
-use crate::connection::Connection;
-
-/// Counts since they were last taken ([`Connection::take_stats`]).
+/// Counts since they were last taken ([`Connection::take_stats`](crate::Connection::take_stats)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Retransmission timeouts (RFC 6298 §5.4).
@@ -15,7 +13,7 @@ pub struct Stats {
     /// (RFC 3168 §6.1.2).
     pub ecn_reductions: u32,
     /// Transmissions that were issued again because they never left
-    /// ([`Connection::on_undeparted_lost`]).
+    /// ([`Connection::on_undeparted_lost`](crate::Connection::on_undeparted_lost)).
     pub lost_undeparted: u32,
     /// Transmissions whose departure was concluded from that of a later one.
     pub unheard: u32,
@@ -42,32 +40,21 @@ impl Samples {
     }
 }
 
-impl Connection {
-    /// Round-trip times since the last call, and those that timestamps tell: what nearly every
-    /// acknowledgment brings.
-    #[inline]
-    pub fn take_round_trips(&mut self) -> (Samples, Samples) {
-        let stats = &mut self.stats;
-        (
-            std::mem::take(&mut stats.round_trips),
-            std::mem::take(&mut stats.timestamp_round_trips),
-        )
+/// What was counted over the life of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lifetime {
+    pub(crate) bytes_retransmitted: u64,
+    pub(crate) retransmissions: u32,
+    pub(crate) timeouts: u32,
+}
+
+impl Lifetime {
+    pub(crate) fn on_retransmission(&mut self, payload_bytes: u64) {
+        self.retransmissions = self.retransmissions.saturating_add(1);
+        self.bytes_retransmitted = self.bytes_retransmitted.saturating_add(payload_bytes);
     }
 
-    /// True if [`take_stats`](Connection::take_stats) has more to tell than round-trip times.
-    #[inline]
-    pub fn has_rare_stats(&self) -> bool {
-        let stats = &self.stats;
-        let rare = stats.timeouts
-            | stats.spurious_timeouts
-            | stats.timestamps_missing
-            | stats.ecn_reductions
-            | stats.lost_undeparted;
-        rare != 0
-    }
-
-    /// What has been counted since the last call.
-    pub fn take_stats(&mut self) -> Stats {
-        std::mem::take(&mut self.stats)
+    pub(crate) fn on_timeout(&mut self) {
+        self.timeouts = self.timeouts.saturating_add(1);
     }
 }

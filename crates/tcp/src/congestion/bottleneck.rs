@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::congestion::algorithm::CongestionAlgorithm::{self, Bbr, Cubic, NewReno};
 use crate::congestion::rate::{DeliveryRate, Snapshot};
 use crate::congestion::{self, Ack, Congestion, Signal};
-use crate::recovery::Phase;
+use crate::recovery::state::Phase;
 use crate::time::{Instant, whole_us};
 
 const MSS: u64 = 1448;

@@ -12,7 +12,7 @@ use crate::congestion::{
     Ack, Congestion, Signal, WINDOW_BYTES_MAX, initial_window, slow_start_growth,
     threshold_at_idle, window_after_recovery,
 };
-use crate::recovery::Phase;
+use crate::recovery::state::Phase;
 use crate::time::Instant;
 
 /// RFC 9438 §5.1: how aggressively the window grows, in segments per cubed second.

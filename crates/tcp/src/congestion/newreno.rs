@@ -7,7 +7,7 @@ use crate::congestion::{
     Ack, Congestion, Signal, WINDOW_BYTES_MAX, initial_window, slow_start_growth,
     threshold_at_idle, window_after_recovery,
 };
-use crate::recovery::Phase;
+use crate::recovery::state::Phase;
 use crate::time::Instant;
 
 /// RFC 8511 §3.1: what is left of the window after a mark of a router in congestion avoidance, in

@@ -12,7 +12,7 @@ use wire::tcp::{Flags, Header, Options, Segment};
 
 use crate::congestion::Ack;
 use crate::connection::Connection;
-use crate::recovery::Phase;
+use crate::recovery::state::Phase;
 use crate::state::State;
 use crate::time::Instant;
 use crate::timer::Timer;

@@ -8,8 +8,8 @@
 
 use crate::config::Limits;
 use crate::connection::Connection;
-use crate::recovery::Phase;
-use crate::sender::output::Data;
+use crate::recovery::state::Phase;
+use crate::sender::data::Data;
 use crate::state::State;
 use crate::time::Instant;
 use crate::timer::Timer;

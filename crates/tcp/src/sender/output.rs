@@ -7,7 +7,9 @@ use wire::tcp::{Flags, Header, Options};
 
 use crate::config::Limits;
 use crate::connection::Connection;
-use crate::recovery::Phase;
+use crate::recovery::state::Phase;
+use crate::reset::Reset;
+use crate::sender::data::Data;
 use crate::state::State;
 use crate::time::Instant;
 use crate::timer::Timer;
@@ -48,55 +50,6 @@ pub struct Transmit {
     /// The windows are used up: [`Connection::poll_transmit`] would return `None` now, and need not
     /// be called until something has happened.
     pub is_last: bool,
-}
-
-/// Data that is to be sent, now that it is decided: positions `start..start + len`, and FIN behind
-/// them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Data {
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    pub(crate) fin: bool,
-    /// [`Transmit::mss`]
-    pub(crate) mss: u16,
-    /// It was sent before.
-    pub(crate) retransmission: bool,
-    /// [`Transmit::not_before`]
-    pub(crate) not_before: Option<Instant>,
-    /// No other data may follow: [`Connection::is_window_used_up`] once it is issued.
-    pub(crate) uses_up_window: bool,
-}
-
-impl Data {
-    /// To leave at once, for the first time.
-    pub(crate) fn new(start: u64, len: u64, fin: bool, mss: u16) -> Data {
-        Data {
-            start,
-            len,
-            fin,
-            mss,
-            retransmission: false,
-            not_before: None,
-            uses_up_window: false,
-        }
-    }
-
-    /// To leave at once, again.
-    pub(crate) fn again(start: u64, len: u64, fin: bool, mss: u16) -> Data {
-        Data {
-            retransmission: true,
-            ..Data::new(start, len, fin, mss)
-        }
-    }
-}
-
-/// A reset that is to be sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Reset {
-    /// <SEQ=SND.NXT><CTL=RST>: we abort.
-    Abort { seq: u32 },
-    /// <SEQ=SEG.ACK><CTL=RST>: the peer acknowledges what was never sent.
-    UnacceptableAck { seq: u32 },
 }
 
 /// What becomes of something that is sent.

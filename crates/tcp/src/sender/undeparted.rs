@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::config::Limits;
 use crate::connection::Connection;
 use crate::event::CloseReason;
-use crate::sender::output::Data;
+use crate::sender::data::Data;
 use crate::time::Instant;
 use crate::timer::Timer;
 

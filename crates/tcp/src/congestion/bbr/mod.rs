@@ -38,7 +38,7 @@ use self::startup::FullBandwidth;
 use crate::congestion::rate::RateSample;
 use crate::congestion::{Ack, Congestion, Signal, WINDOW_BYTES_MAX, initial_window};
 use crate::random::Random;
-use crate::recovery::Phase;
+use crate::recovery::state::Phase;
 use crate::time::Instant;
 
 /// A window, or a rate, without bound.

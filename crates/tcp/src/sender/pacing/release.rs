@@ -1,0 +1,195 @@
+//! What pacing lets a connection issue, and when.
+
+use super::{
+    AVOIDANCE_PERCENT, HORIZON_MAX, HORIZON_MIN, Pacing, QUANTUM, SLOW_START_PERCENT,
+    UNPACED_BYTES_MIN, WINDOW_PACED_ABOVE_US, duration_of, quantum,
+};
+use crate::config::Limits;
+use crate::congestion::initial_window;
+use crate::connection::Connection;
+use crate::sender::data::Data;
+use crate::time::Instant;
+use crate::timer::Timer;
+
+/// What may leave, and when.
+#[derive(Clone, Copy, Debug)]
+struct Leave {
+    bytes: u64,
+    not_before: Option<Instant>,
+    rate: Option<u64>,
+}
+
+impl Connection {
+    /// Bounds the rate at which data leaves, in bytes per second, payload alone; `None` takes the
+    /// bound away. Whatever the congestion control paces by goes on to apply. A higher rate applies
+    /// to what is waited for already.
+    pub fn set_max_pacing_rate(&mut self, rate_max: Option<u64>) {
+        self.pacing.rate_max = rate_max.map(|rate| rate.max(1));
+        self.update_pacing();
+        let Pacing { since, bytes, .. } = self.pacing;
+        let rate = self.pacing_rate();
+        let next = rate.map_or(since, |rate| since + duration_of(bytes, rate));
+        self.pacing.next = self.pacing.next.min(next);
+    }
+
+    /// The rate at which data leaves at present, in bytes per second; `None`: as fast as the
+    /// windows allow.
+    pub fn pacing_rate(&self) -> Option<u64> {
+        self.rate_and_burst().map(|(rate, _)| rate)
+    }
+
+    /// The rate, and how many bytes may leave at once: as many as the initial window holds if the
+    /// rate follows from the window alone (RFC 9002 §7.7). Smaller bursts would cost the NIC stack
+    /// more packets to build.
+    fn rate_and_burst(&self) -> Option<(u64, u64)> {
+        if !self.may_be_paced() {
+            return None;
+        }
+        let rate_max = self.pacing.rate_max;
+        if let Some(rate) = self.congestion.pacing_rate() {
+            return Some((rate_max.map_or(rate, |rate_max| rate.min(rate_max)), 0));
+        }
+        match (self.window_rate(), rate_max) {
+            (Some(rate), Some(rate_max)) if rate_max < rate => Some((rate_max, 0)),
+            (Some(rate), _) => Some((rate, initial_window(self.snd.mss.into(), false))),
+            (None, rate_max) => rate_max.map(|rate| (rate, 0)),
+        }
+    }
+
+    /// True if something may have set a rate.
+    #[inline]
+    pub(crate) fn may_be_paced(&self) -> bool {
+        self.is_rate_set || self.is_window_paced()
+    }
+
+    /// The application or congestion control sets a rate, or none does any more.
+    pub(crate) fn update_pacing(&mut self) {
+        self.is_rate_set = self.pacing.rate_max.is_some() || self.config.congestion.paces();
+    }
+
+    /// Before the first measurement, the path may be long.
+    #[inline]
+    fn is_window_paced(&self) -> bool {
+        self.config.pace && self.min_rtt.is_above(WINDOW_PACED_ABOVE_US)
+    }
+
+    fn window_rate(&self) -> Option<u64> {
+        let srtt_us = self.rtt.srtt_us()?;
+        if !self.is_window_paced() || srtt_us <= WINDOW_PACED_ABOVE_US {
+            return None;
+        }
+        let window = self.congestion.window();
+        let percent = if window < self.congestion.ssthresh() {
+            SLOW_START_PERCENT
+        } else {
+            AVOIDANCE_PERCENT
+        };
+        let rate = u128::from(window) * u128::from(percent) * 10_000 / u128::from(srtt_us);
+        u64::try_from(rate).ok()
+    }
+
+    /// What never left, is lost, or new, as far as pacing lets it.
+    pub(crate) fn poll_paced(
+        &mut self,
+        now: Instant,
+        limits: &Limits,
+        probe: bool,
+    ) -> Option<Data> {
+        // What never left counts as in flight already: the window does not concern it.
+        let (packet_mss, cwnd) = (self.packet_mss(now), self.cwnd());
+        if !probe && !self.sent.has_void() && self.is_window_used_up(packet_mss, cwnd) {
+            return None;
+        }
+        let Some(leave) = self.leave(now) else {
+            self.note_app_limited(cwnd);
+            return None;
+        };
+        let bytes_max = usize::try_from(leave.bytes)
+            .map_or(limits.bytes_max, |bytes| bytes.min(limits.bytes_max));
+        let limits = Limits {
+            bytes_max,
+            ..*limits
+        };
+        let Some(mut data) = self
+            .poll_void(now, &limits)
+            .or_else(|| self.poll_lost(now, &limits))
+            .or_else(|| self.poll_new(now, &limits, probe, packet_mss, cwnd))
+        else {
+            self.recovery.on_answered();
+            return None;
+        };
+        if let Some(rate) = leave.rate {
+            self.pacing
+                .occupy(leave.not_before.unwrap_or(now), data.len, rate);
+            data.not_before = leave.not_before;
+        }
+        Some(data)
+    }
+
+    /// A tail loss probe does not wait: what follows it does.
+    pub(crate) fn pace_probe(&mut self, now: Instant, bytes: u64) {
+        if let Some(rate) = self.pacing_rate() {
+            self.pacing.occupy(self.pacing.next.max(now), bytes, rate);
+        }
+    }
+
+    /// What is issued leaves later. If nothing waits behind it, the application limits the rate
+    /// (draft-ietf-ccwg-bbr §4.1.2.4), though pacing has the last word.
+    #[cold]
+    fn note_app_limited(&mut self, cwnd: u64) {
+        let flight = self.sent.flight();
+        if !self.has_unsent() && flight < cwnd {
+            self.rate.on_app_limited(flight);
+        }
+    }
+
+    /// `None`: nothing may be issued yet; a timer calls back.
+    fn leave(&mut self, now: Instant) -> Option<Leave> {
+        let Some((rate, burst)) = self.rate_and_burst() else {
+            return Some(Leave {
+                bytes: self.unpaced_bytes(self.congestion.window()),
+                not_before: None,
+                rate: None,
+            });
+        };
+        let bytes = quantum(rate, u64::from(self.snd.mss)).max(burst);
+        let burst_room = burst.saturating_sub(self.sent.flight());
+        if burst_room > 0 {
+            return Some(Leave {
+                bytes: burst_room.max(bytes),
+                not_before: None,
+                rate: Some(rate),
+            });
+        }
+        let next = self.pacing.next;
+        let horizon = duration_of(bytes, rate).clamp(HORIZON_MIN, HORIZON_MAX);
+        if next > now + horizon {
+            if self.has_unsent() {
+                let us = next.since(Instant::default() + horizon).as_micros() as u64;
+                self.timers.arm(Timer::Pace, Instant::from_us(us));
+            }
+            return None;
+        }
+        Some(Leave {
+            bytes,
+            not_before: (next > now).then_some(next),
+            rate: Some(rate),
+        })
+    }
+
+    /// There is something to issue, if the windows let it.
+    fn has_unsent(&self) -> bool {
+        self.snd.nxt < self.fin_position() + u64::from(self.fin_queued)
+            || self.sent.lost() > 0
+            || self.sent.has_void()
+    }
+
+    /// How much goes at once if nothing paces, with this congestion window.
+    pub(crate) fn unpaced_bytes(&self, window: u64) -> u64 {
+        let Some(srtt_us) = self.rtt.srtt_us() else {
+            return UNPACED_BYTES_MIN;
+        };
+        let bytes = window.saturating_mul(2 * QUANTUM.as_micros() as u64) / srtt_us.max(1);
+        bytes.max(UNPACED_BYTES_MIN)
+    }
+}
