@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use wire::frame::TcpPacket;
 use wire::tcp::{Flags, Header};
 
-use crate::hostile::Victim;
 use crate::random::Random;
 use crate::violation::{Check, ensure};
 
@@ -44,6 +43,19 @@ struct Half {
     /// The shift of the windows that it offers, once both have agreed to shift.
     shift: u8,
     sent: SentBytes,
+}
+
+/// A connection of another peer, as a scan shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Victim {
+    /// Its end.
+    pub(crate) peer: SocketAddr,
+    /// The server's port.
+    pub(crate) port: u16,
+    /// Behind the last that it has sent.
+    pub(crate) peer_end: u32,
+    /// Behind the last that the server has sent.
+    pub(crate) server_end: u32,
 }
 
 /// The payload that was sent, with gaps where none was.

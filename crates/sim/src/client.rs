@@ -7,15 +7,15 @@ use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits, Piece};
 use wire::frame::{self, Received, TcpTemplate, parse};
 use wire::tcp::Segment;
 
+use crate::addresses;
 use crate::disk::path_of;
-use crate::machine;
-use crate::merge::Merged;
+use crate::file_versions::{Asked, FileVersions};
+use crate::gro::Merged;
 use crate::random::Random;
 use crate::responses::{Expected, Responses};
 use crate::router::ROUTER_MAC;
 use crate::scenario::{self, ClientPlan, Manner, Parting, Trouble};
 use crate::secure::Secure;
-use crate::shelf::{Asked, Shelf};
 use crate::site::Wanted;
 use crate::violation::{Check, Violation, ensure, violation};
 
@@ -25,7 +25,7 @@ pub(crate) struct Client {
     pub(crate) plan: ClientPlan,
     pub(crate) address: IpAddr,
     number: usize,
-    shelf: Shelf,
+    versions: FileVersions,
     random: Random,
     config: tcp::Config,
     /// When it begins, or begins its next connection.
@@ -130,14 +130,14 @@ impl Open {
     }
 
     /// It may be aborted: for a file that cannot be read, or not any more.
-    fn may_break(&self, shelf: &Shelf) -> bool {
+    fn may_break(&self, versions: &FileVersions) -> bool {
         let mut asked = self.asked.iter();
-        self.broken || asked.any(|&asked| shelf.may_be_out_of_reach(asked))
+        self.broken || asked.any(|&asked| versions.may_be_out_of_reach(asked))
     }
 
     /// When a connection that may be broken has been silent for too long.
-    fn gives_up_us(&self, shelf: &Shelf, loses_tags: bool) -> Option<u64> {
-        let silence_us_max = if self.may_break(shelf) {
+    fn gives_up_us(&self, versions: &FileVersions, loses_tags: bool) -> Option<u64> {
+        let silence_us_max = if self.may_break(versions) {
             Some(SILENCE_US_MAX)
         } else {
             loses_tags.then_some(LONG_SILENCE_US_MAX)
@@ -160,7 +160,7 @@ impl Client {
     pub(crate) fn new(
         number: usize,
         plan: ClientPlan,
-        shelf: Shelf,
+        versions: FileVersions,
         begins_us: u64,
         tries_again: bool,
         loses_tags: bool,
@@ -190,7 +190,7 @@ impl Client {
         Client {
             address,
             number,
-            shelf,
+            versions,
             random,
             config,
             begins_us: Some(begins_us + plan.begins_us),
@@ -224,7 +224,7 @@ impl Client {
         let timers = self.connections.iter().flat_map(|open| {
             let timeout_us = open.tcp.next_timeout().map(Instant::as_us);
             let reads_at_us = open.reads_at_us.filter(|_| !open.over);
-            let gives_up_us = open.gives_up_us(&self.shelf, self.loses_tags);
+            let gives_up_us = open.gives_up_us(&self.versions, self.loses_tags);
             [timeout_us, reads_at_us, gives_up_us]
         });
         let merges_us = self.merged.as_ref().map(|merged| merged.until_us);
@@ -289,7 +289,7 @@ impl Client {
                 open.tcp.on_timeout(now);
             }
             if open
-                .gives_up_us(&self.shelf, self.loses_tags)
+                .gives_up_us(&self.versions, self.loses_tags)
                 .is_some_and(|at_us| at_us <= now_us)
             {
                 open.tcp.abort();
@@ -395,7 +395,7 @@ impl Client {
             ),
             port,
             requests,
-            responses: Responses::new(self.shelf.clone()),
+            responses: Responses::new(self.versions.clone()),
             broken: false,
             asked: Vec::new(),
             received: 0,
@@ -473,10 +473,10 @@ impl Client {
     fn ask(&mut self, index: usize) -> Check {
         let open = &mut self.connections[index];
         while let Some(number) = open.requests.pop() {
-            let version = self.shelf.version(number);
-            open.asked.push(self.shelf.ask(number));
-            let file = self.shelf.file(number);
-            let is_directory = number == self.shelf.len() + scenario::DIRECTORY;
+            let version = self.versions.version(number);
+            open.asked.push(self.versions.ask(number));
+            let file = self.versions.file(number);
+            let is_directory = number == self.versions.len() + scenario::DIRECTORY;
             let expected = match file {
                 None if is_directory => Expected::Listing,
                 None => Expected::Missing,
@@ -543,9 +543,9 @@ impl Client {
             ensure(says_so, || {
                 format!("FIN without close_notify: {}", self.describe())
             })?;
-        } else if self.loses_tags && !open.may_break(&self.shelf) && self.plan.manner.stays() {
+        } else if self.loses_tags && !open.may_break(&self.versions) && self.plan.manner.stays() {
             self.connections_unproven += 1;
-        } else if !open.may_break(&self.shelf) && self.plan.manner.stays() {
+        } else if !open.may_break(&self.versions) && self.plan.manner.stays() {
             self.connections_lost += 1;
             return violation(format!("ended by {reason:?}: {}", self.describe()));
         }
@@ -584,10 +584,10 @@ impl Client {
     }
 
     fn template(&self, port: u16) -> TcpTemplate {
-        let server = machine::address(self.address.is_ipv6());
+        let server = addresses::address(self.address.is_ipv6());
         TcpTemplate::new(
             ROUTER_MAC,
-            machine::MAC,
+            addresses::MAC,
             SocketAddr::new(self.address, port),
             SocketAddr::new(server, self.plan.server_port()),
         )
@@ -613,9 +613,9 @@ impl ClientPlan {
     /// To whom it speaks.
     fn server_port(&self) -> u16 {
         match self.tls {
-            None => machine::PORT,
-            Some(tls) if tls.wears => machine::WEARING_PORT,
-            Some(_) => machine::TLS_PORT,
+            None => addresses::PORT,
+            Some(tls) if tls.wears => addresses::WEARING_PORT,
+            Some(_) => addresses::TLS_PORT,
         }
     }
 }

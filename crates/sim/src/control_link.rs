@@ -16,8 +16,8 @@ use relay::{Exchange, Over};
 
 use crate::link::Link;
 use crate::random::Random;
+use crate::scenario::BEGINNING_US;
 use crate::scenario::{CALM_US, ControlPlan, Faults, LinkPlan};
-use crate::world::BEGINNING_US;
 
 const KEY: PreSharedKey = PreSharedKey::new([7; 32]);
 

@@ -13,18 +13,18 @@ use std::rc::Rc;
 use tcp::{CongestionAlgorithm, EcnPolicy};
 
 use crate::client::Client;
+use crate::file_versions::FileVersions;
 use crate::link::Link;
 use crate::machine::Machine;
 use crate::random::Random;
 use crate::router;
+use crate::scenario::BEGINNING_US;
 use crate::scenario::{
     ClientPlan, DiskPlan, Faults, File, LinkPlan, Manner, Parting, PathPlan, PortPlan, Scenario,
     Trouble,
 };
-use crate::shelf::Shelf;
 use crate::trace::{Options, Trace};
 use crate::violation::{Check, Violation};
-use crate::world::BEGINNING_US;
 
 /// The clients and what they want. Each has a path of its own, and fetches one file on one
 /// connection.
@@ -102,11 +102,11 @@ pub fn run_crowd(crowd: &Crowd) -> Result<CrowdReport, Violation> {
     let machine = &place.machine;
     let mut nic = nic::Counters::default();
     let mut shares = Vec::new();
-    for (number, seat) in machine.seats() {
-        let counters = seat.worker.counters();
+    for (number, slot) in machine.slots() {
+        let counters = slot.worker.counters();
         nic.add(&counters);
         shares.push(WorkerShare {
-            connections: machine.homes.flows_of(number),
+            connections: machine.affinity.flows_of(number),
             file_bytes: counters.file_sent_bytes,
         });
     }
@@ -241,8 +241,8 @@ impl Place {
             records_per_key_max: u64::MAX,
             forgets_tags: false,
         };
-        let shelf = Shelf::new(&files);
-        let machine = Machine::new(&scenario, &clock_us, &shelf, &mut random, false);
+        let versions = FileVersions::new(&files);
+        let machine = Machine::new(&scenario, &clock_us, &versions, &mut random, false);
         let mut place = Place {
             now_us: BEGINNING_US,
             clock_us,
@@ -268,7 +268,7 @@ impl Place {
                     Client::new(
                         number,
                         plan.clone(),
-                        shelf.clone(),
+                        versions.clone(),
                         BEGINNING_US,
                         false,
                         false,
@@ -300,7 +300,7 @@ impl Place {
                 self.machine.stack.next_timeout_us(),
                 self.future.peek().map(|Reverse((at_us, ..))| *at_us),
             ];
-            let workers = 0..self.machine.seats.len();
+            let workers = 0..self.machine.slots.len();
             let workers_us = workers.filter_map(|number| self.worker_us(number));
             let next_us = wakes_us.into_iter().flatten().chain(workers_us).min();
             let next_us = next_us.filter(|&next_us| next_us < deadline_us);
@@ -312,8 +312,8 @@ impl Place {
                     self.finished,
                     self.clients.len(),
                     self.machine
-                        .seats()
-                        .map(|(_, seat)| seat.worker.usage())
+                        .slots()
+                        .map(|(_, slot)| slot.worker.usage())
                         .collect::<Vec<_>>(),
                 )));
             };
@@ -326,11 +326,11 @@ impl Place {
 
     /// When a worker does its next turn, unless it is woken before.
     fn worker_us(&self, number: usize) -> Option<u64> {
-        let seat = self.machine.seats[number].as_ref()?;
+        let slot = self.machine.slots[number].as_ref()?;
         let wakes_us = [
             self.worker_turns_us[number],
-            seat.disk.next_us(),
-            seat.next_us(),
+            slot.disk.next_us(),
+            slot.next_us(),
         ];
         wakes_us.into_iter().flatten().min()
     }
@@ -343,7 +343,7 @@ impl Place {
         {
             return self.come(what);
         }
-        let mut workers = 0..self.machine.seats.len();
+        let mut workers = 0..self.machine.slots.len();
         if let Some(number) = workers.find(|&number| is_due(self.worker_us(number))) {
             let mut frames = std::mem::take(&mut self.frames);
             let (again_us, told) =

@@ -10,9 +10,9 @@ use contract::{FileMeta, Growth};
 use nic::reader::{Completion, FileToken, Opened, Read, Reader};
 
 use crate::content;
+use crate::file_versions::FileVersions;
 use crate::random::Random;
 use crate::scenario::{DiskPlan, File, Trouble};
-use crate::shelf::Shelf;
 
 const ENOENT: u16 = 2;
 const ENODATA: u16 = 61;
@@ -27,7 +27,7 @@ pub(crate) struct Disk(Rc<RefCell<State>>);
 struct State {
     plan: DiskPlan,
     root: Root,
-    shelf: Shelf,
+    versions: FileVersions,
     clock_us: Rc<Cell<u64>>,
     random: Random,
     open: HashMap<FileToken, Version>,
@@ -80,7 +80,7 @@ pub(crate) fn path_of(number: usize) -> String {
     format!("f{number}")
 }
 
-/// Which of the shelf's files are below a NIC stack's root.
+/// Which of the versions's files are below a NIC stack's root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
     /// Whose root it is.
@@ -99,7 +99,7 @@ impl Disk {
     pub(crate) fn new(
         plan: DiskPlan,
         root: Root,
-        shelf: Shelf,
+        versions: FileVersions,
         clock_us: Rc<Cell<u64>>,
         random: Random,
         logs: bool,
@@ -107,7 +107,7 @@ impl Disk {
         Disk(Rc::new(RefCell::new(State {
             plan,
             root,
-            shelf,
+            versions,
             clock_us,
             random,
             open: HashMap::new(),
@@ -176,7 +176,7 @@ impl State {
     }
 
     fn open(&mut self, file: FileToken, number: Option<usize>) -> Completion {
-        let result = match number.and_then(|number| Some((number, self.shelf.file(number)?))) {
+        let result = match number.and_then(|number| Some((number, self.versions.file(number)?))) {
             None => Err(ENOENT),
             Some((
                 _,
@@ -188,12 +188,12 @@ impl State {
             Some((number, _)) if !self.root.has(number) => Err(ENOENT),
             Some((number, stored)) => {
                 let settled = stored.settled;
-                let version = self.shelf.version(number);
+                let version = self.versions.version(number);
                 self.open.insert(file, Version { number, version });
                 let changed_ns = changed_ns(version);
                 Ok(Opened {
                     meta: FileMeta {
-                        size: self.shelf.size(number, version),
+                        size: self.versions.size(number, version),
                         inode: number as u64 + 1,
                         // Each machine's own.
                         device: 1 + self.root.nic as u64,
@@ -214,13 +214,13 @@ impl State {
     fn list(&self, from: u64) -> Part {
         let mut part = Part::default();
         let mut number = from as usize;
-        while number < self.shelf.len() && part.entries.iter().count() < LISTED_MAX {
-            let version = self.shelf.version(number);
+        while number < self.versions.len() && part.entries.iter().count() < LISTED_MAX {
+            let version = self.versions.version(number);
             let name = path_of(number);
             if self.root.has(number) {
                 let entry = Entry {
                     kind: EntryKind::File,
-                    size: self.shelf.size(number, version),
+                    size: self.versions.size(number, version),
                     mtime_ns: changed_ns(version),
                     name: name.as_bytes(),
                 };
@@ -229,11 +229,11 @@ impl State {
             }
             number += 1;
         }
-        if number < self.shelf.len() {
+        if number < self.versions.len() {
             part.next = number as u64;
         }
         // Whatever happens in it happens to its own time.
-        let versions = (0..self.shelf.len()).map(|number| self.shelf.version(number));
+        let versions = (0..self.versions.len()).map(|number| self.versions.version(number));
         let changed_ns = changed_ns(versions.sum());
         part.directory = FileMeta {
             mtime_ns: changed_ns,
@@ -248,15 +248,15 @@ impl State {
         let mut valid = 0;
         let mut failure = Some(EBADF);
         if let Some(Version { number, version }) = of {
-            let size = self.shelf.size(number, version);
-            let (end, errno) = match self.shelf.file(number).map(|file| file.trouble) {
-                _ if !self.shelf.is_left(number, version) => (0, ESTALE),
+            let size = self.versions.size(number, version);
+            let (end, errno) = match self.versions.file(number).map(|file| file.trouble) {
+                _ if !self.versions.is_left(number, version) => (0, ESTALE),
                 Some(Trouble::ReadFails { from, errno }) => (from.min(size), errno),
                 _ => (size, ENODATA),
             };
             valid = read.len.min(end.saturating_sub(read.offset) as usize);
             failure = (valid < read.len).then_some(errno);
-            let content = self.shelf.read(number, version);
+            let content = self.versions.read(number, version);
             content::fill(content, read.offset, &mut read.buffer[..valid]);
         }
         Completion::Read {
@@ -272,7 +272,7 @@ impl Reader for Disk {
     /// Files here are replaced and never grow.
     fn open(&mut self, file: FileToken, path: &[u8], _: Growth) {
         let state = &mut *self.0.borrow_mut();
-        let number = (0..state.shelf.len()).find(|&number| path_of(number).as_bytes() == path);
+        let number = (0..state.versions.len()).find(|&number| path_of(number).as_bytes() == path);
         state.waiting.push_back(Asked::Open { file, number });
         state.start();
     }

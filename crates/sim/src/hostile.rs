@@ -8,8 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use wire::frame::{Received, TcpTemplate, complete_checksum, parse};
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
+use crate::addresses;
+use crate::audit::Victim;
 use crate::client::build;
-use crate::machine;
 use crate::random::Random;
 use crate::router::{ROUTER_MAC, too_big};
 use crate::scenario::HostilePlan;
@@ -30,19 +31,6 @@ pub(crate) struct Hostile {
     ack: Option<u32>,
 }
 
-/// A connection of another peer, as a scan shows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Victim {
-    /// Its end.
-    pub(crate) peer: SocketAddr,
-    /// The server's port.
-    pub(crate) port: u16,
-    /// Behind the last that it has sent.
-    pub(crate) peer_end: u32,
-    /// Behind the last that the server has sent.
-    pub(crate) server_end: u32,
-}
-
 impl Hostile {
     pub(crate) fn new(number: usize, plan: HostilePlan, now_us: u64, random: Random) -> Hostile {
         let last = number as u8 + 1;
@@ -56,7 +44,7 @@ impl Hostile {
             next_us: now_us + plan.begins_us,
             acts_left: plan.acts,
             port: 1_000,
-            server_port: machine::PORT,
+            server_port: addresses::PORT,
             seq: 0,
             ack: None,
             plan,
@@ -98,7 +86,7 @@ impl Hostile {
     /// A handshake, begun from a new port.
     fn open(&mut self, frames: &mut Vec<Vec<u8>>) {
         self.port += 1;
-        self.server_port = self.random.pick(&[machine::PORT, machine::TLS_PORT]);
+        self.server_port = self.random.pick(&[addresses::PORT, addresses::TLS_PORT]);
         self.seq = self.random.next() as u32;
         self.ack = None;
         let random = &mut self.random;
@@ -265,6 +253,6 @@ impl Hostile {
 
 /// From a peer to a port of the server.
 fn template(peer: SocketAddr, port: u16) -> TcpTemplate {
-    let server = SocketAddr::new(machine::address(peer.is_ipv6()), port);
-    TcpTemplate::new(ROUTER_MAC, machine::MAC, peer, server)
+    let server = SocketAddr::new(addresses::address(peer.is_ipv6()), port);
+    TcpTemplate::new(ROUTER_MAC, addresses::MAC, peer, server)
 }

@@ -11,20 +11,21 @@
 //! | `scenario` | what a seed stands for; start here |
 //! | `world` | what happens next; what must hold at every step, and at the end |
 //! | `crowd` | hundreds of clients instead of a scenario |
-//! | `machine` | the server: both stacks, and what goes between them |
+//! | `machine`, `addresses` | the server: both stacks; where it is |
+//! | `worker_slot`, `channel_tap` | a worker with its disk and port; what goes between it and the host |
 //! | `control_link` | the stacks on two machines: relays, sessions, and the link between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
 //! | `hostile` | an attacker |
 //! | `secure`, `oracle` | a client's TLS, and the record layer by an independent hand |
 //! | `site`, `entropy` | who the server says it is; chance for cryptography |
-//! | `nonces`, `feed` | no two plaintexts under one nonce; the last words of a NIC worker |
+//! | `nonce_check`, `event_drain` | no two plaintexts under one nonce; the last words of a NIC worker |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
-//! | `ports`, `merge` | ports that are busy or drop; packets that arrive as one |
-//! | `disk`, `shelf`, `content` | reads that take time and fail; which version of a file is there; what is in it |
-//! | `deaths` | what was under way when NIC processes died |
+//! | `ports`, `gro` | ports that are busy or drop; packets that arrive as one |
+//! | `disk`, `file_versions`, `content` | reads that take time and fail; which version of a file is there; what is in it |
+//! | `nic_crash_stats` | what was under way when NIC processes died |
 //! | `tls_counters` | what became of connections that speak TLS |
 //! | `audit` | an eye on the wire: sequence space and windows |
-//! | `window`, `fairness`, `homes` | the congestion window; whose turn it is to leave; who sends for a flow |
+//! | `cwnd_check`, `fairness`, `flow_affinity` | the congestion window; whose turn it is to leave; who sends for a flow |
 //! | `trace`, `pcap` | a run as text, as a capture, as a number |
 //! | `random`, `violation` | small tools |
 //! | [`model`] | something else: a model of hardware that is not here |
@@ -33,23 +34,27 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod audit;
+mod channel_tap;
 mod client;
 mod content;
 mod control_link;
 mod crowd;
-mod deaths;
+mod cwnd_check;
 mod disk;
 mod entropy;
+mod event_drain;
 mod fairness;
-mod feed;
-mod homes;
+mod file_versions;
+mod flow_affinity;
+mod gro;
 mod hostile;
 mod link;
 mod machine;
-mod merge;
 pub mod model;
-mod nonces;
+mod nic_crash_stats;
+mod nonce_check;
 mod oracle;
 mod pcap;
 mod ports;
@@ -58,12 +63,11 @@ mod responses;
 mod router;
 mod scenario;
 mod secure;
-mod shelf;
 mod site;
 mod tls_counters;
 mod trace;
 mod violation;
-mod window;
+mod worker_slot;
 mod world;
 
 use std::any::Any;
@@ -76,7 +80,7 @@ use world::World;
 
 pub use control_link::ControlLinkCounters;
 pub use crowd::{Crowd, CrowdReport, WorkerShare, run_crowd};
-pub use deaths::NicDeaths;
+pub use nic_crash_stats::NicCrashStats;
 pub use tls_counters::TlsCounters;
 pub use trace::{Options, Sink};
 pub use violation::Violation;
@@ -95,7 +99,7 @@ pub struct Report {
     /// SENDs and packets with which the server has repeated bytes.
     pub retransmissions: u64,
     /// Deaths of NIC processes.
-    pub nic_deaths: NicDeaths,
+    pub nic_deaths: NicCrashStats,
     /// How often connections have gone to a worker of another NIC stack.
     pub connections_moved: u64,
     /// Connections that have ended before they should have: a violation follows.

@@ -1,60 +1,40 @@
 //! The server: the real host stack, the real NIC workers and the real application, on one link.
 //!
-//! Between the host stack and a worker stands a [`Relay`], which sees every command and event.
+//! Between the host stack and a worker stands a [`ChannelTap`], which sees every command and event.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use contract::channel::{Capacity, HostChannel, NicChannel, in_memory_of};
-use contract::tls::{Records, Version};
-use contract::{Command, Event};
+use contract::channel::{HostChannel, in_memory_of};
+use contract::tls::Version;
 use host::{Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort};
 use netdev::{Frame, Port};
-use nic::{Progress, Sleep, Worker};
+use nic::{Progress, Sleep};
 
+use crate::addresses::{MAC, PORT, TLS_PORT, WEARING_PORT, address};
+use crate::channel_tap::ChannelTap;
 use crate::control_link::{ControlLink, ControlLinkCounters};
-use crate::deaths::NicDeaths;
-use crate::disk::{Disk, Root};
 use crate::entropy;
-use crate::fairness::FairnessCheck;
-use crate::feed::Feed;
-use crate::homes::Homes;
-use crate::nonces::{Life, NonceCheck};
-use crate::ports::MoodyPort;
+use crate::file_versions::FileVersions;
+use crate::flow_affinity::FlowAffinityCheck;
+use crate::nic_crash_stats::NicCrashStats;
+use crate::nonce_check::NonceCheck;
+use crate::ports::FaultyPort;
 use crate::random::Random;
 use crate::router;
-use crate::scenario::{Cramped, Death, DiskPlan, PortPlan, Scenario};
-use crate::shelf::{Replacing, Shelf};
+use crate::scenario::{Death, Replacing, Scenario};
 use crate::site;
 use crate::trace::Trace;
 use crate::violation::{Violation, violation};
-
-/// The server's hardware address.
-pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
-pub(crate) const PORT: u16 = 80;
-/// TLS.
-pub(crate) const TLS_PORT: u16 = 443;
-/// TLS 1.3 with keys that are soon used up.
-pub(crate) const WEARING_PORT: u16 = 8443;
+use crate::worker_slot::{SlotMaker, WorkerSlot};
 
 /// TLS listeners of the simulation limit keys of the others by nothing but this many records.
 const RECORDS_PER_KEY_MAX: u64 = 1 << 23;
-
-/// The server's address of a family.
-pub(crate) fn address(ipv6: bool) -> IpAddr {
-    if ipv6 {
-        ADDRESS_V6.into()
-    } else {
-        ADDRESS_V4.into()
-    }
-}
 
 /// Most frames, and events of each worker, that a turn of the host takes in.
 const BATCH: usize = 256;
@@ -70,15 +50,15 @@ pub(crate) struct Machine {
     pub(crate) stack: Stack,
     pub(crate) app: server::Server,
     /// The workers of all NIC stacks, in their order. A NIC stack has none while it has no process.
-    pub(crate) seats: Vec<Option<Seat>>,
+    pub(crate) slots: Vec<Option<WorkerSlot>>,
     /// They stay when a NIC process dies.
-    pub(crate) homes: Homes,
+    pub(crate) affinity: FlowAffinityCheck,
     /// If any client speaks TLS.
     pub(crate) nonces: Option<NonceCheck>,
     /// Of each NIC stack.
     workers: usize,
     processes: Vec<Process>,
-    pub(crate) deaths: NicDeaths,
+    pub(crate) deaths: NicCrashStats,
     /// To the machine that the NIC process runs on, if it is another one.
     control: Option<ControlLink>,
     /// Workers of that machine that have ended, and have said things that its relay has not heard
@@ -86,9 +66,9 @@ pub(crate) struct Machine {
     dying: Vec<Dying>,
     /// How long the host's machine waits then.
     parts_us: Option<u64>,
-    pub(crate) shelf: Shelf,
-    maker: SeatMaker,
-    port: MoodyPort,
+    pub(crate) versions: FileVersions,
+    maker: SlotMaker,
+    port: FaultyPort,
     far: MemoryPort,
     /// For whom packets have left in a turn; kept for its memory.
     departed: Vec<SocketAddr>,
@@ -111,92 +91,9 @@ struct Process {
 /// What is left of a worker that has ended.
 struct Dying {
     number: usize,
-    relay: Relay,
+    relay: ChannelTap,
     /// Events to be passed until all is said of records.
     left: u32,
-}
-
-/// A worker, with what is around it.
-pub(crate) struct Seat {
-    pub(crate) worker: Worker<MoodyPort>,
-    pub(crate) disk: Disk,
-    far: MemoryPort,
-    relay: Relay,
-
-    asleep: bool,
-}
-
-/// What every worker is made of.
-struct SeatMaker {
-    config: nic::Config,
-    link: memory::Link,
-    port: PortPlan,
-    cramped: Option<Cramped>,
-    watches_turns: bool,
-    watches_records: bool,
-    forgets_tags: bool,
-    made: u64,
-    disk: DiskPlan,
-    /// Roots that have the files between them.
-    parts: usize,
-    shelf: Shelf,
-    contract_loss_ppm: u32,
-    clock_us: Rc<Cell<u64>>,
-    random: Random,
-    logs: bool,
-}
-
-impl SeatMaker {
-    /// What rings hold.
-    fn capacity(&self) -> Capacity {
-        self.cramped.map_or(Capacity::FULL, |_| Capacity::LEAST)
-    }
-
-    /// A worker of this NIC stack that knows nothing, and the host's end of its channel.
-    fn make(&mut self, nic: usize) -> (Seat, HostChannel) {
-        let capacity = self.capacity();
-        let (host, relay_host) = in_memory_of(capacity);
-        let (relay_worker, worker) = in_memory_of(capacity);
-        let (port, far) = memory::pair(self.link);
-        self.made += 1;
-        let feed = Rc::new(RefCell::new(Feed::new(relay_worker)));
-        let port = MoodyPort::new(port, &self.port, self.made, self.clock_us.clone())
-            .of_worker(Rc::clone(&feed), self.watches_records);
-        let root = Root {
-            nic,
-            parts: self.parts,
-        };
-        let disk = Disk::new(
-            self.disk.clone(),
-            root,
-            self.shelf.clone(),
-            self.clock_us.clone(),
-            self.random.fork(),
-            self.logs,
-        );
-        let seat = Seat {
-            worker: Worker::new(&self.config, worker, port, Box::new(disk.clone()))
-                .expect("memory"),
-            disk,
-            far,
-            relay: Relay {
-                host: relay_host,
-                worker: feed,
-                life: self.made,
-                forgets_tags: self.forgets_tags,
-                loss_ppm: self.contract_loss_ppm,
-                cramped: self.cramped,
-                opens_us: None,
-                events_max: u32::MAX,
-                opens_unanswered: 0,
-                replays: false,
-                random: self.random.fork(),
-                fairness: self.watches_turns.then(FairnessCheck::default),
-            },
-            asleep: false,
-        };
-        (seat, host)
-    }
 }
 
 /// For whom there is something to do.
@@ -206,178 +103,11 @@ pub(crate) struct Woken {
     pub(crate) workers: bool,
 }
 
-/// The far ends of a channel to the host and of one to a worker.
-struct Relay {
-    host: NicChannel,
-    worker: Rc<RefCell<Feed>>,
-    /// Which worker of all that there have been.
-    life: Life,
-    /// The worker is not told the tags of records that others have sealed.
-    forgets_tags: bool,
-    loss_ppm: u32,
-    cramped: Option<Cramped>,
-    /// When more commands may pass.
-    opens_us: Option<u64>,
-    /// No more events than these pass.
-    events_max: u32,
-    /// OPENs that the host has not been answered.
-    opens_unanswered: u32,
-    /// It follows another worker, and nothing has left it yet.
-    replays: bool,
-    random: Random,
-    /// For a crowd it would take too long: it looks at every flow whenever one sends.
-    fairness: Option<FairnessCheck>,
-}
-
-impl Relay {
-    /// Returns how many commands have been taken from the host.
-    fn commands(
-        &mut self,
-        now_us: u64,
-        number: usize,
-        homes: &mut Homes,
-        nonces: &mut Option<NonceCheck>,
-        trace: &mut Trace<'_>,
-    ) -> Result<usize, Violation> {
-        let worker = &mut self.worker.borrow_mut().channel;
-        if self.opens_us.is_some_and(|at_us| now_us < at_us) {
-            return Ok(0);
-        }
-        self.opens_us = None;
-        let mut taken = 0;
-        while worker.has_room() {
-            if let Some(cramped) = self.cramped
-                && taken == cramped.commands_max
-            {
-                self.opens_us = Some(now_us + cramped.every_us);
-                break;
-            }
-            match self.host.receive() {
-                Ok(Some(mut command)) => {
-                    trace.command(now_us, number, &command);
-                    taken += 1;
-                    if self.forgets_tags
-                        && let Command::Records(Records { tags, .. }) = &mut command
-                    {
-                        *tags = &[];
-                    }
-                    if let Some(nonces) = nonces {
-                        nonces.on_command(self.life, &command)?;
-                    }
-                    if let Command::Send(send) = &command {
-                        homes.on_send(send.flow, number)?;
-                    }
-                    match (&command, &mut self.fairness) {
-                        (Command::Send(send), Some(fairness)) => fairness.on_send(send),
-                        (
-                            Command::Acked {
-                                flow, last: true, ..
-                            },
-                            Some(fairness),
-                        ) => fairness.on_flow_over(*flow),
-                        (Command::Open { .. } | Command::List { .. }, _) => {
-                            self.opens_unanswered += 1;
-                        }
-                        _ => {}
-                    }
-                    if matches!(command, Command::Send(_)) && self.random.happens(self.loss_ppm) {
-                        trace.note(now_us, || format!("nic{number} does not get it"));
-                        continue;
-                    }
-                    if worker.send(&command).is_err() {
-                        return violation("a ring that had room has none");
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => return violation(format!("the host's ring: {error}")),
-            }
-        }
-        worker.flush();
-        Ok(taken)
-    }
-
-    /// Returns how many events have passed.
-    fn events(
-        &mut self,
-        now_us: u64,
-        number: usize,
-        nonces: &mut Option<NonceCheck>,
-        trace: &mut Trace<'_>,
-    ) -> Result<usize, Violation> {
-        let mut passed = 0;
-        while self.events_max > 0 && self.host.has_room() {
-            let said = self.worker.borrow_mut().receive();
-            match said {
-                Ok(Some(event)) => {
-                    self.events_max -= 1;
-                    let answers_open = matches!(
-                        event,
-                        Event::Opened { .. } | Event::OpenFailed { .. } | Event::Listed { .. }
-                    );
-                    if answers_open {
-                        self.opens_unanswered = self.opens_unanswered.saturating_sub(1);
-                    }
-                    trace.event(now_us, number, &event);
-                    passed += 1;
-                    if let Some(nonces) = nonces {
-                        nonces.on_event(self.life, &event)?;
-                    }
-                    let is_echo = matches!(event, Event::Departed { .. });
-                    self.replays &= !is_echo;
-                    if is_echo && self.random.happens(self.loss_ppm) {
-                        trace.note(now_us, || {
-                            format!("the host does not get it from nic{number}")
-                        });
-                        continue;
-                    }
-                    if self.host.send(&event).is_err() {
-                        violation("a ring that had room has none")?;
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => violation(format!("the ring of worker {number}: {error}"))?,
-            }
-        }
-        self.host.flush();
-        Ok(passed)
-    }
-
-    /// The worker ends. Of what it has said, at least all is passed that it has said of records: to
-    /// those that follow it the host tells what it has heard of that. Returns how many events are
-    /// left to pass for that.
-    fn end(&mut self) -> u32 {
-        let mut feed = self.worker.borrow_mut();
-        feed.end();
-        let upto_last_tag = feed.events_upto_last_tag() as u32;
-        self.events_max = self.events_max.max(upto_last_tag);
-        upto_last_tag
-    }
-}
-
-impl Seat {
-    /// OPENs of which the host has heard nothing.
-    pub(crate) fn opens_unanswered(&self) -> u32 {
-        self.relay.opens_unanswered
-    }
-
-    /// It follows another worker, opens its files again, and nothing has left it yet.
-    pub(crate) fn replays(&self) -> bool {
-        self.relay.replays && self.relay.opens_unanswered > 0
-    }
-
-    /// When the worker has to look again for the sake of a paced SEND, or of commands that could
-    /// not pass.
-    pub(crate) fn next_us(&self) -> Option<u64> {
-        let paced_us = self.worker.next_timeout_us();
-        paced_us.into_iter().chain(self.relay.opens_us).min()
-    }
-}
-
 impl Machine {
     pub(crate) fn new(
         scenario: &Scenario,
         clock_us: &Rc<Cell<u64>>,
-        shelf: &Shelf,
+        versions: &FileVersions,
         random: &mut Random,
         logs: bool,
     ) -> Machine {
@@ -388,9 +118,9 @@ impl Machine {
             ..memory::Link::default()
         };
         let (port, far) = memory::pair(link);
-        let port = MoodyPort::new(port, &scenario.host_port, 0, clock_us.clone());
+        let port = FaultyPort::new(port, &scenario.host_port, 0, clock_us.clone());
         let defaults = nic::Config::default();
-        let mut maker = SeatMaker {
+        let mut maker = SlotMaker {
             config: nic::Config {
                 cache_bytes: scenario.cache_bytes,
                 jobs_max: scenario
@@ -411,24 +141,24 @@ impl Machine {
             } else {
                 scenario.nic_stacks
             },
-            shelf: shelf.clone(),
+            versions: versions.clone(),
             contract_loss_ppm: scenario.contract_loss_ppm,
             clock_us: clock_us.clone(),
             random: random.fork(),
             logs,
         };
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         let mut channels = Vec::new();
         for number in 0..scenario.workers_of_all() {
-            let (seat, channel) = match scenario.control {
+            let (slot, channel) = match scenario.control {
                 None => {
-                    let (seat, channel) = maker.make(number / scenario.workers);
-                    (Some(seat), channel)
+                    let (slot, channel) = maker.make(number / scenario.workers);
+                    (Some(slot), channel)
                 }
                 // The other end is absent before the machines have met.
                 Some(_) => (None, in_memory_of(maker.capacity()).0),
             };
-            seats.push(seat);
+            slots.push(slot);
             channels.push(channel);
         }
         let mut secret = [0; 16];
@@ -485,8 +215,8 @@ impl Machine {
         Machine {
             stack,
             app,
-            seats,
-            homes: Homes::new(nic_stacks > 1),
+            slots,
+            affinity: FlowAffinityCheck::new(nic_stacks > 1),
             nonces: scenario.has_tls().then(NonceCheck::default),
             workers: scenario.workers,
             processes: (0..nic_stacks)
@@ -495,14 +225,14 @@ impl Machine {
                     ..Process::default()
                 })
                 .collect(),
-            deaths: NicDeaths::default(),
+            deaths: NicCrashStats::default(),
             control: scenario
                 .control
                 .as_ref()
                 .map(|plan| ControlLink::new(plan, scenario.workers, random.fork())),
             dying: Vec::new(),
             parts_us: None,
-            shelf: shelf.clone(),
+            versions: versions.clone(),
             maker,
             port,
             far,
@@ -512,9 +242,9 @@ impl Machine {
     }
 
     /// The workers that there are, and their numbers.
-    pub(crate) fn seats(&self) -> impl Iterator<Item = (usize, &Seat)> {
-        let seats = self.seats.iter().enumerate();
-        seats.filter_map(|(number, seat)| Some((number, seat.as_ref()?)))
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (usize, &WorkerSlot)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
     }
 
     /// The workers of a NIC stack.
@@ -531,8 +261,8 @@ impl Machine {
         trace: &mut Trace<'_>,
     ) -> Result<(), Violation> {
         self.end(number..number + 1, now_us, trace)?;
-        let (seat, channel) = self.successor(number);
-        self.seats[number] = Some(seat);
+        let (slot, channel) = self.successor(number);
+        self.slots[number] = Some(slot);
         if self.nonces.is_some() {
             self.stack.on_nic_ended(number);
         }
@@ -549,16 +279,16 @@ impl Machine {
         trace: &mut Trace<'_>,
     ) -> Result<(), Violation> {
         for number in workers {
-            let Some(mut seat) = self.seats[number].take() else {
+            let Some(mut slot) = self.slots[number].take() else {
                 continue;
             };
             if self.nonces.is_none() {
                 continue;
             }
-            let mut left = seat.relay.end();
+            let mut left = slot.relay.end();
             self.deaths.unread += u64::from(left > 0);
             if self.control.is_some() {
-                let relay = seat.relay;
+                let relay = slot.relay;
                 self.dying.push(Dying {
                     number,
                     relay,
@@ -567,7 +297,7 @@ impl Machine {
                 continue;
             }
             while left > 0 {
-                let passed = seat.relay.events(now_us, number, &mut self.nonces, trace)?;
+                let passed = slot.relay.events(now_us, number, &mut self.nonces, trace)?;
                 left = left.saturating_sub(passed as u32);
                 if left > 0 {
                     // The host reads all the while.
@@ -575,7 +305,7 @@ impl Machine {
                 }
             }
             if let Some(nonces) = &mut self.nonces {
-                nonces.on_end(seat.relay.life)?;
+                nonces.on_end(slot.relay.life)?;
             }
         }
         Ok(())
@@ -627,11 +357,11 @@ impl Machine {
     }
 
     /// A worker that knows nothing, and the host's end of its channel.
-    fn successor(&mut self, number: usize) -> (Seat, HostChannel) {
-        let (mut seat, channel) = self.maker.make(number / self.workers);
-        seat.relay.replays = true;
-        self.shelf.lose_descriptors();
-        (seat, channel)
+    fn successor(&mut self, number: usize) -> (WorkerSlot, HostChannel) {
+        let (mut slot, channel) = self.maker.make(number / self.workers);
+        slot.relay.replays = true;
+        self.versions.lose_descriptors();
+        (slot, channel)
     }
 
     /// When the next NIC process begins, if one is missing.
@@ -652,8 +382,8 @@ impl Machine {
         process.departures = 0;
         let mut channels = Vec::new();
         for number in self.workers_of(nic) {
-            let (seat, channel) = self.successor(number);
-            self.seats[number] = Some(seat);
+            let (slot, channel) = self.successor(number);
+            self.slots[number] = Some(slot);
             channels.push(channel);
         }
         self.stack.on_nic_ended(nic);
@@ -672,7 +402,7 @@ impl Machine {
     ) -> Result<(), Violation> {
         trace.note(now_us, || format!("NIC process {nic} ends: {death:?}"));
         let workers = self.workers_of(nic);
-        self.deaths.count(&self.seats[workers.clone()]);
+        self.deaths.count(&self.slots[workers.clone()]);
         self.end(workers, now_us, trace)?;
         match self.control {
             None => self.processes[nic].revives_us = Some(now_us + death.gone_us),
@@ -682,7 +412,7 @@ impl Machine {
             }
         }
         if let Some(number) = death.replaces {
-            self.shelf.replace(number, Replacing::Renamed);
+            self.versions.replace(number, Replacing::Renamed);
         }
         if death.is_noticed && self.control.is_none() {
             self.lose_nic(nic, now_us)?;
@@ -748,16 +478,16 @@ impl Machine {
             let replays = self.maker.made > 0;
             self.processes[0].turns = 0;
             self.processes[0].departures = 0;
-            self.shelf.lose_descriptors();
+            self.versions.lose_descriptors();
             is_nic_over = true;
             let mut channels = Vec::new();
-            for place in &mut self.seats {
-                if let (Some(nonces), Some(seat)) = (&mut self.nonces, place.take()) {
-                    nonces.on_lost(seat.relay.life);
+            for place in &mut self.slots {
+                if let (Some(nonces), Some(slot)) = (&mut self.nonces, place.take()) {
+                    nonces.on_lost(slot.relay.life);
                 }
-                let (mut seat, channel) = self.maker.make(0);
-                seat.relay.replays = replays;
-                *place = Some(seat);
+                let (mut slot, channel) = self.maker.make(0);
+                slot.relay.replays = replays;
+                *place = Some(slot);
                 channels.push(channel);
             }
             control.begin_nic(now_us, session, terms.source_mac, channels);
@@ -773,9 +503,9 @@ impl Machine {
                     format!("the NIC machine's session is over: {over:?}")
                 });
                 is_nic_over = true;
-                for seat in &mut self.seats {
-                    if let (Some(nonces), Some(seat)) = (&mut self.nonces, seat.take()) {
-                        nonces.on_lost(seat.relay.life);
+                for slot in &mut self.slots {
+                    if let (Some(nonces), Some(slot)) = (&mut self.nonces, slot.take()) {
+                        nonces.on_lost(slot.relay.life);
                     }
                 }
             }
@@ -788,14 +518,14 @@ impl Machine {
             self.forget_dying();
         }
         self.hear_dying(now_us, trace)?;
-        for (number, seat) in self.seats.iter_mut().enumerate() {
-            let Some(seat) = seat else {
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            let Some(slot) = slot else {
                 continue;
             };
             let taken =
-                seat.relay
-                    .commands(now_us, number, &mut self.homes, &mut self.nonces, trace)?;
-            let passed = seat.relay.events(now_us, number, &mut self.nonces, trace)?;
+                slot.relay
+                    .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
+            let passed = slot.relay.events(now_us, number, &mut self.nonces, trace)?;
             woken.workers |= taken + passed > 0;
         }
         Ok(woken)
@@ -808,9 +538,9 @@ impl Machine {
         }
         self.maker.contract_loss_ppm = 0;
         self.maker.cramped = None;
-        for seat in self.seats.iter_mut().flatten() {
-            seat.relay.loss_ppm = 0;
-            seat.relay.cramped = None;
+        for slot in self.slots.iter_mut().flatten() {
+            slot.relay.loss_ppm = 0;
+            slot.relay.cramped = None;
         }
     }
 
@@ -844,19 +574,19 @@ impl Machine {
         self.port.take_departed(&mut self.departed);
         take_frames(&mut self.far, frames);
         let (mut taken, mut passed) = (0, 0);
-        for (number, seat) in self.seats.iter_mut().enumerate() {
+        for (number, slot) in self.slots.iter_mut().enumerate() {
             if self.control.is_some() {
                 // It is on another machine.
                 break;
             }
-            let Some(seat) = seat else {
+            let Some(slot) = slot else {
                 continue;
             };
             taken +=
-                seat.relay
-                    .commands(now_us, number, &mut self.homes, &mut self.nonces, trace)?;
+                slot.relay
+                    .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
             // There is room for events again.
-            passed += seat.relay.events(now_us, number, &mut self.nonces, trace)?;
+            passed += slot.relay.events(now_us, number, &mut self.nonces, trace)?;
         }
         let host = events + arrived + passed > 0 || served;
         Ok(Woken {
@@ -876,46 +606,46 @@ impl Machine {
     ) -> Result<(Option<u64>, bool), Violation> {
         let nic = number / self.workers;
         let process = &mut self.processes[nic];
-        let Some(seat) = &mut self.seats[number] else {
+        let Some(slot) = &mut self.slots[number] else {
             return Ok((None, false));
         };
         process.turns += 1;
         let fate = process.fates.front().copied();
         let departures_max = fate.map_or(u64::MAX, |death| death.departures - process.departures);
-        seat.worker.port().close_after(departures_max);
-        seat.relay
-            .commands(now_us, number, &mut self.homes, &mut self.nonces, trace)?;
-        if std::mem::take(&mut seat.asleep) {
-            seat.worker.finish_sleep();
+        slot.worker.port().close_after(departures_max);
+        slot.relay
+            .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
+        if std::mem::take(&mut slot.asleep) {
+            slot.worker.finish_sleep();
         }
-        let Ok(progress) = seat.worker.turn(&|| now_us) else {
+        let Ok(progress) = slot.worker.turn(&|| now_us) else {
             return Err(Violation(format!("worker {number} finds its ring corrupt")));
         };
-        let departures_left = seat.worker.port().departures_left();
+        let departures_left = slot.worker.port().departures_left();
         process.departures += departures_max - departures_left;
         let fate = fate.filter(|death| death.turn <= process.turns || departures_left == 0);
         if let Some(death) = fate {
-            seat.relay.events_max = death.events;
+            slot.relay.events_max = death.events;
         }
-        take_frames(&mut seat.far, frames);
-        for line in seat.disk.take_log() {
+        take_frames(&mut slot.far, frames);
+        for line in slot.disk.take_log() {
             trace.note(now_us, || format!("disk{number} {line}"));
         }
-        seat.worker.port().take_departed(&mut self.departed);
-        for left in seat.worker.port().take_left() {
+        slot.worker.port().take_departed(&mut self.departed);
+        for left in slot.worker.port().take_left() {
             if let Some(nonces) = &mut self.nonces {
-                nonces.on_left(seat.relay.life, &left)?;
+                nonces.on_left(slot.relay.life, &left)?;
             }
         }
-        if let Some(fairness) = &mut seat.relay.fairness {
-            let waiting = seat.worker.flows_waiting(now_us);
+        if let Some(fairness) = &mut slot.relay.fairness {
+            let waiting = slot.worker.flows_waiting(now_us);
             fairness.on_turn(&self.departed, waiting)?;
         }
         // There is room for commands again.
         let taken =
-            seat.relay
-                .commands(now_us, number, &mut self.homes, &mut self.nonces, trace)?;
-        let told = seat.relay.events(now_us, number, &mut self.nonces, trace)? + taken > 0;
+            slot.relay
+                .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
+        let told = slot.relay.events(now_us, number, &mut self.nonces, trace)? + taken > 0;
         if let Some(death) = fate {
             process.fates.pop_front();
             self.die(nic, death, now_us, trace)?;
@@ -923,10 +653,10 @@ impl Machine {
         }
         let again_us = match progress {
             Progress::Busy => Some(now_us + 1),
-            Progress::Idle => match seat.worker.prepare_sleep() {
+            Progress::Idle => match slot.worker.prepare_sleep() {
                 Sleep::Not => Some(now_us + 1),
                 sleep => {
-                    seat.asleep = true;
+                    slot.asleep = true;
                     (sleep == Sleep::Briefly).then_some(now_us + BRIEF_US)
                 }
             },

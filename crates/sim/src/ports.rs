@@ -9,12 +9,12 @@ use std::rc::Rc;
 use netdev::memory::MemoryPort;
 use netdev::{Frame, Port, SendError, Superpacket};
 
-use crate::feed::Feed;
-use crate::nonces::Left;
+use crate::event_drain::EventDrain;
+use crate::nonce_check::Left;
 use crate::random::Random;
 use crate::router;
+use crate::scenario::BEGINNING_US;
 use crate::scenario::{CALM_US, PortPlan};
-use crate::world::BEGINNING_US;
 
 /// A port with a rate takes more until what it has taken lasts for so long: longer than its worker
 /// sleeps at most, so that it is never idle while there is something to send.
@@ -22,7 +22,7 @@ const QUEUE_NS: u64 = 2_000_000;
 
 /// A port with moods. Nothing wakes who waits for it.
 #[derive(Debug)]
-pub(crate) struct MoodyPort {
+pub(crate) struct FaultyPort {
     port: MemoryPort,
     plan: PortPlan,
     random: Random,
@@ -34,20 +34,20 @@ pub(crate) struct MoodyPort {
     departures_left: u64,
     departed: Vec<SocketAddr>,
     /// What its user says: what was said before its end is heard, and nothing else.
-    feed: Option<Rc<RefCell<Feed>>>,
+    feed: Option<Rc<RefCell<EventDrain>>>,
     /// All that has left, if a check looks at it.
     left: Option<Vec<Left>>,
 }
 
-impl MoodyPort {
+impl FaultyPort {
     /// `number` makes it different from others of the same plan.
     pub(crate) fn new(
         port: MemoryPort,
         plan: &PortPlan,
         number: u64,
         clock_us: Rc<Cell<u64>>,
-    ) -> MoodyPort {
-        MoodyPort {
+    ) -> FaultyPort {
+        FaultyPort {
             port,
             plan: plan.clone(),
             random: Random::new(plan.seed ^ number),
@@ -62,9 +62,9 @@ impl MoodyPort {
     }
 
     /// Its user is a worker, which says what it has to say through this. `keeps`: what leaves is
-    /// kept for [`MoodyPort::take_left`].
-    pub(crate) fn of_worker(self, feed: Rc<RefCell<Feed>>, keeps: bool) -> MoodyPort {
-        MoodyPort {
+    /// kept for [`FaultyPort::take_left`].
+    pub(crate) fn of_worker(self, feed: Rc<RefCell<EventDrain>>, keeps: bool) -> FaultyPort {
+        FaultyPort {
             feed: Some(feed),
             left: keeps.then(Vec::new),
             ..self
@@ -93,7 +93,7 @@ impl MoodyPort {
     }
 }
 
-impl Port for MoodyPort {
+impl Port for FaultyPort {
     fn mac(&self) -> [u8; 6] {
         self.port.mac()
     }

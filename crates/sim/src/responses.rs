@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::content;
-use crate::shelf::Shelf;
+use crate::file_versions::FileVersions;
 use crate::violation::{Check, Violation, ensure, violation};
 
 /// What is expected of the response to a request.
@@ -26,7 +26,7 @@ pub(crate) enum Expected {
 /// Reads responses.
 #[derive(Debug)]
 pub(crate) struct Responses {
-    shelf: Shelf,
+    versions: FileVersions,
     expected: VecDeque<Expected>,
     head: Vec<u8>,
     body: Option<Body>,
@@ -47,10 +47,10 @@ struct Body {
 const HEAD_BYTES_MAX: usize = 2_000;
 
 impl Responses {
-    /// Of files from this shelf.
-    pub(crate) fn new(shelf: Shelf) -> Responses {
+    /// Of files from this versions.
+    pub(crate) fn new(versions: FileVersions) -> Responses {
         Responses {
-            shelf,
+            versions,
             expected: VecDeque::new(),
             head: Vec::new(),
             body: None,
@@ -108,7 +108,7 @@ impl Responses {
     /// A listing, of one entry in a line.
     fn check_listing(&self, listing: &str) -> Check {
         let wrong = || violation(format!("no listing of the files that there are: {listing}"));
-        let mut sizes = vec![None; self.shelf.len()];
+        let mut sizes = vec![None; self.versions.len()];
         for line in listing.lines().filter(|line| !matches!(*line, "[" | "]")) {
             let name = line.strip_prefix("{ \"name\":\"f");
             let number = name.and_then(|rest| rest.split('"').next()?.parse::<usize>().ok());
@@ -121,8 +121,8 @@ impl Responses {
             *slot = size;
         }
         let had = |(number, size): (usize, &Option<u64>)| {
-            let mut versions = 0..=self.shelf.version(number);
-            versions.any(|version| Some(self.shelf.size(number, version)) == *size)
+            let mut versions = 0..=self.versions.version(number);
+            versions.any(|version| Some(self.versions.size(number, version)) == *size)
         };
         if sizes.iter().enumerate().all(had) {
             Ok(())
@@ -163,15 +163,15 @@ impl Responses {
             return violation(format!("a response without a request: {head:?}"));
         };
         let as_long = |number, first| -> Vec<usize> {
-            (first..=self.shelf.version(number))
-                .filter(|&version| self.shelf.size(number, version) == len)
-                .map(|version| Shelf::content(number, version))
+            (first..=self.versions.version(number))
+                .filter(|&version| self.versions.size(number, version) == len)
+                .map(|version| FileVersions::content(number, version))
                 .collect()
         };
         let versions = match (*expected, status) {
             (Expected::File { number, version }, 200) => Some(as_long(number, version)),
             (Expected::Broken { number }, 200) => Some(as_long(number, 0)),
-            (Expected::Scribbled { number }, 200) if self.shelf.size(number, 0) == len => None,
+            (Expected::Scribbled { number }, 200) if self.versions.size(number, 0) == len => None,
             (Expected::Missing, 404) | (Expected::Broken { .. }, 500..) => None,
             (Expected::Listing, 200) => None,
             _ => Some(Vec::new()),
@@ -205,7 +205,7 @@ impl Body {
             Some((at, version)) if versions.is_empty() => violation(format!(
                 "wrong byte at {} of {}",
                 self.offset + at as u64,
-                Shelf::describe(version)
+                FileVersions::describe(version)
             )),
             _ => Ok(()),
         }
@@ -215,8 +215,8 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Replacing;
     use crate::scenario::{File, Trouble};
-    use crate::shelf::Replacing;
 
     fn response(status: &str, body: &[u8]) -> Vec<u8> {
         let mut bytes = format!(
@@ -233,18 +233,18 @@ mod tests {
 
     fn version(number: usize, version: u32, size: usize) -> Vec<u8> {
         let mut body = vec![0; size];
-        content::fill(Shelf::content(number, version), 0, &mut body);
+        content::fill(FileVersions::content(number, version), 0, &mut body);
         response("200 OK", &body)
     }
 
     /// File 3 is of 1000 bytes, file 4 of none.
-    fn shelf() -> Shelf {
+    fn versions() -> FileVersions {
         let file = |size| File {
             size,
             trouble: Trouble::Nothing,
             settled: true,
         };
-        Shelf::new(&[7, 7, 7, 1000, 0].map(file))
+        FileVersions::new(&[7, 7, 7, 1000, 0].map(file))
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
         ]
         .concat();
         for cut in [1, 7, 100, stream.len()] {
-            let mut responses = Responses::new(shelf());
+            let mut responses = Responses::new(versions());
             let whole = Expected::File {
                 number: 3,
                 version: 0,
@@ -289,7 +289,7 @@ mod tests {
                 .map(|&(number, size)| entry(number, size))
                 .collect();
             let body = format!("[\n{}\n]\n", entries.join(",\n"));
-            let mut responses = Responses::new(shelf());
+            let mut responses = Responses::new(versions());
             responses.expect(Expected::Listing);
             let mut pieces = response("200 OK", body.as_bytes());
             let rest = pieces.split_off(50);
@@ -316,7 +316,7 @@ mod tests {
     fn a_wrong_byte_is_noticed() {
         let mut stream = file(3, 1000);
         *stream.last_mut().unwrap() ^= 1;
-        let mut responses = Responses::new(shelf());
+        let mut responses = Responses::new(versions());
         responses.expect(Expected::File {
             number: 3,
             version: 0,
@@ -327,9 +327,9 @@ mod tests {
 
     #[test]
     fn a_response_is_of_one_version_that_was_there_since_it_was_asked_for() {
-        let shelf = shelf();
+        let versions = versions();
         let ask = |asked| {
-            let mut responses = Responses::new(shelf.clone());
+            let mut responses = Responses::new(versions.clone());
             responses.expect(Expected::File {
                 number: 3,
                 version: asked,
@@ -338,7 +338,7 @@ mod tests {
         };
         let [old, new] = [0, 1].map(|number| version(3, number, 1000));
         assert!(ask(0).take(&new).is_err(), "not there yet");
-        shelf.replace(3, Replacing::Renamed);
+        versions.replace(3, Replacing::Renamed);
         assert_eq!(ask(0).take(&old), Ok(()));
         assert_eq!(ask(0).take(&new), Ok(()));
         assert!(ask(1).take(&old).is_err(), "replaced before");

@@ -8,7 +8,18 @@ use contract::tls::{Cipher, Suite, Version};
 use tcp::{CongestionAlgorithm, EcnPolicy};
 
 use crate::random::Random;
-use crate::shelf::Replacing;
+
+/// The clocks' reading at the beginning, in microseconds.
+pub(crate) const BEGINNING_US: u64 = 1_000_000;
+
+/// How another version takes a file's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replacing {
+    /// It is renamed over the file: a reader that has opened the old version keeps it.
+    Renamed,
+    /// The file is rewritten: of the old version there is nothing left to read.
+    Rewritten,
+}
 
 /// From this time on the network, the disk and the machines are well, in microseconds from the
 /// beginning; what has to come to an end then must do so.

@@ -12,7 +12,7 @@ use wire::tcp::Flags;
 
 use crate::link::Loss;
 use crate::pcap;
-use crate::world::BEGINNING_US;
+use crate::scenario::BEGINNING_US;
 
 /// A place that takes bytes, such as standard output or a file.
 pub type Sink<'a> = &'a RefCell<dyn Write>;

@@ -13,21 +13,19 @@ use wire::frame::{Received, parse};
 use crate::audit::Audit;
 use crate::client::Client;
 use crate::control_link::ControlLinkCounters;
-use crate::deaths::NicDeaths;
+use crate::cwnd_check::WindowCheck;
+use crate::file_versions::FileVersions;
 use crate::hostile::Hostile;
 use crate::link::{Link, Loss};
-use crate::machine::{Machine, Seat};
+use crate::machine::Machine;
+use crate::nic_crash_stats::NicCrashStats;
 use crate::random::Random;
 use crate::router;
-use crate::scenario::{CALM_US, Scenario};
-use crate::shelf::{Replacing, Shelf};
+use crate::scenario::{BEGINNING_US, CALM_US, Replacing, Scenario};
 use crate::tls_counters::TlsCounters;
 use crate::trace::Trace;
 use crate::violation::{Check, ensure, violation};
-use crate::window::WindowCheck;
-
-/// The clocks' reading at the beginning, in microseconds.
-pub(crate) const BEGINNING_US: u64 = 1_000_000;
+use crate::worker_slot::WorkerSlot;
 
 /// What is left of connections after their peers have gone is given up within this time, in
 /// microseconds: the last retransmissions of a FIN take a quarter of an hour.
@@ -91,8 +89,14 @@ impl<'a> World<'a> {
         // happens here.
         let mut random = Random::new(seed ^ 0x5157_1357_9bdf_0246);
         let clock_us = Rc::new(Cell::new(BEGINNING_US));
-        let shelf = Shelf::new(&scenario.files);
-        let machine = Machine::new(&scenario, &clock_us, &shelf, &mut random, trace.has_text());
+        let versions = FileVersions::new(&scenario.files);
+        let machine = Machine::new(
+            &scenario,
+            &clock_us,
+            &versions,
+            &mut random,
+            trace.has_text(),
+        );
         let paths = scenario
             .paths
             .iter()
@@ -110,7 +114,7 @@ impl<'a> World<'a> {
                 Client::new(
                     number,
                     plan.clone(),
-                    shelf.clone(),
+                    versions.clone(),
                     BEGINNING_US,
                     scenario.has_cookies(),
                     scenario.loses_tags(),
@@ -198,7 +202,7 @@ impl<'a> World<'a> {
         self.machine.control_link()
     }
 
-    pub(crate) fn nic_deaths(&self) -> NicDeaths {
+    pub(crate) fn nic_deaths(&self) -> NicCrashStats {
         self.machine.deaths
     }
 
@@ -236,8 +240,8 @@ impl<'a> World<'a> {
             && self.worker_turns_us.iter().all(Option::is_none)
             && self
                 .machine
-                .seats()
-                .all(|(_, seat)| seat.disk.next_us().is_none() && seat.next_us().is_none())
+                .slots()
+                .all(|(_, slot)| slot.disk.next_us().is_none() && slot.next_us().is_none())
     }
 
     /// Goes to the time at which something happens, and lets it happen. False if that is not before
@@ -249,9 +253,9 @@ impl<'a> World<'a> {
             .flatten()
             .chain(&self.host_turn_us);
         let arrival = self.future.peek().map(|Reverse((at_us, ..))| *at_us);
-        let seats = || self.machine.seats().map(|(_, seat)| seat);
-        let disks = seats().filter_map(|seat| seat.disk.next_us());
-        let paced = seats().filter_map(Seat::next_us);
+        let slots = || self.machine.slots().map(|(_, slot)| slot);
+        let disks = slots().filter_map(|slot| slot.disk.next_us());
+        let paced = slots().filter_map(WorkerSlot::next_us);
         let clients = self.clients.iter().filter_map(Client::next_us);
         let next_us = turns
             .copied()
@@ -311,7 +315,7 @@ impl<'a> World<'a> {
         }
         let is_due = |(at_us, _): &mut (u64, usize)| BEGINNING_US + *at_us <= now_us;
         if let Some((_, number)) = self.restarts.pop_if(is_due) {
-            if self.machine.seats[number].is_none() {
+            if self.machine.slots[number].is_none() {
                 return Ok(());
             }
             self.trace
@@ -325,7 +329,7 @@ impl<'a> World<'a> {
         if let Some((_, number, how)) = self.replacements.pop_if(is_due) {
             self.trace
                 .note(now_us, || format!("file f{number} is {how:?}"));
-            self.machine.shelf.replace(number, how);
+            self.machine.versions.replace(number, how);
             return Ok(());
         }
         if self
@@ -370,11 +374,11 @@ impl<'a> World<'a> {
                 return Ok(());
             }
         }
-        for number in 0..self.machine.seats.len() {
-            let Some(seat) = &self.machine.seats[number] else {
+        for number in 0..self.machine.slots.len() {
+            let Some(slot) = &self.machine.slots[number] else {
                 continue;
             };
-            let wakes_us = seat.disk.next_us().into_iter().chain(seat.next_us()).min();
+            let wakes_us = slot.disk.next_us().into_iter().chain(slot.next_us()).min();
             if wakes_us.is_some_and(|at_us| at_us <= now_us)
                 && self.worker_turns_us[number].is_none_or(|at_us| at_us > now_us)
             {
@@ -407,7 +411,7 @@ impl<'a> World<'a> {
     }
 
     fn wake_worker(&mut self, number: usize) {
-        if self.machine.seats[number].is_none() {
+        if self.machine.slots[number].is_none() {
             return;
         }
         let at_us = self.now_us + self.reaction_us();
@@ -427,7 +431,7 @@ impl<'a> World<'a> {
             self.wake_host();
         }
         if woken.workers {
-            for number in 0..self.machine.seats.len() {
+            for number in 0..self.machine.slots.len() {
                 self.wake_worker(number);
             }
         }
@@ -456,8 +460,8 @@ impl<'a> World<'a> {
 
     /// Who is not there any more has no turn.
     fn forget_turns(&mut self) {
-        for (turn_us, seat) in self.worker_turns_us.iter_mut().zip(&self.machine.seats) {
-            *turn_us = turn_us.filter(|_| seat.is_some());
+        for (turn_us, slot) in self.worker_turns_us.iter_mut().zip(&self.machine.slots) {
+            *turn_us = turn_us.filter(|_| slot.is_some());
         }
     }
 
@@ -476,7 +480,7 @@ impl<'a> World<'a> {
             self.wake_host();
         }
         if woken.workers {
-            for number in 0..self.machine.seats.len() {
+            for number in 0..self.machine.slots.len() {
                 self.wake_worker(number);
             }
         }
@@ -683,12 +687,12 @@ impl<'a> World<'a> {
         ensure(app.connections_accepted == app.connections_closed, || {
             format!("the server's connections do not add up: {app:?}")
         })?;
-        let seats = self.machine.seats().count();
-        ensure(seats == self.scenario.workers_of_all(), || {
+        let slots = self.machine.slots().count();
+        ensure(slots == self.scenario.workers_of_all(), || {
             "a NIC process is missing".to_owned()
         })?;
-        for (number, seat) in self.machine.seats() {
-            let usage = seat.worker.usage();
+        for (number, slot) in self.machine.slots() {
+            let usage = slot.worker.usage();
             let idle = nic::Usage {
                 blocks: usage.blocks,
                 blocks_cached: usage.blocks_cached,
@@ -698,7 +702,7 @@ impl<'a> World<'a> {
             ensure(usage == idle, || {
                 format!("worker {number} still holds {usage:?}")
             })?;
-            ensure(seat.disk.open_files() == 0, || {
+            ensure(slot.disk.open_files() == 0, || {
                 format!("the disk of worker {number} has files open")
             })?;
         }

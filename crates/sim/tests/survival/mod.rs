@@ -1,11 +1,11 @@
 //! Many deaths of NIC processes, survived.
 
-use sim::{ControlLinkCounters, NicDeaths, Options, TlsCounters, replay_command, run};
+use sim::{ControlLinkCounters, NicCrashStats, Options, TlsCounters, replay_command, run};
 
 /// What was survived.
 #[derive(Debug, Default)]
 pub(crate) struct Survived {
-    pub(crate) deaths: NicDeaths,
+    pub(crate) deaths: NicCrashStats,
     pub(crate) link: ControlLinkCounters,
     /// How often connections went to another NIC stack.
     pub(crate) moved: u64,
@@ -36,7 +36,7 @@ pub(crate) fn survive(
         survived.tls += report.tls;
     }
     println!("{survived:?}");
-    let NicDeaths {
+    let NicCrashStats {
         all: _,
         opening,
         sending,

@@ -2,12 +2,12 @@
 
 use std::ops::AddAssign;
 
-use crate::machine::Seat;
+use crate::worker_slot::WorkerSlot;
 
 /// Deaths of NIC processes, and how many of them came when something was under way that the host
 /// has to make up for. One death may have come in the middle of several things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NicDeaths {
+pub struct NicCrashStats {
     /// All of them.
     pub all: u64,
     /// An OPEN was not answered.
@@ -26,25 +26,25 @@ pub struct NicDeaths {
     pub unread: u64,
 }
 
-impl NicDeaths {
+impl NicCrashStats {
     /// The process of these workers dies.
-    pub(crate) fn count(&mut self, seats: &[Option<Seat>]) {
-        let any = |is: &dyn Fn(&Seat) -> bool| u64::from(seats.iter().flatten().any(is));
-        *self += NicDeaths {
+    pub(crate) fn count(&mut self, slots: &[Option<WorkerSlot>]) {
+        let any = |is: &dyn Fn(&WorkerSlot) -> bool| u64::from(slots.iter().flatten().any(is));
+        *self += NicCrashStats {
             all: 1,
-            opening: any(&|seat| seat.opens_unanswered() > 0),
-            sending: any(&|seat| seat.worker.usage().jobs > 0),
-            amid_send: any(&|seat| seat.worker.usage().jobs_begun > 0),
-            holding: any(&|seat| seat.worker.usage().flows_held > 0),
-            retaining: any(&|seat| seat.worker.usage().blocks_occupied > 0),
-            replaying: any(&|seat| seat.replays()),
+            opening: any(&|slot| slot.opens_unanswered() > 0),
+            sending: any(&|slot| slot.worker.usage().jobs > 0),
+            amid_send: any(&|slot| slot.worker.usage().jobs_begun > 0),
+            holding: any(&|slot| slot.worker.usage().flows_held > 0),
+            retaining: any(&|slot| slot.worker.usage().blocks_occupied > 0),
+            replaying: any(&|slot| slot.replays()),
             unread: 0,
         };
     }
 }
 
-impl AddAssign for NicDeaths {
-    fn add_assign(&mut self, more: NicDeaths) {
+impl AddAssign for NicCrashStats {
+    fn add_assign(&mut self, more: NicCrashStats) {
         self.all += more.all;
         self.opening += more.opening;
         self.sending += more.sending;

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::scenario::{File, Trouble};
+use crate::scenario::{File, Replacing, Trouble};
 
 /// More files than any scenario has.
 const FILES_MAX: usize = 1024;
@@ -13,7 +13,7 @@ const SCRIBBLES: u32 = 61;
 
 /// What the server may serve; clones are the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct FileVersions {
     places: Rc<[Place]>,
     /// How often descriptors have died with their process.
     descriptors_lost: Rc<Cell<u32>>,
@@ -29,15 +29,6 @@ struct Place {
     overwritten: RefCell<Vec<u32>>,
 }
 
-/// How another version takes a file's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replacing {
-    /// It is renamed over the file: a reader that has opened the old version keeps it.
-    Renamed,
-    /// The file is rewritten: of the old version there is nothing left to read.
-    Rewritten,
-}
-
 /// A moment at which a client has asked for a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
@@ -46,8 +37,8 @@ pub(crate) struct Asked {
     descriptors_lost: u32,
 }
 
-impl Shelf {
-    pub(crate) fn new(files: &[File]) -> Shelf {
+impl FileVersions {
+    pub(crate) fn new(files: &[File]) -> FileVersions {
         assert!(
             files.len() <= FILES_MAX,
             "names of contents are of one file"
@@ -57,7 +48,7 @@ impl Shelf {
             version: Cell::new(0),
             overwritten: RefCell::default(),
         };
-        Shelf {
+        FileVersions {
             places: files.iter().map(place).collect(),
             descriptors_lost: Rc::default(),
             scribbles: Rc::default(),
@@ -69,9 +60,9 @@ impl Shelf {
         match self.file(number).map(|file| file.trouble) {
             Some(Trouble::Scribbled) => {
                 self.scribbles.set(self.scribbles.get() + 1);
-                Shelf::content(number, version + self.scribbles.get() % SCRIBBLES)
+                FileVersions::content(number, version + self.scribbles.get() % SCRIBBLES)
             }
-            _ => Shelf::content(number, version),
+            _ => FileVersions::content(number, version),
         }
     }
 

@@ -7,15 +7,15 @@ use contract::channel::{HostChannel, ReceiveError};
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct EventDrain {
     pub(crate) channel: HostChannel,
     /// What it had said when it ended.
     last: Option<VecDeque<Result<Event, ReceiveError>>>,
 }
 
-impl Feed {
-    pub(crate) fn new(channel: HostChannel) -> Feed {
-        Feed {
+impl EventDrain {
+    pub(crate) fn new(channel: HostChannel) -> EventDrain {
+        EventDrain {
             channel,
             last: None,
         }

@@ -9,14 +9,14 @@ use crate::violation::{Check, violation};
 
 /// The worker of each flow that there has been.
 #[derive(Debug)]
-pub(crate) struct Homes {
+pub(crate) struct FlowAffinityCheck {
     workers: BTreeMap<FlowId, usize>,
     may_move: bool,
 }
 
-impl Homes {
-    pub(crate) fn new(may_move: bool) -> Homes {
-        Homes {
+impl FlowAffinityCheck {
+    pub(crate) fn new(may_move: bool) -> FlowAffinityCheck {
+        FlowAffinityCheck {
             workers: BTreeMap::new(),
             may_move,
         }
@@ -34,8 +34,8 @@ impl Homes {
 
     /// How many flows a worker has had.
     pub(crate) fn flows_of(&self, worker: usize) -> usize {
-        let homes = self.workers.values();
-        homes.filter(|&&home| home == worker).count()
+        let affinity = self.workers.values();
+        affinity.filter(|&&home| home == worker).count()
     }
 }
 
@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn a_flow_that_moves_is_noticed() {
-        let mut homes = Homes::new(false);
+        let mut affinity = FlowAffinityCheck::new(false);
         for (flow, worker) in [(1, 0), (2, 1), (3, 1), (1, 0)] {
-            assert_eq!(homes.on_send(FlowId(flow), worker), Ok(()));
+            assert_eq!(affinity.on_send(FlowId(flow), worker), Ok(()));
         }
-        assert_eq!([homes.flows_of(0), homes.flows_of(1)], [1, 2]);
-        assert!(homes.on_send(FlowId(1), 1).is_err());
+        assert_eq!([affinity.flows_of(0), affinity.flows_of(1)], [1, 2]);
+        assert!(affinity.on_send(FlowId(1), 1).is_err());
     }
 }

@@ -1,0 +1,22 @@
+//! Addresses and ports of the server.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The server's hardware address.
+pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+pub(crate) const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
+pub(crate) const PORT: u16 = 80;
+/// TLS.
+pub(crate) const TLS_PORT: u16 = 443;
+/// TLS 1.3 with keys that are soon used up.
+pub(crate) const WEARING_PORT: u16 = 8443;
+
+/// The server's address of a family.
+pub(crate) fn address(ipv6: bool) -> IpAddr {
+    if ipv6 {
+        ADDRESS_V6.into()
+    } else {
+        ADDRESS_V4.into()
+    }
+}
