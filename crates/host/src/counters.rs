@@ -13,6 +13,8 @@ counters::counters! {
         address_conflicts: Counter,
         /// IP fragments dropped: they are not put together.
         fragments_dropped: Counter,
+        /// SYNs that ask for a connection, whether or not they got one.
+        syns_received: Counter,
         /// TCP segments received for own addresses.
         segments_received: Counter,
         /// Packets sent by the host itself: ACKs, handshakes, headers without file bytes, ARP,

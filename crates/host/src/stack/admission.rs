@@ -252,6 +252,7 @@ impl Stack {
         if bits & ruled_out != 0 {
             return false;
         }
+        self.counters.syns_received += 1;
         // The source address of a SYN may be forged: a SYN ends no connection, the ACK may.
         if self.admit_source(now_us, &tuple).is_err() {
             return true;

@@ -47,6 +47,7 @@ fn a_hundred_thousand_syns_take_a_bounded_place_of_their_own() {
     let counters = rig.stack.counters();
     assert_eq!(rig.stack.half_open(), 4096);
     assert_eq!(rig.stack.connections(), 1);
+    assert_eq!(counters.syns_received, 1 + 100_000);
     assert_eq!(counters.syn_cookies_sent, 100_000 - 4096);
     // and new ones come through, by cookies.
     for n in 1..=20 {
