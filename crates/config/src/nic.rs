@@ -33,6 +33,14 @@ pub struct Nic {
     pub replicas: bool,
 }
 
+impl Nic {
+    /// How many of the NIC stacks are on other machines.
+    pub fn remotes(&self) -> usize {
+        let remote = |place: &&Text<NicPlace>| matches!(place.0, NicPlace::Ethernet { .. });
+        self.attach.iter().filter(remote).count()
+    }
+}
+
 impl Default for Nic {
     fn default() -> Self {
         Self {
@@ -43,5 +51,17 @@ impl Default for Nic {
             key_file: None,
             replicas: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nic_stacks_on_other_machines_are_counted() {
+        let nic: Nic =
+            toml::from_str("attach = ['/run/nic.sock', 'eth:eth1,02:00:5e:10:00:01']").unwrap();
+        assert_eq!((nic.attach.len(), nic.remotes()), (2, 1));
     }
 }

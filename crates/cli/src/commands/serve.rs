@@ -26,7 +26,6 @@ use crate::supervisor::startup::{Served, Startup};
 use crate::supervisor::{RequestSignals, Supervisor, ready_status};
 use crate::terminal::say;
 use config::certificates::CertificateSource;
-use config::control_link::NicPlace;
 use config::root;
 use config::{Config, Content};
 use observer::Report;
@@ -140,7 +139,6 @@ impl Server<'_> {
             .to_host
             .try_clone()
             .map_err(|error| Failure::broken("making a socket for the host process", error))?;
-        let is_remote = |place: &&NicPlace| matches!(place, NicPlace::Ethernet { .. });
         service_manager.ready(&ready_status(config, self.attachment));
         let mut supervisor = Supervisor {
             children,
@@ -149,7 +147,7 @@ impl Server<'_> {
             observer,
             to_host: &served.to_host,
             attachment: self.attachment,
-            remote_nics: args.nic.iter().filter(is_remote).count(),
+            remote_nics: config.nic.remotes(),
             host_heartbeat: Heartbeat::new(config.operation.heartbeat.0.0),
             reload: Reload::new(
                 args,
