@@ -129,6 +129,7 @@ struct Line<'a> {
     retransmissions: u32,
     tls_version: Option<&'a str>,
     tls_cipher: Option<&'a str>,
+    tls_resumed: Option<bool>,
 }
 
 fn json(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
@@ -166,8 +167,9 @@ fn json(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
         total_us: record.total_us,
         cut_short: record.is_cut_short,
         retransmissions: record.retransmissions,
-        tls_version: record.tls.map(|(version, _)| version),
-        tls_cipher: record.tls.map(|(_, cipher)| cipher),
+        tls_version: record.tls.map(|tls| tls.version),
+        tls_cipher: record.tls.map(|tls| tls.cipher),
+        tls_resumed: record.tls.map(|tls| tls.is_resumed),
     };
     // Neither these types nor writing to memory fail.
     let _ = serde_json::to_writer(&mut *lines, &line);
@@ -189,6 +191,7 @@ pub(crate) fn parts(line: &[u8]) -> [Option<&[u8]>; 3] {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use server::AccessTls;
 
     pub(crate) fn record() -> AccessRecord<'static> {
         AccessRecord {
@@ -203,7 +206,11 @@ pub(crate) mod tests {
             offloaded_bytes: 900,
             retransmissions: 2,
             is_cut_short: true,
-            tls: Some(("TLSv1.3", "AES-128-GCM")),
+            tls: Some(AccessTls {
+                version: "TLSv1.3",
+                cipher: "AES-128-GCM",
+                is_resumed: true,
+            }),
             coding: Some("br"),
             cache: Some("hit"),
             site: Some("example.org"),
@@ -274,7 +281,7 @@ pub(crate) mod tests {
                 r#""content_coding":"br","cache":"hit","first_byte_us":56,"total_us":1234,"#,
                 r#""cut_short":true,"#,
                 r#""retransmissions":2,"#,
-                r#""tls_version":"TLSv1.3","tls_cipher":"AES-128-GCM"}"#,
+                r#""tls_version":"TLSv1.3","tls_cipher":"AES-128-GCM","tls_resumed":true}"#,
                 "\n"
             )
         );

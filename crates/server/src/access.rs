@@ -57,8 +57,9 @@ pub struct AccessRecord<'a> {
     pub retransmissions: u32,
     /// The connection ended before the response did.
     pub is_cut_short: bool,
-    /// Version and cipher of TLS.
-    pub tls: Option<(&'a str, &'a str)>,
+    /// What TLS it came over.
+    #[serde(borrow)]
+    pub tls: Option<AccessTls<'a>>,
     /// Content coding of what was sent of a file, if it has one.
     pub coding: Option<&'a str>,
     /// What the cache had to do with it, if it comes from an origin:
@@ -81,6 +82,17 @@ pub struct AccessRecord<'a> {
     /// The field `User-Agent`.
     #[serde(borrow, with = "serde_bytes")]
     pub user_agent: Option<&'a [u8]>,
+}
+
+/// What TLS a request came over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessTls<'a> {
+    /// Its version, such as `TLSv1.3`.
+    pub version: &'a str,
+    /// Its cipher, such as `AES-256-GCM`.
+    pub cipher: &'a str,
+    /// The handshake resumed an earlier session.
+    pub is_resumed: bool,
 }
 
 /// The status of a request whose connection ended before there was a response, as nginx has it.
@@ -218,7 +230,7 @@ impl fmt::Debug for AccessLog {
 pub(crate) struct Accesses {
     peer: SocketAddr,
     connection: u64,
-    tls: Option<(&'static str, &'static str)>,
+    tls: Option<AccessTls<'static>>,
     /// The number of the request on its connection that is in hand.
     request: u32,
     /// How the file is coded of which the response in hand will be.
@@ -267,11 +279,10 @@ impl Accesses {
         Accesses {
             peer,
             connection,
-            tls: tls.map(|agreed| {
-                (
-                    version_name(agreed.suite.version),
-                    cipher_name(agreed.suite.cipher),
-                )
+            tls: tls.map(|agreed| AccessTls {
+                version: version_name(agreed.suite.version),
+                cipher: cipher_name(agreed.suite.cipher),
+                is_resumed: agreed.is_resumed,
             }),
             request: 0,
             coding: None,

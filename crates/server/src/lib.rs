@@ -55,7 +55,7 @@ mod http1;
 mod semantics;
 mod server;
 
-pub use access::{AccessRecord, AccessSink, NO_RESPONSE};
+pub use access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
 pub use config::Config;
 pub use counters::Counters;
 pub use http1::connection::ConnectionInfo;

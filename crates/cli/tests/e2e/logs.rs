@@ -160,7 +160,7 @@ fn lines_in_json_have_everything() {
             "referer": "http://example.net/\"x\"",
             "user_agent": "naïve \\ 1.0", "content_coding": null, "cache": null, "cut_short": false,
             "tls_version": null,
-            "tls_cipher": null,
+            "tls_cipher": null, "tls_resumed": null,
         });
         assert_eq!(known(&values[3]), first);
         let nonsense = known(&values[5]);
@@ -177,6 +177,7 @@ fn lines_in_json_have_everything() {
         );
         assert_eq!(values[6]["tls_version"], "TLSv1.2");
         assert_eq!(values[6]["tls_cipher"], "AES-128-GCM");
+        assert_eq!(values[6]["tls_resumed"], false);
         let left = known(&values[7]);
         assert_eq!(
             (&left["cut_short"], &left["status"]),
