@@ -255,19 +255,20 @@ fn clients_that_vanish_do_not_disturb_the_others() {
         let vanishing: Vec<_> = (0..20)
             .map(|index| started(FAMILIES[index % 2], &large))
             .collect();
-        let ports: Vec<_> = vanishing
-            .iter()
-            .map(|connection| connection.stream().local_addr().unwrap().port().to_string())
-            .collect();
-        // From here on nothing of theirs gets through in either direction, not even a reset.
-        let ports = ports.join(", ");
-        nft(&format!(
-            "add table inet gone; \
-             add chain inet gone in {{ type filter hook input priority 0; }}; \
-             add chain inet gone out {{ type filter hook output priority 0; }}; \
-             add rule inet gone in tcp dport {{ {ports} }} drop; \
-             add rule inet gone out tcp sport {{ {ports} }} drop"
-        ));
+        // From here on nothing of theirs gets through in either direction, not even a reset. The
+        // kernel gives a port to a connection of each family, so the others may have the same.
+        nft("add table inet gone; \
+             add chain inet gone in { type filter hook input priority 0; }; \
+             add chain inet gone out { type filter hook output priority 0; }");
+        for connection in &vanishing {
+            let own = connection.stream().local_addr().unwrap();
+            let family = if own.is_ipv4() { "ipv4" } else { "ipv6" };
+            let port = own.port();
+            nft(&format!(
+                "add rule inet gone in meta nfproto {family} tcp dport {port} drop; \
+                 add rule inet gone out meta nfproto {family} tcp sport {port} drop"
+            ));
+        }
         drop(vanishing);
         on_threads(16, |index| {
             let mut connection = Connection::open(FAMILIES[index % 2])?;
