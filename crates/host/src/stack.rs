@@ -221,7 +221,7 @@ impl Stack {
 
     /// The channels of the NIC stacks that are there, for arming wake-ups.
     pub(crate) fn channels(&mut self) -> impl Iterator<Item = &mut HostChannel> {
-        let there = self.nics.iter_mut().filter(|nic| nic.is_there);
+        let there = self.nics.iter_mut().filter(|nic| nic.is_there());
         there.map(|nic| &mut nic.channel)
     }
 
@@ -229,7 +229,7 @@ impl Stack {
     /// some, and how many in a row.
     pub(crate) fn heartbeat(&mut self, mut missing: impl FnMut(usize, u32)) {
         for (worker, nic) in self.nics.iter_mut().enumerate() {
-            if nic.is_there {
+            if nic.is_there() {
                 match nic.channel.heartbeat() {
                     0 => {}
                     missed => missing(worker, missed),

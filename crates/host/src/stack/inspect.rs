@@ -155,7 +155,7 @@ impl Stack {
             WorkerView {
                 nic,
                 worker: number - self.nic_stacks.workers(nic).start,
-                is_there: channel.is_there,
+                is_there: channel.is_there(),
                 connections: self.connections.of_worker(number),
                 connections_waiting: channel.waiting.len(),
                 commands_waiting: channel.commands_waiting(),
@@ -198,7 +198,7 @@ impl Stack {
         let index = entry.index();
         entry.dirty
             || entry.files_reopening > 0
-            || !self.nics[entry.worker].is_there
+            || !self.nics[entry.worker].is_there()
             || self.waiting_neighbor.contains(index)
             || self.nics[entry.worker].waiting.contains(index)
     }

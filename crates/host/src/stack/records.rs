@@ -16,7 +16,7 @@ use contract::{Command, Event, FileId, FlowId, RejectReason, Segment};
 use tls::{Definition, Piece, Run};
 
 use super::Stack;
-use super::workers::Deferred;
+use super::workers::{Deferred, Heard, Life};
 use crate::app::StreamId;
 use crate::tls_layer::TlsLayer;
 
@@ -242,7 +242,7 @@ impl Stack {
     /// If there is no such NIC stack.
     pub fn on_nic_ending(&mut self, nic: usize) {
         for worker in self.nic_stacks.workers(nic) {
-            self.nics[worker].is_ending = true;
+            self.nics[worker].life = Life::Ending;
         }
     }
 
@@ -258,7 +258,9 @@ impl Stack {
             return;
         }
         for worker in self.nic_stacks.workers(nic) {
-            self.nics[worker].has_ended = self.hear_last_tags(worker);
+            if self.hear_last_tags(worker) {
+                self.nics[worker].life = Life::Ended;
+            }
         }
     }
 
@@ -278,12 +280,12 @@ impl Stack {
     fn hear_last_tags(&mut self, worker: usize) -> bool {
         for _ in 0..EVENT_RING_BYTES {
             let nic = &mut self.nics[worker];
-            if !nic.is_there {
+            if !nic.is_there() {
                 break;
             }
             match nic.channel.receive() {
                 Ok(Some(event)) => {
-                    nic.is_garbled |= nic.has_said_last;
+                    nic.heard.on_event();
                     match event {
                         Event::Sealed {
                             flow,
@@ -293,12 +295,12 @@ impl Stack {
                         } => {
                             self.on_sealed(worker, flow, epoch, number, &tags);
                         }
-                        Event::Ended => nic.has_said_last = true,
+                        Event::Ended => nic.heard.on_last(),
                         _ => {}
                     }
                 }
-                Ok(None) => return !nic.is_garbled,
-                Err(ReceiveError::Malformed { .. }) => nic.is_garbled = true,
+                Ok(None) => return nic.heard != Heard::Garbled,
+                Err(ReceiveError::Malformed { .. }) => nic.heard = Heard::Garbled,
                 Err(ReceiveError::Corrupt) => return false,
             }
         }
@@ -312,19 +314,22 @@ impl Stack {
             return;
         }
         for worker in workers.clone() {
-            if !self.nics[worker].has_ended {
+            if self.nics[worker].life != Life::Ended {
                 let makes_sense = self.hear_last_tags(worker);
                 // Only a relay says so. A NIC stack on this machine proves its end by hanging up.
                 let is_elsewhere = self.nic_stacks.is_elsewhere(self.nic_stacks.of(worker));
                 let nic = &mut self.nics[worker];
-                nic.has_ended = makes_sense && nic.has_said_last && is_elsewhere;
+                if makes_sense && nic.heard == Heard::Last && is_elsewhere {
+                    nic.life = Life::Ended;
+                }
             }
         }
         for index in self.connections.indices() {
             if let Some(entry) = self.connections.get(index)
                 && workers.contains(&entry.worker)
             {
-                self.leave_records(index, self.nics[entry.worker].has_ended);
+                let has_ended = self.nics[entry.worker].life == Life::Ended;
+                self.leave_records(index, has_ended);
             }
         }
     }

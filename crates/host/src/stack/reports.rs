@@ -6,6 +6,7 @@ use contract::{Event, FileId, FlowId, RejectReason, SendId};
 use rustix::io::Errno;
 use tcp::Instant;
 
+use super::workers::Heard;
 use super::{Stack, queue_dirty};
 use crate::app::StreamId;
 use crate::tables::connections::{index_of_send, transmission_of_send};
@@ -23,23 +24,20 @@ impl Stack {
     pub fn on_channels(&mut self, now_us: u64, budget: usize) -> Result<usize, ChannelCorrupt> {
         let mut taken = 0;
         for worker in 0..self.nics.len() {
-            if !self.nics[worker].is_there {
+            if !self.nics[worker].is_there() {
                 continue;
             }
             for _ in 0..budget {
                 let nic = &mut self.nics[worker];
                 match nic.channel.receive() {
                     Ok(Some(event)) => {
-                        if nic.has_said_last {
-                            self.counters.events_invalid += 1;
-                            nic.is_garbled = true;
-                        }
+                        self.counters.events_invalid += u64::from(nic.heard.on_event());
                         self.on_event(now_us, worker, event);
                     }
                     Ok(None) => break,
                     Err(ReceiveError::Malformed { .. }) => {
                         self.counters.events_invalid += 1;
-                        nic.is_garbled = true;
+                        nic.heard = Heard::Garbled;
                     }
                     Err(ReceiveError::Corrupt) => return Err(ChannelCorrupt { worker }),
                 }
@@ -112,7 +110,7 @@ impl Stack {
             } => self.on_seal_mismatch(worker, flow, epoch, number),
             Event::Rejected { reason, id } => self.on_rejected(now_us, worker, reason, id),
             Event::Ended => {
-                self.nics[worker].has_said_last = true;
+                self.nics[worker].heard.on_last();
                 true
             }
         };

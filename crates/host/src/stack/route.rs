@@ -56,7 +56,7 @@ impl Stack {
         }
         for index in self.connections.indices() {
             if let Some(entry) = self.connections.get_mut(index)
-                && !self.nics[entry.worker].is_there
+                && !self.nics[entry.worker].is_there()
             {
                 entry.refused_by.remove(nic);
                 self.reroute(index);
@@ -295,7 +295,7 @@ impl Stack {
             return;
         };
         entry.is_to_move = false;
-        if !self.nics[entry.worker].is_there {
+        if !self.nics[entry.worker].is_there() {
             self.reroute(index);
         }
         self.tell_opened(index);
@@ -368,7 +368,7 @@ impl Stack {
         self.counters.connections_moved += 1;
         // What is still to be heard of SENDs that have been acknowledged does not matter.
         self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
-        if std::mem::replace(&mut entry.flow_open, false) && self.nics[before].is_there {
+        if std::mem::replace(&mut entry.flow_open, false) && self.nics[before].is_there() {
             self.counters.ackds += 1;
             self.nics[before].send_or_defer(Deferred::Acked {
                 flow: entry.flow(),
@@ -451,7 +451,7 @@ impl Stack {
                 }
             }
             // It waits without a version: for any NIC stack.
-            None if !self.nics[worker].is_there => {}
+            None if !self.nics[worker].is_there() => {}
             None => {
                 let path = needed().next().map(|found| found.path.clone());
                 let path = path.unwrap_or_default();

@@ -72,7 +72,7 @@ impl Stack {
                 if !takes_send && !is_reopening {
                     // If its NIC stack is gone, there may be another one by now, or no more need to
                     // wait for this one.
-                    if nic.is_there {
+                    if nic.is_there() {
                         nic.waiting.add(index);
                     } else {
                         entry.is_to_move = true;

@@ -1,28 +1,19 @@
 //! The channel to a NIC worker, and what did not fit into it.
 
-use crate::tables::files::Lookup;
 use std::collections::VecDeque;
 
 use contract::channel::HostChannel;
 use contract::{Command, FileId, FlowId};
 
+use crate::tables::files::Lookup;
 use crate::tables::waiting::Waiting;
 
 /// A channel to a NIC worker, and what did not fit into it.
 #[derive(Debug)]
 pub(super) struct Nic {
     pub(super) channel: HostChannel,
-    /// Its NIC stack is not gone. Else nothing goes into the ring, which has no reader, and nothing
-    /// is lost: the one that comes back knows nothing, and gets everything.
-    pub(super) is_there: bool,
-    /// It has ended, and all that it has said was read.
-    pub(super) has_ended: bool,
-    /// Something that it has said made no sense: it may have been a tag.
-    pub(super) is_garbled: bool,
-    /// Its last event was that it has ended.
-    pub(super) has_said_last: bool,
-    /// It was asked to end, and carries nothing out any more.
-    pub(super) is_ending: bool,
+    pub(super) life: Life,
+    pub(super) heard: Heard,
     /// Connections that wait for room in its ring. One that has gone to another worker meanwhile is
     /// served once for nothing.
     pub(super) waiting: Waiting,
@@ -30,6 +21,49 @@ pub(super) struct Nic {
     /// was some again.
     pub(super) retries: usize,
     backlog: VecDeque<Deferred>,
+}
+
+/// Where a NIC worker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It carries out what it gets.
+    Serving,
+    /// It was asked to end, and carries nothing out any more.
+    Ending,
+    /// It has ended, and all that it has said was read.
+    Ended,
+    /// Its NIC stack is gone. Nothing goes into the ring, which has no reader, and nothing is lost:
+    /// the one that comes back knows nothing, and gets everything.
+    Gone,
+}
+
+/// What the events of a NIC worker have been so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// All made sense.
+    Sense,
+    /// The same, and the last was that it has ended.
+    Last,
+    /// Something made no sense: it may have been a tag.
+    Garbled,
+}
+
+impl Heard {
+    /// Nothing may follow the last event. True if this one does.
+    pub(super) fn on_event(&mut self) -> bool {
+        let follows_last = *self == Heard::Last;
+        if follows_last {
+            *self = Heard::Garbled;
+        }
+        follows_last
+    }
+
+    /// The worker says that it has ended.
+    pub(super) fn on_last(&mut self) {
+        if *self == Heard::Sense {
+            *self = Heard::Last;
+        }
+    }
 }
 
 /// A small command that waits for room. Their number is bounded by the files, the flows, their
@@ -81,27 +115,28 @@ impl Nic {
     pub(super) fn new(channel: HostChannel) -> Nic {
         Nic {
             channel,
-            is_there: true,
-            has_ended: false,
-            is_garbled: false,
-            has_said_last: false,
-            is_ending: false,
+            life: Life::Serving,
+            heard: Heard::Sense,
             waiting: Waiting::default(),
             retries: 0,
             backlog: VecDeque::new(),
         }
     }
 
+    /// Its NIC stack is not gone.
+    pub(super) fn is_there(&self) -> bool {
+        self.life != Life::Gone
+    }
+
     /// Its NIC stack is gone.
     pub(super) fn lose(&mut self) {
-        self.is_there = false;
-        self.has_ended = false;
+        self.life = Life::Gone;
         self.backlog.clear();
     }
 
     /// Sends now, or later but in order.
     pub(super) fn send_or_defer(&mut self, command: Deferred) {
-        if !self.is_there {
+        if !self.is_there() {
             return;
         }
         if !self.backlog.is_empty() || self.channel.send(&command.command()).is_err() {
@@ -111,7 +146,7 @@ impl Nic {
 
     /// The same with OPEN or LIST.
     pub(super) fn open_or_defer(&mut self, file: FileId, path: &[u8], lookup: Lookup) {
-        if !self.is_there {
+        if !self.is_there() {
             return;
         }
         let command = lookup.command(file, path);
@@ -139,6 +174,6 @@ impl Nic {
 
     /// True if any SEND fits now, would overtake nothing, and may be carried out.
     pub(super) fn has_room(&mut self) -> bool {
-        self.is_there && !self.is_ending && self.backlog.is_empty() && self.channel.has_room()
+        self.life == Life::Serving && self.backlog.is_empty() && self.channel.has_room()
     }
 }
