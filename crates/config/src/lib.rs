@@ -17,7 +17,8 @@
 //! Each section is a struct that knows its keys, so that a key which there is not is an error. To
 //! add a section: a struct with `#[serde(default, deny_unknown_fields)]`, whose comments become
 //! `docs/config.md` and the JSON schema, a field of [`Config`], and in `options` what its options
-//! say.
+//! say. A reload changes each key, except what `x-reload` is false for; a test holds this against
+//! [`Config::keep_until_restart`].
 
 #![forbid(unsafe_code)]
 
@@ -73,15 +74,19 @@ use failure::Failure;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The link and the addresses of the stack.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub network: Network,
     /// TCP ports to serve on, one table for each. Without any: 80, without TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub listen: Vec<Listen>,
     /// The NIC stack: where content comes from.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub nic: Nic,
     /// TCP.
     pub tcp: Tcp,
     /// TLS and its certificates.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub tls: Tls,
     /// HTTP: limits, times, and what all sites have in common.
     pub http: Http,
@@ -97,6 +102,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub site: Vec<Site>,
     /// Logs.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub logs: Logs,
     /// How the server is run.
     pub operation: Operation,

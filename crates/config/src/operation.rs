@@ -15,10 +15,12 @@ use super::text::{Text, Time};
 pub struct Operation {
     /// Where `splitway ctl` reaches this server. Without it, under `/run/splitway` or
     /// `$XDG_RUNTIME_DIR/splitway`.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub control_socket: Option<PathBuf>,
     /// Address and port, of the machine's own kernel, for monitoring: `/metrics` for Prometheus,
     /// `/healthz` and `/readyz`. Any client that can connect sees all of it: `"127.0.0.1:9180"` is
     /// for this machine alone.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub admin: Option<SocketAddr>,
     /// How long `splitway ctl drain` and SIGQUIT wait for responses that are under way; then the
     /// connections are reset.
@@ -27,6 +29,7 @@ pub struct Operation {
     /// gives no heartbeat for so long is killed and replaced; a host process is reported, and left
     /// to the service manager's watchdog, since its connections would end with it. `"0s"`: no
     /// process is watched.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub heartbeat: Text<Time>,
 }
 

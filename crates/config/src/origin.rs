@@ -20,6 +20,7 @@ pub struct Origin {
     pub urls: Vec<Text<OriginPlace>>,
     /// Directory in which what comes from origins is kept: the root, or below it, since it is read
     /// from there. Without it, `.splitway-cache` below the root; without a root, it is the root.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub cache_dir: Option<PathBuf>,
     /// Most that is kept there.
     pub cache_max: Text<Size>,
@@ -28,6 +29,7 @@ pub struct Origin {
     pub variants_max: u16,
     /// File with the certificates, in PEM, of the authorities that origins are believed through.
     /// Without it, those that this machine believes.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub ca: Option<PathBuf>,
     /// What comes from an origin says whether it was there, in `Cache-Status` (RFC 9211).
     pub cache_status: bool,

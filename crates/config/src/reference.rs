@@ -104,30 +104,17 @@ fn kind(property: &Value) -> String {
     }
 }
 
-/// Tables and keys that a reload leaves as they are, except the tables and keys below them that
-/// `RELOADED` names.
-const KEPT: &[&str] = &[
-    "network",
-    "listen",
-    "nic",
-    "tls",
-    "logs",
-    "origin.cache_dir",
-    "origin.ca",
-    "operation.control_socket",
-    "operation.admin",
-    "operation.heartbeat",
-];
-
-const RELOADED: &[&str] = &["tls.self_signed", "tls.certificate"];
-
-/// Whether a reload puts another value of the key in use.
-fn is_reloaded(key: &str) -> bool {
-    let is_below = |above: &&str| {
-        let rest = key.strip_prefix(*above);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    RELOADED.iter().any(is_below) || !KEPT.iter().any(is_below)
+/// Whether a reload puts another value of the key in use: what the last property on its path says
+/// that says something.
+fn is_reloaded(all: &Value, key: &str) -> bool {
+    let mut schema = all;
+    let mut is_reloaded = true;
+    for name in key.split('.') {
+        let property = &schema["properties"][name];
+        is_reloaded = property["x-reload"].as_bool().unwrap_or(is_reloaded);
+        schema = resolved(all, property).0;
+    }
+    is_reloaded
 }
 
 /// The keys of a table, a row of each.
@@ -154,7 +141,7 @@ fn rows(all: &Value, table: &Table<'_>) -> String {
             .as_str()
             .unwrap_or_default()
             .replace('\n', " ");
-        let reload = if is_reloaded(&format!("{}.{key}", table.path)) {
+        let reload = if is_reloaded(all, &format!("{}.{key}", table.path)) {
             "yes"
         } else {
             "restart"
@@ -429,6 +416,7 @@ fn file(decisions: &[u8]) -> String {
 
 #[test]
 fn the_reference_tells_what_a_reload_changes() {
+    let all = schema();
     // A certificate, without which the whole of `tls` stays, and an origin, whose fetcher stays.
     let common = "[[tls.certificate]]\nchain = '/c'\nkey = '/k'\n";
     let origin = "[origin]\nurls = ['http://z.example']\n";
@@ -450,7 +438,7 @@ fn the_reference_tells_what_a_reload_changes() {
                 let kept = new.keep_until_restart(&old).unwrap();
                 assert_eq!(
                     kept.is_empty(),
-                    is_reloaded(&name),
+                    is_reloaded(&all, &name),
                     "{name} = {value}: {kept:?}"
                 );
             }

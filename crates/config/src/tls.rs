@@ -25,10 +25,12 @@ pub struct Tls {
     pub key_records: Option<u64>,
     /// Make a certificate for the served addresses and localhost, for trying out: clients trust it
     /// only if it is added to their trust store.
+    #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub self_signed: bool,
     /// Certificates, one table for each. The name that a client asks for decides; the first is for
     /// all others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub certificate: Vec<Certificate>,
 }
 

@@ -348,6 +348,23 @@ impl FetcherSupervisor {
         }
     }
 
+    /// The process has ended.
+    fn on_exit(&mut self, now: Instant, children: &mut Children) {
+        let failure = children.exit_failure(Role::Fetcher);
+        let has_retired = self
+            .process
+            .take()
+            .is_some_and(|it| it.retires_by.is_some());
+        children.forget(Role::Fetcher);
+        match failure {
+            None if has_retired => self.next = Some(now),
+            failure => {
+                let failure = failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
+                self.fail(now, &failure);
+            }
+        }
+    }
+
     /// Something has happened, or time has passed.
     pub(crate) fn on(&mut self, children: &mut Children, event: &Event) {
         let now = Instant::now();
@@ -367,23 +384,20 @@ impl FetcherSupervisor {
                     heartbeat.on_answer();
                 }
             }
-            Event::Exited(Role::Fetcher) => {
-                let failure = children.exit_failure(Role::Fetcher);
-                let has_retired = self
-                    .process
-                    .take()
-                    .is_some_and(|it| it.retires_by.is_some());
-                children.forget(Role::Fetcher);
-                match failure {
-                    None if has_retired => self.next = Some(now),
-                    failure => {
-                        let failure =
-                            failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
-                        self.fail(now, &failure);
-                    }
-                }
-            }
-            _ => {}
+            Event::Exited(Role::Fetcher) => self.on_exit(now, children),
+            Event::Fetcher(FromFetcher::Counters {
+                origin: Some(_), ..
+            })
+            | Event::Host(_)
+            | Event::Nic(..)
+            | Event::Observer(_)
+            | Event::Relay(_)
+            | Event::Failed(_)
+            | Event::Reported(_)
+            | Event::Exited(_)
+            | Event::Signal
+            | Event::Readable
+            | Event::Timeout => {}
         }
         if let Some(process) = &mut self.process
             && let Some(heartbeat) = &mut process.heartbeat

@@ -463,7 +463,18 @@ impl NicSupervisor {
                 self.past_until = None;
                 self.forget(children, Role::PastNic(number));
             }
-            _ => {}
+            // Of others, or what waits for a hello below.
+            Event::Host(_)
+            | Event::Nic(..)
+            | Event::Fetcher(_)
+            | Event::Observer(_)
+            | Event::Relay(_)
+            | Event::Failed(_)
+            | Event::Reported(_)
+            | Event::Exited(_)
+            | Event::Signal
+            | Event::Readable
+            | Event::Timeout => {}
         }
         self.on_hello(children).or_else(|| self.on_time(children))
     }

@@ -245,7 +245,16 @@ impl ObserverSupervisor {
                 // The next one opens what lies there then.
                 return self.changing.take().map(|_| reopened());
             }
-            _ => {}
+            Event::Host(_)
+            | Event::Nic(..)
+            | Event::Fetcher(_)
+            | Event::Relay(_)
+            | Event::Failed(_)
+            | Event::Reported(_)
+            | Event::Exited(_)
+            | Event::Signal
+            | Event::Readable
+            | Event::Timeout => {}
         }
         if self.is_ready
             && let Some(control) = &self.control
