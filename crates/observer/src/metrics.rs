@@ -24,7 +24,7 @@ const TOP_FILES: usize = 12;
 /// Most origins of which something is known: twice as many as a fetcher tells of.
 const ORIGINS_MAX: usize = 128;
 
-/// See the [module documentation](self).
+/// What is known of all processes, and of what they have served.
 #[derive(Debug)]
 pub struct Metrics {
     state: Mutex<State>,
