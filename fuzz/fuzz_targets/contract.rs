@@ -170,7 +170,7 @@ impl Request<'_> {
                 flow: FlowId(2),
                 epoch: *epoch,
                 suite: Suite {
-                    version: if is_tls13 {
+                    version: if *is_tls13 {
                         Version::Tls13
                     } else {
                         Version::Tls12
