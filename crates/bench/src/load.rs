@@ -2,7 +2,9 @@
 //!
 //! It reads what it gets, as any client does, and compares one response in [`SAMPLE`] byte by byte
 //! with what the file holds. Told to discard, it has the kernel drop all other bodies unread
-//! (`MSG_TRUNC`). Over TLS it does not decrypt them either ([`crate::tls::session`]).
+//! (`MSG_TRUNC`). Over TLS it does not decrypt them either ([`crate::suites::tls::session`]).
+
+pub(crate) mod cross_check;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,8 +24,9 @@ use testbed::http::request;
 use testbed::site::KnownFile;
 use testbed::{Context, Failure, Result};
 
-use crate::tls::session::{self, Content, Session};
-use crate::{CLIENT_CORE, RECEIVE_WAIT_MAX};
+use crate::CLIENT_CORE;
+use crate::RECEIVE_WAIT_MAX;
+use crate::suites::tls::session::{self, Content, Session};
 
 /// One response in this many is compared byte by byte.
 const SAMPLE: u64 = 100;

@@ -6,7 +6,12 @@
 //! Optane 900P; files come from the disks, and clients are other machines with `wrk`, on 1,600
 //! connections unless it says otherwise.
 
-use crate::results::Published;
+pub(crate) mod figure10;
+pub(crate) mod figures;
+pub(crate) mod table1;
+pub(crate) mod table2;
+
+use crate::measure::results::Published;
 
 /// A throughput.
 const fn gbit_per_s(

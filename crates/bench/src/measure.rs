@@ -1,0 +1,19 @@
+//! Measuring: rounds, what they cost, what comes of it, and where that goes.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | `rounds`, `plan` | how often, and for how long; how long it takes in all |
+//! | `run` | one run: load on a server, and what that cost |
+//! | `perf` | system calls, and where time goes |
+//! | `results`, `publish`, `index` | samples, tables, plots, JSON; where they go; the page of all of them |
+//! | `spread`, `table` | medians with their spread; columns that several tables have |
+
+pub(crate) mod index;
+pub(crate) mod perf;
+pub(crate) mod plan;
+pub(crate) mod publish;
+pub(crate) mod results;
+pub(crate) mod rounds;
+pub(crate) mod run;
+pub(crate) mod spread;
+pub(crate) mod table;

@@ -1,0 +1,14 @@
+//! What is measured: servers, each in a namespace with a link of its own.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | `bed` | files, servers, links |
+//! | `nginx`, `lighttpd` | the peers |
+//! | `link` | veth pairs, and on which core the kernel does their receive work |
+//! | `cores` | which cores servers have |
+
+pub(crate) mod bed;
+pub(crate) mod cores;
+pub(crate) mod lighttpd;
+pub(crate) mod link;
+pub(crate) mod nginx;

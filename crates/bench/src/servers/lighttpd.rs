@@ -1,0 +1,145 @@
+//! Another peer: lighttpd, with OpenSSL where it speaks TLS, in the network of nginx.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use testbed::namespace::within;
+use testbed::process::Process;
+use testbed::procfs::children;
+use testbed::{Context, Result, wait};
+
+use crate::suites::tls::identity::Identity;
+
+/// Where it serves with `sendfile`, and where over TLS. The next ones up are those of a second one.
+const PORT: u16 = 8080;
+const TLS_PORT: u16 = 8443;
+
+/// Half of them may be connections: more than any comparison has.
+const DESCRIPTORS_MAX: usize = 16384;
+
+/// A running lighttpd.
+#[derive(Debug)]
+pub(crate) struct Lighttpd {
+    process: Process,
+    address: Ipv4Addr,
+    number: u16,
+    workers: usize,
+}
+
+/// Where a lighttpd runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    /// A process in whose network namespace it is, and the address there.
+    pub(crate) network: (Pid, Ipv4Addr),
+    /// Cores, as `taskset` has them.
+    pub(crate) cores: &'a str,
+    /// Processes that serve.
+    pub(crate) workers: usize,
+    /// Different for each that is there at the same time, from 0.
+    pub(crate) number: u16,
+}
+
+impl Lighttpd {
+    /// Serves `root`, over TLS as well with an identity; `prefix` is a directory for its
+    /// configuration.
+    pub(crate) fn start(
+        place: Place<'_>,
+        root: &Path,
+        prefix: &Path,
+        identity: Option<&Identity>,
+    ) -> Result<Lighttpd> {
+        let (namespace, address) = place.network;
+        let configuration = prefix.join(format!("lighttpd-{}.conf", place.number));
+        fs::write(
+            &configuration,
+            configuration_for(&place, root, prefix, identity),
+        )
+        .context(|| format!("writing {}", configuration.display()))?;
+        let line = format!("taskset --cpu-list {} lighttpd -D", place.cores);
+        let mut command = within(namespace, &line);
+        command.arg("-f").arg(&configuration).stdin(Stdio::null());
+        let process = Process::spawn(&mut command)?;
+        let lighttpd = Lighttpd {
+            process,
+            address,
+            number: place.number,
+            workers: place.workers,
+        };
+        wait::until(Duration::from_secs(10), "lighttpd answering", || {
+            TcpStream::connect_timeout(&lighttpd.address(), Duration::from_secs(1))
+                .ok()
+                .map(drop)
+        })?;
+        Ok(lighttpd)
+    }
+
+    /// Where it serves with `sendfile`.
+    pub(crate) fn address(&self) -> SocketAddr {
+        (self.address, PORT + self.number).into()
+    }
+
+    /// Where it speaks TLS, if it does.
+    pub(crate) fn tls_address(&self) -> SocketAddr {
+        (self.address, TLS_PORT + self.number).into()
+    }
+
+    /// The processes that serve: with one, what started it has become it.
+    pub(crate) fn workers(&self) -> Result<Vec<Pid>> {
+        let parent = self.process.pid();
+        if self.workers == 1 {
+            return Ok(vec![parent]);
+        }
+        wait::until(
+            Duration::from_secs(10),
+            "lighttpd starting its workers",
+            || {
+                let workers = children(parent).ok()?;
+                (workers.len() == self.workers).then_some(workers)
+            },
+        )
+    }
+}
+
+fn configuration_for(
+    place: &Place<'_>,
+    root: &Path,
+    prefix: &Path,
+    identity: Option<&Identity>,
+) -> String {
+    let (_, address) = place.network;
+    let (port, tls_port) = (PORT + place.number, TLS_PORT + place.number);
+    let root = root.display();
+    let log = prefix.join("lighttpd.log");
+    let log = log.display();
+    let mut text = format!(
+        r#"server.document-root = "{root}"
+server.bind = "{address}"
+server.port = {port}
+server.max-fds = {DESCRIPTORS_MAX}
+server.errorlog = "{log}"
+server.max-keep-alive-idle = 600
+server.max-keep-alive-requests = 65535
+"#
+    );
+    if place.workers > 1 {
+        text += &format!("server.max-worker = {}\n", place.workers);
+    }
+    if let Some(Identity { certificate, key }) = identity {
+        let (certificate, key) = (certificate.display(), key.display());
+        text += &format!(
+            r#"server.modules = ("mod_openssl")
+$SERVER["socket"] == "{address}:{tls_port}" {{
+    ssl.engine = "enable"
+    ssl.pemfile = "{certificate}"
+    ssl.privkey = "{key}"
+    ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3")
+}}
+"#
+        );
+    }
+    text
+}

@@ -1,0 +1,230 @@
+//! The peer: nginx, in a namespace of its own behind a veth pair.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use testbed::namespace::{Network, within};
+use testbed::process::{Process, run, tool};
+use testbed::procfs::children;
+use testbed::{Context, Result, wait};
+
+use crate::CLIENT_CORE;
+use crate::SERVER_CORE;
+use crate::servers::cores::server_cores;
+use crate::servers::link::{Device, copy_sizes, steer};
+use crate::suites::tls::identity::Identity;
+
+const DEVICE: &str = "peer0";
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+
+/// Where nginx serves with `sendfile`, where past the page cache with threads that read, and where
+/// over TLS.
+const SENDFILE_PORT: u16 = 80;
+const DIRECT_PORT: u16 = 81;
+const TLS_PORT: u16 = 443;
+
+/// More than any comparison has.
+const CONNECTIONS_MAX: usize = 16384;
+
+/// A running nginx.
+#[derive(Debug)]
+pub(crate) struct Nginx {
+    master: Process,
+    network: Network,
+    workers: usize,
+}
+
+impl Nginx {
+    /// Serves `root`, with a worker for each of so many cores; `prefix` is an empty directory for
+    /// what nginx wants to write. The two ends of its link, the client's and the server's, are made
+    /// like those of `model`. The kernel receives the client's packets on the server's core if
+    /// `steer_requests` says so. With an identity it speaks TLS as well.
+    pub(crate) fn start(
+        root: &Path,
+        prefix: &Path,
+        model: [Device<'_>; 2],
+        steer_requests: bool,
+        identity: Option<&Identity>,
+        cores: usize,
+    ) -> Result<Nginx> {
+        let network = Network::new()?;
+        let holder = network.holder();
+        let pid = holder.as_raw_nonzero();
+        run(&mut tool(&format!(
+            "ip link add {DEVICE} type veth peer name {DEVICE} netns {pid}"
+        )))?;
+        let ends = [
+            (None, CLIENT, CLIENT_CORE),
+            (Some(holder), SERVER, SERVER_CORE),
+        ];
+        for ((namespace, address, core), model) in ends.into_iter().zip(model) {
+            let device = Device {
+                namespace,
+                name: DEVICE,
+            };
+            copy_sizes(model, device)?;
+            for line in [
+                format!("ip address add {address}/24 dev {DEVICE}"),
+                format!("ip link set {DEVICE} up"),
+                // The congestion control of connections on this route. The namespace's own default
+                // cannot be set to CUBIC where the machine's default is another.
+                format!("ip route replace 10.78.0.0/24 dev {DEVICE} src {address} congctl cubic"),
+            ] {
+                run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
+            }
+            if namespace.is_none() || steer_requests {
+                steer(device, core)?;
+            }
+        }
+
+        Ok(Nginx {
+            master: serve(holder, SERVER, root, prefix, identity, cores)?,
+            network,
+            workers: cores,
+        })
+    }
+
+    /// Where it answers, and serves with `sendfile`.
+    pub(crate) fn address(&self) -> SocketAddr {
+        (SERVER, SENDFILE_PORT).into()
+    }
+
+    /// Where it reads past the page cache, in threads (`aio threads`, `directio`).
+    pub(crate) fn direct_address(&self) -> SocketAddr {
+        (SERVER, DIRECT_PORT).into()
+    }
+
+    /// Where it speaks TLS, if it does.
+    pub(crate) fn tls_address(&self) -> SocketAddr {
+        (SERVER, TLS_PORT).into()
+    }
+
+    /// A process in its network, for others to serve from there, at the same address.
+    pub(crate) fn network(&self) -> (Pid, Ipv4Addr) {
+        (self.network.holder(), SERVER)
+    }
+
+    /// Its parent process.
+    pub(crate) fn master(&self) -> Pid {
+        self.master.pid()
+    }
+
+    /// Its worker processes. Connections are answered by the listening socket, which is there
+    /// before they are.
+    pub(crate) fn workers(&self) -> Result<Vec<Pid>> {
+        let master = self.master.pid();
+        wait::until(
+            Duration::from_secs(10),
+            "nginx starting its workers",
+            || {
+                let workers = children(master).ok()?;
+                (workers.len() == self.workers).then_some(workers)
+            },
+        )
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // The namespace goes with its last process, a moment later; the link's name may be wanted
+        // before.
+        let _ = run(&mut tool(&format!("ip link delete {DEVICE}")));
+    }
+}
+
+/// Starts nginx in the network namespace of a process, on two ports of an address there that can be
+/// reached from here.
+pub(crate) fn serve(
+    namespace: Pid,
+    address: Ipv4Addr,
+    root: &Path,
+    prefix: &Path,
+    identity: Option<&Identity>,
+    cores: usize,
+) -> Result<Process> {
+    let configuration = prefix.join("nginx.conf");
+    let tls = identity.map(|identity| tls_server(address, root, identity));
+    let text = configuration_for(address, root, prefix, &tls.unwrap_or_default(), cores);
+    fs::write(&configuration, text).context(|| format!("writing {}", configuration.display()))?;
+    let mut command = within(
+        namespace,
+        &format!("taskset --cpu-list {} nginx", server_cores(cores)),
+    );
+    command.arg("-p").arg(prefix).arg("-c").arg(&configuration);
+    command
+        .arg("-e")
+        .arg(prefix.join("error.log"))
+        .stdin(Stdio::null());
+    let master = Process::spawn(&mut command)?;
+    wait::until(Duration::from_secs(10), "nginx answering", || {
+        TcpStream::connect_timeout(&(address, SENDFILE_PORT).into(), Duration::from_secs(1))
+            .ok()
+            .map(drop)
+    })?;
+    Ok(master)
+}
+
+fn configuration_for(
+    address: Ipv4Addr,
+    root: &Path,
+    prefix: &Path,
+    tls: &str,
+    workers: usize,
+) -> String {
+    let (root, prefix) = (root.display(), prefix.display());
+    format!(
+        "daemon off;
+user root root;
+worker_processes {workers};
+worker_rlimit_nofile {CONNECTIONS_MAX};
+pid {prefix}/nginx.pid;
+error_log {prefix}/error.log;
+events {{ worker_connections {CONNECTIONS_MAX}; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_timeout 600;
+    keepalive_requests 1000000000;
+    client_body_temp_path {prefix}/body;
+    proxy_temp_path {prefix}/proxy;
+    fastcgi_temp_path {prefix}/fastcgi;
+    uwsgi_temp_path {prefix}/uwsgi;
+    scgi_temp_path {prefix}/scgi;
+    server {{
+        listen {address}:{SENDFILE_PORT};
+        root {root};
+    }}
+    server {{
+        listen {address}:{DIRECT_PORT};
+        root {root};
+        sendfile off;
+        aio threads;
+        directio 4k;
+        output_buffers 2 512k;
+    }}
+{tls}}}
+"
+    )
+}
+
+/// TLS 1.3; all else is nginx's own choice: session tickets, records of 16 KiB.
+fn tls_server(address: Ipv4Addr, root: &Path, identity: &Identity) -> String {
+    let Identity { certificate, key } = identity;
+    let (root, certificate, key) = (root.display(), certificate.display(), key.display());
+    format!(
+        "    server {{
+        listen {address}:{TLS_PORT} ssl;
+        root {root};
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        ssl_protocols TLSv1.3;
+    }}
+"
+    )
+}

@@ -1,0 +1,27 @@
+//! What can be asked for by name, but for the figures of the paper.
+//!
+//! | Module | What it measures |
+//! |---|---|
+//! | `plain`, `disk`, `tls` | files in memory; files that are not; files over TLS, and handshakes |
+//! | `workers` | one NIC worker against several |
+//! | `targets` | the targets of the project, all in one run |
+//! | `ceiling` | how much one host core controls |
+//! | `model` | simulated: hardware that is not here, and 100 to 800 Gbit/s |
+//! | `latency` | one client of an idle server |
+//! | `load_mix` | everything at once: sizes, ranges, slow readers, clients that go away, reloads |
+//! | `soak` | whether anything is left behind: millions of connections, reloads, deaths |
+//! | `goodput` | goodput and fairness over emulated links |
+//! | `all` | several of these |
+
+pub(crate) mod all;
+pub(crate) mod ceiling;
+pub(crate) mod disk;
+pub(crate) mod goodput;
+pub(crate) mod latency;
+pub(crate) mod load_mix;
+pub(crate) mod model;
+pub(crate) mod plain;
+pub(crate) mod soak;
+pub(crate) mod targets;
+pub(crate) mod tls;
+pub(crate) mod workers;

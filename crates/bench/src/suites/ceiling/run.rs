@@ -1,0 +1,185 @@
+//! One run: the host process on its core, and all that it has around it on another.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use contract::control;
+use host::monotonic_us;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair,
+};
+use testbed::process::Process;
+use testbed::procfs::{cpu_ns, memory};
+use testbed::{Context, Failure, Result};
+
+use super::far::{Counts, Far, Load};
+use super::host_process::Account;
+use crate::SERVER_CORE;
+use crate::servers::bed::pinned;
+
+/// Longest time without any response before the run is given up.
+const STALL: Duration = Duration::from_secs(10);
+
+/// Least time before anything is measured: the host's tables and windows have grown.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+/// The same, in responses for each connection.
+const WARM_UP_RESPONSES: u64 = 2;
+
+/// How long the host process may take to end.
+const END: Duration = Duration::from_secs(5);
+
+/// What was measured in a run, between its warm-up and its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Time by the clock.
+    pub(crate) elapsed_ns: u64,
+    /// CPU time of the host process, user and system.
+    pub(crate) host_cpu_ns: u64,
+    /// What has happened in that time.
+    pub(crate) counts: Counts,
+    /// Memory of the host process at the end.
+    pub(crate) host_bytes: u64,
+    /// What the host process says of itself: from its start to its end.
+    pub(crate) account: Account,
+}
+
+impl Run {
+    /// Gigabits of files for each second of the host's CPU time.
+    pub(crate) fn gbit_per_cpu_s(&self) -> f64 {
+        8.0 * self.counts.body_bytes as f64 / self.host_cpu_ns as f64
+    }
+
+    /// Gigabits of files for each second by the clock.
+    pub(crate) fn gbit_per_s(&self) -> f64 {
+        8.0 * self.counts.body_bytes as f64 / self.elapsed_ns as f64
+    }
+
+    /// The part of the time in which the host had its core.
+    pub(crate) fn host_share(&self) -> f64 {
+        self.host_cpu_ns as f64 / self.elapsed_ns as f64
+    }
+}
+
+/// How long it takes, most of the time, until a load is measured: processes, handshakes, responses,
+/// and the end.
+pub(super) fn seconds_before(load: &Load) -> f64 {
+    const CONNECTIONS_PER_S: f64 = 20_000.0;
+    0.3 + WARM_UP.as_secs_f64() + load.connections as f64 / CONNECTIONS_PER_S
+}
+
+struct Sample {
+    at: Instant,
+    host_cpu_ns: u64,
+    counts: Counts,
+}
+
+/// Runs a load for so many seconds, not counting its warm-up.
+pub(crate) fn run(load: &Load, seconds: f64) -> Result<Run> {
+    let (contract, contract_of_host) = pair()?;
+    let (link, link_of_host) = pair()?;
+    let executable = std::env::current_exe().context(|| "finding this program".into())?;
+    let mut host = Process::spawn(
+        pinned(&SERVER_CORE.to_string(), &executable)
+            .arg("ceiling-host")
+            .args(["--superpacket-bytes", &load.superpacket_bytes.to_string()])
+            .stdin(contract_of_host)
+            .stdout(link_of_host),
+    )?;
+    let mut nic = control::nic_hello(contract, 1).context(|| "meeting the host".into())?;
+    let mut session = control::host_hello(link, 1).context(|| "meeting the host".into())?;
+    let mut far = Far::new(
+        *load,
+        nic.channels.pop().expect("one was asked for"),
+        session.channels.pop().expect("one was asked for"),
+    )?;
+
+    let sample = |far: &Far| -> Result<Sample> {
+        Ok(Sample {
+            at: Instant::now(),
+            host_cpu_ns: cpu_ns(host.pid())?,
+            counts: far.counts(),
+        })
+    };
+    let begun = Instant::now();
+    let wanted = WARM_UP_RESPONSES * load.connections as u64;
+    turn_until(&mut far, |far| {
+        far.is_settled() && far.counts().responses >= wanted && begun.elapsed() >= WARM_UP
+    })?;
+    let before = sample(&far)?;
+    let span = Duration::from_secs_f64(seconds);
+    turn_until(&mut far, |_| before.at.elapsed() >= span)?;
+    let after = sample(&far)?;
+    let host_bytes = memory(host.pid())?.resident_bytes;
+
+    let account = end(&mut far, &session.socket)?;
+    let status = host.wait(END)?;
+    if !status.success() || account.invalid > 0 {
+        return Err(Failure::new(format!(
+            "the host process ends with {status}: {account:?}"
+        )));
+    }
+    let total = far.counts();
+    if !(total.responses..=total.requests).contains(&account.requests) {
+        return Err(Failure::new(format!(
+            "clients have sent {} requests and received {} responses, and the server knows of {}",
+            total.requests, total.responses, account.requests
+        )));
+    }
+    Ok(Run {
+        elapsed_ns: (after.at - before.at).as_nanos() as u64,
+        host_cpu_ns: after.host_cpu_ns - before.host_cpu_ns,
+        counts: after.counts.since(&before.counts),
+        host_bytes,
+        account,
+    })
+}
+
+/// Works until something is so.
+fn turn_until(far: &mut Far, is_so: impl Fn(&Far) -> bool) -> Result<()> {
+    let mut responses = far.counts().responses;
+    let mut last = Instant::now();
+    while !is_so(far) {
+        if !far.turn(monotonic_us())? {
+            std::hint::spin_loop();
+        }
+        if far.counts().responses > responses {
+            responses = far.counts().responses;
+            last = Instant::now();
+        } else if last.elapsed() > STALL {
+            return Err(Failure::new(format!(
+                "no response for {STALL:?}: {:?}",
+                far.counts()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Tells the host process to end, and hears what it says of itself.
+fn end(far: &mut Far, socket: &OwnedFd) -> Result<Account> {
+    shutdown(socket, Shutdown::Write).context(|| "telling the host to end".into())?;
+    let begun = Instant::now();
+    let mut bytes = [0; 4096];
+    loop {
+        match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((_, length @ 1..)) => {
+                let account = serde_json::from_slice(&bytes[..length]);
+                return account.context(|| "reading the host's account".into());
+            }
+            Err(Errno::AGAIN) if begun.elapsed() < END => far.drain(),
+            other => {
+                return Err(Failure::new(format!(
+                    "the host process does not say what it has done: {other:?}"
+                )));
+            }
+        }
+    }
+}
+
+fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .context(|| "creating a pair of sockets".into())
+}
