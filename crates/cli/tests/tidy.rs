@@ -1,8 +1,8 @@
 //! Tidiness, counted over the tree: long lines and functions, words that plain English does
 //! without, files that import each other in a circle, modules that their crate's table leaves out.
 //!
-//! Only of long functions are there some, counted by crate. A count that grows fails, and so does one
-//! that shrinks: then the table is lowered, and stays so.
+//! Only of long functions are there some, counted by crate. A count that grows fails, and so does
+//! one that shrinks: then the table is lowered, and stays so.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,16 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("server", 2),
     ("sim", 5),
     ("tcp", 7),
+];
+
+/// Pages at the top of the tree.
+const TOP_PAGES: [&str; 6] = [
+    "README",
+    "ARCHITECTURE",
+    "SPECIFICATION",
+    "CHANGELOG",
+    "CONTRIBUTING",
+    "SECURITY",
 ];
 
 /// Words that name no subject, or make persons of code; the subject has a name.
@@ -186,15 +196,7 @@ fn banned(text: &str) -> Vec<String> {
 fn text_names_its_subjects() {
     let mut found = in_sources(banned);
     let mut pages = files(&workspace().join("docs"), "md");
-    let top = [
-        "README",
-        "ARCHITECTURE",
-        "SPECIFICATION",
-        "CHANGELOG",
-        "CONTRIBUTING",
-        "SECURITY",
-    ];
-    pages.extend(top.map(|page| workspace().join(format!("{page}.md"))));
+    pages.extend(TOP_PAGES.map(|page| workspace().join(format!("{page}.md"))));
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         let shown = page.file_name().unwrap().to_str().unwrap();
@@ -358,4 +360,32 @@ fn words_and_paths_are_found_as_they_are_written() {
     assert_eq!(banned("somebody's; anew"), ["1: somebody", "1: anew"]);
     assert_eq!(paths("a::b;"), ["a::b"]);
     assert_eq!(paths("{a, b::{c, d}};"), ["a", "b::", "c", "d"]);
+}
+
+/// Targets of links in a page that are paths: neither addresses nor places within the page.
+fn linked(page: &str) -> Vec<String> {
+    let targets = page
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'));
+    let targets = targets.map(|(target, _)| target.split('#').next().unwrap_or_default());
+    let is_path = |target: &&str| !target.is_empty() && !target.contains("://");
+    targets.filter(is_path).map(str::to_owned).collect()
+}
+
+#[test]
+fn links_between_pages_and_code_lead_somewhere() {
+    let mut pages = files(&workspace().join("docs"), "md");
+    pages.extend(files(&workspace().join("deploy"), "md"));
+    pages.extend(TOP_PAGES.map(|page| workspace().join(format!("{page}.md"))));
+    let mut dead = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for target in linked(&text) {
+            if !page.parent().unwrap().join(&target).exists() {
+                dead.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
 }

@@ -60,7 +60,7 @@ pub(crate) struct TlsLayer {
     is_fin_told: bool,
     /// The application's last write came back short.
     write_blocked: bool,
-    news: News,
+    pending: PendingEvents,
     pub(crate) has_failed: bool,
     /// When it ends, last words or not, in microseconds.
     farewell_us: Option<u64>,
@@ -70,14 +70,14 @@ pub(crate) struct TlsLayer {
 
 /// What the application is to be told.
 #[derive(Debug, Default)]
-struct News {
+struct PendingEvents {
     readable: bool,
     peer_finished: bool,
 }
 
 /// What the application is to be told next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum TlsEvent {
     Readable,
     PeerFinished,
     Writable,
@@ -94,7 +94,7 @@ impl TlsLayer {
             has_fin: false,
             is_fin_told: false,
             write_blocked: false,
-            news: News::default(),
+            pending: PendingEvents::default(),
             has_failed: false,
             farewell_us: None,
             key_updates: 0,
@@ -118,7 +118,7 @@ impl TlsLayer {
             let taken = self.connection.received(now_us, &chunk[..count]);
             self.untaken.extend_from_slice(&chunk[taken..count]);
         }
-        self.news.readable |= self.connection.readable_bytes() > before;
+        self.pending.readable |= self.connection.readable_bytes() > before;
         let is_all = self.untaken.is_empty() && tcp.unread_bytes() == 0;
         if self.has_fin && is_all && !std::mem::replace(&mut self.is_fin_told, true) {
             self.connection.on_fin();
@@ -143,7 +143,7 @@ impl TlsLayer {
             self.take_in(tcp, now_us);
         }
         let count = self.connection.read(buffer);
-        self.news.readable &= self.connection.readable_bytes() > 0;
+        self.pending.readable &= self.connection.readable_bytes() > 0;
         count
     }
 
@@ -215,18 +215,21 @@ impl TlsLayer {
     /// True if the application is to be told something.
     pub(crate) fn has_news(&self) -> bool {
         let is_writable = self.write_blocked && self.connection.has_room();
-        self.connection.has_event() || self.news.readable || self.news.peer_finished || is_writable
+        self.connection.has_event()
+            || self.pending.readable
+            || self.pending.peer_finished
+            || is_writable
     }
 
     /// What the application is to be told next.
-    pub(crate) fn take_news(&mut self) -> Option<Told> {
-        if std::mem::take(&mut self.news.readable) {
-            Some(Told::Readable)
-        } else if std::mem::take(&mut self.news.peer_finished) {
-            Some(Told::PeerFinished)
+    pub(crate) fn take_event(&mut self) -> Option<TlsEvent> {
+        if std::mem::take(&mut self.pending.readable) {
+            Some(TlsEvent::Readable)
+        } else if std::mem::take(&mut self.pending.peer_finished) {
+            Some(TlsEvent::PeerFinished)
         } else if self.write_blocked && self.connection.has_room() {
             self.write_blocked = false;
-            Some(Told::Writable)
+            Some(TlsEvent::Writable)
         } else {
             None
         }
@@ -235,7 +238,7 @@ impl TlsLayer {
     /// The peer has said that it sends no more, or its TCP has: a request needs no close_notify
     /// behind it, since HTTP says itself where it ends.
     pub(crate) fn on_peer_finished(&mut self) {
-        self.news.peer_finished = true;
+        self.pending.peer_finished = true;
     }
 
     /// It has failed: what is still to be said must be said soon. Without anything to say, the peer

@@ -9,7 +9,7 @@
 //!
 //! | File | What happens there |
 //! |---|---|
-//! | `telling` | what a worker has done, told while it works |
+//! | `counter_report` | what a worker has done, told while it works |
 //! | `run`, `polling` | the loop around a worker: when to poll, when to sleep, when to end |
 //! | `worker` | one turn: completions, commands, planning, departure, events |
 //! | `engine`, `config` | what a worker is made of; what can be set |
@@ -39,6 +39,7 @@ mod blocks;
 pub mod buffer;
 mod commands;
 mod config;
+mod counter_report;
 mod counters;
 mod depart;
 mod directory;
@@ -63,17 +64,16 @@ mod sealed;
 mod segment;
 mod shrink;
 mod slab;
-mod telling;
 mod usage;
 mod versions;
 mod wheel;
 mod worker;
 
 pub use config::{Config, ReaderKind};
+pub use counter_report::ReportCounters;
 pub use counters::Counters;
 pub use engine::Clock;
 pub use root::{RootDir, RootError, check_kernel};
 pub use run::{RunError, run};
-pub use telling::Tell;
 pub use usage::Usage;
 pub use worker::{Corrupt, Progress, Sleep, Worker};

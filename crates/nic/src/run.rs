@@ -18,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::buffer::Pages;
 use crate::config::{Config, ReaderKind};
+use crate::counter_report::{CounterReporter, ReportCounters};
 use crate::counters::Counters;
 use crate::polling::Polling;
 use crate::reader::Reader;
@@ -25,7 +26,6 @@ use crate::reader::delay::{DelayReader, ReadDelay};
 use crate::reader::pool::{Opener, PoolReader};
 use crate::reader::uring::UringReader;
 use crate::root::RootDir;
-use crate::telling::{Tell, Telling};
 use crate::worker::{Corrupt, Progress, Sleep, Worker};
 
 /// A busy worker looks this often, in microseconds, whether it is to end.
@@ -87,7 +87,7 @@ pub fn run<P: Port + Send>(
     ports: Vec<P>,
     stop: BorrowedFd<'_>,
     ready: impl FnOnce() -> io::Result<()>,
-    tell: Option<Tell<'_>>,
+    tell: Option<ReportCounters<'_>>,
 ) -> Result<Counters, RunError> {
     let workers = session.channels.len();
     if ports.len() != workers || workers == 0 {
@@ -225,7 +225,7 @@ fn live<P: Port>(
     opener: Opener,
     channel: NicChannel,
     port: P,
-    (ends, tell): (&Ends<'_>, Option<Tell<'_>>),
+    (ends, tell): (&Ends<'_>, Option<ReportCounters<'_>>),
     may_work: impl FnOnce() -> bool,
 ) -> Result<Counters, RunError> {
     let _ends_all = EndsAll(ends);
@@ -289,9 +289,9 @@ fn work<P: Port>(
     config: &Config,
     mut worker: Worker<P>,
     ends: &Ends<'_>,
-    tell: Option<Tell<'_>>,
+    tell: Option<ReportCounters<'_>>,
 ) -> Result<Counters, RunError> {
-    let mut telling = Telling::new(tell, number, monotonic_us());
+    let mut counter_report = CounterReporter::new(tell, number, monotonic_us());
     let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
     let mut end_check_us = monotonic_us() + END_CHECK_US;
     loop {
@@ -314,7 +314,7 @@ fn work<P: Port>(
                     Sleep::UntilWoken => None,
                 };
                 let from_us = monotonic_us();
-                let tell_us = telling.on_time(from_us, || worker.counters());
+                let tell_us = counter_report.on_time(from_us, || worker.counters());
                 let tell_us = tell_us.map(|at_us| at_us.saturating_sub(from_us));
                 let held_us = worker
                     .next_timeout_us()
@@ -335,7 +335,7 @@ fn work<P: Port>(
             return Ok(worker.counters());
         }
         let now_us = monotonic_us();
-        telling.on_time(now_us, || worker.counters());
+        counter_report.on_time(now_us, || worker.counters());
         end_check_us = now_us + END_CHECK_US;
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::counters::{Counted, Totals};
 use crate::fetcher::Fetcher;
-use crate::message::{Answer, Ask, MESSAGE_BYTES_MAX, Order};
+use crate::message::{Answer, HostRequest, MESSAGE_BYTES_MAX, Order};
 use crate::store::{Limits, Store, VERSION_BYTES};
 use crate::transfer::Event;
 use crate::upstream::{OriginUrl, Timeouts, Trust, Upstream};
@@ -302,7 +302,7 @@ impl Endpoint<'_> {
                 Ok(bytes) => &self.buffer[..bytes],
                 Err(error) => return what_is_left(error),
             };
-            match serde_json::from_slice::<Ask>(message) {
+            match serde_json::from_slice::<HostRequest>(message) {
                 Ok(ask) => fetcher.on_ask(ask),
                 Err(error) => tracing::error!("the host process asks what makes no sense: {error}"),
             }
@@ -337,7 +337,7 @@ fn hand_out(host: &UnixDatagram, fetcher: &mut Fetcher) -> io::Result<()> {
             let ticket = *ticket;
             tracing::warn!("an answer has more header fields than clients can be told of");
             fetcher.answers.pop_front();
-            fetcher.on_ask(Ask::Done { ticket });
+            fetcher.on_ask(HostRequest::Done { ticket });
             fetcher.answers.push_front(Answer::Lost { ticket });
             continue;
         }

@@ -1,12 +1,12 @@
 //! Who waits for what: one request to the origin for all who ask for the same.
 //!
 //! ```text
-//!  Ask::Object ──▶ fresh? ──yes──────────────────────────▶ Answer::Object
+//!  Object      ──▶ fresh? ──yes──────────────────────────▶ Answer::Object
 //!                    │ no                                     ▲      ▲
 //!                    ▼                     304, or another ───┘      │
 //!                 Asking (one for all) ──▶ version, or it fails ─────┘ if the old one may stand in, else Refused
 //!
-//!  Ask::Segment ─▶ there? ──yes──────────────────────────▶ Answer::Segment
+//!  Segment     ──▶ there? ──yes──────────────────────────▶ Answer::Segment
 //!                    │ no                                     ▲
 //!                    ▼                                        │
 //!                 a transfer comes to it soon, or another ────┘ or Lost, if the version is not to be had any more
@@ -30,7 +30,9 @@ use crate::disk::Disk;
 use crate::failure::{Failure, is_denial};
 use crate::freshness::{Freshness, Use};
 use crate::log_limit::LogLimit;
-use crate::message::{Answer, Ask, How, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal};
+use crate::message::{
+    Answer, CacheStatus, HostRequest, MESSAGE_BYTES_MAX, Object, RUNS_MAX, Refusal,
+};
 use crate::store::{Key, Meta, Store, VERSION_BYTES, Version, VersionId};
 use crate::transfer::{self, Event, Full, Head, Order, Renewal, What, unix_time_s};
 use crate::upstream::{OriginUrl, Upstream};
@@ -184,7 +186,7 @@ struct Ticket {
     /// What its request selects, by whatever fields the target varies.
     selects: Variant,
     /// How its answer comes, as far as is known.
-    how: How,
+    how: CacheStatus,
     /// The request whose answer it waits for, or has got.
     asking: Option<VersionId>,
     version: Option<VersionId>,
@@ -389,33 +391,33 @@ impl Fetcher {
     }
 
     /// The host process asks.
-    pub(crate) fn on_ask(&mut self, ask: Ask) {
+    pub(crate) fn on_ask(&mut self, ask: HostRequest) {
         self.are_counters_new = true;
         match ask {
-            Ask::Object {
+            HostRequest::Object {
                 ticket,
                 origin,
                 target,
                 fields,
             } => self.on_object(ticket, &origin, target, &fields),
-            Ask::Again {
+            HostRequest::Again {
                 ticket,
                 origin,
                 target,
                 directory,
             } => self.on_again(ticket, &origin, target, &directory),
-            Ask::Settled => self.on_settled(),
-            Ask::Segment {
+            HostRequest::Settled => self.on_settled(),
+            HostRequest::Segment {
                 ticket,
                 segment,
                 end,
             } => self.on_segment(ticket, segment, end),
-            Ask::Missing {
+            HostRequest::Missing {
                 ticket,
                 segment,
                 end,
             } => self.on_missing(ticket, segment, end),
-            Ask::Done { ticket } => self.on_done(ticket),
+            HostRequest::Done { ticket } => self.on_done(ticket),
         }
     }
 
@@ -477,13 +479,13 @@ impl Fetcher {
         let validators = known.map(|(_, meta)| meta.validators.clone());
         if let (Some((id, _)), Some(Use::Fresh)) = (known, usage) {
             self.count(&key).hits += counted;
-            return self.give(number, id, How::Hit);
+            return self.give(number, id, CacheStatus::Hit);
         }
         let broken = match &entry.missing {
             Some(Missing::Refused(refusal, freshness)) if freshness.usage(now_s) == Use::Fresh => {
                 let refusal = refusal.clone();
                 self.count(&key).hits += counted;
-                self.mark(number, How::Hit);
+                self.mark(number, CacheStatus::Hit);
                 return self.refuse(number, refusal);
             }
             Some(Missing::Broken(broken)) => broken.answer(now).cloned(),
@@ -494,7 +496,7 @@ impl Fetcher {
                 let counters = self.count(&key);
                 counters.hits += counted;
                 counters.stale += 1;
-                self.give(number, id, How::Updating);
+                self.give(number, id, CacheStatus::Updating);
                 if broken.is_none() {
                     self.ask(&key, validators, None);
                 }
@@ -502,7 +504,7 @@ impl Fetcher {
             _ => {
                 self.count(&key).misses += counted;
                 if validators.is_some() {
-                    self.mark(number, How::Expired);
+                    self.mark(number, CacheStatus::Expired);
                 }
                 match broken {
                     Some(failure) => self.make_do(&key, vec![number], current, &failure),
@@ -540,7 +542,7 @@ impl Fetcher {
         let ticket = Ticket {
             key: key.clone(),
             selects,
-            how: How::Miss,
+            how: CacheStatus::Miss,
             asking: None,
             version: None,
             wants: BTreeSet::new(),
@@ -563,7 +565,7 @@ impl Fetcher {
                 if let Some(ticket) = self.tickets.get_mut(&number) {
                     ticket.key = found;
                 }
-                self.give(number, id, How::Hit);
+                self.give(number, id, CacheStatus::Hit);
             }
             None => self.lose(number),
         }
@@ -767,7 +769,7 @@ impl Fetcher {
         if version.meta.freshness.may_be_shared {
             self.write_down(current);
             for ticket in waiting {
-                self.give(ticket, current, How::Revalidated);
+                self.give(ticket, current, CacheStatus::Revalidated);
             }
             return;
         }
@@ -775,7 +777,7 @@ impl Fetcher {
         let mut waiting = waiting.into_iter();
         if let Some(first) = waiting.next() {
             self.count(key).passed += 1;
-            self.give(first, current, How::Bypass);
+            self.give(first, current, CacheStatus::Bypass);
         }
         self.supersede(current);
         for other in waiting {
@@ -833,7 +835,7 @@ impl Fetcher {
             match stand_in {
                 Some(id) => {
                     self.count(key).stale += 1;
-                    self.give(ticket, id, How::Stale);
+                    self.give(ticket, id, CacheStatus::Stale);
                 }
                 None => self.refuse(ticket, failure.refusal()),
             }
@@ -933,7 +935,10 @@ impl Fetcher {
             self.keep_variant(&key, Some(names));
             self.write_down(id);
             for ticket in waiting {
-                let how = self.tickets.get(&ticket).map_or(How::Miss, |it| it.how);
+                let how = self
+                    .tickets
+                    .get(&ticket)
+                    .map_or(CacheStatus::Miss, |it| it.how);
                 self.give(ticket, id, how);
             }
             // It may have no reader: it came in advance, or all that asked are gone.
@@ -946,7 +951,7 @@ impl Fetcher {
         self.write_down(id);
         let mut waiting = waiting.into_iter();
         if let Some(first) = waiting.next() {
-            self.give(first, id, How::Bypass);
+            self.give(first, id, CacheStatus::Bypass);
         }
         for other in waiting {
             self.start(&key, None, vec![other], true);
@@ -1106,14 +1111,14 @@ impl Fetcher {
         }
     }
 
-    fn mark(&mut self, number: u64, how: How) {
+    fn mark(&mut self, number: u64, how: CacheStatus) {
         if let Some(ticket) = self.tickets.get_mut(&number) {
             ticket.how = how;
         }
     }
 
     /// The ticket is for this version, which has come so.
-    fn give(&mut self, number: u64, id: VersionId, how: How) {
+    fn give(&mut self, number: u64, id: VersionId, how: CacheStatus) {
         self.mark(number, how);
         let (Some(ticket), Some(version)) = (self.tickets.get_mut(&number), self.store.get_mut(id))
         else {
@@ -1159,7 +1164,10 @@ impl Fetcher {
             age_s: meta.freshness.age_s(unix_time_s()),
             present: version.runs(RUNS_MAX),
         };
-        let how = self.tickets.get(&ticket).map_or(How::Miss, |it| it.how);
+        let how = self
+            .tickets
+            .get(&ticket)
+            .map_or(CacheStatus::Miss, |it| it.how);
         let answer = Answer::Object {
             ticket,
             object,
@@ -1169,7 +1177,10 @@ impl Fetcher {
     }
 
     fn refuse(&mut self, ticket: u64, refusal: Refusal) {
-        let how = self.tickets.remove(&ticket).map_or(How::Miss, |it| it.how);
+        let how = self
+            .tickets
+            .remove(&ticket)
+            .map_or(CacheStatus::Miss, |it| it.how);
         let answer = Answer::Refused {
             ticket,
             refusal,

@@ -3,7 +3,7 @@
 //!
 //! Either side takes the other for untrusted: a packet that cannot be read, or speaks of a ticket
 //! that there is not, is dropped. A *ticket* is one client's wish for one object. The host process
-//! chooses its number, and returns it with [`Ask::Done`].
+//! chooses its number, and returns it with [`HostRequest::Done`].
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub const RUNS_MAX: usize = 16;
 /// From the host process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
+pub enum HostRequest {
     /// [`Answer::Object`] or [`Answer::Refused`] follows.
     Object {
         /// A number that is not in use.
@@ -35,9 +35,9 @@ pub enum Ask {
     Again {
         /// A number that is not in use.
         ticket: u64,
-        /// As in [`Ask::Object`].
+        /// As in [`HostRequest::Object`].
         origin: String,
-        /// As in [`Ask::Object`].
+        /// As in [`HostRequest::Object`].
         target: String,
         /// As in [`Object`].
         directory: String,
@@ -62,7 +62,7 @@ pub enum Ask {
         ticket: u64,
         /// From 0.
         segment: u64,
-        /// As in [`Ask::Segment`].
+        /// As in [`HostRequest::Segment`].
         end: u64,
     },
     /// The ticket is not needed any more.
@@ -83,7 +83,7 @@ pub enum Answer {
         /// What is known of it.
         object: Object,
         /// How it has come.
-        how: How,
+        how: CacheStatus,
     },
     /// There is none to be had. The ticket is over.
     Refused {
@@ -92,7 +92,7 @@ pub enum Answer {
         /// What the client is to be told.
         refusal: Refusal,
         /// How that has come.
-        how: How,
+        how: CacheStatus,
     },
     /// The segment is there.
     Segment {
@@ -137,7 +137,7 @@ pub struct Object {
 /// What the cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum CacheStatus {
     /// It was there.
     Hit,
     /// It was not there: the origin was asked, for this client or for another one.

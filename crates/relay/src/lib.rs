@@ -8,10 +8,10 @@
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | [`meet`] | on the host's machine: finds the NIC stack's machine and begins a session |
-//! | [`door`] | on the NIC stack's machine: waits for hosts, lets in those who have the key |
+//! | [`connect`] | on the host's machine: finds the NIC stack's machine and begins a session |
+//! | [`acceptor`] | on the NIC stack's machine: waits for hosts, lets in those who have the key |
 //! | [`exchange`] | on both: records between rings and session; what needs neither clock nor socket |
-//! | [`carry`] | on both: clock, socket and sleep around that, until one side is gone |
+//! | [`session`] | on both: clock, socket and sleep around that, until one side is gone |
 //! | [`ring`] | the rings' ends, of either machine |
 //!
 //! This room may touch a clock, the rings' ends, a port for control frames. It knows no connections
@@ -20,17 +20,17 @@
 
 #![forbid(unsafe_code)]
 
-pub mod carry;
-pub mod door;
+pub mod acceptor;
+pub mod connect;
 pub mod exchange;
-pub mod meet;
 pub mod ring;
+pub mod session;
 
 use rustix::time::{ClockId, clock_gettime};
 
-pub use carry::{EndReason, Relay, RelaySession};
-pub use door::SessionAcceptor;
+pub use acceptor::SessionAcceptor;
 pub use exchange::{Exchange, Over};
+pub use session::{EndReason, Relay, RelaySession};
 
 /// The address of a network interface.
 pub type Mac = [u8; 6];

@@ -12,7 +12,7 @@ use host::app::{TlsAgreed, TlsCipher, TlsVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::semantics::encoding::Coding;
-use crate::semantics::pull::How;
+use crate::semantics::pull::CacheStatus;
 
 /// Longest packet, in bytes, unless a single record is longer.
 const PACKET_BYTES: usize = 32 << 10;
@@ -63,7 +63,7 @@ pub struct AccessRecord<'a> {
     /// Content coding of what was sent of a file, if it has one.
     pub coding: Option<&'a str>,
     /// What the cache had to do with it, if it comes from an origin:
-    /// [`How::name`](crate::How::name).
+    /// [`CacheStatus::name`](crate::CacheStatus::name).
     pub cache: Option<&'a str>,
     /// First name of the site, if it was found and has one.
     pub site: Option<&'a str>,
@@ -236,7 +236,7 @@ pub(crate) struct Accesses {
     /// How the file is coded of which the response in hand will be.
     coding: Option<Coding>,
     /// How the answer of an origin to it has come.
-    how: Option<How>,
+    how: Option<CacheStatus>,
     /// When the head of the request in hand was complete, in microseconds.
     begun_us: u64,
     /// Responses that are not over, in their order.
@@ -300,7 +300,7 @@ impl Accesses {
     }
 
     /// An origin has answered it so.
-    pub(crate) fn on_how(&mut self, how: How) {
+    pub(crate) fn on_how(&mut self, how: CacheStatus) {
         self.how = Some(how);
     }
 
@@ -320,7 +320,7 @@ impl Accesses {
             first_byte_us: None,
             status: begun.status,
             coding: self.coding.take().map(Coding::name),
-            cache: self.how.map(How::name),
+            cache: self.how.map(CacheStatus::name),
             start: begun.start,
             body_start: begun.start + begun.head_bytes as u64,
             end: None,

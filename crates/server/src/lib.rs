@@ -62,7 +62,7 @@ pub use http1::connection::ConnectionInfo;
 pub use semantics::cors::{Cors, OriginError};
 pub use semantics::encoding::{Coding, CodingError};
 pub use semantics::pattern::{Pattern, PatternError};
-pub use semantics::pull::{How, News, Object, Origins, Pull, RulePull, Ticket};
+pub use semantics::pull::{CacheStatus, Object, OriginEvent, Origins, Pull, RulePull, Ticket};
 pub use semantics::rate::Pace;
 pub use semantics::redirect::{Redirect, RedirectError};
 pub use semantics::relative_path::{RelativePath, RelativePathError};

@@ -8,15 +8,15 @@ use wire::frame::{self, Received, TcpTemplate, parse};
 use wire::tcp::Segment;
 
 use crate::addresses;
+use crate::client_tls::ClientTls;
 use crate::disk::path_of;
-use crate::file_versions::{Asked, FileVersions};
+use crate::file_versions::{FileVersions, RequestTime};
 use crate::gro::Merged;
 use crate::random::Random;
 use crate::responses::{Expected, Responses};
 use crate::router::ROUTER_MAC;
 use crate::scenario::{self, ClientPlan, Manner, Parting, Trouble};
-use crate::secure::Secure;
-use crate::site::Wanted;
+use crate::site::ClientTlsConfig;
 use crate::violation::{Check, Violation, ensure, violation};
 
 /// A client.
@@ -36,7 +36,7 @@ pub(crate) struct Client {
     /// A reset instead of the first byte is a reason to try again.
     tries_again: bool,
     /// What it wants of TLS, if it speaks it.
-    wanted: Option<Wanted>,
+    wanted: Option<ClientTlsConfig>,
     /// A connection that speaks TLS may be reset with a NIC process.
     loses_tags: bool,
     /// The last one is the one in use; those before are about to be forgotten.
@@ -55,14 +55,14 @@ pub(crate) struct Client {
 #[derive(Debug)]
 struct Open {
     tcp: Connection,
-    tls: Option<Box<Secure>>,
+    tls: Option<Box<ClientTls>>,
     port: u16,
     /// Requests not sent yet, the next one last.
     requests: Vec<usize>,
     responses: Responses,
     /// Something on it may break it.
     broken: bool,
-    asked: Vec<Asked>,
+    asked: Vec<RequestTime>,
     received: u64,
     reads_at_us: Option<u64>,
     paused: bool,
@@ -197,7 +197,7 @@ impl Client {
             begun: 0,
             attempts: 0,
             tries_again,
-            wanted: plan.tls.map(|tls| Wanted::new(tls.suite)),
+            wanted: plan.tls.map(|tls| ClientTlsConfig::new(tls.suite)),
             loses_tags: loses_tags && plan.tls.is_some(),
             connections: Vec::new(),
             merged: None,
@@ -380,7 +380,7 @@ impl Client {
         self.begun += 1;
         let [isn, ts_offset] = [self.random.next() as u32, self.random.next() as u32];
         let tls = match (&self.wanted, self.plan.tls) {
-            (Some(wanted), Some(plan)) => Some(Box::new(Secure::new(plan, wanted, now_us)?)),
+            (Some(wanted), Some(plan)) => Some(Box::new(ClientTls::new(plan, wanted, now_us)?)),
             _ => None,
         };
         self.connections.push(Open {

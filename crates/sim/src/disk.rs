@@ -32,11 +32,11 @@ struct State {
     random: Random,
     open: HashMap<FileToken, Version>,
     /// Taken and not started.
-    unsubmitted: VecDeque<Asked>,
+    unsubmitted: VecDeque<DiskRequest>,
     /// Started, and waiting for a place in the disk's queue.
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<DiskRequest>,
     /// In the disk's queue, with the time at which they will be done.
-    active: Vec<(u64, Asked)>,
+    active: Vec<(u64, DiskRequest)>,
     /// What has been read, for the trace.
     log: Vec<String>,
     logs: bool,
@@ -50,7 +50,7 @@ struct Version {
 }
 
 #[derive(Debug)]
-enum Asked {
+enum DiskRequest {
     Open {
         file: FileToken,
         number: Option<usize>,
@@ -152,10 +152,10 @@ impl State {
         }
     }
 
-    fn perform(&mut self, asked: Asked) -> Completion {
+    fn perform(&mut self, asked: DiskRequest) -> Completion {
         let completion = match asked {
-            Asked::Open { file, number } => self.open(file, number),
-            Asked::List {
+            DiskRequest::Open { file, number } => self.open(file, number),
+            DiskRequest::List {
                 file,
                 is_directory,
                 from,
@@ -167,7 +167,7 @@ impl State {
                     Err(ENOENT)
                 },
             },
-            Asked::Read { of, read } => self.read(of, read),
+            DiskRequest::Read { of, read } => self.read(of, read),
         };
         if self.logs {
             self.log.push(format!("{completion:?}"));
@@ -273,13 +273,13 @@ impl Reader for Disk {
     fn open(&mut self, file: FileToken, path: &[u8], _: Growth) {
         let state = &mut *self.0.borrow_mut();
         let number = (0..state.versions.len()).find(|&number| path_of(number).as_bytes() == path);
-        state.waiting.push_back(Asked::Open { file, number });
+        state.waiting.push_back(DiskRequest::Open { file, number });
         state.start();
     }
 
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
         let state = &mut *self.0.borrow_mut();
-        state.waiting.push_back(Asked::List {
+        state.waiting.push_back(DiskRequest::List {
             file,
             is_directory: path.is_empty(),
             from,
@@ -294,7 +294,7 @@ impl Reader for Disk {
     fn read(&mut self, read: Read) {
         let state = &mut *self.0.borrow_mut();
         let of = state.open.get(&read.file).copied();
-        state.unsubmitted.push_back(Asked::Read { of, read });
+        state.unsubmitted.push_back(DiskRequest::Read { of, read });
     }
 
     fn submit(&mut self) {

@@ -31,7 +31,7 @@ struct Place {
 
 /// A moment at which a client has asked for a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestTime {
     number: usize,
     version: u32,
     descriptors_lost: u32,
@@ -117,8 +117,8 @@ impl FileVersions {
     }
 
     /// A client asks for a file now.
-    pub(crate) fn ask(&self, number: usize) -> Asked {
-        Asked {
+    pub(crate) fn ask(&self, number: usize) -> RequestTime {
+        RequestTime {
             number,
             version: self.version(number),
             descriptors_lost: self.descriptors_lost.get(),
@@ -128,7 +128,7 @@ impl FileVersions {
     /// The version that was there when it was asked for, or a later one, may be out of reach
     /// although a response has begun with it: it was overwritten, or was replaced and its
     /// descriptor is lost.
-    pub(crate) fn may_be_out_of_reach(&self, asked: Asked) -> bool {
+    pub(crate) fn may_be_out_of_reach(&self, asked: RequestTime) -> bool {
         let version = self.version(asked.number);
         let lost = self.descriptors_lost.get() != asked.descriptors_lost;
         let is_left = |version| self.is_left(asked.number, version);

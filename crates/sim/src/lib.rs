@@ -16,7 +16,7 @@
 //! | `control_link` | the stacks on two machines: relays, sessions, and the link between them |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
 //! | `hostile` | an attacker |
-//! | `secure`, `oracle` | a client's TLS, and the record layer by an independent hand |
+//! | `client_tls`, `oracle` | a client's TLS, and the record layer by an independent hand |
 //! | `site`, `entropy` | who the server says it is; chance for cryptography |
 //! | `nonce_check`, `event_drain` | no two plaintexts under one nonce; the last words of a NIC worker |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
@@ -38,6 +38,7 @@ mod addresses;
 mod audit;
 mod channel_tap;
 mod client;
+mod client_tls;
 mod content;
 mod control_link;
 mod crowd;
@@ -62,7 +63,6 @@ mod random;
 mod responses;
 mod router;
 mod scenario;
-mod secure;
 mod site;
 mod tls_counters;
 mod trace;

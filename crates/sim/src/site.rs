@@ -85,15 +85,15 @@ pub(crate) fn listener(versions: &[Version], records_per_key_max: u64) -> Arc<Co
 }
 
 /// What a client wants: this suite and no other.
-pub(crate) struct Wanted {
+pub(crate) struct ClientTlsConfig {
     config: ClientConfig,
     clock: Arc<Clock>,
 }
 
-impl Wanted {
+impl ClientTlsConfig {
     /// # Panics
     /// Never: what it wants is always possible.
-    pub(crate) fn new(suite: Suite) -> Wanted {
+    pub(crate) fn new(suite: Suite) -> ClientTlsConfig {
         let mut roots = RootCertStore::empty();
         roots.add(identity().der.clone()).expect("a certificate");
         let mut provider = entropy::provider();
@@ -119,7 +119,7 @@ impl Wanted {
         config.enable_secret_extraction = true;
         config.resumption = Resumption::in_memory_sessions(8);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Wanted { config, clock }
+        ClientTlsConfig { config, clock }
     }
 
     /// For a connection that begins now. Sessions of earlier ones are remembered.
@@ -136,9 +136,9 @@ impl Wanted {
     }
 }
 
-impl fmt::Debug for Wanted {
+impl fmt::Debug for ClientTlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wanted").finish_non_exhaustive()
+        f.debug_struct("ClientTlsConfig").finish_non_exhaustive()
     }
 }
 

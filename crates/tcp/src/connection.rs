@@ -12,7 +12,7 @@ use crate::congestion::rate::DeliveryRate;
 use crate::congestion::{self, Congestion};
 use crate::ecn::Ecn;
 use crate::event::{CloseReason, ConnectionEvent, Events};
-use crate::keepalive::{Silence, Verdict};
+use crate::keepalive::{KeepaliveTimer, Verdict};
 use crate::pmtu::Pmtu;
 use crate::receiver::ack::Acks;
 use crate::receiver::quickack::QuickAcks;
@@ -134,7 +134,7 @@ pub struct Connection {
     pub(crate) pmtu: Pmtu,
     /// "Too big" messages.
     pub(crate) too_big: AckLimiter,
-    pub(crate) silence: Silence,
+    pub(crate) silence: KeepaliveTimer,
     pub(crate) nodelay: bool,
 
     pub(crate) rcv: Receiver,
@@ -239,7 +239,7 @@ impl Connection {
             ecn: Ecn::default(),
             pmtu: Pmtu::default(),
             too_big: AckLimiter::default(),
-            silence: Silence::default(),
+            silence: KeepaliveTimer::default(),
             nodelay: config.nodelay,
             rcv: Receiver::new(
                 config.receive_buffer_bytes,

@@ -49,13 +49,13 @@ pub(crate) enum Verdict {
 
 /// Keep-alive state of a connection. The timer is lazy: hearing from the peer does not touch it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Silence {
+pub(crate) struct KeepaliveTimer {
     heard: Instant,
     unanswered: u8,
     due: bool,
 }
 
-impl Silence {
+impl KeepaliveTimer {
     /// Something acceptable has come from the peer.
     pub(crate) fn on_heard(&mut self, now: Instant) {
         self.heard = now;

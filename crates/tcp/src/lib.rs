@@ -32,7 +32,7 @@
 //! | pacing: its state, what it lets go; delivery rate | `pacing`, `pacing::release`; `rate` |
 //! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `min_rtt`, `persist` |
-//! | silent peers | `keepalive`, `patience` |
+//! | silent peers | `keepalive`, `retry_limit` |
 //! | received text, windows, acknowledgments | `rcv`, `rcv_autotune`, `reassembly`, `ack`, `quickack` |
 //! | path MTU, ICMP errors | `pmtu`, `icmp` |
 //! | timestamps and PAWS | `timestamps` |
@@ -93,12 +93,12 @@ mod icmp;
 mod info;
 mod input;
 mod keepalive;
-mod patience;
 mod pmtu;
 mod random;
 mod receiver;
 mod recovery;
 mod reset;
+mod retry_limit;
 mod sender;
 mod seq;
 mod state;

@@ -99,7 +99,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let tell = |worker, counters: &nic::Counters| {
         report_worker(worker, counter_names::nic(counters));
     };
-    let tell: Option<nic::Tell<'_>> = if settings.reports_counters {
+    let tell: Option<nic::ReportCounters<'_>> = if settings.reports_counters {
         Some(&tell)
     } else {
         None

@@ -52,27 +52,35 @@ pub(crate) fn run() -> Result<(), Failure> {
     lockdown::confine_to_nothing()?;
     seccomp::allow_only(seccomp::Kind::Observer)?;
     let mut buffer = vec![0; PACKET_BYTES_MAX];
-    let Some(given) = Given::wait(&control, &mut buffer, signals.as_fd())? else {
+    let Some(inherited) = InheritedFds::wait(&control, &mut buffer, signals.as_fd())? else {
         return Ok(());
     };
-    let access_log = start_log("access log", settings.access_log.as_ref(), given.access_log)?;
-    let error_log = start_log("error log", settings.error_log.as_ref(), given.error_log)?;
+    let access_log = start_log(
+        "access log",
+        settings.access_log.as_ref(),
+        inherited.access_log,
+    )?;
+    let error_log = start_log(
+        "error log",
+        settings.error_log.as_ref(),
+        inherited.error_log,
+    )?;
     let (access_log, error_log) = (access_log.as_ref(), error_log.as_ref());
     let logs = [("access", access_log), ("error", error_log)];
     let logs = logs
         .into_iter()
         .filter_map(|(name, log)| Some((name, log?.counters())));
     let metrics = &Arc::new(Metrics::new(logs.collect()));
-    let admin = given.admin.map(TcpListener::from);
+    let admin = inherited.admin.map(TcpListener::from);
     let format = settings.access_log_format.0;
     thread::scope(|scope| {
         let stop = signals.as_fd();
-        if let Some(records) = &given.records {
+        if let Some(records) = &inherited.records {
             spawn(scope, "records", move || {
                 receive_records(records, stop, (format, access_log), metrics);
             })?;
         }
-        if let (Some(errors), Some(log)) = (&given.errors, error_log) {
+        if let (Some(errors), Some(log)) = (&inherited.errors, error_log) {
             spawn(scope, "errors", move || receive_errors(errors, stop, log))?;
         }
         if let Some(admin) = &admin {
@@ -138,7 +146,7 @@ fn spawn<'scope>(
 
 /// What the supervisor has opened.
 #[derive(Debug, Default)]
-struct Given {
+struct InheritedFds {
     records: Option<OwnedFd>,
     access_log: Option<OwnedFd>,
     errors: Option<OwnedFd>,
@@ -146,25 +154,25 @@ struct Given {
     admin: Option<OwnedFd>,
 }
 
-impl Given {
+impl InheritedFds {
     /// Waits until all is there; `None` if `stop` becomes readable before.
     fn wait(
         control: &OwnedFd,
         buffer: &mut [u8],
         stop: BorrowedFd<'_>,
     ) -> Result<Option<Self>, Failure> {
-        let mut given = Self::default();
+        let mut inherited = Self::default();
         while wait(control, stop)? {
             let Some((message, descriptor)) = fd_passing::receive(control, buffer)? else {
                 continue;
             };
             let place = match message {
-                ToObserver::Records => &mut given.records,
-                ToObserver::AccessLog => &mut given.access_log,
-                ToObserver::Errors => &mut given.errors,
-                ToObserver::ErrorLog => &mut given.error_log,
-                ToObserver::Admin => &mut given.admin,
-                ToObserver::Start => return Ok(Some(given)),
+                ToObserver::Records => &mut inherited.records,
+                ToObserver::AccessLog => &mut inherited.access_log,
+                ToObserver::Errors => &mut inherited.errors,
+                ToObserver::ErrorLog => &mut inherited.error_log,
+                ToObserver::Admin => &mut inherited.admin,
+                ToObserver::Start => return Ok(Some(inherited)),
                 // The supervisor sends them later only.
                 ToObserver::Worker(_)
                 | ToObserver::Fetcher(_)

@@ -9,7 +9,7 @@ use super::Stack;
 use super::streams::Streams;
 use crate::app::{AppEvent, Application};
 use crate::tables::connections::Entry;
-use crate::tls_layer::{TlsLayer, Told};
+use crate::tls_layer::{TlsEvent, TlsLayer};
 
 impl Stack {
     /// Connections to this port speak TLS from now on. Those of a port that is not in
@@ -109,10 +109,10 @@ impl Stack {
                 }
                 None => {}
             }
-            match tls.take_news() {
-                Some(Told::Readable) => return Some(AppEvent::Readable { stream }),
-                Some(Told::PeerFinished) => return Some(AppEvent::PeerFinished { stream }),
-                Some(Told::Writable) => return Some(AppEvent::Writable { stream }),
+            match tls.take_event() {
+                Some(TlsEvent::Readable) => return Some(AppEvent::Readable { stream }),
+                Some(TlsEvent::PeerFinished) => return Some(AppEvent::PeerFinished { stream }),
+                Some(TlsEvent::Writable) => return Some(AppEvent::Writable { stream }),
                 None => {}
             }
             match entry.tcp.poll_event()? {

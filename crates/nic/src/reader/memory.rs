@@ -23,8 +23,8 @@ struct State {
     held: HashSet<Vec<u8>>,
     refuses: bool,
     /// Reads that have not been started.
-    unsubmitted: VecDeque<Asked>,
-    queue: VecDeque<Asked>,
+    unsubmitted: VecDeque<Request>,
+    queue: VecDeque<Request>,
     reads: Vec<ReadSeen>,
 }
 
@@ -49,7 +49,7 @@ pub struct ReadSeen {
 }
 
 #[derive(Debug)]
-enum Asked {
+enum Request {
     Open {
         file: FileToken,
         path: Vec<u8>,
@@ -66,10 +66,12 @@ enum Asked {
     },
 }
 
-impl Asked {
+impl Request {
     fn path(&self) -> &[u8] {
         match self {
-            Asked::Open { path, .. } | Asked::List { path, .. } | Asked::Read { path, .. } => path,
+            Request::Open { path, .. }
+            | Request::List { path, .. }
+            | Request::Read { path, .. } => path,
         }
     }
 }
@@ -163,9 +165,9 @@ impl State {
         }
     }
 
-    fn perform(&mut self, asked: Asked) -> Completion {
+    fn perform(&mut self, asked: Request) -> Completion {
         match asked {
-            Asked::Open { file, path, growth } => {
+            Request::Open { file, path, growth } => {
                 let result = match self.files.get(&path) {
                     Some(stored) => Ok(Opened {
                         meta: stored.meta,
@@ -180,11 +182,11 @@ impl State {
                 }
                 Completion::Opened { file, result }
             }
-            Asked::List { file, path, from } => Completion::Listed {
+            Request::List { file, path, from } => Completion::Listed {
                 file,
                 result: self.list(&path, from),
             },
-            Asked::Read { path, read } => self.read(&path, read),
+            Request::Read { path, read } => self.read(&path, read),
         }
     }
 
@@ -258,7 +260,7 @@ impl State {
 impl Reader for MemoryDisk {
     fn open(&mut self, file: FileToken, path: &[u8], growth: Growth) {
         let path = path.to_vec();
-        let asked = Asked::Open { file, path, growth };
+        let asked = Request::Open { file, path, growth };
         self.lock().queue.push_back(asked);
     }
 
@@ -266,7 +268,7 @@ impl Reader for MemoryDisk {
         let path = path.to_vec();
         self.lock()
             .queue
-            .push_back(Asked::List { file, path, from });
+            .push_back(Request::List { file, path, from });
     }
 
     fn close(&mut self, file: FileToken) {
@@ -281,7 +283,7 @@ impl Reader for MemoryDisk {
             offset: read.offset,
             len: read.len,
         });
-        state.unsubmitted.push_back(Asked::Read { path, read });
+        state.unsubmitted.push_back(Request::Read { path, read });
     }
 
     fn submit(&mut self) {

@@ -22,14 +22,14 @@ pub(super) struct Transfer {
     filled: usize,
     pub(super) buffer: Buffer,
     /// What was asked for last.
-    asked: Asked,
+    asked: ReadRequest,
     attempts: u8,
     failure: Option<u16>,
 }
 
 /// A piece to ask the kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ReadRequest {
     /// Offset in the file.
     pub(super) offset: u64,
     /// Offset in the buffer.
@@ -47,7 +47,7 @@ impl Transfer {
             wanted: read.len.min(read.buffer.len()),
             filled: 0,
             buffer: read.buffer,
-            asked: Asked {
+            asked: ReadRequest {
                 offset: 0,
                 at: 0,
                 len: 0,
@@ -61,7 +61,7 @@ impl Transfer {
     }
 
     /// What to ask the kernel for now.
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> ReadRequest {
         self.asked
     }
 
@@ -70,7 +70,7 @@ impl Transfer {
     pub(super) fn advance(&mut self, answer: Result<usize, Errno>) -> bool {
         let over = self.take(answer);
         if over && let Err(errno) = self.file.check_version() {
-            // No telling which of the bytes are of which version.
+            // No counter_report which of the bytes are of which version.
             self.filled = 0;
             self.failure = Some(errno.raw_os_error() as u16);
         }
@@ -112,7 +112,7 @@ impl Transfer {
         } else {
             (self.filled, self.wanted)
         };
-        self.asked = Asked {
+        self.asked = ReadRequest {
             offset: self.start + at as u64,
             at,
             len: end - at,

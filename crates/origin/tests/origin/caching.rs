@@ -6,7 +6,7 @@ use std::time::Duration;
 use testbed::wait;
 
 use crate::host::{Host, Outcome, cached};
-use origin::message::How;
+use origin::message::CacheStatus;
 use testbed::web::{Reply, Web, content};
 
 #[test]
@@ -57,13 +57,27 @@ fn each_answer_says_how_it_has_come() {
     let web = Web::new(|_| Reply::status(404));
     let mut host = Host::new(root.path(), &web.url);
     for (fields, hows) in [
-        ("max-age=100", [How::Miss, How::Hit, How::Hit]),
-        ("no-cache", [How::Miss, How::Revalidated, How::Expired]),
+        (
+            "max-age=100",
+            [CacheStatus::Miss, CacheStatus::Hit, CacheStatus::Hit],
+        ),
+        (
+            "no-cache",
+            [
+                CacheStatus::Miss,
+                CacheStatus::Revalidated,
+                CacheStatus::Expired,
+            ],
+        ),
         (
             "max-age=0, stale-while-revalidate=100",
-            [How::Miss, How::Updating, How::Updating],
+            [
+                CacheStatus::Miss,
+                CacheStatus::Updating,
+                CacheStatus::Updating,
+            ],
         ),
-        ("private", [How::Bypass; 3]),
+        ("private", [CacheStatus::Bypass; 3]),
     ] {
         let target = format!("/{}", fields.len());
         for (how, version) in hows.into_iter().zip(["\"1\"", "\"1\"", "\"2\""]) {
@@ -74,9 +88,9 @@ fn each_answer_says_how_it_has_come() {
     }
     let stands_in = "Cache-Control: max-age=0, stale-if-error=100";
     web.answers(|request| Reply::in_parts(request, "\"1\"", stands_in, b"x"));
-    assert_eq!(host.how("/stale"), How::Miss);
+    assert_eq!(host.how("/stale"), CacheStatus::Miss);
     web.answers(|_| Reply::status(500));
-    assert_eq!(host.how("/stale"), How::Stale);
+    assert_eq!(host.how("/stale"), CacheStatus::Stale);
     web.answers(|_| Reply {
         status: 404,
         fields: "Cache-Control: max-age=100\r\n".to_owned(),
@@ -84,7 +98,7 @@ fn each_answer_says_how_it_has_come() {
     });
     assert_eq!(
         [host.how("/none"), host.how("/none")],
-        [How::Miss, How::Hit]
+        [CacheStatus::Miss, CacheStatus::Hit]
     );
     let counters = host.end();
     let asked = (

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use origin::message::{Answer, Ask, Order};
+use origin::message::{Answer, HostRequest, Order};
 use testbed::wait;
 
 use crate::host::{Host, Outcome, SEGMENT_BYTES, cached, config};
@@ -525,7 +525,7 @@ fn a_fetcher_that_follows_another_goes_on_with_what_is_read_and_asks_no_origin()
             host.again("/y", &object.directory),
         );
         let nowhere = host.again("/x", "objects/00/0000000000000000");
-        host.say(&Ask::Settled);
+        host.say(&HostRequest::Settled);
         assert!(
             host.read(again) == Outcome::Content(body.clone()),
             "{field}"
@@ -554,7 +554,7 @@ fn what_is_read_of_a_version_that_is_not_the_latest_outlives_its_fetcher() {
     host.end();
     let mut host = next(root.path(), &web);
     let again = host.again("/x", &object.directory);
-    host.say(&Ask::Settled);
+    host.say(&HostRequest::Settled);
     assert!(host.read(again) == Outcome::Content(content(2500, 1)));
     assert!(host.get("/x") == Outcome::Content(content(3500, 2)));
     host.end();
@@ -575,7 +575,7 @@ fn what_no_client_goes_on_with_and_no_other_may_have_goes() {
     host.segment(ticket, &object, 2).unwrap();
     host.end();
     let host = next(root.path(), &web);
-    host.say(&Ask::Settled);
+    host.say(&HostRequest::Settled);
     wait::until(Duration::from_secs(20), "nothing to be left", || {
         (cached(root.path()) == (0, 0)).then_some(())
     })

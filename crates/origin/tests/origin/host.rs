@@ -9,7 +9,9 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use origin::message::{Answer, Ask, How, MESSAGE_BYTES_MAX, Object, Order, segment_name};
+use origin::message::{
+    Answer, CacheStatus, HostRequest, MESSAGE_BYTES_MAX, Object, Order, segment_name,
+};
 use origin::{Config, Ends, OriginCounters, Timeouts, Totals, Trust};
 
 /// Nothing here takes so long.
@@ -126,7 +128,7 @@ impl Host {
         self.fetcher.take().unwrap().join().unwrap()
     }
 
-    pub(crate) fn say(&self, ask: &Ask) {
+    pub(crate) fn say(&self, ask: &HostRequest) {
         let bytes = serde_json::to_vec(ask).unwrap();
         self.socket.as_ref().unwrap().send(&bytes).unwrap();
     }
@@ -152,7 +154,7 @@ impl Host {
     pub(crate) fn ask_with(&mut self, origin: &str, target: &str, fields: &[(&str, &str)]) -> u64 {
         self.ticket += 1;
         let fields = fields.iter();
-        self.say(&Ask::Object {
+        self.say(&HostRequest::Object {
             ticket: self.ticket,
             origin: origin.to_owned(),
             target: target.to_owned(),
@@ -166,7 +168,7 @@ impl Host {
     /// Goes on with a version, as one who has begun with it at another fetcher; the ticket.
     pub(crate) fn again(&mut self, target: &str, directory: &str) -> u64 {
         self.ticket += 1;
-        self.say(&Ask::Again {
+        self.say(&HostRequest::Again {
             ticket: self.ticket,
             origin: self.origin.clone(),
             target: target.to_owned(),
@@ -181,7 +183,7 @@ impl Host {
 
     /// Wants the first of these, and is going to need no others.
     pub(crate) fn want_to(&self, ticket: u64, segments: Range<u64>) {
-        self.say(&Ask::Segment {
+        self.say(&HostRequest::Segment {
             ticket,
             segment: segments.start,
             end: segments.end,
@@ -190,7 +192,7 @@ impl Host {
 
     /// A segment that was said to be there is not.
     pub(crate) fn missing(&self, ticket: u64, segment: u64) {
-        self.say(&Ask::Missing {
+        self.say(&HostRequest::Missing {
             ticket,
             segment,
             end: u64::MAX,
@@ -198,7 +200,7 @@ impl Host {
     }
 
     pub(crate) fn done(&self, ticket: u64) {
-        self.say(&Ask::Done { ticket });
+        self.say(&HostRequest::Done { ticket });
     }
 
     /// The next answer to this ticket.
@@ -260,7 +262,7 @@ impl Host {
     }
 
     /// How an object, or that there is none, has come that is asked for now.
-    pub(crate) fn how(&mut self, target: &str) -> How {
+    pub(crate) fn how(&mut self, target: &str) -> CacheStatus {
         let ticket = self.ask(target);
         let answer = self.hear(ticket);
         self.done(ticket);

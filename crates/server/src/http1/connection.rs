@@ -44,7 +44,7 @@ use crate::semantics::fields::{Field, Head};
 use crate::semantics::listing::Listing;
 use crate::semantics::mime;
 use crate::semantics::open_failure;
-use crate::semantics::pull::{News, Origins, RulePull, Ticket};
+use crate::semantics::pull::{OriginEvent, Origins, RulePull, Ticket};
 use crate::semantics::rate::{self, Bound, Rates, Source};
 use crate::semantics::rule::Rule;
 use crate::semantics::signed;
@@ -185,7 +185,7 @@ enum Phase {
         file: FileHandle,
         media_type: &'static str,
         request: Request,
-        wanted: Wanted,
+        wanted: OpenPurpose,
     },
     /// Waiting for part of what is in a directory. The request's head is still in the input.
     Listing {
@@ -214,7 +214,7 @@ enum Ranges {
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug)]
-enum Wanted {
+enum OpenPurpose {
     /// It may be what was asked for.
     Content(Attempt),
     /// It tells of a refusal or failure with this status.
@@ -268,7 +268,7 @@ impl Connection {
         io: &mut dyn Io,
         shared: &mut Shared,
         ticket: Ticket,
-        news: News,
+        news: OriginEvent,
     ) {
         if self.output.ticket() == Some(ticket) {
             if !self.output.on_news(io, self.stream, &news) {
@@ -621,12 +621,15 @@ impl Connection {
             file: io.open(self.stream, &shared.file_path, request.growth()),
             media_type,
             request,
-            wanted: Wanted::Content(attempt),
+            wanted: OpenPurpose::Content(attempt),
         };
     }
 
     /// The request that waits for this file; `None` if none does, any more.
-    fn request_awaiting(&mut self, awaited: FileHandle) -> Option<(&'static str, Request, Wanted)> {
+    fn request_awaiting(
+        &mut self,
+        awaited: FileHandle,
+    ) -> Option<(&'static str, Request, OpenPurpose)> {
         match mem::replace(&mut self.phase, Phase::Reading) {
             Phase::Opening {
                 file,
@@ -660,8 +663,8 @@ impl Connection {
         let common = common(&mut shared.date, &request, head, now);
         let out = &mut shared.out;
         let attempt = match wanted {
-            Wanted::Content(attempt) => attempt,
-            Wanted::ErrorPage(status) => {
+            OpenPurpose::Content(attempt) => attempt,
+            OpenPurpose::ErrorPage(status) => {
                 response::error_with_file(out, &common, status, meta.size, media_type);
                 let is_empty = request.head_only() || meta.size == 0;
                 let after_bytes = out.len();
@@ -832,7 +835,13 @@ impl Connection {
     }
 
     /// The answer to what was asked of an origin.
-    fn answered(&mut self, io: &mut dyn Io, shared: &mut Shared, ticket: Ticket, news: News) {
+    fn answered(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        ticket: Ticket,
+        news: OriginEvent,
+    ) {
         let request = match mem::replace(&mut self.phase, Phase::Reading) {
             Phase::Asking {
                 ticket: asked,
@@ -845,15 +854,15 @@ impl Connection {
         };
         self.watch.clear();
         let how = match &news {
-            News::Object(object) => Some(object.how),
-            News::Refused { how, .. } => Some(*how),
-            News::Segment(_) | News::Lost => None,
+            OriginEvent::Object(object) => Some(object.how),
+            OriginEvent::Refused { how, .. } => Some(*how),
+            OriginEvent::Segment(_) | OriginEvent::Lost => None,
         };
         if let (Some(accesses), Some(how)) = (&mut self.accesses, how) {
             accesses.on_how(how);
         }
         match news {
-            News::Object(object) => {
+            OriginEvent::Object(object) => {
                 let target = &self.input.bytes()[request.target.clone()];
                 let shown = &target[..target.len().min(SHOWN_BYTES_MAX)];
                 self.object = Some(String::from_utf8_lossy(shown).into());
@@ -874,7 +883,7 @@ impl Connection {
                 };
                 self.answer(io, shared, request, found);
             }
-            News::Refused {
+            OriginEvent::Refused {
                 status, location, ..
             } => {
                 shared.tickets.remove(&ticket);
@@ -887,12 +896,12 @@ impl Connection {
                     None => self.refuse(io, shared, request, status),
                 }
             }
-            News::Lost => {
+            OriginEvent::Lost => {
                 shared.tickets.remove(&ticket);
                 self.refuse(io, shared, request, StatusCode::BAD_GATEWAY);
             }
             // It was not asked for.
-            News::Segment(_) => self.phase = Phase::Asking { ticket, request },
+            OriginEvent::Segment(_) => self.phase = Phase::Asking { ticket, request },
         }
     }
 
@@ -920,8 +929,8 @@ impl Connection {
             return;
         };
         let attempt = match wanted {
-            Wanted::Content(attempt) => attempt,
-            Wanted::ErrorPage(status) => {
+            OpenPurpose::Content(attempt) => attempt,
+            OpenPurpose::ErrorPage(status) => {
                 tracing::warn!(stream = self.stream.0, errno, %status, "the page of an error could \
                     not be opened");
                 return self.send_error(io, shared, request, status);
@@ -992,7 +1001,7 @@ impl Connection {
             file: io.open(self.stream, &shared.file_path, Growth::Forbidden),
             media_type: mime::media_type(&shared.file_path),
             request,
-            wanted: Wanted::ErrorPage(status),
+            wanted: OpenPurpose::ErrorPage(status),
         };
     }
 

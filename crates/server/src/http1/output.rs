@@ -10,7 +10,7 @@ use host::app::{FileHandle, FileMeta, Io, StreamId};
 
 use crate::counters::Counters;
 use crate::semantics::content::{Content, Piece, Segments};
-use crate::semantics::pull::{News, Origins, Ticket};
+use crate::semantics::pull::{OriginEvent, Origins, Ticket};
 
 /// A range of the content, and how many of the response's real bytes come before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,12 @@ impl Output {
     }
 
     /// Takes what the fetcher of the object reports. False if the rest of it is not to be had.
-    pub(crate) fn on_news(&mut self, io: &mut dyn Io, stream: StreamId, news: &News) -> bool {
+    pub(crate) fn on_news(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        news: &OriginEvent,
+    ) -> bool {
         self.segments()
             .is_none_or(|segments| segments.on_news(io, stream, news))
     }

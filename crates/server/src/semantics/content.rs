@@ -15,7 +15,7 @@ use std::ops::Range;
 use host::Growth;
 use host::app::{FileHandle, FileMeta, Io, StreamId};
 
-use crate::semantics::pull::{News, Object, Origins, Ticket};
+use crate::semantics::pull::{Object, OriginEvent, Origins, Ticket};
 
 /// The next segment is opened when no more than this waits to be sent, in bytes: what a fast client
 /// takes until it is open.
@@ -185,16 +185,21 @@ impl Segments {
     }
 
     /// Takes what its fetcher reports. False if the rest is not to be had.
-    pub(crate) fn on_news(&mut self, io: &mut dyn Io, stream: StreamId, news: &News) -> bool {
+    pub(crate) fn on_news(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        news: &OriginEvent,
+    ) -> bool {
         match *news {
-            News::Segment(segment) => {
+            OriginEvent::Segment(segment) => {
                 if self.stage == Stage::Wanted(segment) {
                     self.open(io, stream, segment);
                 }
                 true
             }
-            News::Object(_) => true,
-            News::Refused { .. } | News::Lost => false,
+            OriginEvent::Object(_) => true,
+            OriginEvent::Refused { .. } | OriginEvent::Lost => false,
         }
     }
 
@@ -266,7 +271,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::semantics::pull::How;
+    use crate::semantics::pull::CacheStatus;
 
     #[test]
     fn an_offset_lies_in_a_segment_of_which_the_last_is_shorter() {
@@ -280,7 +285,7 @@ mod tests {
             caching: Vec::new(),
             age_s: 0,
             present: vec![(0, 1), (2, 3)],
-            how: How::Hit,
+            how: CacheStatus::Hit,
         };
         for (offset, place) in [
             (0, (0, 0, 100)),

@@ -61,7 +61,7 @@ pub(crate) enum Step {
 
 /// Who asks for a listing, and of what.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told<'a> {
+pub(crate) struct DirectoryRequest<'a> {
     /// The directory's path below its site's root; empty for that itself.
     pub(crate) path: &'a [u8],
     pub(crate) format: Format,
@@ -143,7 +143,7 @@ impl Listing {
     }
 
     /// Writes it; returns how many entries it has if there are more.
-    pub(crate) fn write(mut self, told: Told<'_>, out: &mut Vec<u8>) -> Option<usize> {
+    pub(crate) fn write(mut self, told: DirectoryRequest<'_>, out: &mut Vec<u8>) -> Option<usize> {
         self.sort();
         match told.format {
             Format::Html => html::write(&self, told.path, out),
@@ -256,7 +256,7 @@ mod tests {
             });
             assert!(steps.all(|step| step == Step::Tell));
             let mut out = Vec::new();
-            let told = Told {
+            let told = DirectoryRequest {
                 path: b"",
                 format: Format::Html,
             };

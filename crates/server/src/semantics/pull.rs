@@ -40,8 +40,8 @@ pub trait Origins: Send {
     /// Fields of a request by which an origin may select what it answers, in small letters.
     fn selecting(&self) -> &'static [&'static str];
     /// Asks an origin for an object: its path and query, escaped, with a slash at the start.
-    /// `fields` are those of the request that may select a variant. [`News::Object`],
-    /// [`News::Refused`] or [`News::Lost`] follows.
+    /// `fields` are those of the request that may select a variant. [`OriginEvent::Object`],
+    /// [`OriginEvent::Refused`] or [`OriginEvent::Lost`] follows.
     fn ask(
         &mut self,
         ticket: Ticket,
@@ -50,7 +50,7 @@ pub trait Origins: Send {
         fields: &[(&'static str, String)],
     );
     /// Asks for the first of these segments of an object; the client is going to need the others.
-    /// [`News::Segment`] or [`News::Lost`] follows.
+    /// [`OriginEvent::Segment`] or [`OriginEvent::Lost`] follows.
     fn want(&mut self, ticket: Ticket, segments: Range<u64>);
     /// Asks again for the first of these, which was said to be there, and is not, or is not as long
     /// as it should be. The same follows.
@@ -58,14 +58,14 @@ pub trait Origins: Send {
     /// The ticket is not needed any more. Nothing follows.
     fn done(&mut self, ticket: Ticket);
     /// What is new, if anything is.
-    fn hear(&mut self) -> Option<(Ticket, News)>;
+    fn hear(&mut self) -> Option<(Ticket, OriginEvent)>;
     /// Readable when there is something to hear, or to be done.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 }
 
 /// What becomes of a wish.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum OriginEvent {
     /// The object is known.
     Object(Box<Object>),
     /// There is none, or none to be had. Nothing follows.
@@ -75,7 +75,7 @@ pub enum News {
         /// Where it is sent, if this is a redirect.
         location: Option<HeaderValue>,
         /// How that has come.
-        how: How,
+        how: CacheStatus,
     },
     /// The segment is there.
     Segment(u64),
@@ -107,12 +107,12 @@ pub struct Object {
     /// last.
     pub present: Vec<(u64, u64)>,
     /// How it has come.
-    pub how: How,
+    pub how: CacheStatus,
 }
 
 /// What a cache had to do with an answer, in nginx's words (`$upstream_cache_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum CacheStatus {
     /// It was there.
     Hit,
     /// It was not there.
@@ -129,30 +129,30 @@ pub enum How {
     Bypass,
 }
 
-impl How {
+impl CacheStatus {
     /// As the access log has it.
     pub fn name(self) -> &'static str {
         match self {
-            How::Hit => "hit",
-            How::Miss => "miss",
-            How::Expired => "expired",
-            How::Revalidated => "revalidated",
-            How::Stale => "stale",
-            How::Updating => "updating",
-            How::Bypass => "bypass",
+            CacheStatus::Hit => "hit",
+            CacheStatus::Miss => "miss",
+            CacheStatus::Expired => "expired",
+            CacheStatus::Revalidated => "revalidated",
+            CacheStatus::Stale => "stale",
+            CacheStatus::Updating => "updating",
+            CacheStatus::Bypass => "bypass",
         }
     }
 
     /// The value of `Cache-Status` (RFC 9211 §2).
     pub(crate) fn cache_status(self) -> &'static str {
         match self {
-            How::Hit => "splitway; hit",
-            How::Miss => "splitway; fwd=uri-miss; stored",
-            How::Expired => "splitway; fwd=stale; stored",
-            How::Revalidated => "splitway; fwd=stale; fwd-status=304",
-            How::Stale => "splitway; fwd=stale; detail=stale-if-error",
-            How::Updating => "splitway; hit; detail=stale-while-revalidate",
-            How::Bypass => "splitway; fwd=uri-miss",
+            CacheStatus::Hit => "splitway; hit",
+            CacheStatus::Miss => "splitway; fwd=uri-miss; stored",
+            CacheStatus::Expired => "splitway; fwd=stale; stored",
+            CacheStatus::Revalidated => "splitway; fwd=stale; fwd-status=304",
+            CacheStatus::Stale => "splitway; fwd=stale; detail=stale-if-error",
+            CacheStatus::Updating => "splitway; hit; detail=stale-while-revalidate",
+            CacheStatus::Bypass => "splitway; fwd=uri-miss",
         }
     }
 }

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use host::app::StreamId;
 use http::{HeaderName, HeaderValue, StatusCode};
-use server::{Config, How, News, Object, Origins, Pull, Rule, RulePull, SigningKeys, Site, Ticket};
+use server::{
+    CacheStatus, Config, Object, OriginEvent, Origins, Pull, Rule, RulePull, SigningKeys, Site,
+    Ticket,
+};
 
 use crate::lab::{Lab, START, get, get_with, head};
 
@@ -29,7 +32,7 @@ struct Said {
     /// Of these, those that were said to be there.
     missing: Vec<u64>,
     done: Vec<Ticket>,
-    news: Vec<(Ticket, News)>,
+    news: Vec<(Ticket, OriginEvent)>,
 }
 
 struct Fake {
@@ -70,7 +73,7 @@ impl Origins for Fake {
         self.said.lock().unwrap().done.push(ticket);
     }
 
-    fn hear(&mut self) -> Option<(Ticket, News)> {
+    fn hear(&mut self) -> Option<(Ticket, OriginEvent)> {
         self.said.lock().unwrap().news.pop()
     }
 
@@ -130,7 +133,7 @@ fn object(size_bytes: usize) -> Box<Object> {
         caching: fields(&[("cache-control", "max-age=9"), ("expires", "0")]),
         age_s: 4,
         present: Vec::new(),
-        how: How::Hit,
+        how: CacheStatus::Hit,
     })
 }
 
@@ -159,7 +162,7 @@ impl Bench {
         (ticket, target)
     }
 
-    fn tell(&mut self, ticket: Ticket, news: News) {
+    fn tell(&mut self, ticket: Ticket, news: OriginEvent) {
         self.said().news.push((ticket, news));
         self.lab.wake();
     }
@@ -181,7 +184,7 @@ impl Bench {
     /// Whatever is wanted is there.
     fn serve_all(&mut self) {
         while let Some((ticket, segment)) = { self.said().wants.pop() } {
-            self.tell(ticket, News::Segment(segment));
+            self.tell(ticket, OriginEvent::Segment(segment));
         }
     }
 
@@ -191,7 +194,7 @@ impl Bench {
         let stream = self.lab.connect();
         self.lab.send(stream, request);
         let (ticket, _) = self.asked();
-        self.tell(ticket, News::Object(object(size_bytes)));
+        self.tell(ticket, OriginEvent::Object(object(size_bytes)));
         self.serve_all();
         stream
     }
@@ -259,8 +262,11 @@ fn an_origin_gets_the_fields_that_may_select_a_variant_and_no_others() {
 #[test]
 fn the_cache_status_is_sent_where_that_is_wanted() {
     for (how, value) in [
-        (How::Hit, "splitway; hit"),
-        (How::Revalidated, "splitway; fwd=stale; fwd-status=304"),
+        (CacheStatus::Hit, "splitway; hit"),
+        (
+            CacheStatus::Revalidated,
+            "splitway; fwd=stale; fwd-status=304",
+        ),
     ] {
         for wanted in [true, false] {
             let mut bench = Bench::new(Config {
@@ -271,7 +277,7 @@ fn the_cache_status_is_sent_where_that_is_wanted() {
             let stream = bench.lab.connect();
             bench.lab.send(stream, get("/x"));
             let object = Object { how, ..*object(10) };
-            bench.tell(bench.asked().0, News::Object(Box::new(object)));
+            bench.tell(bench.asked().0, OriginEvent::Object(Box::new(object)));
             bench.serve_all();
             let response = bench.lab.response(stream);
             assert_eq!(response.header("cache-status"), wanted.then_some(value));
@@ -294,11 +300,11 @@ fn the_access_log_gets_to_know_how_it_has_come() {
         bench.lab.send(stream, get(target));
         let news = match target {
             "/own.txt" => continue,
-            "/x" => News::Object(object(10)),
-            _ => News::Refused {
+            "/x" => OriginEvent::Object(object(10)),
+            _ => OriginEvent::Refused {
                 status: StatusCode::NOT_FOUND,
                 location: None,
-                how: How::Stale,
+                how: CacheStatus::Stale,
             },
         };
         bench.tell(bench.asked().0, news);
@@ -397,14 +403,14 @@ fn only_the_segments_of_a_range_are_wanted() {
         .lab
         .send(stream, get_with("/x", &[("Range", "bytes=2500-3100")]));
     let ticket = bench.asked().0;
-    bench.tell(ticket, News::Object(object(10_000)));
+    bench.tell(ticket, OriginEvent::Object(object(10_000)));
     assert_eq!(bench.said().wants, [(ticket, 2)]);
     bench.put(10_000, 2);
     bench.put(10_000, 3);
-    bench.tell(ticket, News::Segment(2));
+    bench.tell(ticket, OriginEvent::Segment(2));
     assert_eq!(bench.said().wants, [(ticket, 2), (ticket, 3)]);
     assert_eq!(bench.lab.ranges(stream), vec![500..1000; 1]);
-    bench.tell(ticket, News::Segment(3));
+    bench.tell(ticket, OriginEvent::Segment(3));
     assert!(bench.lab.response(stream).body == content(10_000)[2500..3101]);
     assert_eq!(bench.said().needs, [2..4, 3..4]);
     bench.all_done();
@@ -421,7 +427,7 @@ fn what_is_known_to_be_there_is_not_asked_for_unless_it_has_gone() {
         present: vec![(0, 3)],
         ..*object(2500)
     };
-    bench.tell(ticket, News::Object(Box::new(object)));
+    bench.tell(ticket, OriginEvent::Object(Box::new(object)));
     // The second one has made room for others.
     assert_eq!(bench.said().wants, [(ticket, 1)]);
     assert_eq!(bench.said().missing, [1]);
@@ -440,7 +446,7 @@ fn an_object_is_kept_until_all_of_it_is_acknowledged() {
     for number in 1..=2 {
         bench.lab.send(stream, get("/x"));
         let (ticket, _) = bench.asked();
-        bench.tell(ticket, News::Object(object(2500)));
+        bench.tell(ticket, OriginEvent::Object(object(2500)));
         bench.serve_all();
         assert_eq!(bench.said().asks.len(), number);
     }
@@ -462,7 +468,7 @@ fn an_object_is_kept_until_all_of_it_is_acknowledged() {
     // Who leaves has acknowledged all that he is going to.
     bench.lab.send(stream, get("/x"));
     let (ticket, _) = bench.asked();
-    bench.tell(ticket, News::Object(object(2500)));
+    bench.tell(ticket, OriginEvent::Object(object(2500)));
     bench.serve_all();
     bench.lab.reset(stream);
     bench.all_done();
@@ -485,7 +491,7 @@ fn a_slow_client_keeps_few_segments_open() {
         segment_bytes: NonZeroU64::new(LARGE_BYTES as u64).unwrap(),
         ..*object(SIZE_BYTES)
     };
-    bench.tell(ticket, News::Object(Box::new(object)));
+    bench.tell(ticket, OriginEvent::Object(Box::new(object)));
     for _ in 0..5 {
         bench.serve_all();
         let waiting = bench.lab.unacknowledged_bytes(stream);
@@ -509,10 +515,10 @@ fn refusals_and_redirects_of_the_origin_reach_clients() {
         let stream = bench.lab.connect();
         bench.lab.send(stream, get("/x"));
         let ticket = bench.asked().0;
-        let news = News::Refused {
+        let news = OriginEvent::Refused {
             status: StatusCode::from_u16(status).unwrap(),
             location: location.map(HeaderValue::from_static),
-            how: How::Miss,
+            how: CacheStatus::Miss,
         };
         bench.tell(ticket, news);
         let response = bench.lab.response(stream);
@@ -534,13 +540,13 @@ fn a_response_whose_rest_is_not_to_be_had_is_cut_off() {
         let ticket = bench.asked().0;
         if is_late {
             bench.put(2500, 0);
-            bench.tell(ticket, News::Object(object(2500)));
-            bench.tell(ticket, News::Segment(0));
-            bench.tell(ticket, News::Lost);
+            bench.tell(ticket, OriginEvent::Object(object(2500)));
+            bench.tell(ticket, OriginEvent::Segment(0));
+            bench.tell(ticket, OriginEvent::Lost);
             assert!(bench.lab.is_aborted(stream));
             assert_eq!(bench.lab.counters().contents_lost, 1);
         } else {
-            bench.tell(ticket, News::Lost);
+            bench.tell(ticket, OriginEvent::Lost);
             assert_eq!(bench.lab.response(stream).status, 502);
         }
     }
@@ -554,8 +560,8 @@ fn a_segment_of_another_length_is_asked_for_again_and_not_served() {
         bench.lab.file("cache/ab/cd/00000000", "short");
         bench.lab.send(stream, get("/x"));
         let ticket = bench.asked().0;
-        bench.tell(ticket, News::Object(object(2500)));
-        bench.tell(ticket, News::Segment(0));
+        bench.tell(ticket, OriginEvent::Object(object(2500)));
+        bench.tell(ticket, OriginEvent::Segment(0));
         assert_eq!(bench.said().missing, [0]);
         if comes_again {
             bench.put_all(2500);
@@ -581,15 +587,15 @@ fn who_goes_away_leaves_nothing_behind() {
         bench.lab.send(stream, get("/x"));
         let ticket = bench.asked().0;
         if step > 0 {
-            bench.tell(ticket, News::Object(object(2500)));
+            bench.tell(ticket, OriginEvent::Object(object(2500)));
         }
         if step > 1 {
-            bench.tell(ticket, News::Segment(0));
+            bench.tell(ticket, OriginEvent::Segment(0));
         }
         bench.lab.reset(stream);
         bench.all_done();
         // Late answers have no request.
-        bench.tell(ticket, News::Segment(1));
+        bench.tell(ticket, OriginEvent::Segment(1));
     }
 }
 

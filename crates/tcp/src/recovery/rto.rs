@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::patience::Patience;
 use crate::recovery::rtt::Rtt;
+use crate::retry_limit::RetryLimit;
 use crate::time::{Instant, whole_us};
 
 /// RFC 6298 §5.7: the RTO for data when a SYN had to be retransmitted and nothing was measured.
@@ -20,7 +20,7 @@ pub(crate) struct Rto {
     /// tell no round-trip time (Karn's algorithm).
     backoff: u32,
     /// Timeouts without progress.
-    patience: Patience,
+    retry_limit: RetryLimit,
     handshake_lost: bool,
 }
 
@@ -46,17 +46,17 @@ impl Rto {
         user_timeout: Option<Duration>,
     ) -> bool {
         self.backoff = self.backoff.saturating_add(1);
-        self.patience.on_silence(now, retries, user_timeout)
+        self.retry_limit.on_silence(now, retries, user_timeout)
     }
 
     /// Timeouts without progress so far.
     pub(crate) fn timeouts(&self) -> u16 {
-        self.patience.attempts()
+        self.retry_limit.attempts()
     }
 
     /// The peer has acknowledged something new, or is known to be alive.
     pub(crate) fn on_progress(&mut self) {
-        self.patience.on_answer();
+        self.retry_limit.on_answer();
     }
 
     /// A round trip was measured: the RTO is computed afresh (RFC 6298 §5.7).
@@ -68,7 +68,7 @@ impl Rto {
     pub(crate) fn on_established(&mut self, lost: bool) {
         self.handshake_lost = lost;
         self.backoff = 0;
-        self.patience.on_answer();
+        self.retry_limit.on_answer();
     }
 }
 

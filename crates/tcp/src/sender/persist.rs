@@ -12,14 +12,14 @@
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::patience::Patience;
+use crate::retry_limit::RetryLimit;
 use crate::time::Instant;
 
 /// Probes since the peer was last heard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Persist {
     backoff: u32,
-    patience: Patience,
+    retry_limit: RetryLimit,
     due: bool,
 }
 
@@ -40,7 +40,7 @@ impl Persist {
     ) -> bool {
         self.due = true;
         self.backoff = self.backoff.saturating_add(1);
-        self.patience.on_silence(now, retries, user_timeout)
+        self.retry_limit.on_silence(now, retries, user_timeout)
     }
 
     /// A timeout has not been answered by sending something.
@@ -55,7 +55,7 @@ impl Persist {
 
     /// The peer has answered. As long as it does, the connection stays open (MUST-37).
     pub(crate) fn on_answer(&mut self) {
-        self.patience.on_answer();
+        self.retry_limit.on_answer();
     }
 
     /// The window has opened, or nothing waits any more.

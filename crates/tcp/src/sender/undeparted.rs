@@ -81,8 +81,8 @@ impl Connection {
 
     #[inline(never)]
     fn arm_departure(&mut self, now: Instant, timeout: Duration) {
-        let patience = timeout.saturating_mul(1 << self.departure_timeouts.min(10));
-        self.timers.arm(Timer::Departure, now + patience);
+        let retry_limit = timeout.saturating_mul(1 << self.departure_timeouts.min(10));
+        self.timers.arm(Timer::Departure, now + retry_limit);
     }
 
     /// The NIC stack was heard, or the peer was.

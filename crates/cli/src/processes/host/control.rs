@@ -27,7 +27,7 @@ type Descriptor = Result<OwnedFd, Failure>;
 
 /// What the supervisor has passed on.
 #[derive(Debug)]
-enum Passed {
+enum Received {
     /// The socket that leads to a NIC process, and which NIC stack it is.
     Nic(usize, Descriptor),
     Configuration(Descriptor),
@@ -151,8 +151,8 @@ impl HostControl {
     ) -> Result<Option<Start>, Failure> {
         while self.wait(stop)? {
             let message = match self.receive()? {
-                Some(Passed::Configuration(message)) => message?,
-                Some(Passed::Nic(..) | Passed::Observer(_)) => {
+                Some(Received::Configuration(message)) => message?,
+                Some(Received::Nic(..) | Received::Observer(_)) => {
                     let failure = "something else came before it";
                     return Err(Failure::broken(host_configuration::WHAT, failure));
                 }
@@ -195,9 +195,9 @@ impl HostControl {
     pub(crate) fn observer(&mut self, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
         while self.wait(stop)? {
             match self.receive()? {
-                Some(Passed::Observer(socket)) => return socket.map(Some),
-                Some(Passed::Configuration(message)) => self.replace(message),
-                Some(Passed::Nic(..)) => {
+                Some(Received::Observer(socket)) => return socket.map(Some),
+                Some(Received::Configuration(message)) => self.replace(message),
+                Some(Received::Nic(..)) => {
                     let failure = "a NIC process came before its socket";
                     return Err(Failure::broken(OBSERVER_SOCKET, failure));
                 }
@@ -295,13 +295,13 @@ impl HostControl {
     ) -> Result<Option<(usize, HostSession)>, Failure> {
         while self.wait(stop)? {
             let (nic, socket) = match self.receive()? {
-                Some(Passed::Nic(nic, socket)) => (nic, socket),
+                Some(Received::Nic(nic, socket)) => (nic, socket),
                 // Configurations that come so early wait until the server runs.
-                Some(Passed::Configuration(message)) => {
+                Some(Received::Configuration(message)) => {
                     self.replace(message);
                     continue;
                 }
-                Some(Passed::Observer(_)) | None => continue,
+                Some(Received::Observer(_)) | None => continue,
             };
             // One that has died since its hello ends nothing: others may come, and if not the
             // supervisor ends this.
@@ -315,7 +315,7 @@ impl HostControl {
 
     /// The next message, unless there is none, or it is dealt with in the same way whenever it
     /// comes: here.
-    fn receive(&mut self) -> Result<Option<Passed>, Failure> {
+    fn receive(&mut self) -> Result<Option<Received>, Failure> {
         let received = fd_passing::receive(&self.control, &mut [0; MESSAGE_BYTES_MAX])?;
         let Some((message, descriptor)) = received else {
             return Ok(None);
@@ -332,16 +332,16 @@ impl HostControl {
         match message {
             ToHost::Configure => {
                 let message = arrived(host_configuration::WHAT);
-                return Ok(Some(Passed::Configuration(message)));
+                return Ok(Some(Received::Configuration(message)));
             }
-            ToHost::Observer => return Ok(Some(Passed::Observer(arrived(OBSERVER_SOCKET)))),
+            ToHost::Observer => return Ok(Some(Received::Observer(arrived(OBSERVER_SOCKET)))),
             ToHost::Nic(nic) => {
                 let Some(come) = self.come.get_mut(nic) else {
                     let why = format!("there is no NIC stack {nic}");
                     return Err(Failure::broken("NIC process", why));
                 };
                 *come += 1;
-                return Ok(Some(Passed::Nic(nic, arrived("NIC process"))));
+                return Ok(Some(Received::Nic(nic, arrived("NIC process"))));
             }
             ToHost::Fetcher => self.on_fetcher(arrived("fetcher")),
             ToHost::Stat => self.add_reader(arrived("pipe for connections")),
@@ -373,13 +373,13 @@ impl NicSource<Server> for HostControl {
         let received = self.receive();
         let received = received.inspect_err(|failure| tracing::error!("{failure}"));
         let (nic, socket) = match received.ok()? {
-            Some(Passed::Nic(nic, socket)) => (nic, socket),
-            Some(Passed::Configuration(message)) => {
+            Some(Received::Nic(nic, socket)) => (nic, socket),
+            Some(Received::Configuration(message)) => {
                 self.replace(message);
                 return None;
             }
             // There is one observer for good.
-            Some(Passed::Observer(_)) | None => return None,
+            Some(Received::Observer(_)) | None => return None,
         };
         match socket.and_then(|socket| self.meet(socket)) {
             Ok(session) => Some((nic, session)),
@@ -618,7 +618,7 @@ mod tests {
     fn a_nic_process_whose_socket_was_lost_on_the_way_is_refused_and_not_forgotten() {
         let (mut supervisor, own) = supervisor(2);
         pass(&own, &ToHost::Nic(1), None).unwrap();
-        let Some(Passed::Nic(nic, socket)) = supervisor.receive().unwrap() else {
+        let Some(Received::Nic(nic, socket)) = supervisor.receive().unwrap() else {
             panic!("it has come");
         };
         assert_eq!((nic, supervisor.come[1]), (1, 1));

@@ -14,12 +14,12 @@ use http::header::{
     VARY,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
-use origin::message::{self, Answer, Ask, MESSAGE_BYTES_MAX, Refusal};
+use origin::message::{self, Answer, HostRequest, MESSAGE_BYTES_MAX, Refusal};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use server::{How, News, Object, Origins, Ticket};
+use server::{CacheStatus, Object, OriginEvent, Origins, Ticket};
 
 use config::origin_place::CachePlace;
 
@@ -82,16 +82,16 @@ struct Open {
 }
 
 impl Open {
-    fn ask(&self, ticket: u64) -> Ask {
+    fn ask(&self, ticket: u64) -> HostRequest {
         let (origin, target) = (self.origin.to_string(), self.target.clone());
         match &self.directory {
-            None => Ask::Object {
+            None => HostRequest::Object {
                 ticket,
                 origin,
                 target,
                 fields: self.fields.clone(),
             },
-            Some(directory) => Ask::Again {
+            Some(directory) => HostRequest::Again {
                 ticket,
                 origin,
                 target,
@@ -111,9 +111,9 @@ pub(crate) struct FetchClient {
     /// The events of the socket that `wake` watches.
     watched: EventFlags,
     /// What the socket has not taken.
-    unsent: VecDeque<Ask>,
+    unsent: VecDeque<HostRequest>,
     open: HashMap<u64, Open>,
-    news: VecDeque<(Ticket, News)>,
+    news: VecDeque<(Ticket, OriginEvent)>,
     buffer: Vec<u8>,
 }
 
@@ -157,7 +157,7 @@ impl FetchClient {
         self.watched = EventFlags::IN;
         let open = self.open.iter();
         let asks = open.map(|(&ticket, open)| open.ask(ticket));
-        self.unsent = asks.chain([Ask::Settled]).collect();
+        self.unsent = asks.chain([HostRequest::Settled]).collect();
     }
 
     /// The fetcher is gone.
@@ -169,7 +169,7 @@ impl FetchClient {
         self.unsent.clear();
     }
 
-    fn say(&mut self, ask: Ask) {
+    fn say(&mut self, ask: HostRequest) {
         if self.socket.is_some() {
             self.unsent.push_back(ask);
             self.flush();
@@ -237,7 +237,7 @@ impl FetchClient {
                 {
                     open.wants = None;
                     self.news
-                        .push_back((Ticket(ticket), News::Segment(segment)));
+                        .push_back((Ticket(ticket), OriginEvent::Segment(segment)));
                 }
             }
             Answer::Refused {
@@ -245,20 +245,20 @@ impl FetchClient {
                 refusal,
                 how,
             } => {
-                let news = refused(&refusal, how).unwrap_or(News::Lost);
+                let news = refused(&refusal, how).unwrap_or(OriginEvent::Lost);
                 self.end(ticket, news);
             }
-            Answer::Lost { ticket } => self.end(ticket, News::Lost),
+            Answer::Lost { ticket } => self.end(ticket, OriginEvent::Lost),
         }
     }
 
-    fn end(&mut self, ticket: u64, news: News) {
+    fn end(&mut self, ticket: u64, news: OriginEvent) {
         if self.open.remove(&ticket).is_some() {
             self.news.push_back((Ticket(ticket), news));
         }
     }
 
-    fn on_object(&mut self, ticket: u64, object: message::Object, how: message::How) {
+    fn on_object(&mut self, ticket: u64, object: message::Object, how: message::CacheStatus) {
         let Some(open) = self.open.get_mut(&ticket) else {
             return;
         };
@@ -267,7 +267,7 @@ impl FetchClient {
             // Asked again, of another fetcher: it goes on with the same version.
             Some(known) if *known == object.directory => {
                 if let Some(segments) = wants {
-                    self.say(Ask::Segment {
+                    self.say(HostRequest::Segment {
                         ticket,
                         segment: segments.start,
                         end: segments.end,
@@ -275,8 +275,8 @@ impl FetchClient {
                 }
             }
             Some(_) => {
-                self.say(Ask::Done { ticket });
-                self.end(ticket, News::Lost);
+                self.say(HostRequest::Done { ticket });
+                self.end(ticket, OriginEvent::Lost);
             }
             None => {
                 let directory = object.directory.clone();
@@ -285,7 +285,7 @@ impl FetchClient {
                         if let Some(open) = self.open.get_mut(&ticket) {
                             open.directory = Some(directory);
                         }
-                        let news = News::Object(Box::new(object));
+                        let news = OriginEvent::Object(Box::new(object));
                         self.news.push_back((Ticket(ticket), news));
                     }
                     None => {
@@ -293,8 +293,8 @@ impl FetchClient {
                             ticket,
                             "the fetcher tells of an object that makes no sense"
                         );
-                        self.say(Ask::Done { ticket });
-                        self.end(ticket, News::Lost);
+                        self.say(HostRequest::Done { ticket });
+                        self.end(ticket, OriginEvent::Lost);
                     }
                 }
             }
@@ -302,7 +302,7 @@ impl FetchClient {
     }
 
     /// An object as the server knows it; `None` if it makes no sense.
-    fn object(&self, object: message::Object, how: message::How) -> Option<Object> {
+    fn object(&self, object: message::Object, how: message::CacheStatus) -> Option<Object> {
         // Below the objects of the cache, in a directory of two levels, and nowhere else.
         let mut names = object.directory.split('/');
         let is_number =
@@ -349,20 +349,20 @@ impl FetchClient {
 }
 
 /// What the server calls it.
-fn meant(how: message::How) -> How {
+fn meant(how: message::CacheStatus) -> CacheStatus {
     match how {
-        message::How::Hit => How::Hit,
-        message::How::Miss => How::Miss,
-        message::How::Expired => How::Expired,
-        message::How::Revalidated => How::Revalidated,
-        message::How::Stale => How::Stale,
-        message::How::Updating => How::Updating,
-        message::How::Bypass => How::Bypass,
+        message::CacheStatus::Hit => CacheStatus::Hit,
+        message::CacheStatus::Miss => CacheStatus::Miss,
+        message::CacheStatus::Expired => CacheStatus::Expired,
+        message::CacheStatus::Revalidated => CacheStatus::Revalidated,
+        message::CacheStatus::Stale => CacheStatus::Stale,
+        message::CacheStatus::Updating => CacheStatus::Updating,
+        message::CacheStatus::Bypass => CacheStatus::Bypass,
     }
 }
 
 /// What the client gets; `None` if the answer makes no sense.
-fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
+fn refused(refusal: &Refusal, how: message::CacheStatus) -> Option<OriginEvent> {
     let status = StatusCode::from_u16(refusal.status).ok()?;
     let location = match &refusal.location {
         Some(location) => Some(HeaderValue::from_str(location).ok()?),
@@ -371,7 +371,7 @@ fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
     let is_redirect = matches!(refusal.status, 301 | 302 | 303 | 307 | 308);
     let is_error = status.is_client_error() || status.is_server_error();
     let makes_sense = (is_redirect && location.is_some()) || (is_error && location.is_none());
-    makes_sense.then_some(News::Refused {
+    makes_sense.then_some(OriginEvent::Refused {
         status,
         location,
         how: meant(how),
@@ -381,7 +381,12 @@ fn refused(refusal: &Refusal, how: message::How) -> Option<News> {
 impl FetchClient {
     /// Asks for segments of what a ticket stands for, and keeps in mind that they are wanted. `ask`
     /// is given the ticket, the first segment, and the one behind the last.
-    fn ask_for(&mut self, ticket: Ticket, segments: Range<u64>, ask: fn(u64, u64, u64) -> Ask) {
+    fn ask_for(
+        &mut self,
+        ticket: Ticket,
+        segments: Range<u64>,
+        ask: fn(u64, u64, u64) -> HostRequest,
+    ) {
         let Ticket(ticket) = ticket;
         if let Some(open) = self.open.get_mut(&ticket) {
             let ask = ask(ticket, segments.start, segments.end);
@@ -426,29 +431,33 @@ impl Origins for FetchClient {
     }
 
     fn want(&mut self, ticket: Ticket, segments: Range<u64>) {
-        self.ask_for(ticket, segments, |ticket, segment, end| Ask::Segment {
-            ticket,
-            segment,
-            end,
+        self.ask_for(ticket, segments, |ticket, segment, end| {
+            HostRequest::Segment {
+                ticket,
+                segment,
+                end,
+            }
         });
     }
 
     fn want_again(&mut self, ticket: Ticket, segments: Range<u64>) {
-        self.ask_for(ticket, segments, |ticket, segment, end| Ask::Missing {
-            ticket,
-            segment,
-            end,
+        self.ask_for(ticket, segments, |ticket, segment, end| {
+            HostRequest::Missing {
+                ticket,
+                segment,
+                end,
+            }
         });
     }
 
     fn done(&mut self, ticket: Ticket) {
         let Ticket(ticket) = ticket;
         if self.open.remove(&ticket).is_some() {
-            self.say(Ask::Done { ticket });
+            self.say(HostRequest::Done { ticket });
         }
     }
 
-    fn hear(&mut self) -> Option<(Ticket, News)> {
+    fn hear(&mut self) -> Option<(Ticket, OriginEvent)> {
         self.meet();
         self.flush();
         while self.news.is_empty() && self.receive() {}
@@ -474,7 +483,7 @@ mod tests {
         (fetch_client, slot)
     }
 
-    fn heard(socket: &OwnedFd) -> Vec<Ask> {
+    fn heard(socket: &OwnedFd) -> Vec<HostRequest> {
         let mut asks = Vec::new();
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         while let Ok((bytes, _)) = recv(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -507,7 +516,7 @@ mod tests {
     }
 
     fn told(ticket: u64, object: message::Object) -> Answer {
-        let how = message::How::Hit;
+        let how = message::CacheStatus::Hit;
         Answer::Object {
             ticket,
             object,
@@ -515,8 +524,8 @@ mod tests {
         }
     }
 
-    fn ask(ticket: u64) -> Ask {
-        Ask::Object {
+    fn ask(ticket: u64) -> HostRequest {
+        HostRequest::Object {
             ticket,
             origin: ORIGIN.to_owned(),
             target: "/x".to_owned(),
@@ -524,8 +533,8 @@ mod tests {
         }
     }
 
-    fn again(ticket: u64) -> Ask {
-        Ask::Again {
+    fn again(ticket: u64) -> HostRequest {
+        HostRequest::Again {
             ticket,
             origin: ORIGIN.to_owned(),
             target: "/x".to_owned(),
@@ -544,7 +553,7 @@ mod tests {
         slot.put(own);
         assert_eq!(fetch_client.hear(), None);
         let asks = heard(&fetcher);
-        let Some(Ask::Object { fields, .. }) = asks.first() else {
+        let Some(HostRequest::Object { fields, .. }) = asks.first() else {
             panic!("{asks:?}")
         };
         assert_eq!(fields.len(), 1);
@@ -560,12 +569,15 @@ mod tests {
         let (own, first) = seqpacket::pair().unwrap();
         slot.put(own);
         assert_eq!(fetch_client.hear(), None);
-        assert_eq!(heard(&first).pop(), Some(Ask::Settled));
+        assert_eq!(heard(&first).pop(), Some(HostRequest::Settled));
         for ticket in [1, 2] {
             let object = object("objects/ab/cd");
             say(&first, &told(ticket, object));
             let news = fetch_client.hear();
-            assert!(matches!(news, Some((_, News::Object(_)))), "{news:?}");
+            assert!(
+                matches!(news, Some((_, OriginEvent::Object(_)))),
+                "{news:?}"
+            );
             fetch_client.want(Ticket(ticket), 0..2);
         }
         fetch_client.done(Ticket(3));
@@ -576,7 +588,7 @@ mod tests {
         slot.put(own);
         assert_eq!(fetch_client.hear(), None);
         let mut asks = heard(&second);
-        assert_eq!(asks.pop(), Some(Ask::Settled));
+        assert_eq!(asks.pop(), Some(HostRequest::Settled));
         asks.sort_by_key(|ask| format!("{ask:?}"));
         assert_eq!(asks, [again(1), again(2), ask(4)]);
         // One goes on with its version, of the other there is none any more.
@@ -584,17 +596,20 @@ mod tests {
             let object = object(directory);
             say(&second, &told(ticket, object));
         }
-        assert_eq!(fetch_client.hear(), Some((Ticket(2), News::Lost)));
+        assert_eq!(fetch_client.hear(), Some((Ticket(2), OriginEvent::Lost)));
         let (ticket, segment) = (1, 0);
-        let wanted = Ask::Segment {
+        let wanted = HostRequest::Segment {
             ticket,
             segment,
             end: 2,
         };
-        let expected = [wanted, Ask::Done { ticket: 2 }];
+        let expected = [wanted, HostRequest::Done { ticket: 2 }];
         assert_eq!(heard(&second), expected);
         say(&second, &Answer::Segment { ticket, segment });
-        assert_eq!(fetch_client.hear(), Some((Ticket(1), News::Segment(0))));
+        assert_eq!(
+            fetch_client.hear(),
+            Some((Ticket(1), OriginEvent::Segment(0)))
+        );
     }
 
     #[test]
@@ -618,7 +633,7 @@ mod tests {
             say(&fetcher, &told(ticket, object));
             assert_eq!(
                 fetch_client.hear(),
-                Some((Ticket(ticket), News::Lost)),
+                Some((Ticket(ticket), OriginEvent::Lost)),
                 "{directory}"
             );
         }
@@ -632,7 +647,7 @@ mod tests {
             fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);
             let location = location.map(str::to_owned);
             let refusal = Refusal { status, location };
-            let how = message::How::Miss;
+            let how = message::CacheStatus::Miss;
             let answer = Answer::Refused {
                 ticket,
                 refusal,
@@ -641,7 +656,7 @@ mod tests {
             say(&fetcher, &answer);
             assert_eq!(
                 fetch_client.hear(),
-                Some((Ticket(ticket), News::Lost)),
+                Some((Ticket(ticket), OriginEvent::Lost)),
                 "{status}"
             );
         }
@@ -657,7 +672,7 @@ mod tests {
         say(&fetcher, &Answer::Lost { ticket: 99 });
         let object = object("objects/ab/cd");
         say(&fetcher, &told(11, object));
-        let Some((Ticket(11), News::Object(object))) = fetch_client.hear() else {
+        let Some((Ticket(11), OriginEvent::Object(object))) = fetch_client.hear() else {
             panic!("it makes sense");
         };
         assert_eq!(object.directory.to_string(), "cache/objects/ab/cd");
@@ -670,7 +685,7 @@ mod tests {
         let (own, fetcher) = seqpacket::pair().unwrap();
         slot.put(own);
         assert_eq!(fetch_client.hear(), None);
-        assert_eq!(heard(&fetcher), [Ask::Settled]);
+        assert_eq!(heard(&fetcher), [HostRequest::Settled]);
         let count = 20_000;
         for ticket in 0..count {
             fetch_client.ask(Ticket(ticket), &ORIGIN.into(), "/x", &[]);

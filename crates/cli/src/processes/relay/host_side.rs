@@ -10,7 +10,7 @@ use contract::ethernet::ETHER_TYPE;
 use failure::Failure;
 use netdev::packet::{ControlPort, mtu_of};
 use netsetup::device;
-use relay::meet::MeetError;
+use relay::connect::ConnectError;
 use relay::{EndReason, Relay};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
@@ -67,11 +67,11 @@ pub(crate) fn run() -> Result<(), Failure> {
     seccomp::allow_only(seccomp::Kind::HostRelay)?;
 
     let what = format!("NIC stack at {} on {}", peer, interface);
-    let met = relay::meet::meet(&mut port, peer.0, &key, PATIENCE, signals.as_fd());
+    let met = relay::connect::connect(&mut port, peer.0, &key, PATIENCE, signals.as_fd());
     let (session, terms) = match met {
         Ok(met) => met,
-        Err(MeetError::Stopped) => return Ok(()),
-        Err(error @ MeetError::Io(_)) => return Err(Failure::broken(what, error)),
+        Err(ConnectError::Stopped) => return Ok(()),
+        Err(error @ ConnectError::Io(_)) => return Err(Failure::broken(what, error)),
         Err(error) => return Err(Failure::input(what, error)),
     };
     if (terms.mtu as usize) < mtu {

@@ -77,12 +77,12 @@ pub(crate) fn run() -> Result<(), Failure> {
 struct Machine {
     supervisor: OwnedFd,
     port: ControlPort,
-    door: SessionAcceptor,
+    acceptor: SessionAcceptor,
     workers: usize,
     /// Where data leaves: its own address, so that switches do not learn the host's there.
     source_mac: [u8; 6],
     /// Counts the hosts that were let in.
-    guests: u8,
+    sessions: u8,
 }
 
 impl Machine {
@@ -100,7 +100,7 @@ impl Machine {
             .map_err(|error| device::port_failed(device, &error))?
             .mac();
         let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
-        let door = SessionAcceptor::new(key, &port, settings.workers, mtu, Some(source_mac))
+        let acceptor = SessionAcceptor::new(key, &port, settings.workers, mtu, Some(source_mac))
             .ok_or_else(|| {
                 Failure::input(
                     format!("control link {interface}"),
@@ -110,49 +110,49 @@ impl Machine {
         Ok(Machine {
             supervisor,
             port,
-            door,
+            acceptor,
             workers: usize::from(settings.workers),
             source_mac,
-            guests: 0,
+            sessions: 0,
         })
     }
 
     fn serve(&mut self, signals: &Signals) -> Result<(), Failure> {
         let mut next = None;
         loop {
-            let guest = match next.take() {
-                Some(guest) => guest,
-                None => match self.door.wait(&mut self.port, signals.as_fd()) {
-                    Ok(Some(guest)) => guest,
+            let accepted = match next.take() {
+                Some(accepted) => accepted,
+                None => match self.acceptor.wait(&mut self.port, signals.as_fd()) {
+                    Ok(Some(accepted)) => accepted,
                     Ok(None) => return Ok(()),
                     Err(error) => return Err(Failure::broken("waiting for host stacks", error)),
                 },
             };
-            let host = MacAddress(guest.mac);
-            self.guests = self.guests.wrapping_add(1);
+            let host = MacAddress(accepted.mac);
+            self.sessions = self.sessions.wrapping_add(1);
             child::tell(FromRelay::HostConnected {
-                session: self.guests,
+                session: self.sessions,
                 host: host.to_string(),
             })?;
-            let epoch = guest.session.id();
-            let source_mac = guest.terms.source_mac.and(Some(self.source_mac));
-            let relay = Relay::new(&mut self.port, guest.mac, guest.session);
-            let session = relay.for_nic(source_mac, &mut self.door);
+            let epoch = accepted.session.id();
+            let source_mac = accepted.terms.source_mac.and(Some(self.source_mac));
+            let relay = Relay::new(&mut self.port, accepted.mac, accepted.session);
+            let session = relay.for_nic(source_mac, &mut self.acceptor);
             let nic = NicProcess {
                 supervisor: &self.supervisor,
-                number: self.guests,
+                number: self.sessions,
                 workers: self.workers,
                 epoch,
             };
             let (ending, counters) = nic.carry(session, signals)?;
             let report = Report::now(counter_names::control_link(&counters));
             child::tell(FromRelay::HostGone {
-                session: self.guests,
+                session: self.sessions,
                 report,
             })?;
             match ending {
                 EndReason::Stopped => return Ok(()),
-                EndReason::Superseded(guest) => next = Some(*guest),
+                EndReason::Superseded(accepted) => next = Some(*accepted),
                 EndReason::Session(end) => tracing::info!("host stack at {host}: {end}"),
                 EndReason::StackGone => tracing::error!("the NIC process has ended"),
                 EndReason::StackCorrupt => {

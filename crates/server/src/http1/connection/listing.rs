@@ -13,7 +13,7 @@ use crate::semantics::conditional::{self, Validators, Verdict};
 use crate::semantics::etag::ETag;
 use crate::semantics::fields::Head;
 use crate::semantics::listing::format::Format;
-use crate::semantics::listing::{self, HELD_BYTES_MAX, Listing, Step, Told};
+use crate::semantics::listing::{self, DirectoryRequest, HELD_BYTES_MAX, Listing, Step};
 use crate::semantics::open_failure;
 use crate::semantics::target::{self, Kind, PATH_BYTES_MAX};
 
@@ -171,7 +171,7 @@ impl Connection {
     ) {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let format = Format::of(head);
-        let told = Told {
+        let told = DirectoryRequest {
             path: &shared.path,
             format,
         };

@@ -23,7 +23,7 @@ const USUAL_FRAME_BYTES: u16 = 1500;
 
 /// Why no session has begun.
 #[derive(Debug)]
-pub enum MeetError {
+pub enum ConnectError {
     /// Nothing that counts has come.
     NoAnswer {
         /// How long it was waited for.
@@ -41,14 +41,14 @@ pub enum MeetError {
 
 /// Begins a session with the machine at `peer`, within `patience`; ends early when `stop` becomes
 /// readable.
-pub fn meet(
+pub fn connect(
     port: &mut ControlPort,
     peer: Mac,
     key: &PreSharedKey,
     patience: Duration,
     stop: BorrowedFd<'_>,
-) -> Result<(Session, Terms), MeetError> {
-    let largest = frame_bytes(port).ok_or(MeetError::SmallFrames)?;
+) -> Result<(Session, Terms), ConnectError> {
+    let largest = frame_bytes(port).ok_or(ConnectError::SmallFrames)?;
     let mut sizes = vec![
         largest,
         largest.min(USUAL_FRAME_BYTES),
@@ -59,7 +59,7 @@ pub fn meet(
     let deadline = Instant::now() + patience;
     let mut frame = Vec::new();
     for size in sizes.into_iter().cycle() {
-        let seed = seed().map_err(MeetError::Io)?;
+        let seed = seed().map_err(ConnectError::Io)?;
         let mut initiator = Initiator::new(key, size, unix_us(), seed);
         initiator.hello(&mut frame);
         for _ in 0..REPEATS_MAX {
@@ -78,18 +78,18 @@ pub fn meet(
                         Err(error) => refusal = Some(error),
                     }
                 });
-                let taken = taken.map_err(MeetError::Io)?;
+                let taken = taken.map_err(ConnectError::Io)?;
                 if let Some(met) = met {
                     return Ok(met);
                 }
                 if taken == 0 && wait(port, stop, repeat)? {
-                    return Err(MeetError::Stopped);
+                    return Err(ConnectError::Stopped);
                 }
             }
             if Instant::now() > deadline {
                 return Err(match refusal {
-                    Some(error) => MeetError::Refused(error),
-                    None => MeetError::NoAnswer { waited: patience },
+                    Some(error) => ConnectError::Refused(error),
+                    None => ConnectError::NoAnswer { waited: patience },
                 });
             }
         }
@@ -98,7 +98,7 @@ pub fn meet(
 }
 
 /// Waits for a frame; true if `stop` is readable.
-fn wait(port: &ControlPort, stop: BorrowedFd<'_>, until: Instant) -> Result<bool, MeetError> {
+fn wait(port: &ControlPort, stop: BorrowedFd<'_>, until: Instant) -> Result<bool, ConnectError> {
     let left = until.saturating_duration_since(Instant::now());
     let left = Timespec::try_from(left).ok();
     let port = port.as_fd();
@@ -108,27 +108,27 @@ fn wait(port: &ControlPort, stop: BorrowedFd<'_>, until: Instant) -> Result<bool
     ];
     match poll(&mut fds, left.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(!fds[0].revents().is_empty()),
-        Err(errno) => Err(MeetError::Io(errno.into())),
+        Err(errno) => Err(ConnectError::Io(errno.into())),
     }
 }
 
-impl fmt::Display for MeetError {
+impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MeetError::NoAnswer { waited } => write!(
+            ConnectError::NoAnswer { waited } => write!(
                 f,
                 "no answer within {waited:?}: check that `splitway nic --control` runs there, on \
                  the interface with this address, and that both are on one link"
             ),
-            MeetError::Refused(error) => error.fmt(f),
-            MeetError::SmallFrames => write!(
+            ConnectError::Refused(error) => error.fmt(f),
+            ConnectError::SmallFrames => write!(
                 f,
                 "the link's MTU is too small: {FRAME_BYTES_MIN} bytes are the least"
             ),
-            MeetError::Stopped => f.write_str("interrupted"),
-            MeetError::Io(error) => error.fmt(f),
+            ConnectError::Stopped => f.write_str("interrupted"),
+            ConnectError::Io(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for MeetError {}
+impl std::error::Error for ConnectError {}

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
-use crate::door::{Guest, SessionAcceptor};
+use crate::acceptor::{AcceptedHost, SessionAcceptor};
 use crate::exchange::{Exchange, NIC_PARTING_US_MAX, Over};
 use crate::ring::{NoStack, Ring};
 use crate::{Mac, monotonic_us};
@@ -49,7 +49,7 @@ pub enum EndReason {
     /// It was asked to end.
     Stopped,
     /// The host has begun another session.
-    Superseded(Box<Guest>),
+    Superseded(Box<AcceptedHost>),
     /// A system call failed.
     Io(io::Error),
 }
@@ -79,9 +79,9 @@ pub struct RelaySession<'a, 'd> {
     peer: Mac,
     exchange: Exchange,
     /// On the NIC stack's machine.
-    door: Option<&'d mut SessionAcceptor>,
+    acceptor: Option<&'d mut SessionAcceptor>,
     /// The host has begun another session, which is kept up until this one has ended.
-    next: Option<Box<Guest>>,
+    next: Option<Box<AcceptedHost>>,
 }
 
 impl<'a> Relay<'a> {
@@ -100,7 +100,7 @@ impl<'a> Relay<'a> {
             port: self.port,
             peer: self.peer,
             exchange: Exchange::for_host(self.session),
-            door: None,
+            acceptor: None,
             next: None,
         }
     }
@@ -110,13 +110,13 @@ impl<'a> Relay<'a> {
     pub fn for_nic<'d>(
         self,
         source_mac: Option<Mac>,
-        door: &'d mut SessionAcceptor,
+        acceptor: &'d mut SessionAcceptor,
     ) -> RelaySession<'a, 'd> {
         RelaySession {
             port: self.port,
             peer: self.peer,
             exchange: Exchange::for_nic(self.session, source_mac),
-            door: Some(door),
+            acceptor: Some(acceptor),
             next: None,
         }
     }
@@ -156,7 +156,7 @@ impl RelaySession<'_, '_> {
     ) -> (EndReason, Counters) {
         // Whatever is asked of poll(2), it tells of both halves being closed.
         let gone = (stack, PollFlags::empty());
-        let is_nic = self.door.is_some();
+        let is_nic = self.acceptor.is_some();
         let mut ending = if is_nic {
             self.carry(channels, u64::MAX, gone, stop)
         } else {
@@ -168,8 +168,8 @@ impl RelaySession<'_, '_> {
         match ending {
             EndReason::StackGone => self.part(channels, self.patience_us()),
             EndReason::Stopped if is_nic => self.dismiss(channels, stack),
-            EndReason::Superseded(guest) => {
-                self.next = Some(guest);
+            EndReason::Superseded(accepted) => {
+                self.next = Some(accepted);
                 self.dismiss(channels, stack);
                 ending = EndReason::StackGone;
             }
@@ -181,8 +181,8 @@ impl RelaySession<'_, '_> {
     /// Ends the session in this way. The stack on this machine, of so many workers, was never met:
     /// it has said nothing, and nothing has left it.
     pub fn leave_unmet(mut self, workers: usize, mut ending: EndReason) -> (EndReason, Counters) {
-        if let EndReason::Superseded(guest) = ending {
-            self.next = Some(guest);
+        if let EndReason::Superseded(accepted) = ending {
+            self.next = Some(accepted);
             ending = EndReason::StackGone;
         }
         if let EndReason::StackGone | EndReason::Stopped = ending {
@@ -193,8 +193,8 @@ impl RelaySession<'_, '_> {
 
     /// Ends the session in this way, and tells the other side, if it does not know.
     fn leave(mut self, mut ending: EndReason) -> (EndReason, Counters) {
-        if let Some(guest) = self.next.take() {
-            ending = EndReason::Superseded(guest);
+        if let Some(accepted) = self.next.take() {
+            ending = EndReason::Superseded(accepted);
         }
         let leaving = match &ending {
             EndReason::Session(_) => None,
@@ -231,8 +231,8 @@ impl RelaySession<'_, '_> {
                 Ok(worked) => worked,
                 Err(ending) => return ending,
             };
-            if let Some(guest) = self.next.take() {
-                return EndReason::Superseded(guest);
+            if let Some(accepted) = self.next.take() {
+                return EndReason::Superseded(accepted);
             }
             let is_due = heartbeat_us <= now_us;
             if is_due {
@@ -290,7 +290,7 @@ impl RelaySession<'_, '_> {
             port,
             peer,
             exchange,
-            door,
+            acceptor,
             next,
         } = self;
         let mut answers = Vec::new();
@@ -304,11 +304,11 @@ impl RelaySession<'_, '_> {
             {
                 return;
             }
-            if let Some(door) = door {
-                let guest = door.on_frame(from, frame, Some(*peer));
-                *next = guest.map(Box::new).or(next.take());
-                if !door.answer().is_empty() {
-                    answers.push((from, door.answer().to_vec()));
+            if let Some(acceptor) = acceptor {
+                let accepted = acceptor.on_frame(from, frame, Some(*peer));
+                *next = accepted.map(Box::new).or(next.take());
+                if !acceptor.answer().is_empty() {
+                    answers.push((from, acceptor.answer().to_vec()));
                 }
             }
         });
@@ -321,7 +321,7 @@ impl RelaySession<'_, '_> {
 
     /// How long the stack's last words may take, in microseconds.
     fn patience_us(&self) -> u64 {
-        match self.door {
+        match self.acceptor {
             Some(_) => NIC_PARTING_US_MAX,
             None => HOST_PARTING_US_MAX,
         }
@@ -487,12 +487,12 @@ mod tests {
     }
 
     /// HELLO and answer: the host's session, and the frame that confirms it.
-    fn knock(door: &mut SessionAcceptor, host: Mac, seed: u8) -> (Session, Vec<u8>) {
+    fn knock(acceptor: &mut SessionAcceptor, host: Mac, seed: u8) -> (Session, Vec<u8>) {
         let mut initiator = Initiator::new(&KEY, 1500, seed.into(), [seed; 32]);
         let mut frame = Vec::new();
         initiator.hello(&mut frame);
-        assert!(door.on_frame(host, &mut frame, None).is_none());
-        let answer = &mut door.answer().to_vec();
+        assert!(acceptor.on_frame(host, &mut frame, None).is_none());
+        let answer = &mut acceptor.answer().to_vec();
         let (mut session, _) = initiator.on_frame(monotonic_us(), answer).unwrap();
         assert!(session.transmit(monotonic_us(), &mut frame));
         (session, frame)
@@ -504,13 +504,13 @@ mod tests {
             link();
             let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
             let far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
-            let mut door = SessionAcceptor::new(&KEY, &near, 1, 1500, None).unwrap();
-            let (_, mut first) = knock(&mut door, far.mac(), 1);
-            let mut guest = door.on_frame(far.mac(), &mut first, None).unwrap();
-            let (_, second) = knock(&mut door, far.mac(), 2);
+            let mut acceptor = SessionAcceptor::new(&KEY, &near, 1, 1500, None).unwrap();
+            let (_, mut first) = knock(&mut acceptor, far.mac(), 1);
+            let mut accepted = acceptor.on_frame(far.mac(), &mut first, None).unwrap();
+            let (_, second) = knock(&mut acceptor, far.mac(), 2);
 
             // It stays unacknowledged, so there is something to part with.
-            guest.session.send(0, b"the last record").unwrap();
+            accepted.session.send(0, b"the last record").unwrap();
             let gone = Gone {
                 host: &far,
                 to: near.mac(),
@@ -520,9 +520,9 @@ mod tests {
             let (stop, _never) = UnixStream::pair().unwrap();
             let session_relay = RelaySession {
                 port: &mut near,
-                peer: guest.mac,
-                exchange: Exchange::for_nic(guest.session, None),
-                door: Some(&mut door),
+                peer: accepted.mac,
+                exchange: Exchange::for_nic(accepted.session, None),
+                acceptor: Some(&mut acceptor),
                 next: None,
             };
             let ending = session_relay.run(&mut [gone], stack.as_fd(), stop.as_fd());
@@ -603,17 +603,17 @@ mod tests {
             link();
             let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
             let mut far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
-            let mut door = SessionAcceptor::new(&KEY, &near, 1, 1500, None).unwrap();
-            let (host, mut first) = knock(&mut door, far.mac(), 1);
-            let guest = door.on_frame(far.mac(), &mut first, None).unwrap();
-            let (_, another) = knock(&mut door, far.mac(), 2);
+            let mut acceptor = SessionAcceptor::new(&KEY, &near, 1, 1500, None).unwrap();
+            let (host, mut first) = knock(&mut acceptor, far.mac(), 1);
+            let accepted = acceptor.on_frame(far.mac(), &mut first, None).unwrap();
+            let (_, another) = knock(&mut acceptor, far.mac(), 2);
 
             let to = near.mac();
             let (stack, nic) = UnixStream::pair().unwrap();
             let (stop, _never) = UnixStream::pair().unwrap();
             let said = Mutex::new(VecDeque::new());
-            let relay = Relay::new(&mut near, guest.mac, guest.session);
-            let session_relay = relay.for_nic(None, &mut door);
+            let relay = Relay::new(&mut near, accepted.mac, accepted.session);
+            let session_relay = relay.for_nic(None, &mut acceptor);
             let (ending, (heard, end)) = std::thread::scope(|scope| {
                 let host = scope.spawn(|| host_machine(&mut far, to, host, &another));
                 scope.spawn(|| {
@@ -641,22 +641,22 @@ mod tests {
             link();
             let mut near = ControlPort::open("near", ETHER_TYPE, None).unwrap();
             let mut far = ControlPort::open("far", ETHER_TYPE, Some(near.mac())).unwrap();
-            let mut door = SessionAcceptor::new(&KEY, &near, 2, 1500, None).unwrap();
+            let mut acceptor = SessionAcceptor::new(&KEY, &near, 2, 1500, None).unwrap();
             let mut initiator = Initiator::new(&KEY, 1500, 1, [1; 32]);
             let mut frame = Vec::new();
             initiator.hello(&mut frame);
-            assert!(door.on_frame(far.mac(), &mut frame, None).is_none());
-            let answer = &mut door.answer().to_vec();
+            assert!(acceptor.on_frame(far.mac(), &mut frame, None).is_none());
+            let answer = &mut acceptor.answer().to_vec();
             let (mut host, _) = initiator.on_frame(monotonic_us(), answer).unwrap();
             host.send(1, b"a command").unwrap();
             assert!(host.transmit(monotonic_us(), &mut frame));
-            let guest = door.on_frame(far.mac(), &mut frame, None).unwrap();
+            let accepted = acceptor.on_frame(far.mac(), &mut frame, None).unwrap();
 
             let to = near.mac();
             let (stack, mut nic) = UnixStream::pair().unwrap();
             let (stop, _never) = UnixStream::pair().unwrap();
-            let relay = Relay::new(&mut near, guest.mac, guest.session);
-            let mut session_relay = relay.for_nic(None, &mut door);
+            let relay = Relay::new(&mut near, accepted.mac, accepted.session);
+            let mut session_relay = relay.for_nic(None, &mut acceptor);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut frame = Vec::new();

@@ -12,7 +12,7 @@ use crate::{Mac, frame_bytes, monotonic_us, seed};
 
 /// A host that may come in.
 #[derive(Debug)]
-pub struct Guest {
+pub struct AcceptedHost {
     /// Where it is.
     pub mac: Mac,
     /// What was begun with it.
@@ -66,18 +66,18 @@ impl SessionAcceptor {
         })
     }
 
-    /// Waits for the next guest; `None` when `stop` becomes readable.
+    /// Waits for the next host that has the key; `None` when `stop` becomes readable.
     pub fn wait(
         &mut self,
         port: &mut ControlPort,
         stop: BorrowedFd<'_>,
-    ) -> io::Result<Option<Guest>> {
+    ) -> io::Result<Option<AcceptedHost>> {
         loop {
-            let mut guest = None;
+            let mut accepted = None;
             let mut answers = Vec::new();
             let taken = port.receive(64, &mut |from, frame| {
-                if guest.is_none() {
-                    guest = self.on_frame(from, frame, None);
+                if accepted.is_none() {
+                    accepted = self.on_frame(from, frame, None);
                     if !self.answer.is_empty() {
                         answers.push((from, self.answer.clone()));
                     }
@@ -87,8 +87,8 @@ impl SessionAcceptor {
                 // Lost, it will be asked for again.
                 let _ = port.send(to, &answer);
             }
-            if guest.is_some() {
-                return Ok(guest);
+            if accepted.is_some() {
+                return Ok(accepted);
             }
             if taken == 0 {
                 let fd = port.as_fd();
@@ -109,7 +109,12 @@ impl SessionAcceptor {
 
     /// A frame has come that belongs to no session. The same host may begin another session at any
     /// time; while it is served, others may not. [`SessionAcceptor::answer`] is to be sent back.
-    pub fn on_frame(&mut self, from: Mac, frame: &mut [u8], served: Option<Mac>) -> Option<Guest> {
+    pub fn on_frame(
+        &mut self,
+        from: Mac,
+        frame: &mut [u8],
+        served: Option<Mac>,
+    ) -> Option<AcceptedHost> {
         self.answer.clear();
         if served.is_some_and(|served| served != from) {
             Responder::refuse(Reason::Busy, frame, &mut self.answer);
@@ -125,7 +130,7 @@ impl SessionAcceptor {
         {
             Ok(Some((session, terms))) => {
                 self.complaints.said = None;
-                Some(Guest {
+                Some(AcceptedHost {
                     mac: from,
                     session,
                     terms,

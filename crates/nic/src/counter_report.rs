@@ -8,19 +8,19 @@ const PERIOD_US: u64 = 1_000_000;
 
 /// Who wants to know what each worker has done so far, once a second while that changes: its
 /// number, and its counters. Called on the worker's own thread, which it must not hold up.
-pub type Tell<'a> = &'a (dyn Fn(usize, &Counters) + Sync);
+pub type ReportCounters<'a> = &'a (dyn Fn(usize, &Counters) + Sync);
 
 /// A worker's part of it.
-pub(crate) struct Telling<'a> {
-    tell: Option<Tell<'a>>,
+pub(crate) struct CounterReporter<'a> {
+    tell: Option<ReportCounters<'a>>,
     worker: usize,
     told: Counters,
     next_us: u64,
 }
 
-impl<'a> Telling<'a> {
-    pub(crate) fn new(tell: Option<Tell<'a>>, worker: usize, now_us: u64) -> Self {
-        Telling {
+impl<'a> CounterReporter<'a> {
+    pub(crate) fn new(tell: Option<ReportCounters<'a>>, worker: usize, now_us: u64) -> Self {
+        CounterReporter {
             tell,
             worker,
             told: Counters::default(),
@@ -66,14 +66,14 @@ mod tests {
         let told = Mutex::new(Vec::new());
         let tell =
             |worker, counters: &Counters| told.lock().unwrap().push((worker, counters.sends));
-        let mut telling = Telling::new(Some(&tell), 3, 0);
+        let mut counter_report = CounterReporter::new(Some(&tell), 3, 0);
         let mut at = |now_us, sends, sleeps| {
             let counters = Counters {
                 sends,
                 sleeps,
                 ..Counters::default()
             };
-            let next_us = telling.on_time(now_us, || counters);
+            let next_us = counter_report.on_time(now_us, || counters);
             (std::mem::take(&mut *told.lock().unwrap()), next_us)
         };
         assert_eq!(at(5, 0, 1), (vec![], None));
@@ -81,6 +81,9 @@ mod tests {
         assert_eq!(at(20, 2, 2), (vec![], Some(PERIOD_US + 10)));
         assert_eq!(at(PERIOD_US + 10, 4, 2), (vec![(3, 4)], None));
         assert_eq!(at(5 * PERIOD_US, 4, 9), (vec![], None));
-        assert_eq!(Telling::new(None, 0, 0).on_time(1, || unreachable!()), None);
+        assert_eq!(
+            CounterReporter::new(None, 0, 0).on_time(1, || unreachable!()),
+            None
+        );
     }
 }

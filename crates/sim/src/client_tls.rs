@@ -13,7 +13,7 @@ use rustls::{ConnectionTrafficSecrets, KeyLog, ProtocolVersion};
 
 use crate::oracle::{PLAINTEXT_BYTES_MAX, Records};
 use crate::scenario::TlsPlan;
-use crate::site::Wanted;
+use crate::site::ClientTlsConfig;
 use crate::violation::{Check, Violation, ensure, violation};
 
 const ALERT: u8 = 21;
@@ -30,7 +30,7 @@ const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 const KEY_UPDATES_MAX: u32 = 20;
 
 /// One connection's TLS.
-pub(crate) struct Secure {
+pub(crate) struct ClientTls {
     plan: TlsPlan,
     state: State,
     secrets: Arc<Secrets>,
@@ -91,15 +91,19 @@ impl fmt::Debug for Secrets {
     }
 }
 
-impl Secure {
+impl ClientTls {
     /// Begins: the hello is to be sent.
-    pub(crate) fn new(plan: TlsPlan, wanted: &Wanted, now_us: u64) -> Result<Secure, Violation> {
+    pub(crate) fn new(
+        plan: TlsPlan,
+        wanted: &ClientTlsConfig,
+        now_us: u64,
+    ) -> Result<ClientTls, Violation> {
         let secrets = Arc::new(Secrets::default());
         let mut config = wanted.config(now_us);
         config.key_log = Arc::clone(&secrets) as Arc<dyn KeyLog>;
-        let connection = UnbufferedClientConnection::new(Arc::new(config), Wanted::name());
+        let connection = UnbufferedClientConnection::new(Arc::new(config), ClientTlsConfig::name());
         let connection = connection.map_err(|error| Violation(format!("no TLS: {error}")))?;
-        let mut secure = Secure {
+        let mut secure = ClientTls {
             plan,
             state: State::Handshaking {
                 connection: Box::new(connection),
@@ -382,9 +386,9 @@ impl Secure {
     }
 }
 
-impl fmt::Debug for Secure {
+impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secure")
+        f.debug_struct("ClientTls")
             .field("plan", &self.plan)
             .field("is_closed", &self.is_closed)
             .finish_non_exhaustive()

@@ -7,13 +7,13 @@ use crate::time::Instant;
 
 /// Attempts since the peer was last heard.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct RetryLimit {
     /// More than `u8::MAX` retries can be, so that any number of them ends.
     attempts: u16,
     first: Instant,
 }
 
-impl Patience {
+impl RetryLimit {
     /// An attempt was not answered. False if it is time to give up.
     pub(crate) fn on_silence(
         &mut self,
@@ -49,19 +49,19 @@ mod tests {
     fn it_ends_after_the_retries_or_the_user_timeout() {
         let at = Instant::from_us;
         for retries in [0, 2, u8::MAX] {
-            let mut patience = Patience::default();
+            let mut retry_limit = RetryLimit::default();
             for _ in 0..retries {
-                assert!(patience.on_silence(at(0), retries, None));
+                assert!(retry_limit.on_silence(at(0), retries, None));
             }
-            assert!(!patience.on_silence(at(0), retries, None));
-            patience.on_answer();
-            assert_eq!(patience.on_silence(at(0), retries, None), retries > 0);
+            assert!(!retry_limit.on_silence(at(0), retries, None));
+            retry_limit.on_answer();
+            assert_eq!(retry_limit.on_silence(at(0), retries, None), retries > 0);
         }
 
-        let mut patience = Patience::default();
+        let mut retry_limit = RetryLimit::default();
         let limit = Some(Duration::from_secs(1));
-        assert!(patience.on_silence(at(5), 100, limit));
-        assert!(patience.on_silence(at(1_000_004), 100, limit));
-        assert!(!patience.on_silence(at(1_000_005), 100, limit));
+        assert!(retry_limit.on_silence(at(5), 100, limit));
+        assert!(retry_limit.on_silence(at(1_000_004), 100, limit));
+        assert!(!retry_limit.on_silence(at(1_000_005), 100, limit));
     }
 }
