@@ -133,7 +133,7 @@ fn lines_in_json_have_everything() {
             assert!(number("remote_port").unwrap() > 1023);
             assert!(number("retransmissions").is_some());
             assert!(value["time"].as_str().unwrap().starts_with("20"), "{value}");
-            assert_eq!(value.as_object().unwrap().len(), 24, "{value}");
+            assert_eq!(value.as_object().unwrap().len(), 25, "{value}");
         }
         assert_eq!(connections.len(), 4);
         let known = |value: &serde_json::Value| {
