@@ -11,7 +11,7 @@
 //! | [`paper`] | what IO-TCP's authors have published, and the same figures and tables on this machine |
 //! | [`servers`] | Splitway and its peers, their files, links and cores |
 //! | [`load`] | the load generator, and another one to compare with |
-//! | [`measure`] | rounds, runs and what they cost; results, tables, plots, pages |
+//! | `measure` | rounds, runs and what they cost; results, tables, plots, pages |
 #![forbid(unsafe_code)]
 
 mod load;
