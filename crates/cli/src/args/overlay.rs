@@ -8,7 +8,7 @@ use failure::Failure;
 use crate::args::serve::ServeArgs;
 use config::file::{self, ConfigFile};
 use config::place::Place;
-use config::{Config, Http, Listen, Logs, Nic, Origin, Text};
+use config::{Config, Listen, Text};
 
 /// Where browsers expect HTTP.
 const HTTP_PORT: NonZeroU16 = NonZeroU16::new(80).expect("it is not zero");
@@ -68,229 +68,100 @@ fn checked(
     failure.map_or(Ok(config), Err)
 }
 
+/// Sets keys to what the command line says of them, if it does; gives the keys that were set.
+macro_rules! overlay {
+    ($config:ident: $($section:ident.$key:ident = $said:expr;)*) => {{
+        let mut replaced = Vec::new();
+        $(
+            if let Some(said) = $said {
+                $config.$section.$key = said;
+                replaced.push(Place::of(stringify!($section)).key(stringify!($key)));
+            }
+        )*
+        replaced
+    }};
+}
+
 /// Puts what the command line says over what is there already; returns what has been replaced by
 /// that.
 fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure> {
-    let mut over = Over::default();
-    let network = Place::of("network");
-    over.option(
-        &network.key("interface"),
-        &args.dev,
-        &mut config.network.interface,
-    );
-    over.list(
-        &network.key("addresses"),
-        &args.addr,
-        &mut config.network.addresses,
-        Text,
-    );
-    over.list(
-        &network.key("gateways"),
-        &args.gateway,
-        &mut config.network.gateways,
-        |it| it,
-    );
-    over.value(
-        &network.key("dad"),
-        args.no_dad.then_some(false),
-        &mut config.network.dad,
-    );
-    over.option(&network.key("mtu"), &args.mtu, &mut config.network.mtu);
+    let mut replaced = overlay! { config:
+        network.interface = some(&args.dev);
+        network.addresses = list(&args.addr, Text);
+        network.gateways = list(&args.gateway, |it| it);
+        network.dad = args.no_dad.then_some(false);
+        network.mtu = some(&args.mtu);
 
-    let (plain, tls) = (&args.listen, &args.tls.tls_listen);
-    let ports = plain.iter().map(|port| (*port, false));
-    let ports = ports.chain(tls.iter().map(|port| (*port, true)));
-    // Who asks for TLS gets nothing else that he has not asked for.
-    let listen = ports.filter_map(|(port, tls)| {
+        nic.root = some(&args.root);
+        nic.workers = args.workers;
+        nic.cache = some(&args.cache.cache.map(Text));
+        nic.attach = list(&args.nic, Text);
+        nic.key_file = some(&args.key_file);
+        nic.replicas = args.replicas.then_some(true);
+
+        tcp.congestion = args.congestion.map(Text);
+        tcp.ecn = args.tcp.ecn.map(Text);
+        tcp.keepalive = args.tcp.keepalive.map(Text);
+        tcp.pacing = args.tcp.pacing.map(Text);
+        tcp.connections_per_source = some(&args.connections_per_source);
+        tcp.orphans = args.orphans;
+
+        tls.versions = list(&args.tls.tls_versions, Text);
+        tls.ciphers = list(&args.tls.tls_ciphers, Text);
+        tls.key_records = some(&args.tls.tls_key_records);
+
+        http.index = list(&args.http.index, Text);
+        http.precompressed = list(&args.http.precompressed, Text);
+        http.listing = args.http.listing.then_some(true);
+        http.rate_per_connection = some(&args.http.rate_per_connection.map(Text));
+        http.rate_per_source = some(&args.http.rate_per_source.map(Text));
+
+        origin.urls = list(&args.origins.origin, Text);
+        origin.cache_dir = some(&args.origins.cache_dir);
+        origin.cache_max = args.origins.origin_cache_bytes.map(Text);
+        origin.ca = some(&args.origins.origin_ca);
+        origin.cache_status = args.origins.cache_status.then_some(true);
+
+        logs.access = some(&args.logs.access_log.clone().map(Text));
+        logs.access_format = args.logs.access_log_format.map(Text);
+        logs.error = some(&args.logs.error_log);
+
+        operation.control_socket = some(&args.control_socket);
+        operation.admin = some(&args.logs.admin);
+    };
+    if let Some(listen) = list(&listened(args), |it| it) {
+        config.listen = listen;
+        replaced.push(Place::of("listen"));
+    }
+    // One without the other is none: options name all certificates.
+    let certificates = args.certificates.paths()?;
+    let self_signed = args.certificates.tls_self_signed;
+    if self_signed || !certificates.is_empty() {
+        replaced.extend(overlay! { config:
+            tls.self_signed = Some(self_signed);
+            tls.certificate = Some(certificates);
+        });
+    }
+    Ok(replaced)
+}
+
+/// The ports of both kinds of options. An option for TLS alone leaves no port without.
+fn listened(args: &ServeArgs) -> Vec<Listen> {
+    let plain = args.listen.iter().map(|port| (*port, false));
+    let ports = plain.chain(args.tls.tls_listen.iter().map(|port| (*port, true)));
+    let ports = ports.filter_map(|(port, tls)| {
         let port = NonZeroU16::new(port)?;
         Some(Listen { port, tls })
     });
-    let listen: Vec<Listen> = listen.collect();
-    over.list(&Place::of("listen"), &listen, &mut config.listen, |it| it);
-
-    let nic = Place::of("nic");
-    let Nic {
-        root,
-        workers,
-        cache,
-        attach,
-        key_file,
-        replicas,
-    } = &mut config.nic;
-    over.option(&nic.key("root"), &args.root, root);
-    over.value(&nic.key("workers"), args.workers, workers);
-    over.option(&nic.key("cache"), &args.cache.cache.map(Text), cache);
-    over.list(&nic.key("attach"), &args.nic, attach, Text);
-    over.option(&nic.key("key_file"), &args.key_file, key_file);
-    over.value(
-        &nic.key("replicas"),
-        args.replicas.then_some(true),
-        replicas,
-    );
-
-    let place = Place::of("tcp");
-    let tcp = &mut config.tcp;
-    over.value(
-        &place.key("congestion"),
-        args.congestion.map(Text),
-        &mut tcp.congestion,
-    );
-    over.value(&place.key("ecn"), args.tcp.ecn.map(Text), &mut tcp.ecn);
-    over.value(
-        &place.key("keepalive"),
-        args.tcp.keepalive.map(Text),
-        &mut tcp.keepalive,
-    );
-    over.value(
-        &place.key("pacing"),
-        args.tcp.pacing.map(Text),
-        &mut tcp.pacing,
-    );
-    over.option(
-        &place.key("connections_per_source"),
-        &args.connections_per_source,
-        &mut tcp.connections_per_source,
-    );
-    over.value(&place.key("orphans"), args.orphans, &mut tcp.orphans);
-
-    let place = Place::of("tls");
-    let tls = &mut config.tls;
-    over.list(
-        &place.key("versions"),
-        &args.tls.tls_versions,
-        &mut tls.versions,
-        Text,
-    );
-    over.list(
-        &place.key("ciphers"),
-        &args.tls.tls_ciphers,
-        &mut tls.ciphers,
-        Text,
-    );
-    over.option(
-        &place.key("key_records"),
-        &args.tls.tls_key_records,
-        &mut tls.key_records,
-    );
-    let certificates = args.certificates.paths()?;
-    if args.certificates.tls_self_signed || !certificates.is_empty() {
-        tls.self_signed = args.certificates.tls_self_signed;
-        tls.certificate = certificates;
-        over.0
-            .extend([place.key("self_signed"), place.key("certificate")]);
-    }
-
-    let place = Place::of("http");
-    let Http {
-        index,
-        precompressed,
-        listing,
-        rate_per_connection,
-        rate_per_source,
-        ..
-    } = &mut config.http;
-    over.list(&place.key("index"), &args.http.index, index, Text);
-    over.list(
-        &place.key("precompressed"),
-        &args.http.precompressed,
-        precompressed,
-        Text,
-    );
-    over.value(
-        &place.key("listing"),
-        args.http.listing.then_some(true),
-        listing,
-    );
-    over.option(
-        &place.key("rate_per_connection"),
-        &args.http.rate_per_connection.map(Text),
-        rate_per_connection,
-    );
-    over.option(
-        &place.key("rate_per_source"),
-        &args.http.rate_per_source.map(Text),
-        rate_per_source,
-    );
-    let place = Place::of("origin");
-    let Origin {
-        urls,
-        cache_dir,
-        cache_max,
-        // In files only: few need it.
-        variants_max: _,
-        ca,
-        cache_status,
-    } = &mut config.origin;
-    let said = &args.origins;
-    over.list(&place.key("urls"), &said.origin, urls, Text);
-    over.option(&place.key("cache_dir"), &said.cache_dir, cache_dir);
-    over.value(
-        &place.key("cache_max"),
-        said.origin_cache_bytes.map(Text),
-        cache_max,
-    );
-    over.option(&place.key("ca"), &said.origin_ca, ca);
-    over.value(
-        &place.key("cache_status"),
-        said.cache_status.then_some(true),
-        cache_status,
-    );
-    over.option(
-        &Place::of("operation").key("control_socket"),
-        &args.control_socket,
-        &mut config.operation.control_socket,
-    );
-    over.option(
-        &Place::of("operation").key("admin"),
-        &args.logs.admin,
-        &mut config.operation.admin,
-    );
-    let place = Place::of("logs");
-    let Logs {
-        access,
-        access_format,
-        error,
-    } = &mut config.logs;
-    let said = &args.logs;
-    over.option(
-        &place.key("access"),
-        &said.access_log.clone().map(Text),
-        access,
-    );
-    over.value(
-        &place.key("access_format"),
-        said.access_log_format.map(Text),
-        access_format,
-    );
-    over.option(&place.key("error"), &said.error_log, error);
-    Ok(over.0)
+    ports.collect()
 }
 
-/// What has been replaced so far.
-#[derive(Default)]
-struct Over(Vec<Place>);
+/// The value of a key that may be absent.
+fn some<T: Clone>(said: &Option<T>) -> Option<Option<T>> {
+    said.clone().map(Some)
+}
 
-impl Over {
-    fn option<T: Clone>(&mut self, place: &Place, said: &Option<T>, value: &mut Option<T>) {
-        self.value(place, said.clone().map(Some), value);
-    }
-
-    fn value<T>(&mut self, place: &Place, said: Option<T>, value: &mut T) {
-        if let Some(said) = said {
-            *value = said;
-            self.0.push(place.clone());
-        }
-    }
-
-    /// A list takes the place of a list; none is said by an empty one.
-    fn list<T: Clone, U>(
-        &mut self,
-        place: &Place,
-        said: &[T],
-        value: &mut Vec<U>,
-        wrap: impl Fn(T) -> U,
-    ) {
-        let said = (!said.is_empty()).then(|| said.iter().cloned().map(wrap).collect());
-        self.value(place, said, value);
-    }
+/// A list takes the place of a list; an empty one says nothing.
+fn list<T: Clone, U>(said: &[T], wrap: impl Fn(T) -> U) -> Option<Vec<U>> {
+    (!said.is_empty()).then(|| said.iter().cloned().map(wrap).collect())
 }
