@@ -100,19 +100,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     } = launch::enter::<HostSettings>()?;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let own: Vec<IpAddr> = settings
-        .addresses
-        .iter()
-        .map(|cidr| cidr.0.address)
-        .collect();
-    let mut port = PacketPort::open(&settings.device, &own)
-        .map_err(|error| device::port_failed(&settings.device, &error))?;
-    if settings.dad {
-        check_duplicates(&mut port, &settings.device, &own)?;
-    }
-    if let Err(error) = port.set_mark(HOST_MARK) {
-        tracing::debug!(%error, "captures will not tell what this process sends");
-    }
+    let port = open_port(&settings)?;
 
     let mut supervisor = HostControl::new(control, settings.nics, u64::from_ne_bytes(random()?))?;
     // A reload may name the first origin.
@@ -185,6 +173,24 @@ pub(crate) fn run() -> Result<(), Failure> {
         shard.app().counters(),
     ))?;
     ended.map_err(|error| Failure::broken("host process", error))
+}
+
+/// The port for all frames of the stack's addresses, which no other machine has.
+fn open_port(settings: &HostSettings) -> Result<PacketPort, Failure> {
+    let own: Vec<IpAddr> = settings
+        .addresses
+        .iter()
+        .map(|cidr| cidr.0.address)
+        .collect();
+    let mut port = PacketPort::open(&settings.device, &own)
+        .map_err(|error| device::port_failed(&settings.device, &error))?;
+    if settings.dad {
+        check_duplicates(&mut port, &settings.device, &own)?;
+    }
+    if let Err(error) = port.set_mark(HOST_MARK) {
+        tracing::debug!(%error, "captures will not tell what this process sends");
+    }
+    Ok(port)
 }
 
 /// All but what a reload may change, which [`Stack::change`] sets.
