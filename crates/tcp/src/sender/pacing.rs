@@ -15,25 +15,6 @@ const QUANTUM: Duration = Duration::from_millis(1);
 /// ... but at least two packets, since receivers acknowledge every second, and at most so much.
 const QUANTUM_BYTES_MAX: u64 = 256 << 10;
 
-/// Transmissions are issued so long before they may leave, or as long as one takes; what has been
-/// issued is decided.
-const HORIZON_MIN: Duration = Duration::from_millis(2);
-const HORIZON_MAX: Duration = Duration::from_millis(10);
-
-/// Without pacing, a transmission holds so much on any path, or, if that is more, what leaves in a
-/// [`QUANTUM`] at two windows for each round-trip time: on slower paths decisions stay
-/// fine-grained.
-const UNPACED_BYTES_MIN: u64 = 64 << 10;
-
-/// With [`Config::pace`](crate::Config::pace), the rate is so much of a window for each round-trip
-/// time: in slow start so that the window can double, and else so that it can be used up.
-const SLOW_START_PERCENT: u64 = 200;
-const AVOIDANCE_PERCENT: u64 = 120;
-
-/// No window is paced on a path whose shortest round-trip time is this or less, in microseconds:
-/// about all of the window would leave in one [`QUANTUM`].
-const WINDOW_PACED_ABOVE_US: u64 = 2 * QUANTUM.as_micros() as u64;
-
 /// How much is sent at once at `rate` bytes per second (draft-ietf-ccwg-bbr §5.6.3).
 pub(crate) fn quantum(rate: u64, mss: u64) -> u64 {
     let bytes = rate / (1_000_000 / QUANTUM.as_micros() as u64);

@@ -1,15 +1,33 @@
 //! What pacing lets a connection issue, and when.
 
-use super::{
-    AVOIDANCE_PERCENT, HORIZON_MAX, HORIZON_MIN, Pacing, QUANTUM, SLOW_START_PERCENT,
-    UNPACED_BYTES_MIN, WINDOW_PACED_ABOVE_US, duration_of, quantum,
-};
+use std::time::Duration;
+
+use super::{Pacing, QUANTUM, duration_of, quantum};
 use crate::config::Limits;
 use crate::congestion::initial_window;
 use crate::connection::Connection;
 use crate::sender::data::Data;
 use crate::time::Instant;
 use crate::timer::Timer;
+
+/// Transmissions are issued so long before they may leave, or as long as one takes; what has been
+/// issued is decided.
+const HORIZON_MIN: Duration = Duration::from_millis(2);
+const HORIZON_MAX: Duration = Duration::from_millis(10);
+
+/// Without pacing, a transmission holds so much on any path, or, if that is more, what leaves in a
+/// [`QUANTUM`] at two windows for each round-trip time: on slower paths decisions stay
+/// fine-grained.
+const UNPACED_BYTES_MIN: u64 = 64 << 10;
+
+/// With [`Config::pace`](crate::Config::pace), the rate is so much of a window for each round-trip
+/// time: in slow start so that the window can double, and else so that it can be used up.
+const SLOW_START_PERCENT: u64 = 200;
+const AVOIDANCE_PERCENT: u64 = 120;
+
+/// No window is paced on a path whose shortest round-trip time is this or less, in microseconds:
+/// about all of the window would leave in one [`QUANTUM`].
+const WINDOW_PACED_ABOVE_US: u64 = 2 * QUANTUM.as_micros() as u64;
 
 /// What may leave, and when.
 #[derive(Clone, Copy, Debug)]
