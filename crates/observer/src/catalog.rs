@@ -37,18 +37,18 @@ impl From<counters::Kind> for Kind {
 /// A metric.
 #[derive(Clone, Debug)]
 pub(crate) struct Metric {
-    pub name: String,
-    pub kind: Kind,
-    pub help: String,
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) help: String,
 }
 
 /// A counter of a process, by the name that it has in reports, and its metric.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
-    pub counter: String,
-    pub metric: Metric,
+    pub(crate) counter: String,
+    pub(crate) metric: Metric,
     /// The counter is in microseconds, the metric in seconds.
-    pub is_us: bool,
+    pub(crate) is_us: bool,
 }
 
 impl Counted {

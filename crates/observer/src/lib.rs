@@ -34,7 +34,7 @@ mod top;
 
 pub use access_format::AccessFormat;
 pub use intake::{receive_errors, receive_records, wait};
-pub use log_file::LogFile;
+pub use log_file::{LogCounters, LogFile};
 pub use metrics::Metrics;
 pub use packet::{PACKET_BYTES_MAX, Packet, SocketSink, report};
 pub use report::{FetcherReport, Health, Report, WorkerReport};
