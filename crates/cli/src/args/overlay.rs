@@ -68,7 +68,7 @@ fn checked(
     failure.map_or(Ok(config), Err)
 }
 
-/// Sets keys to what the command line says of them, if it does; gives the keys that were set.
+/// Sets keys to what the command line says of them, if it does; returns the keys that were set.
 macro_rules! overlay {
     ($config:ident: $($section:ident.$key:ident = $said:expr;)*) => {{
         let mut replaced = Vec::new();
@@ -133,7 +133,7 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         config.listen = listen;
         replaced.push(Place::of("listen"));
     }
-    // One without the other is none: options name all certificates.
+    // Either option replaces both keys.
     let certificates = args.certificates.paths()?;
     let self_signed = args.certificates.tls_self_signed;
     if self_signed || !certificates.is_empty() {
