@@ -26,7 +26,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::commands::ctl;
 use crate::ipc::capture_request::{CaptureRequest, Captured, Part};
-use crate::ipc::child::retry;
 use crate::ipc::signals::Signals;
 use crate::supervisor::control_socket::Request;
 
@@ -326,7 +325,7 @@ impl Capture {
         let mut fds: Vec<_> = watched
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        retry(|| poll(&mut fds, timeout.as_ref()))
+        rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()))
             .map_err(|errno| Stop::Failed(Failure::broken("waiting for packets", errno)))?;
         let gone = server.is_some() && fds.last().is_some_and(|fd| !fd.revents().is_empty());
         if gone {

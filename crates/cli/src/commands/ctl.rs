@@ -15,7 +15,6 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, recvmsg,
 };
 
-use crate::ipc::child::retry;
 use crate::supervisor::control_socket::{self, DESCRIPTORS_SPACE, LINE_BYTES_MAX, Request};
 use crate::terminal::say;
 
@@ -130,19 +129,19 @@ fn exchange(
     request: Request,
 ) -> rustix::io::Result<Option<(String, Vec<OwnedFd>)>> {
     let line = format!("{request}\n");
-    retry(|| rustix::net::send(server, line.as_bytes(), SendFlags::NOSIGNAL))?;
+    rustix::io::retry_on_intr(|| rustix::net::send(server, line.as_bytes(), SendFlags::NOSIGNAL))?;
     let timeout = Timespec {
         tv_sec: PATIENCE.as_secs() as i64,
         tv_nsec: 0,
     };
     let mut fds = [PollFd::new(server, PollFlags::IN)];
-    if retry(|| poll(&mut fds, Some(&timeout)))? == 0 {
+    if rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout)))? == 0 {
         return Ok(None);
     }
     let mut answer = [0; LINE_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); DESCRIPTORS_SPACE];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = retry(|| {
+    let received = rustix::io::retry_on_intr(|| {
         let mut slices = [IoSliceMut::new(&mut answer)];
         recvmsg(server, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     })?;

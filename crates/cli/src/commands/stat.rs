@@ -28,7 +28,6 @@ use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::commands::ctl;
-use crate::ipc::child::retry;
 use crate::supervisor::control_socket::Request;
 
 /// The host process goes on writing at least so often.
@@ -204,13 +203,14 @@ impl<'a> Lines<'a> {
             tv_sec: PATIENCE.as_secs() as i64,
             tv_nsec: 0,
         };
-        if retry(|| poll(&mut fds, Some(&timeout))).map_err(failed)? == 0 {
+        if rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(failed)? == 0 {
             return Err(hangs(&format!("has said nothing for {PATIENCE:?}")));
         }
         let end = self.bytes.len();
         self.bytes.resize(end + PIECE_BYTES, 0);
         let into = self.bytes.get_mut(end..).unwrap_or_default();
-        let count = retry(|| rustix::io::read(self.pipe, &mut *into)).map_err(failed)?;
+        let count = rustix::io::retry_on_intr(|| rustix::io::read(self.pipe, &mut *into))
+            .map_err(failed)?;
         self.bytes.truncate(end + count);
         if count == 0 {
             return Err(

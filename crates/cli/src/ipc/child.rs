@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::ipc::messages::{FromChild, Line, LineBuffer};
@@ -182,7 +181,7 @@ impl Drop for Child {
         self.kill();
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let timeout = Timespec::try_from(GONE_WAIT).ok();
-        let _ = retry(|| poll(&mut fds, timeout.as_ref()));
+        let _ = rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()));
         let _ = self.process.try_wait();
     }
 }
@@ -222,7 +221,7 @@ pub(crate) fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
     // The supervisor may have died before that took effect; then standard output has no reader.
     let stdout = rustix::stdio::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    let polled = retry(|| {
+    let polled = rustix::io::retry_on_intr(|| {
         poll(
             &mut fds,
             Some(&Timespec {
@@ -245,16 +244,6 @@ pub(crate) fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
     Ok(control)
 }
 
-/// Repeats a system call that a signal interrupts.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
-}
-
 /// In a child: sends a message to the supervisor.
 pub(crate) fn tell(message: impl FromChild) -> Result<(), Failure> {
     write(&Line::Says(message))
@@ -266,7 +255,7 @@ pub(crate) fn tell_if_writable(message: impl FromChild) -> bool {
     let stdout = io::stdout().lock();
     let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
     // A pipe that is writable at all takes a whole message.
-    let may = retry(|| poll(&mut fds, Some(&Timespec::default())));
+    let may = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
     may == Ok(1) && fds[0].revents() == PollFlags::OUT && Line::Says(message).write(stdout).is_ok()
 }
 

@@ -14,8 +14,6 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::ipc::child::retry;
-
 /// Descriptors of a packet.
 const DESCRIPTORS_MAX: usize = 2;
 
@@ -48,7 +46,7 @@ pub(crate) fn pass_all(
         debug_assert!(pushed, "there is space for them");
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    retry(|| sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags))?;
+    rustix::io::retry_on_intr(|| sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags))?;
     Ok(())
 }
 
@@ -71,7 +69,7 @@ pub(crate) fn receive_all<M: DeserializeOwned>(
     let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = retry(|| {
+    let received = rustix::io::retry_on_intr(|| {
         let pieces = &mut [IoSliceMut::new(buffer)];
         recvmsg(control, pieces, &mut ancillary, flags)
     });

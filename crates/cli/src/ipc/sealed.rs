@@ -8,8 +8,6 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::ipc::child::retry;
-
 /// More than a hundred certificates of the greatest length.
 const BYTES_MAX: u64 = 256 << 20;
 
@@ -37,7 +35,7 @@ pub(crate) fn read(file: impl AsFd) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
     let mut contents = Zeroizing::new(vec![0; bytes.ok_or(Errno::FBIG)? as usize]);
     let mut at = 0;
     while at < contents.len() {
-        match retry(|| rustix::io::read(file.as_fd(), &mut contents[at..]))? {
+        match rustix::io::retry_on_intr(|| rustix::io::read(file.as_fd(), &mut contents[at..]))? {
             0 => break,
             count => at += count,
         }

@@ -8,8 +8,6 @@ use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
-use crate::ipc::child::retry;
-
 /// Some signals: readable once one of them has come.
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -127,7 +125,7 @@ fn is_gone(terminal: &OwnedFd) -> bool {
         tv_nsec: 0,
     };
     let mut fds = [PollFd::new(terminal, PollFlags::empty())];
-    let polled = retry(|| poll(&mut fds, Some(&now)));
+    let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now)));
     polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::ipc::child::{self, Child, describe};
+use crate::ipc::child::{Child, describe};
 use crate::ipc::messages::{
     FromChild, FromFetcher, FromHost, FromNic, FromObserver, FromRelay, Line,
 };
@@ -236,7 +236,7 @@ impl Children {
                 tv_nsec: 0,
             })
         });
-        child::retry(|| poll(&mut fds, timeout.as_ref()))
+        rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()))
             .map_err(|errno| Failure::broken("waiting for the processes", errno))?;
         Ok(fds.iter().skip(own).any(|fd| !fd.revents().is_empty()))
     }

@@ -22,7 +22,6 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use rustix::process::{Uid, geteuid};
 
 use crate::ipc::capture_request::CaptureRequest;
-use crate::ipc::child::retry;
 
 /// Longest request, and longest answer, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
@@ -237,7 +236,9 @@ impl Control {
         }
         let mut line = [0; LINE_BYTES_MAX];
         let flags = RecvFlags::DONTWAIT;
-        let line = match retry(|| rustix::net::recv(&client.socket, &mut line[..], flags)) {
+        let line = match rustix::io::retry_on_intr(|| {
+            rustix::net::recv(&client.socket, &mut line[..], flags)
+        }) {
             Ok((_, length)) if length > 0 => line.get(..length).unwrap_or_default(),
             Err(Errno::AGAIN) if Instant::now() < client.until => return None,
             // It has gone, or says nothing.

@@ -16,7 +16,6 @@ use origin::message::{MESSAGE_BYTES_MAX, Order};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use crate::ipc::child::retry;
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
 use crate::ipc::launch::Settings as _;
@@ -145,7 +144,7 @@ impl Process {
     fn send_queued(&mut self, now: Instant) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while let Some(message) = self.unsent.front() {
-            match retry(|| send(&self.orders, message, flags)) {
+            match rustix::io::retry_on_intr(|| send(&self.orders, message, flags)) {
                 Ok(_) => {
                     self.unsent.pop_front();
                     self.receives_by = None;

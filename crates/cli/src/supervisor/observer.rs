@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::ipc::child::retry;
 use crate::ipc::fd_passing;
 use crate::ipc::launch;
 use crate::ipc::launch::Settings as _;
@@ -185,7 +184,7 @@ impl ObserverSupervisor {
         // The kernel reports the socket writable while three quarters of its buffer are free: there
         // remains room for logs.
         let mut fds = [PollFd::new(control, PollFlags::OUT)];
-        retry(|| poll(&mut fds, Some(&Timespec::default()))) == Ok(1)
+        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default()))) == Ok(1)
             && fd_passing::pass(control, message, None).is_ok()
     }
 

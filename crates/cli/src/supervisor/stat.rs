@@ -7,7 +7,6 @@ use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use crate::ipc::child::retry;
 use crate::ipc::fd_passing;
 use crate::ipc::messages::ToHost;
 use crate::ipc::stat_report::{Process, Server};
@@ -40,7 +39,7 @@ fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
     // The kernel says so while three quarters of the buffer are free: who asks a process that
     // stands still, again and again, leaves room for NIC processes and certificates.
     let mut fds = [PollFd::new(to_host, PollFlags::OUT)];
-    let is_taken = retry(|| poll(&mut fds, Some(&Timespec::default())));
+    let is_taken = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
     if is_taken.is_ok_and(|ready| ready == 0) {
         let why = "it has not taken what it was asked before";
         return Err(Failure::broken(what, why));

@@ -13,7 +13,7 @@ use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use server::Server;
 
-use crate::ipc::child::{retry, tell};
+use crate::ipc::child::tell;
 use crate::ipc::fd_passing;
 use crate::ipc::host_configuration::{self, HostConfiguration};
 use crate::ipc::messages::{FromHost, NicFate, ToHost};
@@ -283,7 +283,7 @@ impl HostControl {
             PollFd::new(&self.control, PollFlags::IN),
             PollFd::from_borrowed_fd(stop, PollFlags::IN),
         ];
-        retry(|| poll(&mut fds, None))
+        rustix::io::retry_on_intr(|| poll(&mut fds, None))
             .map_err(|errno| Failure::broken("waiting for the supervisor", errno))?;
         Ok(fds[1].revents().is_empty())
     }

@@ -11,7 +11,6 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::ipc::child::retry;
 use crate::ipc::log_lines;
 use ::observer;
 use observer::Report;
@@ -57,7 +56,7 @@ impl CounterReporter {
         }
         if let Ok(packet) = observer::report(&Report::now(all(stack, server))) {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let _ = retry(|| send(&self.observer, &packet, flags));
+            let _ = rustix::io::retry_on_intr(|| send(&self.observer, &packet, flags));
         }
     }
 }

@@ -12,7 +12,6 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use server::Server;
 
-use crate::ipc::child::retry;
 use crate::ipc::stat_report::{Connection, Host, Line};
 use observer::counter_names;
 
@@ -169,7 +168,7 @@ impl Reader {
         while let Some(rest) = self.bytes.get(self.taken..)
             && !rest.is_empty()
         {
-            match retry(|| rustix::io::write(&self.pipe, rest)) {
+            match rustix::io::retry_on_intr(|| rustix::io::write(&self.pipe, rest)) {
                 Ok(count) => {
                     self.taken += count;
                     self.taken_us = now_us;
