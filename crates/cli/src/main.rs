@@ -6,8 +6,6 @@
 //! | `commands` | what each command does |
 //! | `args` | options of `serve` and `nic`, over the configuration file |
 //! | `supervisor` | `splitway serve` and `splitway nic` while they run: starting, watching and ending the processes |
-//! | `processes` | the processes that do the work |
-//! | `ipc` | what the supervisor and the processes share |
 //! | `terminal`, `suggestions`, `url` | what people read |
 //!
 //! It may touch processes, namespaces, interfaces and both stacks' front doors. It never touches
@@ -18,8 +16,6 @@
 mod args;
 mod cli;
 mod commands;
-mod ipc;
-mod processes;
 mod suggestions;
 mod supervisor;
 mod terminal;
@@ -32,10 +28,10 @@ use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{bench, capture, check, ctl, demo, generate, keygen, link, serve, sim, stat};
-use crate::ipc::{child, log_lines};
-use crate::processes::{fetcher, host, nic, observer, relay};
 use crate::supervisor::{remote_nic, standalone_nic};
 use crate::terminal::complain;
+use processes::ipc::{child, log_lines};
+use processes::{fetcher, host, nic, observer, relay};
 
 fn main() -> ExitCode {
     sandbox::descriptors::close_inherited();

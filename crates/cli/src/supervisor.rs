@@ -50,9 +50,6 @@ use std::time::{Duration, Instant};
 
 use failure::Failure;
 
-use crate::ipc::fd_passing;
-use crate::ipc::messages::{FromFetcher, FromHost, ToHost, ToObserver};
-use crate::ipc::signals::{HangUp, Hint, Signals};
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::control_socket::{Control, Request};
@@ -68,6 +65,9 @@ use crate::supervisor::service_manager::ServiceManager;
 use crate::terminal::say;
 use ::observer::{FetcherReport, Health};
 use config::Config;
+use processes::ipc::fd_passing;
+use processes::ipc::messages::{FromFetcher, FromHost, ToHost, ToObserver};
+use processes::ipc::signals::{HangUp, Hint, Signals};
 
 /// The signals that ask for more than an end.
 pub(crate) struct RequestSignals {

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, value_parser};
 
 use crate::args::cache::CacheOption;
-use crate::ipc::ablation::NicAblation;
-use crate::processes::nic::NicSettings;
 use config::Text;
 use config::control_link::ControlLink;
+use processes::ipc::ablation::NicAblation;
+use processes::nic::NicSettings;
 
 /// Where a NIC process that runs alone listens for its host stack.
 pub(crate) const NIC_SOCKET: &str = "/run/splitway-nic.sock";

@@ -15,8 +15,8 @@ use crate::args::log::LogOptions;
 use crate::args::origin::OriginOptions;
 use crate::args::tcp::TcpOptions;
 use crate::args::tls::{CertificateOptions, TlsOptions};
-use crate::ipc::ablation::{HostAblation, NicAblation};
 use config::control_link::NicPlace;
+use processes::ipc::ablation::{HostAblation, NicAblation};
 
 /// Options of `splitway serve`. Each takes the place of what the configuration file says: see
 /// `config`.

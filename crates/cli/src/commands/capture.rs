@@ -25,9 +25,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::commands::ctl;
-use crate::ipc::capture_request::{CaptureRequest, Captured, Part};
-use crate::ipc::signals::Signals;
 use crate::supervisor::control_socket::Request;
+use processes::ipc::capture_request::{CaptureRequest, Captured, Part};
+use processes::ipc::signals::Signals;
 
 /// Packets come from several sockets, each in its order. They are held back for so long, so that
 /// one that was sent before another is written before it: the kernel notes the time of a packet,
@@ -217,7 +217,11 @@ impl Capture {
             .map(|socket| TapReader::new(socket, args.snaplen))
             .collect::<io::Result<Vec<_>>>()
             .map_err(|error| Failure::broken("setting up the memory for packets", error))?;
-        let described: Vec<_> = captured.parts.iter().map(|part| part.in_words()).collect();
+        let described: Vec<_> = captured
+            .parts
+            .iter()
+            .map(|part| interface_of(*part))
+            .collect();
         let interfaces: Vec<_> = described
             .iter()
             .map(|(name, description, comment)| Interface {
@@ -367,7 +371,7 @@ impl Capture {
         self.flush()?;
         let parts = self.parts.iter().zip(&self.written);
         let parts: Vec<_> = parts
-            .map(|(part, written)| format!("{}: {written}", part.in_words().0))
+            .map(|(part, written)| format!("{}: {written}", interface_of(*part).0))
             .collect();
         let (all, missing): (u64, u64) = (self.written.iter().sum(), dropped.iter().sum());
         let missing = match missing {
@@ -395,31 +399,29 @@ fn failed(output: &str, error: io::Error) -> Stop {
     }
 }
 
-impl Part {
-    /// Name, description and comment of its interface.
-    fn in_words(self) -> (&'static str, &'static str, &'static str) {
-        const RECEIVED: &str =
-            "As the kernel hands them over: GRO may have merged several packets into one.";
-        const SENT: &str = "As they are handed to the kernel: superpackets are not cut yet, nor \
+/// Name, description and comment of the interface of `part`.
+fn interface_of(part: Part) -> (&'static str, &'static str, &'static str) {
+    const RECEIVED: &str =
+        "As the kernel hands them over: GRO may have merged several packets into one.";
+    const SENT: &str = "As they are handed to the kernel: superpackets are not cut yet, nor \
             their checksums complete.";
-        match self {
-            Part::Received => (
-                "received",
-                "what is sent to the addresses of the server",
-                RECEIVED,
-            ),
-            Part::HostSends => (
-                "host stack sends",
-                "handshakes, acknowledgments, short responses, ARP",
-                SENT,
-            ),
-            Part::NicSends => (
-                "NIC stack sends",
-                "packets with bytes of files, and what follows them",
-                SENT,
-            ),
-            Part::BothSend => ("sent", "what host stack and NIC stacks send", SENT),
-        }
+    match part {
+        Part::Received => (
+            "received",
+            "what is sent to the addresses of the server",
+            RECEIVED,
+        ),
+        Part::HostSends => (
+            "host stack sends",
+            "handshakes, acknowledgments, short responses, ARP",
+            SENT,
+        ),
+        Part::NicSends => (
+            "NIC stack sends",
+            "packets with bytes of files, and what follows them",
+            SENT,
+        ),
+        Part::BothSend => ("sent", "what host stack and NIC stacks send", SENT),
     }
 }
 

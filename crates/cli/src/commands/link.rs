@@ -9,8 +9,8 @@ use netem::conditions::{Burst, Changes, Conditions, Queue, Rate, Share, Time};
 use netsetup::device::port_failed;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::ipc::signals::Signals;
 use crate::terminal::say;
+use processes::ipc::signals::Signals;
 
 /// The link emulator.
 #[derive(Clone, Debug, Args)]

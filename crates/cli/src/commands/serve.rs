@@ -6,7 +6,6 @@ use sandbox::{descriptors, kernel};
 
 use crate::args::overlay;
 use crate::args::serve::ServeArgs;
-use crate::ipc::signals::{HangUp, Signals};
 use crate::supervisor::announce::{AnnouncedNic, Started, announce};
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Role};
@@ -29,6 +28,7 @@ use config::certificates::CertificateSource;
 use config::root;
 use config::{Config, Content};
 use observer::Report;
+use processes::ipc::signals::{HangUp, Signals};
 
 /// Serves until the user or a failure ends it.
 pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {

@@ -22,9 +22,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::rates::Sample;
 use self::selection::Selection;
-use crate::ipc::stat_report::{Connection, Document, Host, Line, SCHEMA, Server};
 use clap::{Args, value_parser};
 use failure::Failure;
+use processes::ipc::stat_report::{Connection, Document, Host, Line, SCHEMA, Server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::commands::ctl;

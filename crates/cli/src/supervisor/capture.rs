@@ -8,8 +8,8 @@ use failure::Failure;
 use netdev::packet::capture::{Taken, Tap};
 use netsetup::device;
 
-use crate::ipc::capture_request::{CaptureRequest, Captured, HOST_MARK, NIC_MARK, Part};
 use crate::supervisor::control_socket::Control;
+use processes::ipc::capture_request::{CaptureRequest, Captured, HOST_MARK, NIC_MARK, Part};
 
 /// Answers `splitway capture`.
 pub(crate) fn answer(

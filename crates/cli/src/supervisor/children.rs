@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::ipc::child::{Child, describe};
-use crate::ipc::messages::{
+use observer::Report;
+use processes::ipc::child::{Child, describe};
+use processes::ipc::messages::{
     FromChild, FromFetcher, FromHost, FromNic, FromObserver, FromRelay, Line,
 };
-use crate::ipc::signals::Signals;
-use observer::Report;
+use processes::ipc::signals::Signals;
 
 /// How long a process may take to end in order before it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);

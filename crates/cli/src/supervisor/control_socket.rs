@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Uid, geteuid};
 
-use crate::ipc::capture_request::CaptureRequest;
+use processes::ipc::capture_request::CaptureRequest;
 
 /// Longest request, and longest answer, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;

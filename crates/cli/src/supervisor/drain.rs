@@ -4,10 +4,10 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use crate::ipc::fd_passing;
-use crate::ipc::messages::ToHost;
 use crate::supervisor::reload::Outcome;
 use crate::terminal::say;
+use processes::ipc::fd_passing;
+use processes::ipc::messages::ToHost;
 
 /// How that stands.
 #[derive(Debug)]

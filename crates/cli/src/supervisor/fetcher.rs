@@ -16,12 +16,6 @@ use origin::message::{MESSAGE_BYTES_MAX, Order};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use crate::ipc::fd_passing;
-use crate::ipc::launch;
-use crate::ipc::launch::Settings as _;
-use crate::ipc::messages::{FromFetcher, ToHost};
-use crate::ipc::stat_report;
-use crate::processes::fetcher::FetcherSettings;
 use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
@@ -29,6 +23,12 @@ use crate::supervisor::heartbeat::{Due, Heartbeat};
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use config::origin_place::ORIGINS_MAX;
 use observer::Report;
+use processes::fetcher::FetcherSettings;
+use processes::ipc::fd_passing;
+use processes::ipc::launch;
+use processes::ipc::launch::Settings as _;
+use processes::ipc::messages::{FromFetcher, ToHost};
+use processes::ipc::stat_report;
 
 const NAME: &str = FetcherSettings::NAME;
 
@@ -457,9 +457,9 @@ fn send_all(process: &mut Process, plan: &OriginPlan) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipc::signals::Signals;
     use config::Config;
     use config::size::Size;
+    use processes::ipc::signals::Signals;
 
     fn plan(root: &std::path::Path, cache_max: &str, origins: &[String]) -> OriginPlan {
         let root = root.display();

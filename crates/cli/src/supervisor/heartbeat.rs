@@ -1,6 +1,6 @@
 //! Whether a process that the supervisor has started does its work: it is asked several times
 //! within the time that it may stand still, and answers between two turns of its loop
-//! ([`FromHost::Pong`](crate::ipc::messages::FromHost)).
+//! ([`FromHost::Pong`](processes::ipc::messages::FromHost)).
 //!
 //! NIC processes are watched by the host process instead, through the rings. Time counts by the
 //! supervisor's own turns, so one that has stood still itself blames no other process.

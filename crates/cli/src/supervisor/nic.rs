@@ -22,17 +22,17 @@ use netsetup::seqpacket;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
-use crate::ipc::fd_passing;
-use crate::ipc::launch;
-use crate::ipc::messages::{FromHost, FromNic, NicFate, ToHost};
-use crate::ipc::stat_report::{Nic, Process};
-use crate::ipc::timeouts::START_WAIT;
-use crate::processes::nic::NicSettings;
-use crate::processes::relay::host_side::HostRelaySettings;
 use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use observer::{Report, WorkerReport};
+use processes::ipc::fd_passing;
+use processes::ipc::launch;
+use processes::ipc::messages::{FromHost, FromNic, NicFate, ToHost};
+use processes::ipc::stat_report::{Nic, Process};
+use processes::ipc::timeouts::START_WAIT;
+use processes::nic::NicSettings;
+use processes::relay::host_side::HostRelaySettings;
 
 /// How long a NIC process that is not used any more may take to end, or a relay to bring what one
 /// on another machine has said last; less than the host stack waits for it.
@@ -703,10 +703,10 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
-    use crate::ipc::ablation::NicAblation;
-    use crate::ipc::child::Child;
-    use crate::ipc::messages::Line;
-    use crate::ipc::signals::Signals;
+    use processes::ipc::ablation::NicAblation;
+    use processes::ipc::child::Child;
+    use processes::ipc::messages::Line;
+    use processes::ipc::signals::Signals;
 
     /// A process that does what a shell makes of `script`, in the place of a NIC process.
     fn shell(script: &str) -> Child {

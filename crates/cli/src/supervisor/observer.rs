@@ -13,11 +13,6 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::ipc::fd_passing;
-use crate::ipc::launch;
-use crate::ipc::launch::Settings as _;
-use crate::ipc::messages::{FromObserver, ToObserver};
-use crate::processes::observer::ObserverSettings;
 use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
@@ -25,6 +20,11 @@ use crate::supervisor::heartbeat::{Due, Heartbeat};
 use config::log_place;
 use config::{Config, Logs, Text};
 use observer::Health;
+use processes::ipc::fd_passing;
+use processes::ipc::launch;
+use processes::ipc::launch::Settings as _;
+use processes::ipc::messages::{FromObserver, ToObserver};
+use processes::observer::ObserverSettings;
 
 /// How much of what the host process tells may wait for the observer, in bytes, if the kernel
 /// allows so much.

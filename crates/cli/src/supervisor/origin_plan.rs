@@ -9,10 +9,10 @@ use failure::Failure;
 use origin::OriginUrl;
 use server::RelativePath;
 
-use crate::processes::fetcher::{FetcherSettings, trust};
 use config::origin_place::CachePlace;
 use config::size::Size;
 use config::{Config, Origin, Text};
+use processes::fetcher::{FetcherSettings, trust};
 
 /// The cache directory below ROOT, unless another one is given.
 const CACHE_DIRECTORY: &str = ".splitway-cache";

@@ -14,15 +14,15 @@ use failure::Failure;
 
 use crate::args::overlay;
 use crate::args::serve::ServeArgs;
-use crate::ipc::fd_passing;
-use crate::ipc::host_configuration::HostConfiguration;
-use crate::ipc::messages::ToHost;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use crate::terminal::say;
 use config::certificates::CertificateSource;
 use config::root;
 use config::self_signed::Fresh;
 use config::{Config, Content, Tcp};
+use processes::ipc::fd_passing;
+use processes::ipc::host_configuration::HostConfiguration;
+use processes::ipc::messages::ToHost;
 
 /// What the host process uses, and what it is to use next.
 pub(crate) struct Reload<'a> {

@@ -2,7 +2,7 @@
 //! serves one after the other, each with a NIC process of its own.
 //!
 //! This is the supervisor, which handles no frame: a relay process
-//! ([`crate::processes::relay::nic_side`]) accepts hosts, and gets a NIC process for each.
+//! ([`processes::relay::nic_side`]) accepts hosts, and gets a NIC process for each.
 
 use std::os::fd::OwnedFd;
 
@@ -12,11 +12,6 @@ use netsetup::seqpacket;
 use sandbox::{kernel, privileges};
 
 use crate::args::nic::NicArgs;
-use crate::ipc::fd_passing;
-use crate::ipc::launch;
-use crate::ipc::messages::{FromRelay, ToRelay};
-use crate::ipc::signals::Signals;
-use crate::processes::relay::nic_side::NicRelaySettings;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::exit_summary;
@@ -24,6 +19,11 @@ use crate::terminal::say;
 use config::control_link::ControlLink;
 use config::key_file;
 use config::root::check_root;
+use processes::ipc::fd_passing;
+use processes::ipc::launch;
+use processes::ipc::messages::{FromRelay, ToRelay};
+use processes::ipc::signals::Signals;
+use processes::relay::nic_side::NicRelaySettings;
 
 /// Runs until the user ends it.
 pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<(), Failure> {

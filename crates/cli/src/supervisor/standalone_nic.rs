@@ -11,13 +11,13 @@ use netsetup::listener::Listener;
 use sandbox::{kernel, privileges};
 
 use crate::args::nic::NicArgs;
-use crate::ipc::launch;
-use crate::ipc::messages::FromNic;
-use crate::ipc::signals::Signals;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::terminal::say;
 use config::root::check_root;
+use processes::ipc::launch;
+use processes::ipc::messages::FromNic;
+use processes::ipc::signals::Signals;
 
 /// How long a host stack may wait for the one before it: longer than a session takes to end,
 /// shorter than a host stack waits for the hello.

@@ -9,13 +9,6 @@ use failure::Failure;
 use sandbox::lockdown::LockedOut;
 
 use crate::args::serve::ServeArgs;
-use crate::ipc::fd_passing;
-use crate::ipc::launch;
-use crate::ipc::messages::{FromFetcher, FromHost, FromNic, FromObserver, ToHost};
-use crate::ipc::timeouts::START_WAIT;
-use crate::processes::host::HostSettings;
-use crate::processes::nic::NicSettings;
-use crate::processes::relay::host_side::HostRelaySettings;
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
@@ -29,6 +22,13 @@ use config::certificates::CertificateSource;
 use config::root;
 use config::self_signed::Fresh;
 use config::{Config, Content, Text};
+use processes::host::HostSettings;
+use processes::ipc::fd_passing;
+use processes::ipc::launch;
+use processes::ipc::messages::{FromFetcher, FromHost, FromNic, FromObserver, ToHost};
+use processes::ipc::timeouts::START_WAIT;
+use processes::nic::NicSettings;
+use processes::relay::host_side::HostRelaySettings;
 
 /// How long the processes may take until they serve. A NIC stack that is silent is known before.
 const READY_WAIT: Duration = Duration::from_secs(25);

@@ -7,13 +7,13 @@ use failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use crate::ipc::fd_passing;
-use crate::ipc::messages::ToHost;
-use crate::ipc::stat_report::{Process, Server};
 use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
 use crate::supervisor::fetcher::FetcherSupervisor;
 use crate::supervisor::nic::NicSupervisor;
+use processes::ipc::fd_passing;
+use processes::ipc::messages::ToHost;
+use processes::ipc::stat_report::{Process, Server};
 
 /// The size of the pipe, in bytes: the most that a user may ask for (`/proc/sys/fs/pipe-max-size`).
 const PIPE_BYTES: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::ipc::stat_report::{Document, Host};
+use processes::ipc::stat_report::{Document, Host};
 
 /// Counts at a moment.
 pub(super) struct Sample {

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum, value_parser};
 use tcp::State;
 
-use crate::ipc::stat_report::Connection;
 use netsetup::cidr::Cidr;
+use processes::ipc::stat_report::Connection;
 
 /// A connection is shown if it is what each of these says.
 #[derive(Clone, Debug, Default, Args)]

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::rates::Rates;
-use crate::ipc::stat_report::{Connection, Document, Fetcher, Nic, Process, Tcp};
 use crate::terminal::grouped;
+use processes::ipc::stat_report::{Connection, Document, Fetcher, Nic, Process, Tcp};
 
 /// Moves to the upper left corner; clears what is right of it, and all below.
 const HOME: &str = "\x1b[H";
@@ -360,7 +360,7 @@ fn bits_per_second(bytes_per_second: u64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::ipc::stat_report::{File, Host, Http, SCHEMA, Server, Tls, Usage, Worker};
+    use processes::ipc::stat_report::{File, Host, Http, SCHEMA, Server, Tls, Usage, Worker};
 
     /// One that is being sent a file.
     pub(in crate::commands::stat) fn connection() -> Connection {

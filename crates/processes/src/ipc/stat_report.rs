@@ -12,193 +12,276 @@ use serde::{Deserialize, Serialize};
 use observer::Report;
 
 /// Version of the document.
-pub(crate) const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 2;
 
 /// A server at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Document {
-    pub(crate) schema: u32,
+pub struct Document {
+    /// Version of this form; docs/stat.md says what changes it.
+    pub schema: u32,
     /// When it was asked, in seconds since the epoch.
-    pub(crate) unix_time_s: u64,
-    pub(crate) server: Server,
+    pub unix_time_s: u64,
+    /// What the supervisor knows.
+    pub server: Server,
     /// `null` if the host process has not answered in time.
-    pub(crate) host: Option<Host>,
-    pub(crate) connections: Vec<Connection>,
+    pub host: Option<Host>,
+    /// Connections, in no order.
+    pub connections: Vec<Connection>,
 }
 
 /// What the supervisor knows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Server {
-    pub(crate) version: String,
-    pub(crate) supervisor: Process,
-    pub(crate) host: Option<Process>,
+pub struct Server {
+    /// Version of the program.
+    pub version: String,
+    /// The supervisor.
+    pub supervisor: Process,
+    /// The host process.
+    pub host: Option<Process>,
     /// `false`: it takes no requests any more.
-    pub(crate) is_host_asked: bool,
-    pub(crate) nics: Vec<Nic>,
+    pub is_host_asked: bool,
+    /// NIC stacks, by number.
+    pub nics: Vec<Nic>,
     /// `null`: nothing comes from an origin.
-    pub(crate) fetcher: Option<Fetcher>,
+    pub fetcher: Option<Fetcher>,
 }
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Process {
-    pub(crate) pid: u32,
+pub struct Process {
+    /// Process identifier.
+    pub pid: u32,
     /// CPU time in user mode and in the kernel, in microseconds.
-    pub(crate) cpu_us: Option<u64>,
+    pub cpu_us: Option<u64>,
     /// Resident set, in bytes.
-    pub(crate) memory_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
 }
 
 /// A NIC stack, as the supervisor knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Nic {
-    pub(crate) nic: usize,
-    pub(crate) name: String,
-    pub(crate) serves: bool,
+pub struct Nic {
+    /// The NIC stack, from 0.
+    pub nic: usize,
+    /// Name of the NIC stack in the configuration.
+    pub name: String,
+    /// The host stack uses it.
+    pub serves: bool,
     /// For how long it has served, or not.
-    pub(crate) since_s: u64,
-    pub(crate) workers: usize,
+    pub since_s: u64,
+    /// Its workers.
+    pub workers: usize,
     /// `null`: it was not started by this server, or there is none.
-    pub(crate) process: Option<Process>,
+    pub process: Option<Process>,
     /// What its workers have counted together; nothing of one that has not told yet, or was not
     /// started by this server.
-    pub(crate) counters: BTreeMap<String, u64>,
+    pub counters: BTreeMap<String, u64>,
     /// The same in a line for people.
-    pub(crate) status: String,
+    pub status: String,
 }
 
 /// The fetcher, as the supervisor knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Fetcher {
+pub struct Fetcher {
     /// `null`: there is none at the moment.
-    pub(crate) process: Option<Process>,
+    pub process: Option<Process>,
     /// Most that the cache directory may hold.
-    pub(crate) cache_max_bytes: u64,
+    pub cache_max_bytes: u64,
     /// What it has counted, of all origins together; nothing of one that has not told yet.
-    pub(crate) counters: BTreeMap<String, u64>,
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// What the host process knows besides connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Host {
-    pub(crate) usage: Usage,
-    pub(crate) workers: Vec<Worker>,
-    pub(crate) counters: BTreeMap<String, u64>,
+pub struct Host {
+    /// What the host stack holds.
+    pub usage: Usage,
+    /// The NIC workers of all NIC stacks.
+    pub workers: Vec<Worker>,
+    /// Counters since the start, by metric name without prefix and `_total`.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// What the host stack holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Usage {
-    pub(crate) connections: usize,
-    pub(crate) orphans: usize,
-    pub(crate) half_open: usize,
-    pub(crate) time_waits: usize,
-    pub(crate) files: usize,
-    pub(crate) sends_outstanding: u64,
-    pub(crate) commands_waiting: usize,
+pub struct Usage {
+    /// Connections that are open or closing.
+    pub connections: usize,
+    /// Those of them whose FIN is sent.
+    pub orphans: usize,
+    /// Those of them in SYN-RECEIVED.
+    pub half_open: usize,
+    /// Connections in TIME-WAIT.
+    pub time_waits: usize,
+    /// Open files.
+    pub files: usize,
+    /// SENDs that have not departed.
+    pub sends_outstanding: u64,
+    /// Commands that wait for room in a ring.
+    pub commands_waiting: usize,
 }
 
 /// A NIC worker, as the host stack knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Worker {
-    pub(crate) nic: usize,
-    pub(crate) worker: usize,
-    pub(crate) is_there: bool,
-    pub(crate) connections: usize,
-    pub(crate) connections_waiting: usize,
-    pub(crate) commands_waiting: usize,
+pub struct Worker {
+    /// The NIC stack, from 0.
+    pub nic: usize,
+    /// The worker of that NIC stack, from 0.
+    pub worker: usize,
+    /// The worker takes commands.
+    pub is_there: bool,
+    /// Connections that it sends for.
+    pub connections: usize,
+    /// Those of them that wait for room in its ring.
+    pub connections_waiting: usize,
+    /// Commands that wait for room in its ring.
+    pub commands_waiting: usize,
 }
 
 /// A connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Connection {
-    pub(crate) stream: u64,
-    pub(crate) local: SocketAddr,
-    pub(crate) peer: SocketAddr,
-    pub(crate) state: String,
-    pub(crate) nic: usize,
-    pub(crate) worker: usize,
-    pub(crate) sends_outstanding: u64,
-    pub(crate) waits: bool,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) http: Option<Http>,
-    pub(crate) file: Option<File>,
-    pub(crate) tcp: Tcp,
+pub struct Connection {
+    /// The name of the connection in logs, never used twice.
+    pub stream: u64,
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The address and port of the client.
+    pub peer: SocketAddr,
+    /// State of the connection (RFC 9293, section 3.3.2).
+    pub state: String,
+    /// The NIC stack that sends for it.
+    pub nic: usize,
+    /// The worker of that NIC stack.
+    pub worker: usize,
+    /// SENDs that have not departed.
+    pub sends_outstanding: u64,
+    /// It waits for a neighbour, room in a ring, a NIC stack, a file or its turn.
+    pub waits: bool,
+    /// `null` without TLS.
+    pub tls: Option<Tls>,
+    /// `null` before the first byte of a request.
+    pub http: Option<Http>,
+    /// The file at SND.UNA; `null` if no file lies there.
+    pub file: Option<File>,
+    /// TCP.
+    pub tcp: Tcp,
 }
 
 /// TLS of a connection. What was agreed upon is `null` until the handshake is over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Tls {
-    pub(crate) version: Option<String>,
-    pub(crate) cipher: Option<String>,
-    pub(crate) alpn: Option<String>,
-    pub(crate) is_resumed: Option<bool>,
+pub struct Tls {
+    /// Protocol version.
+    pub version: Option<String>,
+    /// Cipher suite.
+    pub cipher: Option<String>,
+    /// Protocol agreed on by ALPN.
+    pub alpn: Option<String>,
+    /// The session is resumed (RFC 8446, section 2.2).
+    pub is_resumed: Option<bool>,
 }
 
 /// HTTP of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Http {
-    pub(crate) phase: String,
-    pub(crate) requests: u32,
+pub struct Http {
+    /// What it does with the current request; docs/stat.md lists the phases.
+    pub phase: String,
+    /// Requests so far.
+    pub requests: u32,
     /// The first name of the site of the last request.
-    pub(crate) site: Option<String>,
+    pub site: Option<String>,
     /// Path and query of the last request, if an origin's object answers it.
     #[serde(default)]
-    pub(crate) object: Option<String>,
+    pub object: Option<String>,
 }
 
 /// The file of which the first byte is that the peer has not acknowledged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct File {
-    pub(crate) path: String,
-    pub(crate) offset_bytes: u64,
-    pub(crate) size_bytes: u64,
+pub struct File {
+    /// Path below the root of the NIC stack.
+    pub path: String,
+    /// Offset of that byte.
+    pub offset_bytes: u64,
+    /// Size of the file.
+    pub size_bytes: u64,
 }
 
 /// TCP of a connection: [`tcp::Info`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Tcp {
-    pub(crate) congestion: String,
-    pub(crate) ca_state: String,
-    pub(crate) mss_bytes: u64,
-    pub(crate) cwnd_bytes: u64,
-    pub(crate) ssthresh_bytes: Option<u64>,
-    pub(crate) srtt_us: Option<u64>,
-    pub(crate) rttvar_us: Option<u64>,
-    pub(crate) min_rtt_us: Option<u64>,
-    pub(crate) rto_us: u64,
-    pub(crate) backoff: u16,
-    pub(crate) bytes_sent: u64,
-    pub(crate) bytes_acked: u64,
-    pub(crate) bytes_received: u64,
-    pub(crate) bytes_retransmitted: u64,
-    pub(crate) retransmissions: u64,
-    pub(crate) timeouts: u64,
-    pub(crate) queued_bytes: u64,
-    pub(crate) unread_bytes: u64,
-    pub(crate) flight_bytes: u64,
-    pub(crate) pipe_bytes: u64,
-    pub(crate) undeparted_bytes: u64,
-    pub(crate) sacked_bytes: u64,
-    pub(crate) lost_bytes: u64,
-    pub(crate) snd_wnd_bytes: u64,
-    pub(crate) rcv_wnd_bytes: u64,
-    pub(crate) pacing_bytes_per_second: Option<u64>,
-    pub(crate) timestamps: bool,
-    pub(crate) sack: bool,
-    pub(crate) ecn: bool,
-    pub(crate) snd_wscale: Option<u8>,
-    pub(crate) rcv_wscale: Option<u8>,
-    pub(crate) age_us: u64,
-    pub(crate) since_progress_us: u64,
+pub struct Tcp {
+    /// Congestion control algorithm.
+    pub congestion: String,
+    /// `open`, `recovery` or `loss`.
+    pub ca_state: String,
+    /// Payload of a full segment.
+    pub mss_bytes: u64,
+    /// Congestion window.
+    pub cwnd_bytes: u64,
+    /// Slow start threshold; `null` before there was congestion.
+    pub ssthresh_bytes: Option<u64>,
+    /// Smoothed round-trip time (RFC 6298).
+    pub srtt_us: Option<u64>,
+    /// Variation of the round-trip time (RFC 6298).
+    pub rttvar_us: Option<u64>,
+    /// Least round-trip time.
+    pub min_rtt_us: Option<u64>,
+    /// Retransmission timeout, with backoff.
+    pub rto_us: u64,
+    /// How often the timeout is doubled.
+    pub backoff: u16,
+    /// Payload sent for the first time.
+    pub bytes_sent: u64,
+    /// Payload acknowledged.
+    pub bytes_acked: u64,
+    /// Payload received in order.
+    pub bytes_received: u64,
+    /// Payload sent again.
+    pub bytes_retransmitted: u64,
+    /// Superpackets sent again.
+    pub retransmissions: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Send queue: queued and not acknowledged.
+    pub queued_bytes: u64,
+    /// Receive queue: received and not read.
+    pub unread_bytes: u64,
+    /// Issued and not acknowledged.
+    pub flight_bytes: u64,
+    /// Neither delivered nor lost (RFC 6675).
+    pub pipe_bytes: u64,
+    /// Still at the NIC stack.
+    pub undeparted_bytes: u64,
+    /// Delivered by SACK.
+    pub sacked_bytes: u64,
+    /// Marked as lost.
+    pub lost_bytes: u64,
+    /// Window of the peer.
+    pub snd_wnd_bytes: u64,
+    /// Our window.
+    pub rcv_wnd_bytes: u64,
+    /// Pacing rate; `null`: not paced.
+    pub pacing_bytes_per_second: Option<u64>,
+    /// Timestamps are in use (RFC 7323).
+    pub timestamps: bool,
+    /// SACK is in use (RFC 2018).
+    pub sack: bool,
+    /// ECN is in use (RFC 3168).
+    pub ecn: bool,
+    /// Window scale of the peer; `null`: none.
+    pub snd_wscale: Option<u8>,
+    /// Our window scale; `null`: none.
+    pub rcv_wscale: Option<u8>,
+    /// Time since it was opened.
+    pub age_us: u64,
+    /// Time since the last acknowledgement of new data.
+    pub since_progress_us: u64,
 }
 
 /// A line of what the host process writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Line {
+pub enum Line {
     /// The first.
     Host(Host),
+    /// A connection.
     Connection(Box<Connection>),
     /// The last: without it, something is missing.
     End {},
@@ -220,7 +303,7 @@ const NIC_COUNTERS: [&str; 10] = [
 
 impl Nic {
     /// What workers have counted together.
-    pub(crate) fn counters(workers: &[Report]) -> BTreeMap<String, u64> {
+    pub fn counters(workers: &[Report]) -> BTreeMap<String, u64> {
         let mut sum = Report::default();
         for report in workers {
             sum.absorb(report);
@@ -234,7 +317,7 @@ impl Nic {
 
 impl Host {
     /// `counters`: those of the stack and the server.
-    pub(crate) fn of(stack: &host::Stack, counters: Vec<(String, u64)>) -> Self {
+    pub fn of(stack: &host::Stack, counters: Vec<(String, u64)>) -> Self {
         let usage = stack.usage();
         let workers = stack.workers().map(|worker| Worker {
             nic: worker.nic,
@@ -261,7 +344,8 @@ impl Host {
 }
 
 impl Connection {
-    pub(crate) fn of(info: &host::ConnectionInfo<'_>, app: &server::Server) -> Self {
+    /// A connection, from what both layers know of it.
+    pub fn of(info: &host::ConnectionInfo<'_>, app: &server::Server) -> Self {
         let http = app.connection_info(info.stream).map(|http| {
             let site = http.site.as_ref().and_then(|site| site.names.first());
             Http {
@@ -357,7 +441,7 @@ impl Tcp {
 
 impl Process {
     /// What the kernel tells of it (proc(5)).
-    pub(crate) fn look_at(pid: u32) -> Self {
+    pub fn look_at(pid: u32) -> Self {
         let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
         // Its name may hold anything; behind that, the state is the third field.
         let stat = read("stat");

@@ -33,15 +33,16 @@ use observer::counter_names;
 
 /// What the relay on the NIC stack's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct NicRelaySettings {
+pub struct NicRelaySettings {
     /// Interface of the control link.
-    pub(crate) interface: String,
+    pub interface: String,
+    /// File of the key that both machines share.
     #[serde(with = "launch::path")]
-    pub(crate) key_file: PathBuf,
+    pub key_file: PathBuf,
     /// The NIC stack's interface to the clients.
-    pub(crate) device: String,
+    pub device: String,
     /// Workers of each NIC process.
-    pub(crate) workers: u16,
+    pub workers: u16,
 }
 
 impl Settings for NicRelaySettings {
@@ -54,7 +55,7 @@ impl Settings for NicRelaySettings {
 const MESSAGE_BYTES_MAX: usize = 64;
 
 /// Runs until the supervisor ends it.
-pub(crate) fn run() -> Result<(), Failure> {
+pub fn run() -> Result<(), Failure> {
     let Launched {
         settings, control, ..
     } = launch::enter::<NicRelaySettings>()?;

@@ -1,10 +1,10 @@
 //! The host process: the host stack and the HTTP server, locked out of the file system. NIC
 //! processes come and go; the supervisor brings each.
 
-pub(crate) mod control;
-pub(crate) mod counter_reporter;
-pub(crate) mod fetch_client;
-pub(crate) mod stat_writer;
+pub mod control;
+pub mod counter_reporter;
+pub mod fetch_client;
+pub mod stat_writer;
 
 use std::ffi::CStr;
 use std::net::IpAddr;
@@ -23,15 +23,15 @@ use rustix::thread::CapabilitySet;
 use sandbox::{descriptors, lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
+use crate::heap;
+use crate::host::control::HostControl;
+use crate::host::fetch_client::FetchClient;
 use crate::ipc::ablation::HostAblation;
 use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
 use crate::ipc::launch::{self, Launched, Settings};
 use crate::ipc::messages::FromHost;
 use crate::ipc::signals::Signals;
-use crate::processes::heap;
-use crate::processes::host::control::HostControl;
-use crate::processes::host::fetch_client::FetchClient;
 use config::certificates;
 use config::control_link::MacAddress;
 use config::{Text, TlsSettings};
@@ -41,35 +41,38 @@ use observer::counter_names;
 /// What the host process starts with. What a reload may change comes as a
 /// [`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration).
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct HostSettings {
+pub struct HostSettings {
     /// Interface to the clients.
-    pub(crate) device: String,
+    pub device: String,
     /// The stack's own addresses there.
-    pub(crate) addresses: Vec<Text<Cidr>>,
-    pub(crate) gateways: Vec<IpAddr>,
+    pub addresses: Vec<Text<Cidr>>,
+    /// Gateways of the addresses.
+    pub gateways: Vec<IpAddr>,
     /// Ask the link whether another machine has the addresses.
-    pub(crate) dad: bool,
+    pub dad: bool,
     /// TCP ports without TLS.
-    pub(crate) ports: Vec<u16>,
+    pub ports: Vec<u16>,
     /// TCP ports with TLS.
-    pub(crate) tls_ports: Vec<u16>,
-    pub(crate) tls: TlsSettings,
+    pub tls_ports: Vec<u16>,
+    /// Settings of TLS.
+    pub tls: TlsSettings,
     /// NIC stacks.
-    pub(crate) nics: usize,
+    pub nics: usize,
     /// Those of them, by number, that are on other machines.
-    pub(crate) remote_nics: Vec<usize>,
+    pub remote_nics: Vec<usize>,
     /// Their roots are copies of each other.
-    pub(crate) replicas: bool,
+    pub replicas: bool,
     /// The supervisor passes a socket that leads to the observer, for access records.
-    pub(crate) is_observed: bool,
+    pub is_observed: bool,
     /// The observer also gets counters.
-    pub(crate) reports_counters: bool,
+    pub reports_counters: bool,
     /// How long a NIC worker may give no heartbeat; zero: forever.
-    pub(crate) heartbeat: Duration,
+    pub heartbeat: Duration,
     /// Directory that must be out of reach once the process is locked out of the file system.
     #[serde(with = "launch::path")]
-    pub(crate) probe: PathBuf,
-    pub(crate) ablation: HostAblation,
+    pub probe: PathBuf,
+    /// Switches for measurements.
+    pub ablation: HostAblation,
 }
 
 impl Settings for HostSettings {
@@ -94,7 +97,7 @@ const PAUSE_US_MAX: u64 = 4_000;
 const SHARED_PAUSE_US_MAX: u64 = 1_000;
 
 /// Runs until the supervisor ends it.
-pub(crate) fn run() -> Result<(), Failure> {
+pub fn run() -> Result<(), Failure> {
     let Launched {
         settings, control, ..
     } = launch::enter::<HostSettings>()?;

@@ -10,28 +10,28 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 /// Some signals: readable once one of them has come.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub struct Signals {
     receiver: UnixStream,
 }
 
 impl Signals {
     /// Those that ask for an end: Ctrl-C, `kill`, or the end of the terminal.
-    pub(crate) fn catch_ends() -> Result<Self, Failure> {
+    pub fn catch_ends() -> Result<Self, Failure> {
         Self::catch(&[SIGINT, SIGTERM, SIGHUP])
     }
 
     /// The same without SIGHUP, which [`HangUp`] catches.
-    pub(crate) fn catch_ends_but_hang_up() -> Result<Self, Failure> {
+    pub fn catch_ends_but_hang_up() -> Result<Self, Failure> {
         Self::catch(&[SIGINT, SIGTERM])
     }
 
     /// SIGUSR1: logs are to be opened again.
-    pub(crate) fn catch_reopen() -> Result<Self, Failure> {
+    pub fn catch_reopen() -> Result<Self, Failure> {
         Self::catch(&[SIGUSR1])
     }
 
     /// SIGQUIT: take leave of everybody, and end then.
-    pub(crate) fn catch_quit() -> Result<Self, Failure> {
+    pub fn catch_quit() -> Result<Self, Failure> {
         Self::catch(&[SIGQUIT])
     }
 
@@ -51,7 +51,7 @@ impl Signals {
     }
 
     /// True if one has come since the last call.
-    pub(crate) fn take(&mut self) -> bool {
+    pub fn take(&mut self) -> bool {
         let mut bytes = [0; 16];
         let mut any = false;
         while matches!(self.receiver.read(&mut bytes), Ok(count) if count > 0) {
@@ -69,7 +69,7 @@ impl AsFd for Signals {
 
 /// SIGHUP, which means two things: read your configuration again, or that the terminal is gone.
 #[derive(Debug)]
-pub(crate) struct HangUp {
+pub struct HangUp {
     signals: Signals,
     /// One that the process was started at.
     terminal: Option<OwnedFd>,
@@ -77,7 +77,7 @@ pub(crate) struct HangUp {
 
 /// What SIGHUP asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hint {
+pub enum Hint {
     /// SIGHUP asks for files to be read again.
     Reload,
     /// The terminal is gone, and what was started there is to go, too.
@@ -86,7 +86,7 @@ pub(crate) enum Hint {
 
 impl HangUp {
     /// From here on SIGHUP does not end the process by itself.
-    pub(crate) fn catch() -> Result<Self, Failure> {
+    pub fn catch() -> Result<Self, Failure> {
         Ok(Self {
             signals: Signals::catch(&[SIGHUP])?,
             terminal: terminal(),
@@ -94,7 +94,7 @@ impl HangUp {
     }
 
     /// What SIGHUP asks for, if it has come since the last call.
-    pub(crate) fn take(&mut self) -> Option<Hint> {
+    pub fn take(&mut self) -> Option<Hint> {
         self.signals.take().then(|| match &self.terminal {
             Some(terminal) if is_gone(terminal) => Hint::End,
             _ => Hint::Reload,

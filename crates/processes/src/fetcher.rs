@@ -16,30 +16,30 @@ use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
+use crate::fetcher::reporter::FetcherReporter;
 use crate::ipc::child;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromFetcher;
 use crate::ipc::signals::Signals;
-use crate::processes::fetcher::reporter::FetcherReporter;
 use config::Text;
 use config::origin_place::SEGMENT_BYTES;
 use observer::counter_names;
 
 /// What the fetcher starts with. More origins may follow as messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FetcherSettings {
+pub struct FetcherSettings {
     /// The directory that it writes to.
     #[serde(with = "launch::path")]
-    pub(crate) cache_dir: PathBuf,
+    pub cache_dir: PathBuf,
     /// Most content that is kept there, in bytes.
-    pub(crate) bytes_max: u64,
+    pub bytes_max: u64,
     /// Most variants of a target.
-    pub(crate) variants_max: u16,
+    pub variants_max: u16,
     /// The origins that it may connect to.
-    pub(crate) origins: Vec<Text<OriginUrl>>,
+    pub origins: Vec<Text<OriginUrl>>,
     /// File with the certificates of the authorities that it trusts; `None`: those of this machine.
     #[serde(with = "launch::path::option")]
-    pub(crate) ca: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
 }
 
 impl Settings for FetcherSettings {
@@ -49,7 +49,7 @@ impl Settings for FetcherSettings {
 }
 
 /// Runs until the host process is gone or a signal ends it.
-pub(crate) fn run() -> Result<(), Failure> {
+pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<FetcherSettings>()?;
     let host = launched.take_socket()?;
     let (settings, orders) = (launched.settings, launched.control);
@@ -111,7 +111,7 @@ fn config(settings: &FetcherSettings) -> Result<origin::Config, Failure> {
 }
 
 /// Whose certificates are believed, if any are needed.
-pub(crate) fn trust<'a>(
+pub fn trust<'a>(
     urls: impl IntoIterator<Item = &'a OriginUrl>,
     file: Option<&Path>,
 ) -> Result<Trust, Failure> {

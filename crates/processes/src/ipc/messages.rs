@@ -12,7 +12,7 @@ use sandbox::lockdown::LockedOut;
 /// A line of a child that says `M`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Line<M> {
+pub enum Line<M> {
     /// The child ends because of this.
     Failed(Failure),
     /// The child ends in order; this is what it did.
@@ -22,23 +22,28 @@ pub(crate) enum Line<M> {
 }
 
 /// What only one kind of child says.
-pub(crate) trait FromChild: Serialize + DeserializeOwned {}
+pub trait FromChild: Serialize + DeserializeOwned {}
 
 /// What the host process says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum FromHost {
+pub enum FromHost {
     /// The host stack answers on the link, and is locked out of the file system.
     Ready(LockedOut),
-    /// What has become of a process of NIC stack `nic`. `generation` counts the processes passed
-    /// for it, from 1.
+    /// What has become of a NIC process.
     Nic {
+        /// Its NIC stack.
         nic: usize,
+        /// Which of the processes passed for that NIC stack, from 1.
         generation: u64,
+        /// What has become of it.
         fate: NicFate,
     },
-    /// The oldest configuration that is pending is in use, with so many certificates.
-    Reloaded { certificates: usize },
+    /// The oldest configuration that is pending is in use.
+    Reloaded {
+        /// How many certificates it has.
+        certificates: usize,
+    },
     /// The oldest configuration that is pending is refused.
     ReloadRefused(String),
     /// All connections are closed, as [`ToHost::Drain`] asked.
@@ -50,36 +55,55 @@ pub(crate) enum FromHost {
 /// What has become of a NIC process in the host process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum NicFate {
+pub enum NicFate {
     /// The host stack uses it.
     Joined,
     /// The host stack does not use it.
-    Refused { why: String },
+    Refused {
+        /// Why, for the log.
+        why: String,
+    },
     /// The host stack has used it, and lost it.
-    Lost { why: String },
+    Lost {
+        /// Why, for the log.
+        why: String,
+    },
     /// The host stack uses it, and a worker gives no heartbeat.
-    Silent { worker: usize },
+    Silent {
+        /// The worker, from 0.
+        worker: usize,
+    },
 }
 
 /// What a NIC process says, and the relay that stands for one on another machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum FromNic {
+pub enum FromNic {
     /// The NIC stack takes commands.
-    Ready { workers: usize },
+    Ready {
+        /// How many workers it has.
+        workers: usize,
+    },
     /// The counters of a worker so far.
-    Counters { worker: usize, report: Report },
+    Counters {
+        /// The worker, from 0.
+        worker: usize,
+        /// Its counters.
+        report: Report,
+    },
 }
 
 /// What the fetcher says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum FromFetcher {
+pub enum FromFetcher {
     /// The fetcher takes requests.
     Ready,
-    /// Its counters so far: of an origin, by its URL, or of all.
+    /// Its counters so far.
     Counters {
+        /// URL of the origin that they are of; none: of all.
         origin: Option<String>,
+        /// The counters.
         report: Report,
     },
 }
@@ -87,7 +111,7 @@ pub(crate) enum FromFetcher {
 /// What the observer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum FromObserver {
+pub enum FromObserver {
     /// The observer receives records and logs.
     Ready,
     /// A log goes on in the file that was passed for it.
@@ -99,13 +123,26 @@ pub(crate) enum FromObserver {
 /// What the relay of `splitway nic --control` says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum FromRelay {
-    /// Host stacks may connect, at this address on the control link.
-    Listening { mac: String },
-    /// The host stack at this address needs a NIC process. `session` counts the hosts, modulo 256.
-    HostConnected { session: u8, host: String },
-    /// The session has ended; these are its counters.
-    HostGone { session: u8, report: Report },
+pub enum FromRelay {
+    /// Host stacks may connect.
+    Listening {
+        /// The relay's address on the control link.
+        mac: String,
+    },
+    /// A host stack needs a NIC process.
+    HostConnected {
+        /// Counts the hosts, modulo 256.
+        session: u8,
+        /// Its address on the control link.
+        host: String,
+    },
+    /// A session has ended.
+    HostGone {
+        /// Which.
+        session: u8,
+        /// Its counters.
+        report: Report,
+    },
 }
 
 impl FromChild for FromHost {}
@@ -117,7 +154,7 @@ impl FromChild for FromRelay {}
 /// What the supervisor says to the host process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ToHost {
+pub enum ToHost {
     /// With a sealed file: a configuration to use
     /// ([`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration)).
     Configure,
@@ -138,7 +175,7 @@ pub(crate) enum ToHost {
 /// What the supervisor says to the observer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ToObserver {
+pub enum ToObserver {
     /// With the socket on which the host process sends access records.
     Records,
     /// With a file: the access log, or the one in which it goes on.
@@ -164,15 +201,18 @@ pub(crate) enum ToObserver {
 /// What the supervisor says to the relay of `splitway nic --control`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ToRelay {
-    /// With the socket over which the NIC process of this session says hello, or without if it
-    /// could not be started.
-    Nic { session: u8 },
+pub enum ToRelay {
+    /// With the socket over which the NIC process of a session says hello, or without if it could
+    /// not be started.
+    Nic {
+        /// The session.
+        session: u8,
+    },
 }
 
 impl<M: FromChild> Line<M> {
     /// Writes it to standard output, and flushes that.
-    pub(crate) fn write(&self, mut stdout: std::io::StdoutLock<'_>) -> std::io::Result<()> {
+    pub fn write(&self, mut stdout: std::io::StdoutLock<'_>) -> std::io::Result<()> {
         use std::io::Write;
         let mut line = serde_json::to_vec(self).map_err(std::io::Error::other)?;
         line.push(b'\n');
@@ -183,7 +223,7 @@ impl<M: FromChild> Line<M> {
 
 /// Cuts lines out of what arrives in pieces.
 #[derive(Debug, Default)]
-pub(crate) struct LineBuffer {
+pub struct LineBuffer {
     bytes: Vec<u8>,
     /// The line that is arriving is dropped.
     is_too_long: bool,
@@ -195,7 +235,7 @@ const LINE_BYTES_MAX: usize = 128 << 10;
 impl LineBuffer {
     /// Adds what has arrived. A line longer than any message is dropped as it arrives, so that a
     /// child cannot make its supervisor hold more.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         if self.is_too_long {
             let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
@@ -216,7 +256,7 @@ impl LineBuffer {
     }
 
     /// The next complete line, without its end.
-    pub(crate) fn next_line(&mut self) -> Option<Vec<u8>> {
+    pub fn next_line(&mut self) -> Option<Vec<u8>> {
         let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
         Some(self.bytes.drain(..=end).take(end).collect())
     }

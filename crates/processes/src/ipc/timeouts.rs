@@ -3,4 +3,4 @@
 use std::time::Duration;
 
 /// How long a NIC process may take to say hello, and the host process to answer it.
-pub(crate) const START_WAIT: Duration = Duration::from_secs(20);
+pub const START_WAIT: Duration = Duration::from_secs(20);

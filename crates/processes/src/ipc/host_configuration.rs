@@ -13,22 +13,24 @@ use crate::ipc::sealed;
 use config::{Content, Tcp};
 
 /// What failures are about.
-pub(crate) const WHAT: &str = "configuration";
+pub const WHAT: &str = "configuration";
 
 /// The length of what HTTP serves and of TCP, as JSON, stands before it; certificates follow.
 const LENGTH_BYTES: usize = size_of::<u64>();
 
 /// What crosses. It is read once.
-pub(crate) struct HostConfiguration {
-    pub(crate) content: Content,
-    pub(crate) tcp: Tcp,
+pub struct HostConfiguration {
+    /// What HTTP serves.
+    pub content: Content,
+    /// Section `tcp`.
+    pub tcp: Tcp,
     /// None without TLS.
-    pub(crate) certificates: Vec<Files>,
+    pub certificates: Vec<Files>,
 }
 
 impl HostConfiguration {
     /// A message for the host process.
-    pub(crate) fn message(&self) -> Result<OwnedFd, Failure> {
+    pub fn message(&self) -> Result<OwnedFd, Failure> {
         let what = "handing the configuration to the host process";
         let content = serde_json::to_vec(&(&self.content, &self.tcp)).map_err(io::Error::other);
         content
@@ -42,7 +44,7 @@ impl HostConfiguration {
 
     /// In the host process: what the supervisor has read, of a message. No system call here looks
     /// for a file.
-    pub(crate) fn receive(message: impl AsFd) -> Result<Self, Failure> {
+    pub fn receive(message: impl AsFd) -> Result<Self, Failure> {
         let what = "taking the configuration from the supervisor";
         let bytes = sealed::read(message.as_fd()).map_err(|errno| Failure::broken(what, errno))?;
         Self::parse(&bytes).ok_or_else(|| Failure::broken(what, "it is cut off"))

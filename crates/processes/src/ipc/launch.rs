@@ -3,7 +3,7 @@
 //! process needs one.
 //!
 //! A supervisor that has been running for long may start a newer program as its NIC process, so a
-//! field that is added to [`NicSettings`](crate::processes::nic::NicSettings) has a default.
+//! field that is added to [`NicSettings`](crate::nic::NicSettings) has a default.
 
 use std::ffi::CStr;
 use std::io;
@@ -23,7 +23,7 @@ use crate::ipc::sealed;
 
 /// The settings of one kind of process. All of them cross when it starts; what may change later has
 /// messages of its own.
-pub(crate) trait Settings: Serialize + DeserializeOwned {
+pub trait Settings: Serialize + DeserializeOwned {
     /// The process for people: `host process`.
     const NAME: &'static str;
     /// The command that runs it.
@@ -41,17 +41,18 @@ struct Envelope<S> {
 }
 
 /// In a process: what it was started with.
-pub(crate) struct Launched<S> {
-    pub(crate) settings: S,
+pub struct Launched<S> {
+    /// Its settings.
+    pub settings: S,
     /// Leads to the supervisor.
-    pub(crate) control: OwnedFd,
+    pub control: OwnedFd,
     /// The further socket.
     socket: Option<OwnedFd>,
 }
 
 impl<S: Settings> Launched<S> {
     /// The further socket, which this kind of process needs.
-    pub(crate) fn take_socket(&mut self) -> Result<OwnedFd, Failure> {
+    pub fn take_socket(&mut self) -> Result<OwnedFd, Failure> {
         let socket = self.socket.take();
         socket.ok_or_else(|| Failure::broken(S::NAME, "the socket of the host did not arrive"))
     }
@@ -59,7 +60,7 @@ impl<S: Settings> Launched<S> {
 
 /// Starts `program` as the process that has these settings. Returns it, and the supervisor's end of
 /// its control socket.
-pub(crate) fn start<S: Settings>(
+pub fn start<S: Settings>(
     program: &Path,
     settings: &S,
     log: &str,
@@ -69,7 +70,7 @@ pub(crate) fn start<S: Settings>(
 }
 
 /// The same; its log goes to `stderr`.
-pub(crate) fn start_with_stderr<S: Settings>(
+pub fn start_with_stderr<S: Settings>(
     program: &Path,
     settings: &S,
     log: &str,
@@ -97,7 +98,7 @@ pub(crate) fn start_with_stderr<S: Settings>(
 }
 
 /// In a process: takes its settings, binds its life to the supervisor's, and starts its log.
-pub(crate) fn enter<S: Settings>() -> Result<Launched<S>, Failure> {
+pub fn enter<S: Settings>() -> Result<Launched<S>, Failure> {
     let control = child::adopt_control_socket(S::TASK_NAME)?;
     let what = "taking the settings from the supervisor";
     let broken = |why: &dyn std::fmt::Display| Failure::broken(what, why);
@@ -122,26 +123,29 @@ pub(crate) fn enter<S: Settings>() -> Result<Launched<S>, Failure> {
 }
 
 /// Paths cross as bytes: they need not be UTF-8.
-pub(crate) mod path {
+pub mod path {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::path::{Path, PathBuf};
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    /// As bytes.
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
         path.as_os_str().as_bytes().serialize(serializer)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    /// From bytes.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         Ok(OsString::from_vec(Vec::deserialize(from)?).into())
     }
 
     /// The same of a path that may be absent.
-    pub(crate) mod option {
+    pub mod option {
         use super::*;
 
-        pub(crate) fn serialize<S: Serializer>(
+        /// As bytes.
+        pub fn serialize<S: Serializer>(
             path: &Option<PathBuf>,
             serializer: S,
         ) -> Result<S::Ok, S::Error> {
@@ -150,7 +154,8 @@ pub(crate) mod path {
                 .serialize(serializer)
         }
 
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        /// From bytes.
+        pub fn deserialize<'de, D: Deserializer<'de>>(
             from: D,
         ) -> Result<Option<PathBuf>, D::Error> {
             let bytes = Option::<Vec<u8>>::deserialize(from)?;

@@ -26,7 +26,7 @@ use config::origin_place::CachePlace;
 /// Where a fetcher's socket is put, for [`FetchClient`] to find it, and where it is said what
 /// fetchers write to.
 #[derive(Clone, Debug)]
-pub(crate) struct FetcherSlot {
+pub struct FetcherSlot {
     left: Arc<Mutex<Left>>,
     /// A socket lies in the slot, and the wakeup is readable.
     is_taken: Arc<AtomicBool>,
@@ -46,7 +46,7 @@ impl FetcherSlot {
     }
 
     /// A fetcher has come, in the place of any before.
-    pub(crate) fn put(&self, socket: OwnedFd) {
+    pub fn put(&self, socket: OwnedFd) {
         self.left().socket = Some(socket);
         // The counter is far from its maximum, and only this end writes to it.
         let _ = rustix::io::write(&*self.wakeup, &1u64.to_ne_bytes());
@@ -55,7 +55,7 @@ impl FetcherSlot {
     }
 
     /// What comes from origins lies there.
-    pub(crate) fn show(&self, cache: &CachePlace) {
+    pub fn show(&self, cache: &CachePlace) {
         self.left().cache = Some(cache.clone());
     }
 
@@ -103,7 +103,7 @@ impl Open {
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct FetchClient {
+pub struct FetchClient {
     slot: FetcherSlot,
     /// Readable while there is something to hear or to be done.
     wake: OwnedFd,
@@ -119,7 +119,7 @@ pub(crate) struct FetchClient {
 
 impl FetchClient {
     /// No fetcher is there yet.
-    pub(crate) fn new() -> Result<(Self, FetcherSlot), Failure> {
+    pub fn new() -> Result<(Self, FetcherSlot), Failure> {
         let failed = |errno| Failure::broken("waiting for the fetcher", errno);
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;

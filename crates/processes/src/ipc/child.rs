@@ -33,9 +33,9 @@ const STRAY_LINES_MAX: u32 = 100;
 
 /// A child process, as its supervisor sees it. Dropped, it is killed.
 #[derive(Debug)]
-pub(crate) struct Child {
+pub struct Child {
     /// What people call it: `host process` or `NIC process`.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     process: std::process::Child,
     /// Becomes readable when the process has ended.
     pidfd: OwnedFd,
@@ -49,7 +49,7 @@ impl Child {
     /// Runs `program` with `arguments`, in the thread's present namespaces, with `control` as its
     /// standard input and `stderr` for its log. The child has a process group of its own, so that
     /// Ctrl-C does not reach it.
-    pub(crate) fn spawn(
+    pub fn spawn(
         name: &'static str,
         program: &Path,
         arguments: impl IntoIterator<Item = OsString>,
@@ -91,18 +91,19 @@ impl Child {
         }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its process identifier.
+    pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
     /// Descriptors that become readable when the child has spoken or ended.
-    pub(crate) fn watch(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub fn watch(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let output = self.output.as_ref().map(AsFd::as_fd);
         output.into_iter().chain([self.watch_end()])
     }
 
     /// The lines that the child has written since, without blocking.
-    pub(crate) fn receive<M: FromChild>(&mut self) -> Vec<Line<M>> {
+    pub fn receive<M: FromChild>(&mut self) -> Vec<Line<M>> {
         let mut bytes = [0; 4096];
         let mut left = RECEIVED_BYTES_MAX / bytes.len();
         while let Some(output) = &mut self.output
@@ -140,12 +141,12 @@ impl Child {
     }
 
     /// The descriptor that becomes readable when the child has ended.
-    pub(crate) fn watch_end(&self) -> BorrowedFd<'_> {
+    pub fn watch_end(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
     /// True if the process has ended; it is not reaped yet, so that its number still names it.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(
             rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options),
@@ -154,17 +155,17 @@ impl Child {
     }
 
     /// Waits for the end of the process.
-    pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.process.wait()
     }
 
     /// Asks the process to end in order.
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
     /// Ends the process at once.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
@@ -187,7 +188,7 @@ impl Drop for Child {
 }
 
 /// How a process ended, in words.
-pub(crate) fn describe(status: ExitStatus) -> String {
+pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),
         (None, Some(number)) => {
@@ -212,7 +213,7 @@ pub(crate) fn describe(status: ExitStatus) -> String {
 
 /// In a child: takes on a name of its own, binds its life to the supervisor's, and takes the
 /// control socket from standard input.
-pub(crate) fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
+pub fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
     // For `ps` and `top`; at most 15 bytes.
     let _ = rustix::thread::set_name(name);
     let what = "taking over the control socket from standard input";
@@ -245,13 +246,13 @@ pub(crate) fn adopt_control_socket(name: &CStr) -> Result<OwnedFd, Failure> {
 }
 
 /// In a child: sends a message to the supervisor.
-pub(crate) fn tell(message: impl FromChild) -> Result<(), Failure> {
+pub fn tell(message: impl FromChild) -> Result<(), Failure> {
     write(&Line::Says(message))
 }
 
 /// In a child: sends a message that fits into a page, unless that would have to wait; true if it
 /// was sent.
-pub(crate) fn tell_if_writable(message: impl FromChild) -> bool {
+pub fn tell_if_writable(message: impl FromChild) -> bool {
     let stdout = io::stdout().lock();
     let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
     // A pipe that is writable at all takes a whole message.
@@ -260,7 +261,7 @@ pub(crate) fn tell_if_writable(message: impl FromChild) -> bool {
 }
 
 /// In a child: reports what it did, at its end.
-pub(crate) fn report(counters: Vec<(String, u64)>) -> Result<(), Failure> {
+pub fn report(counters: Vec<(String, u64)>) -> Result<(), Failure> {
     write::<Unused>(&Line::Report(Report::now(counters)))
 }
 
@@ -276,7 +277,7 @@ fn write<M: FromChild>(line: &Line<M>) -> Result<(), Failure> {
 }
 
 /// In a child: the end. The supervisor prints a failure.
-pub(crate) fn end(result: Result<(), Failure>) -> ExitCode {
+pub fn end(result: Result<(), Failure>) -> ExitCode {
     let Err(failure) = result else {
         return ExitCode::SUCCESS;
     };

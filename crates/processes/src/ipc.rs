@@ -16,15 +16,15 @@
 //! | `signals` | signals as descriptors |
 //! | `log_lines` | how lines reach standard error |
 
-pub(crate) mod ablation;
-pub(crate) mod capture_request;
-pub(crate) mod child;
-pub(crate) mod fd_passing;
-pub(crate) mod host_configuration;
-pub(crate) mod launch;
-pub(crate) mod log_lines;
-pub(crate) mod messages;
-pub(crate) mod sealed;
-pub(crate) mod signals;
-pub(crate) mod stat_report;
-pub(crate) mod timeouts;
+pub mod ablation;
+pub mod capture_request;
+pub mod child;
+pub mod fd_passing;
+pub mod host_configuration;
+pub mod launch;
+pub mod log_lines;
+pub mod messages;
+pub mod sealed;
+pub mod signals;
+pub mod stat_report;
+pub mod timeouts;

@@ -27,15 +27,16 @@ use observer::counter_names;
 
 /// What the relay on the host's machine starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct HostRelaySettings {
+pub struct HostRelaySettings {
     /// Interface of the control link.
-    pub(crate) interface: String,
+    pub interface: String,
     /// The NIC stack's machine.
-    pub(crate) peer: Text<MacAddress>,
+    pub peer: Text<MacAddress>,
+    /// File of the key that both machines share.
     #[serde(with = "launch::path")]
-    pub(crate) key_file: PathBuf,
+    pub key_file: PathBuf,
     /// The host's interface to its clients.
-    pub(crate) device: String,
+    pub device: String,
 }
 
 impl Settings for HostRelaySettings {
@@ -49,7 +50,7 @@ impl Settings for HostRelaySettings {
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Runs until either stack is gone or a signal ends it.
-pub(crate) fn run() -> Result<(), Failure> {
+pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<HostRelaySettings>()?;
     let host = launched.take_socket()?;
     let settings = launched.settings;

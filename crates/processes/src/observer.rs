@@ -27,12 +27,13 @@ use sandbox::seccomp;
 
 /// What the observer starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ObserverSettings {
+pub struct ObserverSettings {
     /// The access log, for messages.
-    pub(crate) access_log: Option<String>,
-    pub(crate) access_log_format: Text<AccessFormat>,
+    pub access_log: Option<String>,
+    /// Form of its lines.
+    pub access_log_format: Text<AccessFormat>,
     /// The error log, for messages.
-    pub(crate) error_log: Option<String>,
+    pub error_log: Option<String>,
 }
 
 impl Settings for ObserverSettings {
@@ -42,7 +43,7 @@ impl Settings for ObserverSettings {
 }
 
 /// Runs until the supervisor ends it; then it takes in what the others have said last.
-pub(crate) fn run() -> Result<(), Failure> {
+pub fn run() -> Result<(), Failure> {
     let Launched {
         settings, control, ..
     } = launch::enter::<ObserverSettings>()?;

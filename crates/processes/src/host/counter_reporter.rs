@@ -23,14 +23,15 @@ const PERIOD: Timespec = Timespec {
 
 /// In the host process: tells the observer.
 #[derive(Debug)]
-pub(crate) struct CounterReporter {
+pub struct CounterReporter {
     observer: OwnedFd,
     /// Readable once a second.
     timer: OwnedFd,
 }
 
 impl CounterReporter {
-    pub(crate) fn new(observer: OwnedFd) -> Result<Self, Failure> {
+    /// Reports to `observer`, a packet socket, once a second.
+    pub fn new(observer: OwnedFd) -> Result<Self, Failure> {
         let start = || -> rustix::io::Result<OwnedFd> {
             let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -50,7 +51,7 @@ impl CounterReporter {
     }
 
     /// If it is time, tells what there is; not if the observer is behind.
-    pub(crate) fn on_wake(&self, stack: &Stack, server: &server::Server) {
+    pub fn on_wake(&self, stack: &Stack, server: &server::Server) {
         if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
             return;
         }

@@ -23,7 +23,7 @@ const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 const WHAT: &str = "receiving from the supervisor";
 
 /// Sends a message, and a descriptor if there is one. Fails with EAGAIN rather than wait.
-pub(crate) fn pass(
+pub fn pass(
     socket: &OwnedFd,
     message: &impl Serialize,
     descriptor: Option<&OwnedFd>,
@@ -33,7 +33,7 @@ pub(crate) fn pass(
 }
 
 /// The same with several descriptors.
-pub(crate) fn pass_all(
+pub fn pass_all(
     socket: &OwnedFd,
     message: &impl Serialize,
     descriptors: &[BorrowedFd<'_>],
@@ -53,7 +53,7 @@ pub(crate) fn pass_all(
 /// The next message of the supervisor behind `control`, if one is there, with its descriptor: the
 /// kernel drops a descriptor for which the process has no room. `buffer` is as long as the longest
 /// message.
-pub(crate) fn receive<M: DeserializeOwned>(
+pub fn receive<M: DeserializeOwned>(
     control: &OwnedFd,
     buffer: &mut [u8],
 ) -> Result<Option<(M, Option<OwnedFd>)>, Failure> {
@@ -62,7 +62,7 @@ pub(crate) fn receive<M: DeserializeOwned>(
 }
 
 /// The same with all descriptors.
-pub(crate) fn receive_all<M: DeserializeOwned>(
+pub fn receive_all<M: DeserializeOwned>(
     control: &OwnedFd,
     buffer: &mut [u8],
 ) -> Result<Option<(M, Vec<OwnedFd>)>, Failure> {

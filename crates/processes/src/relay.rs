@@ -5,5 +5,5 @@
 //! | `host_side` | on the host's machine, in the place of a NIC process |
 //! | `nic_side` | on the NIC stack's machine, in the place of the host process |
 
-pub(crate) mod host_side;
-pub(crate) mod nic_side;
+pub mod host_side;
+pub mod nic_side;

@@ -13,13 +13,13 @@ use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use server::Server;
 
+use crate::host::counter_reporter::CounterReporter;
+use crate::host::fetch_client::FetcherSlot;
+use crate::host::stat_writer::Readers;
 use crate::ipc::child::tell;
 use crate::ipc::fd_passing;
 use crate::ipc::host_configuration::{self, HostConfiguration};
 use crate::ipc::messages::{FromHost, NicFate, ToHost};
-use crate::processes::host::counter_reporter::CounterReporter;
-use crate::processes::host::fetch_client::FetcherSlot;
-use crate::processes::host::stat_writer::Readers;
 use config::certificates;
 
 /// A descriptor, or why it has not arrived.
@@ -47,14 +47,16 @@ const OBSERVER_SOCKET: &str = "socket to the observer process";
 const MESSAGE_BYTES_MAX: usize = 64;
 
 /// What the host process starts serving with.
-pub(crate) struct Start {
-    pub(crate) http: server::Config,
-    pub(crate) tcp: Changeable,
+pub struct Start {
+    /// What HTTP serves.
+    pub http: server::Config,
+    /// Settings of TCP that a reload changes.
+    pub tcp: Changeable,
 }
 
 /// In the host process: the supervisor, who brings NIC processes.
 #[derive(Debug)]
-pub(crate) struct HostControl {
+pub struct HostControl {
     control: OwnedFd,
     /// The epoch before the first.
     base: u64,
@@ -94,7 +96,7 @@ struct Replacing {
 impl HostControl {
     /// The supervisor behind a control socket, who brings so many NIC stacks; epochs are counted
     /// from `base`.
-    pub(crate) fn new(control: OwnedFd, nics: usize, base: u64) -> Result<Self, Failure> {
+    pub fn new(control: OwnedFd, nics: usize, base: u64) -> Result<Self, Failure> {
         let failed = |errno| Failure::broken("watching the supervisor", errno);
         let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let wake = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
@@ -120,7 +122,7 @@ impl HostControl {
     }
 
     /// Fetchers that come are put there.
-    pub(crate) fn expect_fetchers(&mut self, slot: FetcherSlot) {
+    pub fn expect_fetchers(&mut self, slot: FetcherSlot) {
         self.slot = Some(slot);
     }
 
@@ -144,7 +146,7 @@ impl HostControl {
     /// Waits for what is to be served from the beginning, which comes before any NIC process, and
     /// with TLS for its certificates; `None` if `stop` becomes readable before. What comes later
     /// takes their place.
-    pub(crate) fn configuration(
+    pub fn configuration(
         &mut self,
         with_tls: bool,
         stop: BorrowedFd<'_>,
@@ -175,12 +177,12 @@ impl HostControl {
     }
 
     /// What TLS listeners use, now and whenever others take their place.
-    pub(crate) fn certificates(&self) -> Option<Arc<tls::Certificates>> {
+    pub fn certificates(&self) -> Option<Arc<tls::Certificates>> {
         self.certificates.clone()
     }
 
     /// From now on tells the observer behind this socket what is counted.
-    pub(crate) fn report_counters(&mut self, observer: &OwnedFd) -> Result<(), Failure> {
+    pub fn report_counters(&mut self, observer: &OwnedFd) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::broken(OBSERVER_SOCKET, error);
         let reporter = CounterReporter::new(observer.try_clone().map_err(failed)?)?;
         let data = epoll::EventData::new_u64(0);
@@ -192,7 +194,7 @@ impl HostControl {
 
     /// Waits for the socket that leads to the observer, which comes after the configuration and
     /// before any NIC process; `None` if `stop` becomes readable before.
-    pub(crate) fn observer(&mut self, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
+    pub fn observer(&mut self, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
         while self.wait(stop)? {
             match self.receive()? {
                 Some(Received::Observer(socket)) => return socket.map(Some),
@@ -289,10 +291,7 @@ impl HostControl {
     }
 
     /// Waits for a first NIC process, whichever that is; `None` if `stop` becomes readable before.
-    pub(crate) fn first(
-        &mut self,
-        stop: BorrowedFd<'_>,
-    ) -> Result<Option<(usize, HostSession)>, Failure> {
+    pub fn first(&mut self, stop: BorrowedFd<'_>) -> Result<Option<(usize, HostSession)>, Failure> {
         while self.wait(stop)? {
             let (nic, socket) = match self.receive()? {
                 Some(Received::Nic(nic, socket)) => (nic, socket),

@@ -12,41 +12,41 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 #[command(next_help_heading = "For measurements only")]
-pub(crate) struct HostAblation {
+pub struct HostAblation {
     /// Start the RTO at the SEND, not when the packets have left
     #[arg(long)]
-    pub(crate) no_echo_rto: bool,
+    pub no_echo_rto: bool,
 
     /// Take round-trip times from TCP timestamps alone
     #[arg(long)]
-    pub(crate) rtt_from_timestamps: bool,
+    pub rtt_from_timestamps: bool,
 
     /// Least distance of the RTO from the round-trip time [default: 200ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub(crate) rto_min: Option<Duration>,
+    pub rto_min: Option<Duration>,
 
     /// Have each frame that the host process receives, most of them ACKs, cost so much more work
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub(crate) ack_delay: Option<Duration>,
+    pub ack_delay: Option<Duration>,
 }
 
 /// Switches of the NIC stack.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 #[command(next_help_heading = "For measurements only")]
-pub(crate) struct NicAblation {
+pub struct NicAblation {
     /// Leave in TCP timestamps the time that packets wait in the NIC stack
     #[arg(long, requires = "content")]
-    pub(crate) no_timestamp_fix: bool,
+    pub no_timestamp_fix: bool,
 
     /// Have every read take longer by a random time, such as 1ms..5ms
     #[arg(long, value_name = "TIME..TIME", requires = "content")]
-    pub(crate) read_delay: Option<TimeRange>,
+    pub read_delay: Option<TimeRange>,
 }
 
 /// A range of times, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TimeRange(RangeInclusive<Duration>);
+pub struct TimeRange(RangeInclusive<Duration>);
 
 /// Longest time that is taken: longer makes no sense in a measurement.
 const TIME_MAX: Duration = Duration::from_secs(60);
@@ -81,20 +81,22 @@ impl FromStr for TimeRange {
 }
 
 impl HostAblation {
-    pub(crate) fn apply(&self, config: &mut host::StackConfig) {
+    /// Puts the switches into the configuration of the stack.
+    pub fn apply(&self, config: &mut host::StackConfig) {
         config.departs_at_issue = self.no_echo_rto;
         config.tcp.rtt_from_timestamps = self.rtt_from_timestamps;
         config.tcp.rto_min = self.rto_min.unwrap_or(config.tcp.rto_min);
     }
 
     /// How much more work a frame is, in microseconds.
-    pub(crate) fn frame_delay_us(&self) -> u64 {
+    pub fn frame_delay_us(&self) -> u64 {
         self.ack_delay.map_or(0, |delay| delay.as_micros() as u64)
     }
 }
 
 impl NicAblation {
-    pub(crate) fn apply(&self, config: &mut nic::Config) {
+    /// Puts the switches into the configuration of the stack.
+    pub fn apply(&self, config: &mut nic::Config) {
         config.correct_timestamps = !self.no_timestamp_fix;
         config.read_delay = self.read_delay.as_ref().map(|TimeRange(range)| {
             let us = |time: &Duration| time.as_micros() as u64;

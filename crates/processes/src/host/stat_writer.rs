@@ -29,7 +29,7 @@ const PATIENCE_US: u64 = 10_000_000;
 
 /// Those who have asked.
 #[derive(Debug, Default)]
-pub(crate) struct Readers {
+pub struct Readers {
     readers: Vec<Reader>,
 }
 
@@ -56,12 +56,7 @@ enum Next {
 impl Readers {
     /// A client reads at the other end of `pipe`, which does not block. From now on `wake` is
     /// readable while there is something for [`Readers::tell`] to do.
-    pub(crate) fn add(
-        &mut self,
-        wake: &OwnedFd,
-        pipe: OwnedFd,
-        now_us: u64,
-    ) -> Result<(), Failure> {
+    pub fn add(&mut self, wake: &OwnedFd, pipe: OwnedFd, now_us: u64) -> Result<(), Failure> {
         let what = "telling of connections";
         self.give_up_silent(wake, now_us);
         if self.readers.len() >= READERS_MAX {
@@ -83,7 +78,7 @@ impl Readers {
 
     /// Tells one of them some more, and those who have been told something all that they take of
     /// it.
-    pub(crate) fn tell(&mut self, wake: &OwnedFd, now_us: u64, stack: &host::Stack, app: &Server) {
+    pub fn tell(&mut self, wake: &OwnedFd, now_us: u64, stack: &host::Stack, app: &Server) {
         let wants_more = self.readers.iter().position(Reader::wants_more);
         if let Some(first) = wants_more {
             self.readers[first].fill(now_us, stack, app);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Lines of this process that standard error did not take.
-pub(crate) fn lost() -> u64 {
+pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
@@ -32,7 +32,7 @@ fn fitting(line: &[u8]) -> Cow<'_, [u8]> {
 
 /// Writes each line at once.
 #[derive(Debug)]
-pub(crate) struct LogLines;
+pub struct LogLines;
 
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -49,7 +49,7 @@ impl Write for LogLines {
 }
 
 /// Starts the log of this process on standard error, from `level` up; `ansi`: in colours.
-pub(crate) fn start(level: &str, ansi: bool) {
+pub fn start(level: &str, ansi: bool) {
     let level = level
         .parse()
         .unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
@@ -63,7 +63,7 @@ pub(crate) fn start(level: &str, ansi: bool) {
 }
 
 /// The same in a process that a supervisor has started: in colours on a terminal.
-pub(crate) fn start_of_process(level: &str) {
+pub fn start_of_process(level: &str) {
     start(level, io::stderr().is_terminal());
 }
 

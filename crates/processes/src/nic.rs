@@ -14,13 +14,13 @@ use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, memory_limit, seccomp};
 use serde::{Deserialize, Serialize};
 
+use crate::heap;
 use crate::ipc::ablation::NicAblation;
 use crate::ipc::capture_request::NIC_MARK;
 use crate::ipc::child::{self, tell_if_writable};
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
 use crate::ipc::signals::Signals;
-use crate::processes::heap;
 use config::Text;
 use config::size::{Size, cache_bytes};
 use observer::Report;
@@ -32,22 +32,23 @@ const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(Capabil
 
 /// What a NIC process starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct NicSettings {
+pub struct NicSettings {
     /// Interface to send packets on.
-    pub(crate) device: String,
+    pub device: String,
     /// Directory below which files are opened, and never outside.
     #[serde(with = "launch::path")]
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     /// Workers, each a thread with a port of its own.
-    pub(crate) workers: u16,
+    pub workers: u16,
     /// Memory for content, of all workers together.
     #[serde(default)]
-    pub(crate) cache: Option<Text<Size>>,
+    pub cache: Option<Text<Size>>,
     /// Report to the supervisor what the workers count.
     #[serde(default)]
-    pub(crate) reports_counters: bool,
+    pub reports_counters: bool,
+    /// Switches for measurements.
     #[serde(default)]
-    pub(crate) ablation: NicAblation,
+    pub ablation: NicAblation,
 }
 
 impl Settings for NicSettings {
@@ -57,7 +58,7 @@ impl Settings for NicSettings {
 }
 
 /// Runs until the host stack is gone or a signal ends it.
-pub(crate) fn run() -> Result<(), Failure> {
+pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<NicSettings>()?;
     let host = launched.take_socket()?;
     let settings = launched.settings;

@@ -13,7 +13,7 @@ const BYTES_MAX: u64 = 256 << 20;
 
 /// A file of memory that holds `pieces` and never changes again, to be read once from its
 /// beginning. The kernel frees it when both ends have closed it.
-pub(crate) fn write(pieces: &[&[u8]]) -> io::Result<OwnedFd> {
+pub fn write(pieces: &[&[u8]]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file: File = memfd_create("splitway-settings", flags)?.into();
     for piece in pieces {
@@ -27,7 +27,7 @@ pub(crate) fn write(pieces: &[&[u8]]) -> io::Result<OwnedFd> {
 
 /// Its contents, which are erased from memory with the result. No system call here looks for a
 /// file.
-pub(crate) fn read(file: impl AsFd) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
+pub fn read(file: impl AsFd) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
     let bytes = rustix::fs::fstat(file.as_fd())?.st_size;
     let bytes = u64::try_from(bytes)
         .ok()

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 
 /// What is to be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CaptureRequest {
-    pub(crate) only: Only,
+pub struct CaptureRequest {
+    /// Which packets.
+    pub only: Only,
     /// How much of each packet, in bytes.
-    pub(crate) snaplen: u32,
+    pub snaplen: u32,
 }
 
 impl fmt::Display for CaptureRequest {
@@ -52,16 +53,20 @@ impl FromStr for CaptureRequest {
     }
 }
 
-/// Marks of what the host process sends, and of what NIC processes do.
-pub(crate) const HOST_MARK: u32 = 0x5357_0001;
-pub(crate) const NIC_MARK: u32 = 0x5357_0002;
+/// Mark (`SO_MARK`) of what the host process sends.
+pub const HOST_MARK: u32 = 0x5357_0001;
+/// Mark (`SO_MARK`) of what NIC processes send.
+pub const NIC_MARK: u32 = 0x5357_0002;
 
 /// What a tap brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Part {
+pub enum Part {
+    /// From clients.
     Received,
+    /// From the host process.
     HostSends,
+    /// From NIC processes.
     NicSends,
     /// Where the two cannot be told from each other.
     BothSend,
@@ -69,13 +74,13 @@ pub(crate) enum Part {
 
 /// What is captured, besides the taps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Captured {
+pub struct Captured {
     /// The link.
-    pub(crate) device: String,
+    pub device: String,
     /// What each tap brings, in their order.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
     /// NIC stacks on other machines, whose packets do not pass here.
-    pub(crate) nics_elsewhere: usize,
+    pub nics_elsewhere: usize,
 }
 
 #[cfg(test)]

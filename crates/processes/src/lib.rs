@@ -1,0 +1,26 @@
+//! The processes that do the work, each started by a supervisor with [settings](ipc::launch) of its
+//! own.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | [`ipc`] | what the supervisor and the processes share: starting, messages, descriptors |
+//! | [`host`] | the host process: connections and HTTP |
+//! | [`nic`] | the NIC process: files and packets |
+//! | [`relay`] | the two ends of a control link between machines |
+//! | [`fetcher`] | fetches from origins into the cache directory |
+//! | [`observer`] | logs, metrics, dashboard |
+//! | `heap` | memory that goes back to the kernel |
+//!
+//! Each process confines itself before it takes anything from outside. It may touch the stacks'
+//! entry points, descriptors that the supervisor passes, and the clock. Only [`ipc::child`] starts
+//! processes.
+
+#![forbid(unsafe_code)]
+
+pub mod fetcher;
+mod heap;
+pub mod host;
+pub mod ipc;
+pub mod nic;
+pub mod observer;
+pub mod relay;
