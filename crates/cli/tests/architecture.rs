@@ -10,7 +10,7 @@ use crate::tree::{files, reach, workspace};
 mod tree;
 
 /// Which of our crates may depend on which, for whatever purpose: tests and build scripts count as
-/// well. Only the test bed, which depends on none, is open to the tests of all.
+/// well. Only the test bed and the fakes are open to the tests of all.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &["counters"]),
     ("wire", &[]),
@@ -80,6 +80,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "contract", "wire", "tcp", "tls", "netdev", "nic", "host", "server", "relay",
         ],
     ),
+    ("fakes", &["contract", "wire", "tls", "netdev"]),
     ("testbed", &[]),
     (
         "bench",
@@ -89,8 +90,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Its package.
-const TEST_BED: &str = "splitway-testbed";
+/// What is open to the tests of all.
+const FOR_TESTS: &[&str] = &["splitway-testbed", "splitway-fakes"];
 
 /// Where `unsafe` is allowed: the rings' shared memory, the packet sockets, and reading with
 /// io_uring.
@@ -119,7 +120,10 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .iter()
         .map(|package| {
             let known = package["dependencies"].as_array().unwrap().iter();
-            let known = known.filter(|known| known["name"] != TEST_BED || known["kind"] != "dev");
+            let is_for_tests = |name: &str| FOR_TESTS.contains(&name);
+            let known = known.filter(|known| {
+                known["kind"] != "dev" || !known["name"].as_str().is_some_and(is_for_tests)
+            });
             let known = known.filter_map(short);
             (
                 short(package).expect("our crates are named splitway-…"),

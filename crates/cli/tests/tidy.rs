@@ -24,7 +24,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("bench", 1),
     ("cli", 4),
     ("contract", 3),
-    ("host", 4),
+    ("host", 3),
     ("nic", 9),
     ("origin", 1),
     ("server", 2),

@@ -5,8 +5,9 @@ mod rig;
 
 use std::time::Duration;
 
+use fakes::nic::Work;
 use host::StackConfig;
-use rig::{Rig, Work, answer};
+use rig::{Rig, answer};
 
 /// The NIC stack takes 50 ms to read, which is longer than the RTO.
 fn retransmissions_behind_a_slow_disk(change: impl FnOnce(&mut StackConfig)) -> (u64, u64) {

@@ -6,8 +6,10 @@ mod rig;
 use std::time::Duration;
 
 use contract::{Event, FileMeta, RejectReason};
+use fakes::nic::Work;
+use fakes::seeds::each_seed;
 use host::app::{AppEvent, CloseReason};
-use rig::{Rig, Work, answer, each_seed};
+use rig::{Rig, answer};
 
 /// The client has asked for a file, and the NIC stack has opened it; the SENDs of the first window
 /// wait there.

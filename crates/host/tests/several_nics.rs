@@ -4,8 +4,9 @@
 mod rig;
 
 use contract::FileMeta;
+use fakes::nic::Work;
 use host::app::{AppEvent, CloseReason};
-use rig::{Rig, Work, answer};
+use rig::{Rig, answer};
 
 /// Two NIC stacks with the same files.
 fn two_replicas() -> Rig {

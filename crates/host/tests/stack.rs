@@ -6,10 +6,11 @@ mod rig;
 
 use contract::listing::Part;
 use contract::{Event, FileId, FileMeta, FlowId, RejectReason, SendId};
+use fakes::nic::Work;
 use host::CongestionAlgorithm;
 use host::app::{AppEvent, CloseReason};
 use proptest::prelude::*;
-use rig::{Rig, Work, answer};
+use rig::{Rig, answer};
 use wire::tcp::Flags;
 
 #[test]

@@ -5,15 +5,9 @@
 mod client;
 #[path = "rig/mod.rs"]
 mod rig;
-#[allow(dead_code, reason = "the tests of TLS use the rest")]
-#[path = "tls/sealer.rs"]
-mod sealer;
-#[allow(dead_code, reason = "the tests of `tls` use the rest")]
-#[path = "../../tls/tests/tls/support.rs"]
-mod support;
 
 use client::Secured;
-use support::SUITES;
+use fakes::keys::SUITES;
 use tls::{Settings, Version};
 
 const CONNECTIONS: usize = 10_000;

@@ -5,9 +5,10 @@ mod support;
 use contract::limits::HOLD_US_MAX;
 use contract::tls::{ContentType, Records, Tag};
 use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, Segments, Send, SendId};
+use fakes::keys::SUITES;
 use nic::Config;
 use proptest::prelude::*;
-use support::tls::{SUITES, install};
+use support::tls::install;
 use support::{Stage, content, departed, header, range, small_config};
 use wire::tcp::Flags;
 

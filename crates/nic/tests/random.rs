@@ -5,9 +5,10 @@ mod support;
 use std::collections::BTreeMap;
 
 use contract::{Segment, Segments, SendId};
+use fakes::recording_port::Answer;
 use nic::Config;
 use proptest::prelude::*;
-use support::{Answer, Stage, content, departed, header, range};
+use support::{Stage, content, departed, header, range};
 use wire::tcp::Flags;
 
 const FILES: usize = 4;

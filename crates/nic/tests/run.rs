@@ -12,10 +12,11 @@ use std::time::UNIX_EPOCH;
 use contract::channel::HostChannel;
 use contract::control::{HostSession, host_hello, nic_hello};
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
+use fakes::recording_port::{Recording, RecordingPort};
 use nic::{Config, Counters, ReaderKind, RootDir, RunError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use support::{MSS, TestPort, Wire, content, header, range, small_config};
+use support::{MSS, content, header, range, small_config};
 use tempfile::TempDir;
 use wire::tcp::Flags;
 
@@ -104,7 +105,7 @@ fn wait(channel: &mut HostChannel) {
 fn session(
     root: &Path,
     config: &Config,
-    wires: &[Wire],
+    wires: &[Recording],
     act: impl FnOnce(Host, &OwnedFd),
 ) -> Result<Counters, RunError> {
     let (host_end, nic_end) = socketpair(
@@ -121,7 +122,7 @@ fn session(
             let session = nic_hello(nic_end, wires.len()).expect("a hello");
             let ports = wires
                 .iter()
-                .map(|wire| TestPort::new(wire, 65_535))
+                .map(|wire| RecordingPort::new(wire, 65_535))
                 .collect();
             nic::run(config, root, session, ports, stop.as_fd(), || Ok(()), None)
         });
@@ -166,7 +167,7 @@ fn files_of_all_sizes_arrive_whole() {
         fs::write(root.path().join(size.to_string()), content(size)).unwrap();
     }
     each_reader(|config| {
-        let wire = Wire::default();
+        let wire = Recording::default();
         let result = session(
             root.path(),
             config,
@@ -193,7 +194,11 @@ fn many_flows_share_a_worker_and_workers_share_nothing() {
     let root = TempDir::new().unwrap();
     let file = content(400_000);
     fs::write(root.path().join("f"), &file).unwrap();
-    let wires = [Wire::default(), Wire::default(), Wire::default()];
+    let wires = [
+        Recording::default(),
+        Recording::default(),
+        Recording::default(),
+    ];
     let result = session(root.path(), &small_config(), &wires, |mut host, _| {
         for worker in 0..3 {
             host.open(worker, 1, "f");
@@ -232,7 +237,7 @@ fn a_sparse_file_beyond_four_gigabytes_can_be_sent_from_anywhere() {
     let file = fs::File::create(root.path().join("sparse")).unwrap();
     file.write_all_at(&tail, size - 10_000).unwrap();
     each_reader(|config| {
-        let wire = Wire::default();
+        let wire = Recording::default();
         session(
             root.path(),
             config,
@@ -264,7 +269,7 @@ fn a_file_overwritten_after_its_open_is_sent_as_it_was_or_not_at_all() {
         let file = fs::File::options().write(true).open(&path).unwrap();
         // The next change shows however coarse the timestamps are.
         file.set_modified(UNIX_EPOCH).unwrap();
-        let wire = Wire::default();
+        let wire = Recording::default();
         session(
             root.path(),
             config,
@@ -294,7 +299,7 @@ fn a_file_overwritten_after_its_open_is_sent_as_it_was_or_not_at_all() {
 #[test]
 fn an_idle_session_sleeps_and_wakes_for_each_command() {
     let root = TempDir::new().unwrap();
-    let wire = Wire::default();
+    let wire = Recording::default();
     let result = session(root.path(), &small_config(), &[wire], |mut host, _| {
         for number in 0..100 {
             host.send(0, 1, number, [Segment::Inline(b"x")]);
@@ -307,7 +312,7 @@ fn an_idle_session_sleeps_and_wakes_for_each_command() {
 #[test]
 fn a_session_ends_on_request_even_while_busy() {
     let root = TempDir::new().unwrap();
-    let wires = [Wire::default(), Wire::default()];
+    let wires = [Recording::default(), Recording::default()];
     let result = session(root.path(), &small_config(), &wires, |mut host, stop| {
         rustix::io::write(stop, &1u64.to_ne_bytes()).unwrap();
         // The host goes on until the NIC stack has hung up.
@@ -357,7 +362,7 @@ fn workers_and_ports_must_be_as_many() {
     let session = nic_hello(nic_end, 2).unwrap();
     host.join().unwrap().unwrap();
     let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let ports = vec![TestPort::new(&Wire::default(), 65_535)];
+    let ports = vec![RecordingPort::new(&Recording::default(), 65_535)];
     let root = RootDir::open(root.path()).unwrap();
     let ready = || Ok(());
     let result = nic::run(
@@ -395,7 +400,7 @@ fn a_root_that_is_none_is_named() {
 #[test]
 fn a_worker_that_sleeps_wakes_up_for_a_paced_send_and_not_too_early() {
     let root = TempDir::new().unwrap();
-    let wires = [Wire::default()];
+    let wires = [Recording::default()];
     let result = session(root.path(), &small_config(), &wires, |mut host, _| {
         // Farther away than a worker ever polls: it sleeps, and nothing but time wakes it.
         for (id, delay_us) in [(1, 20_000), (2, 0), (3, 150), (4, 3_000)] {

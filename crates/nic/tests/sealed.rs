@@ -8,10 +8,12 @@ use std::collections::VecDeque;
 use contract::limits::{FLOW_RECORDS_MAX, KEYS_MAX};
 use contract::tls::{ContentType, Tag};
 use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, Segments, SendId};
+use fakes::keys::SUITES;
+use fakes::recording_port::Answer;
 use nic::Config;
 use proptest::prelude::*;
-use support::tls::{AES_256_13, Plain, Run, SUITES, file, inline, install, key_bytes, put, sealed};
-use support::{Answer, MSS, Stage, content, departed, header, small_config};
+use support::tls::{AES_256_13, Plain, Run, file, inline, install, key_bytes, put, sealed};
+use support::{MSS, Stage, content, departed, header, small_config};
 use wire::tcp::Flags;
 
 const FLOW: u64 = 1;

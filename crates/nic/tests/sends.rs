@@ -3,8 +3,9 @@
 mod support;
 
 use contract::{Event, FileId, RejectReason, Segment, SendId};
+use fakes::recording_port::{Answer, FIRST_SEQ};
 use nic::Sleep;
-use support::{Answer, FIRST_SEQ, MSS, Stage, content, departed, header, header_v6, range};
+use support::{MSS, Stage, content, departed, header, header_v6, range};
 use wire::tcp::Flags;
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits, Piece};
-use wire::frame::{self, Received, TcpTemplate, parse};
+use wire::frame::{Received, TcpTemplate, parse};
 use wire::tcp::Segment;
 
 use crate::addresses;
@@ -359,7 +359,7 @@ impl Client {
         let Some(index) = found else {
             if let Some(reset) = tcp::reset_for(segment) {
                 let template = self.template(header.destination_port);
-                frames.push(build(&template, &reset, &[]));
+                frames.push(template.to_frame(&reset, &[]));
             }
             return Ok(());
         };
@@ -576,7 +576,7 @@ impl Client {
                 .copied()
                 .collect();
             template.traffic_class = transmit.ecn.mark(0);
-            frames.push(build(&template, &transmit.header, &payload));
+            frames.push(template.to_frame(&transmit.header, &payload));
             if let Some(transmission) = transmit.transmission {
                 open.tcp.on_departed(transmission, now);
             }
@@ -596,17 +596,6 @@ impl Client {
     fn forget_closed(&mut self) {
         self.connections.retain(|open| !open.tcp.is_closed());
     }
-}
-
-/// A whole frame.
-pub(crate) fn build(template: &TcpTemplate, header: &wire::tcp::Header, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0; frame::HEADER_BYTES_MAX];
-    let len = template.write(header, &mut frame).unwrap_or(0);
-    frame.truncate(len);
-    let complete = frame::complete_checksum(&mut frame, [payload]);
-    debug_assert!(complete.is_ok(), "a header of our own");
-    frame.extend_from_slice(payload);
-    frame
 }
 
 impl ClientPlan {

@@ -10,7 +10,6 @@ use wire::tcp::{Flags, Header, Options, Timestamps};
 
 use crate::addresses;
 use crate::audit::Victim;
-use crate::client::build;
 use crate::random::Random;
 use crate::router::{ROUTER_MAC, too_big};
 use crate::scenario::HostilePlan;
@@ -107,7 +106,7 @@ impl Hostile {
             ..Header::default()
         };
         self.seq = self.seq.wrapping_add(1);
-        frames.push(build(&self.template(), &header, &[]));
+        frames.push(self.template().to_frame(&header, &[]));
     }
 
     /// A request like others', whose response will be treated badly.
@@ -121,7 +120,7 @@ impl Hostile {
             ..Header::default()
         };
         self.seq = self.seq.wrapping_add(request.len() as u32);
-        frames.push(build(&self.template(), &header, request));
+        frames.push(self.template().to_frame(&header, request));
     }
 
     /// A segment that a well-behaved peer could send, but for one thing or some.
@@ -165,7 +164,7 @@ impl Hostile {
                 _ => header.options.mss = Some(random.next() as u16),
             }
         }
-        frames.push(build(&self.template(), &header, &payload));
+        frames.push(self.template().to_frame(&header, &payload));
     }
 
     /// Options that are none, or a frame cut short.
@@ -184,7 +183,7 @@ impl Hostile {
             },
             ..Header::default()
         };
-        let mut frame = build(&self.template(), &header, &[]);
+        let mut frame = self.template().to_frame(&header, &[]);
         let options = self.template().tcp_offset() + 20;
         for byte in &mut frame[options..] {
             *byte = self.random.pick(&[0, 1, 2, 3, 4, 5, 8, 10, 34, 255]);
@@ -238,12 +237,12 @@ impl Hostile {
                 let mut template = template(peer, port);
                 std::mem::swap(&mut template.source, &mut template.destination);
                 std::mem::swap(&mut template.source_mac, &mut template.destination_mac);
-                let quoted = build(&template, &quoted, &[0; 500]);
+                let quoted = template.to_frame(&quoted, &[0; 500]);
                 frames.extend(too_big(&quoted, random.pick(&[0, 68, 576, 1280])));
                 return;
             }
         }
-        frames.push(build(&template(peer, port), &header, &payload));
+        frames.push(template(peer, port).to_frame(&header, &payload));
     }
 
     fn template(&self) -> TcpTemplate {

@@ -150,7 +150,7 @@ pub(crate) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use wire::frame::{TcpTemplate, complete_checksum};
+    use wire::frame::TcpTemplate;
     use wire::tcp::{Flags, Header};
     use wire::{icmpv4, icmpv6};
 
@@ -165,12 +165,7 @@ mod tests {
             flags: Flags::ACK,
             ..Header::default()
         };
-        let mut frame = vec![0; wire::frame::HEADER_BYTES_MAX];
-        let len = template.write(&header, &mut frame).unwrap();
-        frame.truncate(len);
-        complete_checksum(&mut frame, [&[7u8; 3000][..]]).unwrap();
-        frame.extend_from_slice(&[7; 3000]);
-        frame
+        template.to_frame(&header, &[7; 3000])
     }
 
     #[test]

@@ -9,7 +9,7 @@ use smoltcp::wire::{
 };
 use wire::frame::{
     HEADER_BYTES_MAX, HeaderError, HeaderMut, Icmp4Packet, Icmp6Packet, Received, TcpPacket,
-    TcpTemplate, complete_checksum, finish, parse,
+    TcpTemplate, finish, parse,
 };
 use wire::icmp::Echo;
 use wire::tcp::{Flags, Header, Options, Timestamps};
@@ -52,10 +52,7 @@ fn segment_header() -> Header {
 
 /// A complete frame, with full checksum.
 fn tcp_frame(addresses: [IpAddr; 2], header: &Header, payload: &[u8]) -> Vec<u8> {
-    let mut buffer = [0; HEADER_BYTES_MAX];
-    let len = template(addresses).write(header, &mut buffer).unwrap();
-    complete_checksum(&mut buffer[..len], [payload]).unwrap();
-    [&buffer[..len], payload].concat()
+    template(addresses).to_frame(header, payload)
 }
 
 fn expected<'a>(addresses: [IpAddr; 2], header: Header, payload: &'a [u8]) -> Received<'a> {

@@ -9,7 +9,7 @@ use host::{Growth, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Frame, Port};
 use wire::arp;
-use wire::frame::{self, HEADER_BYTES_MAX, HeaderMut, Received, TcpTemplate};
+use wire::frame::{self, HeaderMut, Received, TcpTemplate};
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
 pub(crate) const SERVER: &str = "10.77.0.2:80";
@@ -161,12 +161,7 @@ impl Crowd {
             address,
             SERVER.parse().unwrap(),
         );
-        let mut bytes = [0; HEADER_BYTES_MAX];
-        let len = template.write(&header, &mut bytes).unwrap();
-        let mut frame = bytes[..len].to_vec();
-        frame::complete_checksum(&mut frame, [payload]).unwrap();
-        frame.extend_from_slice(payload);
-        frame
+        template.to_frame(&header, payload)
     }
 
     /// The frame that acknowledges a SEND, and nothing behind it.

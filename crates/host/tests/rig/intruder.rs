@@ -149,13 +149,7 @@ impl Rig {
     }
 
     fn segment(&self, from: SocketAddr, to: SocketAddr, header: Header, payload: &[u8]) -> Vec<u8> {
-        let template = TcpTemplate::new(STRANGER_MAC, self.port_mac(), from, to);
-        let mut buffer = [0; frame::HEADER_BYTES_MAX];
-        let len = template.write(&header, &mut buffer).expect("one family");
-        let mut frame = buffer[..len].to_vec();
-        frame::complete_checksum(&mut frame, [payload]).expect("a packet");
-        frame.extend_from_slice(payload);
-        frame
+        TcpTemplate::new(STRANGER_MAC, self.port_mac(), from, to).to_frame(&header, payload)
     }
 
     /// Destination unreachable, about the client's connection: any code, any MTU, any sequence

@@ -7,32 +7,25 @@
 
 pub(crate) mod intruder;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::time::Duration;
 
-use contract::channel::{NicChannel, in_memory};
-use contract::listing::Part;
-use contract::{Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, SendId};
+use contract::channel::in_memory;
+use fakes::content::content;
+use fakes::nic::{FakeNic, Work};
 use host::app::{AppEvent, Application, FileHandle, Io, StreamId};
 use host::{Growth, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
 use tcp::{Connection, ConnectionEvent, Instant, IsnGenerator, Limits};
-use wire::frame::{self, HeaderMut, Received, TcpTemplate};
+use wire::frame::{self, Received, TcpTemplate};
 use wire::tcp::Flags;
 use wire::{arp, ethernet};
 
 pub(crate) const SERVER: &str = "10.77.0.2:80";
 pub(crate) const CLIENT: &str = "10.77.0.1";
 const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-
-/// Content of a file: a function of its size and the offset.
-pub(crate) fn content(size: u64, offset: u64) -> u8 {
-    let word = (offset / 8 + size).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (word ^ (word >> 29)).to_le_bytes()[(offset % 8) as usize]
-}
 
 /// An application that answers every request line `size\n` with a two-byte header and a file of
 /// this size, `quit\n` with a FIN, and `idle\n` with nothing. `rate 100000\n` limits its stream
@@ -140,233 +133,6 @@ impl FileServer {
     pub(crate) fn count(&self, kind: fn(&AppEvent) -> bool) -> usize {
         self.events.iter().filter(|event| kind(event)).count()
     }
-}
-
-/// What the NIC stack was asked, and has not done yet.
-#[derive(Debug)]
-pub(crate) enum Work {
-    Open(FileId, Vec<u8>),
-    Send {
-        id: SendId,
-        flow: FlowId,
-        frames: Vec<Vec<u8>>,
-        inline_bytes: usize,
-    },
-}
-
-/// The part of a NIC stack that seals records, for tests that have any.
-pub(crate) trait Sealer {
-    /// KEY, KEYGONE, RECORDS, and whatever tells what is acknowledged. Files are as long as `sizes`
-    /// says.
-    fn on_command(&mut self, command: &Command<'_>, sizes: &HashMap<FileId, u64>);
-    /// A range of the records of a flow, or the event that says why not.
-    fn seal(&mut self, send: SendId, flow: FlowId, range: Range<u64>) -> Result<Vec<u8>, Event>;
-    /// A SEND leaves now: what is to be reported before.
-    fn leave(&mut self, send: SendId) -> Vec<Event>;
-}
-
-/// A NIC stack whose files are named by their size.
-pub(crate) struct FakeNic {
-    pub(crate) channel: NicChannel,
-    pub(crate) work: VecDeque<Work>,
-    pub(crate) sizes: HashMap<FileId, u64>,
-    pub(crate) closed: Vec<FileId>,
-    pub(crate) ackds: Vec<(FlowId, u64, bool)>,
-    /// What it was told to be acknowledged, by ACKD or with a SEND.
-    pub(crate) acked: Vec<u64>,
-    /// The host got wrong events, so it may ask for what makes no sense.
-    pub(crate) lenient: bool,
-    /// Files that are not below its root.
-    pub(crate) lacks: HashSet<String>,
-    /// More than so many cannot be open at once (`EMFILE`).
-    pub(crate) files_max: usize,
-    /// What `fstat` says, apart from the size.
-    pub(crate) meta: FileMeta,
-    /// It is there.
-    pub(crate) is_there: bool,
-    /// It is there, and takes no commands.
-    pub(crate) is_stuck: bool,
-    /// Bytes of files that have left it.
-    pub(crate) file_bytes: usize,
-    pub(crate) sealer: Option<Box<dyn Sealer>>,
-    /// What is in its only directory, `dir`; nothing: there is none.
-    pub(crate) names: Vec<&'static str>,
-    /// What it says to LIST instead of them.
-    pub(crate) list_errno: Option<u16>,
-    /// Directories that it was asked for, from which place on.
-    pub(crate) listed: Vec<u64>,
-    /// LISTs that are not answered.
-    pub(crate) lists: VecDeque<(FileId, u64)>,
-    /// It answers none.
-    pub(crate) holds_lists: bool,
-}
-
-impl FakeNic {
-    fn new(channel: NicChannel) -> FakeNic {
-        FakeNic {
-            channel,
-            work: VecDeque::new(),
-            sizes: HashMap::new(),
-            closed: Vec::new(),
-            ackds: Vec::new(),
-            acked: Vec::new(),
-            lenient: false,
-            lacks: HashSet::new(),
-            files_max: usize::MAX,
-            meta: FileMeta::default(),
-            is_there: true,
-            is_stuck: false,
-            file_bytes: 0,
-            sealer: None,
-            names: Vec::new(),
-            list_errno: None,
-            listed: Vec::new(),
-            lists: VecDeque::new(),
-            holds_lists: false,
-        }
-    }
-
-    /// Answers LISTs, each with two names.
-    pub(crate) fn list(&mut self) {
-        while let Some((file, from)) = self.lists.pop_front() {
-            let nothing = self.names.is_empty().then_some(2);
-            if let Some(errno) = self.list_errno.or(nothing) {
-                self.report(&Event::OpenFailed { file, errno });
-                continue;
-            }
-            let mut part = Part {
-                directory: self.meta,
-                ..Part::default()
-            };
-            let rest = &self.names[from as usize..];
-            for name in rest.iter().take(2) {
-                let entry = Entry {
-                    kind: EntryKind::File,
-                    size: 1,
-                    mtime_ns: 2,
-                    name: name.as_bytes(),
-                };
-                part.entries.push(&entry).expect("few entries");
-            }
-            if rest.len() > 2 {
-                part.next = from + 2;
-            }
-            let part = Box::new(part);
-            self.report(&Event::Listed { file, part });
-        }
-    }
-
-    /// Takes commands, without doing anything yet.
-    pub(crate) fn take(&mut self) {
-        while let Some(command) = self
-            .channel
-            .receive()
-            .expect("the host writes sane records")
-        {
-            if let Some(sealer) = &mut self.sealer {
-                sealer.on_command(&command, &self.sizes);
-            }
-            match command {
-                Command::Open { file, path, .. } => {
-                    let path_text = std::str::from_utf8(path).ok();
-                    let path_text = path_text.filter(|&path| !self.lacks.contains(path));
-                    let size = path_text.and_then(|path| path.parse().ok());
-                    let before = self.sizes.insert(file, size.unwrap_or(u64::MAX));
-                    assert!(before.is_none() || self.lenient, "OPEN of a free id");
-                    self.work.push_back(Work::Open(file, path.to_vec()));
-                }
-                Command::List { file, from, path } => {
-                    assert_eq!(path, b"dir");
-                    self.listed.push(from);
-                    self.lists.push_back((file, from));
-                }
-                Command::Close { file } => {
-                    let open = self.sizes.remove(&file).is_some();
-                    assert!(open || self.lenient, "CLOS of an open file");
-                    self.closed.push(file);
-                }
-                Command::Acked {
-                    flow,
-                    stream_offset,
-                    last,
-                } => {
-                    self.ackds.push((flow, stream_offset, last));
-                    self.acked.push(stream_offset);
-                }
-                Command::Send(send) => {
-                    self.acked.push(send.acked_offset);
-                    let mut payload = Vec::new();
-                    let mut inline_bytes = 0;
-                    let mut failure = None;
-                    for segment in send.segments.iter() {
-                        match *segment {
-                            Segment::Inline(bytes) => {
-                                payload.extend_from_slice(bytes);
-                                inline_bytes += bytes.len();
-                            }
-                            Segment::File { file, offset, len } => {
-                                let size = self.sizes.get(&file).copied().unwrap_or(0);
-                                let within = offset + u64::from(len) <= size;
-                                assert!(within || self.lenient, "within the file");
-                                payload.extend(
-                                    (offset..offset + u64::from(len)).map(|at| content(size, at)),
-                                );
-                            }
-                            Segment::Sealed { len } => {
-                                let start = send.stream_offset + payload.len() as u64;
-                                let sealer = self.sealer.as_mut().expect("no flow has a key");
-                                match sealer.seal(send.id, send.flow, start..start + u64::from(len))
-                                {
-                                    Ok(sealed) => payload.extend(sealed),
-                                    Err(event) => failure = failure.or(Some(event)),
-                                }
-                            }
-                        }
-                    }
-                    if let Some(event) = failure {
-                        self.channel.send(&event).expect("room for an event");
-                        self.channel.flush();
-                        continue;
-                    }
-                    self.file_bytes += payload.len() - inline_bytes;
-                    let frames = cut(send.header, &payload, usize::from(send.mss));
-                    self.work.push_back(Work::Send {
-                        id: send.id,
-                        flow: send.flow,
-                        frames,
-                        inline_bytes,
-                    });
-                }
-                Command::Key(_) | Command::KeyGone { .. } | Command::Records(_) => {
-                    assert!(self.sealer.is_some(), "no flow has a key");
-                }
-            }
-        }
-    }
-
-    pub(crate) fn report(&mut self, event: &Event) {
-        self.channel.send(event).expect("room for an event");
-        self.channel.flush();
-    }
-}
-
-/// The packets of a SEND.
-fn cut(header: &[u8], payload: &[u8], mss: usize) -> Vec<Vec<u8>> {
-    let count = payload.len().div_ceil(mss).max(1);
-    let packet = |number: usize| {
-        let start = number * mss;
-        let payload = &payload[start..payload.len().min(start + mss)];
-        let mut frame = header.to_vec();
-        let mut view = HeaderMut::parse(&mut frame).expect("a finished header");
-        view.set_seq(view.seq().wrapping_add(start as u32));
-        if number + 1 < count {
-            view.set_flags(view.flags().without(Flags::FIN | Flags::PSH));
-        }
-        view.complete_checksum([payload]).expect("a packet");
-        frame.extend_from_slice(payload);
-        frame
-    };
-    (0..count).map(packet).collect()
 }
 
 /// Everything together.
@@ -600,49 +366,9 @@ impl Rig {
 
     /// The same, one of several NIC stacks.
     pub(crate) fn carry_out_at(&mut self, number: usize, work: Work) {
-        let departed_us = self.now_us;
-        let nic = self.nic(number);
-        match work {
-            Work::Open(file, path) => {
-                let size = nic.sizes.get(&file).copied();
-                let event = match size {
-                    _ if nic.sizes.len() > nic.files_max => {
-                        nic.sizes.remove(&file);
-                        let errno = 24;
-                        Event::OpenFailed { file, errno }
-                    }
-                    Some(size) if size != u64::MAX => Event::Opened {
-                        file,
-                        meta: FileMeta { size, ..nic.meta },
-                    },
-                    _ => {
-                        let path = std::str::from_utf8(&path).unwrap();
-                        let lacks = nic.lacks.contains(path) || path.parse::<u64>().is_err();
-                        assert!(lacks || nic.lenient);
-                        nic.sizes.remove(&file);
-                        Event::OpenFailed { file, errno: 2 }
-                    }
-                };
-                nic.report(&event);
-            }
-            Work::Send {
-                id, flow, frames, ..
-            } => {
-                let sealer = nic.sealer.as_mut();
-                let first = sealer.map_or_else(Vec::new, |sealer| sealer.leave(id));
-                for event in first {
-                    nic.report(&event);
-                }
-                for frame in frames {
-                    self.client_hears(&frame);
-                }
-                let send = id;
-                self.nic(number).report(&Event::Departed {
-                    send,
-                    flow,
-                    departed_us,
-                });
-            }
+        let now_us = self.now_us;
+        for frame in self.nic(number).carry_out(work, now_us) {
+            self.client_hears(&frame);
         }
     }
 
@@ -713,18 +439,13 @@ impl Rig {
                 self.client_address,
                 SERVER.parse().unwrap(),
             );
-            let mut header = [0; frame::HEADER_BYTES_MAX];
-            let len = template.write(&transmit.header, &mut header).unwrap();
             let mut payload = Vec::new();
             for piece in self.client.pieces(transmit.range.clone()) {
                 if let tcp::Piece::Real(bytes) = piece {
                     payload.extend_from_slice(bytes);
                 }
             }
-            let mut frame = header[..len].to_vec();
-            frame::complete_checksum(&mut frame, [&payload[..]]).unwrap();
-            frame.extend_from_slice(&payload);
-            frames.push(frame);
+            frames.push(template.to_frame(&transmit.header, &payload));
             if let Some(transmission) = transmit.transmission {
                 self.client.on_departed(transmission, now);
             }
@@ -779,12 +500,7 @@ impl Rig {
     ) {
         let server = SERVER.parse().unwrap();
         let template = TcpTemplate::new(CLIENT_MAC, self.port.mac(), from, server);
-        let mut bytes = [0; frame::HEADER_BYTES_MAX];
-        let len = template.write(header, &mut bytes).unwrap();
-        let mut frame = bytes[..len].to_vec();
-        frame::complete_checksum(&mut frame, [payload]).unwrap();
-        frame.extend_from_slice(payload);
-        self.inject(&frame);
+        self.inject(&template.to_frame(header, payload));
     }
 
     /// Where the client speaks from.
@@ -825,22 +541,4 @@ pub(crate) fn answer(size: u64) -> Vec<u8> {
     let mut answer = b"ok".to_vec();
     answer.extend((0..size).map(|at| content(size, at)));
     answer
-}
-
-/// Runs with the seeds from 1 to `last`, or with the one that the environment names, and says which
-/// one fails. Each run is given a generator of numbers below another.
-pub(crate) fn each_seed(last: u64, run: fn(&mut dyn FnMut(u64) -> u64)) {
-    let only = std::env::var("SEED").map(|seed| seed.parse().unwrap());
-    for seed in only.map_or(1..=last, |seed: u64| seed..=seed) {
-        let outcome = std::panic::catch_unwind(|| {
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            run(&mut |below| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % below
-            });
-        });
-        assert!(outcome.is_ok(), "SEED={seed} replays it");
-    }
 }

@@ -10,8 +10,8 @@ use rustls::{ClientConfig, ClientConnection};
 use tls::{Settings, Suite};
 
 use crate::rig::Rig;
-use crate::sealer::World;
-use crate::support::{Identity, Site, UNIX_TIME};
+use fakes::sealer::World;
+use fakes::site::{Identity, Site, UNIX_TIME};
 
 /// Everything together.
 pub(crate) struct Secured {

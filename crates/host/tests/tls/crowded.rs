@@ -5,7 +5,7 @@ use tls::Settings;
 
 use crate::client::Secured;
 use crate::rig::answer;
-use crate::support::SUITES;
+use fakes::keys::SUITES;
 
 /// However many clients begin in one turn, a turn serves few of them, and no other connection waits
 /// for all.

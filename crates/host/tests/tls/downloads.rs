@@ -8,7 +8,7 @@ use tls::{Limits, Settings, Version};
 
 use crate::client::Secured;
 use crate::rig::answer;
-use crate::support::SUITES;
+use fakes::keys::SUITES;
 
 #[test]
 fn a_file_is_served_with_every_suite_although_the_host_has_none_of_its_bytes() {

@@ -5,7 +5,7 @@ use tls::AlertDescription;
 
 use crate::client::Secured;
 use crate::rig::answer;
-use crate::support::SUITES;
+use fakes::keys::SUITES;
 
 #[test]
 fn close_notify_comes_behind_the_response_and_fin_behind_that() {

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use crate::client::Secured;
 use crate::rig::{Rig, answer};
-use crate::support::{SUITES, Site, UNIX_TIME};
+use fakes::keys::SUITES;
+use fakes::site::{Site, UNIX_TIME};
 
 fn amid_a_download() -> (Secured, FlowId) {
     let mut secured = Secured::new(SUITES[1]);

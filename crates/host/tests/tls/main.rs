@@ -11,7 +11,3 @@ mod replaced;
 mod restarts;
 #[path = "../rig/mod.rs"]
 mod rig;
-mod sealer;
-#[allow(dead_code, reason = "the tests of `tls` use the rest")]
-#[path = "../../../tls/tests/tls/support.rs"]
-mod support;

@@ -14,7 +14,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::restarts::with_sends_waiting;
-use crate::rig::{FileServer, Rig, Work};
+use crate::rig::{FileServer, Rig};
+use fakes::nic::Work;
 
 /// Brings one NIC stack, and is a bell that wakes the shard.
 struct Source {

@@ -6,8 +6,10 @@ use host::app::CloseReason;
 use tls::{Settings, Suite};
 
 use crate::client::Secured;
-use crate::rig::{Work, answer, each_seed};
-use crate::support::SUITES;
+use crate::rig::answer;
+use fakes::keys::SUITES;
+use fakes::nic::Work;
+use fakes::seeds::each_seed;
 
 const SIZE: u64 = 150_000;
 

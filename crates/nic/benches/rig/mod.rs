@@ -6,12 +6,9 @@
     reason = "each benchmark uses a part of what all of them share"
 )]
 
-use std::io;
-use std::os::fd::BorrowedFd;
-
 use contract::channel::{HostChannel, in_memory};
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Send, SendId};
-use netdev::{Frame, Port, SendError, Superpacket};
+use fakes::null_port::NullPort;
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Worker};
 use wire::frame::{HEADER_BYTES_MAX, TcpTemplate};
@@ -23,40 +20,10 @@ pub(crate) const FILE_BYTES: usize = 1 << 20;
 
 pub(crate) const MSS: u16 = 1448;
 
-/// Takes packets, and does nothing with them.
-pub(crate) struct Nowhere {
-    superpacket_max: usize,
-}
-
-impl Port for Nowhere {
-    fn mac(&self) -> [u8; 6] {
-        [2; 6]
-    }
-    fn mtu(&self) -> usize {
-        1500
-    }
-    fn superpacket_max(&self, _ipv6: bool) -> usize {
-        self.superpacket_max
-    }
-    fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
-        std::hint::black_box(packet);
-        Ok(())
-    }
-    fn receive(&mut self, _: usize, _: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
-        Ok(0)
-    }
-    fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-    fn send_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-}
-
 /// The worker, and the host's end of its rings.
 pub(crate) struct Rig {
     pub(crate) host: HostChannel,
-    pub(crate) worker: Worker<Nowhere>,
+    pub(crate) worker: Worker<NullPort>,
     header: Vec<u8>,
 }
 
@@ -75,7 +42,7 @@ impl Rig {
         let disk = MemoryDisk::new();
         disk.put(b"file", vec![5; FILE_BYTES]);
         let (host, channel) = in_memory();
-        let port = Nowhere { superpacket_max };
+        let port = NullPort { superpacket_max };
         let worker = Worker::new(&Config::default(), channel, port, Box::new(disk));
         let template = TcpTemplate::new(
             [2; 6],

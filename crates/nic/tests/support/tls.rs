@@ -1,26 +1,11 @@
 //! What a host says of TLS records, and what must come out of it: by an implementation that is not
 //! the NIC stack's.
 
-use aes_gcm::aead::{AeadInPlace, KeyInit};
-use aes_gcm::{Aes128Gcm, Aes256Gcm};
-use chacha20poly1305::ChaCha20Poly1305;
-use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
+use contract::tls::{ContentType, Key, Records, Suite, Tag};
 use contract::{Command, FileId, FlowId, Growth, Segment};
+use fakes::keys::{Keys, SUITES};
 
 use super::{Stage, range};
-
-pub const SUITES: [Suite; 6] = [
-    suite(Version::Tls13, Cipher::Aes128Gcm),
-    suite(Version::Tls13, Cipher::Aes256Gcm),
-    suite(Version::Tls13, Cipher::ChaCha20Poly1305),
-    suite(Version::Tls12, Cipher::Aes128Gcm),
-    suite(Version::Tls12, Cipher::Aes256Gcm),
-    suite(Version::Tls12, Cipher::ChaCha20Poly1305),
-];
-
-const fn suite(version: Version, cipher: Cipher) -> Suite {
-    Suite { version, cipher }
-}
 
 pub const AES_256_13: Suite = SUITES[1];
 
@@ -134,58 +119,15 @@ impl Run {
                 }
             })
             .collect();
+        let keys = Keys {
+            suite: self.suite,
+            key: key_bytes(self.epoch)[..self.suite.cipher.key_bytes()].to_vec(),
+            iv: iv(self.epoch),
+        };
         let records = plaintext.chunks(self.each.into()).zip(self.number..);
         records
-            .flat_map(|(plaintext, number)| self.seal(number, plaintext))
+            .flat_map(|(plaintext, number)| keys.seal(number, self.content_type as u8, plaintext))
             .collect()
-    }
-
-    /// RFC 8446 §5.2, RFC 5246 §6.2.3.3, RFC 5288 §3, RFC 7905 §2.
-    fn seal(&self, number: u64, plaintext: &[u8]) -> Vec<u8> {
-        let mut nonce = iv(self.epoch);
-        for at in 0..8 {
-            nonce[4 + at] ^= (number >> (56 - 8 * at)) as u8;
-        }
-        let mut body = plaintext.to_vec();
-        let mut explicit: &[u8] = &[];
-        let mut kind = self.content_type as u8;
-        let mut additional = Vec::new();
-        match self.suite.version {
-            Version::Tls13 => {
-                body.push(kind);
-                kind = 23;
-                let [high, low] = (body.len() as u16 + 16).to_be_bytes();
-                additional.extend([kind, 3, 3, high, low]);
-            }
-            Version::Tls12 => {
-                let [high, low] = (body.len() as u16).to_be_bytes();
-                additional.extend(number.to_be_bytes());
-                additional.extend([kind, 3, 3, high, low]);
-                if self.suite.cipher != Cipher::ChaCha20Poly1305 {
-                    explicit = &nonce[4..];
-                }
-            }
-        }
-        let key = key_bytes(self.epoch);
-        let at = &nonce.into();
-        let tag = match self.suite.cipher {
-            Cipher::Aes128Gcm => Aes128Gcm::new_from_slice(&key[..16])
-                .unwrap()
-                .encrypt_in_place_detached(at, &additional, &mut body),
-            Cipher::Aes256Gcm => Aes256Gcm::new_from_slice(&key)
-                .unwrap()
-                .encrypt_in_place_detached(at, &additional, &mut body),
-            Cipher::ChaCha20Poly1305 => ChaCha20Poly1305::new_from_slice(&key)
-                .unwrap()
-                .encrypt_in_place_detached(at, &additional, &mut body),
-        };
-        let len = (explicit.len() + body.len() + 16) as u16;
-        let [high, low] = len.to_be_bytes();
-        let mut record = vec![kind, 3, 3, high, low];
-        record.extend_from_slice(explicit);
-        record.extend_from_slice(&body);
-        record.extend_from_slice(&tag.unwrap());
-        record
     }
 
     /// The tags of these bytes, which are its records.

@@ -10,7 +10,9 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use tls::{Certificates, Checking, Files, Problem, Settings};
 
-use crate::support::{Identity, Pair, SUITES, Site, UNIX_TIME};
+use fakes::keys::SUITES;
+use fakes::site::{Identity, Site, UNIX_TIME};
+use fakes::tls_pair::Pair;
 
 /// A folder with a good certificate and key.
 struct Folder {

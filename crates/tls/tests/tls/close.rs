@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use tls::{AlertDescription, Event};
 
-use crate::support::{Forger, Pair, SUITES, Site};
+use fakes::forger::Forger;
+use fakes::keys::SUITES;
+use fakes::site::Site;
+use fakes::tls_pair::Pair;
 
 #[test]
 fn close_notify_follows_all_that_was_queued() {

@@ -7,7 +7,9 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{ClientConfig, ServerConfig, ServerConnection};
 use tls::{AlertDescription, Cipher, Config, Error, Event, Settings, Version};
 
-use crate::support::{Identity, Keys, Pair, Secrets, Site, UNIX_TIME, suite};
+use fakes::keys::{Keys, suite};
+use fakes::site::{Identity, Site, UNIX_TIME};
+use fakes::tls_pair::{Pair, Secrets};
 
 const EARLY_DATA_BYTES_MAX: usize = 16 << 10;
 const CIPHERS: [Cipher; 3] = [

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use rustls::{AlertDescription, HandshakeKind};
 use tls::{Cipher, ContentType, Error, Event, Settings, Version};
 
-use crate::support::{Identity, Keys, Pair, SUITES, Secrets, Server, Site, suite};
+use fakes::keys::{Keys, SUITES, suite};
+use fakes::site::{Identity, Site};
+use fakes::tls_pair::{Pair, Secrets};
+use fakes::tls_server::TlsServer;
 
 const RESPONSE_BYTES: u64 = 300_000;
 
@@ -82,7 +85,7 @@ fn a_session_of_the_old_certificate_is_resumed_after_a_reload() {
     let renewed = Identity::ecdsa(&["localhost"]);
     let files = [renewed.files()];
     site.certificates
-        .replace(&files, crate::support::UNIX_TIME)
+        .replace(&files, fakes::site::UNIX_TIME)
         .unwrap();
     site.trust(&renewed);
     before.download(2, RESPONSE_BYTES);
@@ -117,7 +120,7 @@ fn records_are_numbered_behind_those_of_the_handshake() {
         let transmit = pair
             .server
             .connection
-            .poll_transmit(0, &crate::support::LIMITS);
+            .poll_transmit(0, &fakes::run_sealer::LIMITS);
         let Some(tls::Transmit::Run(run)) = transmit else {
             panic!("{transmit:?}");
         };
@@ -243,7 +246,7 @@ fn what_is_written_before_the_end_of_the_handshake_follows_it() {
 #[test]
 fn a_handshake_that_takes_too_long_ends_the_connection() {
     let site = Site::plain();
-    let mut server = Server::new(&site);
+    let mut server = TlsServer::new(&site);
     server.receive(&[22, 3, 1]);
     let deadline_us = server.connection.deadline_us().unwrap();
     assert_eq!(deadline_us, 10_000_000);

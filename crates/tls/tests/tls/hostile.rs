@@ -6,7 +6,11 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use tls::{AlertDescription, Error, Event, Limits, Settings, Suite, Version};
 
-use crate::support::{Forger, Identity, Pair, SUITES, Server, Site};
+use fakes::forger::Forger;
+use fakes::keys::SUITES;
+use fakes::site::{Identity, Site};
+use fakes::tls_pair::Pair;
+use fakes::tls_server::TlsServer;
 
 const UNEXPECTED_MESSAGE: u8 = 10;
 const BAD_RECORD_MAC: u8 = 20;
@@ -271,7 +275,7 @@ fn what_is_no_tls() {
         b"\x16\x02\x00\x00\x10xxx",
         &[23; 9],
     ] {
-        let mut server = Server::new(&site);
+        let mut server = TlsServer::new(&site);
         server.receive(bytes);
         assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, UNEXPECTED_MESSAGE]);
         assert_eq!(server.events, [Event::Failed(Error::NotTls)]);
@@ -282,7 +286,7 @@ fn what_is_no_tls() {
 #[test]
 fn a_first_record_that_is_too_long() {
     let site = Site::plain();
-    let mut server = Server::new(&site);
+    let mut server = TlsServer::new(&site);
     server.receive(&[22, 3, 1, 0xff, 0xff]);
     assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, RECORD_OVERFLOW]);
 }
@@ -297,7 +301,7 @@ fn a_plaintext_record_that_is_too_long() {
         vec![22, 3, 1, 0, 1, 1, 21, 3, 3, high, low],
         vec![22, 3, 1, 0, 1, 1, 20, 3, 3, high, low],
     ] {
-        let mut server = Server::new(&site);
+        let mut server = TlsServer::new(&site);
         server.receive(&bytes);
         assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, RECORD_OVERFLOW]);
         assert_eq!(server.events, [Event::Failed(Error::OversizedRecord)]);
@@ -338,7 +342,7 @@ fn errors_that_rustls_has_no_alert_for() {
         &[23, 3, 3, 0, 1, 0],
     ] {
         let bytes = [&[22, 3, 1, 0, 4, 1, 0, 0, 50], other].concat();
-        let mut server = Server::new(&site);
+        let mut server = TlsServer::new(&site);
         server.receive(&bytes);
         assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, UNEXPECTED_MESSAGE]);
         let [Event::Failed(Error::Untold(error))] = &server.events[..] else {
@@ -355,7 +359,7 @@ fn errors_that_rustls_has_no_alert_for() {
 #[test]
 fn a_hello_that_makes_no_sense() {
     let site = Site::plain();
-    let mut server = Server::new(&site);
+    let mut server = TlsServer::new(&site);
     server.receive(&[22, 3, 1, 0, 8, 1, 0, 0, 4, 3, 3, 0, 0]);
     assert_eq!(server.transmit(), [21, 3, 3, 0, 2, 2, DECODE_ERROR]);
     assert!(server.connection.is_finished());
@@ -377,7 +381,7 @@ fn a_hello_that_is_damaged_or_comes_twice_gets_one_alert() {
         });
         let mut alerts = 0;
         for bytes in damaged.chain([hello.repeat(2)]) {
-            let mut server = Server::new(&site);
+            let mut server = TlsServer::new(&site);
             server.receive(&bytes);
             let said = server.transmit();
             let mut rest = &said[..];
@@ -404,7 +408,7 @@ fn a_handshake_that_never_ends() {
         ..Settings::default()
     };
     let site = Site::new(&[Identity::ecdsa(&["localhost"])], &settings);
-    let mut server = Server::new(&site);
+    let mut server = TlsServer::new(&site);
     // A hello of 40 kB, in records of a few bytes.
     server.receive(&[22, 3, 1, 0, 4, 1, 0, 0x9c, 0x40]);
     for _ in 0..2000 {
@@ -440,7 +444,7 @@ fn a_fallback_to_tls_1_2_is_noticed() {
     const ECDHE_ECDSA_AES_128_GCM: [u8; 2] = [0xc0, 0x2b];
     const INAPPROPRIATE_FALLBACK: u8 = 86;
     let site = Site::plain();
-    let mut server = Server::new(&site);
+    let mut server = TlsServer::new(&site);
     server.receive(&hello(&[ECDHE_ECDSA_AES_128_GCM, SCSV], &[]));
     assert_eq!(
         server.transmit(),
@@ -451,7 +455,7 @@ fn a_fallback_to_tls_1_2_is_noticed() {
     // Nor is it missed in pieces: records are not authentic yet.
     let whole = hello(&[ECDHE_ECDSA_AES_128_GCM, SCSV], &[]);
     for cut in [1, 3, 4, 5, 40, whole.len() - 6] {
-        let mut server = Server::new(&site);
+        let mut server = TlsServer::new(&site);
         let (first, second) = whole[5..].split_at(cut);
         for piece in [first, second] {
             let header = [22, 3, 1, 0, piece.len() as u8];
@@ -469,7 +473,7 @@ fn a_fallback_to_tls_1_2_is_noticed() {
     let old = Site::new(&[Identity::ecdsa(&["localhost"])], &settings);
     let versions = [0, 43, 0, 5, 4, 3, 4, 3, 3];
     for (site, extensions) in [(&old, &[][..]), (&site, &versions)] {
-        let mut server = Server::new(site);
+        let mut server = TlsServer::new(site);
         server.receive(&hello(&[ECDHE_ECDSA_AES_128_GCM, SCSV], extensions));
         assert!(
             !server
@@ -483,7 +487,7 @@ fn a_fallback_to_tls_1_2_is_noticed() {
 fn versions_that_are_too_old() {
     let site = Site::plain();
     for version in [0, 1, 2] {
-        let mut server = Server::new(&site);
+        let mut server = TlsServer::new(&site);
         let mut hello = hello(&[[0xc0, 0x2b]], &[]);
         hello[10] = version;
         server.receive(&hello);

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use tls::{AlertDescription, Error, Event, Limits, RunLimits, Settings, Transmit, Version};
 
-use crate::support::{Forger, Identity, Pair, SUITES, Site, content};
+use fakes::content::content;
+use fakes::forger::Forger;
+use fakes::keys::SUITES;
+use fakes::site::{Identity, Site};
+use fakes::tls_pair::Pair;
 
 const UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 const UPDATE_REQUESTED: [u8; 5] = [24, 0, 0, 1, 1];
@@ -95,7 +99,7 @@ fn an_update_comes_between_two_records_of_a_response() {
     let Some(tls::Transmit::Run(run)) = pair
         .server
         .connection
-        .poll_transmit(0, &crate::support::LIMITS)
+        .poll_transmit(0, &fakes::run_sealer::LIMITS)
     else {
         panic!("there is a response");
     };
@@ -172,7 +176,7 @@ fn an_update_of_tls_1_2_is_none() {
 fn no_more_keys_are_in_use_than_the_nic_stack_takes() {
     let limits = RunLimits {
         keys_max: 3,
-        ..crate::support::LIMITS
+        ..fakes::run_sealer::LIMITS
     };
     let site = Site::plain();
     let mut forger = Forger::new(&site, SUITES[0]);
@@ -211,7 +215,7 @@ fn no_more_keys_are_in_use_than_the_nic_stack_takes() {
 fn no_more_records_are_defined_than_the_nic_stack_takes() {
     let limits = RunLimits {
         outstanding_max: 100,
-        ..crate::support::LIMITS
+        ..fakes::run_sealer::LIMITS
     };
     let site = Site::plain();
     let mut forger = Forger::new(&site, SUITES[0]);

@@ -11,4 +11,3 @@ mod key_updates;
 mod progress;
 mod replays;
 mod splits;
-mod support;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::support::{Pair, SUITES, Site};
+use fakes::keys::SUITES;
+use fakes::site::Site;
+use fakes::tls_pair::Pair;
 
 #[test]
 fn the_first_byte_of_a_file_that_is_not_acknowledged_is_known_at_every_step() {

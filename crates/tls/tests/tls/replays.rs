@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use tls::{Connection, Definition, Known, Run, Tag, Transmit};
 
-use crate::support::{Keys, LIMITS, Nic, Pair, SUITES, Site, seal};
+use fakes::keys::{Keys, SUITES};
+use fakes::run_sealer::{LIMITS, RunSealer, seal};
+use fakes::site::Site;
+use fakes::tls_pair::Pair;
 
 /// Takes all that there is to send; the bytes, and where raw bytes end.
-fn transmit(connection: &mut Connection, nic: &mut Nic, report: bool) -> Vec<u8> {
+fn transmit(connection: &mut Connection, nic: &mut RunSealer, report: bool) -> Vec<u8> {
     let mut stream = Vec::new();
     while let Some(transmit) = connection.poll_transmit(0, &LIMITS) {
         match transmit {

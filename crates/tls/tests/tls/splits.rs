@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::support::{Forger, Pair, SUITES, Site};
+use fakes::forger::Forger;
+use fakes::keys::SUITES;
+use fakes::site::Site;
+use fakes::tls_pair::Pair;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
@@ -61,7 +64,7 @@ proptest! {
         forger.send_raw(&noise);
         // TLS 1.3 takes no notice of a record's version, but it is authenticated.
         prop_assert!(forger.server.received.is_empty());
-        let mut server = crate::support::Server::new(&site);
+        let mut server = fakes::tls_server::TlsServer::new(&site);
         server.receive(&noise);
         server.transmit();
     }

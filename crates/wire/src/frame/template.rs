@@ -49,6 +49,21 @@ impl TcpTemplate {
         }
     }
 
+    /// A whole frame with full checksums, for a port that completes none.
+    ///
+    /// # Panics
+    /// If the addresses are of different families, or the payload does not fit into an IP packet.
+    pub fn to_frame(&self, header: &tcp::Header, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; HEADER_BYTES_MAX];
+        let len = self
+            .write(header, &mut frame)
+            .expect("addresses of one family");
+        frame.truncate(len);
+        super::complete_checksum(&mut frame, [payload]).expect("a payload of an IP packet");
+        frame.extend_from_slice(payload);
+        frame
+    }
+
     /// Writes Ethernet, IP and TCP header to the start of `buffer`; returns their length, or `None`
     /// if they do not fit or the addresses are of different families. [`HEADER_BYTES_MAX`] is
     /// always enough.

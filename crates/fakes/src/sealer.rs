@@ -10,32 +10,34 @@ use contract::limits::{FLOW_RECORDS_MAX, KEYS_MAX, SEALED_TAGS_MAX};
 use contract::tls::{Records, Tag};
 use contract::{Command, Event, FileId, FlowId, Segment, SendId};
 
-use crate::rig::{Sealer, content};
-use crate::support::Keys;
+use crate::content::content;
+use crate::keys::Keys;
+use crate::nic::Sealer;
 
 /// Key and IV, and the number of a record.
 type Nonce = (Vec<u8>, u64);
 
 /// What NIC stacks that follow each other have in common: the world.
 #[derive(Clone, Default)]
-pub(crate) struct World {
+pub struct World {
     /// Each record that has left.
     left: Rc<RefCell<HashMap<Nonce, Vec<u8>>>>,
     /// What files have become: whatever they held is XORed with this.
-    pub(crate) version: Rc<Cell<u8>>,
+    pub version: Rc<Cell<u8>>,
     /// Keys that flows have at a time, at most.
-    pub(crate) keys_max: Rc<Cell<usize>>,
+    pub keys_max: Rc<Cell<usize>>,
     /// Records sealed that were sealed before.
-    pub(crate) sealed_again: Rc<Cell<usize>>,
+    pub sealed_again: Rc<Cell<usize>>,
 }
 
 impl World {
     /// Records that have left.
-    pub(crate) fn records(&self) -> usize {
+    pub fn records(&self) -> usize {
         self.left.borrow().len()
     }
 
-    pub(crate) fn sealer(&self) -> Box<dyn Sealer> {
+    /// A sealer in this world.
+    pub fn sealer(&self) -> Box<dyn Sealer> {
         Box::new(ReferenceSealer {
             world: self.clone(),
             flows: HashMap::new(),

@@ -1,0 +1,313 @@
+//! A NIC stack that the test plays.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
+
+use contract::channel::NicChannel;
+use contract::listing::Part;
+use contract::{Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, Send, SendId};
+use wire::frame::HeaderMut;
+use wire::tcp::Flags;
+
+use crate::content::content;
+
+/// What the NIC stack was asked, and has not done yet.
+#[derive(Debug)]
+pub enum Work {
+    /// OPEN of a path.
+    Open(FileId, Vec<u8>),
+    /// SEND, cut into packets.
+    Send {
+        /// Its id.
+        id: SendId,
+        /// Flow that it is of.
+        flow: FlowId,
+        /// Its packets.
+        frames: Vec<Vec<u8>>,
+        /// How many of its bytes came inline.
+        inline_bytes: usize,
+    },
+}
+
+/// The part of a NIC stack that seals records, for tests that have any.
+pub trait Sealer {
+    /// KEY, KEYGONE, RECORDS, and whatever tells what is acknowledged. Files are as long as `sizes`
+    /// says.
+    fn on_command(&mut self, command: &Command<'_>, sizes: &HashMap<FileId, u64>);
+    /// A range of the records of a flow, or the event that says why not.
+    fn seal(&mut self, send: SendId, flow: FlowId, range: Range<u64>) -> Result<Vec<u8>, Event>;
+    /// A SEND leaves now: what is to be reported before.
+    fn leave(&mut self, send: SendId) -> Vec<Event>;
+}
+
+/// A NIC stack whose files are named by their size.
+pub struct FakeNic {
+    /// Its end of the rings.
+    pub channel: NicChannel,
+    /// What it has taken and not done.
+    pub work: VecDeque<Work>,
+    /// Sizes of open files.
+    pub sizes: HashMap<FileId, u64>,
+    /// Files that it was asked to close.
+    pub closed: Vec<FileId>,
+    /// ACKDs: flow, offset, and whether it is the last.
+    pub ackds: Vec<(FlowId, u64, bool)>,
+    /// What it was told to be acknowledged, by ACKD or with a SEND.
+    pub acked: Vec<u64>,
+    /// The host got wrong events, so it may ask for what makes no sense.
+    pub lenient: bool,
+    /// Files that are not below its root.
+    pub lacks: HashSet<String>,
+    /// More than so many cannot be open at once (`EMFILE`).
+    pub files_max: usize,
+    /// What `fstat` says, apart from the size.
+    pub meta: FileMeta,
+    /// It is there.
+    pub is_there: bool,
+    /// It is there, and takes no commands.
+    pub is_stuck: bool,
+    /// Bytes of files that have left it.
+    pub file_bytes: usize,
+    /// What seals records.
+    pub sealer: Option<Box<dyn Sealer>>,
+    /// What is in its only directory, `dir`; nothing: there is none.
+    pub names: Vec<&'static str>,
+    /// What it says to LIST instead of them.
+    pub list_errno: Option<u16>,
+    /// Directories that it was asked for, from which place on.
+    pub listed: Vec<u64>,
+    /// LISTs that are not answered.
+    pub lists: VecDeque<(FileId, u64)>,
+    /// It answers none.
+    pub holds_lists: bool,
+}
+
+impl FakeNic {
+    /// One that knows nothing yet.
+    pub fn new(channel: NicChannel) -> FakeNic {
+        FakeNic {
+            channel,
+            work: VecDeque::new(),
+            sizes: HashMap::new(),
+            closed: Vec::new(),
+            ackds: Vec::new(),
+            acked: Vec::new(),
+            lenient: false,
+            lacks: HashSet::new(),
+            files_max: usize::MAX,
+            meta: FileMeta::default(),
+            is_there: true,
+            is_stuck: false,
+            file_bytes: 0,
+            sealer: None,
+            names: Vec::new(),
+            list_errno: None,
+            listed: Vec::new(),
+            lists: VecDeque::new(),
+            holds_lists: false,
+        }
+    }
+
+    /// Answers LISTs, each with two names.
+    pub fn list(&mut self) {
+        while let Some((file, from)) = self.lists.pop_front() {
+            let nothing = self.names.is_empty().then_some(2);
+            if let Some(errno) = self.list_errno.or(nothing) {
+                self.report(&Event::OpenFailed { file, errno });
+                continue;
+            }
+            let mut part = Part {
+                directory: self.meta,
+                ..Part::default()
+            };
+            let rest = &self.names[from as usize..];
+            for name in rest.iter().take(2) {
+                let entry = Entry {
+                    kind: EntryKind::File,
+                    size: 1,
+                    mtime_ns: 2,
+                    name: name.as_bytes(),
+                };
+                part.entries.push(&entry).expect("few entries");
+            }
+            if rest.len() > 2 {
+                part.next = from + 2;
+            }
+            let part = Box::new(part);
+            self.report(&Event::Listed { file, part });
+        }
+    }
+
+    /// Takes commands, without doing anything yet.
+    pub fn take(&mut self) {
+        while let Some(command) = self
+            .channel
+            .receive()
+            .expect("the host writes sane records")
+        {
+            if let Some(sealer) = &mut self.sealer {
+                sealer.on_command(&command, &self.sizes);
+            }
+            match command {
+                Command::Open { file, path, .. } => {
+                    let path_text = std::str::from_utf8(path).ok();
+                    let path_text = path_text.filter(|&path| !self.lacks.contains(path));
+                    let size = path_text.and_then(|path| path.parse().ok());
+                    let before = self.sizes.insert(file, size.unwrap_or(u64::MAX));
+                    assert!(before.is_none() || self.lenient, "OPEN of a free id");
+                    self.work.push_back(Work::Open(file, path.to_vec()));
+                }
+                Command::List { file, from, path } => {
+                    assert_eq!(path, b"dir");
+                    self.listed.push(from);
+                    self.lists.push_back((file, from));
+                }
+                Command::Close { file } => {
+                    let open = self.sizes.remove(&file).is_some();
+                    assert!(open || self.lenient, "CLOS of an open file");
+                    self.closed.push(file);
+                }
+                Command::Acked {
+                    flow,
+                    stream_offset,
+                    last,
+                } => {
+                    self.ackds.push((flow, stream_offset, last));
+                    self.acked.push(stream_offset);
+                }
+                Command::Send(send) => {
+                    self.acked.push(send.acked_offset);
+                    let sealer = self.sealer.as_deref_mut();
+                    match payload_of(&send, &self.sizes, self.lenient, sealer) {
+                        Ok((payload, inline_bytes)) => {
+                            self.file_bytes += payload.len() - inline_bytes;
+                            let frames = cut(send.header, &payload, usize::from(send.mss));
+                            self.work.push_back(Work::Send {
+                                id: send.id,
+                                flow: send.flow,
+                                frames,
+                                inline_bytes,
+                            });
+                        }
+                        Err(event) => {
+                            self.channel.send(&event).expect("room for an event");
+                            self.channel.flush();
+                        }
+                    }
+                }
+                Command::Key(_) | Command::KeyGone { .. } | Command::Records(_) => {
+                    assert!(self.sealer.is_some(), "no flow has a key");
+                }
+            }
+        }
+    }
+
+    /// Does what a NIC stack does with a command, and reports it. Returns the packets that leave.
+    pub fn carry_out(&mut self, work: Work, departed_us: u64) -> Vec<Vec<u8>> {
+        match work {
+            Work::Open(file, path) => {
+                let event = self.open(file, &path);
+                self.report(&event);
+                Vec::new()
+            }
+            Work::Send {
+                id, flow, frames, ..
+            } => {
+                let sealer = self.sealer.as_mut();
+                let first = sealer.map_or_else(Vec::new, |sealer| sealer.leave(id));
+                for event in first {
+                    self.report(&event);
+                }
+                self.report(&Event::Departed {
+                    send: id,
+                    flow,
+                    departed_us,
+                });
+                frames
+            }
+        }
+    }
+
+    fn open(&mut self, file: FileId, path: &[u8]) -> Event {
+        let size = self.sizes.get(&file).copied();
+        match size {
+            _ if self.sizes.len() > self.files_max => {
+                self.sizes.remove(&file);
+                let errno = 24;
+                Event::OpenFailed { file, errno }
+            }
+            Some(size) if size != u64::MAX => Event::Opened {
+                file,
+                meta: FileMeta { size, ..self.meta },
+            },
+            _ => {
+                let path = std::str::from_utf8(path).unwrap();
+                let lacks = self.lacks.contains(path) || path.parse::<u64>().is_err();
+                assert!(lacks || self.lenient);
+                self.sizes.remove(&file);
+                Event::OpenFailed { file, errno: 2 }
+            }
+        }
+    }
+
+    /// Tells the host stack.
+    pub fn report(&mut self, event: &Event) {
+        self.channel.send(event).expect("room for an event");
+        self.channel.flush();
+    }
+}
+
+/// The payload of a SEND and how many of its bytes came inline, or the event that says why there is
+/// none.
+fn payload_of(
+    send: &Send<'_>,
+    sizes: &HashMap<FileId, u64>,
+    lenient: bool,
+    mut sealer: Option<&mut (dyn Sealer + 'static)>,
+) -> Result<(Vec<u8>, usize), Event> {
+    let mut payload = Vec::new();
+    let mut inline_bytes = 0;
+    let mut failure = None;
+    for segment in send.segments.iter() {
+        match *segment {
+            Segment::Inline(bytes) => {
+                payload.extend_from_slice(bytes);
+                inline_bytes += bytes.len();
+            }
+            Segment::File { file, offset, len } => {
+                let size = sizes.get(&file).copied().unwrap_or(0);
+                let range = offset..offset + u64::from(len);
+                assert!(range.end <= size || lenient, "within the file");
+                payload.extend(range.map(|at| content(size, at)));
+            }
+            Segment::Sealed { len } => {
+                let start = send.stream_offset + payload.len() as u64;
+                let sealer = sealer.as_mut().expect("no flow has a key");
+                match sealer.seal(send.id, send.flow, start..start + u64::from(len)) {
+                    Ok(sealed) => payload.extend(sealed),
+                    Err(event) => failure = failure.or(Some(event)),
+                }
+            }
+        }
+    }
+    failure.map_or(Ok((payload, inline_bytes)), Err)
+}
+
+/// The packets of a SEND.
+fn cut(header: &[u8], payload: &[u8], mss: usize) -> Vec<Vec<u8>> {
+    let count = payload.len().div_ceil(mss).max(1);
+    let packet = |number: usize| {
+        let start = number * mss;
+        let payload = &payload[start..payload.len().min(start + mss)];
+        let mut frame = header.to_vec();
+        let mut view = HeaderMut::parse(&mut frame).expect("a finished header");
+        view.set_seq(view.seq().wrapping_add(start as u32));
+        if number + 1 < count {
+            view.set_flags(view.flags().without(Flags::FIN | Flags::PSH));
+        }
+        view.complete_checksum([payload]).expect("a packet");
+        frame.extend_from_slice(payload);
+        frame
+    };
+    (0..count).map(packet).collect()
+}

@@ -1,0 +1,117 @@
+//! A TLS listener, its certificates, and clients that trust them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, RootCertStore};
+use tls::{Certificates, Cipher, Config, Connection, Files, Settings, Suite, Version};
+
+/// Now, by the clock of these tests: certificates of rcgen are valid then.
+pub const UNIX_TIME: Duration = Duration::from_secs(1_800_000_000);
+
+/// A self-signed certificate.
+pub struct Identity {
+    /// Certificate.
+    pub certificate: rcgen::Certificate,
+    /// Private key.
+    pub key: rcgen::KeyPair,
+}
+
+impl Identity {
+    /// A certificate for `names`.
+    pub fn new(names: &[&str], algorithm: &'static rcgen::SignatureAlgorithm) -> Self {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let key = rcgen::KeyPair::generate_for(algorithm).unwrap();
+        let params = rcgen::CertificateParams::new(names).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self { certificate, key }
+    }
+
+    /// A certificate with a key on P-256.
+    pub fn ecdsa(names: &[&str]) -> Self {
+        Self::new(names, &rcgen::PKCS_ECDSA_P256_SHA256)
+    }
+
+    /// Certificate and key as files have them.
+    pub fn files(&self) -> Files {
+        Files::from_pem("test", &self.certificate.pem(), &self.key.serialize_pem())
+    }
+}
+
+/// A listener, and what its clients trust.
+pub struct Site {
+    /// Configuration of the listener.
+    pub config: Arc<Config>,
+    /// Its certificates.
+    pub certificates: Arc<Certificates>,
+    roots: RootCertStore,
+}
+
+impl Site {
+    /// A listener with these certificates, which clients trust.
+    pub fn new(identities: &[Identity], settings: &Settings) -> Self {
+        let files: Vec<_> = identities.iter().map(Identity::files).collect();
+        let certificates = Arc::new(Certificates::new(&files, UNIX_TIME).unwrap());
+        let config = Config::new(Arc::clone(&certificates), settings, UNIX_TIME).unwrap();
+        let mut site = Self {
+            config: Arc::new(config),
+            certificates,
+            roots: RootCertStore::empty(),
+        };
+        for identity in identities {
+            site.trust(identity);
+        }
+        site
+    }
+
+    /// One that is there by default.
+    pub fn plain() -> Self {
+        Self::new(&[Identity::ecdsa(&["localhost"])], &Settings::default())
+    }
+
+    /// Makes clients trust another certificate.
+    pub fn trust(&mut self, identity: &Identity) {
+        self.roots.add(identity.certificate.der().clone()).unwrap();
+    }
+
+    /// A connection of the listener.
+    pub fn server(&self) -> Connection {
+        Connection::new(Arc::clone(&self.config), 0).unwrap()
+    }
+
+    /// What a client that can do no other suite than this one wants.
+    pub fn client_config(&self, suite: Suite) -> ClientConfig {
+        let mut provider = aws_lc_rs::default_provider();
+        let word = match suite.cipher {
+            Cipher::Aes128Gcm => "AES_128_GCM",
+            Cipher::Aes256Gcm => "AES_256_GCM",
+            Cipher::ChaCha20Poly1305 => "CHACHA20",
+        };
+        provider
+            .cipher_suites
+            .retain(|suite| format!("{:?}", suite.suite()).contains(word));
+        let version = match suite.version {
+            Version::Tls12 => &rustls::version::TLS12,
+            Version::Tls13 => &rustls::version::TLS13,
+        };
+        let mut config = ClientConfig::builder_with_details(Arc::new(provider), Arc::new(Clock))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        config.enable_secret_extraction = true;
+        config.resumption = Resumption::in_memory_sessions(8);
+        config
+    }
+}
+
+#[derive(Debug)]
+struct Clock;
+
+impl rustls::time_provider::TimeProvider for Clock {
+    fn current_time(&self) -> Option<rustls::pki_types::UnixTime> {
+        Some(rustls::pki_types::UnixTime::since_unix_epoch(UNIX_TIME))
+    }
+}
