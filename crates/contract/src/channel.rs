@@ -15,6 +15,7 @@
 //! Neither end can stall the other by not reading: who finds no room is woken when there is some.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use zeroize::Zeroize;
@@ -34,16 +35,52 @@ pub use crate::ring::{Corrupt, Full};
 pub(crate) const CHANNEL_WORDS: usize =
     ring_words(COMMAND_RING_BYTES) + ring_words(EVENT_RING_BYTES);
 
-/// The host stack's end.
+/// One end of a channel: [`HostChannel`] or [`NicChannel`].
 #[derive(Debug)]
-pub struct HostChannel {
+pub struct Channel<S> {
     end: End,
+    side: PhantomData<S>,
 }
 
+/// The host stack's end.
+pub type HostChannel = Channel<HostSide>;
+
 /// The NIC stack's end.
+pub type NicChannel = Channel<NicSide>;
+
+/// The host stack: sends commands, receives events.
 #[derive(Debug)]
-pub struct NicChannel {
-    end: End,
+pub enum HostSide {}
+
+/// The NIC stack: sends events, receives commands.
+#[derive(Debug)]
+pub enum NicSide {}
+
+/// What sets the two ends of a channel apart: which ring is which, and how long its records are.
+pub trait Side {
+    /// Longest record that this end sends, in bytes.
+    const RECORD_BYTES_MAX: usize;
+    /// Whether what this end receives may be a key: nothing of it may stay in the ring.
+    const RECEIVES_KEYS: bool;
+    /// Of the rings of a channel, this end's producer and consumer.
+    #[doc(hidden)]
+    fn of(rings: Rings) -> (Producer, Consumer);
+}
+
+impl Side for HostSide {
+    const RECORD_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+    const RECEIVES_KEYS: bool = false;
+    fn of(rings: Rings) -> (Producer, Consumer) {
+        (rings.commands.0, rings.events.1)
+    }
+}
+
+impl Side for NicSide {
+    const RECORD_BYTES_MAX: usize = EVENT_BYTES_MAX;
+    const RECEIVES_KEYS: bool = true;
+    fn of(rings: Rings) -> (Producer, Consumer) {
+        (rings.events.0, rings.commands.1)
+    }
 }
 
 /// Why nothing could be read from a ring.
@@ -91,35 +128,82 @@ pub fn in_memory() -> (HostChannel, NicChannel) {
 /// # Panics
 /// If a capacity is no power of two, or below [`Capacity::LEAST`].
 pub fn in_memory_of(capacity: Capacity) -> (HostChannel, NicChannel) {
-    let Capacity {
-        command_bytes,
-        event_bytes,
-    } = capacity;
-    let words = ring_words(command_bytes) + ring_words(event_bytes);
+    let words = ring_words(capacity.command_bytes) + ring_words(capacity.event_bytes);
     let memory = Arc::new(Memory::heap(words));
     (
-        HostChannel {
-            end: End::of_host(&memory, capacity, None),
-        },
-        NicChannel {
-            end: End::of_nic(&memory, capacity, None),
-        },
+        Channel::over(&memory, capacity, None),
+        Channel::over(&memory, capacity, None),
     )
 }
 
-impl HostChannel {
+impl<S: Side> Channel<S> {
     pub(crate) fn mapped(mapping: Mapping, bells: Bells) -> Self {
         let memory = Arc::new(Memory::Mapped(mapping));
-        HostChannel {
-            end: End::of_host(&memory, Capacity::FULL, Some(bells)),
+        Channel::over(&memory, Capacity::FULL, Some(bells))
+    }
+
+    fn over(memory: &Arc<Memory>, capacity: Capacity, bells: Option<Bells>) -> Self {
+        let (out, incoming) = S::of(Rings::over(memory, capacity));
+        let end = End {
+            out,
+            incoming,
+            bells,
+            wake_is_due: false,
+            message: Vec::with_capacity(MESSAGE_BYTES_MAX),
+        };
+        Channel {
+            end,
+            side: PhantomData,
         }
     }
 
-    /// True if any command, however long, fits now.
+    /// True if any message, however long, fits now.
     pub fn has_room(&mut self) -> bool {
         self.end.out.has_room()
     }
 
+    /// Publishes what was written and wakes the peer if it sleeps.
+    pub fn flush(&mut self) {
+        self.end.flush();
+    }
+
+    /// Writes a record of a peer elsewhere as it is. What does not decode is the reader's to
+    /// reject.
+    ///
+    /// # Panics
+    /// If it is longer than [`Side::RECORD_BYTES_MAX`].
+    pub fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
+        self.end.out.write(record)
+    }
+
+    /// The next record as it is, to be passed on to a peer elsewhere.
+    pub fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        if S::RECEIVES_KEYS {
+            self.end.receive_erasing_secrets()
+        } else {
+            self.end.receive()
+        }
+    }
+
+    /// Like `prepare_sleep`, for a caller that passes records on: for records only if
+    /// `for_records`, since it may have to leave them where they are, and for room if there was
+    /// none when asked.
+    pub fn prepare_sleep_to_carry(&mut self, for_records: bool) -> bool {
+        self.end.prepare_sleep(for_records)
+    }
+
+    /// Disarms the wake-up and drains its descriptor.
+    pub fn finish_sleep(&mut self) {
+        self.end.finish_sleep();
+    }
+
+    /// Readable when the peer has woken this end. `None` for [`in_memory`].
+    pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.end.wake_fd()
+    }
+}
+
+impl HostChannel {
     /// Writes a command. It becomes visible to the peer with the next [`HostChannel::flush`].
     ///
     /// The peer rejects a command that breaks a rule of its documentation ([`Command::check`]).
@@ -142,11 +226,6 @@ impl HostChannel {
                 .end
                 .send(|message| send.encode(send.segments.clone(), message)),
         }
-    }
-
-    /// Publishes what was written and wakes the peer if it sleeps.
-    pub fn flush(&mut self) {
-        self.end.flush();
     }
 
     /// Asks the NIC stack for a heartbeat and wakes it. Returns how many in a row it has missed,
@@ -172,57 +251,9 @@ impl HostChannel {
         // events waits for the host, so both would sleep for ever.
         self.end.prepare_sleep(true)
     }
-
-    /// Writes a record of a peer elsewhere as it is. What does not decode is the
-    /// reader's to reject.
-    ///
-    /// # Panics
-    /// If it is longer than what [`HostChannel::record_bytes_max`] says.
-    pub fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
-        self.end.out.write(record)
-    }
-
-    /// The next record as it is, to be passed on to a peer elsewhere.
-    pub fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-        self.end.receive()
-    }
-
-    /// Longest record that [`HostChannel::send_record`] takes, in bytes.
-    pub const fn record_bytes_max() -> usize {
-        MESSAGE_BYTES_MAX
-    }
-
-    /// Like [`HostChannel::prepare_sleep`], for who passes records on: for records only if
-    /// `for_records`, since he may have to leave them where they are, and for room if there was
-    /// none when asked.
-    pub fn prepare_sleep_to_carry(&mut self, for_records: bool) -> bool {
-        self.end.prepare_sleep(for_records)
-    }
-
-    /// Disarms the wake-up and drains its descriptor.
-    pub fn finish_sleep(&mut self) {
-        self.end.finish_sleep();
-    }
-
-    /// Readable when the peer has woken this end. `None` for [`in_memory`].
-    pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.end.wake_fd()
-    }
 }
 
 impl NicChannel {
-    pub(crate) fn mapped(mapping: Mapping, bells: Bells) -> Self {
-        let memory = Arc::new(Memory::Mapped(mapping));
-        NicChannel {
-            end: End::of_nic(&memory, Capacity::FULL, Some(bells)),
-        }
-    }
-
-    /// True if any event fits now.
-    pub fn has_room(&mut self) -> bool {
-        self.end.out.has_room()
-    }
-
     /// Writes an event. It becomes visible to the peer with the next [`NicChannel::flush`].
     pub fn send(&mut self, event: &Event) -> Result<(), Full> {
         self.end.send(|message| event.encode(message))
@@ -233,11 +264,6 @@ impl NicChannel {
         self.end.wake_is_due |= self.end.out.publish();
     }
 
-    /// Publishes what was written and wakes the peer if it sleeps.
-    pub fn flush(&mut self) {
-        self.end.flush();
-    }
-
     /// Answers the host stack's heartbeat, if it has asked for one. To be called in every round.
     pub fn answer_heartbeat(&mut self) {
         self.end.incoming.answer_heartbeat();
@@ -246,7 +272,7 @@ impl NicChannel {
     /// The next command, if there is one. It borrows a private copy: the peer cannot change it any
     /// more. Of a key, nothing is left in the ring, and with the next call nothing in the copy.
     pub fn receive(&mut self) -> Result<Option<Command<'_>>, ReceiveError> {
-        match self.end.receive_command()? {
+        match self.end.receive_erasing_secrets()? {
             Some(message) => Ok(Some(Command::decode(message)?)),
             None => Ok(None),
         }
@@ -258,42 +284,6 @@ impl NicChannel {
     pub fn prepare_sleep(&mut self) -> bool {
         let for_messages = !self.end.out.is_starved();
         self.end.prepare_sleep(for_messages)
-    }
-
-    /// Writes a record of a peer elsewhere as it is. What does not decode is the
-    /// reader's to reject.
-    ///
-    /// # Panics
-    /// If it is longer than what [`NicChannel::record_bytes_max`] says.
-    pub fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
-        self.end.out.write(record)
-    }
-
-    /// The next record as it is, to be passed on to a peer elsewhere.
-    pub fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-        self.end.receive_command()
-    }
-
-    /// Longest record that [`NicChannel::send_record`] takes, in bytes.
-    pub const fn record_bytes_max() -> usize {
-        EVENT_BYTES_MAX
-    }
-
-    /// Like [`NicChannel::prepare_sleep`], for who passes records on: for records only if
-    /// `for_records`, since he may have to leave them where they are, and for room if there was
-    /// none when asked.
-    pub fn prepare_sleep_to_carry(&mut self, for_records: bool) -> bool {
-        self.end.prepare_sleep(for_records)
-    }
-
-    /// Disarms the wake-up and drains its descriptor.
-    pub fn finish_sleep(&mut self) {
-        self.end.finish_sleep();
-    }
-
-    /// Readable when the peer has woken this end. `None` for [`in_memory`].
-    pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.end.wake_fd()
     }
 }
 
@@ -310,28 +300,6 @@ struct End {
 }
 
 impl End {
-    fn of_host(memory: &Arc<Memory>, capacity: Capacity, bells: Option<Bells>) -> Self {
-        let ((out, _), (_, incoming)) = rings(memory, capacity);
-        End {
-            out,
-            incoming,
-            bells,
-            wake_is_due: false,
-            message: Vec::with_capacity(MESSAGE_BYTES_MAX),
-        }
-    }
-
-    fn of_nic(memory: &Arc<Memory>, capacity: Capacity, bells: Option<Bells>) -> Self {
-        let ((_, incoming), (out, _)) = rings(memory, capacity);
-        End {
-            out,
-            incoming,
-            bells,
-            wake_is_due: false,
-            message: Vec::with_capacity(MESSAGE_BYTES_MAX),
-        }
-    }
-
     fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Full> {
         self.message.clear();
         encode(&mut self.message);
@@ -364,7 +332,8 @@ impl End {
         self.incoming.read()
     }
 
-    fn receive_command(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+    /// The same; of a key, nothing is left in the ring.
+    fn receive_erasing_secrets(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         let secret = self.receive()?.map(is_secret);
         if secret == Some(true) {
             self.incoming.erase();
@@ -405,17 +374,25 @@ impl End {
     }
 }
 
-/// The command ring and the event ring in a channel's memory.
-fn rings(memory: &Arc<Memory>, capacity: Capacity) -> ((Producer, Consumer), (Producer, Consumer)) {
-    let Capacity {
-        command_bytes,
-        event_bytes,
-    } = capacity;
-    let events = ring_words(command_bytes);
-    (
-        ring(memory, 0, command_bytes, MESSAGE_BYTES_MAX),
-        ring(memory, events, event_bytes, EVENT_BYTES_MAX),
-    )
+/// The rings of a channel, each by its two ends.
+#[derive(Debug)]
+pub struct Rings {
+    commands: (Producer, Consumer),
+    events: (Producer, Consumer),
+}
+
+impl Rings {
+    fn over(memory: &Arc<Memory>, capacity: Capacity) -> Self {
+        let Capacity {
+            command_bytes,
+            event_bytes,
+        } = capacity;
+        let events = ring_words(command_bytes);
+        Rings {
+            commands: ring(memory, 0, command_bytes, MESSAGE_BYTES_MAX),
+            events: ring(memory, events, event_bytes, EVENT_BYTES_MAX),
+        }
+    }
 }
 
 /// The event descriptors of an end.

@@ -454,25 +454,8 @@ mod tests {
     }
 
     impl Ring for Gone<'_> {
-        const RECORD_BYTES_MAX: usize = 0;
-        fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-            Ok(None)
-        }
-        fn has_room(&mut self) -> bool {
-            false
-        }
-        fn send_record(&mut self, _: &[u8]) -> Result<(), Full> {
-            Err(Full)
-        }
-        fn flush(&mut self) {}
-        fn prepare_sleep(&mut self, _: bool) -> bool {
-            true
-        }
         fn finish_sleep(&mut self) {
             self.host.send(self.to, self.frame).unwrap();
-        }
-        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-            None
         }
     }
 
@@ -695,23 +678,12 @@ mod tests {
 
     impl Ring for Told<'_> {
         const RECORD_BYTES_MAX: usize = 100;
-        fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-            Ok(None)
-        }
         fn has_room(&mut self) -> bool {
             true
         }
         fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
             self.0.borrow_mut().push(record.to_vec());
             Ok(())
-        }
-        fn flush(&mut self) {}
-        fn prepare_sleep(&mut self, _: bool) -> bool {
-            true
-        }
-        fn finish_sleep(&mut self) {}
-        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-            None
         }
     }
 }

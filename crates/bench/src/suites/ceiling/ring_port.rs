@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use contract::channel::NicChannel;
+use contract::channel::{NicChannel, NicSide, Side};
 use netdev::{Frame, Offload, Port, SendError, Superpacket};
 use wire::ethernet;
 
@@ -60,7 +60,7 @@ impl Port for RingPort {
         }
         let ip_bytes = self.frame.len().saturating_sub(ethernet::HEADER_BYTES);
         let is_cut = matches!(packet.offload, Offload::Tcp { .. }) && ip_bytes > MTU;
-        if is_cut || self.frame.len() > NicChannel::record_bytes_max() {
+        if is_cut || self.frame.len() > NicSide::RECORD_BYTES_MAX {
             let why =
                 "what has no file bytes and is longer than a handshake's packet is not expected";
             return Err(SendError::Failed(io::Error::new(
