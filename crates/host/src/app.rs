@@ -96,43 +96,27 @@ pub enum CloseReason {
     TlsFailed,
 }
 
-/// An event for an application.
+/// An event of a stream, for an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppEvent {
     /// A connection was established by a peer; on a port that speaks TLS, the handshake of TLS is
-    /// over, too.
+    /// over, too. The stream is new.
     Accepted {
-        /// The new stream.
-        stream: StreamId,
-        /// Who.
+        /// Address and port of the peer.
         peer: SocketAddr,
         /// What was agreed upon, if the stream speaks TLS.
         tls: Option<Box<TlsAgreed>>,
     },
     /// Bytes have arrived: read until [`Io::read`] returns 0.
-    Readable {
-        /// The stream.
-        stream: StreamId,
-    },
+    Readable,
     /// The peer will send no more; what it sent before can still be read.
-    PeerFinished {
-        /// The stream.
-        stream: StreamId,
-    },
+    PeerFinished,
     /// After a short [`Io::write`]: there is room again.
-    Writable {
-        /// The stream.
-        stream: StreamId,
-    },
+    Writable,
     /// Everything queued has been acknowledged by the peer.
-    Drained {
-        /// The stream.
-        stream: StreamId,
-    },
+    Drained,
     /// [`Io::open`] has succeeded.
     Opened {
-        /// The stream that asked.
-        stream: StreamId,
         /// The file.
         file: FileHandle,
         /// Its metadata.
@@ -140,8 +124,6 @@ pub enum AppEvent {
     },
     /// [`Io::open`], or [`Io::list`], has failed; the handle is gone.
     OpenFailed {
-        /// The stream that asked.
-        stream: StreamId,
         /// The file.
         file: FileHandle,
         /// `errno` of Linux; `EISDIR` for a directory. Of a listing, `ENOTDIR` for what is none,
@@ -150,22 +132,15 @@ pub enum AppEvent {
     },
     /// [`Io::list`] has succeeded; the handle is gone.
     Listed {
-        /// The stream that asked.
-        stream: StreamId,
         /// The directory.
         file: FileHandle,
         /// Some of what is in it.
         part: Box<ListPart>,
     },
     /// The time set by [`Io::set_timer`] has come.
-    Timer {
-        /// The stream.
-        stream: StreamId,
-    },
+    Timer,
     /// The stream is over; its id means nothing any more, its files are closed.
     Closed {
-        /// The stream.
-        stream: StreamId,
         /// Why.
         reason: CloseReason,
         /// What [`Io::acknowledged`] would have said last.
@@ -177,8 +152,8 @@ pub enum AppEvent {
 
 /// A server.
 pub trait Application {
-    /// Called for each event, in order.
-    fn on_event(&mut self, io: &mut dyn Io, event: AppEvent);
+    /// Called for each event of a stream, in order.
+    fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent);
 
     /// Called in every turn of the shard, after its events: what they have left to be done for all
     /// of them at once.

@@ -62,7 +62,7 @@ use self::memory::Memory;
 use self::shortage::Shortage;
 use self::streams::Streams;
 use self::workers::{Deferred, Nic};
-use crate::app::{AppEvent, Application, CloseReason};
+use crate::app::{AppEvent, Application, CloseReason, StreamId};
 use crate::config::StackConfig;
 use crate::counters::Counters;
 use crate::link::neighbor::Neighbors;
@@ -117,7 +117,7 @@ pub struct Stack {
     memory: Memory,
     orphans: Orphans,
     /// What applications are to be told besides the connections' own events.
-    pub(crate) app_events: VecDeque<AppEvent>,
+    pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
     /// Finished frames that belong to no connection.
     frames: VecDeque<Vec<u8>>,
     due: Vec<usize>,
@@ -289,8 +289,7 @@ impl Stack {
             tls.on_timeout(&mut entry.tcp, now_us);
         }
         if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
-            let stream = entry.stream;
-            self.app_events.push_back(AppEvent::Timer { stream });
+            self.app_events.push_back((entry.stream, AppEvent::Timer));
         }
         self.mark_dirty(index);
     }
@@ -379,8 +378,8 @@ impl Stack {
     ) -> bool {
         let mut busy = false;
         loop {
-            if let Some(event) = self.app_events.pop_front() {
-                self.tell(now_us, app, event);
+            if let Some((stream, event)) = self.app_events.pop_front() {
+                self.tell(now_us, app, stream, event);
             } else if let Some(index) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
                 match self.in_tls_handshake(index) {
                     // Still marked dirty, so that it is not queued twice.
@@ -400,19 +399,17 @@ impl Stack {
     }
 
     /// Passes on an event that is no connection's own, unless its stream is over.
-    fn tell<A: Application>(&mut self, now_us: u64, app: &mut A, event: AppEvent) {
-        let (AppEvent::Opened { stream, .. }
-        | AppEvent::OpenFailed { stream, .. }
-        | AppEvent::Listed { stream, .. }
-        | AppEvent::Writable { stream }
-        | AppEvent::Timer { stream }) = event
-        else {
-            unreachable!("connections tell their own events");
-        };
+    fn tell<A: Application>(
+        &mut self,
+        now_us: u64,
+        app: &mut A,
+        stream: StreamId,
+        event: AppEvent,
+    ) {
         let Some(entry) = self.connections.by_stream_mut(stream) else {
             return;
         };
-        if matches!(event, AppEvent::Timer { .. }) {
+        if matches!(event, AppEvent::Timer) {
             // Meanwhile the application may have moved the timer, or cancelled it.
             if entry.app_deadline_us.is_none_or(|at| at > now_us) {
                 return;
@@ -420,7 +417,7 @@ impl Stack {
             entry.app_deadline_us = None;
         }
         if entry.told {
-            app.on_event(&mut self.streams(now_us), event);
+            app.on_event(&mut self.streams(now_us), stream, event);
         }
     }
 
@@ -464,8 +461,8 @@ impl Stack {
                 .is_some_and(|bytes| entry.notsent_bytes() <= bytes)
             {
                 entry.notsent_lowat = None;
-                let stream = entry.stream;
-                self.app_events.push_back(AppEvent::Writable { stream });
+                self.app_events
+                    .push_back((entry.stream, AppEvent::Writable));
             }
             let becomes_orphan = entry.orphan_since.is_none() && entry.tcp.has_sent_fin();
             if entry.is_to_move {
@@ -520,12 +517,12 @@ impl Stack {
                     entry.told = true;
                     self.counters.connections_accepted += 1;
                     let tls = None;
-                    AppEvent::Accepted { stream, peer, tls }
+                    AppEvent::Accepted { peer, tls }
                 }
-                ConnectionEvent::Readable => AppEvent::Readable { stream },
-                ConnectionEvent::Writable => AppEvent::Writable { stream },
-                ConnectionEvent::PeerFinished => AppEvent::PeerFinished { stream },
-                ConnectionEvent::Drained => AppEvent::Drained { stream },
+                ConnectionEvent::Readable => AppEvent::Readable,
+                ConnectionEvent::Writable => AppEvent::Writable,
+                ConnectionEvent::PeerFinished => AppEvent::PeerFinished,
+                ConnectionEvent::Drained => AppEvent::Drained,
                 ConnectionEvent::Released { object, .. } => {
                     if let Some(close) = self.files.extent_released(FileId(object)) {
                         self.close_below(close);
@@ -539,7 +536,7 @@ impl Stack {
             };
             let told = self.connections.get(index).is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
-                app.on_event(&mut self.streams(now_us), event);
+                app.on_event(&mut self.streams(now_us), stream, event);
             }
         }
     }
@@ -552,7 +549,7 @@ impl Stack {
         reason: tcp::CloseReason,
     ) -> Option<AppEvent> {
         let entry = self.connections.get_mut(index)?;
-        let (stream, tuple) = (entry.stream, entry.tuple);
+        let tuple = entry.tuple;
         if reason != tcp::CloseReason::Finished
             && let Some(cookie) = entry.cookie
         {
@@ -579,7 +576,6 @@ impl Stack {
             _ => self.counters.connections_broken += 1,
         }
         Some(AppEvent::Closed {
-            stream,
             reason,
             acknowledged,
             retransmissions,

@@ -6,7 +6,7 @@ mod rig;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use contract::control::HostSession;
-use host::app::{AppEvent, Application, Io};
+use host::app::{AppEvent, Application, Io, StreamId};
 use host::{NicLoss, NicRefusal, NicSource, Polling, Shard, Stack, monotonic_us};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -42,7 +42,7 @@ struct Woken {
 }
 
 impl Application for Woken {
-    fn on_event(&mut self, _io: &mut dyn Io, event: AppEvent) {
+    fn on_event(&mut self, _io: &mut dyn Io, _stream: StreamId, event: AppEvent) {
         panic!("{event:?}: there is no client");
     }
 

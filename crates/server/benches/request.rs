@@ -45,24 +45,19 @@ fn workload() {
     let mut server = Server::new(Config::default());
     let mut net = Net::default();
     let peer = SocketAddr::from((Ipv4Addr::new(10, 77, 0, 1), 40_000));
-    let accepted = AppEvent::Accepted {
-        stream: STREAM,
-        peer,
-        tls: None,
-    };
-    server.on_event(&mut net, accepted);
+    let accepted = AppEvent::Accepted { peer, tls: None };
+    server.on_event(&mut net, STREAM, accepted);
     for number in 0..WARM_UP_REQUESTS + REQUESTS {
         net.inbox = REQUEST;
         let mut step = |net: &mut Net, event| {
             if number < WARM_UP_REQUESTS {
-                server.on_event(net, event)
+                server.on_event(net, STREAM, event)
             } else {
                 counted_event(&mut server, net, event)
             }
         };
-        step(&mut net, AppEvent::Readable { stream: STREAM });
+        step(&mut net, AppEvent::Readable);
         let opened = AppEvent::Opened {
-            stream: STREAM,
             file: FileHandle(net.opens),
             meta: FileMeta {
                 size: FILE_BYTES,
@@ -72,7 +67,7 @@ fn workload() {
         };
         step(&mut net, opened);
         net.acknowledged = net.written;
-        step(&mut net, AppEvent::Drained { stream: STREAM });
+        step(&mut net, AppEvent::Drained);
         assert_eq!(net.opens, number + 1);
         assert_eq!(
             net.file_bytes,
@@ -85,7 +80,7 @@ fn workload() {
 
 #[inline(never)]
 fn counted_event(server: &mut Server, net: &mut Net, event: AppEvent) {
-    server.on_event(net, event);
+    server.on_event(net, STREAM, event);
 }
 
 /// One stream, and files that are all the same.

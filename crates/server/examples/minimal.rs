@@ -108,16 +108,14 @@ fn main() {
         ..Memory::default()
     };
     let accepted = AppEvent::Accepted {
-        stream: STREAM,
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 40_000)),
         tls: None,
     };
-    server.on_event(&mut memory, accepted);
-    server.on_event(&mut memory, AppEvent::Readable { stream: STREAM });
+    server.on_event(&mut memory, STREAM, accepted);
+    server.on_event(&mut memory, STREAM, AppEvent::Readable);
     assert_eq!(memory.opened, b"hello.txt", "what the request is for");
 
     let opened = AppEvent::Opened {
-        stream: STREAM,
         file: FILE,
         meta: FileMeta {
             size: CONTENT.len() as u64,
@@ -125,7 +123,7 @@ fn main() {
             ..FileMeta::default()
         },
     };
-    server.on_event(&mut memory, opened);
+    server.on_event(&mut memory, STREAM, opened);
 
     let response = String::from_utf8(memory.response).expect("this one is text");
     assert!(response.starts_with("HTTP/1.1 200 OK\r\n"));

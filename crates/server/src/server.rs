@@ -147,23 +147,17 @@ impl Server {
 }
 
 impl Application for Server {
-    fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
-        let stream = match event {
-            AppEvent::Accepted {
-                stream,
-                peer,
-                ref tls,
-            } => {
+    fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
+        match event {
+            AppEvent::Accepted { peer, ref tls } => {
                 self.shared.counters.connections_accepted += 1;
                 let accesses = self.shared.access_log.is_some();
                 let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
                 let connection = Connection::new(stream, Source::of(peer.ip()), accesses);
                 let connection = Box::new(connection);
                 self.connections.insert(stream, connection);
-                stream
             }
             AppEvent::Closed {
-                stream,
                 acknowledged,
                 retransmissions,
                 ..
@@ -174,15 +168,15 @@ impl Application for Server {
                 }
                 return;
             }
-            AppEvent::Readable { stream }
-            | AppEvent::PeerFinished { stream }
-            | AppEvent::Writable { stream }
-            | AppEvent::Drained { stream }
-            | AppEvent::Opened { stream, .. }
-            | AppEvent::OpenFailed { stream, .. }
-            | AppEvent::Listed { stream, .. }
-            | AppEvent::Timer { stream } => stream,
-        };
+            AppEvent::Readable
+            | AppEvent::PeerFinished
+            | AppEvent::Writable
+            | AppEvent::Drained
+            | AppEvent::Opened { .. }
+            | AppEvent::OpenFailed { .. }
+            | AppEvent::Listed { .. }
+            | AppEvent::Timer => {}
+        }
         if let Some(connection) = self.connections.get_mut(&stream) {
             connection.on_event(io, &mut self.shared, &event);
         }

@@ -140,8 +140,8 @@ impl Stack {
 
     fn tell_listed(&mut self, stream: StreamId, file: FileHandle, part: ListPart) {
         let part = Box::new(part);
-        self.app_events
-            .push_back(AppEvent::Listed { stream, file, part });
+        let event = AppEvent::Listed { file, part };
+        self.app_events.push_back((stream, event));
         if let Some(index) = self.connections.index_of(stream) {
             self.tell_next(index);
         }

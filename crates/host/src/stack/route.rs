@@ -272,11 +272,8 @@ impl Stack {
         let Some((stream, file)) = self.files.open_failed(file) else {
             return;
         };
-        self.app_events.push_back(AppEvent::OpenFailed {
-            stream,
-            file,
-            errno,
-        });
+        let event = AppEvent::OpenFailed { file, errno };
+        self.app_events.push_back((stream, event));
         if let Some(index) = self.connections.index_of(stream) {
             self.tell_next(index);
         }
@@ -339,11 +336,9 @@ impl Stack {
                     }
                     is_held = true;
                     if let Some((file, meta)) = self.files.tell(file) {
-                        self.app_events.push_back(AppEvent::Opened {
-                            stream,
-                            file,
-                            meta: meta.into(),
-                        });
+                        let meta = meta.into();
+                        let event = AppEvent::Opened { file, meta };
+                        self.app_events.push_back((stream, event));
                     }
                 }
             }

@@ -57,11 +57,12 @@ impl Streams<'_> {
         }
         let opened = sane.then(|| ask(self.stack, worker)).flatten();
         let Some((file, handle)) = opened else {
-            self.stack.app_events.push_back(AppEvent::OpenFailed {
-                stream,
+            let errno = if sane { Errno::MFILE } else { Errno::INVAL };
+            let event = AppEvent::OpenFailed {
                 file: NOWHERE,
-                errno: if sane { Errno::MFILE } else { Errno::INVAL }.raw_os_error() as u16,
-            });
+                errno: errno.raw_os_error() as u16,
+            };
+            self.stack.app_events.push_back((stream, event));
             return NOWHERE;
         };
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {

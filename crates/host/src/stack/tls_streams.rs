@@ -60,6 +60,9 @@ impl Stack {
         app: &mut A,
     ) {
         self.release_acknowledged(index);
+        let Some(stream) = self.connections.get(index).map(|entry| entry.stream) else {
+            return;
+        };
         while let Some(event) = self.next_tls_event(now_us, index) {
             let told = self.connections.get(index).is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
@@ -68,6 +71,7 @@ impl Stack {
                         stack: self,
                         now_us,
                     },
+                    stream,
                     event,
                 );
             }
@@ -79,7 +83,6 @@ impl Stack {
     fn next_tls_event(&mut self, now_us: u64, index: usize) -> Option<AppEvent> {
         loop {
             let entry = self.connections.get_mut(index)?;
-            let stream = entry.stream;
             let tls = entry.tls.as_mut()?;
             match tls.connection.poll_event() {
                 Some(Event::Connected(agreed)) => {
@@ -92,7 +95,6 @@ impl Stack {
                     self.counters.tls_handshakes += 1;
                     self.counters.tls_handshakes_resumed += u64::from(agreed.is_resumed);
                     return Some(AppEvent::Accepted {
-                        stream,
                         peer: entry.tuple.remote,
                         tls: Some(Box::new(agreed)),
                     });
@@ -110,16 +112,16 @@ impl Stack {
                 None => {}
             }
             match tls.take_event() {
-                Some(TlsEvent::Readable) => return Some(AppEvent::Readable { stream }),
-                Some(TlsEvent::PeerFinished) => return Some(AppEvent::PeerFinished { stream }),
-                Some(TlsEvent::Writable) => return Some(AppEvent::Writable { stream }),
+                Some(TlsEvent::Readable) => return Some(AppEvent::Readable),
+                Some(TlsEvent::PeerFinished) => return Some(AppEvent::PeerFinished),
+                Some(TlsEvent::Writable) => return Some(AppEvent::Writable),
                 None => {}
             }
             match entry.tcp.poll_event()? {
                 ConnectionEvent::Readable => tls.take_in(&mut entry.tcp, now_us),
                 ConnectionEvent::PeerFinished => tls.on_fin(&mut entry.tcp, now_us),
                 ConnectionEvent::Drained if tls.is_drained() => {
-                    return Some(AppEvent::Drained { stream });
+                    return Some(AppEvent::Drained);
                 }
                 ConnectionEvent::Closed { reason } => return self.on_closed(now_us, index, reason),
                 ConnectionEvent::Connected

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use contract::channel::{NicChannel, in_memory};
 use contract::{Command, Event, FileMeta, FlowId, SendId};
-use host::app::{AppEvent, Application, Io};
+use host::app::{AppEvent, Application, Io, StreamId};
 use host::{Growth, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Frame, Port};
@@ -29,9 +29,9 @@ pub(crate) const QUIT: &[u8] = b"q";
 pub(crate) struct Responder;
 
 impl Application for Responder {
-    fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
+    fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
         match event {
-            AppEvent::Readable { stream } => {
+            AppEvent::Readable => {
                 let mut buffer = [0; 16];
                 while let count @ 1.. = io.read(stream, &mut buffer) {
                     match &buffer[..count] {
@@ -42,7 +42,7 @@ impl Application for Responder {
                     }
                 }
             }
-            AppEvent::Opened { stream, file, meta } => {
+            AppEvent::Opened { file, meta } => {
                 assert_eq!(io.write_file(stream, file, 0..meta.size), FILE_BYTES);
             }
             _ => {}

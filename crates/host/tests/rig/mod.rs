@@ -34,6 +34,8 @@ const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 #[derive(Default)]
 pub(crate) struct FileServer {
     pub(crate) events: Vec<AppEvent>,
+    /// Streams that were accepted.
+    pub(crate) accepted: Vec<StreamId>,
     requests: HashMap<StreamId, Vec<u8>>,
     held: Option<FileHandle>,
     /// The metadata may be lies.
@@ -45,14 +47,15 @@ pub(crate) struct FileServer {
 }
 
 impl Application for FileServer {
-    fn on_event(&mut self, io: &mut dyn Io, event: AppEvent) {
+    fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
         match event {
-            AppEvent::Readable { stream } if self.reads_after.is_some() => {
+            AppEvent::Readable if self.reads_after.is_some() => {
                 io.set_timer(stream, self.reads_after);
             }
-            AppEvent::Timer { stream } => self.on_readable(io, stream),
-            AppEvent::Readable { stream } if !self.deaf => self.on_readable(io, stream),
-            AppEvent::Opened { stream, file, meta } => {
+            AppEvent::Accepted { .. } => self.accepted.push(stream),
+            AppEvent::Timer => self.on_readable(io, stream),
+            AppEvent::Readable if !self.deaf => self.on_readable(io, stream),
+            AppEvent::Opened { file, meta } => {
                 let header = io.write(stream, b"ok");
                 let body = io.write_file(stream, file, 0..meta.size);
                 let past_the_end = io.write_file(stream, file, 0..meta.size.saturating_add(1));
@@ -60,9 +63,7 @@ impl Application for FileServer {
                 assert!(self.lenient || (header, body, past_the_end) == expected);
                 io.close_file(file);
             }
-            AppEvent::Listed {
-                stream, ref part, ..
-            } => {
+            AppEvent::Listed { ref part, .. } => {
                 if part.has_changed {
                     io.write(stream, b"! ");
                 }
@@ -79,7 +80,7 @@ impl Application for FileServer {
                     }
                 }
             }
-            AppEvent::OpenFailed { stream, .. } => {
+            AppEvent::OpenFailed { .. } => {
                 io.write(stream, b"no");
             }
             _ => {}

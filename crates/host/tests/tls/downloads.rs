@@ -150,7 +150,7 @@ fn an_application_that_writes_more_than_there_is_room_for_gets_an_event_when_the
     secured.rig.app.lenient = true;
     secured
         .run_until(|secured| secured.rig.stack.usage().files == 0 && secured.received.len() > 500);
-    let writable = |event: &AppEvent| matches!(event, AppEvent::Writable { .. });
+    let writable = |event: &AppEvent| matches!(event, AppEvent::Writable);
     let told = secured.rig.app.count(writable);
     // This application gives up what is not taken; what it was told is not lost.
     assert!(told > 0 || secured.received.len() == 6_000, "{told}");

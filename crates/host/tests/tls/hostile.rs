@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use contract::{Event, FlowId, RejectReason};
-use host::app::{AppEvent, CloseReason};
+use host::app::CloseReason;
 use proptest::prelude::*;
 
 use crate::client::Secured;
@@ -15,11 +15,8 @@ fn amid_a_download() -> (Secured, FlowId) {
     let mut secured = Secured::new(SUITES[1]);
     secured.ask(&["300000"]);
     secured.run_until(|secured| secured.received.len() > 50_000);
-    let stream = secured.rig.app.events.iter().find_map(|event| match event {
-        AppEvent::Accepted { stream, .. } => Some(*stream),
-        _ => None,
-    });
-    (secured, FlowId(stream.unwrap().0))
+    let flow = FlowId(secured.rig.app.accepted[0].0);
+    (secured, flow)
 }
 
 fn is_reset(secured: &mut Secured) {
@@ -77,11 +74,7 @@ fn records_of_a_connection_without_tls_are_nonsense() {
     rig.stack.serve_tls(443, Arc::clone(&site.config));
     rig.ask(&["3000"]);
     rig.run_until(|rig| rig.received.len() == 3_002);
-    let stream = rig.app.events.iter().find_map(|event| match event {
-        AppEvent::Accepted { stream, .. } => Some(*stream),
-        _ => None,
-    });
-    let flow = FlowId(stream.unwrap().0);
+    let flow = FlowId(rig.app.accepted[0].0);
     let (epoch, number) = (0, 0);
     for event in [
         Event::Sealed {

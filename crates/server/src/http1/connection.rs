@@ -249,14 +249,14 @@ impl Connection {
     /// Whatever has happened, goes on as far as possible.
     pub(crate) fn on_event(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &AppEvent) {
         match *event {
-            AppEvent::Readable { .. } => self.unread = true,
-            AppEvent::PeerFinished { .. } => (self.unread, self.peer_finished) = (true, true),
-            AppEvent::Opened { file, ref meta, .. } => self.opened(io, shared, file, meta),
-            AppEvent::OpenFailed { file, errno, .. } => self.open_failed(io, shared, file, errno),
-            AppEvent::Listed { file, ref part, .. } => self.listed(io, shared, file, part),
-            AppEvent::Timer { .. } => self.expired(io, shared),
-            AppEvent::Drained { .. } => self.drained(io, shared),
-            AppEvent::Writable { .. } => self.output.on_writable(),
+            AppEvent::Readable => self.unread = true,
+            AppEvent::PeerFinished => (self.unread, self.peer_finished) = (true, true),
+            AppEvent::Opened { file, ref meta } => self.opened(io, shared, file, meta),
+            AppEvent::OpenFailed { file, errno } => self.open_failed(io, shared, file, errno),
+            AppEvent::Listed { file, ref part } => self.listed(io, shared, file, part),
+            AppEvent::Timer => self.expired(io, shared),
+            AppEvent::Drained => self.drained(io, shared),
+            AppEvent::Writable => self.output.on_writable(),
             AppEvent::Accepted { .. } | AppEvent::Closed { .. } => {}
         }
         self.go_on(io, shared);

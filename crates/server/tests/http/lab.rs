@@ -56,7 +56,7 @@ struct Net {
     inode_last: u64,
     hold_opens: bool,
     lists: Lists,
-    events: VecDeque<AppEvent>,
+    events: VecDeque<(StreamId, AppEvent)>,
 }
 
 /// How directories are listed.
@@ -405,11 +405,8 @@ impl Lab {
         );
         let address: IpAddr = address.parse().expect("an address");
         let peer = SocketAddr::from((address, 40_000));
-        self.net.events.push_back(AppEvent::Accepted {
-            stream,
-            peer,
-            tls: None,
-        });
+        let accepted = AppEvent::Accepted { peer, tls: None };
+        self.net.events.push_back((stream, accepted));
         self.settle();
         stream
     }
@@ -421,7 +418,7 @@ impl Lab {
             return;
         }
         wire.inbox.extend(bytes.as_ref());
-        self.net.events.push_back(AppEvent::Readable { stream });
+        self.net.events.push_back((stream, AppEvent::Readable));
         self.settle();
     }
 
@@ -429,7 +426,7 @@ impl Lab {
         let wire = self.net.wire(stream);
         wire.peer_finished = true;
         if !wire.aborted {
-            self.net.events.push_back(AppEvent::PeerFinished { stream });
+            self.net.events.push_back((stream, AppEvent::PeerFinished));
         }
         self.settle();
     }
@@ -453,7 +450,7 @@ impl Lab {
     /// A segment that acknowledges all, and brings a request.
     pub(crate) fn acknowledge_and_send(&mut self, stream: StreamId, bytes: impl AsRef<[u8]>) {
         self.net.wire(stream).inbox.extend(bytes.as_ref());
-        self.net.events.push_back(AppEvent::Readable { stream });
+        self.net.events.push_back((stream, AppEvent::Readable));
         let unacknowledged = self.net.unacknowledged(stream);
         self.net.acknowledge(stream, unacknowledged);
         self.settle();
@@ -480,7 +477,7 @@ impl Lab {
             };
             self.net.now = self.net.now.max(deadline);
             self.net.wire(stream).timer = None;
-            self.net.events.push_back(AppEvent::Timer { stream });
+            self.net.events.push_back((stream, AppEvent::Timer));
             self.settle();
         }
         self.net.now = end;
@@ -618,8 +615,8 @@ impl Lab {
     /// Delivers events until none is left.
     fn settle(&mut self) {
         loop {
-            while let Some(event) = self.net.events.pop_front() {
-                self.server.on_event(&mut self.net, event);
+            while let Some((stream, event)) = self.net.events.pop_front() {
+                self.server.on_event(&mut self.net, stream, event);
             }
             let streams: Vec<_> = self.net.streams.keys().copied().collect();
             for stream in streams {
@@ -660,10 +657,10 @@ impl Net {
         let short = std::mem::take(&mut wire.short);
         let drained = wire.acknowledged_bytes == wire.queued_bytes;
         if short {
-            self.events.push_back(AppEvent::Writable { stream });
+            self.events.push_back((stream, AppEvent::Writable));
         }
         if drained {
-            self.events.push_back(AppEvent::Drained { stream });
+            self.events.push_back((stream, AppEvent::Drained));
         }
     }
 
@@ -672,7 +669,7 @@ impl Net {
         let wire = self.wire(stream);
         if !wire.closed && wire.notsent_lowat.is_some_and(|bytes| waiting <= bytes) {
             wire.notsent_lowat = None;
-            self.events.push_back(AppEvent::Writable { stream });
+            self.events.push_back((stream, AppEvent::Writable));
         }
     }
 
@@ -688,12 +685,11 @@ impl Net {
         if !wire.closed {
             (wire.closed, wire.aborted) = (true, wire.aborted || reason == CloseReason::Reset);
             let closed = AppEvent::Closed {
-                stream,
                 reason,
                 acknowledged: wire.acknowledged_bytes,
                 retransmissions: wire.retransmissions,
             };
-            self.events.push_back(closed);
+            self.events.push_back((stream, closed));
         }
     }
 
@@ -705,13 +701,8 @@ impl Net {
         handle.opened = true;
         let stream = handle.stream;
         let event = match self.files.get(&handle.path) {
-            Some(File::Bytes(_, meta)) => AppEvent::Opened {
-                stream,
-                file,
-                meta: *meta,
-            },
+            Some(File::Bytes(_, meta)) => AppEvent::Opened { file, meta: *meta },
             Some(File::Zeros(size)) => AppEvent::Opened {
-                stream,
                 file,
                 meta: FileMeta {
                     size: *size,
@@ -725,28 +716,17 @@ impl Net {
                 } else {
                     libc::ENOENT as u16
                 };
-                AppEvent::OpenFailed {
-                    stream,
-                    file,
-                    errno,
-                }
+                AppEvent::OpenFailed { file, errno }
             }
         };
-        self.events.push_back(event);
+        self.events.push_back((stream, event));
     }
 }
 
 impl Net {
     /// The answer to LIST: what is below a path, by what is below the whole root.
-    fn listing(
-        &mut self,
-        stream: StreamId,
-        file: FileHandle,
-        path: &[u8],
-        from: usize,
-    ) -> AppEvent {
+    fn listing(&mut self, file: FileHandle, path: &[u8], from: usize) -> AppEvent {
         let failed = |errno: i32| AppEvent::OpenFailed {
-            stream,
             file,
             errno: errno as u16,
         };
@@ -789,7 +769,7 @@ impl Net {
             part.has_changed = true;
         }
         let part = Box::new(part);
-        AppEvent::Listed { stream, file, part }
+        AppEvent::Listed { file, part }
     }
 
     /// What is in a directory, the other way round than it is to be told.
@@ -914,8 +894,8 @@ impl Io for Net {
         self.handle_last += 1;
         let file = FileHandle(self.handle_last);
         if !self.lists.is_held {
-            let event = self.listing(stream, file, path, number as usize);
-            self.events.push_back(event);
+            let event = self.listing(file, path, number as usize);
+            self.events.push_back((stream, event));
         }
         file
     }
