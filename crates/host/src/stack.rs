@@ -67,7 +67,7 @@ use crate::config::StackConfig;
 use crate::counters::Counters;
 use crate::link::neighbor::Neighbors;
 use crate::nics::nic_stacks::NicStacks;
-use crate::tables::connections::{Connections, Entry};
+use crate::tables::connections::{ConnectionHandle, Connections, Entry};
 use crate::tables::files::{FileTable, Lookup, MayClose};
 use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::orphans::Orphans;
@@ -107,9 +107,9 @@ pub struct Stack {
     /// What is answered without a connection.
     replies: Replies,
     /// Connections to serve.
-    dirty: VecDeque<usize>,
+    dirty: VecDeque<ConnectionHandle>,
     /// Those of them that are amid a handshake of TLS: they come last, and few at a time.
-    shaking_hands: VecDeque<usize>,
+    shaking_hands: VecDeque<ConnectionHandle>,
     /// Connections that wait for a neighbour's address.
     waiting_neighbor: Waiting,
     gate: Gate,
@@ -258,8 +258,8 @@ impl Stack {
     pub fn on_time(&mut self, now_us: u64) {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(now_us, &mut due);
-        for index in due.drain(..) {
-            self.on_wheel(now_us, index);
+        for place in due.drain(..) {
+            self.on_wheel(now_us, ConnectionHandle::at(place));
         }
         self.due = due;
         self.time_waits.expire(Instant::from_us(now_us));
@@ -276,8 +276,8 @@ impl Stack {
         }
     }
 
-    fn on_wheel(&mut self, now_us: u64, index: usize) {
-        let Some(entry) = self.connections.get_mut(index) else {
+    fn on_wheel(&mut self, now_us: u64, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let now = Instant::from_us(now_us);
@@ -291,7 +291,7 @@ impl Stack {
         if entry.app_deadline_us.is_some_and(|at| at <= now_us) {
             self.app_events.push_back((entry.stream, AppEvent::Timer));
         }
-        self.mark_dirty(index);
+        self.mark_dirty(handle);
     }
 
     /// Tells the link the hardware address of all own addresses: to be called when the stack begins
@@ -380,17 +380,17 @@ impl Stack {
         loop {
             if let Some((stream, event)) = self.app_events.pop_front() {
                 self.tell(now_us, app, stream, event);
-            } else if let Some(index) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
-                match self.in_tls_handshake(index) {
+            } else if let Some(handle) = self.next_with_room().or_else(|| self.dirty.pop_front()) {
+                match self.in_tls_handshake(handle) {
                     // Still marked dirty, so that it is not queued twice.
-                    true => self.shaking_hands.push_back(index),
-                    false => self.serve_connection(now_us, index, port, app),
+                    true => self.shaking_hands.push_back(handle),
+                    false => self.serve_connection(now_us, handle, port, app),
                 }
             } else if *handshakes < HANDSHAKES_MAX
-                && let Some(index) = self.shaking_hands.pop_front()
+                && let Some(handle) = self.shaking_hands.pop_front()
             {
                 *handshakes += 1;
-                self.serve_connection(now_us, index, port, app);
+                self.serve_connection(now_us, handle, port, app);
             } else {
                 return busy;
             }
@@ -424,14 +424,14 @@ impl Stack {
     fn serve_connection<P: Port, A: Application>(
         &mut self,
         now_us: u64,
-        index: usize,
+        handle: ConnectionHandle,
         port: &mut P,
         app: &mut A,
     ) {
         // Still marked dirty, so that what the application queues now is not queued for a second
         // pass.
-        self.pass_on_events(now_us, index, app);
-        let Some(entry) = self.connections.get_mut(index) else {
+        self.pass_on_events(now_us, handle, app);
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         entry.dirty = false;
@@ -440,9 +440,9 @@ impl Stack {
         if !self.config.departs_at_issue {
             count_sends(&mut self.sends_outstanding, entry);
         }
-        let may_send = entry.tls.is_none() || self.define_records(now_us, index);
-        let is_reachable = self.transmit(now_us, index, port, may_send);
-        let Some(entry) = self.connections.get_mut(index) else {
+        let may_send = entry.tls.is_none() || self.define_records(now_us, handle);
+        let is_reachable = self.transmit(now_us, handle, port, may_send);
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         transmit::acknowledge_below(&mut self.counters, &mut self.nics, entry);
@@ -450,10 +450,10 @@ impl Stack {
         // be done.
         if let Some(time_wait) = entry.tcp.time_wait().filter(|_| is_reachable) {
             let tuple = entry.tuple;
-            self.forget(index);
+            self.forget(handle);
             self.time_waits.insert(&tuple, time_wait);
         } else if entry.tcp.is_closed() {
-            self.forget(index);
+            self.forget(handle);
         } else {
             arm_timer(&mut self.wheel, entry);
             if entry
@@ -466,18 +466,18 @@ impl Stack {
             }
             let becomes_orphan = entry.orphan_since.is_none() && entry.tcp.has_sent_fin();
             if entry.is_to_move {
-                self.move_on(index);
+                self.move_on(handle);
             }
             if becomes_orphan {
-                self.bound_orphans(index);
+                self.bound_orphans(handle);
             }
         }
     }
 
     /// Notes that the connection waits for its peer alone from now on, and aborts others if there
     /// are too many.
-    fn bound_orphans(&mut self, index: usize) {
-        let Some(entry) = self.connections.get_mut(index) else {
+    fn bound_orphans(&mut self, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         entry.orphan_since = Some(self.orphans.add(entry.stream));
@@ -486,22 +486,27 @@ impl Stack {
             .on_heard(entry.tuple.remote.ip(), entry.unheard.take());
         while let Some(oldest) = self.orphans.take_beyond(self.config.orphans_max) {
             if let Some(entry) = self.connections.by_stream_mut(oldest) {
-                let index = entry.index();
+                let handle = entry.handle();
                 entry.tcp.abort();
                 self.counters.orphans_aborted += 1;
-                self.mark_dirty(index);
+                self.mark_dirty(handle);
             }
         }
     }
 
     /// Tells the application what the connection has to say.
-    fn pass_on_events<A: Application>(&mut self, now_us: u64, index: usize, app: &mut A) {
+    fn pass_on_events<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) {
         loop {
-            let Some(entry) = self.connections.get_mut(index) else {
+            let Some(entry) = self.connections.get_mut(handle) else {
                 return;
             };
             if entry.tls.is_some() {
-                return self.pass_on_tls_events(now_us, index, app);
+                return self.pass_on_tls_events(now_us, handle, app);
             }
             let (stream, peer) = (entry.stream, entry.tuple.remote);
             let Some(event) = entry.tcp.poll_event() else {
@@ -529,12 +534,14 @@ impl Stack {
                     }
                     continue;
                 }
-                ConnectionEvent::Closed { reason } => match self.on_closed(now_us, index, reason) {
-                    Some(event) => event,
-                    None => continue,
-                },
+                ConnectionEvent::Closed { reason } => {
+                    match self.on_closed(now_us, handle, reason) {
+                        Some(event) => event,
+                        None => continue,
+                    }
+                }
             };
-            let told = self.connections.get(index).is_some_and(|entry| entry.told);
+            let told = self.connections.get(handle).is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
                 app.on_event(&mut self.streams(now_us), stream, event);
             }
@@ -545,10 +552,10 @@ impl Stack {
     fn on_closed(
         &mut self,
         now_us: u64,
-        index: usize,
+        handle: ConnectionHandle,
         reason: tcp::CloseReason,
     ) -> Option<AppEvent> {
-        let entry = self.connections.get_mut(index)?;
+        let entry = self.connections.get_mut(handle)?;
         let tuple = entry.tuple;
         if reason != tcp::CloseReason::Finished
             && let Some(cookie) = entry.cookie
@@ -567,7 +574,7 @@ impl Stack {
             (entry.acknowledged_bytes(), entry.tcp.retransmissions());
         let told = std::mem::replace(&mut entry.told, false);
         entry.app_deadline_us = None;
-        self.end_of_stream(index);
+        self.end_of_stream(handle);
         if !told {
             return None;
         }
@@ -583,8 +590,8 @@ impl Stack {
     }
 
     /// The stream is over: the NIC stack may forget its flow and close its files.
-    fn end_of_stream(&mut self, index: usize) {
-        let Some(entry) = self.connections.get_mut(index) else {
+    fn end_of_stream(&mut self, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let (worker, flow) = (entry.worker, entry.flow());
@@ -628,10 +635,10 @@ impl Stack {
     }
 
     /// Removes a connection from the table.
-    fn forget(&mut self, index: usize) {
-        self.end_of_stream(index);
-        self.wheel.cancel(index);
-        if let Some(entry) = self.connections.remove(index) {
+    fn forget(&mut self, handle: ConnectionHandle) {
+        self.end_of_stream(handle);
+        self.wheel.cancel(handle.place());
+        if let Some(entry) = self.connections.remove(handle) {
             self.gate
                 .on_forgotten(entry.tuple.remote.ip(), entry.unheard);
             if let Some(since) = entry.orphan_since {
@@ -644,16 +651,16 @@ impl Stack {
         }
     }
 
-    pub(crate) fn mark_dirty(&mut self, index: usize) {
-        if let Some(entry) = self.connections.get_mut(index) {
+    pub(crate) fn mark_dirty(&mut self, handle: ConnectionHandle) {
+        if let Some(entry) = self.connections.get_mut(handle) {
             queue_dirty(&mut self.dirty, entry);
         }
     }
 
     /// A neighbour may have been found, or given up.
     fn retry_waiting_neighbor(&mut self, now_us: u64) {
-        while let Some(index) = self.waiting_neighbor.take() {
-            self.mark_dirty(index);
+        while let Some(handle) = self.waiting_neighbor.take() {
+            self.mark_dirty(handle);
         }
         self.retry_half_open(now_us);
     }
@@ -672,19 +679,19 @@ impl Stack {
     /// on waiting: of a crowd, only as many are looked at as can send. Marked dirty, as if it came
     /// from there.
     #[inline]
-    fn next_with_room(&mut self) -> Option<usize> {
+    fn next_with_room(&mut self) -> Option<ConnectionHandle> {
         for nic in &mut self.nics {
             while nic.retries > 0 && nic.has_room() {
                 nic.retries -= 1;
-                let Some(index) = nic.waiting.take() else {
+                let Some(handle) = nic.waiting.take() else {
                     nic.retries = 0;
                     break;
                 };
                 // It may be gone, and if it is dirty, its turn comes in any case.
-                if let Some(entry) = self.connections.get_mut(index)
+                if let Some(entry) = self.connections.get_mut(handle)
                     && !std::mem::replace(&mut entry.dirty, true)
                 {
-                    return Some(index);
+                    return Some(handle);
                 }
             }
         }
@@ -701,10 +708,10 @@ impl Stack {
     /// Sends RST on every connection and accepts no more: the shard is about to end.
     pub fn abort_all<P: Port, A: Application>(&mut self, now_us: u64, port: &mut P, app: &mut A) {
         self.stop_listening();
-        for index in self.connections.indices() {
-            if let Some(entry) = self.connections.get_mut(index) {
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle) {
                 entry.tcp.abort();
-                self.mark_dirty(index);
+                self.mark_dirty(handle);
             }
         }
         while self.serve(now_us, port, app) && !self.shaking_hands.is_empty() {}
@@ -713,9 +720,9 @@ impl Stack {
 
 /// The connection is to be served.
 #[inline]
-fn queue_dirty(dirty: &mut VecDeque<usize>, entry: &mut Entry) {
+fn queue_dirty(dirty: &mut VecDeque<ConnectionHandle>, entry: &mut Entry) {
     if !std::mem::replace(&mut entry.dirty, true) {
-        dirty.push_back(entry.index());
+        dirty.push_back(entry.handle());
     }
 }
 
@@ -760,6 +767,6 @@ fn arm_timer(wheel: &mut TimerWheel, entry: &mut Entry) {
     }
     if deadline_us < entry.armed_us {
         entry.armed_us = deadline_us;
-        wheel.arm(entry.index(), deadline_us);
+        wheel.arm(entry.handle().place(), deadline_us);
     }
 }

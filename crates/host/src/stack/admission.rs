@@ -316,7 +316,7 @@ impl Stack {
         let Some(entry) = self.connections.by_stream_mut(stream) else {
             return;
         };
-        let (index, source) = (entry.index(), entry.tuple.remote.ip());
+        let (handle, source) = (entry.handle(), entry.tuple.remote.ip());
         self.gate.on_heard(source, entry.unheard.take());
         entry.tcp.abort();
         self.counters.backlog_evictions += 1;
@@ -328,7 +328,7 @@ impl Stack {
                  are reset"
             );
         }
-        self.mark_dirty(index);
+        self.mark_dirty(handle);
     }
 
     /// Notes that a connection was refused, as the table is full.
@@ -357,12 +357,12 @@ impl Stack {
         else {
             return false;
         };
-        let index = entry.index();
+        let handle = entry.handle();
         entry.idle_since_us = None;
         entry.tcp.abort();
         self.counters.idle_evictions += 1;
         self.warn_of_full_table(now_us, "idle ones are reset");
-        self.mark_dirty(index);
+        self.mark_dirty(handle);
         true
     }
 
@@ -421,17 +421,17 @@ impl Stack {
             connection.abort();
         }
         let route = self.neighbors.route(tuple.remote.ip());
-        let index = self
+        let handle = self
             .connections
             .insert(connection, tuple, route, &self.nic_stacks);
-        if let Some(entry) = self.connections.get_mut(index) {
+        if let Some(entry) = self.connections.get_mut(handle) {
             entry.tls = tls.ok().flatten();
             entry.cookie = cookie;
             let remote = tuple.remote.ip();
             entry.unheard = Some(self.gate.unheard.add(remote, entry.stream));
             self.gate.sources.add(remote);
         }
-        self.mark_dirty(index);
+        self.mark_dirty(handle);
     }
 
     /// SYN,ACKs again, and the end of those that were never answered.

@@ -113,10 +113,10 @@ impl Stack {
             local: error.quoted.source,
             remote: error.quoted.destination,
         };
-        let Some(index) = self.connections.find(&tuple) else {
+        let Some(handle) = self.connections.find(&tuple) else {
             return;
         };
-        let Some(entry) = self.connections.get_mut(index) else {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let seq = error.quoted.seq;
@@ -127,12 +127,12 @@ impl Stack {
                     .on_icmp_too_big(Instant::from_us(now_us), mtu, seq)
                 {
                     self.counters.mtus_reduced += 1;
-                    self.mark_dirty(index);
+                    self.mark_dirty(handle);
                 }
             }
             icmp::ErrorKind::Unreachable { hard } => {
                 entry.tcp.on_icmp_unreachable(hard, seq);
-                self.mark_dirty(index);
+                self.mark_dirty(handle);
             }
         }
     }
@@ -141,8 +141,8 @@ impl Stack {
     #[inline]
     fn on_tcp(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
         let segment = &packet.segment;
-        if let Some(index) = self.connections.find(&Tuple::of(packet))
-            && let Some(entry) = self.connections.get_mut(index)
+        if let Some(handle) = self.connections.find(&Tuple::of(packet))
+            && let Some(entry) = self.connections.get_mut(handle)
         {
             self.counters.segments_received += 1;
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
@@ -151,7 +151,7 @@ impl Stack {
                 return;
             };
             // As if all had been read: the table knows how to go on.
-            self.forget(index);
+            self.forget(handle);
             self.time_waits.insert(&Tuple::of(packet), time_wait);
         } else if self.config.has_address(packet.destination) {
             self.counters.segments_received += 1;

@@ -41,19 +41,19 @@ impl Stack {
     /// Bounds the rate at which a stream sends, in bytes per second; `None` takes the bound away.
     /// False if there is no such stream.
     pub fn set_max_pacing_rate(&mut self, stream: StreamId, rate_max: Option<u64>) -> bool {
-        let Some(index) = self.connections.index_of(stream) else {
+        let Some(handle) = self.connections.handle_of(stream) else {
             return false;
         };
-        if let Some(entry) = self.connections.get_mut(index) {
+        if let Some(entry) = self.connections.get_mut(handle) {
             entry.tcp.set_max_pacing_rate(rate_max);
         }
-        self.mark_dirty(index);
+        self.mark_dirty(handle);
         true
     }
 
     /// The congestion control of a stream.
     pub fn congestion(&self, stream: StreamId) -> Option<CongestionAlgorithm> {
-        let index = self.connections.index_of(stream)?;
-        Some(self.connections.get(index)?.tcp.congestion())
+        let handle = self.connections.handle_of(stream)?;
+        Some(self.connections.get(handle)?.tcp.congestion())
     }
 }

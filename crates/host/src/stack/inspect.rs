@@ -7,7 +7,7 @@ use tcp::Instant;
 
 use super::Stack;
 use crate::app::{StreamId, TlsAgreed};
-use crate::tables::connections::Entry;
+use crate::tables::connections::{ConnectionHandle, Entry};
 
 /// What a stack holds. All zero once everything is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Stack {
         now_us: u64,
     ) -> impl Iterator<Item = (usize, Option<ConnectionInfo<'_>>)> {
         (place..self.connections.places()).map(move |place| {
-            let entry = self.connections.get(place);
+            let entry = self.connections.get(ConnectionHandle::at(place));
             (place, entry.map(|entry| self.info(entry, now_us)))
         })
     }
@@ -195,11 +195,11 @@ impl Stack {
     }
 
     fn waits(&self, entry: &Entry) -> bool {
-        let index = entry.index();
+        let handle = entry.handle();
         entry.dirty
             || entry.files_reopening > 0
             || !self.nics[entry.worker].is_there()
-            || self.waiting_neighbor.contains(index)
-            || self.nics[entry.worker].waiting.contains(index)
+            || self.waiting_neighbor.contains(handle)
+            || self.nics[entry.worker].waiting.contains(handle)
     }
 }

@@ -84,8 +84,8 @@ impl Stack {
         }
         if link.mac != before.mac {
             self.neighbors.set_own_mac(link.mac);
-            for index in self.connections.indices() {
-                if let Some(entry) = self.connections.get_mut(index) {
+            for handle in self.connections.handles() {
+                if let Some(entry) = self.connections.get_mut(handle) {
                     entry.prefix = None;
                 }
             }
@@ -99,8 +99,8 @@ impl Stack {
         let now = Instant::from_us(now_us);
         let mss = [self.link.mss(false), self.link.mss(true)];
         (self.tcp_config_v4.mss, self.tcp_config_v6.mss) = (mss[0], mss[1]);
-        for index in self.connections.indices() {
-            if let Some(entry) = self.connections.get_mut(index) {
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle) {
                 let ipv6 = entry.tuple.local.is_ipv6();
                 if entry.tcp.on_link_mss(now, mss[usize::from(ipv6)]) {
                     queue_dirty(&mut self.dirty, entry);

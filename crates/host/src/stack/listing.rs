@@ -142,8 +142,8 @@ impl Stack {
         let part = Box::new(part);
         let event = AppEvent::Listed { file, part };
         self.app_events.push_back((stream, event));
-        if let Some(index) = self.connections.index_of(stream) {
-            self.tell_next(index);
+        if let Some(handle) = self.connections.handle_of(stream) {
+            self.tell_next(handle);
         }
     }
 }

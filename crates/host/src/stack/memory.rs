@@ -16,6 +16,7 @@ use std::collections::BinaryHeap;
 use super::Stack;
 use crate::app::StreamId;
 use crate::episode::Episode;
+use crate::tables::connections::ConnectionHandle;
 
 /// In a round connections are looked at so often, in microseconds, ...
 const LOOK_US: u64 = 1000;
@@ -76,9 +77,9 @@ impl Stack {
     fn go_on_with_round(&mut self, now_us: u64) {
         self.memory.next_look_us = now_us + LOOK_US;
         let end = self.memory.place.saturating_add(LOOK_CONNECTIONS);
-        for index in self.memory.place..end.min(self.connections.places()) {
+        for place in self.memory.place..end.min(self.connections.places()) {
             let is_pressed = self.memory.is_pressed;
-            let Some(entry) = self.connections.get_mut(index) else {
+            let Some(entry) = self.connections.get_mut(ConnectionHandle::at(place)) else {
                 continue;
             };
             entry.tcp.set_memory_pressure(is_pressed);
@@ -132,7 +133,7 @@ impl Stack {
             let Some(entry) = self.connections.by_stream_mut(stream) else {
                 continue;
             };
-            let (index, client) = (entry.index(), entry.tuple.remote);
+            let (handle, client) = (entry.handle(), entry.tuple.remote);
             entry.tcp.abort();
             self.counters.memory_evictions += 1;
             if self.memory.exhausted.begins(now_us) {
@@ -145,7 +146,7 @@ impl Stack {
                 );
             }
             left -= held;
-            self.mark_dirty(index);
+            self.mark_dirty(handle);
         }
     }
 }

@@ -18,13 +18,14 @@ use tls::{Definition, Piece, Run};
 use super::Stack;
 use super::workers::{Deferred, Heard, Life};
 use crate::app::StreamId;
+use crate::tables::connections::ConnectionHandle;
 use crate::tls_layer::TlsLayer;
 
 impl Stack {
     /// Defines what the connection sends next, and tells its NIC worker. False if it cannot be told
     /// all of it now.
-    pub(super) fn define_records(&mut self, now_us: u64, index: usize) -> bool {
-        let Some(entry) = self.connections.get_mut(index) else {
+    pub(super) fn define_records(&mut self, now_us: u64, handle: ConnectionHandle) -> bool {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return true;
         };
         let Some(tls) = entry.tls.as_mut() else {
@@ -33,15 +34,15 @@ impl Stack {
         tls.define(&mut entry.tcp, now_us);
         self.counters.tls_key_updates += tls.take_key_updates();
         if tls.has_news() {
-            self.mark_dirty(index);
+            self.mark_dirty(handle);
         }
-        self.tell_records(index)
+        self.tell_records(handle)
     }
 
     /// Tells the connection's NIC worker what it must know before it seals what is defined. False
     /// if it cannot be told all of it now.
-    fn tell_records(&mut self, index: usize) -> bool {
-        let Some(entry) = self.connections.get_mut(index) else {
+    fn tell_records(&mut self, handle: ConnectionHandle) -> bool {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return true;
         };
         let flow = entry.flow();
@@ -93,8 +94,8 @@ impl Stack {
 
     /// Records that the peer has acknowledged are forgotten, and with them keys and files that
     /// nothing else needs.
-    pub(super) fn release_acknowledged(&mut self, index: usize) {
-        let Some(entry) = self.connections.get_mut(index) else {
+    pub(super) fn release_acknowledged(&mut self, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let flow = entry.flow();
@@ -110,7 +111,7 @@ impl Stack {
                 nic.send_or_defer(Deferred::KeyGone { flow, epoch });
             }
         });
-        while let Some(entry) = self.connections.get_mut(index)
+        while let Some(entry) = self.connections.get_mut(handle)
             && let Some(tls) = entry.tls.as_mut()
             && let Some(object) = tls.connection.poll_released()
         {
@@ -133,7 +134,7 @@ impl Stack {
             // The connection may have ended while the event was on its way.
             return true;
         };
-        let index = entry.index();
+        let handle = entry.handle();
         if entry.worker != worker {
             // It has moved, once the peer had acknowledged everything.
             return self.nic_stacks.len() > 1;
@@ -146,7 +147,7 @@ impl Stack {
         match tls.connection.on_sealed(epoch, number, tags) {
             Ok(()) => true,
             Err(_) => {
-                self.fail(worker, index);
+                self.fail(worker, handle);
                 false
             }
         }
@@ -163,7 +164,7 @@ impl Stack {
         let Some(entry) = self.connections.by_stream(StreamId(flow.0)) else {
             return true;
         };
-        let index = entry.index();
+        let handle = entry.handle();
         if entry.tls.is_none() {
             return self.is_for_tls(entry.tuple.local.port());
         }
@@ -174,7 +175,7 @@ impl Stack {
             "a file has changed since a record of it was sent: the response is aborted"
         );
         self.counters.tls_seal_mismatches += 1;
-        self.fail(worker, index)
+        self.fail(worker, handle)
     }
 
     /// The NIC stack does not take what it was told of a flow's records; `None` if it rejects
@@ -219,9 +220,9 @@ impl Stack {
         let Some(entry) = self.connections.by_stream(StreamId(id)) else {
             return Some(!self.tls_listeners.is_empty());
         };
-        let index = entry.index();
+        let handle = entry.handle();
         match entry.tls {
-            Some(_) => Some(self.fail(worker, index)),
+            Some(_) => Some(self.fail(worker, handle)),
             None => Some(self.is_for_tls(entry.tuple.local.port())),
         }
     }
@@ -324,21 +325,21 @@ impl Stack {
                 }
             }
         }
-        for index in self.connections.indices() {
-            if let Some(entry) = self.connections.get(index)
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get(handle)
                 && workers.contains(&entry.worker)
             {
                 let has_ended = self.nics[entry.worker].life == Life::Ended;
-                self.leave_records(index, has_ended);
+                self.leave_records(handle, has_ended);
             }
         }
     }
 
     /// A connection's worker is not used any more, or not for it. `is_proven`: of records whose
     /// tags are not known, nothing has left.
-    pub(super) fn leave_records(&mut self, index: usize, is_proven: bool) {
-        self.release_acknowledged(index);
-        let Some(entry) = self.connections.get_mut(index) else {
+    pub(super) fn leave_records(&mut self, handle: ConnectionHandle, is_proven: bool) {
+        self.release_acknowledged(handle);
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         let worker = entry.worker;
@@ -354,7 +355,7 @@ impl Stack {
                 "a NIC stack is gone that may have sent records which it has not reported: the \
                  connection is reset"
             );
-            self.fail(worker, index);
+            self.fail(worker, handle);
         }
     }
 }

@@ -9,7 +9,7 @@ use tcp::Instant;
 use super::workers::Heard;
 use super::{Stack, queue_dirty};
 use crate::app::StreamId;
-use crate::tables::connections::{index_of_send, transmission_of_send};
+use crate::tables::connections::{ConnectionHandle, handle_of_send, transmission_of_send};
 
 /// The NIC stack has written nonsense into a ring's indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +90,8 @@ impl Stack {
                     .map_or_else(Default::default, |file| String::from_utf8_lossy(&file.path));
                 tracing::warn!(path = %path, offset, errno, "reading failed: the response is \
                     aborted");
-                match self.connections.index_of(StreamId(flow.0)) {
-                    Some(index) => self.fail(worker, index),
+                match self.connections.handle_of(StreamId(flow.0)) {
+                    Some(handle) => self.fail(worker, handle),
                     // The connection may have ended while the event was on its way.
                     None => true,
                 }
@@ -137,13 +137,13 @@ impl Stack {
             // The connection may have ended while the event was on its way.
             return true;
         };
-        let index = entry.index();
+        let handle = entry.handle();
         if entry.worker != worker {
             // It may have moved, once the peer had acknowledged everything, and this is the echo of
             // some of it.
             return self.nic_stacks.len() > 1;
         }
-        if index_of_send(send.0) != Some(index) {
+        if handle_of_send(send.0) != Some(handle) {
             return false;
         }
         self.sends_departed += 1;
@@ -166,11 +166,11 @@ impl Stack {
             return valid;
         }
         tracing::warn!(worker, ?reason, id, "the NIC stack rejected a command");
-        if let Some(index) = index_of_send(id) {
+        if let Some(handle) = handle_of_send(id) {
             // The connection that it was for may be gone, and another one be in its place.
-            let entry = self.connections.get(index);
+            let entry = self.connections.get(handle);
             let asked = entry.is_some_and(|entry| entry.sends_outstanding > 0);
-            return asked && self.fail(worker, index);
+            return asked && self.fail(worker, handle);
         }
         // Not a SEND: if it was an OPEN, it has failed.
         let errno = match reason {
@@ -184,8 +184,8 @@ impl Stack {
     }
 
     /// Aborts a connection because the data plane could not do its part.
-    pub(super) fn fail(&mut self, worker: usize, index: usize) -> bool {
-        let Some(entry) = self.connections.get_mut(index) else {
+    pub(super) fn fail(&mut self, worker: usize, handle: ConnectionHandle) -> bool {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return false;
         };
         if entry.worker != worker {
@@ -193,7 +193,7 @@ impl Stack {
         }
         entry.data_plane_failed = true;
         entry.tcp.abort();
-        self.mark_dirty(index);
+        self.mark_dirty(handle);
         true
     }
 }

@@ -33,14 +33,14 @@ impl Stack {
         // What waited for room in the old ring is replayed from the tables, or means nothing to the
         // new worker.
         self.nics[worker] = Nic::new(channel);
-        for index in self.connections.indices() {
-            if let Some(entry) = self.connections.get_mut(index)
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle)
                 && entry.worker == worker
             {
                 self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
                 entry.files_reopening = 0;
                 entry.tcp.on_all_undeparted_lost();
-                self.mark_dirty(index);
+                self.mark_dirty(handle);
             }
         }
         for Reopening {
@@ -76,21 +76,21 @@ impl Stack {
         let Some(entry) = self.connections.by_stream_mut(stream) else {
             return true;
         };
-        let index = entry.index();
+        let handle = entry.handle();
         if let Reopened::Changed(_) = outcome {
             entry.refused_by.insert(nic);
         }
         entry.files_reopening = entry.files_reopening.saturating_sub(1);
         if entry.files_reopening == 0 {
             // What was refused may have been acknowledged since.
-            let lacks_a_file = entry.refused_by.contains(nic) && self.lacks_a_file(index);
+            let lacks_a_file = entry.refused_by.contains(nic) && self.lacks_a_file(handle);
             if lacks_a_file {
-                self.reroute(index);
-            } else if let Some(entry) = self.connections.get_mut(index) {
+                self.reroute(handle);
+            } else if let Some(entry) = self.connections.get_mut(handle) {
                 entry.refused_by = NicSet::default();
             }
         }
-        self.mark_dirty(index);
+        self.mark_dirty(handle);
         true
     }
 }

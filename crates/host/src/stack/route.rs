@@ -23,6 +23,7 @@ use super::workers::{Deferred, Nic};
 use crate::app::{AppEvent, FileHandle, StreamId};
 use crate::nics::nic_source::NicRefusal;
 use crate::nics::nic_stacks::NicSet;
+use crate::tables::connections::ConnectionHandle;
 use crate::tables::files::{Lookup, State};
 
 /// The error of a file that no NIC stack has answered for.
@@ -54,12 +55,12 @@ impl Stack {
                 self.on_nic_restarted(worker, channel);
             }
         }
-        for index in self.connections.indices() {
-            if let Some(entry) = self.connections.get_mut(index)
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle)
                 && !self.nics[entry.worker].is_there()
             {
                 entry.refused_by.remove(nic);
-                self.reroute(index);
+                self.reroute(handle);
             }
         }
         for file in self.files.waiting() {
@@ -98,15 +99,15 @@ impl Stack {
             self.nics[worker].lose();
         }
         self.files.lose(nic, &workers);
-        for index in self.connections.indices() {
-            if let Some(entry) = self.connections.get_mut(index)
+        for handle in self.connections.handles() {
+            if let Some(entry) = self.connections.get_mut(handle)
                 && workers.contains(&entry.worker)
             {
                 self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
                 entry.files_reopening = 0;
                 entry.refused_by = NicSet::default();
                 entry.tcp.on_all_undeparted_lost();
-                self.reroute(index);
+                self.reroute(handle);
             }
         }
         for file in self.files.waiting() {
@@ -151,8 +152,8 @@ impl Stack {
         let nic = self.nic_stacks.of(worker);
         match self.files.opened(nic, worker, file, meta) {
             Some(Ok(stream)) => {
-                if let Some(index) = self.connections.index_of(stream) {
-                    self.tell_opened(index);
+                if let Some(handle) = self.connections.handle_of(stream) {
+                    self.tell_opened(handle);
                 }
                 true
             }
@@ -274,39 +275,39 @@ impl Stack {
         };
         let event = AppEvent::OpenFailed { file, errno };
         self.app_events.push_back((stream, event));
-        if let Some(index) = self.connections.index_of(stream) {
-            self.tell_next(index);
+        if let Some(handle) = self.connections.handle_of(stream) {
+            self.tell_next(handle);
         }
     }
 
     /// A file has gone for which, with several NIC stacks, another one may have waited.
-    pub(crate) fn tell_next(&mut self, index: usize) {
+    pub(crate) fn tell_next(&mut self, handle: ConnectionHandle) {
         if self.nic_stacks.len() > 1 {
-            self.tell_opened(index);
+            self.tell_opened(handle);
         }
     }
 
     /// The connection was to move. Perhaps it can now.
-    pub(super) fn move_on(&mut self, index: usize) {
-        let Some(entry) = self.connections.get_mut(index) else {
+    pub(super) fn move_on(&mut self, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         entry.is_to_move = false;
         if !self.nics[entry.worker].is_there() {
-            self.reroute(index);
+            self.reroute(handle);
         }
-        self.tell_opened(index);
+        self.tell_opened(handle);
     }
 
     /// Tells the application of files that are open, one after the other as it has asked for them.
     /// To the first that is not where the connection is, the connection goes, as soon as nothing
     /// holds it.
-    pub(super) fn tell_opened(&mut self, index: usize) {
+    pub(super) fn tell_opened(&mut self, handle: ConnectionHandle) {
         let is_alone = self.nic_stacks.len() == 1;
         let mut is_held = false;
         let mut next = 0;
         loop {
-            let Some(entry) = self.connections.get_mut(index) else {
+            let Some(entry) = self.connections.get_mut(handle) else {
                 return;
             };
             entry.is_to_move = false;
@@ -332,7 +333,7 @@ impl Stack {
                             entry.is_to_move = true;
                             return;
                         }
-                        self.change_worker(index, worker);
+                        self.change_worker(handle, worker);
                     }
                     is_held = true;
                     if let Some((file, meta)) = self.files.tell(file) {
@@ -347,12 +348,12 @@ impl Stack {
 
     /// Another worker sends for the connection from now on. Nothing that has not departed is left
     /// at the one before.
-    fn change_worker(&mut self, index: usize, worker: usize) {
-        if (self.connections.get(index)).is_some_and(|entry| entry.worker != worker) {
-            self.leave_records(index, false);
+    fn change_worker(&mut self, handle: ConnectionHandle, worker: usize) {
+        if (self.connections.get(handle)).is_some_and(|entry| entry.worker != worker) {
+            self.leave_records(handle, false);
         }
-        let before = self.connections.change_worker(index, worker);
-        let Some(entry) = self.connections.get_mut(index) else {
+        let before = self.connections.change_worker(handle, worker);
+        let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
         if before == worker {
@@ -374,8 +375,8 @@ impl Stack {
     }
 
     /// A version that the connection still needs is open nowhere.
-    pub(super) fn lacks_a_file(&self, index: usize) -> bool {
-        let Some(entry) = self.connections.get(index) else {
+    pub(super) fn lacks_a_file(&self, handle: ConnectionHandle) -> bool {
+        let Some(entry) = self.connections.get(handle) else {
             return false;
         };
         let found = entry
@@ -390,8 +391,8 @@ impl Stack {
     /// of the connection waits there to depart. It goes to another one, which must have that
     /// version; or back to the one that had it, if that is away, to wait for it. If there is no
     /// hope it fails.
-    pub(super) fn reroute(&mut self, index: usize) {
-        let Some(entry) = self.connections.get(index) else {
+    pub(super) fn reroute(&mut self, handle: ConnectionHandle) {
+        let Some(entry) = self.connections.get(handle) else {
             return;
         };
         let (stream, worker, refused_by) = (entry.stream, entry.worker, entry.refused_by);
@@ -424,11 +425,11 @@ impl Stack {
             .map(|found| found.version_of)
             .find(|&home| !self.nic_stacks.is_there(home));
         if let Some(next) = next {
-            self.change_worker(index, next);
+            self.change_worker(handle, next);
             for file in told {
-                self.reopen_at(index, file, next);
+                self.reopen_at(handle, file, next);
             }
-            self.mark_dirty(index);
+            self.mark_dirty(handle);
             return;
         }
         match home {
@@ -440,7 +441,7 @@ impl Stack {
                     let least_busy = self.connections.least_busy(workers.clone());
                     least_busy.unwrap_or(workers.start)
                 };
-                self.change_worker(index, home);
+                self.change_worker(handle, home);
                 for file in told {
                     self.wait_at(file, home);
                 }
@@ -455,16 +456,16 @@ impl Stack {
                     "no NIC stack has the version of the file that the response began with: it is \
                      aborted"
                 );
-                self.fail(worker, index);
+                self.fail(worker, handle);
             }
         }
     }
 
     /// A file of which the stream knows is opened at another worker.
-    fn reopen_at(&mut self, index: usize, file: FileId, worker: usize) {
+    fn reopen_at(&mut self, handle: ConnectionHandle, file: FileId, worker: usize) {
         self.wait_at(file, worker);
         let (Some(found), Some(entry)) =
-            (self.files.by_id_mut(file), self.connections.get_mut(index))
+            (self.files.by_id_mut(file), self.connections.get_mut(handle))
         else {
             return;
         };

@@ -134,7 +134,7 @@ impl Stack {
             let Some(entry) = self.connections.by_stream_mut(victim) else {
                 continue;
             };
-            let (index, source) = (entry.index(), entry.tuple.remote.ip());
+            let (handle, source) = (entry.handle(), entry.tuple.remote.ip());
             if entry.files.is_empty() || entry.tcp.is_closed() {
                 continue;
             }
@@ -147,7 +147,7 @@ impl Stack {
                     "files run short: connections of the source with most are reset"
                 );
             }
-            self.mark_dirty(index);
+            self.mark_dirty(handle);
             return true;
         }
         false

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::app::{AppEvent, FileHandle, FileMeta, Io, ListPlace, StreamId};
 use crate::stack::Stack;
-use crate::tables::connections::Entry;
+use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::files::Lookup;
 
 /// A stack during a call into the application.
@@ -19,22 +19,22 @@ pub(crate) struct Streams<'a> {
 
 impl Streams<'_> {
     /// The place of a stream that the application may still use.
-    fn index(&self, stream: StreamId) -> Option<usize> {
-        let index = self.stack.connections.index_of(stream)?;
-        self.stack.connections.get(index)?.told.then_some(index)
+    fn handle(&self, stream: StreamId) -> Option<ConnectionHandle> {
+        let handle = self.stack.connections.handle_of(stream)?;
+        self.stack.connections.get(handle)?.told.then_some(handle)
     }
 
     fn entry(&self, stream: StreamId) -> Option<&Entry> {
-        self.stack.connections.get(self.index(stream)?)
+        self.stack.connections.get(self.handle(stream)?)
     }
 
     /// Does something with a stream that may make it want to send.
     fn act<T: Default>(&mut self, stream: StreamId, act: impl FnOnce(&mut Entry) -> T) -> T {
-        let Some(index) = self.index(stream) else {
+        let Some(handle) = self.handle(stream) else {
             return T::default();
         };
-        let result = self.stack.connections.get_mut(index).map(act);
-        self.stack.mark_dirty(index);
+        let result = self.stack.connections.get_mut(handle).map(act);
+        self.stack.mark_dirty(handle);
         result.unwrap_or_default()
     }
 
@@ -133,11 +133,11 @@ impl Io for Streams<'_> {
         }
         // Another file may have waited for that.
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
-            let (index, is_to_move) = (entry.index(), entry.is_to_move);
+            let (handle, is_to_move) = (entry.handle(), entry.is_to_move);
             if is_to_move {
-                self.stack.mark_dirty(index)
+                self.stack.mark_dirty(handle)
             } else {
-                self.stack.tell_next(index)
+                self.stack.tell_next(handle)
             }
         }
     }
@@ -160,8 +160,8 @@ impl Io for Streams<'_> {
 
     fn set_idle(&mut self, stream: StreamId, is_idle: bool) {
         let since_us = is_idle.then_some(self.now_us);
-        if let Some(index) = self.index(stream)
-            && let Some(entry) = self.stack.connections.get_mut(index)
+        if let Some(handle) = self.handle(stream)
+            && let Some(entry) = self.stack.connections.get_mut(handle)
         {
             entry.idle_since_us = since_us;
         }

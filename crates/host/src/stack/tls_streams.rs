@@ -8,7 +8,7 @@ use tls::Event;
 use super::Stack;
 use super::streams::Streams;
 use crate::app::{AppEvent, Application};
-use crate::tables::connections::Entry;
+use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tls_layer::{TlsEvent, TlsLayer};
 
 impl Stack {
@@ -47,8 +47,8 @@ impl Stack {
 
     /// True if to serve the connection may mean to take part in a handshake of TLS.
     #[inline]
-    pub(super) fn in_tls_handshake(&self, index: usize) -> bool {
-        let entry = || self.connections.get(index);
+    pub(super) fn in_tls_handshake(&self, handle: ConnectionHandle) -> bool {
+        let entry = || self.connections.get(handle);
         !self.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
     }
 
@@ -56,15 +56,15 @@ impl Stack {
     pub(super) fn pass_on_tls_events<A: Application>(
         &mut self,
         now_us: u64,
-        index: usize,
+        handle: ConnectionHandle,
         app: &mut A,
     ) {
-        self.release_acknowledged(index);
-        let Some(stream) = self.connections.get(index).map(|entry| entry.stream) else {
+        self.release_acknowledged(handle);
+        let Some(stream) = self.connections.get(handle).map(|entry| entry.stream) else {
             return;
         };
-        while let Some(event) = self.next_tls_event(now_us, index) {
-            let told = self.connections.get(index).is_some_and(|entry| entry.told);
+        while let Some(event) = self.next_tls_event(now_us, handle) {
+            let told = self.connections.get(handle).is_some_and(|entry| entry.told);
             if told || matches!(event, AppEvent::Closed { .. }) {
                 app.on_event(
                     &mut Streams {
@@ -80,9 +80,9 @@ impl Stack {
 
     /// What TLS, or else TCP, has to say next. Whatever TCP brings goes through TLS before more of
     /// it is looked at.
-    fn next_tls_event(&mut self, now_us: u64, index: usize) -> Option<AppEvent> {
+    fn next_tls_event(&mut self, now_us: u64, handle: ConnectionHandle) -> Option<AppEvent> {
         loop {
-            let entry = self.connections.get_mut(index)?;
+            let entry = self.connections.get_mut(handle)?;
             let tls = entry.tls.as_mut()?;
             match tls.connection.poll_event() {
                 Some(Event::Connected(agreed)) => {
@@ -123,7 +123,7 @@ impl Stack {
                 ConnectionEvent::Drained if tls.is_drained() => {
                     return Some(AppEvent::Drained);
                 }
-                ConnectionEvent::Closed { reason } => return self.on_closed(now_us, index, reason),
+                ConnectionEvent::Closed { reason } => return self.on_closed(now_us, handle, reason),
                 ConnectionEvent::Connected
                 | ConnectionEvent::Writable
                 | ConnectionEvent::Drained

@@ -12,7 +12,7 @@ use super::Stack;
 use super::workers::{Deferred, Nic};
 use crate::counters::Counters;
 use crate::link::neighbor::Resolution;
-use crate::tables::connections::{Entry, send_id};
+use crate::tables::connections::{ConnectionHandle, Entry, send_id};
 use crate::tables::tuple::Tuple;
 
 /// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP
@@ -26,11 +26,11 @@ impl Stack {
     pub(super) fn transmit<P: Port>(
         &mut self,
         now_us: u64,
-        index: usize,
+        handle: ConnectionHandle,
         port: &mut P,
         may_send: bool,
     ) -> bool {
-        let Some(entry) = self.connections.get_mut(index) else {
+        let Some(entry) = self.connections.get_mut(handle) else {
             return true;
         };
         let nic = &mut self.nics[entry.worker];
@@ -47,7 +47,7 @@ impl Stack {
                 true
             }
             Resolution::Pending => {
-                self.waiting_neighbor.add(index);
+                self.waiting_neighbor.add(handle);
                 return false;
             }
             // Dropped, so that TCP's own timers decide when to give up.
@@ -73,7 +73,7 @@ impl Stack {
                     // If its NIC stack is gone, there may be another one by now, or no more need to
                     // wait for this one.
                     if nic.is_there() {
-                        nic.waiting.add(index);
+                        nic.waiting.add(handle);
                     } else {
                         entry.is_to_move = true;
                     }
@@ -97,7 +97,7 @@ impl Stack {
                 transmit.has_virtual || transmit.follows_undeparted || is_paced || overtakes;
             match (len, transmit.transmission) {
                 (Some(len), Some(transmission)) if below => {
-                    let id = send_id(index, transmission);
+                    let id = send_id(handle, transmission);
                     let header = &buffer[..len];
                     issue_send(&mut self.counters, nic, entry, transmit, id, header);
                     self.sends_outstanding += 1;

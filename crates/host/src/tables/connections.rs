@@ -72,8 +72,8 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Its place in the table.
-    pub(crate) fn index(&self) -> usize {
-        place(self.stream)
+    pub(crate) fn handle(&self) -> ConnectionHandle {
+        ConnectionHandle::of(self.stream)
     }
 
     /// True if it speaks TLS, and its handshake is not over.
@@ -108,20 +108,38 @@ impl Entry {
     }
 }
 
-/// The place in the table that a stream has, or had.
-fn place(stream: StreamId) -> usize {
-    stream.0 as u32 as usize
+/// A connection by its place in the table. When it is gone, another one may take its place:
+/// [`StreamId`] tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionHandle(usize);
+
+impl ConnectionHandle {
+    /// The place with this number, from 0.
+    pub(crate) const fn at(place: usize) -> Self {
+        ConnectionHandle(place)
+    }
+
+    /// The place that a stream has, or had.
+    fn of(stream: StreamId) -> Self {
+        ConnectionHandle(stream.0 as u32 as usize)
+    }
+
+    /// The number of the place.
+    pub(crate) const fn place(self) -> usize {
+        self.0
+    }
 }
 
-/// Name of a transmission of the connection at `index`. Never below 2³², so that it cannot be taken
-/// for a file id where the contract carries either.
-pub(crate) fn send_id(index: usize, transmission: u64) -> SendId {
-    SendId((index as u64 + 1) << 32 | transmission & 0xffff_ffff)
+/// Name of a transmission of a connection. Never below 2³², so that it cannot be taken for a file
+/// id where the contract carries either.
+pub(crate) fn send_id(connection: ConnectionHandle, transmission: u64) -> SendId {
+    SendId((connection.0 as u64 + 1) << 32 | transmission & 0xffff_ffff)
 }
 
-/// The place in the table that a SEND's id names, if it is a SEND's.
-pub(crate) fn index_of_send(id: u64) -> Option<usize> {
-    ((id >> 32) as usize).checked_sub(1)
+/// The connection that a SEND's id names, if it is a SEND's.
+pub(crate) fn handle_of_send(id: u64) -> Option<ConnectionHandle> {
+    let place = ((id >> 32) as usize).checked_sub(1);
+    place.map(ConnectionHandle)
 }
 
 /// The transmission that a SEND's id names, given the last one of its connection.
@@ -135,7 +153,7 @@ pub(crate) fn transmission_of_send(id: SendId, last_transmission: u64) -> u64 {
 pub(crate) struct Connections {
     /// Boxed: a table that grows moves pointers, and has room to spare for no more than these.
     entries: Slab<Box<Entry>>,
-    by_tuple: TupleMap<usize>,
+    by_tuple: TupleMap<ConnectionHandle>,
     balance: Balance,
     generation: u32,
     sparsity: Sparsity,
@@ -173,7 +191,7 @@ impl Connections {
         tuple: Tuple,
         route: Route,
         nics: &NicStacks,
-    ) -> usize {
+    ) -> ConnectionHandle {
         let hash = self.by_tuple.hash(&tuple);
         let there = nics.workers_there(NicSet::default());
         let worker = self.balance.choose(there, hash);
@@ -182,11 +200,11 @@ impl Connections {
         self.balance.add(worker);
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
-        let index = slot.key();
+        let handle = ConnectionHandle(slot.key());
         slot.insert(Box::new(Entry {
             tcp,
             tls: None,
-            stream: StreamId(u64::from(self.generation) << 32 | index as u64),
+            stream: StreamId(u64::from(self.generation) << 32 | handle.0 as u64),
             tuple,
             route,
             prefix: None,
@@ -211,12 +229,12 @@ impl Connections {
             armed_us: u64::MAX,
             data_plane_failed: false,
         }));
-        self.by_tuple.insert(&tuple, index);
-        index
+        self.by_tuple.insert(&tuple, handle);
+        handle
     }
 
-    pub(crate) fn remove(&mut self, index: usize) -> Option<Box<Entry>> {
-        let entry = self.entries.try_remove(index)?;
+    pub(crate) fn remove(&mut self, handle: ConnectionHandle) -> Option<Box<Entry>> {
+        let entry = self.entries.try_remove(handle.0)?;
         self.by_tuple.remove(&entry.tuple);
         self.balance.remove(entry.worker);
         Some(entry)
@@ -238,8 +256,8 @@ impl Connections {
     }
 
     /// Another worker sends for a connection from now on. Returns the one before.
-    pub(crate) fn change_worker(&mut self, index: usize, worker: usize) -> usize {
-        let Some(entry) = self.entries.get_mut(index) else {
+    pub(crate) fn change_worker(&mut self, handle: ConnectionHandle, worker: usize) -> usize {
+        let Some(entry) = self.entries.get_mut(handle.0) else {
             return worker;
         };
         let before = std::mem::replace(&mut entry.worker, worker);
@@ -249,41 +267,43 @@ impl Connections {
     }
 
     #[inline(always)]
-    pub(crate) fn find(&self, tuple: &Tuple) -> Option<usize> {
+    pub(crate) fn find(&self, tuple: &Tuple) -> Option<ConnectionHandle> {
         self.by_tuple.get(tuple).copied()
     }
 
-    pub(crate) fn get(&self, index: usize) -> Option<&Entry> {
-        self.entries.get(index).map(Box::as_ref)
+    pub(crate) fn get(&self, handle: ConnectionHandle) -> Option<&Entry> {
+        self.entries.get(handle.0).map(Box::as_ref)
     }
 
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
-        self.entries.get_mut(index).map(Box::as_mut)
+    pub(crate) fn get_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Entry> {
+        self.entries.get_mut(handle.0).map(Box::as_mut)
     }
 
     /// The place of a stream that still exists.
-    pub(crate) fn index_of(&self, stream: StreamId) -> Option<usize> {
-        let index = place(stream);
-        (self.entries.get(index)?.stream == stream).then_some(index)
+    pub(crate) fn handle_of(&self, stream: StreamId) -> Option<ConnectionHandle> {
+        let handle = ConnectionHandle::of(stream);
+        (self.entries.get(handle.0)?.stream == stream).then_some(handle)
     }
 
     /// A stream that still exists.
     pub(crate) fn by_stream(&self, stream: StreamId) -> Option<&Entry> {
-        self.get(self.index_of(stream)?)
+        self.get(self.handle_of(stream)?)
     }
 
     /// The same, to change it.
     pub(crate) fn by_stream_mut(&mut self, stream: StreamId) -> Option<&mut Entry> {
-        let index = self.index_of(stream)?;
-        self.entries.get_mut(index).map(Box::as_mut)
+        let handle = self.handle_of(stream)?;
+        self.entries.get_mut(handle.0).map(Box::as_mut)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().map(|(_, entry)| entry.as_ref())
     }
 
-    pub(crate) fn indices(&self) -> Vec<usize> {
-        self.entries.iter().map(|(index, _)| index).collect()
+    /// All connections, as they are now.
+    pub(crate) fn handles(&self) -> Vec<ConnectionHandle> {
+        let places = self.entries.iter().map(|(place, _)| place);
+        places.map(ConnectionHandle).collect()
     }
 }
 
@@ -302,8 +322,9 @@ mod tests {
             u64::MAX >> 1,
         ] {
             for transmission in [last, last.saturating_sub(1), last.saturating_sub(1000)] {
-                let id = send_id(3, transmission);
-                assert_eq!(index_of_send(id.0), Some(3));
+                let handle = ConnectionHandle::at(3);
+                let id = send_id(handle, transmission);
+                assert_eq!(handle_of_send(id.0), Some(handle));
                 assert_eq!(transmission_of_send(id, last), transmission);
             }
         }
@@ -311,6 +332,6 @@ mod tests {
 
     #[test]
     fn a_file_id_is_no_send_id() {
-        assert_eq!(index_of_send(u64::from(u32::MAX)), None);
+        assert_eq!(handle_of_send(u64::from(u32::MAX)), None);
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use crate::tables::connections::ConnectionHandle;
+
 /// Places in the table of connections, each at most once: however often one asks, and however long
 /// it takes, there are no more of them than the table has places.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    queue: VecDeque<usize>,
+    queue: VecDeque<ConnectionHandle>,
     /// Whether a place is in the queue.
     queued: Vec<bool>,
 }
@@ -14,12 +16,13 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// The connection at this place waits. If it ends, the next one at its place waits instead,
     /// which does no harm.
-    pub(crate) fn add(&mut self, index: usize) {
-        if self.queued.len() <= index {
-            self.queued.resize(index + 1, false);
+    pub(crate) fn add(&mut self, connection: ConnectionHandle) {
+        let place = connection.place();
+        if self.queued.len() <= place {
+            self.queued.resize(place + 1, false);
         }
-        if !std::mem::replace(&mut self.queued[index], true) {
-            self.queue.push_back(index);
+        if !std::mem::replace(&mut self.queued[place], true) {
+            self.queue.push_back(connection);
         }
     }
 
@@ -33,14 +36,14 @@ impl Waiting {
     }
 
     /// Who has waited longest, and does no more.
-    pub(crate) fn take(&mut self) -> Option<usize> {
-        let index = self.queue.pop_front()?;
-        self.queued[index] = false;
-        Some(index)
+    pub(crate) fn take(&mut self) -> Option<ConnectionHandle> {
+        let connection = self.queue.pop_front()?;
+        self.queued[connection.place()] = false;
+        Some(connection)
     }
 
-    pub(crate) fn contains(&self, index: usize) -> bool {
-        self.queued.get(index) == Some(&true)
+    pub(crate) fn contains(&self, connection: ConnectionHandle) -> bool {
+        self.queued.get(connection.place()) == Some(&true)
     }
 }
 
@@ -50,15 +53,17 @@ mod tests {
 
     #[test]
     fn who_asks_again_keeps_its_turn_and_has_no_other() {
+        let at = ConnectionHandle::at;
         let mut waiting = Waiting::default();
-        for index in [5, 2, 5, 5, 2, 9] {
-            waiting.add(index);
+        for place in [5, 2, 5, 5, 2, 9] {
+            waiting.add(at(place));
         }
-        assert!(waiting.contains(5) && !waiting.contains(3) && !waiting.contains(99));
-        assert_eq!(waiting.take(), Some(5));
-        assert!(!waiting.contains(5));
-        waiting.add(5);
-        let rest: Vec<usize> = std::iter::from_fn(|| waiting.take()).collect();
-        assert_eq!(rest, [2, 9, 5]);
+        assert!(waiting.contains(at(5)));
+        assert!(!waiting.contains(at(3)) && !waiting.contains(at(99)));
+        assert_eq!(waiting.take(), Some(at(5)));
+        assert!(!waiting.contains(at(5)));
+        waiting.add(at(5));
+        let rest: Vec<_> = std::iter::from_fn(|| waiting.take()).collect();
+        assert_eq!(rest, [2, 9, 5].map(at));
     }
 }
