@@ -1,5 +1,6 @@
 //! The command line: all commands.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Parser, Subcommand};
 
 use crate::args::nic::{NIC_HELP, NicArgs};
@@ -14,6 +15,7 @@ use crate::commands::keygen::KeygenArgs;
 use crate::commands::link::{LINK_HELP, LinkArgs};
 use crate::commands::sim::{SIM_HELP, SimArgs};
 use crate::commands::stat::{STAT_HELP, StatArgs};
+use config::log_level::LogLevel;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -43,10 +45,11 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// What to log on standard error: nothing less urgent than this
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn",
-          value_parser = ["error", "warn", "info", "debug", "trace"])]
-    pub(crate) log: String,
+    /// What to log on standard error: nothing less urgent than this [default: warn]
+    #[arg(long, global = true, value_name = "LEVEL",
+          value_parser = PossibleValuesParser::new(LogLevel::names())
+              .try_map(|name| name.parse::<LogLevel>()))]
+    pub(crate) log: Option<LogLevel>,
 }
 
 #[derive(Debug, Subcommand)]

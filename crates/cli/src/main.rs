@@ -35,20 +35,24 @@ use processes::{fetcher, host, nic, observer, relay};
 
 fn main() -> ExitCode {
     sandbox::descriptors::close_inherited();
-    let cli = match Cli::command_line()
+    let mut cli = match Cli::command_line()
         .try_get_matches()
         .and_then(|matches| Cli::from_arg_matches(&matches))
     {
         Ok(cli) => cli,
         Err(error) => return usage(error),
     };
+    if let Command::Serve(args) = &mut cli.command {
+        args.log = cli.log;
+    }
+    let log = cli.log.unwrap_or_default();
     if has_log(&cli.command) {
         // Colours are for people, not for files.
         let is_for_file = matches!(
             &cli.command,
             Command::Serve(args) if args.logs.error_log.is_some() || args.config.is_some()
         );
-        log_lines::start(&cli.log, std::io::stderr().is_terminal() && !is_for_file);
+        log_lines::start(log, std::io::stderr().is_terminal() && !is_for_file);
     }
     let result = match &cli.command {
         Command::Host => return child::end(host::run()),
@@ -58,16 +62,16 @@ fn main() -> ExitCode {
         Command::HostRelay => return child::end(relay::host_side::run()),
         Command::NicRelay => return child::end(relay::nic_side::run()),
         Command::Nic(args) => match &args.control {
-            Some(control) => remote_nic::run(args, control, &cli.log),
-            None => standalone_nic::run(args, &cli.log),
+            Some(control) => remote_nic::run(args, control, log),
+            None => standalone_nic::run(args, log),
         },
         Command::Keygen(args) => keygen::run(args),
-        Command::Serve(args) => serve::run(args, &cli.log),
+        Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Capture(args) => capture::run(args),
-        Command::Demo(args) => demo::run(args, &cli.log),
+        Command::Demo(args) => demo::run(args, log),
         Command::Link(args) => link::run(args),
         Command::Sim(args) => sim::run_seeds(args),
         Command::Bench(args) => bench::run(args),

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `startup` | starting the processes |
 //! | `nic_source`, `attachment` | where content comes from; the interface of the stack |
+//! | `initial_netns` | the network namespace of the user |
 //! | `announce`, `exit_summary` | what the user reads at the start and at the end |
 //! | `children` | the processes: what they say, how they end |
 //! | `nic`, `fetcher`, `observer` | keeping each of them at work |
@@ -30,6 +31,7 @@ pub(crate) mod executable;
 pub(crate) mod exit_summary;
 pub(crate) mod fetcher;
 pub(crate) mod heartbeat;
+pub(crate) mod initial_netns;
 pub(crate) mod nic;
 pub(crate) mod nic_source;
 pub(crate) mod observer;
@@ -64,8 +66,10 @@ use crate::supervisor::rolling::Rolling;
 use crate::supervisor::service_manager::ServiceManager;
 use crate::terminal::say;
 use ::observer::{FetcherReport, Health};
-use config::Config;
+use config::log_level::LogLevel;
+use config::{Config, Text};
 use processes::ipc::fd_passing;
+use processes::ipc::log_lines;
 use processes::ipc::messages::{FromFetcher, FromHost, ToHost, ToObserver};
 use processes::ipc::signals::{HangUp, Hint, Signals};
 
@@ -84,7 +88,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) children: &'a mut Children,
     pub(crate) nics: &'a mut [NicSupervisor],
     pub(crate) fetcher: &'a mut FetcherSupervisor,
-    pub(crate) observer: Option<&'a mut ObserverSupervisor>,
+    pub(crate) observer: &'a mut ObserverSupervisor,
     /// Leads to the host process.
     pub(crate) to_host: &'a OwnedFd,
     pub(crate) attachment: &'a Attachment,
@@ -92,6 +96,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) remote_nics: usize,
     pub(crate) host_heartbeat: Heartbeat,
     pub(crate) reload: Reload<'a>,
+    pub(crate) log_level: LogLevel,
     pub(crate) drain: Drain,
     pub(crate) rolling: Rolling,
     pub(crate) signals: RequestSignals,
@@ -143,12 +148,10 @@ impl Supervisor<'_> {
             // The end of the host process is an event of its own.
             let _ = fd_passing::pass(self.to_host, &ToHost::Ping, None);
         }
-        if let Some(observer) = &mut self.observer {
-            observer.report_health(Health {
-                nics: self.nics.iter().map(NicSupervisor::trouble).collect(),
-                is_draining: self.drain.left().is_some(),
-            });
-        }
+        self.observer.report_health(Health {
+            nics: self.nics.iter().map(NicSupervisor::trouble).collect(),
+            is_draining: self.drain.left().is_some(),
+        });
     }
 
     fn next(&mut self) -> Result<Event, Failure> {
@@ -163,14 +166,13 @@ impl Supervisor<'_> {
             .chain([signals.quit.as_fd(), signals.reopen.as_fd()])
             .collect();
         let deadlines = self.nics.iter().filter_map(NicSupervisor::deadline);
-        let observer = self.observer.as_ref();
         let deadline = deadlines
             .chain(control.and_then(Control::deadline))
             .chain(self.drain.deadline())
             .chain(self.service_manager.deadline())
             .chain(self.host_heartbeat.deadline())
             .chain(self.fetcher.deadline())
-            .chain(observer.and_then(|observer| observer.deadline()))
+            .chain(self.observer.deadline())
             .min();
         self.children.next_or_readable(&watched, deadline)
     }
@@ -192,10 +194,8 @@ impl Supervisor<'_> {
             Event::Readable | Event::Timeout | Event::Relay(_) => {}
         }
         // Before the fetcher's supervisor may start another, whose counters begin at zero.
-        if let (Some(observer), Event::Fetcher(FromFetcher::Counters { origin, report })) =
-            (&self.observer, event)
-        {
-            observer.send(&ToObserver::Fetcher(FetcherReport {
+        if let Event::Fetcher(FromFetcher::Counters { origin, report }) = event {
+            self.observer.send(&ToObserver::Fetcher(FetcherReport {
                 process: self.fetcher.processes(),
                 origin: origin.clone(),
                 report: report.clone(),
@@ -203,8 +203,7 @@ impl Supervisor<'_> {
         }
         self.fetcher.on(self.children, event);
         self.on_nic_event(event);
-        let observer = self.observer.as_mut();
-        if let Some(news) = observer.and_then(|it| it.on(self.children, event)) {
+        if let Some(news) = self.observer.on(self.children, event) {
             self.pending.on_observer(news);
         }
         Ok(Turn::GoOn)
@@ -220,6 +219,12 @@ impl Supervisor<'_> {
                 if let (Some(outcome), Some(text)) = (&mut outcome, text) {
                     outcome.add(&text);
                 }
+                let config = self.reload.config();
+                let observed = self.observer.put_in_use(config, self.children);
+                if let (Some(outcome), Err(failure)) = (&mut outcome, observed) {
+                    outcome.add(&format!("the logs stay as they are: {failure}"));
+                }
+                self.set_log_level(self.reload.config().logs.level.0);
                 self.pending.on_outcome(outcome);
                 self.fetcher.limit(self.reload.cache_limits());
                 self.drain.set_timeout(self.reload.drain_timeout());
@@ -249,6 +254,22 @@ impl Supervisor<'_> {
         Turn::GoOn
     }
 
+    /// All processes log from this level up. The observer has it from its task.
+    fn set_log_level(&mut self, level: LogLevel) {
+        if std::mem::replace(&mut self.log_level, level) == level {
+            return;
+        }
+        log_lines::set_level(level);
+        let message = ToHost::LogLevel(Text(level));
+        if let Err(errno) = fd_passing::pass(self.to_host, &message, None) {
+            tracing::warn!(%errno, "the level of the log of the host process stays");
+        }
+        for nic in &mut *self.nics {
+            nic.set_log_level(level);
+        }
+        self.fetcher.set_log_level(level);
+    }
+
     fn on_nic_event(&mut self, event: &Event) {
         let is_alone = self.is_alone();
         for index in 0..self.nics.len() {
@@ -266,10 +287,8 @@ impl Supervisor<'_> {
                     self.pending.skip(self.nics, skipped);
                 }
             }
-            if let (Some(observer), Some(report)) =
-                (&self.observer, self.nics[index].counters_of(event))
-            {
-                observer.send(&ToObserver::Worker(report));
+            if let Some(report) = self.nics[index].counters_of(event) {
+                self.observer.send(&ToObserver::Worker(report));
             }
         }
     }
@@ -323,10 +342,9 @@ impl Supervisor<'_> {
     fn on_requests(&mut self, request: Option<Request>) -> Turn {
         let is_asked = request == Some(Request::Reopen);
         if self.signals.reopen.take() || is_asked {
-            let observer = self.observer.as_mut();
-            let observer = observer.filter(|observer| observer.has_logs());
-            self.pending
-                .on_reopening(is_asked, observer.map(|observer| observer.reopen()));
+            let has_logs = self.observer.has_logs();
+            let outcome = has_logs.then(|| self.observer.reopen());
+            self.pending.on_reopening(is_asked, outcome);
         }
         let is_asked = request == Some(Request::Drain);
         if is_asked || self.signals.quit.take() {
@@ -348,9 +366,11 @@ impl Supervisor<'_> {
         if is_asked || hint == Some(Hint::Reload) {
             self.service_manager.reloading();
             let (fetcher, children) = (&mut *self.fetcher, &mut *self.children);
-            let outcome = self
-                .reload
-                .begin(is_asked, |plan| fetcher.prepare(children, plan));
+            let observer = &mut *self.observer;
+            let outcome = self.reload.begin(is_asked, |config, plan| {
+                observer.prepare(config)?;
+                fetcher.prepare(children, plan)
+            });
             if outcome.is_some() {
                 self.fetcher.limit(self.reload.cache_limits());
                 self.service_manager.reloaded();

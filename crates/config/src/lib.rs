@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `logs`, `operation` | the sections, one each |
 //! | `text` | values that people write with units, or in a form of their own |
-//! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_place`, `origin_place` | values of keys |
+//! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_level`, `log_place`, `origin_place` | values of keys |
 //! | `root` | the directory whose files are served |
 //! | `certificates`, `self_signed`, `key_file` | what files of secrets hold |
 //! | `reference` | the reference of all keys and the schema, made from the types |
@@ -29,6 +29,7 @@ pub mod control_link;
 pub mod file;
 mod http;
 pub mod key_file;
+pub mod log_level;
 pub mod log_place;
 mod logs;
 mod network;
@@ -102,7 +103,6 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub site: Vec<Site>,
     /// Logs.
-    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub logs: Logs,
     /// How the server is run.
     pub operation: Operation,
@@ -186,13 +186,15 @@ impl Config {
             certificate: wanted.tls.certificate.clone(),
             ..old.tls.clone()
         };
-        self.logs = old.logs.clone();
+        // The processes write to the standard error that they have got.
+        if self.logs.error.is_some() != old.logs.error.is_some() {
+            self.logs.error = old.logs.error.clone();
+        }
         // Ports that stay show certificates.
         if wanted.tls.certificate.is_empty() && !wanted.tls.self_signed {
             self.tls = old.tls.clone();
         }
         self.operation.control_socket = old.operation.control_socket.clone();
-        self.operation.admin = old.operation.admin;
         self.operation.heartbeat = old.operation.heartbeat;
         // The fetcher is at work already.
         if !old.origins().is_empty() {

@@ -20,7 +20,6 @@ pub struct Operation {
     /// Address and port, of the machine's own kernel, for monitoring: `/metrics` for Prometheus,
     /// `/healthz` and `/readyz`. Any client that can connect sees all of it: `"127.0.0.1:9180"` is
     /// for this machine alone.
-    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub admin: Option<SocketAddr>,
     /// How long `splitway ctl drain` and SIGQUIT wait for responses that are under way; then the
     /// connections are reset.

@@ -375,6 +375,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
     (
         "[logs]",
         &[
+            ("level", &["'error'", "'trace'"]),
             ("access", &["'-'", "'/a'"]),
             ("access_format", &["'json'", "'combined-cache'"]),
             ("error", &["'/e'"]),

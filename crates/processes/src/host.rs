@@ -62,10 +62,6 @@ pub struct HostSettings {
     pub remote_nics: Vec<usize>,
     /// Their roots are copies of each other.
     pub replicas: bool,
-    /// The supervisor passes a socket that leads to the observer, for access records.
-    pub is_observed: bool,
-    /// The observer also gets counters.
-    pub reports_counters: bool,
     /// How long a NIC worker may give no heartbeat; zero: forever.
     pub heartbeat: Duration,
     /// Directory that must be out of reach once the process is locked out of the file system.
@@ -116,16 +112,9 @@ pub fn run() -> Result<(), Failure> {
     let tls = supervisor.certificates();
     let tls = tls.map(|certificates| tls_config(&settings.tls, certificates));
     let tls = tls.transpose()?;
-    let mut observer = None;
-    if settings.is_observed {
-        observer = supervisor.observer(signals.as_fd())?;
-        if observer.is_none() {
-            return Ok(());
-        }
-    }
-    if let (Some(socket), true) = (&observer, settings.reports_counters) {
-        supervisor.report_counters(socket)?;
-    }
+    let Some(observer) = supervisor.observer(signals.as_fd())? else {
+        return Ok(());
+    };
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };
@@ -151,9 +140,8 @@ pub fn run() -> Result<(), Failure> {
     }
     stack.announce(monotonic_us());
     let mut server = server::Server::with_origins(start.http, Box::new(fetch_client));
-    if let Some(socket) = observer {
-        server.log_accesses(Box::new(SocketSink(socket)));
-    }
+    server.log_accesses(Box::new(SocketSink(observer)));
+    supervisor.observe(start.observed, &mut server);
     let polling = polling(settings.nics);
     let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
     shard.set_frame_delay(settings.ablation.frame_delay_us());

@@ -6,6 +6,7 @@
 //! | `launch` | starting a process with its settings |
 //! | `child` | a process, seen by its supervisor and by itself |
 //! | `messages` | the messages of each pair of processes |
+//! | `nic_control` | messages to a NIC process |
 //! | `fd_passing` | messages with descriptors |
 //! | `sealed` | sealed files of memory |
 //! | `host_configuration` | the configuration of the host process, at its start and on reload |
@@ -24,6 +25,7 @@ pub mod host_configuration;
 pub mod launch;
 pub mod log_lines;
 pub mod messages;
+pub mod nic_control;
 pub mod sealed;
 pub mod signals;
 pub mod stat_report;

@@ -20,6 +20,7 @@ use crate::ipc::capture_request::NIC_MARK;
 use crate::ipc::child::{self, tell_if_writable};
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
+use crate::ipc::nic_control;
 use crate::ipc::signals::Signals;
 use config::Text;
 use config::size::{Size, cache_bytes};
@@ -61,7 +62,7 @@ impl Settings for NicSettings {
 pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<NicSettings>()?;
     let host = launched.take_socket()?;
-    let settings = launched.settings;
+    let (settings, control) = (launched.settings, launched.control);
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let workers = usize::from(settings.workers);
@@ -95,6 +96,7 @@ pub fn run() -> Result<(), Failure> {
     child::tell(FromNic::Ready { workers })?;
     let ready = || {
         heap::give_back_when_idle();
+        nic_control::follow(control);
         seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other)
     };
     let tell = |worker, counters: &nic::Counters| {

@@ -23,6 +23,8 @@ pub struct Server {
     shared: Shared,
     /// Streams are still to be told of other rates.
     new_rates: bool,
+    /// Connections that are accepted are logged.
+    logs_accesses: bool,
     drain: Drain,
 }
 
@@ -54,6 +56,7 @@ impl Server {
         Server {
             connections: HashMap::new(),
             new_rates: false,
+            logs_accesses: false,
             shared: Shared {
                 counters: Counters::default(),
                 access_log: None,
@@ -133,6 +136,12 @@ impl Server {
     /// keeps.
     pub fn log_accesses(&mut self, sink: Box<dyn AccessSink>) {
         self.shared.access_log = Some(AccessLog::new(sink));
+        self.logs_accesses = true;
+    }
+
+    /// Connections that are accepted from now on are logged, or not, if there is a sink.
+    pub fn set_access_log(&mut self, is_on: bool) {
+        self.logs_accesses = is_on;
     }
 
     /// Records of the access log that were dropped.
@@ -151,7 +160,7 @@ impl Application for Server {
         match event {
             AppEvent::Accepted { peer, ref tls } => {
                 self.shared.counters.connections_accepted += 1;
-                let accesses = self.shared.access_log.is_some();
+                let accesses = self.logs_accesses && self.shared.access_log.is_some();
                 let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
                 let connection = Connection::new(stream, Source::of(peer.ip()), accesses);
                 let connection = Box::new(connection);

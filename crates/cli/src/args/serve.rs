@@ -16,6 +16,7 @@ use crate::args::origin::OriginOptions;
 use crate::args::tcp::TcpOptions;
 use crate::args::tls::{CertificateOptions, TlsOptions};
 use config::control_link::NicPlace;
+use config::log_level::LogLevel;
 use processes::ipc::ablation::{HostAblation, NicAblation};
 
 /// Options of `splitway serve`. Each takes the place of what the configuration file says: see
@@ -45,6 +46,10 @@ pub(crate) struct ServeArgs {
         groups = ["content", "addresses", "interface", "stacks", "tls_ports"],
     )]
     pub(crate) config: Option<PathBuf>,
+
+    /// `--log`, which all commands have.
+    #[arg(skip)]
+    pub(crate) log: Option<LogLevel>,
 
     /// Print the whole configuration that this line leads to, as a file for --config, and end
     #[arg(long)]

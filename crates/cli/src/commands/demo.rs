@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::terminal::grouped;
 use crate::terminal::say;
 use crate::url;
+use config::log_level::LogLevel;
 use config::root::check_root;
 
 /// The demonstration.
@@ -50,7 +51,7 @@ Examples:
 const SITE: &str = "examples/site";
 
 /// Shows a download of everything below a site, and fails unless every byte was right.
-pub(crate) fn run(args: &DemoArgs, log: &str) -> Result<(), Failure> {
+pub(crate) fn run(args: &DemoArgs, log: LogLevel) -> Result<(), Failure> {
     check_curl()?;
     let site = Site::choose(args.site.as_deref())?;
     kernel::require()?;
@@ -198,7 +199,7 @@ struct Serve {
 
 impl Serve {
     /// Starts it and waits until it serves, passing on what it prints.
-    fn start(site: &Path, workers: u16, log: &str) -> Result<Self, Failure> {
+    fn start(site: &Path, workers: u16, log: LogLevel) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::broken("starting splitway serve", error);
         let mut process = Command::new("/proc/self/exe")
             .arg0("splitway")
@@ -206,7 +207,7 @@ impl Serve {
                 "serve",
                 "--end-with-parent",
                 "--log",
-                log,
+                log.name(),
                 "--workers",
                 &workers.to_string(),
                 "--listen",

@@ -12,8 +12,8 @@ use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
 use crate::supervisor::drain::Drain;
 use crate::supervisor::exit_summary;
-use crate::supervisor::fetcher::InitialNetns;
 use crate::supervisor::heartbeat::Heartbeat;
+use crate::supervisor::initial_netns::InitialNetns;
 use crate::supervisor::nic_source::NicSource;
 use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
@@ -28,11 +28,13 @@ use config::certificates::CertificateSource;
 use config::root;
 use config::{Config, Content};
 use observer::Report;
+use processes::ipc::log_lines;
 use processes::ipc::signals::{HangUp, Signals};
 
 /// Serves until the user or a failure ends it.
-pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = overlay::load(args)?;
+    log_lines::set_level(config.logs.level.0);
     if args.print_config {
         say(&config.to_toml()?);
         return Ok(());
@@ -62,14 +64,13 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let initial_netns = InitialNetns::here()?;
-    let mut observer = ObserverSupervisor::new(&config, log)?;
+    let mut observer = ObserverSupervisor::new(&config)?;
     let attachment = Attachment::attach(&config)?;
     let mut service_manager = ServiceManager::of_environment();
     let announced: Vec<_> = sources.iter().map(AnnouncedNic::of).collect();
     let startup = Startup {
         args,
         config: &config,
-        log,
         sources,
         content,
         certificates: certificates.as_ref(),
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         initial_netns,
         attachment: &attachment,
     };
-    let mut served = startup.run(&mut children, observer.as_mut());
+    let mut served = startup.run(&mut children, &mut observer);
     let server = Server {
         args,
         config: &config,
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &ServeArgs, log: &str) -> Result<(), Failure> {
         Ok(served) => server.supervise(
             served,
             &mut children,
-            observer.as_mut(),
+            &mut observer,
             signals,
             &mut service_manager,
         ),
@@ -118,7 +119,7 @@ impl Server<'_> {
         &self,
         served: &mut Served,
         children: &mut Children,
-        observer: Option<&mut ObserverSupervisor>,
+        observer: &mut ObserverSupervisor,
         signals: RequestSignals,
         service_manager: &mut ServiceManager,
     ) -> Result<(), Failure> {
@@ -156,6 +157,7 @@ impl Server<'_> {
                 self.attachment.ip_addresses(),
                 to_host,
             ),
+            log_level: config.logs.level.0,
             drain: Drain::new(config.operation.drain_timeout.0.0),
             rolling: Rolling::default(),
             signals,

@@ -181,6 +181,13 @@ impl Children {
         self.events.retain(|event| event.role() != Some(role));
     }
 
+    /// Asks a process to end. Its end is reported like any other.
+    pub(crate) fn ask_to_end(&self, role: Role) {
+        if let Some(process) = self.process(role) {
+            process.child.terminate();
+        }
+    }
+
     /// Kills a process. Its end is reported like any other.
     pub(crate) fn kill(&self, role: Role) {
         if let Some(process) = self.process(role) {

@@ -4,13 +4,11 @@
 //! not let it reach them, another one takes its place.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use failure::Failure;
 use netsetup::seqpacket;
-use nix::sched::{CloneFlags, setns};
 use origin::OriginUrl;
 use origin::message::{MESSAGE_BYTES_MAX, Order};
 use rustix::io::Errno;
@@ -20,7 +18,9 @@ use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
+use crate::supervisor::initial_netns::InitialNetns;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
+use config::log_level::LogLevel;
 use config::origin_place::ORIGINS_MAX;
 use observer::Report;
 use processes::fetcher::FetcherSettings;
@@ -31,38 +31,6 @@ use processes::ipc::messages::{FromFetcher, ToHost};
 use processes::ipc::stat_report;
 
 const NAME: &str = FetcherSettings::NAME;
-
-/// The network namespace in which the user has started Splitway: origins are reached from there.
-#[derive(Debug)]
-pub(crate) struct InitialNetns(File);
-
-impl InitialNetns {
-    /// The one that this process is in now.
-    pub(crate) fn here() -> Result<Self, Failure> {
-        File::open("/proc/thread-self/ns/net")
-            .map(Self)
-            .map_err(|error| Failure::broken("looking for the own network namespace", error))
-    }
-
-    /// Does something there.
-    fn run_in<T>(&self, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-        let inside = Self::here()?;
-        let same = |errno| Failure::broken("entering a network namespace for the fetcher", errno);
-        let is_here = self.number().is_some() && self.number() == inside.number();
-        if is_here {
-            return act();
-        }
-        setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(same)?;
-        let done = act();
-        setns(inside.0.as_fd(), CloneFlags::CLONE_NEWNET).map_err(same)?;
-        done
-    }
-
-    fn number(&self) -> Option<(u64, u64)> {
-        let stat = rustix::fs::fstat(&self.0).ok()?;
-        Some((stat.st_dev, stat.st_ino))
-    }
-}
 
 /// How long a fetcher whose place another one is to take may wait for what that could not go on
 /// with.
@@ -88,7 +56,7 @@ const _: () = assert!(
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct FetcherSupervisor {
-    log: String,
+    log: LogLevel,
     program: Program,
     initial_netns: InitialNetns,
     /// Leads to the host process.
@@ -164,7 +132,7 @@ impl Process {
 
     /// Another one is to take its place.
     fn retire(&mut self) {
-        tracing::info!("another fetcher is started, which knows what is to be fetched now");
+        tracing::info!("another fetcher is started, with the settings of now");
         self.retires_by = Some(Instant::now() + RETIRE_WAIT);
         self.send(&Order::Retire);
     }
@@ -175,14 +143,14 @@ impl FetcherSupervisor {
     pub(crate) fn new(
         initial_netns: InitialNetns,
         host: &OwnedFd,
-        log: &str,
+        log: LogLevel,
         heartbeat: Duration,
     ) -> Result<Self, Failure> {
         let host = host
             .try_clone()
             .map_err(|error| Failure::broken("making a socket for the host process", error))?;
         Ok(Self {
-            log: log.to_owned(),
+            log,
             program: Program::own()?,
             initial_netns,
             host,
@@ -195,6 +163,16 @@ impl FetcherSupervisor {
             next: None,
             heartbeat,
         })
+    }
+
+    /// Its log has this level from now on: another fetcher takes the place of one that is at work.
+    pub(crate) fn set_log_level(&mut self, level: LogLevel) {
+        self.log = level;
+        if let Some(process) = &mut self.process
+            && process.retires_by.is_none()
+        {
+            process.retire();
+        }
     }
 
     /// From now on this can be fetched as well: by the fetcher that there is, if it can reach it,
@@ -280,7 +258,7 @@ impl FetcherSupervisor {
         let (image, settings) = (self.program.image(), plan.settings());
         let (child, orders) = self
             .initial_netns
-            .run_in(|| launch::start(&image, &settings, &self.log, Some(&fetcher)))?;
+            .run_in(|| launch::start(&image, &settings, self.log, Some(&fetcher)))?;
         children.add(Role::Fetcher, child);
         self.processes += 1;
         self.counted = Report::default();
@@ -479,7 +457,7 @@ mod tests {
         let mut nic = FetcherSupervisor::new(
             InitialNetns::here().unwrap(),
             &to_host,
-            "warn",
+            LogLevel::Warn,
             Duration::ZERO,
         )
         .unwrap();

@@ -25,10 +25,12 @@ use rustix::net::SocketAddrUnix;
 use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
+use config::Text;
+use config::log_level::LogLevel;
 use observer::{Report, WorkerReport};
 use processes::ipc::fd_passing;
 use processes::ipc::launch;
-use processes::ipc::messages::{FromHost, FromNic, NicFate, ToHost};
+use processes::ipc::messages::{FromHost, FromNic, NicFate, ToHost, ToNic};
 use processes::ipc::stat_report::{Nic, Process};
 use processes::ipc::timeouts::START_WAIT;
 use processes::nic::NicSettings;
@@ -47,7 +49,7 @@ pub(crate) enum NicOrigin {
         program: Program,
         settings: NicProgram,
         /// The level of its log.
-        log: String,
+        log: LogLevel,
     },
     /// They run already, and wait at this socket.
     Socket(PathBuf),
@@ -69,6 +71,8 @@ pub(crate) struct NicSupervisor {
     /// What people call it.
     name: String,
     origin: NicOrigin,
+    /// Leads to the process that was started last, if any was.
+    control: Option<OwnedFd>,
     /// Leads to the host process.
     host: OwnedFd,
     next: Next,
@@ -139,6 +143,7 @@ impl NicSupervisor {
             number,
             name,
             origin,
+            control: None,
             host,
             next: Next::None,
             passed: 0,
@@ -322,6 +327,21 @@ impl NicSupervisor {
         Ok(())
     }
 
+    /// The log of its processes has this level from now on. One that runs already and was not
+    /// started here has its own.
+    pub(crate) fn set_log_level(&mut self, level: LogLevel) {
+        if let NicOrigin::Program { log, .. } = &mut self.origin {
+            *log = level;
+        }
+        let Some(control) = &self.control else {
+            return;
+        };
+        // One that is gone is followed by one that is started with the level.
+        if let Err(errno) = fd_passing::pass(control, &ToNic::LogLevel(Text(level)), None) {
+            tracing::debug!(%errno, nic = self.number, "the level of the log stays");
+        }
+    }
+
     fn set_root(&mut self, new: PathBuf) {
         if let NicOrigin::Program {
             settings: NicProgram::Nic(settings),
@@ -345,15 +365,14 @@ impl NicSupervisor {
                 })?;
                 let image = program.image();
                 let path = newest.as_ref().map_or(&*image, Program::path);
-                // The process ends when its host has gone: nothing else is to be said to it.
-                let (child, _control) = match settings {
+                let (child, control) = match settings {
                     NicProgram::Nic(settings) => {
                         let mut settings = settings.clone();
                         settings.root = fresh.root.clone().unwrap_or(settings.root);
-                        launch::start(path, &settings, log, Some(&nic_socket))?
+                        launch::start(path, &settings, *log, Some(&nic_socket))?
                     }
                     NicProgram::Relay(settings) => {
-                        launch::start(path, settings, log, Some(&nic_socket))?
+                        launch::start(path, settings, *log, Some(&nic_socket))?
                     }
                 };
                 // By its path, since a script cannot be executed by a descriptor. What is noted is
@@ -364,6 +383,7 @@ impl NicSupervisor {
                         .remedy("Ask again when the installation is over."));
                 }
                 children.add(Role::NextNic(self.number), child);
+                self.control = Some(control);
                 host_socket
             }
             NicOrigin::Socket(path) => connect_again(path)?,
@@ -751,7 +771,7 @@ mod tests {
         let origin = NicOrigin::Program {
             program,
             settings: NicProgram::Nic(settings),
-            log: "warn".to_owned(),
+            log: LogLevel::Warn,
         };
         let mut nic = NicSupervisor::new(
             0,

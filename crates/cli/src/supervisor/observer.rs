@@ -1,6 +1,8 @@
-//! Keeps the observer process: starts it, gives it what it needs, and starts another when it has
-//! ended. Whatever was said meanwhile waits in the socket and in the pipe, which outlive it.
+//! Keeps the observer process, if anything is to be logged or watched: starts it, gives it what it
+//! needs, and starts another when it has ended or is to do something else. Whatever was said
+//! meanwhile waits in the socket and in the pipe, which outlive it.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::heartbeat::{Due, Heartbeat};
+use crate::supervisor::initial_netns::InitialNetns;
 use config::log_place;
 use config::{Config, Logs, Text};
 use observer::Health;
@@ -38,26 +41,85 @@ const NAME: &str = ObserverSettings::NAME;
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct ObserverSupervisor {
-    logs: Logs,
+    task: Task,
+    /// What it is to do next, if the host process takes the configuration that says so: it has a
+    /// listener that is open.
+    prepared: Option<Task>,
+    /// Where those who watch reach it.
+    initial_netns: InitialNetns,
     program: Program,
-    settings: ObserverSettings,
-    /// The level of its log.
-    log: String,
-    /// For those who watch.
-    admin: Option<OwnedFd>,
     /// Where the host process tells of accesses: our end, and the host's.
-    records: Option<(OwnedFd, OwnedFd)>,
+    records: (OwnedFd, OwnedFd),
     errors: Option<Errors>,
     /// Leads to the process that there is.
     control: Option<OwnedFd>,
     backoff: Backoff,
     start_at: Option<Instant>,
     changing: Option<Changing>,
+    /// The process is to end, until then at the latest; another follows it, if there is anything to
+    /// do.
+    replaced_by: Option<Instant>,
     /// It takes in what is said.
     is_ready: bool,
     /// The health that it has received last.
     reported: Option<Health>,
     heartbeat: Heartbeat,
+}
+
+/// What the observer process is there for.
+#[derive(Debug)]
+struct Task {
+    logs: Logs,
+    /// The listener for those who watch, and its address.
+    admin: Option<(SocketAddr, OwnedFd)>,
+}
+
+impl Task {
+    /// Fails if anything cannot be written, or listened at. One of `others` may have the listener.
+    fn prepare(
+        config: &Config,
+        netns: &InitialNetns,
+        others: [Option<&Task>; 2],
+    ) -> Result<Self, Failure> {
+        Files::open(&config.logs)?;
+        let listen = |address: SocketAddr| -> Result<_, Failure> {
+            let mut known = others.into_iter().filter_map(|task| task?.admin.as_ref());
+            let listener = match known.find(|(known, _)| *known == address) {
+                Some((_, listener)) => listener.try_clone().map_err(|error| {
+                    Failure::broken("passing on the listener for monitoring", error)
+                })?,
+                None => netns.run_in(|| log_place::listen(address))?.into(),
+            };
+            Ok((address, listener))
+        };
+        Ok(Self {
+            logs: config.logs.clone(),
+            admin: config.operation.admin.map(listen).transpose()?,
+        })
+    }
+
+    /// There is something to do.
+    fn is_any(&self) -> bool {
+        self.has_logs() || self.admin.is_some()
+    }
+
+    fn has_logs(&self) -> bool {
+        self.logs.access.is_some() || self.logs.error.is_some()
+    }
+
+    fn is_like(&self, other: &Task) -> bool {
+        let address = |task: &Task| task.admin.as_ref().map(|(address, _)| *address);
+        self.logs == other.logs && address(self) == address(other)
+    }
+
+    fn settings(&self) -> ObserverSettings {
+        let logs = &self.logs;
+        ObserverSettings {
+            access_log: logs.access.as_ref().map(|Text(place)| place.to_string()),
+            access_log_format: logs.access_format,
+            error_log: logs.error.as_ref().map(|path| path.display().to_string()),
+        }
+    }
 }
 
 /// What all processes say goes through a pipe.
@@ -86,59 +148,86 @@ pub(crate) enum ObserverOutcome {
 }
 
 impl ObserverSupervisor {
-    /// Opens what there is to be written; `None` if nothing is. From here on what the processes
-    /// that are started say, and this one, goes to the error log if there is one, until this is
-    /// dropped.
-    pub(crate) fn new(config: &Config, log: &str) -> Result<Option<Self>, Failure> {
-        let (logs, admin) = (&config.logs, config.operation.admin);
-        if logs.access.is_none() && logs.error.is_none() && admin.is_none() {
-            return Ok(None);
-        }
+    /// Opens what there is to be written. From here on what the processes that are started say, and
+    /// this one, goes to the error log if there is one, until this is dropped. To be called in the
+    /// network namespace of the user.
+    pub(crate) fn new(config: &Config) -> Result<Self, Failure> {
         // The user is to learn at once what cannot be written.
-        Files::open(logs)?;
+        let initial_netns = InitialNetns::here()?;
+        let task = Task::prepare(config, &initial_netns, [None, None])?;
         let failed = |errno| Failure::broken("making a way to the observer process", errno);
-        let admin = admin.map(log_place::listen).transpose()?.map(OwnedFd::from);
-        let records = if logs.access.is_some() || admin.is_some() {
-            let (own, hosts) = seqpacket::pair().map_err(failed)?;
-            if let Err(errno) = set_socket_send_buffer_size(&hosts, RECORDS_BYTES) {
-                tracing::debug!(%errno, "the socket to the observer stays as it is");
-            }
-            Some((own, hosts))
-        } else {
-            None
-        };
-        let settings = ObserverSettings {
-            access_log: logs.access.as_ref().map(|Text(place)| place.to_string()),
-            access_log_format: logs.access_format,
-            error_log: logs.error.as_ref().map(|path| path.display().to_string()),
-        };
-        let errors = logs.error.is_some();
-        Ok(Some(Self {
-            logs: logs.clone(),
+        let records = seqpacket::pair().map_err(failed)?;
+        if let Err(errno) = set_socket_send_buffer_size(&records.1, RECORDS_BYTES) {
+            tracing::debug!(%errno, "the socket to the observer stays as it is");
+        }
+        let errors = task.logs.error.is_some();
+        Ok(Self {
+            task,
+            prepared: None,
+            initial_netns,
             program: Program::own()?,
-            settings,
-            log: log.to_owned(),
-            admin,
             records,
             errors: errors.then(Errors::catch).transpose()?,
             control: None,
             backoff: Backoff::default(),
             start_at: None,
             changing: None,
+            replaced_by: None,
             is_ready: false,
             reported: None,
             heartbeat: Heartbeat::new(config.operation.heartbeat.0.0),
-        }))
+        })
     }
 
     /// The end of the socket that the host process is to have.
-    pub(crate) fn host_socket(&self) -> Option<&OwnedFd> {
-        self.records.as_ref().map(|(_, hosts)| hosts)
+    pub(crate) fn host_socket(&self) -> &OwnedFd {
+        &self.records.1
     }
 
-    /// Starts the process.
+    /// There is anything to be logged or watched.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.task.is_any()
+    }
+
+    /// Opens what another configuration wants written. It is put in use when the host process has
+    /// taken that configuration.
+    pub(crate) fn prepare(&mut self, config: &Config) -> Result<(), Failure> {
+        let known = [Some(&self.task), self.prepared.as_ref()];
+        self.prepared = Some(Task::prepare(config, &self.initial_netns, known)?);
+        Ok(())
+    }
+
+    /// The host process uses this configuration. If it says something else than the one before,
+    /// another process takes the place of the one that there is.
+    pub(crate) fn put_in_use(
+        &mut self,
+        config: &Config,
+        children: &mut Children,
+    ) -> Result<(), Failure> {
+        let known = [Some(&self.task), self.prepared.as_ref()];
+        let task = Task::prepare(config, &self.initial_netns, known)?;
+        self.prepared = None;
+        if task.is_like(&self.task) {
+            return Ok(());
+        }
+        self.task = task;
+        let now = Instant::now();
+        if self.control.is_some() {
+            tracing::info!("another {NAME} is started, which knows what is to be written now");
+            self.replaced_by = Some(now + CHANGE_WAIT);
+            children.ask_to_end(Role::Observer);
+        } else if self.start_at.is_none() {
+            self.start_at = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Starts the process, if it is needed.
     pub(crate) fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
-        let logs = Files::open(&self.logs)?;
+        if !self.is_needed() {
+            return Ok(());
+        }
+        let logs = Files::open(&self.task.logs)?;
         let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
         // Its own complaints do not go in a circle.
         let stderr = match &self.errors {
@@ -149,18 +238,19 @@ impl ObserverSupervisor {
                 .into(),
             None => Stdio::inherit(),
         };
-        let image = self.program.image();
-        let (child, control) =
-            launch::start_with_stderr(&image, &self.settings, &self.log, None, stderr)?;
+        let (image, level) = (self.program.image(), self.task.logs.level.0);
+        let settings = self.task.settings();
+        let (child, control) = launch::start_with_stderr(&image, &settings, level, None, stderr)?;
         children.add(Role::Observer, child);
-        let records = self.records.as_ref().map(|(own, _)| own);
+        let admin = self.task.admin.as_ref();
+        let has_records = self.task.logs.access.is_some() || admin.is_some();
         let errors = self.errors.as_ref().map(|errors| &errors.reader);
         for (message, descriptor) in [
-            (ToObserver::Records, records),
+            (ToObserver::Records, has_records.then_some(&self.records.0)),
             (ToObserver::AccessLog, logs.access.as_ref()),
             (ToObserver::Errors, errors),
             (ToObserver::ErrorLog, logs.error.as_ref()),
-            (ToObserver::Admin, self.admin.as_ref()),
+            (ToObserver::Admin, admin.map(|(_, listener)| listener)),
         ] {
             if descriptor.is_some() {
                 fd_passing::pass(&control, &message, descriptor).map_err(failed)?;
@@ -173,7 +263,7 @@ impl ObserverSupervisor {
 
     /// Whether there are any: those who watch may be all that it is there for.
     pub(crate) fn has_logs(&self) -> bool {
-        self.logs.access.is_some() || self.logs.error.is_some()
+        self.task.has_logs()
     }
 
     /// Sends a message, unless the process is behind; false if it was left out.
@@ -203,6 +293,7 @@ impl ObserverSupervisor {
         let changing = self.changing.as_ref().map(|changing| changing.until);
         let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
         let others = self.start_at.into_iter().chain(changing);
+        let others = others.chain(self.replaced_by);
         others.chain(heartbeat).min()
     }
 
@@ -236,11 +327,15 @@ impl ObserverSupervisor {
             }
             Event::Exited(Role::Observer) => {
                 let failure = children.exit_failure(Role::Observer);
-                let failure = failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
                 children.forget(Role::Observer);
                 self.control = None;
                 (self.is_ready, self.reported) = (false, None);
-                self.fail(now, &failure);
+                if self.replaced_by.take().is_some() {
+                    self.start_at = Some(now);
+                } else {
+                    let unasked = || Failure::broken(NAME, "ended unasked");
+                    self.fail(now, &failure.unwrap_or_else(unasked));
+                }
                 // The next one opens what lies there then.
                 return self.changing.take().map(|_| reopened());
             }
@@ -255,6 +350,19 @@ impl ObserverSupervisor {
             | Event::Readable
             | Event::Timeout => {}
         }
+        self.on_time(children, now);
+        let is_late = |changing: &mut Changing| changing.until <= now;
+        self.changing.take_if(is_late).map(|_| {
+            let why = format!(
+                "what was written before is not on the disk after {CHANGE_WAIT:?}; \
+                it will go on there"
+            );
+            ObserverOutcome::Reopened(Err(why))
+        })
+    }
+
+    /// What is due by the clock.
+    fn on_time(&mut self, children: &mut Children, now: Instant) {
         if self.is_ready
             && let Some(control) = &self.control
         {
@@ -270,6 +378,11 @@ impl ObserverSupervisor {
                 }
             }
         }
+        if self.replaced_by.is_some_and(|at| at <= now) {
+            tracing::warn!("the {NAME} does not end: it is killed");
+            self.replaced_by = Some(now + CHANGE_WAIT);
+            children.kill(Role::Observer);
+        }
         if self.start_at.is_some_and(|at| at <= now) {
             self.start_at = None;
             if let Err(failure) = self.start(children) {
@@ -278,14 +391,6 @@ impl ObserverSupervisor {
                 self.fail(now, &failure);
             }
         }
-        let is_late = |changing: &mut Changing| changing.until <= now;
-        self.changing.take_if(is_late).map(|_| {
-            let why = format!(
-                "what was written before is not on the disk after {CHANGE_WAIT:?}; \
-                it will go on there"
-            );
-            ObserverOutcome::Reopened(Err(why))
-        })
     }
 
     fn fail(&mut self, now: Instant, failure: &Failure) {
@@ -301,7 +406,7 @@ impl ObserverSupervisor {
             changing.is_asked_again = true;
             return None;
         }
-        let logs = match Files::open(&self.logs) {
+        let logs = match Files::open(&self.task.logs) {
             Ok(logs) => logs,
             Err(failure) => {
                 tracing::error!("{failure}; the logs stay as they are");

@@ -19,9 +19,9 @@ use crate::terminal::say;
 use config::certificates::CertificateSource;
 use config::root;
 use config::self_signed::Fresh;
-use config::{Config, Content, Tcp};
+use config::{Config, Content};
 use processes::ipc::fd_passing;
-use processes::ipc::host_configuration::HostConfiguration;
+use processes::ipc::host_configuration::{HostConfiguration, Observed};
 use processes::ipc::messages::ToHost;
 
 /// What the host process uses, and what it is to use next.
@@ -84,6 +84,11 @@ impl<'a> Reload<'a> {
         }
     }
 
+    /// The configuration that is used.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// How long responses that are under way may take when the server is to end, as it is said now.
     pub(crate) fn drain_timeout(&self) -> Duration {
         self.config.operation.drain_timeout.0.0
@@ -107,7 +112,7 @@ impl<'a> Reload<'a> {
     pub(crate) fn begin(
         &mut self,
         is_asked: bool,
-        prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
+        prepare: impl FnOnce(&Config, Option<&OriginPlan>) -> Result<(), Failure>,
     ) -> Option<Outcome> {
         if self.args.config.is_none() && self.certificates.is_none() && !self.is_link {
             let why = "this server has nothing to read again: it was started without --config and \
@@ -129,7 +134,7 @@ impl<'a> Reload<'a> {
     fn read_again(
         &self,
         is_asked: bool,
-        prepare: impl FnOnce(Option<&OriginPlan>) -> Result<(), Failure>,
+        prepare: impl FnOnce(&Config, Option<&OriginPlan>) -> Result<(), Failure>,
     ) -> Result<Passed, Failure> {
         let mut config = self.config.clone();
         let mut ignored = Vec::new();
@@ -141,9 +146,10 @@ impl<'a> Reload<'a> {
         let content = Content::read(&config, plan.as_ref().map(|plan| &plan.place))?;
         let before = self.certificates.as_ref();
         let certificates = CertificateSource::check(&config, before)?;
-        prepare(plan.as_ref())?;
+        prepare(&config, plan.as_ref())?;
         let fresh = pass(
-            (content, config.tcp.clone()),
+            content,
+            &config,
             certificates.as_ref(),
             &self.addresses,
             &self.to_host,
@@ -231,10 +237,11 @@ impl<'a> Reload<'a> {
     }
 }
 
-/// Reads certificates, checks them, and passes their contents, what HTTP serves and TCP to the host
-/// process; returns what is to be put in place when they are used.
+/// Reads certificates, checks them, and passes to the host process their contents, what HTTP serves
+/// and the rest of `config` that it uses; returns what is to be put in place when they are used.
 pub(crate) fn pass(
-    (content, tcp): (Content, Tcp),
+    content: Content,
+    config: &Config,
     certificates: Option<&CertificateSource>,
     addresses: &[IpAddr],
     to_host: &OwnedFd,
@@ -245,13 +252,24 @@ pub(crate) fn pass(
     };
     let configuration = HostConfiguration {
         content,
-        tcp,
+        tcp: config.tcp.clone(),
+        observed: observed(config),
         certificates,
     };
     let message = configuration.message()?;
     fd_passing::pass(to_host, &ToHost::Configure, Some(&message))
         .map_err(|errno| Failure::broken("handing the configuration to the host process", errno))?;
     Ok(fresh)
+}
+
+/// What the host process is to send to the observer.
+fn observed(config: &Config) -> Observed {
+    let counters = config.operation.admin.is_some();
+    Observed {
+        // Metrics count responses by what is in their records.
+        accesses: counters || config.logs.access.is_some(),
+        counters,
+    }
 }
 
 #[cfg(test)]
@@ -298,8 +316,8 @@ mod tests {
         let args = args("splitway serve site --tls-listen 443 --tls-self-signed");
         let (mut reload, _host) = started(&args);
         // SIGHUP came before.
-        assert!(reload.begin(false, |_| Ok(())).is_none());
-        assert!(reload.begin(true, |_| Ok(())).is_none());
+        assert!(reload.begin(false, |_, _| Ok(())).is_none());
+        assert!(reload.begin(true, |_, _| Ok(())).is_none());
         assert_eq!(
             said(reload.on_used(1)),
             (
@@ -321,12 +339,12 @@ mod tests {
         let (mut reload, _host) = started(&args);
         let source = reload.certificates.clone().unwrap();
         let read = || fs::read_to_string(source.file_to_trust().unwrap()).unwrap();
-        assert!(reload.begin(false, |_| Ok(())).is_none());
+        assert!(reload.begin(false, |_, _| Ok(())).is_none());
         assert_eq!(read(), "");
         reload.on_used(1);
         let used = read();
         assert!(used.contains("BEGIN CERTIFICATE"), "{used}");
-        assert!(reload.begin(false, |_| Ok(())).is_none());
+        assert!(reload.begin(false, |_, _| Ok(())).is_none());
         reload.on_refused("no good");
         assert_eq!(read(), used);
     }
@@ -344,7 +362,7 @@ mod tests {
             "[nic]\nroot = \"/other\"\nworkers = 7\n[tls]\nkey_records = 16\n[tcp]\necn = \"off\"\n\
              [http]\nranges_max = 3\n[[listen]]\nport = 81\n",
         );
-        assert!(reload.begin(true, |_| Ok(())).is_none());
+        assert!(reload.begin(true, |_, _| Ok(())).is_none());
         let (_, text) = said(reload.on_used(0));
         assert_eq!(
             text,
@@ -359,7 +377,7 @@ mod tests {
         );
 
         write("[http]\nrange_max = 4\n");
-        let (_, text) = said(reload.begin(true, |_| Ok(())));
+        let (_, text) = said(reload.begin(true, |_, _| Ok(())));
         assert!(
             text.starts_with("error: the configuration that was there stays: ")
                 && text.contains("`ranges_max`"),
@@ -377,7 +395,7 @@ mod tests {
         let args = args(&format!("splitway serve --config {}", path.display()));
         let (mut reload, _host) = started(&args);
         write("");
-        assert!(reload.begin(true, |_| Ok(())).is_none());
+        assert!(reload.begin(true, |_, _| Ok(())).is_none());
         let (_, text) = said(reload.on_used(1));
         assert!(text.contains("1 certificate read again"), "{text}");
         assert!(
@@ -390,7 +408,7 @@ mod tests {
     fn a_server_that_was_told_nothing_in_files_has_nothing_to_read() {
         let args = args("splitway serve site");
         let (mut reload, _host) = started(&args);
-        let (_, text) = said(reload.begin(true, |_| Ok(())));
+        let (_, text) = said(reload.begin(true, |_, _| Ok(())));
         assert!(
             text.contains("--config") && text.contains("--tls-listen"),
             "{text}"

@@ -18,6 +18,7 @@ use crate::supervisor::exit_summary;
 use crate::terminal::say;
 use config::control_link::ControlLink;
 use config::key_file;
+use config::log_level::LogLevel;
 use config::root::check_root;
 use processes::ipc::fd_passing;
 use processes::ipc::launch;
@@ -26,7 +27,7 @@ use processes::ipc::signals::Signals;
 use processes::relay::nic_side::NicRelaySettings;
 
 /// Runs until the user ends it.
-pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: &str) -> Result<(), Failure> {
+pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: LogLevel) -> Result<(), Failure> {
     check_root(args.root())?;
     let Some(key_file) = &args.key_file else {
         return Err(Failure::input("--control", "--key-file is missing"));
@@ -62,7 +63,7 @@ fn serve(
     args: &NicArgs,
     control: &ControlLink,
     to_relay: &OwnedFd,
-    log: &str,
+    log: LogLevel,
 ) -> Result<(), Failure> {
     loop {
         match children.next(None)? {
@@ -106,7 +107,7 @@ fn start(
     children: &mut Children,
     host: &str,
     args: &NicArgs,
-    log: &str,
+    log: LogLevel,
 ) -> Result<OwnedFd, Failure> {
     let (host_socket, nic_socket) = seqpacket::pair()
         .map_err(|errno| Failure::broken("joining two processes with a socket", errno))?;

@@ -14,6 +14,7 @@ use crate::args::nic::NicArgs;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::terminal::say;
+use config::log_level::LogLevel;
 use config::root::check_root;
 use processes::ipc::launch;
 use processes::ipc::messages::FromNic;
@@ -24,7 +25,7 @@ use processes::ipc::signals::Signals;
 const WAITING_MAX: Duration = Duration::from_secs(2);
 
 /// Runs until the user ends it.
-pub(crate) fn run(args: &NicArgs, log: &str) -> Result<(), Failure> {
+pub(crate) fn run(args: &NicArgs, log: LogLevel) -> Result<(), Failure> {
     check_root(args.root())?;
     args.cache.check(args.workers)?;
     Inventory::take()?.device(&args.dev)?;
@@ -48,7 +49,7 @@ fn serve(
     listener: &Listener,
     program: &Program,
     args: &NicArgs,
-    log: &str,
+    log: LogLevel,
 ) -> Result<(), Failure> {
     let mut waiting: Option<Visitor> = None;
     loop {

@@ -12,7 +12,8 @@ use crate::args::serve::ServeArgs;
 use crate::supervisor::attachment::Attachment;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
-use crate::supervisor::fetcher::{FetcherSupervisor, InitialNetns};
+use crate::supervisor::fetcher::FetcherSupervisor;
+use crate::supervisor::initial_netns::InitialNetns;
 use crate::supervisor::nic::{NicOrigin, NicOutcome, NicProgram, NicSupervisor};
 use crate::supervisor::nic_source::NicSource;
 use crate::supervisor::observer::ObserverSupervisor;
@@ -42,8 +43,6 @@ const _: () = assert!(
 pub(crate) struct Startup<'a> {
     pub(crate) args: &'a ServeArgs,
     pub(crate) config: &'a Config,
-    /// The level of the log of all processes.
-    pub(crate) log: &'a str,
     pub(crate) sources: Vec<NicSource>,
     pub(crate) content: Content,
     pub(crate) certificates: Option<&'a CertificateSource>,
@@ -70,17 +69,14 @@ impl Startup<'_> {
     pub(crate) fn run(
         self,
         children: &mut Children,
-        mut observer: Option<&mut ObserverSupervisor>,
+        observer: &mut ObserverSupervisor,
     ) -> Result<Served, Failure> {
-        if let Some(observer) = &mut observer {
-            observer.start(children)?;
-        }
+        observer.start(children)?;
         let program = Program::own()?;
-        let settings = self.host_settings(observer.as_deref());
+        let settings = self.host_settings();
         let Self {
             args,
             config,
-            log,
             sources,
             content,
             certificates,
@@ -88,35 +84,31 @@ impl Startup<'_> {
             initial_netns,
             attachment,
         } = self;
+        let log = config.logs.level.0;
         let (host, to_host) = launch::start(&program.image(), &settings, log, None)?;
         children.add(Role::Host, host);
         let fresh = reload::pass(
-            (content, config.tcp.clone()),
+            content,
+            config,
             certificates,
             &attachment.ip_addresses(),
             &to_host,
         )?;
         // Clients cannot trust a certificate that is not in its place.
         fresh.map_or(Ok(()), Fresh::put_in_place)?;
-        if let Some(socket) = observer
-            .as_deref()
-            .and_then(ObserverSupervisor::host_socket)
-        {
-            fd_passing::pass(&to_host, &ToHost::Observer, Some(socket))
-                .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
-        }
+        fd_passing::pass(&to_host, &ToHost::Observer, Some(observer.host_socket()))
+            .map_err(|errno| Failure::broken("handing a socket to the host process", errno))?;
         let heartbeat = config.operation.heartbeat.0.0;
         let mut fetcher = FetcherSupervisor::new(initial_netns, &to_host, log, heartbeat)?;
         fetcher.prepare(children, origins)?;
         let mut starting = Starting {
             awaits_fetcher: fetcher.is_needed(),
-            observer_ready: observer.is_none(),
+            observer_ready: !observer.is_needed(),
             ..Starting::default()
         };
         let nics = NicStarter {
             args,
             config,
-            log,
             device: &attachment.device,
             to_host: &to_host,
         };
@@ -125,7 +117,7 @@ impl Startup<'_> {
         }
         let locked_out = starting.wait(children)?;
         fetcher.on_ready();
-        if let Some(observer) = observer {
+        if observer.is_needed() {
             observer.on_ready();
         }
         Ok(Served {
@@ -137,7 +129,7 @@ impl Startup<'_> {
         })
     }
 
-    fn host_settings(&self, observer: Option<&ObserverSupervisor>) -> HostSettings {
+    fn host_settings(&self) -> HostSettings {
         let Self {
             config, attachment, ..
         } = self;
@@ -148,7 +140,6 @@ impl Startup<'_> {
             NicSource::Root(root) => Some(root.as_path()),
             NicSource::Attached { .. } | NicSource::Remote { .. } => None,
         });
-        let is_observed = observer.and_then(ObserverSupervisor::host_socket).is_some();
         HostSettings {
             device: attachment.device.clone(),
             addresses: attachment.addresses.iter().copied().map(Text).collect(),
@@ -161,8 +152,6 @@ impl Startup<'_> {
             nics: self.sources.len(),
             remote_nics: self.sources.iter().enumerate().filter_map(remote).collect(),
             replicas: config.nic.replicas,
-            is_observed,
-            reports_counters: is_observed && config.operation.admin.is_some(),
             heartbeat: config.operation.heartbeat.0.0,
             probe: roots.next_back().unwrap_or(Path::new("/")).to_owned(),
             ablation: self.args.host_ablation,
@@ -174,7 +163,6 @@ impl Startup<'_> {
 struct NicStarter<'a> {
     args: &'a ServeArgs,
     config: &'a Config,
-    log: &'a str,
     device: &'a str,
     to_host: &'a OwnedFd,
 }
@@ -223,7 +211,7 @@ impl NicStarter<'_> {
         Ok(NicOrigin::Program {
             program: Program::own()?,
             settings,
-            log: self.log.to_owned(),
+            log: self.config.logs.level.0,
         })
     }
 }

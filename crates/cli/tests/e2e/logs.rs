@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,7 +14,10 @@ use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 use testbed::wait;
 
-use crate::support::{FAMILIES, SOON, observer, program, serve_with, sh, started};
+use crate::config::{configuration, serve_configured};
+use crate::deaths::host_counter;
+use crate::metrics::{ADMIN, WORKER_BYTES, awaited};
+use crate::support::{FAMILIES, SOON, ctl, observer, program, serve_with, sh, started};
 
 /// Lines of a log, once they are so many.
 #[track_caller]
@@ -261,6 +265,77 @@ fn logs_are_renamed_and_reopened_without_losing_a_line() {
         assert!(!said.contains('\x1b'), "no colours: {said}");
         let printed = splitway.output().join("\n");
         assert!(!printed.contains("memory for content"), "{printed}");
+    });
+}
+
+/// What the file says of logs and metrics takes effect with a reload, in the midst of a download.
+#[test]
+fn logs_metrics_and_the_level_change_on_reload() {
+    isolated(|site| {
+        sh("ip link set lo up");
+        let large = site.file("large", 30_000_000).unwrap();
+        let file = site.file("file", 1_000).unwrap();
+        let outside = |name: &str| site.outside().join(name);
+        let [first, second, errors] = ["first", "second", "errors"].map(outside);
+        let reload = |said: &str| {
+            let error = errors.display();
+            configuration(&site, &format!("[logs]\nerror = \"{error}\"\n{said}"));
+            let (done, said) = ctl("reload", None);
+            assert!(done && !said.contains("restart"), "{said}");
+        };
+        let get = || Connection::open(HTTP_V4).unwrap().get(&file).unwrap();
+
+        // Nothing is logged at first but errors, and nothing is watched.
+        let path = configuration(
+            &site,
+            &format!("[logs]\nerror = \"{}\"\n", errors.display()),
+        );
+        let mut splitway = serve_configured(&path);
+        let mut download = started(HTTP_V4, &large);
+        get();
+
+        reload(&format!("access = \"{}\"\n", first.display()));
+        get();
+        assert!(lines(&first, 1)[0].ends_with("\"GET /file HTTP/1.1\" 200 1000 \"-\" \"-\""));
+
+        reload(&format!(
+            "access = \"{}\"\naccess_format = \"json\"\n[operation]\nadmin = \"{ADMIN}\"\n",
+            second.display()
+        ));
+        get();
+        assert!(lines(&second, 1)[0].starts_with('{'));
+        // The listener answers, and counts of both stacks reach it.
+        awaited(&[
+            ("splitway_access_responses_total{status=\"200\"}", 1.0),
+            (WORKER_BYTES, 1.0),
+        ]);
+
+        // An address that is taken leaves everything as it was.
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = taken.local_addr().unwrap();
+        configuration(&site, &format!("[operation]\nadmin = \"{taken}\"\n"));
+        let (done, said) = ctl("reload", None);
+        assert!(!done && said.contains("stays"), "{said}");
+        get();
+        lines(&second, 2);
+
+        // No access log and no metrics any more; each process says more.
+        reload("level = \"debug\"\n");
+        get();
+        assert!(TcpStream::connect(ADMIN).is_err(), "nothing listens");
+        let changed = |line: &&String| line.contains("the level of the log has changed");
+        wait::until(SOON, "lines of supervisor, host and NIC process", || {
+            let all = lines(&errors, 1);
+            let is_host_heard = all.iter().any(|line| line.contains("DEBUG server::"));
+            (is_host_heard && all.iter().filter(changed).count() == 3).then_some(())
+        })
+        .unwrap();
+        assert_eq!((lines(&first, 1).len(), lines(&second, 2).len()), (1, 2));
+
+        download.read_file_part(&large, 0..large.size()).unwrap();
+        download.finish().unwrap();
+        assert!(splitway.end_with(Signal::TERM).unwrap().success());
+        assert_eq!(host_counter(&mut splitway, "connections_broken"), 0);
     });
 }
 

@@ -67,7 +67,7 @@ fn samples() -> BTreeMap<String, f64> {
 
 /// Once these samples have these values at least: all samples.
 #[track_caller]
-fn awaited(values: &[(&str, f64)]) -> BTreeMap<String, f64> {
+pub(crate) fn awaited(values: &[(&str, f64)]) -> BTreeMap<String, f64> {
     wait::until(SOON, &format!("{values:?}"), || {
         let samples = samples();
         let is = |(name, value): &(&str, f64)| samples.get(*name).is_some_and(|is| is >= value);
@@ -76,7 +76,7 @@ fn awaited(values: &[(&str, f64)]) -> BTreeMap<String, f64> {
     .unwrap()
 }
 
-const WORKER_BYTES: &str = "splitway_nic_file_sent_bytes_total{nic=\"0\",worker=\"0\"}";
+pub(crate) const WORKER_BYTES: &str = "splitway_nic_file_sent_bytes_total{nic=\"0\",worker=\"0\"}";
 
 #[test]
 fn what_is_served_is_in_the_metrics() {

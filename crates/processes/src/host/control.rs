@@ -18,7 +18,8 @@ use crate::host::fetch_client::FetcherSlot;
 use crate::host::stat_writer::Readers;
 use crate::ipc::child::tell;
 use crate::ipc::fd_passing;
-use crate::ipc::host_configuration::{self, HostConfiguration};
+use crate::ipc::host_configuration::{self, HostConfiguration, Observed};
+use crate::ipc::log_lines;
 use crate::ipc::messages::{FromHost, NicFate, ToHost};
 use config::certificates;
 
@@ -52,6 +53,8 @@ pub struct Start {
     pub http: server::Config,
     /// Settings of TCP that a reload changes.
     pub tcp: Changeable,
+    /// What the observer gets.
+    pub observed: Observed,
 }
 
 /// In the host process: the supervisor, who brings NIC processes.
@@ -80,6 +83,8 @@ pub struct HostControl {
     readers: Readers,
     /// Tells the observer what is counted.
     reporter: Option<CounterReporter>,
+    /// The observer gets that.
+    reports_counters: bool,
     /// Readable while there is anything to do.
     wake: OwnedFd,
 }
@@ -89,6 +94,7 @@ pub struct HostControl {
 struct Replacing {
     http: server::Config,
     tcp: Changeable,
+    observed: Observed,
     /// How many certificates there are, if there is TLS.
     certificates: Option<(usize, tls::Checking)>,
 }
@@ -117,6 +123,7 @@ impl HostControl {
             wakeup: Arc::new(wakeup),
             readers: Readers::default(),
             reporter: None,
+            reports_counters: false,
             wake,
         })
     }
@@ -164,6 +171,7 @@ impl HostControl {
             let start = Start {
                 http: self.http_of(&configuration)?,
                 tcp: configuration.tcp.changeable(),
+                observed: configuration.observed,
             };
             if with_tls {
                 let now = certificates::unix_time();
@@ -181,15 +189,24 @@ impl HostControl {
         self.certificates.clone()
     }
 
-    /// From now on tells the observer behind this socket what is counted.
-    pub fn report_counters(&mut self, observer: &OwnedFd) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| Failure::broken(OBSERVER_SOCKET, error);
-        let reporter = CounterReporter::new(observer.try_clone().map_err(failed)?)?;
-        let data = epoll::EventData::new_u64(0);
-        epoll::add(&self.wake, &reporter, data, epoll::EventFlags::IN)
-            .map_err(|errno| failed(errno.into()))?;
-        self.reporter = Some(reporter);
-        Ok(())
+    /// From now on the observer gets this.
+    pub fn observe(&mut self, observed: Observed, server: &mut Server) {
+        server.set_access_log(observed.accesses);
+        let Some(reporter) = &self.reporter else {
+            return;
+        };
+        let changed = match (self.reports_counters, observed.counters) {
+            (false, true) => {
+                let data = epoll::EventData::new_u64(0);
+                epoll::add(&self.wake, reporter, data, epoll::EventFlags::IN)
+            }
+            (true, false) => epoll::delete(&self.wake, reporter),
+            (true, true) | (false, false) => Ok(()),
+        };
+        match changed {
+            Ok(()) => self.reports_counters = observed.counters,
+            Err(errno) => tracing::error!(%errno, "counters are reported as before"),
+        }
     }
 
     /// Waits for the socket that leads to the observer, which comes after the configuration and
@@ -197,7 +214,13 @@ impl HostControl {
     pub fn observer(&mut self, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
         while self.wait(stop)? {
             match self.receive()? {
-                Some(Received::Observer(socket)) => return socket.map(Some),
+                Some(Received::Observer(socket)) => {
+                    let socket = socket?;
+                    let copy = socket.try_clone();
+                    let copy = copy.map_err(|error| Failure::broken(OBSERVER_SOCKET, error))?;
+                    self.reporter = Some(CounterReporter::new(copy)?);
+                    return Ok(Some(socket));
+                }
                 Some(Received::Configuration(message)) => self.replace(message),
                 Some(Received::Nic(..)) => {
                     let failure = "a NIC process came before its socket";
@@ -216,7 +239,7 @@ impl HostControl {
         let replacing = || -> Result<Replacing, Failure> {
             let configuration = HostConfiguration::receive(message?)?;
             let http = self.http_of(&configuration)?;
-            let tcp = configuration.tcp.changeable();
+            let (tcp, observed) = (configuration.tcp.changeable(), configuration.observed);
             let files = configuration.certificates;
             let count = files.len();
             let checking = || {
@@ -231,6 +254,7 @@ impl HostControl {
             Ok(Replacing {
                 http,
                 tcp,
+                observed,
                 certificates,
             })
         };
@@ -258,6 +282,7 @@ impl HostControl {
             (Ok(_), Some(Ok(new))) => {
                 stack.change(&new.tcp);
                 server.reconfigure(new.http);
+                self.observe(new.observed, server);
                 FromHost::Reloaded {
                     certificates: new.certificates.map_or(0, |(count, _)| count),
                 }
@@ -346,6 +371,7 @@ impl HostControl {
             ToHost::Stat => self.add_reader(arrived("pipe for connections")),
             ToHost::Drain => self.take_order(Order::Drain),
             ToHost::Ping => self.take_order(Order::Pong),
+            ToHost::LogLevel(level) => log_lines::set_level(level.0),
         }
         Ok(None)
     }
@@ -413,7 +439,7 @@ impl NicSource<Server> for HostControl {
             self.is_draining = false;
             report(FromHost::Drained);
         }
-        if let Some(reporter) = &self.reporter {
+        if let Some(reporter) = self.reporter.as_ref().filter(|_| self.reports_counters) {
             reporter.on_wake(stack, server);
         }
     }
@@ -586,6 +612,7 @@ mod tests {
             let message = HostConfiguration {
                 content: Content::without_secrets(&Config::default()),
                 tcp: config::Tcp::default(),
+                observed: Observed::default(),
                 certificates: files.to_vec(),
             };
             let message = message.message().unwrap();

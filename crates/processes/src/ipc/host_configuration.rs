@@ -1,11 +1,12 @@
 //! What the supervisor passes to the host process at its start and on each reload: what HTTP
-//! serves, TCP, and certificates. The process can open no file: the supervisor has read and checked
-//! them, and passes on their contents.
+//! serves, TCP, what is observed, and certificates. The process can open no file: the supervisor
+//! has read and checked them, and passes on their contents.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use failure::Failure;
+use serde::{Deserialize, Serialize};
 use tls::Files;
 use zeroize::Zeroizing;
 
@@ -15,8 +16,17 @@ use config::{Content, Tcp};
 /// What failures are about.
 pub const WHAT: &str = "configuration";
 
-/// The length of what HTTP serves and of TCP, as JSON, stands before it; certificates follow.
+/// The length of all but the certificates, as JSON, stands before it; they follow.
 const LENGTH_BYTES: usize = size_of::<u64>();
+
+/// What the host process sends to the observer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// A record for each access, of connections that are accepted from now on.
+    pub accesses: bool,
+    /// Counters, once a second.
+    pub counters: bool,
+}
 
 /// What crosses. It is read once.
 pub struct HostConfiguration {
@@ -24,6 +34,8 @@ pub struct HostConfiguration {
     pub content: Content,
     /// Section `tcp`.
     pub tcp: Tcp,
+    /// What the observer gets.
+    pub observed: Observed,
     /// None without TLS.
     pub certificates: Vec<Files>,
 }
@@ -32,7 +44,8 @@ impl HostConfiguration {
     /// A message for the host process.
     pub fn message(&self) -> Result<OwnedFd, Failure> {
         let what = "handing the configuration to the host process";
-        let content = serde_json::to_vec(&(&self.content, &self.tcp)).map_err(io::Error::other);
+        let content = serde_json::to_vec(&(&self.content, &self.tcp, self.observed));
+        let content = content.map_err(io::Error::other);
         content
             .map(Zeroizing::new)
             .and_then(|content| {
@@ -54,10 +67,11 @@ impl HostConfiguration {
         let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         let (content, certificates) = rest.split_at_checked(length)?;
-        let (content, tcp) = serde_json::from_slice(content).ok()?;
+        let (content, tcp, observed) = serde_json::from_slice(content).ok()?;
         Some(Self {
             content,
             tcp,
+            observed,
             certificates: Files::from_bytes(certificates)?,
         })
     }
@@ -77,6 +91,10 @@ mod tests {
         HostConfiguration {
             content: Content::without_secrets(&config),
             tcp: config.tcp,
+            observed: Observed {
+                accesses: true,
+                counters: false,
+            },
             certificates: vec![files],
         }
     }
@@ -89,6 +107,7 @@ mod tests {
         let message = sent.message().unwrap();
         let received = HostConfiguration::receive(&message).unwrap();
         assert_eq!((received.content, received.tcp), (sent.content, sent.tcp));
+        assert_eq!(received.observed, sent.observed);
         assert_eq!(received.certificates.len(), 1);
         assert!(
             HostConfiguration::receive(&message).is_err(),

@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Stdio;
 
+use config::Text;
+use config::log_level::LogLevel;
 use failure::Failure;
 use netsetup::seqpacket;
 use serde::de::DeserializeOwned;
@@ -36,7 +38,7 @@ pub trait Settings: Serialize + DeserializeOwned {
 #[derive(Serialize, Deserialize)]
 struct Envelope<S> {
     /// The level of its log.
-    log: String,
+    log: Text<LogLevel>,
     settings: S,
 }
 
@@ -63,7 +65,7 @@ impl<S: Settings> Launched<S> {
 pub fn start<S: Settings>(
     program: &Path,
     settings: &S,
-    log: &str,
+    log: LogLevel,
     socket: Option<&OwnedFd>,
 ) -> Result<(Child, OwnedFd), Failure> {
     start_with_stderr(program, settings, log, socket, Stdio::inherit())
@@ -73,13 +75,13 @@ pub fn start<S: Settings>(
 pub fn start_with_stderr<S: Settings>(
     program: &Path,
     settings: &S,
-    log: &str,
+    log: LogLevel,
     socket: Option<&OwnedFd>,
     stderr: Stdio,
 ) -> Result<(Child, OwnedFd), Failure> {
     let failed = |error: io::Error| Failure::broken(format!("starting the {}", S::NAME), error);
     let envelope = Envelope {
-        log: log.to_owned(),
+        log: Text(log),
         settings,
     };
     let (own, control) = seqpacket::pair().map_err(|errno| failed(errno.into()))?;
@@ -114,7 +116,7 @@ pub fn enter<S: Settings>() -> Result<Launched<S>, Failure> {
         broken(&error)
             .remedy("The program was replaced by another version: restart the server to use that.")
     })?;
-    log_lines::start_of_process(&envelope.log);
+    log_lines::start_of_process(envelope.log.0);
     Ok(Launched {
         settings: envelope.settings,
         control,

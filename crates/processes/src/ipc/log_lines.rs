@@ -3,7 +3,14 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use config::log_level::LogLevel;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
 static LOST: AtomicU64 = AtomicU64::new(0);
 
@@ -48,22 +55,47 @@ impl Write for LogLines {
     }
 }
 
-/// Starts the log of this process on standard error, from `level` up; `ansi`: in colours.
-pub fn start(level: &str, ansi: bool) {
-    let level = level
-        .parse()
-        .unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
-    tracing_subscriber::fmt()
+/// The level, once the log is started.
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
+/// Starts the log of this process on standard error; `ansi`: in colours.
+pub fn start(level: LogLevel, ansi: bool) {
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| LogLines)
         .with_ansi(ansi)
         // Where standard error takes no more, it takes no complaint about that either.
-        .log_internal_errors(false)
-        .with_max_level(level)
+        .log_internal_errors(false);
+    let (filter, handle) = reload::Layer::new(filter(level));
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
         .init();
+    let _ = LEVEL.set(handle);
 }
 
-/// The same in a process that a supervisor has started: in colours on a terminal.
-pub fn start_of_process(level: &str) {
+/// Changes the level of the log of this process, if it is started.
+pub fn set_level(level: LogLevel) {
+    let Some(handle) = LEVEL.get() else {
+        return;
+    };
+    match handle.reload(filter(level)) {
+        Ok(()) => tracing::info!(%level, "the level of the log has changed"),
+        Err(error) => tracing::warn!(%error, "the level of the log stays as it is"),
+    }
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// The same as [`start`] in a process that a supervisor has started: in colours on a terminal.
+pub fn start_of_process(level: LogLevel) {
     start(level, io::stderr().is_terminal());
 }
 

@@ -5,6 +5,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use config::Text;
+use config::log_level::LogLevel;
 use failure::Failure;
 use observer::{FetcherReport, Health, Report, WorkerReport};
 use sandbox::lockdown::LockedOut;
@@ -170,6 +172,17 @@ pub enum ToHost {
     Drain,
     /// Is to be answered between two turns.
     Ping,
+    /// Its log is to have this level.
+    LogLevel(Text<LogLevel>),
+}
+
+/// What the supervisor says to a NIC process, and to the relay that stands for one on another
+/// machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToNic {
+    /// Its log is to have this level.
+    LogLevel(Text<LogLevel>),
 }
 
 /// What the supervisor says to the observer.

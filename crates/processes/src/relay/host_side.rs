@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::ipc::child;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
+use crate::ipc::nic_control;
 use crate::ipc::signals::Signals;
 use config::Text;
 use config::control_link::MacAddress;
@@ -53,7 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<HostRelaySettings>()?;
     let host = launched.take_socket()?;
-    let settings = launched.settings;
+    let (settings, control) = (launched.settings, launched.control);
     let (interface, peer, device) = (&settings.interface, settings.peer.0, &settings.device);
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
@@ -65,6 +66,7 @@ pub fn run() -> Result<(), Failure> {
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::lock_out(Path::new("/"))?;
+    nic_control::follow(control);
     seccomp::allow_only(seccomp::Kind::HostRelay)?;
 
     let what = format!("NIC stack at {} on {}", peer, interface);

@@ -1,0 +1,40 @@
+//! In a NIC process and in the relay that stands for one: what the supervisor says while it runs.
+
+use std::os::fd::OwnedFd;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::ipc::fd_passing;
+use crate::ipc::log_lines;
+use crate::ipc::messages::ToNic;
+
+/// Longest message, in bytes.
+const MESSAGE_BYTES_MAX: usize = 256;
+
+/// Starts a thread that does what the supervisor says on `control` until it is gone. To be called
+/// when the process is confined, since the thread keeps the rights that it starts with, and before
+/// it may start no more threads.
+pub fn follow(control: OwnedFd) {
+    let started = thread::Builder::new()
+        .name("control".into())
+        .stack_size(64 << 10)
+        .spawn(move || {
+            let mut buffer = [0; MESSAGE_BYTES_MAX];
+            loop {
+                let mut fds = [PollFd::new(&control, PollFlags::IN)];
+                if rustix::io::retry_on_intr(|| poll(&mut fds, None)).is_err() {
+                    return;
+                }
+                match fd_passing::receive(&control, &mut buffer) {
+                    Ok(Some((ToNic::LogLevel(level), _))) => log_lines::set_level(level.0),
+                    Ok(None) => {}
+                    // The kernel ends this process with its supervisor.
+                    Err(_) => return,
+                }
+            }
+        });
+    if let Err(error) = started {
+        tracing::warn!(%error, "no thread for the supervisor: the level of the log stays");
+    }
+}
