@@ -2,13 +2,13 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | `bed` | files, servers, links |
+//! | `server_set` | files, servers, links |
 //! | `nginx`, `lighttpd` | the peers |
 //! | `link` | veth pairs, and on which core the kernel does their receive work |
 //! | `cores` | which cores servers have |
 
-pub(crate) mod bed;
 pub(crate) mod cores;
 pub(crate) mod lighttpd;
 pub(crate) mod link;
 pub(crate) mod nginx;
+pub(crate) mod server_set;

@@ -530,7 +530,7 @@ impl Stack {
                 ConnectionEvent::Drained => AppEvent::Drained,
                 ConnectionEvent::Released { object, .. } => {
                     if let Some(close) = self.files.extent_released(FileId(object)) {
-                        self.close_below(close);
+                        self.send_close(close);
                     }
                     continue;
                 }
@@ -614,19 +614,19 @@ impl Stack {
                 .by_id(file)
                 .is_some_and(|file| file.stream.0 == flow.0);
             if owned && let Some(close) = self.files.stream_over(file) {
-                self.close_below(close);
+                self.send_close(close);
             }
         }
     }
 
     /// Sends CLOS.
-    pub(crate) fn close_below(&mut self, close: MayClose) {
+    pub(crate) fn send_close(&mut self, close: MayClose) {
         self.counters.closes += 1;
         self.nics[close.worker].send_or_defer(Deferred::Close { file: close.file });
     }
 
     /// Sends OPEN or LIST.
-    pub(crate) fn open_below(&mut self, worker: usize, file: FileId, path: &[u8], lookup: Lookup) {
+    pub(crate) fn send_open(&mut self, worker: usize, file: FileId, path: &[u8], lookup: Lookup) {
         match lookup {
             Lookup::Open(_) => self.counters.opens += 1,
             Lookup::List(_) => self.counters.lists += 1,

@@ -12,7 +12,7 @@ use crate::CLIENT_CORE;
 use crate::load::file_name;
 use crate::measure::results::Measures;
 use crate::measure::run::Server;
-use crate::servers::bed::Ground;
+use crate::servers::server_set::Workspace;
 
 /// Says so if there is no `wrk`, before anything is measured.
 pub(crate) fn must_be_there() -> Result<()> {
@@ -24,12 +24,12 @@ pub(crate) fn must_be_there() -> Result<()> {
 
 /// Loads a server on the client's core, at random files, as the load generator does.
 pub(crate) fn run(
-    ground: &Ground,
+    workspace: &Workspace,
     server: &Server,
     connections: usize,
     seconds: f64,
 ) -> Result<Measures> {
-    let script = write_script(ground)?;
+    let script = write_script(workspace)?;
     let address = server.addresses[0];
     // It knows whole seconds only.
     let seconds = seconds.ceil();
@@ -41,7 +41,7 @@ pub(crate) fn run(
     let printed = run_tool(&mut command)?;
     let requests_per_s = requests_per_s_in(&printed)
         .ok_or_else(|| Failure::new(format!("wrk printed {printed:?}")))?;
-    let bits = 8.0 * ground.file_bytes() as f64;
+    let bits = 8.0 * workspace.file_bytes() as f64;
     Ok([
         ("requests_per_s".to_owned(), requests_per_s),
         ("gbit_per_s".to_owned(), requests_per_s * bits / 1e9),
@@ -49,14 +49,14 @@ pub(crate) fn run(
     .into())
 }
 
-fn write_script(ground: &Ground) -> Result<std::path::PathBuf> {
-    let path = Path::join(ground.site.outside(), "wrk.lua");
+fn write_script(workspace: &Workspace) -> Result<std::path::PathBuf> {
+    let path = Path::join(workspace.site.outside(), "wrk.lua");
     // The names of all files but for the number at the end.
     let name = file_name(0);
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let text = format!(
         "request = function() return wrk.format('GET', '/{stem}' .. math.random(0, {})) end\n",
-        ground.files().saturating_sub(1)
+        workspace.files().saturating_sub(1)
     );
     fs::write(&path, text).context(|| format!("writing {}", path.display()))?;
     Ok(path)

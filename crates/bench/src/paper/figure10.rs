@@ -13,7 +13,7 @@ use crate::measure::results::{Bound, Measures, Plot, Results, Table, column};
 use crate::measure::rounds::Rounds;
 use crate::measure::run;
 use crate::paper;
-use crate::servers::bed::{Ground, end_splitway, splitway_server, start_splitway};
+use crate::servers::server_set::{Workspace, end_splitway, splitway_server, start_splitway};
 
 /// Enough files that most reads find nothing in the NIC stack's memory.
 const FILES: usize = 800;
@@ -156,7 +156,7 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
-    let ground = Ground::prepare(FILES, FILE_BYTES)?;
+    let workspace = Workspace::prepare(FILES, FILE_BYTES)?;
     let rounds = &settings.rounds;
     let title = format!(
         "Figure 10: what the echo and the timestamp correction are good for. {FILES} files of \
@@ -168,7 +168,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         for &connections in settings.connections() {
             rounds.take_turns(variants, |variant| {
                 let measures = run(
-                    &ground,
+                    &workspace,
                     settings,
                     variant.switches,
                     connections,
@@ -182,13 +182,13 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         }
     }
     let seconds = promise_seconds(rounds);
-    let measures = run(&ground, settings, &[], PROMISE_CONNECTIONS, seconds)?;
+    let measures = run(&workspace, settings, &[], PROMISE_CONNECTIONS, seconds)?;
     eprintln!("{AS_SHIPPED:45} {}", told(&measures));
     let timeouts = measures["timeouts"];
     let conditions = [("connections", PROMISE_CONNECTIONS as f64)];
     results.add(PROMISE, AS_SHIPPED, &conditions, measures);
     report(&mut results, timeouts);
-    results.publish(rounds.output(&ground.output))?;
+    results.publish(rounds.output(&workspace.output))?;
     if timeouts > 0.0 {
         Err(Failure::new(format!(
             "{timeouts} timeouts on a link that loses nothing, with the corrections on"
@@ -213,7 +213,7 @@ const AS_SHIPPED: &str = "Splitway as it is";
 
 /// Serves for a while with these switches, with a NIC stack and a host stack of its own.
 fn run(
-    ground: &Ground,
+    workspace: &Workspace,
     settings: &Settings,
     switches: &[&str],
     connections: usize,
@@ -221,9 +221,9 @@ fn run(
 ) -> Result<Measures> {
     let delay = format!("--read-delay={}", settings.read_delay);
     let arguments = [switches, &["--report-json", &delay]].concat();
-    let mut splitway = start_splitway(ground, &arguments)?;
+    let mut splitway = start_splitway(workspace, &arguments)?;
     let server = splitway_server(&splitway);
-    let run = run::run(&server, &ground.load(&server, connections, seconds))?;
+    let run = run::run(&server, &workspace.load(&server, connections, seconds))?;
     let counted = end_splitway(&mut splitway)?;
     let counted = serde_json::from_value(counted).context(|| "reading counters".into())?;
     let mut measures = run.measures();

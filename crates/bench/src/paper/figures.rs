@@ -11,7 +11,7 @@ use crate::measure::run::{self, Run, Server};
 use crate::measure::spread::Conditions;
 use crate::measure::table::{self, COST};
 use crate::paper;
-use crate::servers::bed::{Bed, Ground, LIGHTTPD, NGINX, SPLITWAY, Wanted};
+use crate::servers::server_set::{LIGHTTPD, NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 use crate::suites::plain;
 
 /// A figure of the paper.
@@ -292,30 +292,33 @@ pub(crate) fn measure(name: Name, settings: &Settings) -> Result<()> {
     let figure = Figure::of(name);
     let rounds = &settings.rounds;
     let mut results = Results::new(figure.file, figure.title, settings)?;
-    let mut standing: Option<(Scene, Ground, Bed)> = None;
+    let mut standing: Option<(Scene, Workspace, ServerSet)> = None;
     let mut output = None;
     for Point { x, scene } in figure.points_of(settings) {
         let connections = figure.connections(x, settings);
         if standing.as_ref().is_none_or(|(is, ..)| *is != scene) {
-            if let Some((_, _, bed)) = standing.take() {
-                bed.end(&mut results)?;
+            if let Some((_, _, server_set)) = standing.take() {
+                server_set.end(&mut results)?;
             }
-            let (ground, bed) = set_up(&scene, figure, settings)?;
-            bed.describe(&mut results)?;
-            output = Some(rounds.output(&ground.output).to_owned());
-            standing = Some((scene.clone(), ground, bed));
+            let (workspace, server_set) = set_up(&scene, figure, settings)?;
+            server_set.describe(&mut results)?;
+            output = Some(rounds.output(&workspace.output).to_owned());
+            standing = Some((scene.clone(), workspace, server_set));
         }
-        let (_, ground, bed) = standing.as_ref().expect("it was set up");
-        let contenders = figure.contenders(bed)?;
+        let (_, workspace, server_set) = standing.as_ref().expect("it was set up");
+        let contenders = figure.contenders(server_set)?;
         for (_, server) in &contenders {
             run::warm_up(
                 rounds,
                 server,
-                ground.load(server, connections, rounds.seconds()),
+                workspace.load(server, connections, rounds.seconds()),
             )?;
         }
         rounds.take_turns(&contenders, |(series, server)| {
-            let run = run::run(server, &ground.load(server, connections, rounds.seconds()))?;
+            let run = run::run(
+                server,
+                &workspace.load(server, connections, rounds.seconds()),
+            )?;
             let (axis, _) = figure.axis.conditions()[0];
             eprintln!("{axis} {x}, {} bytes: {series:13} {run}", scene.file_bytes);
             figure.add(
@@ -330,8 +333,8 @@ pub(crate) fn measure(name: Name, settings: &Settings) -> Result<()> {
             Ok(())
         })?;
     }
-    if let Some((_, _, bed)) = standing {
-        bed.end(&mut results)?;
+    if let Some((_, _, server_set)) = standing {
+        server_set.end(&mut results)?;
     }
     report(&mut results, figure);
     match output {
@@ -344,8 +347,8 @@ fn files_of(file_bytes: u64) -> usize {
     (SITE_BYTES / file_bytes).clamp(1, FILES_MAX) as usize
 }
 
-fn set_up(scene: &Scene, figure: &Figure, settings: &Settings) -> Result<(Ground, Bed)> {
-    let ground = Ground::prepare(files_of(scene.file_bytes), scene.file_bytes)?;
+fn set_up(scene: &Scene, figure: &Figure, settings: &Settings) -> Result<(Workspace, ServerSet)> {
+    let workspace = Workspace::prepare(files_of(scene.file_bytes), scene.file_bytes)?;
     let mut splitway = settings.splitway.clone();
     if scene.ack_delay_us > 0 {
         splitway.push(format!("--ack-delay={}us", scene.ack_delay_us));
@@ -356,8 +359,8 @@ fn set_up(scene: &Scene, figure: &Figure, settings: &Settings) -> Result<(Ground
         cores: scene.cores,
         ..Wanted::default()
     };
-    let bed = Bed::start(&ground, &wanted)?;
-    Ok((ground, bed))
+    let server_set = ServerSet::start(&workspace, &wanted)?;
+    Ok((workspace, server_set))
 }
 
 impl Figure {
@@ -444,7 +447,7 @@ impl Figure {
     }
 
     /// Who takes turns, and what they are called.
-    fn contenders(&self, bed: &Bed) -> Result<Vec<(String, Server)>> {
+    fn contenders(&self, server_set: &ServerSet) -> Result<Vec<(String, Server)>> {
         let mut contenders = Vec::new();
         let mut add = |servers: [Server; 3], suffix: &str| {
             let wanted = servers.into_iter();
@@ -452,10 +455,10 @@ impl Figure {
             contenders.extend(wanted.map(|server| (format!("{}{suffix}", server.name), server)));
         };
         if self.plain {
-            add(bed.servers()?, "");
+            add(server_set.servers()?, "");
         }
         if self.tls {
-            add(bed.tls_servers()?, ", TLS");
+            add(server_set.tls_servers()?, ", TLS");
         }
         Ok(contenders)
     }

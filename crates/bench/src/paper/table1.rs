@@ -16,7 +16,7 @@ use crate::measure::results::{Measures, Plot, Results, Table, column};
 use crate::measure::rounds::Rounds;
 use crate::measure::run;
 use crate::paper;
-use crate::servers::bed::{Bed, Ground, Wanted};
+use crate::servers::server_set::{ServerSet, Wanted, Workspace};
 use crate::suites::disk::{QUICK_CACHE, forget, open_all, seconds_from_disk};
 
 /// What is measured.
@@ -279,31 +279,31 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     must_see_kernel()?;
     let rounds = &settings.rounds;
-    let ground = Ground::prepare(settings.files(), FILE_BYTES)?;
-    let files = open_all(&ground.site, ground.files())?;
+    let workspace = Workspace::prepare(settings.files(), FILE_BYTES)?;
+    let files = open_all(&workspace.site, workspace.files())?;
     // All that it has read before is not to be in its cache.
     let wanted = Wanted {
         splitway: vec![QUICK_CACHE.into()],
         ..Wanted::default()
     };
-    let bed = Bed::start(&ground, &wanted)?;
+    let server_set = ServerSet::start(&workspace, &wanted)?;
     let title = "Table 1: CPU time by function, files that are not in memory";
     let mut results = Results::new("table1", title, settings)?;
-    bed.describe(&mut results)?;
-    let [splitway, nginx, _] = bed.servers()?;
+    server_set.describe(&mut results)?;
+    let [splitway, nginx, _] = server_set.servers()?;
     rounds.take_turns(&[splitway, nginx], |server| {
         forget(&files)?;
         let profiles: Vec<_> = server
             .processes
             .iter()
             .map(|&(name, pid)| {
-                let file = ground.site.outside().join(format!("{name}.perf"));
+                let file = workspace.site.outside().join(format!("{name}.perf"));
                 Profiler::start(pid, &file).map(|profiler| (name, profiler, file))
             })
             .collect::<Result<_>>()?;
         let load = load::Settings {
             once: true,
-            ..ground.load(server, settings.connections, SECONDS_MAX)
+            ..workspace.load(server, settings.connections, SECONDS_MAX)
         };
         let run = run::run(server, &load)?;
         eprintln!("{run}  {:.2} from the disk", run.device_share());
@@ -317,9 +317,9 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         }
         Ok(())
     })?;
-    bed.end(&mut results)?;
+    server_set.end(&mut results)?;
     report(&mut results);
-    results.publish(rounds.output(&ground.output))
+    results.publish(rounds.output(&workspace.output))
 }
 
 /// Adds what a process was found doing, which took so much CPU time per gigabyte.

@@ -14,7 +14,7 @@ use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Server};
 use crate::measure::table;
 use crate::paper;
-use crate::servers::bed::{Bed, Ground, Wanted, move_to_core};
+use crate::servers::server_set::{ServerSet, Wanted, Workspace, move_to_core};
 use crate::suites::plain;
 
 /// What is measured.
@@ -61,16 +61,16 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let connections = settings.connections();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let second_core = second_core(cores);
-    let ground = Ground::prepare(FILES, FILE_BYTES)?;
-    let bed = Bed::start(&ground, &Wanted::default())?;
+    let workspace = Workspace::prepare(FILES, FILE_BYTES)?;
+    let server_set = ServerSet::start(&workspace, &Wanted::default())?;
     let title = format!(
         "Table 2: what a second core is good for, files of 300 KB, {connections} connections"
     );
     let mut results = Results::new("table2", title, settings)?;
-    bed.describe(&mut results)?;
-    let second = bed.second_lighttpd(&ground, second_core)?;
+    server_set.describe(&mut results)?;
+    let second = server_set.second_lighttpd(&workspace, second_core)?;
 
-    let [splitway, _, one] = bed.servers()?;
+    let [splitway, _, one] = server_set.servers()?;
     let mut both = one.clone();
     both.addresses.push(second.address());
     both.processes.extend(
@@ -104,19 +104,22 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         run::warm_up(
             rounds,
             server,
-            ground.load(server, connections, rounds.seconds()),
+            workspace.load(server, connections, rounds.seconds()),
         )?;
     }
     rounds.take_turns(&ways, |(way, server)| {
         place(way, server)?;
-        let run = run::run(server, &ground.load(server, connections, rounds.seconds()))?;
+        let run = run::run(
+            server,
+            &workspace.load(server, connections, rounds.seconds()),
+        )?;
         eprintln!("{way:46} {run}");
         results.add(PART, *way, &[], run.measures());
         Ok(())
     })?;
-    bed.end(&mut results)?;
+    server_set.end(&mut results)?;
     report(&mut results, second_core);
-    results.publish(rounds.output(&ground.output))
+    results.publish(rounds.output(&workspace.output))
 }
 
 /// The core that stands for the SmartNIC: the client's, if there is no other.

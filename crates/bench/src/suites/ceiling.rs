@@ -3,7 +3,7 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | [`far`] | the stub, and all clients; what they do and check |
+//! | [`stub_nic`] | the stub, and all clients; what they do and check |
 //! | [`client`] | one of them |
 //! | [`host_process`] | the process with the host stack and the HTTP server |
 //! | [`ring_port`] | frames in a ring |
@@ -12,29 +12,29 @@
 //! | [`clock`] | how fast the core is |
 //! | [`costs`] | what an ACK, a SEND and a request cost |
 //! | [`report`] | tables |
-//! | [`found`] | what others read of it |
+//! | [`saved_results`] | what others read of it |
 //! | [`targeted`] | what others measure of it |
 
 mod client;
 mod clock;
 pub(crate) mod costs;
-pub(crate) mod far;
-pub(crate) mod found;
 pub(crate) mod host_process;
 pub(crate) mod lockstep;
 mod report;
 mod ring_port;
 mod run;
+pub(crate) mod saved_results;
+pub(crate) mod stub_nic;
 pub(crate) mod targeted;
 
 use serde::Serialize;
 use testbed::Result;
 
 use self::costs::Costs;
-use self::far::{Acks, Load};
-use self::found::BENCHMARK;
 use self::report::{INSTRUCTIONS, NS, TARGET_CONNECTIONS};
 use self::run::Run;
+use self::saved_results::BENCHMARK;
+use self::stub_nic::{Acks, Load};
 use crate::load::take_place;
 use crate::measure::plan::Plan;
 use crate::measure::publish::results_directory;

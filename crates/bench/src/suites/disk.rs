@@ -17,7 +17,7 @@ use crate::measure::results::{Bound, Results, Table, column};
 use crate::measure::rounds::Rounds;
 use crate::measure::run;
 use crate::measure::table::COST;
-use crate::servers::bed::{Bed, Ground, SPLITWAY, Wanted};
+use crate::servers::server_set::{SPLITWAY, ServerSet, Wanted, Workspace};
 
 /// The one part of the results.
 const PART: &str = "disk";
@@ -95,16 +95,16 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
-    let ground = Ground::prepare(settings.files(), settings.file_bytes)?;
-    let files = open_all(&ground.site, settings.files())?;
+    let workspace = Workspace::prepare(settings.files(), settings.file_bytes)?;
+    let files = open_all(&workspace.site, settings.files())?;
     let wanted = Wanted {
         splitway: settings.arguments(),
         ..Wanted::default()
     };
-    let bed = Bed::start(&ground, &wanted)?;
-    let [splitway, mut sendfile, _] = bed.servers()?;
+    let server_set = ServerSet::start(&workspace, &wanted)?;
+    let [splitway, mut sendfile, _] = server_set.servers()?;
     sendfile.name = SENDFILE;
-    let servers = [splitway, sendfile, bed.nginx_direct(DIRECT)?];
+    let servers = [splitway, sendfile, server_set.nginx_direct(DIRECT)?];
     let title = format!(
         "{} files of {} bytes, not in memory, each asked for once in a run; {} connections",
         settings.files(),
@@ -112,21 +112,21 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         settings.connections
     );
     let mut results = Results::new("disk", title, settings)?;
-    bed.describe(&mut results)?;
+    server_set.describe(&mut results)?;
     settings.rounds.take_turns(&servers, |server| {
         forget(&files)?;
         let load = load::Settings {
             once: true,
-            ..ground.load(server, settings.connections, SECONDS_MAX)
+            ..workspace.load(server, settings.connections, SECONDS_MAX)
         };
         let run = run::run(server, &load)?;
         eprintln!("{run}  {:.2} from the disk", run.device_share());
         results.add(PART, server.name, &[], run.measures());
         Ok(())
     })?;
-    bed.end(&mut results)?;
+    server_set.end(&mut results)?;
     report(&mut results);
-    results.publish(settings.rounds.output(&ground.output))
+    results.publish(settings.rounds.output(&workspace.output))
 }
 
 /// Opens what the site holds, with nothing left to be written.

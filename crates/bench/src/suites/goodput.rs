@@ -34,8 +34,8 @@ use crate::SERVER_CORE;
 use crate::measure::plan::Plan;
 use crate::measure::results::Results;
 use crate::measure::rounds::Rounds;
-use crate::servers::bed::Ground;
 use crate::servers::nginx;
+use crate::servers::server_set::Workspace;
 use cell::{Cell, Matrix};
 use fetch::Outcome;
 
@@ -174,7 +174,7 @@ pub(crate) struct Run {
 }
 
 /// The place where it is measured.
-struct Bed<'a> {
+struct Paths<'a> {
     splitway: &'a FilePath,
     settings: &'a Settings,
     path: Path,
@@ -198,10 +198,10 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 
 /// Measures.
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
-    let ground = Ground::prepare(0, 0)?;
+    let workspace = Workspace::prepare(0, 0)?;
     run_punctually();
-    ground.site.sparse_file(FILE, FILE_BYTES, Vec::new())?;
-    let bed = Bed::make(&ground.splitway, settings, &ground.site)?;
+    workspace.site.sparse_file(FILE, FILE_BYTES, Vec::new())?;
+    let paths = Paths::make(&workspace.splitway, settings, &workspace.site)?;
     let (name, title) = if settings.is_about_fairness {
         ("fairness", "Fairness: equal flows through one queue")
     } else {
@@ -219,13 +219,13 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
             for place in 0..senders.len() {
                 // The order turns with each round, so that no server always comes after the other.
                 let sender = senders[(place + round as usize) % senders.len()];
-                runs.push(bed.run(&cell, sender, settings.seed + round)?);
+                runs.push(paths.run(&cell, sender, settings.seed + round)?);
             }
         }
         report::add(&mut results, &cell, &runs);
     }
     report::report(&mut results, settings);
-    results.publish(settings.rounds.output(&ground.output))
+    results.publish(settings.rounds.output(&workspace.output))
 }
 
 /// Has all processes scheduled as the emulator is, where that is allowed. The kernel's sender
@@ -239,8 +239,8 @@ fn run_punctually() {
     }
 }
 
-impl<'a> Bed<'a> {
-    fn make(splitway: &'a FilePath, settings: &'a Settings, site: &'a Site) -> Result<Bed<'a>> {
+impl<'a> Paths<'a> {
+    fn make(splitway: &'a FilePath, settings: &'a Settings, site: &'a Site) -> Result<Paths<'a>> {
         let path = Path::new()?;
         path.congestion_control(true, &settings.congestion)?;
         // What the kernel remembers of a connection would be an advantage of the next one over
@@ -261,7 +261,7 @@ impl<'a> Bed<'a> {
         };
         let nginx = nginx::serve(path.beyond(), address, site.root(), site.outside(), None, 1)?;
         open.end()?;
-        Ok(Bed {
+        Ok(Paths {
             splitway,
             settings,
             path,

@@ -10,7 +10,7 @@ use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Server};
 use crate::measure::table;
 use crate::paper;
-use crate::servers::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
+use crate::servers::server_set::{NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 
 /// The one part of the results.
 const PART: &str = "latency";
@@ -39,10 +39,10 @@ pub(crate) struct Settings {
 }
 
 /// One connection, which rests before each request.
-pub(crate) fn idle(ground: &Ground, server: &Server, seconds: f64) -> load::Settings {
+pub(crate) fn idle(workspace: &Workspace, server: &Server, seconds: f64) -> load::Settings {
     load::Settings {
         rest_us: REST_US,
-        ..ground.load(server, 1, seconds)
+        ..workspace.load(server, 1, seconds)
     }
 }
 
@@ -63,19 +63,19 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let mut results = Results::new("latency", title, settings)?;
     let mut output = None;
     for &file_bytes in &settings.file_bytes {
-        let ground = Ground::prepare(FILES, file_bytes)?;
+        let workspace = Workspace::prepare(FILES, file_bytes)?;
         let wanted = Wanted {
             splitway: settings.splitway.clone(),
             ..Wanted::default()
         };
-        let bed = Bed::start(&ground, &wanted)?;
-        bed.describe(&mut results)?;
-        let servers = bed.servers()?;
+        let server_set = ServerSet::start(&workspace, &wanted)?;
+        server_set.describe(&mut results)?;
+        let servers = server_set.servers()?;
         for server in &servers {
-            run::warm_up(rounds, server, ground.load(server, 1, rounds.seconds()))?;
+            run::warm_up(rounds, server, workspace.load(server, 1, rounds.seconds()))?;
         }
         rounds.take_turns(&servers, |server| {
-            let run = run::run(server, &idle(&ground, server, rounds.seconds()))?;
+            let run = run::run(server, &idle(&workspace, server, rounds.seconds()))?;
             let (first, whole) = (run.load.first_byte, run.load.response);
             eprintln!(
                 "{:9} {file_bytes:7} bytes: first byte {:.0} µs, all {:.0} µs",
@@ -85,8 +85,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
             results.add(PART, server.name, &conditions, run.measures());
             Ok(())
         })?;
-        bed.end(&mut results)?;
-        output = Some(rounds.output(&ground.output).to_owned());
+        server_set.end(&mut results)?;
+        output = Some(rounds.output(&workspace.output).to_owned());
     }
     report(&mut results, &settings.file_bytes);
     match output {

@@ -29,7 +29,7 @@ use crate::measure::plan::Plan;
 use crate::measure::results::{Bound, Measures, Results, Table, column};
 use crate::measure::rounds::Rounds;
 use crate::measure::run::Generator;
-use crate::servers::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
+use crate::servers::server_set::{NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 use crate::suites::load_mix::client::Outcome;
 use crate::suites::load_mix::shelf::Shelf;
 use crate::suites::load_mix::watch::Watch;
@@ -136,9 +136,9 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
-    let ground = Ground::prepare(0, 0)?;
+    let workspace = Workspace::prepare(0, 0)?;
     for file in Shelf::new().files() {
-        ground.site.file(file.name(), file.size())?;
+        workspace.site.file(file.name(), file.size())?;
     }
     let title = format!(
         "{} connections of different kinds for {} s, with a reload every second",
@@ -146,14 +146,14 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         settings.seconds()
     );
     let mut results = Results::new("load-mix", title, settings)?;
-    let socket = ground.site.outside().join("control");
+    let socket = workspace.site.outside().join("control");
     let mut splitway = settings.splitway.clone();
-    let configuration = ground.site.outside().join("splitway.toml");
+    let configuration = workspace.site.outside().join("splitway.toml");
     write_configuration(&configuration, 0)?;
     splitway.push(format!("--config={}", configuration.display()));
     splitway.push(format!("--control-socket={}", socket.display()));
-    let bed = Bed::start(
-        &ground,
+    let server_set = ServerSet::start(
+        &workspace,
         &Wanted {
             splitway,
             // There is something to read again.
@@ -161,10 +161,10 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
             ..Wanted::default()
         },
     )?;
-    bed.describe(&mut results)?;
-    let [own, nginx] = bed.parents();
-    let [own_server, nginx_server, _] = bed.servers()?;
-    let program = ground.splitway.clone();
+    server_set.describe(&mut results)?;
+    let [own, nginx] = server_set.parents();
+    let [own_server, nginx_server, _] = server_set.servers()?;
+    let program = workspace.splitway.clone();
     let subjects = [
         Subject {
             name: SPLITWAY,
@@ -201,9 +201,9 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
             results.add(PART, subject.name, &[], measures);
         }
     }
-    bed.end(&mut results)?;
+    server_set.end(&mut results)?;
     report(&mut results);
-    results.publish(settings.rounds.output(&ground.output))?;
+    results.publish(settings.rounds.output(&workspace.output))?;
     match failures {
         0 => Ok(()),
         some => Err(Failure::new(format!(

@@ -128,7 +128,7 @@ pub(crate) mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::suites::ceiling::found;
+    use crate::suites::ceiling::saved_results;
 
     pub(crate) fn settings() -> Settings {
         Settings {
@@ -140,7 +140,7 @@ pub(crate) mod tests {
 
     /// As if the ceiling had been measured.
     pub(crate) fn measured(directory: &Path) -> Measured {
-        found::tests::found(directory);
+        saved_results::tests::found(directory);
         Measured::read(None, directory).unwrap()
     }
 

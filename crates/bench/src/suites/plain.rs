@@ -10,7 +10,7 @@ use crate::measure::results::{Bound, Results, Table, column};
 use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Server};
 use crate::measure::table;
-use crate::servers::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
+use crate::servers::server_set::{NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 
 /// What is promised of the host process: its CPU time per gigabyte, as a part of that of nginx's
 /// worker.
@@ -97,24 +97,24 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         cross_check::must_be_there()?;
     }
     let rounds = &settings.rounds;
-    let ground = Ground::prepare(settings.files, settings.file_bytes)?;
+    let workspace = Workspace::prepare(settings.files, settings.file_bytes)?;
     let wanted = Wanted {
         splitway: settings.splitway.clone(),
         steer_requests: settings.steer_requests,
         ..Wanted::default()
     };
-    let bed = Bed::start(&ground, &wanted)?;
-    let servers = bed.servers()?;
+    let server_set = ServerSet::start(&workspace, &wanted)?;
+    let servers = server_set.servers()?;
     let title = format!(
         "Files of {} bytes in memory, {} connections",
         settings.file_bytes, settings.connections
     );
     let mut results = Results::new("plain", title, settings)?;
-    bed.describe(&mut results)?;
+    server_set.describe(&mut results)?;
 
     let load = |server: &Server, connections, seconds| load::Settings {
         discard: settings.discard,
-        ..ground.load(server, connections, seconds)
+        ..workspace.load(server, connections, seconds)
     };
     for server in &servers {
         run::warm_up(
@@ -139,13 +139,13 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         results.add(MANY, server.name, &connections, run.measures());
         if settings.cross_check {
             let seconds = rounds.seconds();
-            let measures = cross_check::run(&ground, server, settings.connections, seconds)?;
+            let measures = cross_check::run(&workspace, server, settings.connections, seconds)?;
             results.add(CROSS_CHECK, server.name, &[], measures);
         }
     }
-    bed.end(&mut results)?;
+    server_set.end(&mut results)?;
     report(&mut results);
-    results.publish(rounds.output(&ground.output))
+    results.publish(rounds.output(&workspace.output))
 }
 
 fn report(results: &mut Results) {

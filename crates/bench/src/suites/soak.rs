@@ -27,7 +27,7 @@ use self::clients::{Clients, Tally};
 use crate::measure::plan::Plan;
 use crate::measure::results::{Bound, Measures, Results, Table, column};
 use crate::measure::rounds::Rounds;
-use crate::servers::bed::{Ground, start_splitway_anywhere};
+use crate::servers::server_set::{Workspace, start_splitway_anywhere};
 use crate::suites::load_mix::write_configuration;
 
 /// The one part of the results.
@@ -132,7 +132,7 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
-    let ground = Ground::prepare(0, 0)?;
+    let workspace = Workspace::prepare(0, 0)?;
     let counts = settings.counts();
     let title = format!(
         "{} short connections, {} aborts, {} reloads, {} deaths of the NIC process",
@@ -140,8 +140,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     );
     let mut results = Results::new("soak", title, settings)?;
     clients::make_ports_suffice()?;
-    let clients = Clients::prepare(&ground.site, settings.clients.max(1))?;
-    let mut subject = Subject::start(&ground, settings)?;
+    let clients = Clients::prepare(&workspace.site, settings.clients.max(1))?;
+    let mut subject = Subject::start(&workspace, settings)?;
 
     let base = counts.base();
     let mut tally = subject.endure(&clients, base)?;
@@ -158,7 +158,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
 
     report(&mut results, &tally, counts, &before, &after, settling);
     let is_kept = results.is_kept();
-    results.publish(settings.rounds.output(&ground.output))?;
+    results.publish(settings.rounds.output(&workspace.output))?;
     let mut complaints = tally.complaints.iter();
     match complaints.next() {
         Some(complaint) => Err(Failure::new(format!(
@@ -201,21 +201,21 @@ struct Subject {
 }
 
 impl Subject {
-    fn start(ground: &Ground, settings: &Settings) -> Result<Subject> {
-        let socket = ground.site.outside().join("control");
-        let configuration = ground.site.outside().join("splitway.toml");
+    fn start(workspace: &Workspace, settings: &Settings) -> Result<Subject> {
+        let socket = workspace.site.outside().join("control");
+        let configuration = workspace.site.outside().join("splitway.toml");
         write_configuration(&configuration, 0)?;
         let mut arguments = vec![
             format!("--config={}", configuration.display()),
             format!("--control-socket={}", socket.display()),
         ];
         arguments.extend(settings.splitway.iter().cloned());
-        let splitway = start_splitway_anywhere(ground, &arguments)?;
+        let splitway = start_splitway_anywhere(workspace, &arguments)?;
         Ok(Subject {
             nic: splitway.nic(),
             splitway,
             dead: HashSet::new(),
-            program: ground.splitway.clone(),
+            program: workspace.splitway.clone(),
             socket,
             configuration,
             reloads: 0,

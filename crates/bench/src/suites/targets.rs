@@ -19,7 +19,7 @@ use crate::measure::results::{Bound, Results};
 use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Server};
 use crate::measure::table;
-use crate::servers::bed::{Bed, Ground, NGINX, SPLITWAY, Wanted};
+use crate::servers::server_set::{NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 use crate::suites::ceiling::targeted;
 use crate::suites::latency::idle;
 use crate::suites::plain;
@@ -90,14 +90,14 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         ..Wanted::default()
     };
 
-    let ground = Ground::prepare(LARGE_FILES, LARGE_BYTES)?;
-    let bed = Bed::start(&ground, &wanted)?;
-    bed.describe(&mut results)?;
-    let [splitway, nginx, _] = bed.servers()?;
+    let workspace = Workspace::prepare(LARGE_FILES, LARGE_BYTES)?;
+    let server_set = ServerSet::start(&workspace, &wanted)?;
+    server_set.describe(&mut results)?;
+    let [splitway, nginx, _] = server_set.servers()?;
     compare(
         &mut results,
         PLAIN,
-        &ground,
+        &workspace,
         rounds,
         &[splitway.clone(), nginx.clone()],
     )?;
@@ -105,29 +105,29 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let cells = [CONNECTIONS, MANY_CONNECTIONS]
         .map(|connections| [(&splitway, connections), (&nginx, connections)]);
     rounds.take_turns(cells.as_flattened(), |&(server, connections)| {
-        let run = run::run(server, &many(&ground, server, connections, rounds))?;
+        let run = run::run(server, &many(&workspace, server, connections, rounds))?;
         eprintln!("{connections:5} connections  {run}");
         let conditions = [("connections", connections as f64)];
         results.add(MANY, server.name, &conditions, run.measures());
         Ok(())
     })?;
-    let [splitway, nginx, _] = bed.tls_servers()?;
-    compare(&mut results, TLS, &ground, rounds, &[splitway, nginx])?;
-    bed.end(&mut results)?;
-    let output = rounds.output(&ground.output).to_owned();
-    drop(ground);
+    let [splitway, nginx, _] = server_set.tls_servers()?;
+    compare(&mut results, TLS, &workspace, rounds, &[splitway, nginx])?;
+    server_set.end(&mut results)?;
+    let output = rounds.output(&workspace.output).to_owned();
+    drop(workspace);
 
-    let ground = Ground::prepare(SMALL_FILES, SMALL_BYTES)?;
+    let workspace = Workspace::prepare(SMALL_FILES, SMALL_BYTES)?;
     let wanted = Wanted {
         tls: false,
         ..wanted
     };
-    let bed = Bed::start(&ground, &wanted)?;
-    let [splitway, nginx, _] = bed.servers()?;
+    let server_set = ServerSet::start(&workspace, &wanted)?;
+    let [splitway, nginx, _] = server_set.servers()?;
     let servers = [splitway, nginx];
-    compare(&mut results, SMALL, &ground, rounds, &servers)?;
+    compare(&mut results, SMALL, &workspace, rounds, &servers)?;
     rounds.take_turns(&servers, |server| {
-        let run = run::run(server, &idle(&ground, server, rounds.seconds()))?;
+        let run = run::run(server, &idle(&workspace, server, rounds.seconds()))?;
         eprintln!(
             "{:9} first byte {:.0} µs",
             server.name, run.load.first_byte.p50_us
@@ -135,7 +135,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         results.add(LATENCY, server.name, &[], run.measures());
         Ok(())
     })?;
-    bed.end(&mut results)?;
+    server_set.end(&mut results)?;
 
     targeted::measure(&mut results, rounds, LARGE_BYTES)?;
     report(&mut results);
@@ -145,10 +145,15 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
 /// A load of many connections, whose client does not decide. One that reads what it gets is slower
 /// than the server, and keeps up to a gigabyte of it in the receive buffers of 4,000 connections:
 /// out of every cache, so that what is compared is the copies' memory, and not the server.
-fn many(ground: &Ground, server: &Server, connections: usize, rounds: &Rounds) -> load::Settings {
+fn many(
+    workspace: &Workspace,
+    server: &Server,
+    connections: usize,
+    rounds: &Rounds,
+) -> load::Settings {
     load::Settings {
         discard: true,
-        ..ground.load(server, connections, rounds.seconds_or(MANY_SECONDS))
+        ..workspace.load(server, connections, rounds.seconds_or(MANY_SECONDS))
     }
 }
 
@@ -156,7 +161,7 @@ fn many(ground: &Ground, server: &Server, connections: usize, rounds: &Rounds) -
 fn compare(
     results: &mut Results,
     part: &'static str,
-    ground: &Ground,
+    workspace: &Workspace,
     rounds: &Rounds,
     servers: &[Server],
 ) -> Result<()> {
@@ -164,11 +169,14 @@ fn compare(
         run::warm_up(
             rounds,
             server,
-            ground.load(server, CONNECTIONS, rounds.seconds()),
+            workspace.load(server, CONNECTIONS, rounds.seconds()),
         )?;
     }
     rounds.take_turns(servers, |server| {
-        let run = run::run(server, &ground.load(server, CONNECTIONS, rounds.seconds()))?;
+        let run = run::run(
+            server,
+            &workspace.load(server, CONNECTIONS, rounds.seconds()),
+        )?;
         eprintln!("{part:5} {run}");
         results.add(part, server.name, &[], run.measures());
         Ok(())

@@ -22,7 +22,7 @@ use crate::measure::results::{Bound, Measures, Results, Table, column};
 use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Server};
 use crate::measure::table;
-use crate::servers::bed::{Bed, Ground, LIGHTTPD, NGINX, SPLITWAY, Wanted};
+use crate::servers::server_set::{LIGHTTPD, NGINX, SPLITWAY, ServerSet, Wanted, Workspace};
 
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
@@ -106,34 +106,34 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let rounds = &settings.rounds;
-    let ground = Ground::prepare(settings.files, settings.file_bytes)?;
+    let workspace = Workspace::prepare(settings.files, settings.file_bytes)?;
     let wanted = Wanted {
         splitway: settings.splitway.clone(),
         tls: true,
         ..Wanted::default()
     };
-    let bed = Bed::start(&ground, &wanted)?;
+    let server_set = ServerSet::start(&workspace, &wanted)?;
     // Thousands of short connections: the clients' ports are free again after a second.
     for setting in ["tcp_tw_reuse=1", "ip_local_port_range=10000 65535"] {
         run_tool(tool("sysctl -qw").arg(format!("net.ipv4.{setting}")))?;
     }
-    let servers = bed.tls_servers()?;
+    let servers = server_set.tls_servers()?;
     let title = format!(
         "TLS 1.3, AES-256-GCM, ECDSA P-256: files of {} bytes in memory, and handshakes, {} \
          connections",
         settings.file_bytes, settings.connections
     );
     let mut results = Results::new("tls", title, settings)?;
-    bed.describe(&mut results)?;
+    server_set.describe(&mut results)?;
     for server in &servers {
         run::warm_up(
             rounds,
             server,
-            ground.load(server, settings.connections, rounds.seconds()),
+            workspace.load(server, settings.connections, rounds.seconds()),
         )?;
     }
     rounds.take_turns(&servers, |server| {
-        let load = ground.load(server, settings.connections, rounds.seconds());
+        let load = workspace.load(server, settings.connections, rounds.seconds());
         let run = run::run(server, &load)?;
         eprintln!("{run}");
         results.add(FILES, server.name, &[], run.measures());
@@ -153,9 +153,9 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         }
         Ok(())
     })?;
-    bed.end(&mut results)?;
+    server_set.end(&mut results)?;
     report(&mut results);
-    results.publish(rounds.output(&ground.output))
+    results.publish(rounds.output(&workspace.output))
 }
 
 /// What a server's handshakes are measured with. lighttpd gives a session that is resumed no ticket

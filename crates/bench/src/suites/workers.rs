@@ -14,8 +14,8 @@ use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Run};
 use crate::measure::table;
 #[cfg(test)]
-use crate::servers::bed::SPLITWAY;
-use crate::servers::bed::{Ground, splitway_server, start_splitway_anywhere};
+use crate::servers::server_set::SPLITWAY;
+use crate::servers::server_set::{Workspace, splitway_server, start_splitway_anywhere};
 
 /// What is measured.
 #[derive(clap::Args, Clone, Debug, Serialize)]
@@ -70,14 +70,14 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 }
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
-    let ground = Ground::prepare(settings.files, settings.file_bytes)?;
+    let workspace = Workspace::prepare(settings.files, settings.file_bytes)?;
     let title = format!(
         "One NIC worker against several: files of {} bytes in memory, {} connections",
         settings.file_bytes, settings.connections
     );
     let mut results = Results::new("workers", title, settings)?;
     settings.rounds.take_turns(&settings.workers, |&workers| {
-        let run = run_with(&ground, settings, workers)?;
+        let run = run_with(&workspace, settings, workers)?;
         eprintln!("workers: {workers}  {run}");
         results.add(
             PART,
@@ -88,7 +88,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         Ok(())
     })?;
     report(&mut results, &settings.workers);
-    results.publish(settings.rounds.output(&ground.output))
+    results.publish(settings.rounds.output(&workspace.output))
 }
 
 fn series(workers: usize) -> String {
@@ -99,12 +99,12 @@ fn series(workers: usize) -> String {
 }
 
 /// A server of its own with so many workers; its caches are warm when the measured run begins.
-fn run_with(ground: &Ground, settings: &Settings, workers: usize) -> Result<Run> {
+fn run_with(workspace: &Workspace, settings: &Settings, workers: usize) -> Result<Run> {
     let mut arguments = settings.splitway.clone();
     arguments.push(format!("--workers={workers}"));
-    let mut splitway = start_splitway_anywhere(ground, &arguments)?;
+    let mut splitway = start_splitway_anywhere(workspace, &arguments)?;
     let server = splitway_server(&splitway);
-    let load = |seconds| ground.load(&server, settings.connections, seconds);
+    let load = |seconds| workspace.load(&server, settings.connections, seconds);
     run::warm_up(&settings.rounds, &server, load(settings.rounds.seconds()))?;
     let run = run::run(&server, &load(settings.rounds.seconds()))?;
     splitway.end_with(Signal::TERM)?;

@@ -53,7 +53,7 @@ impl Stack {
             }
         }
         if is_there {
-            self.open_below(worker, opened.0, path, Lookup::List(from))
+            self.send_open(worker, opened.0, path, Lookup::List(from))
         } else {
             self.ask(opened.0)
         }

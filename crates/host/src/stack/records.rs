@@ -116,7 +116,7 @@ impl Stack {
             && let Some(object) = tls.connection.poll_released()
         {
             if let Some(close) = self.files.extent_released(FileId(object)) {
-                self.close_below(close);
+                self.send_close(close);
             }
         }
     }

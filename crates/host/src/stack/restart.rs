@@ -53,7 +53,7 @@ impl Stack {
             if let Some(entry) = waits.and_then(|stream| self.connections.by_stream_mut(stream)) {
                 entry.files_reopening += 1;
             }
-            self.open_below(worker, file, &path, lookup);
+            self.send_open(worker, file, &path, lookup);
         }
         self.retry_waiting_room();
     }
@@ -71,7 +71,7 @@ impl Stack {
             return false;
         };
         if let Reopened::LetGo(Some(close)) | Reopened::Changed(Some(close)) = outcome {
-            self.close_below(close);
+            self.send_close(close);
         }
         let Some(entry) = self.connections.by_stream_mut(stream) else {
             return true;

@@ -136,7 +136,7 @@ impl Stack {
         let nic = self.nic_stacks.of(worker);
         let opened = self.admit_file(now_us, stream, worker, growth, path)?;
         if self.nic_stacks.is_there(nic) {
-            self.open_below(worker, opened.0, path, Lookup::Open(growth))
+            self.send_open(worker, opened.0, path, Lookup::Open(growth))
         } else {
             if let Some(file) = self.files.by_id_mut(opened.0) {
                 file.asked = NicSet::default();
@@ -158,7 +158,7 @@ impl Stack {
                 true
             }
             Some(Err(close)) => {
-                self.close_below(close);
+                self.send_close(close);
                 true
             }
             None => false,
@@ -218,7 +218,7 @@ impl Stack {
         found.state = State::Opening;
         found.asked.insert(self.nic_stacks.of(worker));
         let (path, lookup) = (found.path.clone(), found.lookup());
-        self.open_below(worker, file, &path, lookup);
+        self.send_open(worker, file, &path, lookup);
     }
 
     /// A worker that is there, of none of the NIC stacks that were asked: the connection's own, if
@@ -472,7 +472,7 @@ impl Stack {
         found.state = State::Reopening;
         entry.files_reopening += 1;
         let (path, lookup) = (found.path.clone(), found.lookup());
-        self.open_below(worker, file, &path, lookup);
+        self.send_open(worker, file, &path, lookup);
     }
 
     /// A file of which the stream knows is open nowhere, and this worker is to open it.
@@ -482,7 +482,7 @@ impl Stack {
         };
         let before = std::mem::replace(&mut found.worker, worker);
         if std::mem::replace(&mut found.state, State::Gone) == State::Open {
-            self.close_below(crate::tables::files::MayClose {
+            self.send_close(crate::tables::files::MayClose {
                 worker: before,
                 file,
             });

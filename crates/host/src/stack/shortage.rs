@@ -108,7 +108,7 @@ impl Stack {
             }
             found.state = State::Opening;
             let (worker, path, lookup) = (found.worker, found.path.clone(), found.lookup());
-            self.open_below(worker, file, &path, lookup);
+            self.send_open(worker, file, &path, lookup);
         }
     }
 

@@ -129,7 +129,7 @@ impl Io for Streams<'_> {
         };
         let stream = found.stream;
         if let Some(close) = self.stack.files.let_go(id) {
-            self.stack.close_below(close);
+            self.stack.send_close(close);
         }
         // Another file may have waited for that.
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {

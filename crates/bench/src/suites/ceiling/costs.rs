@@ -4,7 +4,7 @@
 //! unknowns. What a SEND costs contains its departure; what a request costs contains OPEN, CLOS,
 //! the response's head and its timers.
 
-use super::far::Counts;
+use super::stub_nic::Counts;
 
 /// What each costs, in nanoseconds or in instructions.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -17,8 +17,8 @@ use server::Server;
 use testbed::{Context, Result};
 
 use super::client::SERVER;
-use super::far::GATEWAY;
 use super::ring_port::RingPort;
+use super::stub_nic::GATEWAY;
 
 /// Longest time that the shard looks for work before it sleeps, and longest pause, in microseconds:
 /// those of `splitway serve` on a machine with cores enough, since the host stack has one of its

@@ -8,9 +8,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use testbed::{Context, Failure, Result};
 
-use super::far::{Counts, Far, Load};
 use super::host_process::{self, Account};
 use super::ring_port::RingPort;
+use super::stub_nic::{Counts, Load, StubNic};
 
 /// How much virtual time goes by from turn to turn, in microseconds.
 const TURN_US: u64 = 10;
@@ -55,16 +55,16 @@ fn run(load: &Load, responses: u64, measured: &mut dyn FnMut(&mut dyn FnMut())) 
     let mut now_us = 1_000_000;
     let port = RingPort::new(link_of_host, load.superpacket_bytes);
     let mut shard = host_process::shard(port, vec![channel_of_host], socket, now_us);
-    let mut far = Far::new(*load, nic, link)?;
+    let mut stub = StubNic::new(*load, nic, link)?;
 
     let warm_up = WARM_UP_RESPONSES * load.connections as u64;
     let mut before = None;
     let (mut heard, mut idle_turns) = (0, 0);
     loop {
         now_us += TURN_US;
-        far.turn(now_us)?;
-        let counts = far.counts();
-        if before.is_none() && far.is_settled() && counts.responses >= warm_up {
+        stub.turn(now_us)?;
+        let counts = stub.counts();
+        if before.is_none() && stub.is_settled() && counts.responses >= warm_up {
             before = Some(counts);
         }
         let turned = match before {
@@ -149,7 +149,7 @@ pub(crate) fn instructions(
 
 #[cfg(test)]
 mod tests {
-    use super::super::far::Acks;
+    use super::super::stub_nic::Acks;
     use super::*;
 
     fn load(acks: Acks) -> Load {

@@ -1,8 +1,8 @@
 //! What the ceiling is, as results like those of all benchmarks.
 
 use super::costs::Costs;
-use super::far::{Acks, Load};
 use super::run::Run;
+use super::stub_nic::{Acks, Load};
 use crate::measure::results::{Bound, Measures, Plot, Results, Table, column};
 
 /// What is meant to be reached with this many connections, in Gbit/s for each host core.

@@ -13,10 +13,10 @@ use testbed::process::Process;
 use testbed::procfs::{cpu_ns, memory};
 use testbed::{Context, Failure, Result};
 
-use super::far::{Counts, Far, Load};
 use super::host_process::Account;
+use super::stub_nic::{Counts, Load, StubNic};
 use crate::SERVER_CORE;
-use crate::servers::bed::pinned;
+use crate::servers::server_set::pinned;
 
 /// Longest time without any response before the run is given up.
 const STALL: Duration = Duration::from_secs(10);
@@ -89,38 +89,38 @@ pub(crate) fn run(load: &Load, seconds: f64) -> Result<Run> {
     )?;
     let mut nic = control::nic_hello(contract, 1).context(|| "meeting the host".into())?;
     let mut session = control::host_hello(link, 1).context(|| "meeting the host".into())?;
-    let mut far = Far::new(
+    let mut stub = StubNic::new(
         *load,
         nic.channels.pop().expect("one was asked for"),
         session.channels.pop().expect("one was asked for"),
     )?;
 
-    let sample = |far: &Far| -> Result<Sample> {
+    let sample = |stub: &StubNic| -> Result<Sample> {
         Ok(Sample {
             at: Instant::now(),
             host_cpu_ns: cpu_ns(host.pid())?,
-            counts: far.counts(),
+            counts: stub.counts(),
         })
     };
     let begun = Instant::now();
     let wanted = WARM_UP_RESPONSES * load.connections as u64;
-    turn_until(&mut far, |far| {
-        far.is_settled() && far.counts().responses >= wanted && begun.elapsed() >= WARM_UP
+    turn_until(&mut stub, |stub| {
+        stub.is_settled() && stub.counts().responses >= wanted && begun.elapsed() >= WARM_UP
     })?;
-    let before = sample(&far)?;
+    let before = sample(&stub)?;
     let span = Duration::from_secs_f64(seconds);
-    turn_until(&mut far, |_| before.at.elapsed() >= span)?;
-    let after = sample(&far)?;
+    turn_until(&mut stub, |_| before.at.elapsed() >= span)?;
+    let after = sample(&stub)?;
     let host_bytes = memory(host.pid())?.resident_bytes;
 
-    let account = end(&mut far, &session.socket)?;
+    let account = end(&mut stub, &session.socket)?;
     let status = host.wait(END)?;
     if !status.success() || account.invalid > 0 {
         return Err(Failure::new(format!(
             "the host process ends with {status}: {account:?}"
         )));
     }
-    let total = far.counts();
+    let total = stub.counts();
     if !(total.responses..=total.requests).contains(&account.requests) {
         return Err(Failure::new(format!(
             "clients have sent {} requests and received {} responses, and the server knows of {}",
@@ -137,20 +137,20 @@ pub(crate) fn run(load: &Load, seconds: f64) -> Result<Run> {
 }
 
 /// Works until something is so.
-fn turn_until(far: &mut Far, is_so: impl Fn(&Far) -> bool) -> Result<()> {
-    let mut responses = far.counts().responses;
+fn turn_until(stub: &mut StubNic, is_so: impl Fn(&StubNic) -> bool) -> Result<()> {
+    let mut responses = stub.counts().responses;
     let mut last = Instant::now();
-    while !is_so(far) {
-        if !far.turn(monotonic_us())? {
+    while !is_so(stub) {
+        if !stub.turn(monotonic_us())? {
             std::hint::spin_loop();
         }
-        if far.counts().responses > responses {
-            responses = far.counts().responses;
+        if stub.counts().responses > responses {
+            responses = stub.counts().responses;
             last = Instant::now();
         } else if last.elapsed() > STALL {
             return Err(Failure::new(format!(
                 "no response for {STALL:?}: {:?}",
-                far.counts()
+                stub.counts()
             )));
         }
     }
@@ -158,7 +158,7 @@ fn turn_until(far: &mut Far, is_so: impl Fn(&Far) -> bool) -> Result<()> {
 }
 
 /// Tells the host process to end, and hears what it says of itself.
-fn end(far: &mut Far, socket: &OwnedFd) -> Result<Account> {
+fn end(stub: &mut StubNic, socket: &OwnedFd) -> Result<Account> {
     shutdown(socket, Shutdown::Write).context(|| "telling the host to end".into())?;
     let begun = Instant::now();
     let mut bytes = [0; 4096];
@@ -168,7 +168,7 @@ fn end(far: &mut Far, socket: &OwnedFd) -> Result<Account> {
                 let account = serde_json::from_slice(&bytes[..length]);
                 return account.context(|| "reading the host's account".into());
             }
-            Err(Errno::AGAIN) if begun.elapsed() < END => far.drain(),
+            Err(Errno::AGAIN) if begun.elapsed() < END => stub.drain(),
             other => {
                 return Err(Failure::new(format!(
                     "the host process does not say what it has done: {other:?}"

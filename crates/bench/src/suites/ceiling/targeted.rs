@@ -2,8 +2,8 @@
 
 use testbed::Result;
 
-use super::far::{Acks, Load};
 use super::report::{TARGET_CONNECTIONS, TARGET_GBIT_PER_S, gbit_per_core, loads_table};
+use super::stub_nic::{Acks, Load};
 use super::{SUPERPACKETS_BYTES, measure_load, plan_loads};
 use crate::load::take_place;
 use crate::measure::plan::Plan;
@@ -52,7 +52,7 @@ pub(crate) fn report(results: &mut Results) {
 #[cfg(test)]
 mod tests {
     use super::super::report::add;
-    use super::super::{found, run};
+    use super::super::{run, saved_results};
     use super::*;
 
     #[test]
@@ -60,7 +60,7 @@ mod tests {
         const FILE_BYTES: u64 = 500_000;
         let mut results = Results::new("targets", "Targets", &()).unwrap();
         assert!(reached(&results, FILE_BYTES).is_nan());
-        let run = found::tests::run(8, 1);
+        let run = saved_results::tests::run(8, 1);
         for host_cpu_ns in [run.host_cpu_ns, 2 * run.host_cpu_ns, 2 * run.host_cpu_ns] {
             let run = run::Run { host_cpu_ns, ..run };
             add(&mut results, &load(FILE_BYTES), &run);

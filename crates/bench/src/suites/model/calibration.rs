@@ -6,8 +6,8 @@ use sim::model::Calibration;
 use testbed::{Failure, Result};
 
 use crate::suites::ceiling::costs::Costs;
-use crate::suites::ceiling::far::Acks;
-use crate::suites::ceiling::found::{BENCHMARK, Found};
+use crate::suites::ceiling::saved_results::{BENCHMARK, Found};
+use crate::suites::ceiling::stub_nic::Acks;
 
 /// What was measured, as far as the model wants it.
 #[derive(Debug)]

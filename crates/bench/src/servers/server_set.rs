@@ -35,7 +35,7 @@ const PORT: u16 = 80;
 const TLS_PORT: u16 = 443;
 
 /// What every measurement needs: the program, files to serve, and a place for the results.
-pub(crate) struct Ground {
+pub(crate) struct Workspace {
     pub(crate) splitway: PathBuf,
     pub(crate) output: PathBuf,
     pub(crate) site: Site,
@@ -44,9 +44,9 @@ pub(crate) struct Ground {
     _directory: tempfile::TempDir,
 }
 
-impl Ground {
+impl Workspace {
     /// Makes so many files of this size.
-    pub(crate) fn prepare(files: usize, file_bytes: u64) -> Result<Ground> {
+    pub(crate) fn prepare(files: usize, file_bytes: u64) -> Result<Workspace> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if cores < 2 {
             return Err(Failure::new(
@@ -70,7 +70,7 @@ impl Ground {
             site.file(&load::file_name(index), file_bytes)?;
         }
         run_tool(&mut tool("ip link set lo up"))?;
-        Ok(Ground {
+        Ok(Workspace {
             splitway,
             output,
             site,
@@ -130,16 +130,16 @@ impl Default for Wanted {
 
 /// Splitway and its peers, each on its link.
 #[derive(Debug)]
-pub(crate) struct Bed {
+pub(crate) struct ServerSet {
     splitway: Splitway,
     nginx: Nginx,
     lighttpd: Lighttpd,
     identity: Option<Identity>,
 }
 
-impl Bed {
-    pub(crate) fn start(ground: &Ground, wanted: &Wanted) -> Result<Bed> {
-        let outside = ground.site.outside();
+impl ServerSet {
+    pub(crate) fn start(workspace: &Workspace, wanted: &Wanted) -> Result<ServerSet> {
+        let outside = workspace.site.outside();
         let identity = wanted.tls.then(|| Identity::make(outside)).transpose()?;
         let mut arguments = vec!["--report-json".to_owned()];
         if wanted.cores > 1 {
@@ -154,13 +154,13 @@ impl Bed {
         }
         arguments.extend(wanted.splitway.iter().cloned());
         let cores = server_cores(wanted.cores);
-        let splitway = start_as(pinned(&cores, &ground.splitway), ground, &arguments)?;
+        let splitway = start_as(pinned(&cores, &workspace.splitway), workspace, &arguments)?;
         let stack_device = stack_device(&splitway)?;
         if wanted.steer_requests {
             link::steer(stack_end(&splitway, &stack_device), SERVER_CORE)?;
         }
         let ends = [kernel_end(), stack_end(&splitway, &stack_device)];
-        let root = ground.site.root();
+        let root = workspace.site.root();
         let steer = wanted.steer_requests;
         let nginx = Nginx::start(root, outside, ends, steer, identity.as_ref(), wanted.cores)?;
         let place = lighttpd::Place {
@@ -170,7 +170,7 @@ impl Bed {
             number: 0,
         };
         let lighttpd = Lighttpd::start(place, root, outside, identity.as_ref())?;
-        Ok(Bed {
+        Ok(ServerSet {
             splitway,
             nginx,
             lighttpd,
@@ -223,14 +223,14 @@ impl Bed {
     }
 
     /// Another lighttpd beside the first, on another core.
-    pub(crate) fn second_lighttpd(&self, ground: &Ground, core: usize) -> Result<Lighttpd> {
+    pub(crate) fn second_lighttpd(&self, workspace: &Workspace, core: usize) -> Result<Lighttpd> {
         let place = lighttpd::Place {
             network: self.nginx.network(),
             cores: &core.to_string(),
             workers: 1,
             number: 1,
         };
-        Lighttpd::start(place, ground.site.root(), ground.site.outside(), None)
+        Lighttpd::start(place, workspace.site.root(), workspace.site.outside(), None)
     }
 
     /// nginx where it reads past the page cache.
@@ -273,31 +273,34 @@ fn processes(splitway: &Splitway) -> [(&'static str, Pid); 2] {
 
 /// Splitway alone on the servers' core, with the kernel's work for the client where that is.
 pub(crate) fn start_splitway<A: AsRef<OsStr>>(
-    ground: &Ground,
+    workspace: &Workspace,
     arguments: &[A],
 ) -> Result<Splitway> {
     start_as(
-        pinned(&server_cores(1), &ground.splitway),
-        ground,
+        pinned(&server_cores(1), &workspace.splitway),
+        workspace,
         arguments,
     )
 }
 
 /// Splitway on whatever core the kernel gives each of its threads.
 pub(crate) fn start_splitway_anywhere<A: AsRef<OsStr>>(
-    ground: &Ground,
+    workspace: &Workspace,
     arguments: &[A],
 ) -> Result<Splitway> {
-    start_as(Command::new(&ground.splitway), ground, arguments)
+    start_as(Command::new(&workspace.splitway), workspace, arguments)
 }
 
 /// Splitway by this command, with the kernel's work for the client where that is.
 fn start_as<A: AsRef<OsStr>>(
     mut command: Command,
-    ground: &Ground,
+    workspace: &Workspace,
     arguments: &[A],
 ) -> Result<Splitway> {
-    command.arg("serve").arg(ground.site.root()).args(arguments);
+    command
+        .arg("serve")
+        .arg(workspace.site.root())
+        .args(arguments);
     let splitway = Splitway::start(&mut command)?;
     link::steer(kernel_end(), CLIENT_CORE)?;
     Ok(splitway)

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use testbed::{Failure, Result};
 
 use super::costs::Costs;
-use super::far::{Acks, Load};
 use super::report::{
     CLOCK, CONNECTIONS, CORES, COSTS, FILE_BYTES, GBIT_PER_CORE, GHZ, INSTRUCTIONS, LOADS, NS,
     conditions, series,
 };
+use super::stub_nic::{Acks, Load};
 use crate::measure::publish::results_directory;
 use crate::measure::results::Saved;
 
@@ -130,10 +130,10 @@ impl Found {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::far::Counts;
     use super::super::host_process::Account;
     use super::super::report::{add, add_clock, add_costs, report};
     use super::super::run::Run;
+    use super::super::stub_nic::Counts;
     use super::*;
     use crate::measure::results::Results;
 

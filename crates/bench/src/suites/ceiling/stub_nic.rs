@@ -59,7 +59,7 @@ pub(crate) struct Load {
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// What has happened so far.
+        /// What has happened so stub.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub(crate) struct Counts { $($(#[$doc])* pub(crate) $name: u64),+ }
 
@@ -104,7 +104,7 @@ enum Saying {
 }
 
 /// See the [module documentation](self).
-pub(super) struct Far {
+pub(super) struct StubNic {
     nic: NicChannel,
     /// Frames to the host, and of its own.
     link: HostChannel,
@@ -126,9 +126,9 @@ struct People {
     counts: Counts,
 }
 
-impl Far {
-    pub(super) fn new(load: Load, nic: NicChannel, link: HostChannel) -> Result<Far> {
-        let mut far = Far {
+impl StubNic {
+    pub(super) fn new(load: Load, nic: NicChannel, link: HostChannel) -> Result<StubNic> {
+        let mut stub = StubNic {
             nic,
             link,
             people: People {
@@ -143,8 +143,8 @@ impl Far {
             },
             frame: Vec::new(),
         };
-        far.introduce_gateway()?;
-        Ok(far)
+        stub.introduce_gateway()?;
+        Ok(stub)
     }
 
     /// So that the host need not ask who its next hop is.
@@ -163,7 +163,7 @@ impl Far {
         sent.context(|| "sending the first frame".into())
     }
 
-    /// What has happened so far.
+    /// What has happened so stub.
     pub(super) fn counts(&self) -> Counts {
         self.people.counts
     }
