@@ -3,6 +3,7 @@
 //! An [`Application`] gets [`AppEvent`]s and acts through [`Io`]. Everything runs on the shard's
 //! own thread; nothing here blocks.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -88,6 +89,10 @@ pub enum CloseReason {
     Reset,
     /// The peer stopped answering.
     TimedOut,
+    /// The peer has refused the connection (`ECONNREFUSED`).
+    Refused,
+    /// No way leads to the peer, while the connection was being opened (`EHOSTUNREACH`).
+    Unreachable,
     /// This side aborted it: [`Io::abort`].
     Aborted,
     /// The NIC stack could not read what was to be sent, or is gone.
@@ -95,6 +100,32 @@ pub enum CloseReason {
     /// TLS has ended it: what the peer sent made no sense, or it said that it is over.
     TlsFailed,
 }
+
+/// Why a connection could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The stack does not have this address, or none of the peer's family (`EADDRNOTAVAIL`).
+    NoAddress,
+    /// A connection from this port to the same peer exists (`EADDRINUSE`).
+    PortInUse,
+    /// Every port has a connection to the same peer (`EADDRNOTAVAIL`).
+    NoPort,
+    /// There are too many connections (`ENOBUFS`).
+    TooManyConnections,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConnectError::NoAddress => "the stack has no such address",
+            ConnectError::PortInUse => "a connection from this port to this peer exists",
+            ConnectError::NoPort => "every port has a connection to this peer",
+            ConnectError::TooManyConnections => "there are too many connections",
+        })
+    }
+}
+
+impl std::error::Error for ConnectError {}
 
 /// An event of a stream, for an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +138,8 @@ pub enum AppEvent {
         /// What was agreed upon, if the stream speaks TLS.
         tls: Option<Box<TlsAgreed>>,
     },
+    /// A connection that [`Io::connect`] has begun is established.
+    Connected,
     /// Bytes have arrived: read until [`Io::read`] returns 0.
     Readable,
     /// The peer will send no more; what it sent before can still be read.
@@ -178,6 +211,13 @@ pub trait Application {
 /// What an application may do. A stream or file that is gone is ignored or answers 0: a `Closed`
 /// event is on its way.
 pub trait Io {
+    /// Opens a connection to a peer, from an own address and port; what is unspecified of them is
+    /// chosen. `Connected` or `Closed` follows. What is written until then is sent afterwards.
+    fn connect(
+        &mut self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<StreamId, ConnectError>;
     /// Takes received bytes out of the stream; returns how many, 0 if there are none.
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize;
     /// Queues bytes; returns how many were taken. After a short write, `Writable` follows.

@@ -1,6 +1,7 @@
 //! What a shard gets at its start.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 /// Configuration of a [`crate::Stack`].
 #[derive(Clone, Debug)]
@@ -11,6 +12,9 @@ pub struct StackConfig {
     pub gateways: Vec<IpAddr>,
     /// TCP ports on which connections are accepted.
     pub listen_ports: Vec<u16>,
+    /// Ports of connections that are opened without naming one. Default: 32,768 to 60,999, as
+    /// Linux has them.
+    pub ephemeral_ports: RangeInclusive<u16>,
     /// TCP's parameters. `mss` is set by the stack from the link's MTU.
     pub tcp: tcp::Config,
     /// Most connections at once. Half-open ones and TIME-WAIT have bounds of their own. Default:
@@ -117,6 +121,7 @@ impl StackConfig {
             addresses,
             gateways: Vec::new(),
             listen_ports,
+            ephemeral_ports: 32_768..=60_999,
             tcp: tcp::Config::default(),
             connections_max: Self::CONNECTIONS_MAX,
             orphans_max: Self::ORPHANS_MAX,

@@ -57,6 +57,8 @@ counters::counters! {
         reads_failed: Counter,
         /// Connections accepted.
         connections_accepted: Counter,
+        /// Connections that this side has begun to open.
+        connections_opened: Counter,
         /// SYNs, and ACKs of handshakes, dropped because the table is full.
         connections_refused: Counter,
         /// Connections reset because too many have sent nothing yet: the oldest of the source with

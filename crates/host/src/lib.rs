@@ -12,6 +12,7 @@
 //! | `tables/` | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` |
 //! | ... what they are searched by, and how they shrink | `tuple`, `keyed_hash`; `sparsity` |
 //! | ... connections that only end; that wait for the same thing | `orphans`, `waiting` |
+//! | ... ports of connections that this side opens | `ephemeral_ports` |
 //! | ... which connections go when there are too many | `by_source`, `victims` |
 //! | `nics/` | `nic_source`: where NIC stacks come from; `nic_stacks`, `balance`: which NIC worker serves a connection |
 //! | `link/` | `neighbor`, `icmp`: ARP, neighbour discovery, next hops, echo; `duplicate`: address detection; `mac`; `reply_limit` |

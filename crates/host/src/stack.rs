@@ -24,6 +24,7 @@
 //! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `change` | limits and times that change while connections go on |
+//! | `connect` | connections that this side opens |
 //! | `congestion` | congestion control by listener and by stream |
 //! | `listing` | what is in a directory |
 //! | `link` | the link, and how much fits into a SEND |
@@ -33,6 +34,7 @@ mod admission;
 mod arrival;
 mod change;
 mod congestion;
+mod connect;
 mod inspect;
 mod link;
 mod listing;
@@ -68,6 +70,7 @@ use crate::counters::Counters;
 use crate::link::neighbor::Neighbors;
 use crate::nics::nic_stacks::NicStacks;
 use crate::tables::connections::{ConnectionHandle, Connections, Entry};
+use crate::tables::ephemeral_ports::EphemeralPorts;
 use crate::tables::files::{FileTable, Lookup, MayClose};
 use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::orphans::Orphans;
@@ -104,6 +107,7 @@ pub struct Stack {
     nics: Vec<Nic>,
     time_waits: TimeWaits,
     wheel: TimerWheel,
+    ephemeral_ports: EphemeralPorts,
     /// What is answered without a connection.
     replies: Replies,
     /// Connections to serve.
@@ -168,6 +172,7 @@ impl Stack {
             nics: Vec::new(),
             time_waits: TimeWaits::new(KeyedHash(hash_key)),
             wheel: TimerWheel::new(now_us),
+            ephemeral_ports: EphemeralPorts::new(config.ephemeral_ports.clone(), hash_key),
             replies: Replies::new(&config, now_us),
             dirty: VecDeque::new(),
             shaking_hands: VecDeque::new(),
@@ -453,7 +458,12 @@ impl Stack {
             self.forget(handle);
             self.time_waits.insert(&tuple, time_wait);
         } else if entry.tcp.is_closed() {
-            self.forget(handle);
+            // If it has ended just now, for want of a route, the application hears of it first.
+            if entry.told {
+                queue_dirty(&mut self.dirty, entry);
+            } else {
+                self.forget(handle);
+            }
         } else {
             arm_timer(&mut self.wheel, entry);
             if entry
@@ -518,6 +528,7 @@ impl Stack {
                     .on_heard(entry.tuple.remote.ip(), entry.unheard.take());
             }
             let event = match event {
+                ConnectionEvent::Connected if entry.is_active => AppEvent::Connected,
                 ConnectionEvent::Connected => {
                     entry.told = true;
                     self.counters.connections_accepted += 1;
@@ -566,7 +577,9 @@ impl Stack {
             _ if entry.data_plane_failed => CloseReason::DataPlaneFailed,
             _ if entry.tls.as_ref().is_some_and(|tls| tls.has_failed) => CloseReason::TlsFailed,
             tcp::CloseReason::Finished => CloseReason::Finished,
+            tcp::CloseReason::Refused if entry.is_active => CloseReason::Refused,
             tcp::CloseReason::Reset | tcp::CloseReason::Refused => CloseReason::Reset,
+            tcp::CloseReason::Unreachable => CloseReason::Unreachable,
             tcp::CloseReason::TimedOut => CloseReason::TimedOut,
             tcp::CloseReason::Aborted => CloseReason::Aborted,
         };
@@ -639,8 +652,10 @@ impl Stack {
         self.end_of_stream(handle);
         self.wheel.cancel(handle.place());
         if let Some(entry) = self.connections.remove(handle) {
-            self.gate
-                .on_forgotten(entry.tuple.remote.ip(), entry.unheard);
+            if !entry.is_active {
+                self.gate
+                    .on_forgotten(entry.tuple.remote.ip(), entry.unheard);
+            }
             if let Some(since) = entry.orphan_since {
                 self.orphans.remove(since);
             }

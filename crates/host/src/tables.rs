@@ -3,6 +3,7 @@
 
 pub(crate) mod by_source;
 pub(crate) mod connections;
+pub(crate) mod ephemeral_ports;
 pub(crate) mod files;
 pub(crate) mod keyed_hash;
 pub(crate) mod orphans;

@@ -177,7 +177,8 @@ impl Application for Server {
                 }
                 return;
             }
-            AppEvent::Readable
+            AppEvent::Connected
+            | AppEvent::Readable
             | AppEvent::PeerFinished
             | AppEvent::Writable
             | AppEvent::Drained

@@ -13,8 +13,10 @@ pub enum CloseReason {
     TimedOut,
     /// [`crate::Connection::abort`].
     Aborted,
-    /// The handshake was answered with a reset.
+    /// The handshake was answered with a reset, or ICMP says that nothing answers there.
     Refused,
+    /// No way leads to the peer of a connection that was being opened.
+    Unreachable,
 }
 
 /// What has happened to a connection. Events of one kind that were not polled are reported once.

@@ -83,11 +83,23 @@ impl Connection {
 
     /// An ICMP "destination unreachable" quotes a segment of this connection. `hard`: it says that
     /// protocol or port do not exist. Established connections take no notice (RFC 5461 §3, RFC 5927
-    /// §5.2): what is in flight is sent again until it is acknowledged, or for too long.
+    /// §5.2): what is in flight is sent again until it is acknowledged, or for too long. One that
+    /// is being opened ends whatever the code (RFC 5461 §4.1): its owner can try another address.
     pub fn on_icmp_unreachable(&mut self, hard: bool, seq: u32) {
         let is_syn = seq == self.snd.space.wire(0);
-        if hard && is_syn && self.state == State::SynSent && self.snd.nxt > 0 {
-            self.end(CloseReason::Refused);
+        if is_syn && self.state == State::SynSent && self.snd.nxt > 0 {
+            self.end(if hard {
+                CloseReason::Refused
+            } else {
+                CloseReason::Unreachable
+            });
+        }
+    }
+
+    /// The next hop does not answer, or there is none. Only a connection that is being opened ends.
+    pub fn on_no_route(&mut self) {
+        if self.state == State::SynSent {
+            self.end(CloseReason::Unreachable);
         }
     }
 

@@ -68,7 +68,7 @@
 //! | RFC 5961 §7, one counter for the machine | one for each connection: a shared one can be read by outsiders |
 //! | RFC 1191 §3, MTUs down to 68 bytes | "too big" below 552 bytes is not believed: no link is so small, and it would multiply packets |
 //! | RFC 1191 §6.3, RFC 8201 §5.2, an MTU for each destination | one for each connection: nothing that ICMP says about one reaches another |
-//! | RFC 9293 §3.9.2.2, RFC 1122 §4.2.3.9, hard ICMP errors abort | only in SYN-SENT, and only for our SYN (RFC 5461, RFC 5927 §5). What is half-open takes little room and expires soon, and an attacker who has seen a SYN,ACK shall not be able to end it |
+//! | RFC 9293 §3.9.2.2, RFC 1122 §4.2.3.9, hard ICMP errors abort | only in SYN-SENT, and only for our SYN, but then soft errors as well (RFC 5461 §4.1, RFC 5927 §5). What is half-open takes little room and expires soon, and an attacker who has seen a SYN,ACK shall not be able to end it |
 //! | RFC 6633 §3, source quench | is not even parsed |
 //! | RFC 4821 §7.7, two timeouts | three, before a size is suspected: a path that fails does so for longer |
 //! | RFC 2018 §8, forgetting SACKs after a timeout | only if the peer shows that it has dropped what it had (RFC 6675 §5.1) |

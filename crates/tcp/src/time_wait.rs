@@ -16,6 +16,9 @@ use crate::timestamps::Timestamps;
 /// Distance of a new connection's sequence numbers from those of the one whose place it takes.
 const ISN_GAP: u32 = 1 << 16;
 
+/// How long a connection must have been in the state before this side opens it again.
+const REUSE_AFTER: Duration = Duration::from_secs(1);
+
 /// A connection in TIME-WAIT. Give it segments until it [expires](TimeWait::expires).
 #[derive(Clone, Copy, Debug)]
 pub struct TimeWait {
@@ -93,6 +96,15 @@ impl TimeWait {
             }
             _ => newer_seq,
         }
+    }
+
+    /// True if this side may open the connection again: the state has expired, or both sides have
+    /// timestamps, and this side's are a second further, by which the peer tells the new segments
+    /// from old ones (RFC 6191 §2, RFC 7323 §5.5).
+    pub fn may_be_reused(&self, now: Instant) -> bool {
+        let length = Duration::from_millis(u64::from(self.length_ms));
+        let is_old = self.expires + REUSE_AFTER <= now + length;
+        self.expires <= now || (self.timestamps.is_some() && is_old)
     }
 
     pub(crate) fn react(&mut self, now: Instant, segment: &Segment<'_>) -> Reaction {

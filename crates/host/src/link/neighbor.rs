@@ -362,7 +362,7 @@ impl Neighbors {
     }
 
     /// Our address in the prefix of `target`, else any of its family.
-    fn source_for(&self, target: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn source_for(&self, target: IpAddr) -> Option<IpAddr> {
         let own = |(address, _): &(IpAddr, u8)| *address;
         let family = |address: &IpAddr| address.is_ipv4() == target.is_ipv4();
         self.addresses

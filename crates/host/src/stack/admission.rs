@@ -97,6 +97,11 @@ impl Gate {
         self.sources.set_limit(limit, remotes);
     }
 
+    /// A peer has begun to open this connection.
+    pub(super) fn is_half_open(&self, tuple: &Tuple) -> bool {
+        self.syn_queue.contains(tuple)
+    }
+
     pub(super) fn half_open(&self) -> usize {
         self.syn_queue.len()
     }
@@ -136,7 +141,7 @@ impl Stack {
         self.gate.half_open()
     }
 
-    fn tcp_config(&self, local: SocketAddr) -> tcp::Config {
+    pub(super) fn tcp_config(&self, local: SocketAddr) -> tcp::Config {
         let config = match local {
             SocketAddr::V4(_) => &self.tcp_config_v4,
             SocketAddr::V6(_) => &self.tcp_config_v6,
@@ -345,7 +350,7 @@ impl Stack {
     }
 
     /// Ends an idle connection; false if there is none.
-    fn evict_idle(&mut self, now_us: u64) -> bool {
+    pub(super) fn evict_idle(&mut self, now_us: u64) -> bool {
         if !self.has_idle(now_us) {
             return false;
         }

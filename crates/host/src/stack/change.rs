@@ -25,7 +25,8 @@ impl Stack {
         config.echo_replies_per_second = to.echo_replies_per_second;
         config.admission.connections_per_source = to.connections_per_source;
         self.replies.change(config);
-        let remotes = self.connections.iter().map(|entry| entry.tuple.remote.ip());
+        let accepted = self.connections.iter().filter(|entry| !entry.is_active);
+        let remotes = accepted.map(|entry| entry.tuple.remote.ip());
         self.gate.limit_sources(to.connections_per_source, remotes);
     }
 }

@@ -1,12 +1,13 @@
 //! What an application may do with its streams: [`Io`] on a [`Stack`].
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
 use contract::{Command, FileId, Growth};
 use rustix::io::Errno;
 
-use crate::app::{AppEvent, FileHandle, FileMeta, Io, ListPlace, StreamId};
+use crate::app::{AppEvent, ConnectError, FileHandle, FileMeta, Io, ListPlace, StreamId};
 use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::files::Lookup;
@@ -73,6 +74,14 @@ impl Streams<'_> {
 }
 
 impl Io for Streams<'_> {
+    fn connect(
+        &mut self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<StreamId, ConnectError> {
+        self.stack.connect(self.now_us, local, remote)
+    }
+
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
         let now_us = self.now_us;
         self.act(stream, |entry| match &mut entry.tls {

@@ -50,8 +50,11 @@ impl Stack {
                 self.waiting_neighbor.add(handle);
                 return false;
             }
-            // Dropped, so that TCP's own timers decide when to give up.
-            Resolution::Unreachable => false,
+            // Dropped: TCP gives up at once if it is being opened, and else by its own timers.
+            Resolution::Unreachable => {
+                entry.tcp.on_no_route();
+                false
+            }
         };
         let limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
         let now = Instant::from_us(now_us);

@@ -40,6 +40,8 @@ pub(crate) struct Entry {
     pub(crate) unheard: Option<Age>,
     /// The application waits for nothing but another request, since then, in microseconds.
     pub(crate) idle_since_us: Option<u64>,
+    /// This side has opened it.
+    pub(crate) is_active: bool,
     /// What the peer has brought back to open it, if it was a cookie.
     pub(crate) cookie: Option<u32>,
     /// Nothing but the peer is waited for.
@@ -215,6 +217,7 @@ impl Connections {
             heard: false,
             unheard: None,
             idle_since_us: None,
+            is_active: false,
             cookie: None,
             orphan_since: None,
             flow_open: false,

@@ -95,6 +95,10 @@ impl SynQueue {
         true
     }
 
+    pub(crate) fn contains(&self, tuple: &Tuple) -> bool {
+        self.by_tuple.get(tuple).is_some()
+    }
+
     /// The half-open connection of these addresses and ports. A segment does not move its timeout.
     pub(crate) fn get_mut(&mut self, tuple: &Tuple) -> Option<&mut HalfOpen> {
         let &index = self.by_tuple.get(tuple)?;

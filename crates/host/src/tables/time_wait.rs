@@ -105,6 +105,23 @@ impl TimeWaits {
         }
     }
 
+    /// True if this side may open a connection of these addresses and ports.
+    pub(crate) fn may_be_reused(&self, now: Instant, tuple: &Tuple) -> bool {
+        let found = match Key::from(tuple) {
+            Key::V4(key) => self.v4.by_key.get(&key),
+            Key::V6(key) => self.v6.by_key.get(&key),
+        };
+        found.is_none_or(|time_wait| time_wait.may_be_reused(now))
+    }
+
+    /// Takes out what another connection takes the place of.
+    pub(crate) fn take(&mut self, tuple: &Tuple) -> Option<TimeWait> {
+        match Key::from(tuple) {
+            Key::V4(key) => self.v4.by_key.remove(&key),
+            Key::V6(key) => self.v6.by_key.remove(&key),
+        }
+    }
+
     pub(crate) fn on_segment(
         &mut self,
         now: Instant,

@@ -257,7 +257,7 @@ impl Connection {
             AppEvent::Timer => self.expired(io, shared),
             AppEvent::Drained => self.drained(io, shared),
             AppEvent::Writable => self.output.on_writable(),
-            AppEvent::Accepted { .. } | AppEvent::Closed { .. } => {}
+            AppEvent::Accepted { .. } | AppEvent::Connected | AppEvent::Closed { .. } => {}
         }
         self.go_on(io, shared);
     }

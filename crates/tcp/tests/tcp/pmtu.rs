@@ -254,16 +254,29 @@ fn unreachable_ends_no_established_connection() {
     script.trace("= Established\n< ACK 1 ack 2001 win 10000\n! Released(7 2000), Drained");
 }
 
-/// Covers: RFC 5461 §3, RFC 5927 §5
+/// Covers: RFC 5461 §3, RFC 5461 §4.1, RFC 5927 §5
 #[test]
-fn unreachable_ends_an_attempt_only_if_it_is_about_our_syn_and_hard() {
+fn unreachable_ends_an_attempt_only_if_it_is_about_our_syn() {
+    for (hard, reason) in [(true, "Refused"), (false, "Unreachable")] {
+        let mut script = Script::connect(config());
+        script.trace("> SYN 0");
+        script.tcp().on_icmp_unreachable(hard, ISS.wrapping_add(1));
+        script.trace("= SynSent");
+        script.tcp().on_icmp_unreachable(hard, ISS);
+        script.trace(&format!("! Closed({reason})"));
+    }
+}
+
+/// Covers: RFC 5461 §4.1
+#[test]
+fn without_a_route_only_an_attempt_ends() {
+    let mut script = Script::established();
+    script.tcp().on_no_route();
+    script.trace("= Established");
     let mut script = Script::connect(config());
     script.trace("> SYN 0");
-    script.tcp().on_icmp_unreachable(false, ISS);
-    script.tcp().on_icmp_unreachable(true, ISS.wrapping_add(1));
-    script.trace("= SynSent");
-    script.tcp().on_icmp_unreachable(true, ISS);
-    script.trace("! Closed(Refused)");
+    script.tcp().on_no_route();
+    script.trace("! Closed(Unreachable)");
 }
 
 /// A short path that swallows what is too big.

@@ -1,7 +1,7 @@
 //! TIME-WAIT, as a connection and as the little that is left of one.
 
 use crate::script::{IRS, ISS, Script, config};
-use tcp::{Config, Connection, TimeWait};
+use tcp::{Config, Connection, Instant, TimeWait};
 use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 /// Covers: RFC 9293 §3.10.7.4 (eighth)
@@ -204,6 +204,41 @@ fn with_timestamps_the_newer_timestamp_decides() {
     assert!(!may_replace(connection, syn(3, Some(501))));
     assert!(may_replace(connection, syn(3, None)));
     assert!(!may_replace(connection, syn(2, None)));
+}
+
+/// Covers: RFC 6191 §2
+#[test]
+fn this_side_opens_it_again_after_a_second_with_timestamps_and_else_when_it_is_over() {
+    for timestamps in [true, false] {
+        let mut script = Script::listen(Config {
+            timestamps,
+            ..config()
+        });
+        let ts = |ours: u32| match timestamps {
+            true => format!(" ts {ours} 1000"),
+            false => String::new(),
+        };
+        script.trace(&format!(
+            "
+            < SYN 0 win 10000 mss 1000{}
+            > SYN ACK 0 ack 1
+            < ACK 1 ack 1 win 10000{}
+            shutdown
+            > FIN ACK 1 ack 1
+            < FIN ACK 1 ack 2 win 10000{}
+            > ACK 2 ack 2
+            ",
+            ts(500).replace("1000", "0"),
+            ts(501),
+            ts(502),
+        ));
+        let time_wait = compact(&mut script);
+        let begun_us = time_wait.expires().as_us() - 60_000_000;
+        let after = |ms: u64| Instant::from_us(begun_us + ms * 1000);
+        assert!(!time_wait.may_be_reused(after(999)));
+        assert_eq!(time_wait.may_be_reused(after(1000)), timestamps);
+        assert!(time_wait.may_be_reused(time_wait.expires()));
+    }
 }
 
 /// Covers: RFC 7323 §5.3 (R1), RFC 7323 §3.2

@@ -1,0 +1,122 @@
+//! Connections that this side opens (RFC 9293 §3.10.1, active OPEN).
+
+use std::net::{IpAddr, SocketAddr};
+
+use tcp::Instant;
+
+use super::Stack;
+use super::admission::Gate;
+use crate::app::{ConnectError, StreamId};
+use crate::tables::connections::Connections;
+use crate::tables::time_wait::TimeWaits;
+use crate::tables::tuple::Tuple;
+
+impl Stack {
+    /// Opens a connection to a peer. An address that is unspecified, or absent, and a port of 0 are
+    /// chosen. [`AppEvent::Connected`](crate::app::AppEvent::Connected) follows, or
+    /// [`AppEvent::Closed`](crate::app::AppEvent::Closed); what is written until then is sent when
+    /// the connection is established.
+    pub fn connect(
+        &mut self,
+        now_us: u64,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<StreamId, ConnectError> {
+        let ip = self.source_address(local.map(|local| local.ip()), remote.ip())?;
+        if self.connections.len() >= self.config.connections_max && !self.evict_idle(now_us) {
+            return Err(ConnectError::TooManyConnections);
+        }
+        let now = Instant::from_us(now_us);
+        let tuple = |port| Tuple {
+            local: SocketAddr::new(ip, port),
+            remote,
+        };
+        let port = match local.map_or(0, |local| local.port()) {
+            0 => self.free_port(now, ip, remote)?,
+            port => {
+                let tuple = tuple(port);
+                if !is_free(&self.connections, &self.gate, &self.time_waits, now, &tuple) {
+                    return Err(ConnectError::PortInUse);
+                }
+                port
+            }
+        };
+        let tuple = tuple(port);
+        let local = tuple.local;
+        let isn = self.isn.isn(local, remote, now);
+        let isn = match self.time_waits.take(&tuple) {
+            Some(old) => old.isn_beyond(isn),
+            None => isn,
+        };
+        let ts_offset = self.isn.ts_offset(local, remote);
+        let config = self.tcp_config(local);
+        let connection =
+            tcp::Connection::connect(&config, port, remote.port(), isn, ts_offset, now);
+        let route = self.neighbors.route(remote.ip());
+        let handle = self
+            .connections
+            .insert(connection, tuple, route, &self.nic_stacks);
+        self.counters.connections_opened += 1;
+        self.mark_dirty(handle);
+        let entry = self.connections.get_mut(handle);
+        let entry = entry.expect("it was just added");
+        (entry.is_active, entry.told) = (true, true);
+        Ok(entry.stream)
+    }
+
+    /// The own address from which a peer is reached: one of the peer's network, or else any of its
+    /// family.
+    fn source_address(
+        &self,
+        wanted: Option<IpAddr>,
+        remote: IpAddr,
+    ) -> Result<IpAddr, ConnectError> {
+        let same_family = |ip: IpAddr| ip.is_ipv4() == remote.is_ipv4();
+        if let Some(ip) = wanted.filter(|ip| !ip.is_unspecified()) {
+            let is_own = same_family(ip) && self.config.has_address(ip);
+            return is_own.then_some(ip).ok_or(ConnectError::NoAddress);
+        }
+        if wanted.is_some_and(|ip| !same_family(ip)) {
+            return Err(ConnectError::NoAddress);
+        }
+        self.neighbors
+            .source_for(remote)
+            .ok_or(ConnectError::NoAddress)
+    }
+
+    fn free_port(
+        &mut self,
+        now: Instant,
+        ip: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<u16, ConnectError> {
+        let Stack {
+            ephemeral_ports,
+            connections,
+            gate,
+            time_waits,
+            config,
+            ..
+        } = self;
+        let chosen = ephemeral_ports.choose(ip, remote, |port| {
+            let local = SocketAddr::new(ip, port);
+            let tuple = Tuple { local, remote };
+            !config.listen_ports.contains(&port)
+                && is_free(connections, gate, time_waits, now, &tuple)
+        });
+        chosen.ok_or(ConnectError::NoPort)
+    }
+}
+
+/// No connection has these addresses and ports, nor begins or ends with them.
+fn is_free(
+    connections: &Connections,
+    gate: &Gate,
+    time_waits: &TimeWaits,
+    now: Instant,
+    tuple: &Tuple,
+) -> bool {
+    connections.find(tuple).is_none()
+        && !gate.is_half_open(tuple)
+        && time_waits.may_be_reused(now, tuple)
+}
