@@ -96,7 +96,6 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) remote_nics: usize,
     pub(crate) host_heartbeat: Heartbeat,
     pub(crate) reload: Reload<'a>,
-    pub(crate) log_level: LogLevel,
     pub(crate) drain: Drain,
     pub(crate) rolling: Rolling,
     pub(crate) signals: RequestSignals,
@@ -212,6 +211,7 @@ impl Supervisor<'_> {
     fn on_host(&mut self, message: &FromHost) -> Turn {
         match message {
             FromHost::Reloaded { certificates } => {
+                let level = self.reload.log_level();
                 let mut outcome = self.reload.on_used(*certificates);
                 let is_cache_below = self.fetcher.is_needed();
                 let root = self.reload.root();
@@ -224,7 +224,9 @@ impl Supervisor<'_> {
                 if let (Some(outcome), Err(failure)) = (&mut outcome, observed) {
                     outcome.add(&format!("the logs stay as they are: {failure}"));
                 }
-                self.set_log_level(self.reload.config().logs.level.0);
+                if self.reload.log_level() != level {
+                    self.set_log_level(self.reload.log_level());
+                }
                 self.pending.on_outcome(outcome);
                 self.fetcher.limit(self.reload.cache_limits());
                 self.drain.set_timeout(self.reload.drain_timeout());
@@ -256,9 +258,6 @@ impl Supervisor<'_> {
 
     /// All processes log from this level up. The observer has it from its task.
     fn set_log_level(&mut self, level: LogLevel) {
-        if std::mem::replace(&mut self.log_level, level) == level {
-            return;
-        }
         log_lines::set_level(level);
         let message = ToHost::LogLevel(Text(level));
         if let Err(errno) = fd_passing::pass(self.to_host, &message, None) {

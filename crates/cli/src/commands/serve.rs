@@ -157,7 +157,6 @@ impl Server<'_> {
                 self.attachment.ip_addresses(),
                 to_host,
             ),
-            log_level: config.logs.level.0,
             drain: Drain::new(config.operation.drain_timeout.0.0),
             rolling: Rolling::default(),
             signals,

@@ -107,9 +107,10 @@ impl Task {
         self.logs.access.is_some() || self.logs.error.is_some()
     }
 
-    fn is_like(&self, other: &Task) -> bool {
-        let address = |task: &Task| task.admin.as_ref().map(|(address, _)| *address);
-        self.logs == other.logs && address(self) == address(other)
+    /// This configuration asks for nothing else.
+    fn is_of(&self, config: &Config) -> bool {
+        let address = self.admin.as_ref().map(|(address, _)| *address);
+        self.logs == config.logs && address == config.operation.admin
     }
 
     fn settings(&self) -> ObserverSettings {
@@ -192,9 +193,17 @@ impl ObserverSupervisor {
     /// Opens what another configuration wants written. It is put in use when the host process has
     /// taken that configuration.
     pub(crate) fn prepare(&mut self, config: &Config) -> Result<(), Failure> {
-        let known = [Some(&self.task), self.prepared.as_ref()];
-        self.prepared = Some(Task::prepare(config, &self.initial_netns, known)?);
+        self.prepared = self.other_task(config)?;
         Ok(())
+    }
+
+    /// What a configuration asks for, unless that is being done.
+    fn other_task(&self, config: &Config) -> Result<Option<Task>, Failure> {
+        if self.task.is_of(config) {
+            return Ok(None);
+        }
+        let known = [Some(&self.task), self.prepared.as_ref()];
+        Task::prepare(config, &self.initial_netns, known).map(Some)
     }
 
     /// The host process uses this configuration. If it says something else than the one before,
@@ -204,12 +213,14 @@ impl ObserverSupervisor {
         config: &Config,
         children: &mut Children,
     ) -> Result<(), Failure> {
-        let known = [Some(&self.task), self.prepared.as_ref()];
-        let task = Task::prepare(config, &self.initial_netns, known)?;
-        self.prepared = None;
-        if task.is_like(&self.task) {
+        let task = match self.prepared.take_if(|task| task.is_of(config)) {
+            Some(task) => Some(task),
+            // Another reload has been prepared meanwhile, or none was needed.
+            None => self.other_task(config)?,
+        };
+        let Some(task) = task else {
             return Ok(());
-        }
+        };
         self.task = task;
         let now = Instant::now();
         if self.control.is_some() {

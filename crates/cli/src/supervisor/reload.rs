@@ -17,6 +17,7 @@ use crate::args::serve::ServeArgs;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use crate::terminal::say;
 use config::certificates::CertificateSource;
+use config::log_level::LogLevel;
 use config::root;
 use config::self_signed::Fresh;
 use config::{Config, Content};
@@ -87,6 +88,11 @@ impl<'a> Reload<'a> {
     /// The configuration that is used.
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The level of the log of all processes, as it is said now.
+    pub(crate) fn log_level(&self) -> LogLevel {
+        self.config.logs.level.0
     }
 
     /// How long responses that are under way may take when the server is to end, as it is said now.

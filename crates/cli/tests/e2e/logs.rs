@@ -276,7 +276,8 @@ fn logs_metrics_and_the_level_change_on_reload() {
         let large = site.file("large", 30_000_000).unwrap();
         let file = site.file("file", 1_000).unwrap();
         let outside = |name: &str| site.outside().join(name);
-        let [first, second, errors] = ["first", "second", "errors"].map(outside);
+        let [first, second, errors] = ["logs/first", "second", "errors"].map(outside);
+        fs::create_dir(outside("logs")).unwrap();
         let reload = |said: &str| {
             let error = errors.display();
             configuration(&site, &format!("[logs]\nerror = \"{error}\"\n{said}"));
@@ -297,6 +298,14 @@ fn logs_metrics_and_the_level_change_on_reload() {
         reload(&format!("access = \"{}\"\n", first.display()));
         get();
         assert!(lines(&first, 1)[0].ends_with("\"GET /file HTTP/1.1\" 200 1000 \"-\" \"-\""));
+
+        // A log that goes on as before is not in the way of what else is read again.
+        fs::rename(outside("logs"), outside("elsewhere")).unwrap();
+        reload(&format!(
+            "access = \"{}\"\n[http]\nranges_max = 3\n",
+            first.display()
+        ));
+        fs::rename(outside("elsewhere"), outside("logs")).unwrap();
 
         reload(&format!(
             "access = \"{}\"\naccess_format = \"json\"\n[operation]\nadmin = \"{ADMIN}\"\n",
