@@ -25,6 +25,110 @@ pub struct StreamId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileHandle(pub u64);
 
+/// An application of the shard: what it binds and opens is its own. The application that was there
+/// first, the server, is [`Owner::SERVER`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(pub u32);
+
+impl Owner {
+    /// The server in the host process.
+    pub const SERVER: Owner = Owner(0);
+}
+
+/// A bound address, as applications name it. Never reused while the application holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BindingId(pub u64);
+
+/// What an application binds (bind(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The application.
+    pub owner: Owner,
+    /// One of the stack's addresses, or an unspecified one for all; a port of 0 is chosen.
+    pub address: SocketAddr,
+    /// An unspecified IPv6 address does not cover IPv4 (`IPV6_V6ONLY`).
+    pub v6_only: bool,
+    /// `SO_REUSEADDR`.
+    pub reuse_address: bool,
+    /// `SO_REUSEPORT`, and the group that may share the port: the user ID, as on Linux.
+    pub reuse_port: Option<u32>,
+}
+
+impl Bind {
+    /// Binds an address without options.
+    pub fn new(owner: Owner, address: SocketAddr) -> Bind {
+        Bind {
+            owner,
+            address,
+            v6_only: false,
+            reuse_address: false,
+            reuse_port: None,
+        }
+    }
+}
+
+/// Why an address could not be bound, or not be listened on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindError {
+    /// The stack does not have this address (`EADDRNOTAVAIL`).
+    NoAddress,
+    /// Another binding has it (`EADDRINUSE`).
+    InUse,
+    /// No port is free (`EADDRINUSE`).
+    NoPort,
+    /// The binding is gone (`EINVAL`).
+    NoBinding,
+    /// There are too many bindings (`ENOBUFS`).
+    TooManyBindings,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BindError::NoAddress => "the stack has no such address",
+            BindError::InUse => "the address and port are in use",
+            BindError::NoPort => "no port is free",
+            BindError::NoBinding => "the address is not bound any more",
+            BindError::TooManyBindings => "too many addresses are bound",
+        })
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// What a listener's connections begin with, where it differs from the stack's configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// `TCP_NODELAY`.
+    pub nodelay: Option<bool>,
+    /// `SO_KEEPALIVE` and its times; `Some(None)` is off.
+    pub keepalive: Option<Option<tcp::Keepalive>>,
+    /// `TCP_USER_TIMEOUT`; `Some(None)` is off.
+    pub user_timeout: Option<Option<Duration>>,
+    /// `SO_RCVBUF`: a fixed size, in bytes.
+    pub receive_buffer_bytes: Option<usize>,
+    /// `SO_SNDBUF`: a fixed size, in bytes.
+    pub send_buffer_bytes: Option<usize>,
+    /// `TCP_CONGESTION`.
+    pub congestion: Option<tcp::CongestionAlgorithm>,
+    /// `TCP_MAXSEG`: the largest MSS, in bytes.
+    pub mss_max: Option<u16>,
+    /// `TCP_DEFER_ACCEPT`: the connection is accepted with its first data, or after so long.
+    pub defer_accept: Option<Duration>,
+}
+
+impl StreamOptions {
+    /// Lays over the stack's configuration what a handshake may begin with. The sizes of buffers
+    /// come later: a window scale must not change between SYN,ACK and ACK.
+    pub(crate) fn apply(&self, config: &mut tcp::Config) {
+        config.nodelay = self.nodelay.unwrap_or(config.nodelay);
+        config.keepalive = self.keepalive.unwrap_or(config.keepalive);
+        config.user_timeout = self.user_timeout.unwrap_or(config.user_timeout);
+        config.congestion = self.congestion.unwrap_or(config.congestion);
+        config.mss = self.mss_max.map_or(config.mss, |mss| mss.min(config.mss));
+    }
+}
+
 /// Metadata of an open file, kept on the host: answering `fstat` needs no command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileMeta {
@@ -106,7 +210,8 @@ pub enum CloseReason {
 pub enum ConnectError {
     /// The stack does not have this address, or none of the peer's family (`EADDRNOTAVAIL`).
     NoAddress,
-    /// A connection from this port to the same peer exists (`EADDRINUSE`).
+    /// Another application has the port, or a connection from it to the same peer exists
+    /// (`EADDRINUSE`).
     PortInUse,
     /// Every port has a connection to the same peer (`EADDRNOTAVAIL`).
     NoPort,
@@ -118,7 +223,7 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ConnectError::NoAddress => "the stack has no such address",
-            ConnectError::PortInUse => "a connection from this port to this peer exists",
+            ConnectError::PortInUse => "the port is in use",
             ConnectError::NoPort => "every port has a connection to this peer",
             ConnectError::TooManyConnections => "there are too many connections",
         })
@@ -211,13 +316,48 @@ pub trait Application {
 /// What an application may do. A stream or file that is gone is ignored or answers 0: a `Closed`
 /// event is on its way.
 pub trait Io {
+    /// Binds an address and port. The connections of an [`Io`] without a network of its own come
+    /// from elsewhere: it has no address.
+    fn bind(&mut self, _bind: &Bind) -> Result<BindingId, BindError> {
+        Err(BindError::NoAddress)
+    }
+    /// Accepts connections to a bound address from now on, with these options; again, changes the
+    /// options of those to come.
+    fn listen(&mut self, _binding: BindingId, _options: StreamOptions) -> Result<(), BindError> {
+        Err(BindError::NoBinding)
+    }
+    /// The application cannot hold more connections of this listener, or can again. While no
+    /// listener of an address has room, SYNs are dropped, and ACKs that complete handshakes, as
+    /// Linux does; peers repeat them.
+    fn set_listener_full(&mut self, _binding: BindingId, _is_full: bool) {}
+    /// Lets go of a bound address, and accepts no more connections there.
+    fn release(&mut self, _binding: BindingId) {}
+    /// The address of a binding, with the port that was chosen.
+    fn bound_address(&self, _binding: BindingId) -> Option<SocketAddr> {
+        None
+    }
+    /// The application to which a stream belongs, also with its last event.
+    fn owner(&self, _stream: StreamId) -> Option<Owner> {
+        None
+    }
+    /// The listener that a stream has come from, also if it is gone.
+    fn listener(&self, _stream: StreamId) -> Option<BindingId> {
+        None
+    }
+    /// Own and peer's address of a stream.
+    fn addresses(&self, _stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
     /// Opens a connection to a peer, from an own address and port; what is unspecified of them is
     /// chosen. `Connected` or `Closed` follows. What is written until then is sent afterwards.
     fn connect(
         &mut self,
-        local: Option<SocketAddr>,
-        remote: SocketAddr,
-    ) -> Result<StreamId, ConnectError>;
+        _owner: Owner,
+        _local: Option<SocketAddr>,
+        _remote: SocketAddr,
+    ) -> Result<StreamId, ConnectError> {
+        Err(ConnectError::NoAddress)
+    }
     /// Takes received bytes out of the stream; returns how many, 0 if there are none.
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize;
     /// Queues bytes; returns how many were taken. After a short write, `Writable` follows.

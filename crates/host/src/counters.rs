@@ -57,6 +57,8 @@ counters::counters! {
         reads_failed: Counter,
         /// Connections accepted.
         connections_accepted: Counter,
+        /// SYNs and ACKs of handshakes dropped because the listener's queue is full.
+        listen_overflows: Counter,
         /// Connections that this side has begun to open.
         connections_opened: Counter,
         /// SYNs, and ACKs of handshakes, dropped because the table is full.

@@ -27,6 +27,7 @@
 //! | `connect` | connections that this side opens |
 //! | `congestion` | congestion control by listener and by stream |
 //! | `listing` | what is in a directory |
+//! | `listening` | addresses that applications bind, and listeners |
 //! | `link` | the link, and how much fits into a SEND |
 //! | `inspect` | what the stack holds, for those who watch over it |
 
@@ -37,6 +38,7 @@ mod congestion;
 mod connect;
 mod inspect;
 mod link;
+mod listening;
 mod listing;
 mod memory;
 mod records;
@@ -60,6 +62,7 @@ use tcp::{ConnectionEvent, Instant};
 
 use self::admission::Gate;
 use self::arrival::Replies;
+use self::listening::defers_accept;
 use self::memory::Memory;
 use self::shortage::Shortage;
 use self::streams::Streams;
@@ -69,6 +72,7 @@ use crate::config::StackConfig;
 use crate::counters::Counters;
 use crate::link::neighbor::Neighbors;
 use crate::nics::nic_stacks::NicStacks;
+use crate::tables::bindings::Bindings;
 use crate::tables::connections::{ConnectionHandle, Connections, Entry};
 use crate::tables::ephemeral_ports::EphemeralPorts;
 use crate::tables::files::{FileTable, Lookup, MayClose};
@@ -107,6 +111,7 @@ pub struct Stack {
     nics: Vec<Nic>,
     time_waits: TimeWaits,
     wheel: TimerWheel,
+    bindings: Bindings,
     ephemeral_ports: EphemeralPorts,
     /// What is answered without a connection.
     replies: Replies,
@@ -158,7 +163,8 @@ impl Stack {
         };
         let mut hash_key = config.secret;
         hash_key[0] ^= 0xff;
-        Stack {
+        let listen_ports = config.listen_ports.clone();
+        let mut stack = Stack {
             tcp_config_v4: with_mss(link.mss(false), 536, false),
             tcp_config_v6: with_mss(link.mss(true), 1220, true),
             port_congestion: Vec::new(),
@@ -172,6 +178,7 @@ impl Stack {
             nics: Vec::new(),
             time_waits: TimeWaits::new(KeyedHash(hash_key)),
             wheel: TimerWheel::new(now_us),
+            bindings: Bindings::default(),
             ephemeral_ports: EphemeralPorts::new(config.ephemeral_ports.clone(), hash_key),
             replies: Replies::new(&config, now_us),
             dirty: VecDeque::new(),
@@ -189,7 +196,11 @@ impl Stack {
             unix_time: Duration::ZERO,
             counters: Counters::default(),
             config,
+        };
+        for port in listen_ports {
+            stack.serve_port(port);
         }
+        stack
     }
 
     /// Sets the time since the epoch for applications.
@@ -420,6 +431,11 @@ impl Stack {
                 return;
             }
             entry.app_deadline_us = None;
+            if entry.is_deferred {
+                let handle = entry.handle();
+                self.accept_deferred(now_us, handle, app);
+                return;
+            }
         }
         if entry.told {
             app.on_event(&mut self.streams(now_us), stream, event);
@@ -530,6 +546,9 @@ impl Stack {
             let event = match event {
                 ConnectionEvent::Connected if entry.is_active => AppEvent::Connected,
                 ConnectionEvent::Connected => {
+                    if defers_accept(&self.bindings, now_us, entry) {
+                        continue;
+                    }
                     entry.told = true;
                     self.counters.connections_accepted += 1;
                     let tls = None;
@@ -552,7 +571,8 @@ impl Stack {
                     }
                 }
             };
-            let told = self.connections.get(handle).is_some_and(|entry| entry.told);
+            let told = self.connections.get(handle).is_some_and(|entry| entry.told)
+                || self.accept_deferred(now_us, handle, app);
             if told || matches!(event, AppEvent::Closed { .. }) {
                 app.on_event(&mut self.streams(now_us), stream, event);
             }
@@ -711,13 +731,6 @@ impl Stack {
             }
         }
         None
-    }
-
-    /// Accepts no more connections: from now on who begins one is answered with RST, as by a kernel
-    /// whose listening socket is closed. Those that are half-open are forgotten.
-    pub fn stop_listening(&mut self) {
-        self.config.listen_ports.clear();
-        self.gate.close();
     }
 
     /// Sends RST on every connection and accepts no more: the shard is about to end.

@@ -1,6 +1,7 @@
 //! The tables of a shard: connections, half-open and ended ones, files, sources, and the order in
 //! which they go.
 
+pub(crate) mod bindings;
 pub(crate) mod by_source;
 pub(crate) mod connections;
 pub(crate) mod ephemeral_ports;

@@ -11,9 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use host::Growth;
-use host::app::{
-    AppEvent, Application, ConnectError, FileHandle, FileMeta, Io, ListPlace, StreamId,
-};
+use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, ListPlace, StreamId};
 use server::{Config, Server};
 use testbed::instructions::{Count, check};
 
@@ -96,10 +94,6 @@ struct Net {
 }
 
 impl Io for Net {
-    fn connect(&mut self, _: Option<SocketAddr>, _: SocketAddr) -> Result<StreamId, ConnectError> {
-        Err(ConnectError::NoAddress)
-    }
-
     fn read(&mut self, _: StreamId, buffer: &mut [u8]) -> usize {
         let count = buffer.len().min(self.inbox.len());
         let (now, later) = self.inbox.split_at(count);

@@ -10,9 +10,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use host::Growth;
-use host::app::{
-    AppEvent, Application, ConnectError, FileHandle, FileMeta, Io, ListPlace, StreamId,
-};
+use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, ListPlace, StreamId};
 use server::{Config, Server};
 
 const STREAM: StreamId = StreamId(1);
@@ -28,10 +26,6 @@ struct Memory {
 }
 
 impl Io for Memory {
-    fn connect(&mut self, _: Option<SocketAddr>, _: SocketAddr) -> Result<StreamId, ConnectError> {
-        Err(ConnectError::NoAddress)
-    }
-
     fn read(&mut self, _: StreamId, buffer: &mut [u8]) -> usize {
         let count = buffer.len().min(self.request.len());
         let (taken, left) = self.request.split_at(count);

@@ -20,9 +20,10 @@ use wire::tcp::{Flags, Segment};
 
 use super::Stack;
 use super::arrival::Bare;
-use crate::app::StreamId;
+use crate::app::{BindingId, StreamId};
 use crate::config::Admission;
 use crate::episode::Episode;
+use crate::tables::bindings::Destination;
 use crate::tables::by_source::{Age, BySource};
 use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::sources::Sources;
@@ -141,12 +142,13 @@ impl Stack {
         self.gate.half_open()
     }
 
-    pub(super) fn tcp_config(&self, local: SocketAddr) -> tcp::Config {
+    /// What a connection begins with, at this own address, and of this listener if one accepts it.
+    pub(super) fn tcp_config(&self, local: SocketAddr, listener: Option<BindingId>) -> tcp::Config {
         let config = match local {
             SocketAddr::V4(_) => &self.tcp_config_v4,
             SocketAddr::V6(_) => &self.tcp_config_v6,
         };
-        tcp::Config {
+        let mut config = tcp::Config {
             congestion: self.listener_congestion(local.port()),
             receive_buffer_bytes: if self.memory.is_pressed() {
                 config
@@ -156,6 +158,18 @@ impl Stack {
                 config.receive_buffer_bytes
             },
             ..*config
+        };
+        if let Some(options) = listener.and_then(|listener| self.bindings.options(listener)) {
+            options.apply(&mut config);
+        }
+        config
+    }
+
+    /// What a connection that a peer opens begins with.
+    fn passive_config(&self, tuple: &Tuple) -> tcp::Config {
+        match self.destination(tuple) {
+            Destination::Listener(listener) => self.tcp_config(tuple.local, Some(listener)),
+            Destination::Full | Destination::Closed => self.tcp_config(tuple.local, None),
         }
     }
 
@@ -166,7 +180,7 @@ impl Stack {
         tuple: Tuple,
         segment: &Segment<'_>,
     ) -> bool {
-        let config = self.tcp_config(tuple.local);
+        let config = self.passive_config(&tuple);
         let Some(half_open) = self.gate.syn_queue.get_mut(&tuple) else {
             return false;
         };
@@ -184,9 +198,9 @@ impl Stack {
             }
             HalfOpenReaction::Refused => self.gate.syn_queue.remove(&tuple),
             HalfOpenReaction::Opened(connection) => match self.admit(now_us, &tuple) {
-                Ok(()) => {
+                Ok(listener) => {
                     self.gate.syn_queue.remove(&tuple);
-                    self.open(now_us, tuple, connection, None);
+                    self.open(now_us, tuple, listener, connection, None);
                 }
                 Err(Refusal::Later) => {}
                 Err(Refusal::Reset) => {
@@ -229,7 +243,7 @@ impl Stack {
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
         let ts_offset = self.isn.ts_offset(local, remote);
-        let config = &self.tcp_config(local);
+        let config = &self.passive_config(&tuple);
         let opened = self
             .gate
             .cookies
@@ -241,9 +255,9 @@ impl Stack {
             return false;
         };
         match self.admit(now_us, &tuple) {
-            Ok(()) => {
+            Ok(listener) => {
                 self.counters.syn_cookies_accepted += 1;
-                self.open(now_us, tuple, connection, Some(cookie));
+                self.open(now_us, tuple, listener, connection, Some(cookie));
             }
             Err(Refusal::Later) => {}
             Err(Refusal::Reset) => self.refuse(now_us, tuple, segment),
@@ -283,14 +297,14 @@ impl Stack {
                 );
             }
             let cookies = &self.gate.cookies;
-            let config = &self.tcp_config(local);
+            let config = &self.passive_config(&tuple);
             let syn_ack = cookies.syn_ack(config, local, remote, syn, ts_offset, now);
             if let Some(header) = syn_ack {
                 self.counters.syn_cookies_sent += 1;
                 self.send_bare(now_us, tuple, &header);
             }
         } else if let Some((half_open, syn_ack)) =
-            HalfOpen::open(&self.tcp_config(local), syn, isn, ts_offset, now)
+            HalfOpen::open(&self.passive_config(&tuple), syn, isn, ts_offset, now)
         {
             self.gate.syn_queue.insert(tuple, half_open);
             if self.send_bare(now_us, tuple, &syn_ack) == Bare::Pending {
@@ -300,8 +314,17 @@ impl Stack {
         true
     }
 
-    /// Whether there may be one more connection, for which another may have to go.
-    fn admit(&mut self, now_us: u64, tuple: &Tuple) -> Result<(), Refusal> {
+    /// Whether there may be one more connection, for which another may have to go, and the listener
+    /// that gets it.
+    fn admit(&mut self, now_us: u64, tuple: &Tuple) -> Result<BindingId, Refusal> {
+        let listener = match self.destination(tuple) {
+            Destination::Listener(listener) => listener,
+            Destination::Full => {
+                self.counters.listen_overflows += 1;
+                return Err(Refusal::Later);
+            }
+            Destination::Closed => return Err(Refusal::Reset),
+        };
         self.admit_source(now_us, tuple)?;
         if self.connections.len() >= self.config.connections_max && !self.evict_idle(now_us) {
             self.refuse_for_room(now_us);
@@ -312,7 +335,7 @@ impl Stack {
         {
             self.evict_unheard(now_us, stream);
         }
-        Ok(())
+        Ok(listener)
     }
 
     /// Ends a connection of which nothing was heard.
@@ -417,6 +440,7 @@ impl Stack {
         &mut self,
         now_us: u64,
         tuple: Tuple,
+        listener: BindingId,
         mut connection: tcp::Connection,
         cookie: Option<u32>,
     ) {
@@ -432,6 +456,8 @@ impl Stack {
         if let Some(entry) = self.connections.get_mut(handle) {
             entry.tls = tls.ok().flatten();
             entry.cookie = cookie;
+            entry.listener = Some(listener);
+            entry.owner = self.bindings.owner(listener).unwrap_or_default();
             let remote = tuple.remote.ip();
             entry.unheard = Some(self.gate.unheard.add(remote, entry.stream));
             self.gate.sources.add(remote);
@@ -444,7 +470,7 @@ impl Stack {
         let now = Instant::from_us(now_us);
         while let Some(mut due) = self.gate.syn_queue.take_due(now) {
             let tuple = due.tuple;
-            match due.half_open.on_timeout(&self.tcp_config(tuple.local)) {
+            match due.half_open.on_timeout(&self.passive_config(&tuple)) {
                 Some(syn_ack) => {
                     self.counters.retransmissions += 1;
                     self.gate.syn_queue.insert_repeated(due);
@@ -458,7 +484,7 @@ impl Stack {
     /// A neighbour may have been found: SYN,ACKs that have waited for it.
     pub(super) fn retry_half_open(&mut self, now_us: u64) {
         for tuple in self.gate.syn_queue.take_waiting() {
-            let config = self.tcp_config(tuple.local);
+            let config = self.passive_config(&tuple);
             let syn_ack = self
                 .gate
                 .syn_queue

@@ -1,8 +1,6 @@
 //! What arrives through the port: frames, and the part of segment arrival that comes before any
 //! connection (RFC 9293 §3.10.7).
 
-use std::net::SocketAddr;
-
 use netdev::Frame;
 use tcp::Instant;
 use wire::ParseError;
@@ -14,6 +12,7 @@ use crate::episode::Episode;
 use crate::link::icmp;
 use crate::link::neighbor::Resolution;
 use crate::link::reply_limit::ReplyLimit;
+use crate::tables::bindings::Destination;
 use crate::tables::time_wait::Answer;
 use crate::tables::tuple::Tuple;
 
@@ -179,7 +178,15 @@ impl Stack {
                 return;
             }
         }
-        if !self.is_listening(tuple.local) || !self.on_listen(now_us, tuple, segment, isn) {
+        let is_taken = match self.destination(&tuple) {
+            Destination::Listener(_) => self.on_listen(now_us, tuple, segment, isn),
+            Destination::Full => {
+                self.counters.listen_overflows += 1;
+                true
+            }
+            Destination::Closed => false,
+        };
+        if !is_taken {
             self.refuse(now_us, tuple, segment);
         }
     }
@@ -202,10 +209,6 @@ impl Stack {
                 "segments of no connection are answered no more often"
             );
         }
-    }
-
-    fn is_listening(&self, local: SocketAddr) -> bool {
-        self.config.listen_ports.contains(&local.port())
     }
 
     /// Sends a segment without data that belongs to no connection of the table, if the next hop's

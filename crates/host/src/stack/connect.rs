@@ -6,7 +6,7 @@ use tcp::Instant;
 
 use super::Stack;
 use super::admission::Gate;
-use crate::app::{ConnectError, StreamId};
+use crate::app::{ConnectError, Owner, StreamId};
 use crate::tables::connections::Connections;
 use crate::tables::time_wait::TimeWaits;
 use crate::tables::tuple::Tuple;
@@ -19,6 +19,7 @@ impl Stack {
     pub fn connect(
         &mut self,
         now_us: u64,
+        owner: Owner,
         local: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<StreamId, ConnectError> {
@@ -35,6 +36,9 @@ impl Stack {
             0 => self.free_port(now, ip, remote)?,
             port => {
                 let tuple = tuple(port);
+                if self.bindings.is_taken(owner, tuple.local) {
+                    return Err(ConnectError::PortInUse);
+                }
                 if !is_free(&self.connections, &self.gate, &self.time_waits, now, &tuple) {
                     return Err(ConnectError::PortInUse);
                 }
@@ -49,7 +53,7 @@ impl Stack {
             None => isn,
         };
         let ts_offset = self.isn.ts_offset(local, remote);
-        let config = self.tcp_config(local);
+        let config = self.tcp_config(local, None);
         let connection =
             tcp::Connection::connect(&config, port, remote.port(), isn, ts_offset, now);
         let route = self.neighbors.route(remote.ip());
@@ -61,6 +65,7 @@ impl Stack {
         let entry = self.connections.get_mut(handle);
         let entry = entry.expect("it was just added");
         (entry.is_active, entry.told) = (true, true);
+        entry.owner = owner;
         Ok(entry.stream)
     }
 
@@ -92,17 +97,16 @@ impl Stack {
     ) -> Result<u16, ConnectError> {
         let Stack {
             ephemeral_ports,
+            bindings,
             connections,
             gate,
             time_waits,
-            config,
             ..
         } = self;
         let chosen = ephemeral_ports.choose(ip, remote, |port| {
             let local = SocketAddr::new(ip, port);
             let tuple = Tuple { local, remote };
-            !config.listen_ports.contains(&port)
-                && is_free(connections, gate, time_waits, now, &tuple)
+            !bindings.has_port(port) && is_free(connections, gate, time_waits, now, &tuple)
         });
         chosen.ok_or(ConnectError::NoPort)
     }

@@ -7,7 +7,10 @@ use std::time::Duration;
 use contract::{Command, FileId, Growth};
 use rustix::io::Errno;
 
-use crate::app::{AppEvent, ConnectError, FileHandle, FileMeta, Io, ListPlace, StreamId};
+use crate::app::{
+    AppEvent, Bind, BindError, BindingId, ConnectError, FileHandle, FileMeta, Io, ListPlace, Owner,
+    StreamId, StreamOptions,
+};
 use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::files::Lookup;
@@ -74,12 +77,46 @@ impl Streams<'_> {
 }
 
 impl Io for Streams<'_> {
+    fn bind(&mut self, bind: &Bind) -> Result<BindingId, BindError> {
+        self.stack.bind(bind)
+    }
+
+    fn listen(&mut self, binding: BindingId, options: StreamOptions) -> Result<(), BindError> {
+        self.stack.listen(binding, options)
+    }
+
+    fn set_listener_full(&mut self, binding: BindingId, is_full: bool) {
+        self.stack.bindings.set_full(binding, is_full);
+    }
+
+    fn release(&mut self, binding: BindingId) {
+        self.stack.release(binding);
+    }
+
+    fn bound_address(&self, binding: BindingId) -> Option<SocketAddr> {
+        self.stack.bound_address(binding)
+    }
+
+    fn owner(&self, stream: StreamId) -> Option<Owner> {
+        Some(self.stack.connections.by_stream(stream)?.owner)
+    }
+
+    fn listener(&self, stream: StreamId) -> Option<BindingId> {
+        self.stack.connections.by_stream(stream)?.listener
+    }
+
+    fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
+        let tuple = self.stack.connections.by_stream(stream)?.tuple;
+        Some((tuple.local, tuple.remote))
+    }
+
     fn connect(
         &mut self,
+        owner: Owner,
         local: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<StreamId, ConnectError> {
-        self.stack.connect(self.now_us, local, remote)
+        self.stack.connect(self.now_us, owner, local, remote)
     }
 
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {

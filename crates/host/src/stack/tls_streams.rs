@@ -16,9 +16,7 @@ impl Stack {
     /// [`StackConfig::listen_ports`](crate::StackConfig::listen_ports) are accepted as well.
     pub fn serve_tls(&mut self, port: u16, config: Arc<tls::Config>) {
         config.set_unix_time(self.unix_time);
-        if !self.config.listen_ports.contains(&port) {
-            self.config.listen_ports.push(port);
-        }
+        self.serve_port(port);
         self.tls_listeners.retain(|&(other, _)| other != port);
         self.tls_listeners.push((port, config));
     }

@@ -4,7 +4,7 @@ use contract::{FileId, FlowId, SendId};
 use slab::Slab;
 use wire::frame::TcpPrefix;
 
-use crate::app::StreamId;
+use crate::app::{BindingId, Owner, StreamId};
 use crate::link::neighbor::Route;
 use crate::nics::balance::Balance;
 use crate::nics::nic_stacks::{NicSet, NicStacks};
@@ -42,6 +42,12 @@ pub(crate) struct Entry {
     pub(crate) idle_since_us: Option<u64>,
     /// This side has opened it.
     pub(crate) is_active: bool,
+    /// The application that it belongs to.
+    pub(crate) owner: Owner,
+    /// The listener that it has come from.
+    pub(crate) listener: Option<BindingId>,
+    /// The application hears of it with its first data, or when its timer fires.
+    pub(crate) is_deferred: bool,
     /// What the peer has brought back to open it, if it was a cookie.
     pub(crate) cookie: Option<u32>,
     /// Nothing but the peer is waited for.
@@ -176,6 +182,11 @@ impl Connections {
         self.entries.len()
     }
 
+    /// A hash of addresses and ports, under the table's key.
+    pub(crate) fn hash(&self, tuple: &Tuple) -> u64 {
+        self.by_tuple.hash(tuple)
+    }
+
     /// Places in the table: all are below.
     pub(crate) fn places(&self) -> usize {
         self.entries.capacity()
@@ -218,6 +229,9 @@ impl Connections {
             unheard: None,
             idle_since_us: None,
             is_active: false,
+            owner: Owner::SERVER,
+            listener: None,
+            is_deferred: false,
             cookie: None,
             orphan_since: None,
             flow_open: false,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use host::Growth;
 use host::app::{
-    AppEvent, Application, CloseReason, ConnectError, Entry, EntryKind, FileHandle, FileMeta, Io,
-    ListPart, ListPlace, StreamId,
+    AppEvent, Application, CloseReason, Entry, EntryKind, FileHandle, FileMeta, Io, ListPart,
+    ListPlace, StreamId,
 };
 use server::{AccessRecord, AccessSink, Config, Origins, Server};
 
@@ -806,10 +806,6 @@ impl Net {
 }
 
 impl Io for Net {
-    fn connect(&mut self, _: Option<SocketAddr>, _: SocketAddr) -> Result<StreamId, ConnectError> {
-        Err(ConnectError::NoAddress)
-    }
-
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
         let inbox = &mut self.wire(stream).inbox;
         let count = inbox.len().min(buffer.len());

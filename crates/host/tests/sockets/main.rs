@@ -1,0 +1,7 @@
+//! What a stack does for applications with sockets: connections that they open, addresses that they
+//! bind.
+#![forbid(unsafe_code)]
+
+mod active_open;
+mod listening;
+mod pair;
