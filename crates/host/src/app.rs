@@ -20,6 +20,11 @@ pub use tls::{Agreed as TlsAgreed, Cipher as TlsCipher, Version as TlsVersion};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
 
+impl StreamId {
+    /// No connection.
+    pub(crate) const NONE: StreamId = StreamId(u64::MAX);
+}
+
 /// A file opened for a stream, as applications name it. Never reused while the application holds
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -293,6 +298,10 @@ pub trait Application {
     /// Called for each event of a stream, in order.
     fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent);
 
+    /// [`Io::look_up`] has found the file, or failed with this `errno` of Linux; the handle is gone.
+    fn on_looked_up(&mut self, _io: &mut dyn Io, _file: FileHandle, _found: Result<FileMeta, u16>) {
+    }
+
     /// Called in every turn of the shard, after its events: what they have left to be done for all
     /// of them at once.
     fn on_turn(&mut self, _io: &mut dyn Io, _now_us: u64) {}
@@ -369,6 +378,12 @@ pub trait Io {
     /// without a leading `/`. `growth` says whether a file that becomes longer can still be sent,
     /// up to its size at the open. `Opened` or `OpenFailed` follows.
     fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle;
+    /// Asks the NIC stacks for the metadata of a file below their roots, for no stream: what stat(2)
+    /// is. [`Application::on_looked_up`] follows. `None` if too many files are open (`EMFILE`), or
+    /// if the path makes no sense (`EINVAL`).
+    fn look_up(&mut self, _path: &[u8]) -> Option<FileHandle> {
+        None
+    }
     /// Asks the NIC stack for what is in a directory below its root, for this stream: from its
     /// beginning, or from the place where a part before has ended. The path is relative, without a
     /// leading `/`; empty for the root. `Listed` or `OpenFailed` follows. Where several NIC stacks

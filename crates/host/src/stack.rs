@@ -28,6 +28,7 @@
 //! | `congestion` | congestion control by listener and by stream |
 //! | `listing` | what is in a directory |
 //! | `listening` | addresses that applications bind, and listeners |
+//! | `look_up` | metadata of files, for no connection |
 //! | `link` | the link, and how much fits into a SEND |
 //! | `inspect` | what the stack holds, for those who watch over it |
 
@@ -40,6 +41,7 @@ mod inspect;
 mod link;
 mod listening;
 mod listing;
+mod look_up;
 mod memory;
 mod records;
 mod reports;
@@ -414,7 +416,8 @@ impl Stack {
         }
     }
 
-    /// Passes on an event that is no connection's own, unless its stream is over.
+    /// Passes on an event that is no connection's own, unless its stream is over; or the answer to a
+    /// look-up, which has none.
     fn tell<A: Application>(
         &mut self,
         now_us: u64,
@@ -423,6 +426,16 @@ impl Stack {
         event: AppEvent,
     ) {
         let Some(entry) = self.connections.by_stream_mut(stream) else {
+            let mut streams = self.streams(now_us);
+            match event {
+                AppEvent::Opened { file, meta } if stream == StreamId::NONE => {
+                    app.on_looked_up(&mut streams, file, Ok(meta));
+                }
+                AppEvent::OpenFailed { file, errno } if stream == StreamId::NONE => {
+                    app.on_looked_up(&mut streams, file, Err(errno));
+                }
+                _ => {}
+            }
             return;
         };
         if matches!(event, AppEvent::Timer) {

@@ -151,6 +151,10 @@ impl Stack {
     pub(super) fn on_opened(&mut self, worker: usize, file: FileId, meta: FileMeta) -> bool {
         let nic = self.nic_stacks.of(worker);
         match self.files.opened(nic, worker, file, meta) {
+            Some(Ok(StreamId::NONE)) => {
+                self.tell_looked_up(file);
+                true
+            }
             Some(Ok(stream)) => {
                 if let Some(handle) = self.connections.handle_of(stream) {
                     self.tell_opened(handle);
@@ -202,7 +206,8 @@ impl Stack {
         let home = home.map(|entry| entry.worker);
         // A directory is found, too: its stream asks for what is in it.
         let is_directory = answer == Some(Errno::ISDIR.raw_os_error() as u16);
-        if home.is_none() || !found.is_needed() || is_directory || self.fails_listing(found) {
+        let is_gone = home.is_none() && found.stream != StreamId::NONE;
+        if is_gone || !found.is_needed() || is_directory || self.fails_listing(found) {
             return self.tell_open_failed(file, answer.unwrap_or(NO_FILE));
         }
         if let Some(nic) = found.bound_to() {

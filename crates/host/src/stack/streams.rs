@@ -161,6 +161,10 @@ impl Io for Streams<'_> {
         })
     }
 
+    fn look_up(&mut self, path: &[u8]) -> Option<FileHandle> {
+        self.stack.look_up(self.now_us, path)
+    }
+
     fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {
         let command = Lookup::List(0).command(FileId(0), path);
         let now_us = self.now_us;

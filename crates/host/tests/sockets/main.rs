@@ -4,4 +4,5 @@
 
 mod active_open;
 mod listening;
+mod look_up;
 mod pair;

@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 
 use contract::channel::in_memory;
 use fakes::nic::FakeNic;
-use host::app::{AppEvent, Application, CloseReason, ConnectError, Io, Owner, StreamId};
+use host::app::{
+    AppEvent, Application, CloseReason, ConnectError, FileHandle, FileMeta, Io, Owner, StreamId,
+};
 use host::{Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
@@ -17,6 +19,7 @@ const CLIENT: &str = "10.77.0.1";
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) events: Vec<(StreamId, AppEvent)>,
+    pub(crate) looked_up: Vec<(FileHandle, Result<FileMeta, u16>)>,
     pub(crate) received: Vec<u8>,
     pub(crate) echoes: bool,
     /// Closes when the peer has.
@@ -39,6 +42,10 @@ impl Application for Recorder {
             _ => {}
         }
         self.events.push((stream, event));
+    }
+
+    fn on_looked_up(&mut self, _: &mut dyn Io, file: FileHandle, found: Result<FileMeta, u16>) {
+        self.looked_up.push((file, found));
     }
 }
 
