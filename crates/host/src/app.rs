@@ -303,8 +303,11 @@ pub trait Application {
     }
 
     /// Called in every turn of the shard, after its events: what they have left to be done for all
-    /// of them at once.
-    fn on_turn(&mut self, _io: &mut dyn Io, _now_us: u64) {}
+    /// of them at once, and what others than peers ask for. Returns true if anything was asked: the
+    /// shard then looks again before it rests.
+    fn on_turn(&mut self, _io: &mut dyn Io, _now_us: u64) -> bool {
+        false
+    }
 
     /// When [`Application::on_turn`] is to be called though nothing else happens, in microseconds
     /// of the host's clock.
@@ -312,14 +315,29 @@ pub trait Application {
         None
     }
 
-    /// A descriptor by which others than peers reach the application. It does not change.
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    /// Descriptors by which others than peers reach the application. They do not change.
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
     }
 
-    /// [`Application::wake_fd`] is readable. While there is other work, that is noticed some
-    /// milliseconds late.
+    /// One of [`Application::wake_fds`] is readable. While there is other work, that is noticed
+    /// some milliseconds late.
     fn on_wake(&mut self, _io: &mut dyn Io, _now_us: u64) {}
+
+    /// The shard is about to sleep: asks to be woken by what comes in memory. False if something
+    /// has come already.
+    fn prepare_sleep(&mut self) -> bool {
+        true
+    }
+
+    /// The shard has slept.
+    fn finish_sleep(&mut self) {}
+
+    /// The shard may rest without a wake-up for no longer than this, in microseconds: others than
+    /// peers wait for the application.
+    fn pause_us_max(&self) -> u64 {
+        u64::MAX
+    }
 }
 
 /// What an application may do. A stream or file that is gone is ignored or answers 0: a `Closed`

@@ -8,11 +8,12 @@
 //! |---|---|
 //! | [`app`] | the interface for servers: events, and what they may do |
 //! | `stack` | frames and events in; SENDs and packets out |
+//! | `applications` | two applications of one shard |
 //! | `config`, `counters` | what a shard gets at its start; what it has done |
 //! | `tables/` | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` |
 //! | ... what they are searched by, and how they shrink | `tuple`, `keyed_hash`; `sparsity` |
 //! | ... connections that only end; that wait for the same thing | `orphans`, `waiting` |
-//! | ... ports of connections that this side opens | `ephemeral_ports` |
+//! | ... what applications bind; ports of connections that this side opens | `bindings`; `ephemeral_ports` |
 //! | ... which connections go when there are too many | `by_source`, `victims` |
 //! | `nics/` | `nic_source`: where NIC stacks come from; `nic_stacks`, `balance`: which NIC worker serves a connection |
 //! | `link/` | `neighbor`, `icmp`: ARP, neighbour discovery, next hops, echo; `duplicate`: address detection; `mac`; `reply_limit` |
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+mod applications;
 mod config;
 mod counters;
 mod episode;
@@ -39,6 +41,7 @@ mod tables;
 mod timer;
 mod tls_layer;
 
+pub use applications::Applications;
 pub use config::{Admission, Changeable, StackConfig};
 pub use contract::Growth;
 pub use counters::Counters;

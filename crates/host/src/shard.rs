@@ -298,7 +298,7 @@ impl<P: Port, A: Application> Shard<P, A> {
                     waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
                 }
                 Some(Rest::Pause(us)) => {
-                    self.pause(us, now_us)?;
+                    self.pause(us.min(self.app.pause_us_max()), now_us)?;
                     continue;
                 }
                 Some(Rest::LookAgain) => {
@@ -522,6 +522,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         for channel in self.stack.channels() {
             quiet &= channel.prepare_sleep();
         }
+        quiet &= self.app.prepare_sleep();
         let timeout = if quiet {
             timeout(self.next_timeout_us(), now_us)
         } else {
@@ -532,6 +533,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         for channel in self.stack.channels() {
             channel.finish_sleep();
         }
+        self.app.finish_sleep();
         woken
     }
 }
@@ -610,7 +612,7 @@ impl Waiter {
         }
         waiter.add(nics.wake_fd(), Waiter::NIC_SOURCE)?;
         waiter.add(stop, Waiter::STOP)?;
-        if let Some(fd) = app.wake_fd() {
+        for fd in app.wake_fds() {
             waiter.add(fd, Waiter::APP)?;
         }
         Ok(waiter)

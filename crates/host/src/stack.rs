@@ -348,7 +348,7 @@ impl Stack {
         }
         let mut handshakes = 0;
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
-        app.on_turn(&mut self.streams(now_us), now_us);
+        busy |= app.on_turn(&mut self.streams(now_us), now_us);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
         if self.shortage.has_opens() {
             self.repeat_opens();

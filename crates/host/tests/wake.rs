@@ -46,8 +46,8 @@ impl Application for Woken {
         panic!("{event:?}: there is no client");
     }
 
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell.as_fd())
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.bell.as_fd()]
     }
 
     fn on_wake(&mut self, _io: &mut dyn Io, now_us: u64) {
@@ -60,12 +60,14 @@ impl Application for Woken {
         self.call_at_us
     }
 
-    fn on_turn(&mut self, _io: &mut dyn Io, now_us: u64) {
-        if self.call_at_us.is_some_and(|at_us| at_us <= now_us) {
+    fn on_turn(&mut self, _io: &mut dyn Io, now_us: u64) -> bool {
+        let is_due = self.call_at_us.is_some_and(|at_us| at_us <= now_us);
+        if is_due {
             self.call_at_us = None;
             self.heard.push(Heard::Time);
             ring(&self.stop);
         }
+        is_due
     }
 }
 

@@ -192,7 +192,7 @@ impl Application for Server {
         }
     }
 
-    fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) {
+    fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
         if let Some(log) = &mut self.shared.access_log {
             log.on_turn(now_us);
         }
@@ -210,7 +210,7 @@ impl Application for Server {
             told_us,
         } = &mut self.drain
         else {
-            return;
+            return false;
         };
         if std::mem::take(begins) {
             for connection in self.connections.values_mut() {
@@ -221,6 +221,7 @@ impl Application for Server {
             *told_us = now_us;
             on_empty();
         }
+        false
     }
 
     fn next_timeout_us(&self) -> Option<u64> {
@@ -235,11 +236,9 @@ impl Application for Server {
         empty_us.into_iter().chain(log_us).min()
     }
 
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.shared
-            .origins
-            .as_ref()
-            .map(|origins| origins.wake_fd())
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        let origins = self.shared.origins.iter();
+        origins.map(|origins| origins.wake_fd()).collect()
     }
 
     fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {

@@ -33,17 +33,20 @@ fn what_is_lost_of_the_handshake_is_sent_again() {
 fn a_port_that_no_server_has_refuses_and_an_address_without_a_machine_is_unreachable() {
     let mut pair = Pair::new();
     pair.connect("10.77.0.2:81").unwrap();
-    pair.run_until(|pair| pair.client.app.closed().is_some());
-    assert_eq!(pair.client.app.closed(), Some(CloseReason::Refused));
-    assert!(!pair.client.app.has(&AppEvent::Connected));
+    pair.run_until(|pair| pair.client.app.server.closed().is_some());
+    assert_eq!(pair.client.app.server.closed(), Some(CloseReason::Refused));
+    assert!(!pair.client.app.server.has(&AppEvent::Connected));
 
     // On the link, and behind a gateway that there is not.
     for nowhere in ["10.77.0.9:80", "192.0.2.1:80"] {
-        pair.client.app.events.clear();
+        pair.client.app.server.events.clear();
         let begun_us = pair.now_us;
         pair.connect(nowhere).unwrap();
-        pair.run_until(|pair| pair.client.app.closed().is_some());
-        assert_eq!(pair.client.app.closed(), Some(CloseReason::Unreachable));
+        pair.run_until(|pair| pair.client.app.server.closed().is_some());
+        assert_eq!(
+            pair.client.app.server.closed(),
+            Some(CloseReason::Unreachable)
+        );
         assert!(
             pair.now_us - begun_us < 10_000_000,
             "as soon as ARP gives up"
@@ -58,11 +61,11 @@ fn a_server_that_does_not_answer_is_given_up() {
     // The neighbour is known.
     pair.exchange();
     pair.is_cut = true;
-    pair.client.app.events.clear();
+    pair.client.app.server.events.clear();
     pair.connect("10.77.0.2:80").unwrap();
-    pair.run_until(|pair| pair.client.app.closed().is_some());
+    pair.run_until(|pair| pair.client.app.server.closed().is_some());
     assert!(matches!(
-        pair.client.app.closed(),
+        pair.client.app.server.closed(),
         Some(CloseReason::TimedOut | CloseReason::Unreachable)
     ));
 }
@@ -79,7 +82,14 @@ fn ports_are_used_once_to_each_peer_and_again_after_time_wait() {
     pair.connect("10.77.0.2:81").unwrap();
     pair.run_until(|pair| {
         let connected = |(_, event): &&(StreamId, AppEvent)| *event == AppEvent::Connected;
-        pair.client.app.events.iter().filter(connected).count() == 2
+        pair.client
+            .app
+            .server
+            .events
+            .iter()
+            .filter(connected)
+            .count()
+            == 2
     });
 
     // This side closes first, so that TIME-WAIT is here: for a second nothing may follow, then the

@@ -25,15 +25,15 @@ fn listen(pair: &mut Pair, bind: &Bind, options: StreamOptions) -> BindingId {
 
 /// Opens a connection and waits until the client has it, or has lost it.
 fn open(pair: &mut Pair, to: &str) -> StreamId {
-    pair.client.app.events.clear();
+    pair.client.app.server.events.clear();
     let stream = pair.connect(to).unwrap();
-    pair.run_until(|pair| !pair.client.app.events.is_empty());
+    pair.run_until(|pair| !pair.client.app.server.events.is_empty());
     stream
 }
 
 /// What the server's application got to accept, with the listener, the owner and the own address.
 fn accepted(pair: &mut Pair) -> Vec<(Option<BindingId>, Option<Owner>, SocketAddr)> {
-    let accepted: Vec<StreamId> = (pair.server.app.events.iter())
+    let accepted: Vec<StreamId> = (pair.server.app.others.events.iter())
         .filter(|(_, event)| matches!(event, AppEvent::Accepted { .. }))
         .map(|(stream, _)| *stream)
         .collect();
@@ -57,15 +57,15 @@ fn a_listener_gets_connections_until_it_is_released() {
     let binding = pair.server.stack.bind(&at("10.77.0.2:81")).unwrap();
     open(&mut pair, "10.77.0.2:81");
     assert_eq!(
-        pair.client.app.closed(),
+        pair.client.app.server.closed(),
         Some(CloseReason::Refused),
         "bound is not listening"
     );
     let options = StreamOptions::default();
     pair.server.stack.listen(binding, options).unwrap();
     open(&mut pair, "10.77.0.2:81");
-    assert!(pair.client.app.has(&AppEvent::Connected));
-    pair.run_until(|pair| !pair.server.app.events.is_empty());
+    assert!(pair.client.app.server.has(&AppEvent::Connected));
+    pair.run_until(|pair| !pair.server.app.others.events.is_empty());
     let local = "10.77.0.2:81".parse().unwrap();
     assert_eq!(accepted(&mut pair), [(Some(binding), Some(APP), local)]);
 
@@ -75,11 +75,11 @@ fn a_listener_gets_connections_until_it_is_released() {
         Err(BindError::NoBinding)
     );
     open(&mut pair, "10.77.0.2:81");
-    assert_eq!(pair.client.app.closed(), Some(CloseReason::Refused));
+    assert_eq!(pair.client.app.server.closed(), Some(CloseReason::Refused));
     // The port is free again at once, and the connection goes on.
     listen(&mut pair, &at("10.77.0.2:81"), options);
     assert_eq!(accepted(&mut pair).len(), 1);
-    assert_eq!(pair.server.app.closed(), None);
+    assert_eq!(pair.server.app.others.closed(), None);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_reuseport_group_shares_connections() {
     let members = [0, 1, 2].map(|_| listen(&mut pair, &group, StreamOptions::default()));
     for _ in 0..60 {
         open(&mut pair, "10.77.0.2:81");
-        assert!(pair.client.app.has(&AppEvent::Connected));
+        assert!(pair.client.app.server.has(&AppEvent::Connected));
     }
     pair.run_until(|pair| pair.server.stack.counters().connections_accepted == 60);
     let accepted = accepted(&mut pair);
@@ -110,15 +110,15 @@ fn a_full_listener_drops_handshakes_that_peers_repeat() {
     pair.server
         .act(pair.now_us, |io| io.set_listener_full(binding, true));
     pair.connect("10.77.0.2:81").unwrap();
-    pair.client.app.events.clear();
+    pair.client.app.server.events.clear();
     pair.run_until(|pair| pair.server.stack.counters().listen_overflows >= 2);
     assert!(
-        pair.client.app.events.is_empty(),
+        pair.client.app.server.events.is_empty(),
         "neither opened nor refused"
     );
     pair.server
         .act(pair.now_us, |io| io.set_listener_full(binding, false));
-    pair.run_until(|pair| pair.client.app.has(&AppEvent::Connected));
+    pair.run_until(|pair| pair.client.app.server.has(&AppEvent::Connected));
 }
 
 #[test]
@@ -133,17 +133,18 @@ fn a_deferred_connection_is_accepted_with_its_first_data_or_when_its_time_has_pa
     let until_us = pair.now_us + 1_000_000;
     pair.run_until(|pair| pair.now_us >= until_us);
     assert!(
-        pair.server.app.events.is_empty(),
+        pair.server.app.others.events.is_empty(),
         "{:?}",
-        pair.server.app.events
+        pair.server.app.others.events
     );
     pair.act(stream, |io, stream| {
         io.write(stream, b"hello");
     });
-    pair.run_until(|pair| pair.server.app.received == b"hello");
+    pair.run_until(|pair| pair.server.app.others.received == b"hello");
     let events: Vec<_> = pair
         .server
         .app
+        .others
         .events
         .iter()
         .map(|(_, event)| event)
@@ -154,28 +155,28 @@ fn a_deferred_connection_is_accepted_with_its_first_data_or_when_its_time_has_pa
     ));
 
     // Without a word: after the time, as a kernel does.
-    pair.run_until(|pair| pair.server.app.has(&AppEvent::Drained));
-    pair.server.app.events.clear();
+    pair.run_until(|pair| pair.server.app.others.has(&AppEvent::Drained));
+    pair.server.app.others.events.clear();
     let begun_us = pair.now_us;
     open(&mut pair, "10.77.0.2:81");
-    pair.run_until(|pair| !pair.server.app.events.is_empty());
+    pair.run_until(|pair| !pair.server.app.others.events.is_empty());
     let after_us = pair.now_us - begun_us;
     assert!((3_000_000..4_000_000).contains(&after_us), "{after_us}");
     assert!(matches!(
-        pair.server.app.events[..],
+        pair.server.app.others.events[..],
         [(_, AppEvent::Accepted { .. })]
     ));
 
     // A peer that resets first was never there.
-    pair.server.app.events.clear();
+    pair.server.app.others.events.clear();
     let stream = open(&mut pair, "10.77.0.2:81");
     pair.act(stream, |io, stream| io.abort(stream));
     let until_us = pair.now_us + 5_000_000;
     pair.run_until(|pair| pair.now_us >= until_us);
     assert!(
-        pair.server.app.events.is_empty(),
+        pair.server.app.others.events.is_empty(),
         "{:?}",
-        pair.server.app.events
+        pair.server.app.others.events
     );
 }
 
@@ -197,4 +198,36 @@ fn ports_of_zero_are_chosen_and_kept_from_connections() {
             .is_err()
     );
     assert!(stack.connect(pair.now_us, APP, Some(local), to).is_ok());
+}
+
+#[test]
+fn each_application_hears_of_its_own_streams() {
+    let mut pair = Pair::with_ports(50_000..=50_999);
+    listen(&mut pair, &at("10.77.0.2:81"), StreamOptions::default());
+    for (port, text) in [(80, b"server"), (81, b"others")] {
+        let stream = open(&mut pair, &format!("10.77.0.2:{port}"));
+        pair.act(stream, |io, stream| {
+            io.write(stream, text);
+            io.shutdown(stream);
+        });
+        pair.run_until(|pair| pair.client.app.server.closed().is_some());
+        pair.client.app.server.received.clear();
+    }
+    let app = &pair.server.app;
+    assert_eq!(
+        (&app.server.received[..], &app.others.received[..]),
+        (&b"server"[..], &b"others"[..])
+    );
+    for recorder in [&app.server, &app.others] {
+        let [(_, AppEvent::Accepted { .. }), .., (_, last)] = &recorder.events[..] else {
+            panic!("{:?}", recorder.events);
+        };
+        assert!(matches!(
+            last,
+            AppEvent::Closed {
+                reason: CloseReason::Finished,
+                ..
+            }
+        ));
+    }
 }

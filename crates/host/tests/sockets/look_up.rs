@@ -18,8 +18,8 @@ fn a_look_up_brings_the_metadata_and_leaves_nothing_open() {
         assert_eq!(io.look_up(b""), None, "no path");
         assert_eq!(io.look_up(&[b'a'; 100_000]), None, "too long");
     });
-    pair.run_until(|pair| pair.server.app.looked_up.len() == 2);
-    let found = &pair.server.app.looked_up;
+    pair.run_until(|pair| pair.server.app.others.looked_up.len() == 2);
+    let found = &pair.server.app.others.looked_up;
     let size = found[0].1.map(|meta| meta.size);
     assert_eq!((found[0].0, size), (asked[0], Ok(30_000)));
     assert_eq!((found[1].0, found[1].1), (asked[1], Err(ENOENT)));
@@ -37,13 +37,13 @@ fn a_look_up_outlives_the_nic_stack_that_was_asked() {
     let until_us = pair.now_us + 100_000;
     pair.server.nic.is_there = false;
     pair.run_until(|pair| pair.now_us >= until_us);
-    assert!(pair.server.app.looked_up.is_empty());
+    assert!(pair.server.app.others.looked_up.is_empty());
     let (host, nic) = in_memory();
     pair.server.nic = FakeNic::new(nic);
     pair.server.stack.on_nic_come(0, vec![host]).unwrap();
-    pair.run_until(|pair| pair.server.app.looked_up.len() == 1);
+    pair.run_until(|pair| pair.server.app.others.looked_up.len() == 1);
     assert_eq!(
-        pair.server.app.looked_up[0].1.map(|meta| meta.size),
+        pair.server.app.others.looked_up[0].1.map(|meta| meta.size),
         Ok(30_000)
     );
 }

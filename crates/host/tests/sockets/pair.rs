@@ -8,7 +8,7 @@ use fakes::nic::FakeNic;
 use host::app::{
     AppEvent, Application, CloseReason, ConnectError, FileHandle, FileMeta, Io, Owner, StreamId,
 };
-use host::{Link, Stack, StackConfig};
+use host::{Applications, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
 
@@ -16,7 +16,7 @@ const SERVER: &str = "10.77.0.2";
 const CLIENT: &str = "10.77.0.1";
 
 /// Notes events, and sends back what it reads if it is to echo.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) events: Vec<(StreamId, AppEvent)>,
     pub(crate) looked_up: Vec<(FileHandle, Result<FileMeta, u16>)>,
@@ -65,7 +65,7 @@ impl Recorder {
 pub(crate) struct Node {
     pub(crate) stack: Stack,
     pub(crate) port: MemoryPort,
-    pub(crate) app: Recorder,
+    pub(crate) app: Applications<Recorder, Recorder>,
     pub(crate) nic: FakeNic,
 }
 
@@ -89,7 +89,10 @@ impl Node {
         Node {
             stack: Stack::new(config, Link::of(&port), vec![host_channel], now_us),
             port,
-            app: Recorder::default(),
+            app: Applications {
+                server: Recorder::default(),
+                others: Recorder::default(),
+            },
             nic: FakeNic::new(channel),
         }
     }
@@ -138,7 +141,9 @@ impl Pair {
             lost: 0,
             is_cut: false,
         };
-        (pair.server.app.echoes, pair.server.app.closes) = (true, true);
+        for app in [&mut pair.server.app.server, &mut pair.server.app.others] {
+            (app.echoes, app.closes) = (true, true);
+        }
         pair
     }
 
@@ -196,23 +201,26 @@ impl Pair {
             }
             self.step();
         }
-        panic!("{:?}, {:?}", self.client.app.events, self.server.app.events);
+        panic!("{:?}, {:?}", self.client.app, self.server.app);
     }
 
     /// Opens a connection, has a text echoed, and closes: the client first.
     pub(crate) fn exchange(&mut self) {
         let stream = self.connect("10.77.0.2:80").unwrap();
         let text: Vec<u8> = (0..10_000u32).map(|at| (at * 7) as u8).collect();
-        let before = self.client.app.received.len();
+        let before = self.client.app.server.received.len();
         self.act(stream, |io, stream| {
             assert_eq!(io.write(stream, &text), text.len());
             io.shutdown(stream);
         });
-        self.client.app.events.clear();
-        self.run_until(|pair| pair.client.app.closed().is_some());
-        assert_eq!(self.client.app.closed(), Some(CloseReason::Finished));
-        assert!(self.client.app.received[before..] == text, "every byte");
-        assert!(self.client.app.has(&AppEvent::Connected));
+        self.client.app.server.events.clear();
+        self.run_until(|pair| pair.client.app.server.closed().is_some());
+        assert_eq!(self.client.app.server.closed(), Some(CloseReason::Finished));
+        assert!(
+            self.client.app.server.received[before..] == text,
+            "every byte"
+        );
+        assert!(self.client.app.server.has(&AppEvent::Connected));
     }
 
     /// The client's application does something of its own accord.
