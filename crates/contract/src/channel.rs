@@ -1,7 +1,7 @@
 //! A channel: a command ring, an event ring and their wake-ups.
 //!
 //! A channel's memory is a command ring of [`COMMAND_RING_BYTES`], followed by an event ring of
-//! [`EVENT_RING_BYTES`], each as [`crate::ring`] lays it out. Each end is woken by an event
+//! [`EVENT_RING_BYTES`], each as [`shm::ring`] lays it out. Each end is woken by an event
 //! descriptor of its own, for messages as for room.
 //!
 //! An end works in rounds:
@@ -16,20 +16,21 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
+use shm::end::{Bells, End};
+use shm::memory::{Mapping, Memory};
+use shm::ring::{Consumer, Producer, capacity_bytes_min, ring, ring_words};
+use shm::sync::Arc;
 use zeroize::Zeroize;
 
 use crate::codec::{EVENT_BYTES_MAX, Malformed, is_secret};
 use crate::command::{Command, Send};
 use crate::event::Event;
 use crate::limits::{COMMAND_RING_BYTES, EVENT_RING_BYTES, MESSAGE_BYTES_MAX};
-use crate::memory::{Mapping, Memory};
-use crate::ring::{Consumer, Producer, capacity_bytes_min, ring, ring_words};
 use crate::segment::Segment;
-use crate::sync::Arc;
 
-pub use crate::ring::{Corrupt, Full};
+pub use shm::ring::{Corrupt, Full};
 
 /// Words of a channel's memory: the command ring, then the event ring.
 pub(crate) const CHANNEL_WORDS: usize =
@@ -39,6 +40,8 @@ pub(crate) const CHANNEL_WORDS: usize =
 #[derive(Debug)]
 pub struct Channel<S> {
     end: End,
+    /// Where messages are encoded.
+    message: Vec<u8>,
     side: PhantomData<S>,
 }
 
@@ -144,15 +147,9 @@ impl<S: Side> Channel<S> {
 
     fn over(memory: &Arc<Memory>, capacity: Capacity, bells: Option<Bells>) -> Self {
         let (out, incoming) = S::of(Rings::over(memory, capacity));
-        let end = End {
-            out,
-            incoming,
-            bells,
-            wake_is_due: false,
-            message: Vec::with_capacity(MESSAGE_BYTES_MAX),
-        };
         Channel {
-            end,
+            end: End::new(out, incoming, bells),
+            message: Vec::with_capacity(MESSAGE_BYTES_MAX),
             side: PhantomData,
         }
     }
@@ -179,10 +176,29 @@ impl<S: Side> Channel<S> {
     /// The next record as it is, to be passed on to a peer elsewhere.
     pub fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         if S::RECEIVES_KEYS {
-            self.end.receive_erasing_secrets()
+            self.receive_erasing_secrets()
         } else {
             self.end.receive()
         }
+    }
+
+    fn send_encoded(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Full> {
+        self.message.clear();
+        encode(&mut self.message);
+        let written = self.end.out.write(&self.message);
+        if is_secret(&self.message) {
+            self.message.zeroize();
+        }
+        written
+    }
+
+    /// The next record; of a key, nothing is left in the ring.
+    fn receive_erasing_secrets(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        let secret = self.end.receive()?.map(is_secret);
+        if secret == Some(true) {
+            self.end.incoming.erase();
+        }
+        Ok(secret.map(|_| self.end.incoming.last()))
     }
 
     /// Like `prepare_sleep`, for a caller that passes records on: for records only if
@@ -211,7 +227,7 @@ impl HostChannel {
     /// # Panics
     /// If the command is longer than [`MESSAGE_BYTES_MAX`]: it never fits.
     pub fn send(&mut self, command: &Command<'_>) -> Result<(), Full> {
-        self.end.send(|message| command.encode(message))
+        self.send_encoded(|message| command.encode(message))
     }
 
     /// Writes a SEND like [`HostChannel::send`], without its segments having been collected: they
@@ -222,9 +238,7 @@ impl HostChannel {
     {
         match send.of_one_range(send.segments.clone()) {
             Some(records) => self.end.out.write_parts(&records, send.header),
-            None => self
-                .end
-                .send(|message| send.encode(send.segments.clone(), message)),
+            None => self.send_encoded(|message| send.encode(send.segments.clone(), message)),
         }
     }
 
@@ -256,12 +270,12 @@ impl HostChannel {
 impl NicChannel {
     /// Writes an event. It becomes visible to the peer with the next [`NicChannel::flush`].
     pub fn send(&mut self, event: &Event) -> Result<(), Full> {
-        self.end.send(|message| event.encode(message))
+        self.send_encoded(|message| event.encode(message))
     }
 
     /// Publishes what was written. A peer that sleeps is woken by the next [`NicChannel::flush`].
     pub fn publish(&mut self) {
-        self.end.wake_is_due |= self.end.out.publish();
+        self.end.publish();
     }
 
     /// Answers the host stack's heartbeat, if it has asked for one. To be called in every round.
@@ -272,7 +286,7 @@ impl NicChannel {
     /// The next command, if there is one. It borrows a private copy: the peer cannot change it any
     /// more. Of a key, nothing is left in the ring, and with the next call nothing in the copy.
     pub fn receive(&mut self) -> Result<Option<Command<'_>>, ReceiveError> {
-        match self.end.receive_erasing_secrets()? {
+        match self.receive_erasing_secrets()? {
             Some(message) => Ok(Some(Command::decode(message)?)),
             None => Ok(None),
         }
@@ -284,93 +298,6 @@ impl NicChannel {
     pub fn prepare_sleep(&mut self) -> bool {
         let for_messages = !self.end.out.is_starved();
         self.end.prepare_sleep(for_messages)
-    }
-}
-
-/// What both ends have in common: one ring out, one ring in.
-#[derive(Debug)]
-struct End {
-    out: Producer,
-    incoming: Consumer,
-    bells: Option<Bells>,
-    /// The peer has passed its alarm and has not been woken.
-    wake_is_due: bool,
-    /// Where messages are encoded.
-    message: Vec<u8>,
-}
-
-impl End {
-    fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Full> {
-        self.message.clear();
-        encode(&mut self.message);
-        let written = self.out.write(&self.message);
-        if is_secret(&self.message) {
-            self.message.zeroize();
-        }
-        written
-    }
-
-    fn flush(&mut self) {
-        if self.out.publish() | std::mem::take(&mut self.wake_is_due) {
-            self.wake_peer();
-        }
-    }
-
-    fn release(&mut self) {
-        if self.incoming.release() {
-            self.wake_peer();
-        }
-    }
-
-    fn receive(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-        if self.out.is_corrupt() {
-            return Err(Corrupt);
-        }
-        if self.incoming.release_is_due() {
-            self.release();
-        }
-        self.incoming.read()
-    }
-
-    /// The same; of a key, nothing is left in the ring.
-    fn receive_erasing_secrets(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-        let secret = self.receive()?.map(is_secret);
-        if secret == Some(true) {
-            self.incoming.erase();
-        }
-        Ok(secret.map(|_| self.incoming.last()))
-    }
-
-    fn prepare_sleep(&mut self, for_messages: bool) -> bool {
-        self.flush();
-        self.release();
-        let nothing_to_do = (!for_messages || self.incoming.arm()) && self.out.arm();
-        if !nothing_to_do {
-            self.disarm();
-        }
-        nothing_to_do
-    }
-
-    fn finish_sleep(&mut self) {
-        self.disarm();
-        if let Some(bells) = &self.bells {
-            bells.drain();
-        }
-    }
-
-    fn disarm(&mut self) {
-        self.incoming.disarm();
-        self.out.disarm();
-    }
-
-    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.bells.as_ref().map(|bells| bells.own.as_fd())
-    }
-
-    fn wake_peer(&self) {
-        if let Some(bells) = &self.bells {
-            bells.ring_peer();
-        }
     }
 }
 
@@ -392,31 +319,6 @@ impl Rings {
             commands: ring(memory, 0, command_bytes, MESSAGE_BYTES_MAX),
             events: ring(memory, events, event_bytes, EVENT_BYTES_MAX),
         }
-    }
-}
-
-/// The event descriptors of an end.
-///
-/// They do not block. That is a property of the open file, which the peer shares and could change,
-/// to hang this side: a stack that wants to do so can stop serving as well.
-#[derive(Debug)]
-pub(crate) struct Bells {
-    /// Wakes this end.
-    pub(crate) own: OwnedFd,
-    /// Wakes the peer.
-    pub(crate) peer: OwnedFd,
-}
-
-impl Bells {
-    /// A failure leaves nothing to do: if the counter is full the peer is being woken already, and
-    /// a peer that passed a descriptor of another kind does not want to be.
-    fn ring_peer(&self) {
-        let _ = rustix::io::write(&self.peer, &1u64.to_ne_bytes());
-    }
-
-    /// Fails if the doorbell was not rung.
-    fn drain(&self) {
-        let _ = rustix::io::read(&self.own, &mut [0u8; 8]);
     }
 }
 

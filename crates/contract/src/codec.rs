@@ -26,6 +26,7 @@ mod tls;
 
 use std::fmt;
 
+use shm::memory::WORD_BYTES;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -38,7 +39,6 @@ use crate::limits::{
     PATH_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
 };
 use crate::listing::{Entries, Part};
-use crate::memory::WORD_BYTES;
 use crate::segment::{Segment, Segments};
 use crate::tls::{Key, Records, TAG_BYTES};
 

@@ -25,19 +25,19 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::OFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
+use shm::end::{self, Bells};
+use shm::memory::{Mapping, create_file};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::channel::{Bells, CHANNEL_WORDS, HostChannel, NicChannel};
+use crate::channel::{CHANNEL_WORDS, HostChannel, NicChannel};
 use crate::limits::{HELLO_SECONDS_MAX, VERSION, WORKERS_MAX};
-use crate::memory::{Mapping, create_file};
 
 const MAGIC: [u8; 8] = *b"splitway";
 
@@ -167,8 +167,10 @@ pub fn host_hello(socket: OwnedFd, epoch: u64) -> Result<HostSession, HelloError
     let mut channels = Vec::with_capacity(workers);
     let mut descriptors = Vec::with_capacity(workers * DESCRIPTORS_PER_WORKER);
     for _ in 0..workers {
-        let file = create_file(CHANNEL_WORDS).map_err(io("create a channel's memory"))?;
-        let mapping = Mapping::new(&file, CHANNEL_WORDS).map_err(io("map a channel's memory"))?;
+        let file = create_file(c"splitway-channel", CHANNEL_WORDS)
+            .map_err(io("create a channel's memory"))?;
+        let mapping =
+            Mapping::secret(&file, CHANNEL_WORDS).map_err(io("map a channel's memory"))?;
         let wakes_nic = new_bell()?;
         let wakes_host = new_bell()?;
         let bells = Bells {
@@ -210,12 +212,10 @@ pub fn nic_hello(socket: OwnedFd, workers: usize) -> Result<NicSession, HelloErr
     while let (Some(file), Some(wakes_nic), Some(wakes_host)) =
         (descriptors.next(), descriptors.next(), descriptors.next())
     {
-        let mapping = Mapping::new(&file, CHANNEL_WORDS)
+        let mapping = Mapping::secret(&file, CHANNEL_WORDS)
             .map_err(io("map the memory that the host stack passed"))?;
-        let bells = Bells {
-            own: never_blocking(wakes_nic)?,
-            peer: never_blocking(wakes_host)?,
-        };
+        let bells = Bells::never_blocking(wakes_nic, wakes_host)
+            .map_err(io("prepare an event descriptor"))?;
         channels.push(NicChannel::mapped(mapping, bells));
     }
     Ok(NicSession {
@@ -233,22 +233,13 @@ fn checked_workers(workers: usize) -> Result<usize, HelloError> {
 }
 
 fn new_bell() -> Result<OwnedFd, HelloError> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(io("create an event descriptor"))
+    end::new_bell().map_err(io("create an event descriptor"))
 }
 
 fn shared(descriptor: &OwnedFd) -> Result<OwnedFd, HelloError> {
     descriptor
         .try_clone()
         .map_err(io("duplicate an event descriptor"))
-}
-
-/// Whatever the peer has passed, reading and writing it must not hang this side.
-fn never_blocking(descriptor: OwnedFd) -> Result<OwnedFd, HelloError> {
-    rustix::fs::fcntl_getfl(&descriptor)
-        .and_then(|flags| rustix::fs::fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK))
-        .map_err(io("prepare an event descriptor"))?;
-    Ok(descriptor)
 }
 
 fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[OwnedFd]) -> rustix::io::Result<()> {

@@ -15,8 +15,6 @@
 //! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes |
-//! | [`ring`] | single-producer single-consumer ring in shared memory |
-//! | `memory`, `sync` | memory that two sides share; atomics, or those of the model checker |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`control`] | the hello over a Unix socket that sets channels up |
 //! | [`ethernet`] | commands and events in frames, for a NIC stack on another machine |
@@ -42,26 +40,19 @@
 //! ```
 //!
 //! This room may touch its arguments and a ring's shared memory; it knows no policy and no clock.
+#![cfg_attr(not(test), forbid(unsafe_code))]
 
-#![cfg_attr(loom, allow(dead_code, reason = "loom checks the ring alone"))]
-
-#[cfg(not(loom))]
 pub mod channel;
 pub mod codec;
 pub mod command;
-#[cfg(not(loom))]
 pub mod control;
-#[cfg(not(loom))]
 pub mod ethernet;
 pub mod event;
 pub mod file;
 pub mod ids;
 pub mod limits;
 pub mod listing;
-mod memory;
-pub mod ring;
 pub mod segment;
-mod sync;
 pub mod tls;
 
 pub use command::{Command, Send};

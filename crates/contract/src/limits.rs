@@ -64,7 +64,12 @@ pub const EVENT_RING_BYTES: usize = 256 << 10;
 pub const HEARTBEATS_MISSED_MAX: u32 = 5;
 
 /// Heartbeats that a worker may miss before its first: it gets its memory then.
-pub const HEARTBEATS_STARTING_MAX: u32 = 12 * HEARTBEATS_MISSED_MAX;
+pub use shm::ring::HEARTBEATS_STARTING_MAX;
+
+const _: () = assert!(
+    HEARTBEATS_STARTING_MAX == 12 * HEARTBEATS_MISSED_MAX,
+    "a worker gets a minute to start at the default of five seconds"
+);
 
 /// How long a worker may stand still unless told otherwise, in seconds: [`HEARTBEATS_MISSED_MAX`]
 /// heartbeats.

@@ -1,7 +1,7 @@
 //! The ring and its sleep, checked by loom over the executions that the memory model allows:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --release -p splitway-contract --lib
+//! RUSTFLAGS="--cfg loom" cargo test --release -p splitway-shm --lib
 //! ```
 //!
 //! A lost wake-up shows as a deadlock, a missing barrier as a wrong message.

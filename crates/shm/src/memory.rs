@@ -7,10 +7,11 @@
 use crate::sync::AtomicU64;
 
 /// Bytes in a word.
-pub(crate) const WORD_BYTES: usize = size_of::<u64>();
+pub const WORD_BYTES: usize = size_of::<u64>();
 
 /// See the [module documentation](self).
-pub(crate) enum Memory {
+#[derive(Debug)]
+pub enum Memory {
     /// Memory of this process.
     Heap(Box<[AtomicU64]>),
     /// A memory file, shared with another process.
@@ -20,11 +21,13 @@ pub(crate) enum Memory {
 
 impl Memory {
     /// Zeroed memory of this process.
-    pub(crate) fn heap(words: usize) -> Self {
+    pub fn heap(words: usize) -> Self {
         Memory::Heap((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    pub(crate) fn words(&self) -> &[AtomicU64] {
+    /// All of it.
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
         match self {
             Memory::Heap(words) => words,
             #[cfg(not(loom))]
@@ -34,10 +37,11 @@ impl Memory {
 }
 
 #[cfg(not(loom))]
-pub(crate) use mapped::{Mapping, create_file};
+pub use mapped::{Mapping, create_file};
 
 #[cfg(not(loom))]
 mod mapped {
+    use std::ffi::CStr;
     use std::io;
     use std::os::fd::{AsFd, OwnedFd};
     use std::ptr::{self, NonNull};
@@ -53,19 +57,17 @@ mod mapped {
         .union(SealFlags::GROW)
         .union(SealFlags::SEAL);
 
-    /// Creates a sealed, zeroed memory file of `words` words.
-    pub(crate) fn create_file(words: usize) -> io::Result<OwnedFd> {
-        let file = rustix::fs::memfd_create(
-            c"splitway-channel",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )?;
+    /// Creates a sealed, zeroed memory file of `words` words; /proc shows it by `name`.
+    pub fn create_file(name: &CStr, words: usize) -> io::Result<OwnedFd> {
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, (words * WORD_BYTES) as u64)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok(file)
     }
 
-    /// A mapped memory file.
-    pub(crate) struct Mapping {
+    /// A mapped memory file. A picture of a process that crashes leaves it out.
+    #[derive(Debug)]
+    pub struct Mapping {
         start: NonNull<AtomicU64>,
         words: usize,
     }
@@ -73,7 +75,7 @@ mod mapped {
     impl Mapping {
         /// Maps a memory file, which must have exactly `words` words and be sealed against any
         /// other size; if not, the error is of kind `InvalidData`.
-        pub(crate) fn new(file: impl AsFd, words: usize) -> io::Result<Self> {
+        pub fn new(file: impl AsFd, words: usize) -> io::Result<Self> {
             let bytes = words * WORD_BYTES;
             let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidData, why));
             match rustix::fs::fcntl_get_seals(&file) {
@@ -95,28 +97,30 @@ mod mapped {
                     0,
                 )?
             };
-            keep_secret(start, bytes);
+            // SAFETY: a whole mapping of this process, of which the call changes no content.
+            let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontDump) };
             let start = NonNull::new(start.cast()).expect("mmap does not return the null page");
             Ok(Mapping { start, words })
         }
 
-        pub(crate) fn words(&self) -> &[AtomicU64] {
+        /// The same for what keys pass through: no page of it goes to a swap device. A process that
+        /// may lock no memory, or no more of it, goes on without.
+        pub fn secret(file: impl AsFd, words: usize) -> io::Result<Self> {
+            let mapping = Mapping::new(file, words)?;
+            let (start, bytes) = (mapping.start.as_ptr().cast(), words * WORD_BYTES);
+            // SAFETY: a whole mapping of this process, of which the call changes no content. Pages
+            // are locked as they come, for rings are larger than what is in them.
+            let _ = unsafe { rustix::mm::mlock_with(start, bytes, MlockFlags::ONFAULT) };
+            Ok(mapping)
+        }
+
+        /// All of it.
+        #[inline]
+        pub fn words(&self) -> &[AtomicU64] {
             // SAFETY: `start` is page-aligned and maps `words` words until `self` is dropped; the
             // seals keep the file from shrinking below them. Any bits are a valid word, and other
             // processes' writes are no data race with atomic accesses.
             unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
-        }
-    }
-
-    /// Keys pass through: no page of it goes to a swap device, or into the picture that is taken of
-    /// a process when it crashes. A process that may lock no memory, or no more of it, goes on
-    /// without.
-    fn keep_secret(start: *mut std::ffi::c_void, bytes: usize) {
-        // SAFETY: a whole mapping of this process, of which neither call changes the content. Pages
-        // are locked as they come, for rings are larger than what is in them.
-        unsafe {
-            let _ = rustix::mm::mlock_with(start, bytes, MlockFlags::ONFAULT);
-            let _ = rustix::mm::madvise(start, bytes, Advice::LinuxDontDump);
         }
     }
 

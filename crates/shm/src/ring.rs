@@ -54,7 +54,6 @@ use std::fmt;
 
 use zeroize::Zeroize;
 
-use crate::limits::HEARTBEATS_STARTING_MAX;
 use crate::memory::{Memory, WORD_BYTES};
 use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
@@ -65,6 +64,9 @@ const HEAD: usize = 16;
 const MESSAGE_ALARM: usize = 17;
 const ANSWERED: usize = 18;
 const DATA: usize = 32;
+
+/// Heartbeats that a consumer may miss before its first answer: it gets its memory then.
+pub const HEARTBEATS_STARTING_MAX: u32 = 60;
 
 /// No index ever passes this.
 const NEVER: u64 = u64::MAX;
@@ -78,7 +80,7 @@ pub struct Full;
 pub struct Corrupt;
 
 /// Words that a ring with the given capacity in bytes takes.
-pub(crate) const fn ring_words(capacity_bytes: usize) -> usize {
+pub const fn ring_words(capacity_bytes: usize) -> usize {
     DATA + capacity_bytes / WORD_BYTES
 }
 
@@ -86,7 +88,7 @@ pub(crate) const fn ring_words(capacity_bytes: usize) -> usize {
 ///
 /// `capacity_bytes` must be a power of two and hold two of the longest messages: both are constants
 /// of the caller, never something read.
-pub(crate) fn ring(
+pub fn ring(
     memory: &Arc<Memory>,
     base: usize,
     capacity_bytes: usize,
@@ -128,7 +130,7 @@ pub(crate) fn ring(
 }
 
 /// The least capacity, in bytes, of a ring for messages of that length: two of them fit.
-pub(crate) const fn capacity_bytes_min(message_bytes_max: usize) -> usize {
+pub const fn capacity_bytes_min(message_bytes_max: usize) -> usize {
     (2 * frame_words(message_bytes_max) as usize * WORD_BYTES).next_power_of_two()
 }
 
@@ -236,17 +238,20 @@ pub struct Producer {
 
 impl Producer {
     /// True if a message of any length fits now.
+    #[inline]
     pub fn has_room(&mut self) -> bool {
         self.fits(self.frame_words_max)
     }
 
     /// True if there was no room when asked, be it by writing or by [`Producer::has_room`], and a
     /// message of any length has not been found to fit since.
+    #[inline]
     pub fn is_starved(&self) -> bool {
         self.starved
     }
 
     /// True if the peer's index was found to make no sense. The ring is full for ever then.
+    #[inline]
     pub fn is_corrupt(&self) -> bool {
         self.corrupt
     }
@@ -255,6 +260,7 @@ impl Producer {
     ///
     /// # Panics
     /// If it is longer than the ring's longest.
+    #[inline]
     pub fn write(&mut self, message: &[u8]) -> Result<(), Full> {
         self.write_parts(&[], message)
     }
@@ -310,6 +316,7 @@ impl Producer {
 
     /// Makes what was written visible. True if the peer must be woken.
     #[must_use]
+    #[inline]
     pub fn publish(&mut self) -> bool {
         if self.tail == self.published {
             return false;
@@ -371,6 +378,7 @@ impl Producer {
         self.shared.word(ROOM_ALARM).store(NEVER, Ordering::Relaxed);
     }
 
+    #[inline]
     fn fits(&mut self, words: u64) -> bool {
         let room = |tail: u64, head: u64| self.shared.capacity - (tail - head);
         if room(self.tail, self.head) < words {
@@ -411,6 +419,7 @@ pub struct Consumer {
 
 impl Consumer {
     /// The next message, if there is one. It is a private copy: the peer cannot change it any more.
+    #[inline]
     pub fn read(&mut self) -> Result<Option<&[u8]>, Corrupt> {
         if std::mem::take(&mut self.erase_copy) {
             self.copy.zeroize();
@@ -466,6 +475,7 @@ impl Consumer {
     }
 
     /// The message that was read last.
+    #[inline]
     pub fn last(&self) -> &[u8] {
         &self.copy[..self.copied]
     }
@@ -485,6 +495,7 @@ impl Consumer {
 
     /// True when it is time to [`Consumer::release`]: an eighth of the ring has been read, or all
     /// of what was there when last looked at.
+    #[inline]
     pub fn release_is_due(&self) -> bool {
         let read = self.head - self.released;
         read >= self.shared.capacity / 8 || (read > 0 && self.head == self.tail)
@@ -492,6 +503,7 @@ impl Consumer {
 
     /// Gives the room of what was read back. True if the peer must be woken.
     #[must_use]
+    #[inline]
     pub fn release(&mut self) -> bool {
         if self.head == self.released {
             return false;
