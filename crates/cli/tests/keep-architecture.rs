@@ -1,0 +1,254 @@
+//! The rules of the tree, held against the tree itself.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+use crate::tree::{files, reach, workspace};
+
+mod tree;
+
+/// Which of our crates may depend on which, for whatever purpose: tests and build scripts count as
+/// well. Only the test bed and the fakes are open to the tests of all.
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("shm", &[]),
+    ("contract", &["counters", "shm"]),
+    ("socket-channel", &["shm"]),
+    ("wire", &[]),
+    ("tcp", &["wire"]),
+    ("tls", &["contract"]),
+    ("netdev", &["wire"]),
+    ("nic", &["contract", "counters", "wire", "netdev"]),
+    (
+        "host",
+        &["contract", "counters", "wire", "tcp", "tls", "netdev"],
+    ),
+    ("server", &["counters", "host"]),
+    // It talks with the host process by messages alone.
+    ("origin", &["counters"]),
+    ("counters", &[]),
+    // Keys have the types of what they configure.
+    (
+        "config",
+        &[
+            "contract", "tcp", "tls", "nic", "host", "server", "origin", "netem", "failure",
+            "observer", "sandbox", "netsetup",
+        ],
+    ),
+    // It knows what all of them count.
+    (
+        "observer",
+        &["contract", "counters", "nic", "host", "server", "origin"],
+    ),
+    ("failure", &[]),
+    ("sandbox", &["failure"]),
+    ("netsetup", &["failure", "sandbox", "netdev", "wire"]),
+    ("netem", &["wire", "netdev"]),
+    ("relay", &["contract", "netdev"]),
+    (
+        "processes",
+        &[
+            "contract", "tcp", "netdev", "nic", "host", "server", "relay", "tls", "origin",
+            "config", "observer", "failure", "sandbox", "netsetup",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "contract",
+            "wire",
+            "tcp",
+            "netdev",
+            "nic",
+            "host",
+            "server",
+            "netem",
+            "relay",
+            "sim",
+            "tls",
+            "origin",
+            "config",
+            "observer",
+            "failure",
+            "sandbox",
+            "netsetup",
+            "processes",
+        ],
+    ),
+    (
+        "sim",
+        &[
+            "contract", "wire", "tcp", "tls", "netdev", "nic", "host", "server", "relay",
+        ],
+    ),
+    ("fakes", &["contract", "wire", "tls", "netdev"]),
+    ("testbed", &[]),
+    (
+        "bench",
+        &[
+            "testbed", "contract", "wire", "tcp", "netdev", "host", "server", "sim",
+        ],
+    ),
+];
+
+/// What is open to the tests of all.
+const FOR_TESTS: &[&str] = &["splitway-testbed", "splitway-fakes"];
+
+/// Where `unsafe` is allowed: shared memory, the packet sockets, and reading with io_uring. Of the
+/// contract, only a test that looks at what is left of a key.
+const MAY_BE_UNSAFE: &[&str] = &["shm", "contract", "netdev", "nic"];
+
+/// Our crates by short name, and which of our crates each depends on.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let short = |package: &serde_json::Value| {
+        let name = package["name"].as_str().unwrap();
+        name.strip_prefix("splitway-").map(str::to_owned)
+    };
+    metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| {
+            let known = package["dependencies"].as_array().unwrap().iter();
+            let is_for_tests = |name: &str| FOR_TESTS.contains(&name);
+            let known = known.filter(|known| {
+                known["kind"] != "dev" || !known["name"].as_str().is_some_and(is_for_tests)
+            });
+            let known = known.filter_map(short);
+            (
+                short(package).expect("our crates are named splitway-…"),
+                known.collect(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn every_crate_knows_only_whom_it_may_know() {
+    let dependencies = dependencies();
+    let rules: BTreeMap<&str, &[&str]> = MAY_KNOW.iter().copied().collect();
+    for (name, known) in &dependencies {
+        let may_know = rules.get(name.as_str());
+        let may_know = may_know
+            .unwrap_or_else(|| panic!("{name} has no row in the table: decide whom it may know"));
+        for other in known {
+            assert!(
+                may_know.contains(&other.as_str()),
+                "{name} must not know {other}"
+            );
+        }
+    }
+    for (name, _) in MAY_KNOW {
+        assert!(
+            dependencies.contains_key(*name),
+            "{name} has a row in the table and is not there"
+        );
+    }
+}
+
+#[test]
+fn host_and_nic_never_reach_each_other() {
+    let dependencies = dependencies();
+    assert!(!reach("host", &dependencies).contains("nic"));
+    assert!(!reach("nic", &dependencies).contains("host"));
+    for name in dependencies.keys() {
+        let reached = reach(name, &dependencies);
+        if reached.contains("host") && reached.contains("nic") {
+            assert!(
+                ["cli", "processes", "config", "observer", "sim", "bench"].contains(&name.as_str()),
+                "{name} sees both stacks"
+            );
+        }
+    }
+}
+
+/// Folders of a crate, from the ground up. None imports from those above it.
+const FLOORS: &[(&str, &[&str])] = &[
+    (
+        "processes",
+        &["ipc", "relay", "nic", "fetcher", "observer", "host"],
+    ),
+    ("cli", &["args", "supervisor", "commands", "cli"]),
+    ("server", &["semantics", "http1"]),
+];
+
+#[test]
+fn no_floor_of_a_crate_imports_from_above() {
+    let mut found = Vec::new();
+    for (name, floors) in FLOORS {
+        let src = workspace().join("crates").join(name).join("src");
+        let all = files(&src, "rs");
+        for (number, floor) in floors.iter().enumerate() {
+            let above = floors[number + 1..].iter();
+            let above: Vec<String> = above.map(|name| format!("crate::{name}::")).collect();
+            let (folder, own) = (src.join(floor), src.join(format!("{floor}.rs")));
+            let sources = all
+                .iter()
+                .filter(|file| file.starts_with(&folder) || **file == own);
+            for file in sources {
+                let text = fs::read_to_string(file).unwrap();
+                // Unit tests may play the other side.
+                let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+                let lines = code
+                    .lines()
+                    .filter(|line| !line.trim_start().starts_with("//"));
+                let upwards = lines.filter(|line| above.iter().any(|name| line.contains(name)));
+                found.extend(upwards.map(|line| format!("{}: {}", file.display(), line.trim())));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The lines that say `unsafe` outside of comments and attributes.
+fn unsafe_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| {
+        let code = line.split("//").next().unwrap_or_default();
+        !code.trim_start().starts_with("#!")
+            && code
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .any(|word| word == concat!("un", "safe"))
+    })
+}
+
+#[test]
+fn memory_is_only_handled_by_hand_where_that_is_allowed() {
+    for name in dependencies()
+        .keys()
+        .filter(|name| !MAY_BE_UNSAFE.contains(&name.as_str()))
+    {
+        let crate_directory = workspace().join("crates").join(name);
+        let roots = ["src/lib.rs", "src/main.rs"].map(|root| crate_directory.join(root));
+        for root in roots.iter().filter(|root| root.exists()) {
+            let text = fs::read_to_string(root).unwrap();
+            assert!(
+                text.contains("#![forbid(unsafe_code)]"),
+                "{} does not forbid it",
+                root.display()
+            );
+        }
+        let files = files(&crate_directory, "rs");
+        assert!(
+            !files.is_empty(),
+            "no source below {}",
+            crate_directory.display()
+        );
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            let found = unsafe_lines(&text).next();
+            assert_eq!(found, None, "in {}", file.display());
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! A socket as a process of the application sees it.
+//!
+//! Several processes and threads may share it, so all state is in the record; the locks serialise
+//! those who read, and those who write. What the host stack writes is checked as well: an answer
+//! comes whatever is in the segment.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use shm::sync::{Ordering, fence};
+
+use crate::fifo::Fifo;
+use crate::ids::{ChannelId, SocketId};
+use crate::record::{
+    ACCEPT_HEAD, ACCEPT_TAIL, ACKED, APP_FLAGS, EDGE, ERROR, ERROR_TAKEN, FILE_LIMIT, FILE_META,
+    FILE_QUEUED, FileMeta, Flags, LOCAL, Look, NEVER, Nonsense, PEER, RX_ALARM, RX_FIFO, RX_HEAD,
+    RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LOCK, TX_TAIL, address_from_words,
+};
+use crate::segment::{Block, Segment};
+
+/// Why nothing can be done with a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// The host stack has ended it; another may be in its place.
+    Stale,
+    /// Its record makes no sense.
+    Nonsense,
+}
+
+/// One of the two locks of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// For those who read.
+    Rx,
+    /// For those who write.
+    Tx,
+}
+
+impl Lock {
+    fn word(self) -> usize {
+        match self {
+            Lock::Rx => RX_LOCK,
+            Lock::Tx => TX_LOCK,
+        }
+    }
+}
+
+/// See the [module documentation](self).
+#[derive(Clone, Copy, Debug)]
+pub struct AppRecord<'a> {
+    segment: &'a Segment,
+    record: Record<'a>,
+    generation: u32,
+}
+
+impl<'a> AppRecord<'a> {
+    /// The record of a socket; [`Unusable::Nonsense`] if the segment has no such place.
+    pub fn of(segment: &'a Segment, id: SocketId) -> Result<AppRecord<'a>, Unusable> {
+        let record = segment.record(id).ok_or(Unusable::Nonsense)?;
+        Ok(AppRecord {
+            segment,
+            record,
+            generation: id.generation,
+        })
+    }
+
+    /// The state.
+    pub fn flags(&self) -> Result<Flags, Unusable> {
+        let state = self.record.get_acquire(STATE);
+        if (state >> 32) as u32 == self.generation {
+            Ok(Flags(state as u32))
+        } else {
+            Err(Unusable::Stale)
+        }
+    }
+
+    /// What readiness depends on.
+    pub fn look(&self) -> Result<Look, Unusable> {
+        // First, so that all that came before the state is seen.
+        let flags = self.flags()?;
+        let record = self.record;
+        let waiting = if flags.has(Flags::LISTENER) {
+            let head = record.get_acquire(ACCEPT_HEAD);
+            record.get_acquire(ACCEPT_TAIL).saturating_sub(head)
+        } else {
+            let head = record.get_acquire(RX_HEAD);
+            record.get_acquire(RX_TAIL).saturating_sub(head)
+        };
+        let tx = Block::from_raw(record.get(TX_FIFO));
+        let tx_tail = record.get_acquire(TX_TAIL);
+        Ok(Look {
+            flags,
+            error_is_new: (record.get_acquire(ERROR) >> 32) != record.get(ERROR_TAKEN),
+            waiting,
+            unsent_bytes: tx_tail.saturating_sub(record.get_acquire(TX_HEAD)),
+            tx_bytes: tx.map_or(0, Block::bytes) as u64,
+            file_credit_bytes: self.file_credit_bytes(),
+        })
+    }
+
+    /// Grows with each change that the host stack makes: for edge-triggered waiters.
+    pub fn edge(&self) -> u64 {
+        self.record.get_acquire(EDGE)
+    }
+
+    /// Asks for a Ready to this channel with the next change, unless something has changed since
+    /// `before`: then it returns false, and the caller looks again instead of sleeping.
+    pub fn want(&self, channel: ChannelId, before: u64) -> bool {
+        self.record.want(channel);
+        self.edge() == before && self.flags().is_ok()
+    }
+
+    fn fifo(&self, at: usize) -> Result<Fifo<'a>, Unusable> {
+        let block = Block::from_raw(self.record.get(at)).ok_or(Unusable::Nonsense)?;
+        let words = self.segment.block(block).ok_or(Unusable::Nonsense)?;
+        Fifo::new(words).ok_or(Unusable::Nonsense)
+    }
+
+    /// Reads from the rx FIFO and leaves it there; returns how many bytes. The caller has the lock.
+    pub fn peek(&self, bytes: &mut [u8]) -> Result<usize, Unusable> {
+        self.rx_get(bytes).map(|(len, _)| len)
+    }
+
+    fn rx_get(&self, bytes: &mut [u8]) -> Result<(usize, u64), Unusable> {
+        self.flags()?;
+        let head = self.record.get_acquire(RX_HEAD);
+        let tail = self.record.get_acquire(RX_TAIL);
+        if head == tail {
+            return Ok((0, head));
+        }
+        let fifo = self.fifo(RX_FIFO)?;
+        let waiting = tail.checked_sub(head).filter(|len| *len <= fifo.bytes());
+        let waiting = waiting.ok_or(Unusable::Nonsense)?;
+        let len = bytes.len().min(waiting as usize);
+        fifo.get(head, &mut bytes[..len]);
+        Ok((len, head))
+    }
+
+    /// Reads from the rx FIFO; returns how many bytes, 0 if there are none. The caller has the lock,
+    /// and calls [`AppRecord::rx_must_kick`] afterwards.
+    pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Unusable> {
+        let (len, head) = self.rx_get(bytes)?;
+        self.record
+            .set_release(RX_HEAD, head.wrapping_add(len as u64));
+        Ok(len)
+    }
+
+    /// Drops bytes of the rx FIFO unread, as `MSG_TRUNC` asks for; returns how many.
+    pub fn discard(&self, bytes: usize) -> Result<usize, Unusable> {
+        self.flags()?;
+        let head = self.record.get_acquire(RX_HEAD);
+        let waiting = self.record.get_acquire(RX_TAIL).checked_sub(head);
+        let waiting = waiting.ok_or(Unusable::Nonsense)?;
+        let len = waiting.min(bytes as u64);
+        self.record.set_release(RX_HEAD, head + len);
+        Ok(len as usize)
+    }
+
+    /// After `len` bytes have been read: true if the caller must send a Kick, because the host
+    /// stack waits for room.
+    pub fn rx_must_kick(&self, len: usize) -> bool {
+        fence(Ordering::SeqCst);
+        let alarm = self.record.get(RX_ALARM);
+        let head = self.record.get(RX_HEAD);
+        let passes = alarm != NEVER && head.wrapping_sub(len as u64) <= alarm && alarm < head;
+        passes && self.record.kick()
+    }
+
+    /// Room in the tx FIFO, in bytes.
+    pub fn tx_room_bytes(&self) -> Result<usize, Unusable> {
+        self.tx_room().map(|(room, ..)| room)
+    }
+
+    fn tx_room(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
+        self.flags()?;
+        let fifo = self.fifo(TX_FIFO)?;
+        let tail = self.record.get_acquire(TX_TAIL);
+        let head = self.record.get_acquire(TX_HEAD);
+        let queued = tail.checked_sub(head).ok_or(Unusable::Nonsense)?;
+        let room = fifo.bytes().checked_sub(queued).ok_or(Unusable::Nonsense)?;
+        Ok((room as usize, tail, fifo))
+    }
+
+    /// Writes into the tx FIFO what there is room for, and returns how many bytes. The caller has
+    /// the lock, and calls [`AppRecord::must_kick`] afterwards.
+    pub fn write(&self, bytes: &[u8]) -> Result<usize, Unusable> {
+        let (room, tail, fifo) = self.tx_room()?;
+        let len = bytes.len().min(room);
+        fifo.put(tail, &bytes[..len]);
+        self.record
+            .set_release(TX_TAIL, tail.wrapping_add(len as u64));
+        Ok(len)
+    }
+
+    /// Position up to which the tx FIFO is filled: what SendFile and Shutdown name.
+    pub fn tx_tail(&self) -> u64 {
+        self.record.get_acquire(TX_TAIL)
+    }
+
+    /// After something was written: true if the caller must send a Kick, because none is on its
+    /// way.
+    pub fn must_kick(&self) -> bool {
+        self.record.kick()
+    }
+
+    /// File bytes that may be queued now.
+    pub fn file_credit_bytes(&self) -> u64 {
+        let limit = self.record.get_acquire(FILE_LIMIT);
+        limit.saturating_sub(self.record.get(FILE_QUEUED))
+    }
+
+    /// Accounts file bytes before their SendFile: as many of `bytes` as may be queued, which is
+    /// returned. The caller has the lock for writing.
+    pub fn queue_file(&self, bytes: u64) -> u64 {
+        let len = bytes.min(self.file_credit_bytes());
+        let queued = self.record.get(FILE_QUEUED);
+        self.record.set(FILE_QUEUED, queued.wrapping_add(len));
+        len
+    }
+
+    /// Takes a connection out of the accept queue. Processes and threads may race; each connection
+    /// goes to one. The taker sends Accept.
+    pub fn accept(&self) -> Result<Option<SocketId>, Unusable> {
+        if !self.flags()?.has(Flags::LISTENER) {
+            return Err(Unusable::Nonsense);
+        }
+        let block = Block::from_raw(self.record.get(RX_FIFO)).ok_or(Unusable::Nonsense)?;
+        let queue = self.segment.block(block).ok_or(Unusable::Nonsense)?;
+        let word = self.record.word(ACCEPT_HEAD);
+        let mut head = self.record.get_acquire(ACCEPT_HEAD);
+        loop {
+            let tail = self.record.get_acquire(ACCEPT_TAIL);
+            let waiting = tail.checked_sub(head).ok_or(Unusable::Nonsense)?;
+            if waiting == 0 {
+                return Ok(None);
+            }
+            // A block is a power of two. The host stack writes here again only when the head has
+            // passed, and then the exchange fails.
+            let place = head as usize & (queue.len() - 1);
+            let entry = queue[place].load(Ordering::Relaxed);
+            match word.compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    return SocketId::from_raw(entry)
+                        .map(Some)
+                        .ok_or(Unusable::Nonsense);
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// The error that has not been reported, which is taken by this: an `errno`, 0 if there is
+    /// none. `SO_ERROR`.
+    pub fn take_error(&self) -> u32 {
+        let error = self.record.get_acquire(ERROR);
+        let number = error >> 32;
+        if self.record.word(ERROR_TAKEN).swap(number, Ordering::AcqRel) == number {
+            return 0;
+        }
+        error as u32
+    }
+
+    /// The last error, reported or not: an `errno`, 0 if there was none.
+    pub fn last_error(&self) -> u32 {
+        self.record.get_acquire(ERROR) as u32
+    }
+
+    /// Where this end is.
+    pub fn local(&self) -> Option<SocketAddr> {
+        address_from_words(self.record.get_all(LOCAL))
+    }
+
+    /// Where the peer is.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        address_from_words(self.record.get_all(PEER))
+    }
+
+    /// What an open file is; `None` unless [`Flags::FILE_OPEN`].
+    pub fn file_meta(&self) -> Result<Option<FileMeta>, Unusable> {
+        let is_open = self.flags()?.has(Flags::FILE_OPEN);
+        Ok(is_open.then(|| FileMeta::from_words(self.record.get_all(FILE_META))))
+    }
+
+    /// Bytes of the stream that the peer has acknowledged.
+    pub fn acked_bytes(&self) -> u64 {
+        self.record.get_acquire(ACKED)
+    }
+
+    /// Bytes in the rx FIFO: `SIOCINQ`.
+    pub fn rx_waiting_bytes(&self) -> u64 {
+        let head = self.record.get_acquire(RX_HEAD);
+        self.record.get_acquire(RX_TAIL).saturating_sub(head)
+    }
+
+    /// Takes a lock for a thread. The error is the thread that has it, which may be dead: see
+    /// [`AppRecord::take_over`]. Not recursive.
+    pub fn try_lock(&self, lock: Lock, thread: NonZeroU32) -> Result<(), u32> {
+        let word = self.record.word(lock.word());
+        let own = u64::from(thread.get());
+        match word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(owner) => Err(owner as u32),
+        }
+    }
+
+    /// Gives a lock back; a thread that does not have it changes nothing.
+    pub fn unlock(&self, lock: Lock, thread: NonZeroU32) {
+        let word = self.record.word(lock.word());
+        let own = u64::from(thread.get());
+        let _ = word.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Takes the lock of a thread that is dead; false if another was faster. Nothing is half done:
+    /// an index moves in one step, after all that it tells of.
+    pub fn take_over(&self, lock: Lock, dead: u32, thread: NonZeroU32) -> bool {
+        let word = self.record.word(lock.word());
+        let (dead, own) = (u64::from(dead), u64::from(thread.get()));
+        word.compare_exchange(dead, own, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// The application's own word of this socket, for whatever its processes have to say to each
+    /// other; 0 in a new socket.
+    pub fn app_flags(&self) -> &'a shm::sync::AtomicU64 {
+        self.record.word(APP_FLAGS)
+    }
+}
+
+impl From<Nonsense> for Unusable {
+    fn from(_: Nonsense) -> Self {
+        Unusable::Nonsense
+    }
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unusable::Stale => f.write_str("the host stack has ended the socket"),
+            Unusable::Nonsense => Nonsense.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}

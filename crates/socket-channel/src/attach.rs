@@ -1,0 +1,288 @@
+//! The packets between an application and the broker, as bytes: each fits one `SOCK_SEQPACKET`
+//! packet, little-endian. Sending and receiving is for those who have the sockets.
+//!
+//! | Packet | Direction | Descriptors |
+//! |---|---|---|
+//! | Attach | to the broker | none |
+//! | Adopt | to the broker | one end of a new `SOCK_SEQPACKET` pair, on which Attached comes |
+//! | MoreHandles | to the broker | none |
+//! | Attached | to the application | [`ATTACHED_DESCRIPTORS`]; none if it failed |
+//! | Handles | to the application | as many as it says |
+
+use std::fmt;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::ids::{AppId, ChannelId, HandleId};
+use crate::segment::Limits;
+
+/// What each packet begins with.
+const MAGIC: [u8; 8] = *b"swsocket";
+
+/// Version of the packets, of the segment and of the messages. Both sides speak the same.
+pub const VERSION: u16 = 1;
+
+/// Handles in one packet, at most; `SCM_RIGHTS` takes 253 descriptors.
+pub const HANDLES_MAX: u32 = 64;
+
+/// Descriptors of an Attached without error: segment, channel, host bell, application bell.
+pub const ATTACHED_DESCRIPTORS: usize = 4;
+
+/// Descriptors of an Adopt.
+pub const ADOPT_DESCRIPTORS: usize = 1;
+
+/// Longest packet, in bytes.
+pub const PACKET_BYTES_MAX: usize = size_of::<AttachedRecord>();
+
+/// What an application asks of the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Makes this process an application of its own.
+    Attach {
+        /// The modes that it wants.
+        modes: u32,
+    },
+    /// The end that goes along belongs to another process of this application, and is answered as
+    /// if it had attached.
+    Adopt,
+    /// Asks for handles.
+    MoreHandles {
+        /// How many, from 1 to [`HANDLES_MAX`].
+        count: u32,
+    },
+}
+
+/// What the broker answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The process is attached; the four descriptors go along.
+    Attached(Attached),
+    /// It is not: an `errno`, never 0.
+    Refused {
+        /// Why.
+        errno: u32,
+    },
+    /// Handles go along.
+    Handles {
+        /// Number of the first.
+        first: HandleId,
+        /// How many, at most [`HANDLES_MAX`].
+        count: u32,
+        /// Why there are fewer than asked for: an `errno`; 0 if there are not.
+        errno: u32,
+    },
+}
+
+/// What a process is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The application.
+    pub app: AppId,
+    /// The channel of this process.
+    pub channel: ChannelId,
+    /// What the segment is laid out for.
+    pub limits: Limits,
+    /// The modes that are on.
+    pub modes: u32,
+}
+
+impl Reply {
+    /// How many descriptors go along.
+    pub fn descriptors(&self) -> usize {
+        match self {
+            Reply::Attached(_) => ATTACHED_DESCRIPTORS,
+            Reply::Refused { .. } => 0,
+            Reply::Handles { count, .. } => *count as usize,
+        }
+    }
+}
+
+impl Request {
+    /// How many descriptors go along.
+    pub fn descriptors(&self) -> usize {
+        match self {
+            Request::Adopt => ADOPT_DESCRIPTORS,
+            Request::Attach { .. } | Request::MoreHandles { .. } => 0,
+        }
+    }
+}
+
+/// Why a packet is not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadPacket {
+    /// The other side speaks another version.
+    Version {
+        /// Which.
+        theirs: u16,
+    },
+    /// It is no packet of this kind.
+    Malformed,
+}
+
+impl fmt::Display for BadPacket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadPacket::Version { theirs } => {
+                write!(f, "the other side speaks version {theirs}, not {VERSION}")
+            }
+            BadPacket::Malformed => f.write_str("a packet does not decode"),
+        }
+    }
+}
+
+impl std::error::Error for BadPacket {}
+
+const ATTACH: u16 = 1;
+const ADOPT: u16 = 2;
+const MORE_HANDLES: u16 = 3;
+const ATTACHED: u16 = 129;
+const REFUSED: u16 = 130;
+const HANDLES: u16 = 131;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Head {
+    magic: [u8; 8],
+    version: U16,
+    kind: U16,
+    /// Modes, a count or an errno.
+    value: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct AttachedRecord {
+    head: Head,
+    app: U32,
+    channel: U32,
+    segment_bytes: U64,
+    sockets_max: U32,
+    reserved: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct HandlesRecord {
+    head: Head,
+    first: U32,
+    errno: U32,
+}
+
+fn head(kind: u16, value: u32) -> Head {
+    Head {
+        magic: MAGIC,
+        version: VERSION.into(),
+        kind: kind.into(),
+        value: value.into(),
+    }
+}
+
+/// Kind and value of a packet.
+fn kind_of(packet: &[u8]) -> Result<(u16, u32), BadPacket> {
+    let (head, _) = Head::ref_from_prefix(packet).map_err(|_| BadPacket::Malformed)?;
+    if head.magic != MAGIC {
+        return Err(BadPacket::Malformed);
+    }
+    match head.version.get() {
+        VERSION => Ok((head.kind.get(), head.value.get())),
+        theirs => Err(BadPacket::Version { theirs }),
+    }
+}
+
+fn record<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    packet: &[u8],
+) -> Result<&T, BadPacket> {
+    T::ref_from_bytes(packet).map_err(|_| BadPacket::Malformed)
+}
+
+impl Request {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        let head = match *self {
+            Request::Attach { modes } => head(ATTACH, modes),
+            Request::Adopt => head(ADOPT, 0),
+            Request::MoreHandles { count } => head(MORE_HANDLES, count),
+        };
+        head.as_bytes().to_vec()
+    }
+
+    /// What a packet says. The caller compares the number of its descriptors with
+    /// [`Request::descriptors`].
+    pub fn decode(packet: &[u8]) -> Result<Request, BadPacket> {
+        let (kind, value) = kind_of(packet)?;
+        let _: &Head = record(packet)?;
+        match (kind, value) {
+            (ATTACH, modes) => Ok(Request::Attach { modes }),
+            (ADOPT, 0) => Ok(Request::Adopt),
+            (MORE_HANDLES, count @ 1..=HANDLES_MAX) => Ok(Request::MoreHandles { count }),
+            _ => Err(BadPacket::Malformed),
+        }
+    }
+}
+
+impl Reply {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        match *self {
+            Reply::Attached(attached) => AttachedRecord {
+                head: head(ATTACHED, attached.modes),
+                app: attached.app.0.into(),
+                channel: attached.channel.0.into(),
+                segment_bytes: attached.limits.segment_bytes.into(),
+                sockets_max: attached.limits.sockets_max.into(),
+                reserved: 0.into(),
+            }
+            .as_bytes()
+            .to_vec(),
+            Reply::Refused { errno } => head(REFUSED, errno).as_bytes().to_vec(),
+            Reply::Handles {
+                first,
+                count,
+                errno,
+            } => HandlesRecord {
+                head: head(HANDLES, count),
+                first: first.0.into(),
+                errno: errno.into(),
+            }
+            .as_bytes()
+            .to_vec(),
+        }
+    }
+
+    /// What a packet says. The caller compares the number of its descriptors with
+    /// [`Reply::descriptors`].
+    pub fn decode(packet: &[u8]) -> Result<Reply, BadPacket> {
+        let (kind, value) = kind_of(packet)?;
+        match (kind, value) {
+            (ATTACHED, modes) => {
+                let record: &AttachedRecord = record(packet)?;
+                if record.reserved.get() != 0 {
+                    return Err(BadPacket::Malformed);
+                }
+                Ok(Reply::Attached(Attached {
+                    app: AppId(record.app.get()),
+                    channel: ChannelId(record.channel.get()),
+                    limits: Limits {
+                        sockets_max: record.sockets_max.get(),
+                        segment_bytes: record.segment_bytes.get(),
+                    },
+                    modes,
+                }))
+            }
+            (REFUSED, errno @ 1..) => {
+                let _: &Head = record(packet)?;
+                Ok(Reply::Refused { errno })
+            }
+            (HANDLES, count @ 0..=HANDLES_MAX) => {
+                let record: &HandlesRecord = record(packet)?;
+                Ok(Reply::Handles {
+                    first: HandleId(record.first.get()),
+                    count,
+                    errno: record.errno.get(),
+                })
+            }
+            _ => Err(BadPacket::Malformed),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! A channel: the command ring and the event ring of one process, and their wake-ups.
+//!
+//! Its memory is a command ring of [`COMMAND_RING_BYTES`], followed by an event ring of
+//! [`EVENT_RING_BYTES`], each as [`shm::ring`] lays it out. An end works in rounds: `receive` until
+//! there is nothing more or a budget is used up, `send` as long as `has_room`, `flush` once, and
+//! `prepare_sleep` when a few rounds have brought nothing.
+//!
+//! Neither end can stall the other by not reading: an end without room is woken when there is some.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use shm::end::{Bells, End};
+use shm::memory::{Mapping, Memory};
+use shm::ring::{Consumer, Corrupt, Full, Producer, ring, ring_words};
+use shm::sync::Arc;
+
+use crate::message::{COMMAND_BYTES_MAX, Command, EVENT_BYTES_MAX, Event, Malformed};
+
+/// Capacity of a command ring, in bytes.
+pub const COMMAND_RING_BYTES: usize = 64 << 10;
+
+/// Capacity of an event ring, in bytes.
+pub const EVENT_RING_BYTES: usize = 64 << 10;
+
+/// Words of a channel's memory.
+pub const CHANNEL_WORDS: usize = ring_words(COMMAND_RING_BYTES) + ring_words(EVENT_RING_BYTES);
+
+/// One end of a channel: [`HostEnd`] or [`AppEnd`].
+#[derive(Debug)]
+pub struct Channel<S> {
+    end: End,
+    /// Where messages are encoded.
+    message: Vec<u8>,
+    side: PhantomData<S>,
+}
+
+/// The host stack's end: sends events, receives commands.
+pub type HostEnd = Channel<HostSide>;
+
+/// The application's end: sends commands, receives events.
+pub type AppEnd = Channel<AppSide>;
+
+/// The host stack.
+#[derive(Debug)]
+pub enum HostSide {}
+
+/// The application.
+#[derive(Debug)]
+pub enum AppSide {}
+
+/// Why nothing could be read from a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveError {
+    /// The message does not decode; it has been skipped.
+    Malformed,
+    /// The ring's own indices make no sense: the peer is broken, the channel is unusable.
+    Corrupt,
+}
+
+/// Which of a channel's rings are whose.
+trait Side {
+    /// This end's producer and consumer.
+    fn of(rings: Rings) -> (Producer, Consumer);
+}
+
+struct Rings {
+    commands: (Producer, Consumer),
+    events: (Producer, Consumer),
+}
+
+impl Side for HostSide {
+    fn of(rings: Rings) -> (Producer, Consumer) {
+        (rings.events.0, rings.commands.1)
+    }
+}
+
+impl Side for AppSide {
+    fn of(rings: Rings) -> (Producer, Consumer) {
+        (rings.commands.0, rings.events.1)
+    }
+}
+
+/// A zeroed memory file for a channel.
+pub fn create_file() -> io::Result<OwnedFd> {
+    const NAME: &CStr = c"splitway-sockets";
+    shm::memory::create_file(NAME, CHANNEL_WORDS)
+}
+
+/// A bell: an event descriptor that does not block.
+pub fn create_bell() -> io::Result<OwnedFd> {
+    Ok(shm::end::new_bell()?)
+}
+
+/// Both ends of a channel on this process's memory, without system calls: for tests and simulation.
+pub fn in_memory() -> (HostEnd, AppEnd) {
+    let memory = Arc::new(Memory::heap(CHANNEL_WORDS));
+    (Channel::over(&memory, None), Channel::over(&memory, None))
+}
+
+#[allow(private_bounds, reason = "there are two sides")]
+impl<S: Side> Channel<S> {
+    fn over(memory: &Arc<Memory>, bells: Option<Bells>) -> Self {
+        let events = ring_words(COMMAND_RING_BYTES);
+        let (out, incoming) = S::of(Rings {
+            commands: ring(memory, 0, COMMAND_RING_BYTES, COMMAND_BYTES_MAX),
+            events: ring(memory, events, EVENT_RING_BYTES, EVENT_BYTES_MAX),
+        });
+        Channel {
+            end: End::new(out, incoming, bells),
+            message: Vec::with_capacity(COMMAND_BYTES_MAX),
+            side: PhantomData,
+        }
+    }
+
+    /// Maps a channel's file. `own_bell` wakes this end, `peer_bell` the other. A file of another
+    /// size, or one that is not sealed, is of kind `InvalidData`.
+    pub fn from_files(file: impl AsFd, own_bell: OwnedFd, peer_bell: OwnedFd) -> io::Result<Self> {
+        let mapping = Mapping::new(file, CHANNEL_WORDS)?;
+        let bells = Bells::never_blocking(own_bell, peer_bell)?;
+        Ok(Channel::over(
+            &Arc::new(Memory::Mapped(mapping)),
+            Some(bells),
+        ))
+    }
+
+    /// True if any message, however long, fits now.
+    pub fn has_room(&mut self) -> bool {
+        self.end.out.has_room()
+    }
+
+    /// Publishes what was sent, and wakes the peer if it sleeps.
+    pub fn flush(&mut self) {
+        self.end.flush();
+    }
+
+    /// Disarms the wake-up and drains its descriptor.
+    pub fn finish_sleep(&mut self) {
+        self.end.finish_sleep();
+    }
+
+    /// Disarms the wake-up, and leaves its descriptor as it is: for one that several sleepers watch
+    /// by its edges.
+    pub fn disarm(&mut self) {
+        self.end.disarm();
+    }
+
+    /// Readable when the peer has woken this end. `None` for [`in_memory`].
+    pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.end.wake_fd()
+    }
+
+    fn send_encoded(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Full> {
+        self.message.clear();
+        encode(&mut self.message);
+        self.end.out.write(&self.message)
+    }
+}
+
+impl HostEnd {
+    /// Writes an event. It becomes visible with the next flush.
+    pub fn send(&mut self, event: &Event) -> Result<(), Full> {
+        self.send_encoded(|message| event.encode(message))
+    }
+
+    /// The next command, if there is one. It borrows a private copy.
+    pub fn receive(&mut self) -> Result<Option<Command<'_>>, ReceiveError> {
+        match self.end.receive()? {
+            Some(message) => Ok(Some(Command::decode(message)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Arms the wake-up: for commands or, if there was no room when asked, for room for any event
+    /// alone, since a host stack that cannot answer leaves commands where they are. False if it has
+    /// come meanwhile: do not sleep. Flushes.
+    pub fn prepare_sleep(&mut self) -> bool {
+        let for_messages = !self.end.out.is_starved();
+        self.end.prepare_sleep(for_messages)
+    }
+}
+
+impl AppEnd {
+    /// Writes a command. It becomes visible with the next flush.
+    ///
+    /// # Panics
+    /// If a path is longer than [`crate::message::PATH_BYTES_MAX`].
+    pub fn send(&mut self, command: &Command<'_>) -> Result<(), Full> {
+        self.send_encoded(|message| command.encode(message))
+    }
+
+    /// The next event, if there is one.
+    pub fn receive(&mut self) -> Result<Option<Event>, ReceiveError> {
+        match self.end.receive()? {
+            Some(message) => Ok(Some(Event::decode(message)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Arms the wake-up: for events and, if there was no room when asked, for room for any command.
+    /// False if either has come meanwhile: do not sleep. Flushes.
+    pub fn prepare_sleep(&mut self) -> bool {
+        self.end.prepare_sleep(true)
+    }
+}
+
+impl From<Corrupt> for ReceiveError {
+    fn from(_: Corrupt) -> Self {
+        ReceiveError::Corrupt
+    }
+}
+
+impl From<Malformed> for ReceiveError {
+    fn from(_: Malformed) -> Self {
+        ReceiveError::Malformed
+    }
+}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReceiveError::Malformed => Malformed.fmt(f),
+            ReceiveError::Corrupt => Corrupt.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReceiveError {}

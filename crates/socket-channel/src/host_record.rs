@@ -1,0 +1,465 @@
+//! A socket as the host stack sees it.
+//!
+//! It keeps its own copy of all that it has written, and never reads that back. What the
+//! application writes is copied before it is looked at, and has to make sense: indices only grow,
+//! and never pass what was offered. If it does not, that socket is to be reset, and no other.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use shm::sync::{Ordering, fence};
+
+use crate::fifo::Fifo;
+use crate::ids::SocketId;
+use crate::record::{
+    ACCEPT_HEAD, ACCEPT_TAIL, ACKED, EDGE, ERROR, FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta,
+    Flags, KICKED, LOCAL, Look, NEVER, Nonsense, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record,
+    STATE, TX_FIFO, TX_HEAD, TX_TAIL, Wanted, address_to_words,
+};
+use crate::segment::{Block, Segment};
+
+/// Bytes that [`HostRecord::tx_read`] hands over at a time.
+const CHUNK_BYTES: usize = 4096;
+
+/// The accept queue has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueFull;
+
+/// What an application has done since the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Bytes that it has taken out of the rx FIFO.
+    pub rx_taken_bytes: u64,
+    /// Bytes that it has put into the tx FIFO.
+    pub tx_added_bytes: u64,
+    /// Entries that it has taken out of the accept queue.
+    pub accepted: u64,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub struct HostRecord {
+    segment: Segment,
+    id: SocketId,
+    flags: Flags,
+    rx: Option<Block>,
+    tx: Option<Block>,
+    rx_tail: u64,
+    rx_head: u64,
+    tx_tail: u64,
+    tx_head: u64,
+    file_limit: u64,
+    file_queued: u64,
+    accept_head: u64,
+    accept_tail: u64,
+    /// What is in the accept queue, for what is there may be overwritten.
+    queue: VecDeque<SocketId>,
+    errors: u32,
+    error: u32,
+    edge: u64,
+}
+
+impl HostRecord {
+    /// Makes a socket of the kind that `flags` names. A stream that has FIFOs has both; the queue of
+    /// a listener goes by `rx`.
+    ///
+    /// # Panics
+    /// If the segment has no such place, or a block is not of its area: both are the host's own.
+    pub fn new(
+        segment: &Segment,
+        id: SocketId,
+        flags: Flags,
+        rx: Option<Block>,
+        tx: Option<Block>,
+    ) -> HostRecord {
+        let mut record = HostRecord {
+            segment: segment.clone(),
+            id,
+            flags,
+            rx: None,
+            tx: None,
+            rx_tail: 0,
+            rx_head: 0,
+            tx_tail: 0,
+            tx_head: 0,
+            file_limit: 0,
+            file_queued: 0,
+            accept_head: 0,
+            accept_tail: 0,
+            queue: VecDeque::new(),
+            errors: 0,
+            error: 0,
+            edge: 0,
+        };
+        let words = record.record();
+        // Until the new state is there, processes that know the old name find none.
+        words.set(STATE, 0);
+        fence(Ordering::Release);
+        for at in STATE + 1..crate::record::RECORD_WORDS {
+            words.set(at, 0);
+        }
+        words.set(RX_ALARM, NEVER);
+        record.set_blocks(rx, tx);
+        record.publish_state();
+        record
+    }
+
+    fn record(&self) -> Record<'_> {
+        self.segment
+            .record(self.id)
+            .expect("the host stack chooses places of the segment")
+    }
+
+    fn fifo(&self, block: Option<Block>) -> Option<Fifo<'_>> {
+        let words = self.segment.block(block?);
+        Some(Fifo::new(
+            words.expect("the host stack allocates in the area"),
+        )?)
+    }
+
+    /// The name.
+    pub fn id(&self) -> SocketId {
+        self.id
+    }
+
+    /// The state.
+    pub fn flags(&self) -> Flags {
+        self.flags
+    }
+
+    /// The blocks of rx and tx, to be given back when the socket is no more.
+    pub fn blocks(&self) -> [Option<Block>; 2] {
+        [self.rx, self.tx]
+    }
+
+    /// Gives blocks to a socket that had none: it is bound before it is a listener or connects.
+    ///
+    /// # Panics
+    /// If it had some that were in use.
+    pub fn set_blocks(&mut self, rx: Option<Block>, tx: Option<Block>) {
+        let is_unused = self.rx_tail == 0 && self.tx_tail == 0 && self.accept_tail == 0;
+        assert!(is_unused, "blocks in use stay");
+        self.rx = rx;
+        self.tx = tx;
+        let raw = |block: Option<Block>| block.map_or(0, Block::to_raw);
+        let words = self.record();
+        words.set(RX_FIFO, raw(rx));
+        words.set(TX_FIFO, raw(tx));
+    }
+
+    fn publish_state(&self) {
+        let generation = u64::from(self.id.generation);
+        let state = generation << 32 | u64::from(self.flags.0);
+        self.record().set_release(STATE, state);
+    }
+
+    /// Sets flags, after all that they tell of.
+    pub fn set(&mut self, flags: Flags) {
+        self.change(self.flags | flags);
+    }
+
+    /// Clears flags.
+    pub fn clear(&mut self, flags: Flags) {
+        self.change(self.flags - flags);
+    }
+
+    fn change(&mut self, flags: Flags) {
+        if flags != self.flags {
+            self.flags = flags;
+            self.bump_edge();
+            self.publish_state();
+        }
+    }
+
+    /// Reports an error, an `errno`, with `flags` for the state that it leads to.
+    pub fn fail(&mut self, errno: u32, flags: Flags) {
+        // Error number 0 would say that there was none.
+        self.errors = self.errors.wrapping_add(1).max(1);
+        self.error = errno;
+        let error = u64::from(self.errors) << 32 | u64::from(errno);
+        self.record().set_release(ERROR, error);
+        self.bump_edge();
+        self.flags |= flags;
+        self.publish_state();
+    }
+
+    fn bump_edge(&mut self) {
+        self.edge += 1;
+        self.record().set_release(EDGE, self.edge);
+    }
+
+    /// Says where this end is. Before the state that tells of it.
+    pub fn set_local(&mut self, address: SocketAddr) {
+        let words = address_to_words(Some(address));
+        self.record().set_all(LOCAL, words);
+    }
+
+    /// Says where the peer is. Before the state that tells of it.
+    pub fn set_peer(&mut self, address: SocketAddr) {
+        let words = address_to_words(Some(address));
+        self.record().set_all(PEER, words);
+    }
+
+    /// Says what an open file is. Before [`Flags::FILE_OPEN`].
+    pub fn set_file_meta(&mut self, meta: FileMeta) {
+        self.record().set_all(FILE_META, meta.to_words());
+    }
+
+    /// Says how much of the stream the peer has acknowledged, in bytes.
+    pub fn set_acked(&mut self, bytes: u64) {
+        self.record().set_release(ACKED, bytes);
+    }
+
+    /// Looks at what the application has done. The Kick that led here, if any, is answered.
+    pub fn look(&mut self) -> Result<News, Nonsense> {
+        let words = self.record();
+        words.unkick();
+        let rx_head = words.get_acquire(RX_HEAD);
+        let tx_tail = words.get_acquire(TX_TAIL);
+        let accept_head = words.get_acquire(ACCEPT_HEAD);
+        let tx_bytes = self.tx.map_or(0, Block::bytes) as u64;
+        let rx_makes_sense = (self.rx_head..=self.rx_tail).contains(&rx_head);
+        let tx_makes_sense = tx_tail
+            .checked_sub(self.tx_head)
+            .is_some_and(|queued| self.tx_tail <= tx_tail && queued <= tx_bytes);
+        let accept_makes_sense = (self.accept_head..=self.accept_tail).contains(&accept_head);
+        if !(rx_makes_sense && tx_makes_sense && accept_makes_sense) {
+            return Err(Nonsense);
+        }
+        let news = News {
+            rx_taken_bytes: rx_head - self.rx_head,
+            tx_added_bytes: tx_tail - self.tx_tail,
+            accepted: accept_head - self.accept_head,
+        };
+        self.rx_head = rx_head;
+        self.tx_tail = tx_tail;
+        self.accept_head = accept_head;
+        Ok(news)
+    }
+
+    /// True if a Kick is on its way, as far as is seen: for tests, and to look before it comes.
+    pub fn is_kicked(&self) -> bool {
+        self.record().get(KICKED) != 0
+    }
+
+    /// Room in the rx FIFO at the last look, in bytes.
+    pub fn rx_room_bytes(&self) -> usize {
+        let bytes = self.rx.map_or(0, Block::bytes);
+        bytes - (self.rx_tail - self.rx_head) as usize
+    }
+
+    /// Bytes in the rx FIFO at the last look.
+    pub fn rx_unread_bytes(&self) -> usize {
+        (self.rx_tail - self.rx_head) as usize
+    }
+
+    /// Puts bytes into the rx FIFO, as many as there is room for, and tells how many. They are
+    /// visible at once.
+    pub fn rx_write(&mut self, bytes: &[u8]) -> usize {
+        let len = bytes.len().min(self.rx_room_bytes());
+        if self.flags.has(Flags::LISTENER) || len == 0 {
+            return 0;
+        }
+        if let Some(fifo) = self.fifo(self.rx) {
+            fifo.put(self.rx_tail, &bytes[..len]);
+        }
+        self.rx_tail += len as u64;
+        self.record().set_release(RX_TAIL, self.rx_tail);
+        self.bump_edge();
+        len
+    }
+
+    /// Asks to be kicked once half of the rx FIFO is free. False if it is already: do not wait.
+    pub fn rx_wait_for_room(&mut self) -> Result<bool, Nonsense> {
+        let half = self.rx.map_or(0, Block::bytes) as u64 / 2;
+        let head_wanted = self.rx_tail.saturating_sub(half);
+        self.record().set(RX_ALARM, head_wanted.saturating_sub(1));
+        fence(Ordering::SeqCst);
+        let head = self.record().get_acquire(RX_HEAD);
+        if !(self.rx_head..=self.rx_tail).contains(&head) {
+            return Err(Nonsense);
+        }
+        self.rx_head = head;
+        let must_wait = head < head_wanted;
+        if !must_wait {
+            self.record().set(RX_ALARM, NEVER);
+        }
+        Ok(must_wait)
+    }
+
+    /// Bytes in the tx FIFO at the last look.
+    pub fn tx_waiting_bytes(&self) -> usize {
+        (self.tx_tail - self.tx_head) as usize
+    }
+
+    /// Position up to which the tx FIFO has been taken: total bytes.
+    pub fn tx_head(&self) -> u64 {
+        self.tx_head
+    }
+
+    /// Position up to which the tx FIFO was filled at the last look: total bytes.
+    pub fn tx_tail(&self) -> u64 {
+        self.tx_tail
+    }
+
+    /// Takes bytes out of the tx FIFO, up to the position `until` and in chunks. `sink` tells how
+    /// many of a chunk it takes; if not all, that was the last. Returns how many bytes were taken.
+    pub fn tx_read(&mut self, until: u64, mut sink: impl FnMut(&[u8]) -> usize) -> usize {
+        let from = self.tx_head;
+        let until = until.min(self.tx_tail);
+        let mut chunk = [0; CHUNK_BYTES];
+        while self.tx_head < until {
+            let len = (until - self.tx_head).min(CHUNK_BYTES as u64) as usize;
+            let chunk = &mut chunk[..len];
+            if !self.tx_copy(self.tx_head, chunk) {
+                break;
+            }
+            let taken = sink(chunk).min(len);
+            self.tx_head += taken as u64;
+            if taken < len {
+                break;
+            }
+        }
+        let taken = (self.tx_head - from) as usize;
+        if taken > 0 {
+            self.record().set_release(TX_HEAD, self.tx_head);
+            self.bump_edge();
+        }
+        taken
+    }
+
+    /// Copies what the tx FIFO has from a position on, and leaves it there. False if not all of it
+    /// is there.
+    pub fn tx_copy(&self, position: u64, bytes: &mut [u8]) -> bool {
+        let end = position.checked_add(bytes.len() as u64);
+        let is_there = position >= self.tx_head && end.is_some_and(|end| end <= self.tx_tail);
+        match self.fifo(self.tx) {
+            Some(fifo) if is_there => {
+                fifo.get(position, bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives the room of the tx FIFO up to a position back, for those who copy and keep it. A
+    /// position beyond what is there is that.
+    pub fn tx_release(&mut self, until: u64) {
+        let until = until.min(self.tx_tail);
+        if until > self.tx_head {
+            self.tx_head = until;
+            self.record().set_release(TX_HEAD, self.tx_head);
+            self.bump_edge();
+        }
+    }
+
+    /// Checks the position that a SendFile or a Shutdown names: it is between what was taken and
+    /// what the application has written. Looks, for the message may overtake the Kick.
+    pub fn check_position(&mut self, at: u64) -> Result<News, Nonsense> {
+        let news = self.look()?;
+        if (self.tx_head..=self.tx_tail).contains(&at) {
+            Ok(news)
+        } else {
+            Err(Nonsense)
+        }
+    }
+
+    /// Lets the application queue so many file bytes more.
+    pub fn add_file_credit(&mut self, bytes: u64) {
+        self.file_limit = self.file_limit.saturating_add(bytes);
+        self.record().set_release(FILE_LIMIT, self.file_limit);
+        self.bump_edge();
+    }
+
+    /// Accounts file bytes that a SendFile queues; they must not pass the limit.
+    pub fn queue_file(&mut self, bytes: u64) -> Result<(), Nonsense> {
+        let queued = self.file_queued.checked_add(bytes).ok_or(Nonsense)?;
+        if queued > self.file_limit {
+            return Err(Nonsense);
+        }
+        self.file_queued = queued;
+        Ok(())
+    }
+
+    /// File bytes that may be queued and are not.
+    pub fn file_credit_bytes(&self) -> u64 {
+        self.file_limit - self.file_queued
+    }
+
+    /// Entries that the accept queue holds.
+    pub fn accept_queue_max(&self) -> usize {
+        let queue = self.rx.filter(|_| self.flags.has(Flags::LISTENER));
+        queue.map_or(0, |block| block.bytes() / size_of::<u64>())
+    }
+
+    /// Entries in the accept queue at the last look.
+    pub fn accept_waiting(&self) -> usize {
+        (self.accept_tail - self.accept_head) as usize
+    }
+
+    /// Puts a connection into the accept queue. Its record is complete.
+    pub fn accept_push(&mut self, connection: SocketId) -> Result<(), QueueFull> {
+        if self.accept_waiting() >= self.accept_queue_max() {
+            return Err(QueueFull);
+        }
+        let mask = self.accept_queue_max() as u64 - 1;
+        let queue = self.rx.and_then(|block| self.segment.block(block));
+        let queue = queue.expect("the host stack allocates in the area");
+        let place = (self.accept_tail & mask) as usize;
+        queue[place].store(connection.to_raw(), Ordering::Relaxed);
+        self.accept_tail += 1;
+        self.record().set_release(ACCEPT_TAIL, self.accept_tail);
+        self.queue.push_back(connection);
+        self.bump_edge();
+        Ok(())
+    }
+
+    /// A connection that was taken out of the accept queue before the last look, and was not named
+    /// here before. The oldest first.
+    pub fn accept_taken(&mut self) -> Option<SocketId> {
+        if self.queue.len() > self.accept_waiting() {
+            self.queue.pop_front()
+        } else {
+            None
+        }
+    }
+
+    /// Connections that are still in the accept queue: they are reset when the listener closes.
+    pub fn accept_waiting_ids(&self) -> impl Iterator<Item = SocketId> + '_ {
+        self.queue.iter().copied()
+    }
+
+    /// Whom to send Ready, after all changes of a turn.
+    pub fn take_wanted(&mut self) -> Wanted {
+        self.record().take_wanted()
+    }
+
+    /// What readiness depends on, as an application sees it that has read all errors.
+    pub fn state(&self) -> Look {
+        let is_listener = self.flags.has(Flags::LISTENER);
+        Look {
+            flags: self.flags,
+            error_is_new: false,
+            waiting: if is_listener {
+                self.accept_waiting() as u64
+            } else {
+                self.rx_unread_bytes() as u64
+            },
+            unsent_bytes: self.tx_waiting_bytes() as u64,
+            tx_bytes: self.tx.map_or(0, Block::bytes) as u64,
+            file_credit_bytes: self.file_credit_bytes(),
+        }
+    }
+
+    /// File bytes that the application says it has queued: not to be relied on.
+    pub fn file_queued_by_app(&self) -> u64 {
+        self.record().get(FILE_QUEUED)
+    }
+
+    /// Ends the socket: processes that know its name find none from now on. Its blocks are to be
+    /// given back.
+    pub fn retire(self) -> [Option<Block>; 2] {
+        self.record().set_release(STATE, 0);
+        [self.rx, self.tx]
+    }
+}

@@ -1,0 +1,894 @@
+//! Commands of an application and events of the host stack, as bytes.
+//!
+//! Each message is a record of fixed size, little-endian; a path follows its record. It begins with
+//! its kind and with the number of the request that it makes or answers:
+//!
+//! | Offset | Bytes | What |
+//! |---|---|---|
+//! | 0 | 1 | kind: commands 1–13, events 129–132 |
+//! | 1 | 3 | small numbers of the kind, or zero |
+//! | 4 | 4 | request, chosen by the application; zero where there is none |
+//!
+//! Decoding accepts exactly what encoding produces.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::ids::{HandleId, SocketId};
+
+/// Longest path of an OpenFile, in bytes: Linux's `PATH_MAX` without the final zero.
+pub const PATH_BYTES_MAX: usize = 4095;
+
+/// Longest command, in bytes.
+pub const COMMAND_BYTES_MAX: usize = size_of::<OpenFileRecord>() + PATH_BYTES_MAX;
+
+/// Longest event, in bytes.
+pub const EVENT_BYTES_MAX: usize = size_of::<InfoRecord>();
+
+/// The bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message does not decode")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+macro_rules! numbered {
+    ($(#[$about:meta])* $name:ident: $number:ty {
+        $($(#[$doc:meta])* $variant:ident = $value:literal,)*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$doc])* $variant = $value,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[$name] = &[$($name::$variant,)*];
+
+            /// As messages hold it.
+            pub const fn code(self) -> $number {
+                self as $number
+            }
+
+            /// What a message holds.
+            pub const fn from_code(code: $number) -> Option<$name> {
+                match code {
+                    $($value => Some($name::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+numbered! {
+    /// Family of the addresses of a socket.
+    Family: u8 {
+        /// `AF_INET`.
+        V4 = 4,
+        /// `AF_INET6`.
+        V6 = 6,
+    }
+}
+
+numbered! {
+    /// What is shut down.
+    How: u8 {
+        /// `SHUT_RD`.
+        Read = 1,
+        /// `SHUT_WR`.
+        Write = 2,
+        /// `SHUT_RDWR`.
+        Both = 3,
+    }
+}
+
+numbered! {
+    /// An option of a socket. Values are as Linux has them but for the units in the names.
+    SocketOption: u8 {
+        /// `TCP_NODELAY`.
+        NoDelay = 1,
+        /// `TCP_CORK`.
+        Cork = 2,
+        /// `SO_KEEPALIVE`.
+        KeepAlive = 3,
+        /// `TCP_KEEPIDLE`, in seconds.
+        KeepIdleSeconds = 4,
+        /// `TCP_KEEPINTVL`, in seconds.
+        KeepIntervalSeconds = 5,
+        /// `TCP_KEEPCNT`.
+        KeepCount = 6,
+        /// `TCP_USER_TIMEOUT`, in milliseconds.
+        UserTimeoutMs = 7,
+        /// `SO_LINGER`, in milliseconds; `u64::MAX` is off.
+        LingerMs = 8,
+        /// `TCP_QUICKACK`.
+        QuickAck = 9,
+        /// `TCP_DEFER_ACCEPT`, in seconds.
+        DeferAcceptSeconds = 10,
+        /// `SO_RCVBUF`, in bytes, as it was asked for.
+        ReceiveBufferBytes = 11,
+        /// `SO_SNDBUF`, in bytes, as it was asked for.
+        SendBufferBytes = 12,
+        /// `TCP_CONGESTION`: a code of the host stack's.
+        Congestion = 13,
+        /// `TCP_MAXSEG`, in bytes; only to get.
+        MaxSegmentBytes = 14,
+        /// `TCP_NOTSENT_LOWAT`, in bytes.
+        NotSentLowWaterBytes = 15,
+        /// `SO_REUSEADDR`.
+        ReuseAddress = 16,
+        /// `SO_REUSEPORT`.
+        ReusePort = 17,
+        /// `IPV6_V6ONLY`.
+        V6Only = 18,
+    }
+}
+
+/// How an address is bound: a set of bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BindFlags(u8);
+
+impl BindFlags {
+    /// None of them.
+    pub const NONE: BindFlags = BindFlags(0);
+    /// `SO_REUSEADDR`.
+    pub const REUSE_ADDR: BindFlags = BindFlags(1);
+    /// `SO_REUSEPORT`.
+    pub const REUSE_PORT: BindFlags = BindFlags(2);
+    /// `IPV6_V6ONLY`.
+    pub const V6_ONLY: BindFlags = BindFlags(4);
+
+    const ALL: u8 = 7;
+
+    /// Both sets.
+    pub const fn with(self, other: BindFlags) -> BindFlags {
+        BindFlags(self.0 | other.0)
+    }
+
+    /// True if all of `flags` are set.
+    pub const fn has(self, flags: BindFlags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+}
+
+/// What an application asks of the host stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Makes a socket for a handle. The Answer names it.
+    Open {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The descriptor that it lives as long as.
+        handle: HandleId,
+        /// Of its addresses.
+        family: Family,
+    },
+    /// Binds a socket; port 0 is any. The record says where, before the Answer.
+    Bind {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+        /// To what.
+        address: SocketAddr,
+        /// How.
+        flags: BindFlags,
+    },
+    /// Makes a bound socket a listener.
+    Listen {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+        /// Connections that may wait, at most.
+        backlog: u32,
+    },
+    /// Opens a connection. The Answer says that it has begun; the record says how it went.
+    Connect {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+        /// To whom.
+        address: SocketAddr,
+    },
+    /// A connection that was taken out of an accept queue belongs to a handle now. No Answer.
+    Accept {
+        /// The connection.
+        socket: SocketId,
+        /// The descriptor that it lives as long as.
+        handle: HandleId,
+    },
+    /// Look at what was written and read. No Answer.
+    Kick {
+        /// The socket.
+        socket: SocketId,
+    },
+    /// Ends a direction of a connection. No Answer.
+    Shutdown {
+        /// The socket.
+        socket: SocketId,
+        /// Which.
+        how: How,
+        /// Position in the tx FIFO up to which bytes are still to go.
+        at: u64,
+    },
+    /// Sets an option.
+    SetOption {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+        /// Which.
+        option: SocketOption,
+        /// To what.
+        value: u64,
+    },
+    /// Asks for the value of an option.
+    GetOption {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+        /// Which.
+        option: SocketOption,
+    },
+    /// Asks for `TCP_INFO`. An Info answers, or an Answer with an error.
+    GetInfo {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+    },
+    /// The last descriptor of a handle is closed: the same as its hang-up, but sooner. No Answer.
+    Close {
+        /// The handle.
+        handle: HandleId,
+    },
+    /// Opens a file of the NIC stack. The Answer names its socket; the record says how it went.
+    OpenFile {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The descriptor that it lives as long as.
+        handle: HandleId,
+        /// Below the root; at most [`PATH_BYTES_MAX`] bytes.
+        path: &'a [u8],
+    },
+    /// Queues a range of a file. No Answer.
+    SendFile {
+        /// The connection.
+        socket: SocketId,
+        /// The file, whose opening may not be over.
+        file: SocketId,
+        /// Where it begins in the file, in bytes.
+        offset: u64,
+        /// How long it is, in bytes.
+        len: u64,
+        /// Position in the tx FIFO behind which it goes.
+        at: u64,
+    },
+}
+
+/// What the host stack tells an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Answers a command.
+    Answer {
+        /// That of the command.
+        request: u32,
+        /// Why it failed: an `errno`; 0 if it did not.
+        errno: u32,
+        /// The socket that it made.
+        socket: Option<SocketId>,
+        /// The value that it asked for.
+        value: u64,
+    },
+    /// A hint: a record has changed.
+    Ready {
+        /// Whose.
+        socket: SocketId,
+    },
+    /// Hints were lost: any record may have changed.
+    ScanAll,
+    /// Answers GetInfo.
+    Info {
+        /// That of the command.
+        request: u32,
+        /// What was asked for.
+        info: Info,
+    },
+}
+
+/// What `TCP_INFO` says: fields of Linux's `struct tcp_info`, by the same names. Times are in
+/// microseconds, windows in segments.
+#[derive(
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+)]
+#[repr(C)]
+#[allow(missing_docs, reason = "tcp(7) describes them")]
+pub struct Info {
+    pub state: u8,
+    pub ca_state: u8,
+    pub retransmits: u8,
+    pub probes: u8,
+    pub backoff: u8,
+    pub options: u8,
+    pub snd_wscale: u8,
+    pub rcv_wscale: u8,
+    pub rto: U32,
+    pub ato: U32,
+    pub snd_mss: U32,
+    pub rcv_mss: U32,
+    pub unacked: U32,
+    pub sacked: U32,
+    pub lost: U32,
+    pub retrans: U32,
+    pub last_data_sent_ms: U32,
+    pub last_data_recv_ms: U32,
+    pub pmtu: U32,
+    pub rcv_ssthresh: U32,
+    pub rtt: U32,
+    pub rttvar: U32,
+    pub snd_ssthresh: U32,
+    pub snd_cwnd: U32,
+    pub advmss: U32,
+    pub rcv_rtt: U32,
+    pub rcv_space: U32,
+    pub total_retrans: U32,
+    pub pacing_rate: U64,
+    pub bytes_acked: U64,
+    pub bytes_received: U64,
+    pub segs_out: U32,
+    pub segs_in: U32,
+    pub notsent_bytes: U32,
+    pub min_rtt: U32,
+    pub delivery_rate: U64,
+    pub bytes_sent: U64,
+    pub bytes_retrans: U64,
+    pub snd_wnd: U32,
+    pub rcv_wnd: U32,
+}
+
+const OPEN: u8 = 1;
+const BIND: u8 = 2;
+const LISTEN: u8 = 3;
+const CONNECT: u8 = 4;
+const ACCEPT: u8 = 5;
+const KICK: u8 = 6;
+const SHUTDOWN: u8 = 7;
+const SET_OPTION: u8 = 8;
+const GET_OPTION: u8 = 9;
+const GET_INFO: u8 = 10;
+const CLOSE: u8 = 11;
+const OPEN_FILE: u8 = 12;
+const SEND_FILE: u8 = 13;
+const ANSWER: u8 = 129;
+const READY: u8 = 130;
+const SCAN_ALL: u8 = 131;
+const INFO: u8 = 132;
+
+/// What every message begins with.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Head {
+    kind: u8,
+    /// A small number of the kind: family, flags, how or option.
+    small: u8,
+    reserved: U16,
+    request: U32,
+}
+
+impl Head {
+    fn new(kind: u8, small: u8, request: u32) -> Head {
+        Head {
+            kind,
+            small,
+            reserved: 0.into(),
+            request: request.into(),
+        }
+    }
+}
+
+/// An address; bytes that its family does not use are zero.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct AddressRecord {
+    family: u8,
+    reserved: u8,
+    port: U16,
+    scope: U32,
+    bytes: [u8; 16],
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct HandleRecord {
+    head: Head,
+    handle: U32,
+    reserved: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct SocketRecord {
+    head: Head,
+    socket: U64,
+}
+
+/// A socket and a number: backlog, handle, position or value.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct ValueRecord {
+    head: Head,
+    socket: U64,
+    value: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct AddressedRecord {
+    head: Head,
+    socket: U64,
+    address: AddressRecord,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct OpenFileRecord {
+    head: Head,
+    handle: U32,
+    path_bytes: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct SendFileRecord {
+    head: Head,
+    socket: U64,
+    file: U64,
+    offset: U64,
+    len: U64,
+    at: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct AnswerRecord {
+    head: Head,
+    errno: U32,
+    reserved: U32,
+    socket: U64,
+    value: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct InfoRecord {
+    head: Head,
+    info: Info,
+}
+
+impl From<SocketAddr> for AddressRecord {
+    fn from(address: SocketAddr) -> Self {
+        let mut bytes = [0; 16];
+        let (family, scope) = match address {
+            SocketAddr::V4(address) => {
+                bytes[..4].copy_from_slice(&address.ip().octets());
+                (Family::V4, 0)
+            }
+            SocketAddr::V6(address) => {
+                bytes = address.ip().octets();
+                (Family::V6, address.scope_id())
+            }
+        };
+        AddressRecord {
+            family: family.code(),
+            reserved: 0,
+            port: address.port().into(),
+            scope: scope.into(),
+            bytes,
+        }
+    }
+}
+
+impl AddressRecord {
+    fn decode(&self) -> Result<SocketAddr, Malformed> {
+        let port = self.port.get();
+        let family = Family::from_code(self.family).filter(|_| self.reserved == 0);
+        match family.ok_or(Malformed)? {
+            Family::V4 => {
+                let [a, b, c, d, rest @ ..] = self.bytes;
+                if rest != [0; 12] || self.scope.get() != 0 {
+                    return Err(Malformed);
+                }
+                Ok((Ipv4Addr::new(a, b, c, d), port).into())
+            }
+            Family::V6 => {
+                let ip = Ipv6Addr::from(self.bytes);
+                Ok(SocketAddrV6::new(ip, port, 0, self.scope.get()).into())
+            }
+        }
+    }
+}
+
+fn socket(raw: U64) -> Result<SocketId, Malformed> {
+    SocketId::from_raw(raw.get()).ok_or(Malformed)
+}
+
+fn record<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    message: &[u8],
+) -> Result<&T, Malformed> {
+    T::ref_from_bytes(message).map_err(|_| Malformed)
+}
+
+fn is(right: bool) -> Result<(), Malformed> {
+    if right { Ok(()) } else { Err(Malformed) }
+}
+
+fn u32_of(value: U64) -> Result<u32, Malformed> {
+    u32::try_from(value.get()).map_err(|_| Malformed)
+}
+
+fn append(message: &mut Vec<u8>, record: &(impl IntoBytes + Immutable)) {
+    message.extend_from_slice(record.as_bytes());
+}
+
+impl<'a> Command<'a> {
+    /// Appends the bytes of the command.
+    ///
+    /// # Panics
+    /// If a path is longer than [`PATH_BYTES_MAX`].
+    pub fn encode(&self, message: &mut Vec<u8>) {
+        match *self {
+            Command::Open {
+                request,
+                handle,
+                family,
+            } => append(
+                message,
+                &handle_record(OPEN, family.code(), request, handle),
+            ),
+            Command::Bind {
+                request,
+                socket,
+                address,
+                flags,
+            } => append(message, &addressed(BIND, flags.0, request, socket, address)),
+            Command::Listen {
+                request,
+                socket,
+                backlog,
+            } => append(
+                message,
+                &value_record(Head::new(LISTEN, 0, request), socket, backlog.into()),
+            ),
+            Command::Connect {
+                request,
+                socket,
+                address,
+            } => append(message, &addressed(CONNECT, 0, request, socket, address)),
+            Command::Accept { socket, handle } => append(
+                message,
+                &value_record(Head::new(ACCEPT, 0, 0), socket, handle.0.into()),
+            ),
+            Command::Kick { socket } => append(message, &socket_record(KICK, 0, 0, socket)),
+            Command::Shutdown { socket, how, at } => append(
+                message,
+                &value_record(Head::new(SHUTDOWN, how.code(), 0), socket, at),
+            ),
+            Command::SetOption {
+                request,
+                socket,
+                option,
+                value,
+            } => {
+                let head = Head::new(SET_OPTION, option.code(), request);
+                append(message, &value_record(head, socket, value));
+            }
+            Command::GetOption {
+                request,
+                socket,
+                option,
+            } => append(
+                message,
+                &socket_record(GET_OPTION, option.code(), request, socket),
+            ),
+            Command::GetInfo { request, socket } => {
+                append(message, &socket_record(GET_INFO, 0, request, socket));
+            }
+            Command::Close { handle } => append(message, &handle_record(CLOSE, 0, 0, handle)),
+            Command::OpenFile { .. } | Command::SendFile { .. } => self.encode_file(message),
+        }
+    }
+
+    fn encode_file(&self, message: &mut Vec<u8>) {
+        match *self {
+            Command::OpenFile {
+                request,
+                handle,
+                path,
+            } => {
+                assert!(path.len() <= PATH_BYTES_MAX, "a path is too long");
+                let record = OpenFileRecord {
+                    head: Head::new(OPEN_FILE, 0, request),
+                    handle: handle.0.into(),
+                    path_bytes: (path.len() as u32).into(),
+                };
+                append(message, &record);
+                message.extend_from_slice(path);
+            }
+            Command::SendFile {
+                socket,
+                file,
+                offset,
+                len,
+                at,
+            } => {
+                let record = SendFileRecord {
+                    head: Head::new(SEND_FILE, 0, 0),
+                    socket: socket.to_raw().into(),
+                    file: file.to_raw().into(),
+                    offset: offset.into(),
+                    len: len.into(),
+                    at: at.into(),
+                };
+                append(message, &record);
+            }
+            _ => unreachable!("commands about files"),
+        }
+    }
+
+    /// The command that bytes say.
+    pub fn decode(message: &'a [u8]) -> Result<Command<'a>, Malformed> {
+        let (head, _) = Head::ref_from_prefix(message).map_err(|_| Malformed)?;
+        let request = head.request.get();
+        is(head.reserved.get() == 0)?;
+        match head.kind {
+            OPEN | CLOSE => Command::decode_handle(head, record(message)?),
+            KICK | GET_OPTION | GET_INFO => Command::decode_socket(head, record(message)?),
+            LISTEN | ACCEPT | SHUTDOWN | SET_OPTION => {
+                Command::decode_value(head, record(message)?)
+            }
+            BIND => {
+                let record: &AddressedRecord = record(message)?;
+                is(head.small & !BindFlags::ALL == 0)?;
+                Ok(Command::Bind {
+                    request,
+                    socket: socket(record.socket)?,
+                    address: record.address.decode()?,
+                    flags: BindFlags(head.small),
+                })
+            }
+            CONNECT => {
+                let record: &AddressedRecord = record(message)?;
+                is(head.small == 0)?;
+                Ok(Command::Connect {
+                    request,
+                    socket: socket(record.socket)?,
+                    address: record.address.decode()?,
+                })
+            }
+            OPEN_FILE => {
+                let record = OpenFileRecord::ref_from_prefix(message);
+                let (record, path) = record.map_err(|_| Malformed)?;
+                let len = record.path_bytes.get() as usize;
+                is(head.small == 0 && path.len() == len && len <= PATH_BYTES_MAX)?;
+                Ok(Command::OpenFile {
+                    request,
+                    handle: HandleId(record.handle.get()),
+                    path,
+                })
+            }
+            SEND_FILE => {
+                let record: &SendFileRecord = record(message)?;
+                is(head.small == 0 && request == 0)?;
+                Ok(Command::SendFile {
+                    socket: socket(record.socket)?,
+                    file: socket(record.file)?,
+                    offset: record.offset.get(),
+                    len: record.len.get(),
+                    at: record.at.get(),
+                })
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    fn decode_handle(head: &Head, record: &HandleRecord) -> Result<Command<'a>, Malformed> {
+        let (request, handle) = (head.request.get(), HandleId(record.handle.get()));
+        is(record.reserved.get() == 0)?;
+        if head.kind == CLOSE {
+            is(head.small == 0 && request == 0)?;
+            return Ok(Command::Close { handle });
+        }
+        Ok(Command::Open {
+            request,
+            handle,
+            family: Family::from_code(head.small).ok_or(Malformed)?,
+        })
+    }
+
+    fn decode_socket(head: &Head, record: &SocketRecord) -> Result<Command<'a>, Malformed> {
+        let (request, socket) = (head.request.get(), socket(record.socket)?);
+        match head.kind {
+            GET_OPTION => Ok(Command::GetOption {
+                request,
+                socket,
+                option: SocketOption::from_code(head.small).ok_or(Malformed)?,
+            }),
+            GET_INFO => {
+                is(head.small == 0)?;
+                Ok(Command::GetInfo { request, socket })
+            }
+            _ => {
+                is(head.small == 0 && request == 0)?;
+                Ok(Command::Kick { socket })
+            }
+        }
+    }
+
+    fn decode_value(head: &Head, record: &ValueRecord) -> Result<Command<'a>, Malformed> {
+        let (request, socket) = (head.request.get(), socket(record.socket)?);
+        match head.kind {
+            LISTEN => {
+                is(head.small == 0)?;
+                Ok(Command::Listen {
+                    request,
+                    socket,
+                    backlog: u32_of(record.value)?,
+                })
+            }
+            ACCEPT => {
+                is(head.small == 0 && request == 0)?;
+                Ok(Command::Accept {
+                    socket,
+                    handle: HandleId(u32_of(record.value)?),
+                })
+            }
+            SHUTDOWN => {
+                is(request == 0)?;
+                Ok(Command::Shutdown {
+                    socket,
+                    how: How::from_code(head.small).ok_or(Malformed)?,
+                    at: record.value.get(),
+                })
+            }
+            _ => Ok(Command::SetOption {
+                request,
+                socket,
+                option: SocketOption::from_code(head.small).ok_or(Malformed)?,
+                value: record.value.get(),
+            }),
+        }
+    }
+}
+
+fn handle_record(kind: u8, small: u8, request: u32, handle: HandleId) -> HandleRecord {
+    HandleRecord {
+        head: Head::new(kind, small, request),
+        handle: handle.0.into(),
+        reserved: 0.into(),
+    }
+}
+
+fn socket_record(kind: u8, small: u8, request: u32, socket: SocketId) -> SocketRecord {
+    SocketRecord {
+        head: Head::new(kind, small, request),
+        socket: socket.to_raw().into(),
+    }
+}
+
+fn value_record(head: Head, socket: SocketId, value: u64) -> ValueRecord {
+    ValueRecord {
+        head,
+        socket: socket.to_raw().into(),
+        value: value.into(),
+    }
+}
+
+fn addressed(
+    kind: u8,
+    small: u8,
+    request: u32,
+    socket: SocketId,
+    address: SocketAddr,
+) -> AddressedRecord {
+    AddressedRecord {
+        head: Head::new(kind, small, request),
+        socket: socket.to_raw().into(),
+        address: address.into(),
+    }
+}
+
+impl Event {
+    /// Appends the bytes of the event.
+    pub fn encode(&self, message: &mut Vec<u8>) {
+        match *self {
+            Event::Answer {
+                request,
+                errno,
+                socket,
+                value,
+            } => append(
+                message,
+                &AnswerRecord {
+                    head: Head::new(ANSWER, 0, request),
+                    errno: errno.into(),
+                    reserved: 0.into(),
+                    socket: socket.map_or(0, SocketId::to_raw).into(),
+                    value: value.into(),
+                },
+            ),
+            Event::Ready { socket } => append(message, &socket_record(READY, 0, 0, socket)),
+            Event::ScanAll => append(message, &Head::new(SCAN_ALL, 0, 0)),
+            Event::Info { request, info } => append(
+                message,
+                &InfoRecord {
+                    head: Head::new(INFO, 0, request),
+                    info,
+                },
+            ),
+        }
+    }
+
+    /// The event that bytes say.
+    pub fn decode(message: &[u8]) -> Result<Event, Malformed> {
+        let (head, _) = Head::ref_from_prefix(message).map_err(|_| Malformed)?;
+        let request = head.request.get();
+        is(head.reserved.get() == 0 && head.small == 0)?;
+        match head.kind {
+            ANSWER => {
+                let record: &AnswerRecord = record(message)?;
+                let raw = record.socket.get();
+                let named = SocketId::from_raw(raw);
+                is(record.reserved.get() == 0 && (raw == 0 || named.is_some()))?;
+                Ok(Event::Answer {
+                    request,
+                    errno: record.errno.get(),
+                    socket: named,
+                    value: record.value.get(),
+                })
+            }
+            READY => {
+                let record: &SocketRecord = record(message)?;
+                is(request == 0)?;
+                Ok(Event::Ready {
+                    socket: socket(record.socket)?,
+                })
+            }
+            SCAN_ALL => {
+                let _: &Head = record(message)?;
+                is(request == 0)?;
+                Ok(Event::ScanAll)
+            }
+            INFO => {
+                let record: &InfoRecord = record(message)?;
+                Ok(Event::Info {
+                    request,
+                    info: record.info,
+                })
+            }
+            _ => Err(Malformed),
+        }
+    }
+}

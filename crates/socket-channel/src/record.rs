@@ -1,0 +1,408 @@
+//! What is shared of a socket: a record of [`RECORD_WORDS`] words in the segment.
+//!
+//! Positions are total counts of bytes or entries since the socket was made. They only grow.
+//!
+//! | Word | Written by | What |
+//! |---|---|---|
+//! | 0 | host | `STATE`: generation << 32, [`Flags`]; stored last |
+//! | 1 | host | `ERROR`: number of the error << 32, errno |
+//! | 2 | host | `RX_TAIL`: bytes put into the rx FIFO |
+//! | 3 | host | `TX_HEAD`: bytes taken out of the tx FIFO |
+//! | 4 | host | `FILE_LIMIT`: file bytes that may have been queued |
+//! | 5 | host | `ACCEPT_TAIL`: entries put into the accept queue |
+//! | 6, 7 | host | `RX_FIFO`, `TX_FIFO`: first word in the FIFO area << 8, log2 of the bytes |
+//! | 8, 9, 10 | host | `LOCAL`: family << 48, port << 32, scope; then 16 bytes of address |
+//! | 11, 12, 13 | host | `PEER`: the same |
+//! | 14 | host | `ACKED`: bytes of the stream that the peer has acknowledged |
+//! | 15 | host | `EDGE`: grows with each change of readiness |
+//! | 16–21 | host | `FILE_META`: size, mtime in ns, ctime in ns, inode, device, bit 0: weak |
+//! | 22 | host | `RX_ALARM`: kick when `RX_HEAD` passes this |
+//! | 32 | application | `RX_HEAD`: bytes taken out of the rx FIFO |
+//! | 33 | application | `TX_TAIL`: bytes put into the tx FIFO |
+//! | 34 | both | `KICKED`: 1 while a Kick is on its way |
+//! | 35, 36 | application | `RX_LOCK`, `TX_LOCK`: the thread that has it |
+//! | 37 | application | `ACCEPT_HEAD`: entries taken out of the accept queue |
+//! | 38 | application | `ERROR_TAKEN`: number of the last error that was reported |
+//! | 39 | application | `FILE_QUEUED`: file bytes queued |
+//! | 40 | both | `WANTS`: the channel to which a hint goes with the next change |
+//! | 41 | application | `APP_FLAGS`: free for the application |
+//!
+//! For a listener, `RX_FIFO` is the accept queue: a power of two of words, each the name of a
+//! socket.
+//!
+//! # Kicks
+//!
+//! An application moves its index, and then swaps 1 into `KICKED`; only if that was 0 it sends a
+//! Kick. The host stack stores 0 before it looks at the indices. A sequentially consistent fence
+//! between the two steps, on both sides, makes it impossible that both come too early. A process
+//! that dies before it sends the Kick leaves the 1 there, so the host stack looks at all sockets of
+//! an application when one of its channels ends.
+//!
+//! After reading, an application kicks only if its index passes `RX_ALARM`: the event index of
+//! VIRTIO 1.2 §2.7.10, which costs nothing while all that arrives fits.
+//!
+//! # Hints
+//!
+//! An application that finds nothing to do writes its channel into `WANTS` and looks once more. The
+//! host stack changes the record, swaps 0 into `WANTS`, and sends Ready to whom it names. The same
+//! fence stands between the two steps, on both sides.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::ops::{BitOr, BitOrAssign, Sub};
+
+use shm::sync::{AtomicU64, Ordering, fence};
+
+use crate::ids::ChannelId;
+
+/// Words of a record.
+pub const RECORD_WORDS: usize = 64;
+
+pub(crate) const STATE: usize = 0;
+pub(crate) const ERROR: usize = 1;
+pub(crate) const RX_TAIL: usize = 2;
+pub(crate) const TX_HEAD: usize = 3;
+pub(crate) const FILE_LIMIT: usize = 4;
+pub(crate) const ACCEPT_TAIL: usize = 5;
+pub(crate) const RX_FIFO: usize = 6;
+pub(crate) const TX_FIFO: usize = 7;
+pub(crate) const LOCAL: usize = 8;
+pub(crate) const PEER: usize = 11;
+pub(crate) const ACKED: usize = 14;
+pub(crate) const EDGE: usize = 15;
+pub(crate) const FILE_META: usize = 16;
+pub(crate) const RX_ALARM: usize = 22;
+pub(crate) const RX_HEAD: usize = 32;
+pub(crate) const TX_TAIL: usize = 33;
+pub(crate) const KICKED: usize = 34;
+pub(crate) const RX_LOCK: usize = 35;
+pub(crate) const TX_LOCK: usize = 36;
+pub(crate) const ACCEPT_HEAD: usize = 37;
+pub(crate) const ERROR_TAKEN: usize = 38;
+pub(crate) const FILE_QUEUED: usize = 39;
+pub(crate) const WANTS: usize = 40;
+pub(crate) const APP_FLAGS: usize = 41;
+
+/// No index ever passes this.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// What the peer has written makes no sense. The socket is unusable; no other is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonsense;
+
+impl std::fmt::Display for Nonsense {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the socket's indices make no sense")
+    }
+}
+
+impl std::error::Error for Nonsense {}
+
+/// The state of a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// Kind: a connection, or what may become one.
+    pub const STREAM: Flags = Flags(1);
+    /// Kind: it has an accept queue.
+    pub const LISTENER: Flags = Flags(2);
+    /// Kind: a file of the NIC stack.
+    pub const FILE: Flags = Flags(4);
+    /// A connection is being opened.
+    pub const CONNECTING: Flags = Flags(8);
+    /// The connection is established, or was.
+    pub const CONNECTED: Flags = Flags(16);
+    /// The peer has finished: the stream ends with what is in the rx FIFO.
+    pub const PEER_FINISHED: Flags = Flags(32);
+    /// The host stack has taken a shutdown for writing.
+    pub const SHUT_WRITE: Flags = Flags(64);
+    /// `ERROR` says why the connection, or the opening of the file, has failed.
+    pub const FAILED: Flags = Flags(128);
+    /// Nothing will come or go any more.
+    pub const CLOSED: Flags = Flags(256);
+    /// The file is open and `FILE_META` is there.
+    pub const FILE_OPEN: Flags = Flags(512);
+    /// The host stack serves this application no more.
+    pub const DETACHED: Flags = Flags(1024);
+
+    /// True if all of `flags` are set.
+    pub const fn has(self, flags: Flags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Flags;
+    fn bitor(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, other: Flags) {
+        self.0 |= other.0;
+    }
+}
+
+impl Sub for Flags {
+    type Output = Flags;
+    fn sub(self, other: Flags) -> Flags {
+        Flags(self.0 & !other.0)
+    }
+}
+
+/// What poll(2) says of a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Reading, or accepting, does not block: POLLIN.
+    pub readable: bool,
+    /// Writing does not block: POLLOUT.
+    pub writable: bool,
+    /// The peer will send no more: POLLRDHUP.
+    pub peer_finished: bool,
+    /// There is an error that has not been reported: POLLERR.
+    pub error: bool,
+    /// Nothing will come or go any more: POLLHUP.
+    pub hangup: bool,
+}
+
+/// What readiness depends on: one look at a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// The state.
+    pub flags: Flags,
+    /// There is an error that has not been reported.
+    pub error_is_new: bool,
+    /// Bytes in the rx FIFO, or entries in the accept queue.
+    pub waiting: u64,
+    /// Bytes in the tx FIFO.
+    pub unsent_bytes: u64,
+    /// Size of the tx FIFO, in bytes; 0 if there is none.
+    pub tx_bytes: u64,
+    /// File bytes that may be queued now.
+    pub file_credit_bytes: u64,
+}
+
+impl Look {
+    /// What poll(2) says.
+    ///
+    /// A connection is writable when a quarter of its tx FIFO is free, as `sk_stream_is_writeable`
+    /// of Linux asks for a third, and it may queue some file bytes; so a writer that has found
+    /// no room is not woken for every ACK.
+    pub fn readiness(&self) -> Readiness {
+        let flags = self.flags;
+        let gone = flags.has(Flags::CLOSED) || flags.has(Flags::DETACHED);
+        let peer_finished = flags.has(Flags::PEER_FINISHED) || gone;
+        let failed = flags.has(Flags::FAILED);
+        let shut_write = flags.has(Flags::SHUT_WRITE);
+        // Unconnected streams hang up, as in `tcp_poll`.
+        let is_idle_stream = flags.has(Flags::STREAM)
+            && !flags.has(Flags::CONNECTING)
+            && !flags.has(Flags::CONNECTED);
+        let has_room = self.unsent_bytes <= self.tx_bytes / 4 * 3 && self.file_credit_bytes > 0;
+        let can_write = flags.has(Flags::CONNECTED) && (has_room || shut_write);
+        if flags.has(Flags::LISTENER) {
+            return Readiness {
+                readable: self.waiting > 0 || gone,
+                error: self.error_is_new,
+                hangup: gone,
+                ..Readiness::default()
+            };
+        }
+        Readiness {
+            readable: self.waiting > 0 || peer_finished || failed || flags.has(Flags::FILE_OPEN),
+            writable: can_write || failed || gone || is_idle_stream,
+            peer_finished: peer_finished && !flags.has(Flags::FILE),
+            error: self.error_is_new,
+            hangup: gone || failed || is_idle_stream || (peer_finished && shut_write),
+        }
+    }
+}
+
+/// Metadata of an open file, as the NIC stack has reported it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileMeta {
+    /// Size, in bytes.
+    pub size: u64,
+    /// Last modification, in nanoseconds since the epoch.
+    pub mtime_ns: i64,
+    /// Last status change, in nanoseconds since the epoch.
+    pub ctime_ns: i64,
+    /// Inode number.
+    pub inode: u64,
+    /// Device number.
+    pub device: u64,
+    /// The content may change and leave all of this as it is.
+    pub is_weak: bool,
+}
+
+impl FileMeta {
+    pub(crate) fn to_words(self) -> [u64; 6] {
+        [
+            self.size,
+            self.mtime_ns as u64,
+            self.ctime_ns as u64,
+            self.inode,
+            self.device,
+            self.is_weak.into(),
+        ]
+    }
+
+    pub(crate) fn from_words(words: [u64; 6]) -> FileMeta {
+        let [size, mtime_ns, ctime_ns, inode, device, bits] = words;
+        FileMeta {
+            size,
+            mtime_ns: mtime_ns as i64,
+            ctime_ns: ctime_ns as i64,
+            inode,
+            device,
+            is_weak: bits & 1 != 0,
+        }
+    }
+}
+
+/// To whom a hint goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// No process waits for this socket.
+    None,
+    /// One process does.
+    By(ChannelId),
+    /// Several do: all processes of the application look.
+    BySeveral,
+}
+
+const WANTED: u64 = 1 << 63;
+const BY_SEVERAL: u64 = 1 << 62;
+
+impl Wanted {
+    fn from_raw(raw: u64) -> Wanted {
+        if raw & WANTED == 0 {
+            Wanted::None
+        } else if raw & BY_SEVERAL != 0 {
+            Wanted::BySeveral
+        } else {
+            Wanted::By(ChannelId(raw as u32))
+        }
+    }
+}
+
+/// An address as three words; zeros for none.
+pub(crate) fn address_to_words(address: Option<SocketAddr>) -> [u64; 3] {
+    let Some(address) = address else {
+        return [0; 3];
+    };
+    let mut bytes = [0; 16];
+    let (family, scope) = match address {
+        SocketAddr::V4(address) => {
+            bytes[..4].copy_from_slice(&address.ip().octets());
+            (4, 0)
+        }
+        SocketAddr::V6(address) => {
+            bytes = address.ip().octets();
+            (6, address.scope_id())
+        }
+    };
+    let (words, _) = bytes.as_chunks();
+    let first = family << 48 | u64::from(address.port()) << 32 | u64::from(scope);
+    [
+        first,
+        u64::from_ne_bytes(words[0]),
+        u64::from_ne_bytes(words[1]),
+    ]
+}
+
+/// The address that three words hold, if any.
+pub(crate) fn address_from_words(words: [u64; 3]) -> Option<SocketAddr> {
+    let [first, a, b] = words;
+    let (port, scope) = ((first >> 32) as u16, first as u32);
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&a.to_ne_bytes());
+    bytes[8..].copy_from_slice(&b.to_ne_bytes());
+    match first >> 48 {
+        4 => {
+            let [a, b, c, d, ..] = bytes;
+            Some((IpAddr::from(Ipv4Addr::new(a, b, c, d)), port).into())
+        }
+        6 => Some(SocketAddrV6::new(Ipv6Addr::from(bytes), port, 0, scope).into()),
+        _ => None,
+    }
+}
+
+/// The words of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a>(pub(crate) &'a [AtomicU64; RECORD_WORDS]);
+
+impl<'a> Record<'a> {
+    pub(crate) fn word(self, at: usize) -> &'a AtomicU64 {
+        &self.0[at]
+    }
+
+    pub(crate) fn get(self, at: usize) -> u64 {
+        self.0[at].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn get_acquire(self, at: usize) -> u64 {
+        self.0[at].load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(self, at: usize, value: u64) {
+        self.0[at].store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_release(self, at: usize, value: u64) {
+        self.0[at].store(value, Ordering::Release);
+    }
+
+    pub(crate) fn set_all<const N: usize>(self, at: usize, words: [u64; N]) {
+        for (at, word) in (at..).zip(words) {
+            self.set(at, word);
+        }
+    }
+
+    pub(crate) fn get_all<const N: usize>(self, at: usize) -> [u64; N] {
+        std::array::from_fn(|i| self.get(at + i))
+    }
+
+    /// Application: after it has moved an index. True if it must send a Kick.
+    pub(crate) fn kick(self) -> bool {
+        fence(Ordering::SeqCst);
+        // A relaxed load first would not do: only the swap is sure to see the last value.
+        self.word(KICKED).swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Host stack: before it looks at the indices.
+    pub(crate) fn unkick(self) {
+        self.set(KICKED, 0);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Application: asks for a hint with the next change. It looks again after this.
+    pub(crate) fn want(self, channel: ChannelId) {
+        let own = WANTED | u64::from(channel.0);
+        let word = self.word(WANTS);
+        let mut before = self.get(WANTS);
+        loop {
+            let after = match Wanted::from_raw(before) {
+                Wanted::None => own,
+                Wanted::By(other) if other == channel => break,
+                Wanted::By(_) => WANTED | BY_SEVERAL,
+                Wanted::BySeveral => break,
+            };
+            match word.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => before = now,
+            }
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Host stack: to whom a hint of the changes made so far goes.
+    pub(crate) fn take_wanted(self) -> Wanted {
+        fence(Ordering::SeqCst);
+        if self.get(WANTS) == 0 {
+            return Wanted::None;
+        }
+        Wanted::from_raw(self.word(WANTS).swap(0, Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,263 @@
+//! The segment: the memory that all processes of an application share with the host stack.
+//!
+//! | Words | What |
+//! |---|---|
+//! | 0 | magic and version: [`MAGIC`] |
+//! | 1 | words of the segment |
+//! | 2 | sockets at most |
+//! | 3 | first word of the records, each of [`RECORD_WORDS`] |
+//! | 4 | first word of the FIFO area |
+//! | 5 | words of the FIFO area |
+//!
+//! All access is atomic, word by word. The header is written with the file; the host
+//! stack never reads it.
+
+#[cfg(not(loom))]
+use std::ffi::CStr;
+use std::fmt;
+#[cfg(not(loom))]
+use std::io;
+#[cfg(not(loom))]
+use std::os::fd::{AsFd, OwnedFd};
+
+use shm::memory::{Memory, WORD_BYTES};
+use shm::sync::{Arc, AtomicU64, Ordering};
+
+use crate::ids::SocketId;
+use crate::record::{RECORD_WORDS, Record};
+
+/// What word 0 says: "swsegm", and the version of the layout.
+pub const MAGIC: u64 = u64::from_be_bytes(*b"swsegm\0\x01");
+
+/// Most sockets that a segment can be made for.
+pub const SOCKETS_MAX: u32 = 1 << 20;
+
+/// Most bytes that a segment can have.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 36;
+
+/// Words of the header; the records begin behind it, at a cache line of their own.
+const HEADER_WORDS: usize = 64;
+
+/// Bytes of a page: the FIFO area begins with one.
+const PAGE_BYTES: usize = 4096;
+const PAGE_WORDS: usize = PAGE_BYTES / WORD_BYTES;
+
+/// What an application is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sockets at a time.
+    pub sockets_max: u32,
+    /// Size of the segment, in bytes.
+    pub segment_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            sockets_max: 65_536,
+            segment_bytes: 256 << 20,
+        }
+    }
+}
+
+/// No segment can be laid out like that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadLayout;
+
+/// Where everything is in a segment, in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    words: usize,
+    sockets_max: u32,
+    area: usize,
+}
+
+impl Layout {
+    /// The layout of a segment with these limits. Both sides compute it; it fails if there is no
+    /// socket or no page of FIFO area, or a limit is beyond [`SOCKETS_MAX`] or
+    /// [`SEGMENT_BYTES_MAX`].
+    pub fn of(limits: Limits) -> Result<Layout, BadLayout> {
+        let Limits {
+            sockets_max,
+            segment_bytes,
+        } = limits;
+        if !(1..=SOCKETS_MAX).contains(&sockets_max) || segment_bytes > SEGMENT_BYTES_MAX {
+            return Err(BadLayout);
+        }
+        let words = usize::try_from(segment_bytes).map_err(|_| BadLayout)?;
+        let words = words / PAGE_BYTES * PAGE_WORDS;
+        let records = HEADER_WORDS + sockets_max as usize * RECORD_WORDS;
+        let area = records.next_multiple_of(PAGE_WORDS);
+        if area + PAGE_WORDS > words {
+            return Err(BadLayout);
+        }
+        Ok(Layout {
+            words,
+            sockets_max,
+            area,
+        })
+    }
+
+    /// Words of the segment.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    /// Sockets at a time.
+    pub fn sockets_max(&self) -> u32 {
+        self.sockets_max
+    }
+
+    /// Size of the FIFO area, in bytes.
+    pub fn area_bytes(&self) -> u64 {
+        ((self.words - self.area) * WORD_BYTES) as u64
+    }
+
+    fn header(&self) -> [u64; 6] {
+        let area_words = self.words - self.area;
+        [
+            MAGIC,
+            self.words as u64,
+            self.sockets_max.into(),
+            HEADER_WORDS as u64,
+            self.area as u64,
+            area_words as u64,
+        ]
+    }
+}
+
+/// A piece of the FIFO area: a power of two of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block {
+    /// First word, counted from the beginning of the area.
+    pub(crate) word: u32,
+    /// Binary logarithm of its size in bytes.
+    pub(crate) log2: u8,
+}
+
+impl Block {
+    /// Size in bytes.
+    pub fn bytes(self) -> usize {
+        1 << self.log2
+    }
+
+    /// As a record holds it: never 0.
+    pub(crate) fn to_raw(self) -> u64 {
+        u64::from(self.word) << 8 | u64::from(self.log2)
+    }
+
+    /// What a record holds; `None` for 0, and for what is no block of any area.
+    pub(crate) fn from_raw(raw: u64) -> Option<Block> {
+        let log2 = raw as u8;
+        let word = u32::try_from(raw >> 8).ok()?;
+        (3..=40).contains(&log2).then_some(Block { word, log2 })
+    }
+}
+
+/// A segment, as either side sees it. Cloning it gives the same memory.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    memory: Arc<Memory>,
+    layout: Layout,
+}
+
+impl Segment {
+    /// A new segment on this process's memory: for tests and simulation.
+    pub fn in_memory(layout: Layout) -> Segment {
+        let memory = Memory::heap(layout.words);
+        let segment = Segment {
+            memory: Arc::new(memory),
+            layout,
+        };
+        segment.write_header();
+        segment
+    }
+
+    /// A new memory file with an empty segment.
+    #[cfg(not(loom))]
+    pub fn create_file(layout: Layout) -> io::Result<OwnedFd> {
+        const NAME: &CStr = c"splitway-segment";
+        let file = shm::memory::create_file(NAME, layout.words)?;
+        Segment::map(&file, layout)?.write_header();
+        Ok(file)
+    }
+
+    /// Maps a segment's file for the host stack. A file of another size, or one that is not sealed,
+    /// is of kind `InvalidData`.
+    #[cfg(not(loom))]
+    pub fn host_from_file(file: impl AsFd, layout: Layout) -> io::Result<Segment> {
+        Segment::map(file, layout)
+    }
+
+    /// Maps a segment's file for an application that has been granted these limits. The header says
+    /// what the layout says: a host stack that has another version is of kind `InvalidData`.
+    #[cfg(not(loom))]
+    pub fn app_from_file(file: impl AsFd, layout: Layout) -> io::Result<Segment> {
+        let segment = Segment::map(file, layout)?;
+        if !segment.header_is_right() {
+            let why = "the segment is laid out in another way";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        Ok(segment)
+    }
+
+    #[cfg(not(loom))]
+    fn map(file: impl AsFd, layout: Layout) -> io::Result<Segment> {
+        let mapping = shm::memory::Mapping::new(file, layout.words)?;
+        Ok(Segment {
+            memory: Arc::new(Memory::Mapped(mapping)),
+            layout,
+        })
+    }
+
+    /// Where everything is.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// All of it, for those who play a side that breaks the rules.
+    pub fn words(&self) -> &[AtomicU64] {
+        self.memory.words()
+    }
+
+    /// The record of a socket; `None` if there is no such place.
+    pub(crate) fn record(&self, id: SocketId) -> Option<Record<'_>> {
+        if id.index >= self.layout.sockets_max {
+            return None;
+        }
+        let start = HEADER_WORDS + id.index as usize * RECORD_WORDS;
+        self.words()[start..].first_chunk().map(Record)
+    }
+
+    /// The words of a block; `None` if it is not in the area.
+    pub(crate) fn block(&self, block: Block) -> Option<&[AtomicU64]> {
+        let area = &self.words()[self.layout.area..];
+        let start = block.word as usize;
+        area.get(start..start.checked_add(block.bytes() / WORD_BYTES)?)
+    }
+
+    fn write_header(&self) {
+        for (word, value) in self.words().iter().zip(self.layout.header()) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[cfg_attr(
+        loom,
+        allow(dead_code, reason = "nothing is mapped under the model checker")
+    )]
+    fn header_is_right(&self) -> bool {
+        let header = self.layout.header();
+        let words = self.words().iter();
+        let words = words.map(|word| word.load(Ordering::Relaxed));
+        words.take(header.len()).eq(header)
+    }
+}
+
+impl fmt::Display for BadLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a segment needs room for a socket and a page of FIFO behind the records")
+    }
+}
+
+impl std::error::Error for BadLayout {}
