@@ -24,6 +24,7 @@ use crate::recovery::rtt::Rtt;
 use crate::recovery::sack::Sacks;
 use crate::recovery::state::Recovery;
 use crate::reset::Reset;
+use crate::sender::cork::Cork;
 use crate::sender::pacing::Pacing;
 use crate::sender::persist::Persist;
 use crate::sender::scoreboard::{Departure, Scoreboard};
@@ -136,6 +137,7 @@ pub struct Connection {
     pub(crate) too_big: AckLimiter,
     pub(crate) silence: KeepaliveTimer,
     pub(crate) nodelay: bool,
+    pub(crate) cork: Cork,
 
     pub(crate) rcv: Receiver,
     pub(crate) rcv_autotune: AutoTune,
@@ -241,6 +243,7 @@ impl Connection {
             too_big: AckLimiter::default(),
             silence: KeepaliveTimer::default(),
             nodelay: config.nodelay,
+            cork: Cork::default(),
             rcv: Receiver::new(
                 config.receive_buffer_bytes,
                 config.receive_buffer_bytes_max,
@@ -355,8 +358,8 @@ impl Connection {
             .on_established(lost > 0 && self.rtt.srtt().is_none());
         self.timers.cancel(Timer::Retransmit);
         self.pmtu.on_established(self.snd.mss);
+        self.silence.on_heard(now);
         if let Some(keepalive) = self.config.keepalive {
-            self.silence.on_heard(now);
             self.timers.arm(Timer::Keepalive, now + keepalive.idle);
         }
     }
@@ -402,6 +405,7 @@ impl Connection {
             // acknowledged.
             if !self.timers.is_armed(Timer::Retransmit) && self.sent.has_departed() {
                 self.arm_retransmission(at);
+                self.bound_by_user_timeout();
             }
             self.schedule_probe(at);
         }
@@ -444,11 +448,24 @@ impl Connection {
         }
         // What it held back, poll_transmit will send.
         self.timers.take_expired(Timer::Pace, now);
-        if self.timers.take_expired(Timer::Linger, now) {
-            // TIME-WAIT has reported its end already; in FIN-WAIT-2 the peer has been silent for
-            // too long.
-            self.end(CloseReason::TimedOut);
+        if self.fin_queued {
+            if self.timers.take_expired(Timer::Linger, now) {
+                // TIME-WAIT has reported its end already; in FIN-WAIT-2 the peer has been silent
+                // for too long.
+                self.end(CloseReason::TimedOut);
+            }
+        } else if self.timers.take_expired(Timer::CORK, now) {
+            self.cork.on_timeout(self.snd.nxt, self.fin_position());
         }
+    }
+
+    /// The user timeout ends the wait of a timer that would take longer.
+    pub(crate) fn bound_by_user_timeout(&mut self) {
+        let user_timeout = self.config.user_timeout;
+        let retransmissions_end = self.rto.deadline(user_timeout);
+        self.timers.bound(Timer::Retransmit, retransmissions_end);
+        let probes_end = self.persist.deadline(user_timeout);
+        self.timers.bound(Timer::Persist, probes_end);
     }
 
     /// RFC 6298 §5.4 to §5.7.
@@ -501,12 +518,6 @@ impl Connection {
         }
     }
 
-    /// False: less than a full segment waits while data is in flight (the Nagle algorithm, RFC 9293
-    /// §3.7.4).
-    pub fn set_nodelay(&mut self, nodelay: bool) {
-        self.nodelay = nodelay;
-    }
-
     /// The next thing that has happened.
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
         self.events.poll()
@@ -528,7 +539,10 @@ impl Connection {
         };
         let taken = bytes.len().min(room);
         self.queue.push_real(&bytes[..taken]);
-        self.write_blocked |= taken < bytes.len();
+        self.cork.more = false;
+        if taken < bytes.len() {
+            self.block_writer();
+        }
         taken
     }
 
@@ -542,9 +556,10 @@ impl Connection {
             return 0;
         }
         if self.queue.extents() >= self.config.extents_max {
-            self.write_blocked = true;
+            self.block_writer();
             return 0;
         }
+        self.cork.more = false;
         if self.queue.push_virtual(object, offset, len) {
             len
         } else {
@@ -555,6 +570,13 @@ impl Connection {
     /// True if [`Connection::write_virtual`] takes a range now.
     pub fn takes_virtual(&self) -> bool {
         self.may_write() && self.queue.extents() < self.config.extents_max
+    }
+
+    /// No room is left: nothing can join what waits.
+    #[cold]
+    fn block_writer(&mut self) {
+        self.write_blocked = true;
+        self.cork.release(self.fin_position());
     }
 
     fn may_write(&self) -> bool {
@@ -605,6 +627,7 @@ impl Connection {
             _ => return,
         }
         self.fin_queued = true;
+        self.timers.cancel(Timer::CORK);
     }
 
     /// Ends the connection at once. The peer is reset if it could still hope for anything

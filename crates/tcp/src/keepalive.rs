@@ -51,6 +51,8 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeepaliveTimer {
     heard: Instant,
+    /// When probing began.
+    began: Instant,
     unanswered: u8,
     due: bool,
 }
@@ -63,6 +65,30 @@ impl KeepaliveTimer {
         self.due = false;
     }
 
+    /// Probing begins: silence counts from now.
+    pub(crate) fn on_start(&mut self, now: Instant) {
+        self.began = now;
+    }
+
+    /// The times have changed. Names when to look, if not earlier.
+    pub(crate) fn on_change(&self, now: Instant, config: &Keepalive) -> Instant {
+        if self.unanswered > 0 {
+            now + config.interval.max(DISTANCE_MIN)
+        } else {
+            self.silent_since() + config.idle
+        }
+    }
+
+    /// Probing ends.
+    pub(crate) fn stop(&mut self) {
+        self.unanswered = 0;
+        self.due = false;
+    }
+
+    fn silent_since(&self) -> Instant {
+        self.heard.max(self.began)
+    }
+
     /// The timer has expired. `busy`: something of ours waits for the peer, whose other timers
     /// decide.
     pub(crate) fn on_timeout(
@@ -72,12 +98,12 @@ impl KeepaliveTimer {
         user_timeout: Option<Duration>,
         busy: bool,
     ) -> Verdict {
-        let silence = now.since(self.heard);
+        let silence = now.since(self.silent_since());
         if busy {
             return Verdict::Wait(now + config.idle.max(DISTANCE_MIN));
         }
         if silence < config.idle {
-            return Verdict::Wait(self.heard + config.idle);
+            return Verdict::Wait(self.silent_since() + config.idle);
         }
         let gone = match user_timeout {
             Some(limit) => self.unanswered > 0 && silence >= limit,

@@ -14,10 +14,12 @@
 //! | a side of TCP as a whole | `handshake/`, `sender/`, `receiver/`, `recovery/`, `congestion/` |
 //! | the public interface | `connection` |
 //! | ... its settings, its events | `config`, `event` |
+//! | ... what one connection may change of them: socket options | `options` |
 //! | what a segment does, clause by clause | `input` |
 //! | ... and what most of them do, at once | `fast_path` |
 //! | what is sent, and when | `output`, `data` |
 //! | ... and what most often is, at once | `bulk_output` |
+//! | ... and what waits for more: TCP_CORK, MSG_MORE | `cork` |
 //! | states | `state` |
 //! | what is counted; what a connection is like | `stats`; `info` |
 //! | extents, their bound, what is in flight | `send_queue`, `sndbuf`, `scoreboard` |
@@ -93,6 +95,7 @@ mod icmp;
 mod info;
 mod input;
 mod keepalive;
+mod options;
 mod pmtu;
 mod random;
 mod receiver;

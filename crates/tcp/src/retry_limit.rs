@@ -29,6 +29,12 @@ impl RetryLimit {
         self.attempts <= u16::from(retries) && patient
     }
 
+    /// When the user timeout ends it, if an attempt was not answered.
+    pub(crate) fn deadline(&self, user_timeout: Option<Duration>) -> Option<Instant> {
+        let limit = user_timeout.filter(|_| self.attempts > 0)?;
+        Some(self.first + limit)
+    }
+
     /// Attempts in a row that were not answered.
     pub(crate) fn attempts(&self) -> u16 {
         self.attempts

@@ -1,6 +1,7 @@
 //! The sending side: what is to be sent, what is in flight, and when the next segment leaves.
 
 pub(crate) mod bulk_output;
+pub(crate) mod cork;
 pub(crate) mod data;
 pub(crate) mod output;
 pub(crate) mod pacing;

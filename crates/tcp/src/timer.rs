@@ -11,7 +11,7 @@ pub(crate) enum Timer {
     Persist,
     /// Delayed acknowledgment.
     DelayedAck,
-    /// FIN-WAIT-2 and TIME-WAIT.
+    /// FIN-WAIT-2 and TIME-WAIT; before, [`Timer::CORK`].
     Linger,
     /// Keep-alive.
     Keepalive,
@@ -23,6 +23,12 @@ pub(crate) enum Timer {
     Pace,
     /// The NIC stack's silence ([`crate::undeparted`]).
     Departure,
+}
+
+impl Timer {
+    /// Text that waits for a full segment ([`crate::sender::cork`]). Nothing waits behind our FIN,
+    /// and no connection lingers before it.
+    pub(crate) const CORK: Timer = Timer::Linger;
 }
 
 const TIMERS: usize = Timer::Departure as usize + 1;
@@ -59,6 +65,16 @@ impl Timers {
     /// When the timer expires; [`Instant::NEVER`] if it is not armed.
     pub(crate) fn deadline(&self, timer: Timer) -> Instant {
         self.deadlines[timer as usize]
+    }
+
+    /// The timer, if it is armed, expires at `deadline` at the latest.
+    pub(crate) fn bound(&mut self, timer: Timer, deadline: Option<Instant>) {
+        if let Some(deadline) = deadline
+            && self.is_armed(timer)
+        {
+            let armed = &mut self.deadlines[timer as usize];
+            *armed = deadline.min(*armed);
+        }
     }
 
     /// Disarms the timer and says true if its deadline has come.

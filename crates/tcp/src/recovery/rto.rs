@@ -49,6 +49,11 @@ impl Rto {
         self.retry_limit.on_silence(now, retries, user_timeout)
     }
 
+    /// When the user timeout ends it, if a timeout has passed without progress.
+    pub(crate) fn deadline(&self, user_timeout: Option<Duration>) -> Option<Instant> {
+        self.retry_limit.deadline(user_timeout)
+    }
+
     /// Timeouts without progress so far.
     pub(crate) fn timeouts(&self) -> u16 {
         self.retry_limit.attempts()

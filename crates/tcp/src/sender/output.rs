@@ -9,6 +9,7 @@ use crate::config::Limits;
 use crate::connection::Connection;
 use crate::recovery::state::Phase;
 use crate::reset::Reset;
+use crate::sender::cork;
 use crate::sender::data::Data;
 use crate::state::State;
 use crate::time::Instant;
@@ -269,9 +270,7 @@ impl Connection {
                 return Some(Data::new(snd.nxt, len, false, bytes));
             }
         }
-        // The Nagle algorithm (RFC 9293 §3.7.4): what does not fill a segment waits until nothing
-        // is in flight.
-        let tail_waits = !self.nodelay && !self.fin_queued && (snd.flight() > 0 || available > mss);
+        let tail_waits = self.tail_waits(available, mss);
         // Avoidance of silly windows by the sender (RFC 9293 §3.8.6.2.1):
         let len = if available <= room && tail_waits {
             available / mss * mss
@@ -293,9 +292,12 @@ impl Connection {
             self.limited_until = snd.nxt + len;
         }
         if len == 0 && !fin {
-            if snd.flight() == 0 && !self.timers.is_armed(Timer::Persist) {
+            if tail_waits && available <= room {
+                self.wait_for_full_segment(now, cwnd);
+            } else if snd.flight() == 0 && !self.timers.is_armed(Timer::Persist) {
                 let interval = self.persist.interval(&self.config, self.rto());
                 self.timers.arm(Timer::Persist, now + interval);
+                self.bound_by_user_timeout();
             }
             return None;
         }
@@ -315,6 +317,27 @@ impl Connection {
             uses_up_window,
             ..Data::new(snd.nxt, len, fin, packet_mss)
         })
+    }
+
+    /// True if what does not fill a segment waits, of `available` bytes that are not sent: for more
+    /// to come, or until nothing is in flight (the Nagle algorithm, RFC 9293 §3.7.4).
+    fn tail_waits(&self, available: u64, mss: u64) -> bool {
+        let nagle = !self.nodelay && (self.snd.flight() > 0 || available > mss);
+        (nagle || self.cork.is_set()) && !self.fin_queued && !self.cork.has_released(self.snd.nxt)
+    }
+
+    /// The windows are open, and less than a full segment waits.
+    #[cold]
+    fn wait_for_full_segment(&mut self, now: Instant, cwnd: u64) {
+        self.persist.reset();
+        self.timers.cancel(Timer::Persist);
+        if self.cork.is_set() && self.cork.on_wait(self.snd.nxt) {
+            self.timers.arm(Timer::CORK, now + cork::WAIT_MAX);
+        }
+        let flight = self.sent.flight();
+        if flight < cwnd {
+            self.rate.on_app_limited(flight);
+        }
     }
 
     /// True if full segments wait for one of the windows. Polling a connection that sends what it

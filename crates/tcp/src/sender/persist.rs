@@ -43,6 +43,11 @@ impl Persist {
         self.retry_limit.on_silence(now, retries, user_timeout)
     }
 
+    /// When the user timeout ends it, if a probe was not answered.
+    pub(crate) fn deadline(&self, user_timeout: Option<Duration>) -> Option<Instant> {
+        self.retry_limit.deadline(user_timeout)
+    }
+
     /// A timeout has not been answered by sending something.
     pub(crate) fn is_due(&self) -> bool {
         self.due

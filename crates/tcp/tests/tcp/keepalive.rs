@@ -143,7 +143,7 @@ fn a_user_timeout_bounds_unanswered_probes_of_a_closed_window() {
         > ACK 0 ack 1
         +840ms
         > ACK 0 ack 1
-        +1679ms
+        +739ms
         = Established
         +1ms
         ! Closed(TimedOut)
@@ -168,6 +168,138 @@ fn an_unacknowledged_fin_is_given_up_before_data_would_be() {
         +500ms
         > FIN ACK 1 ack 1
         +2s
+        ! Closed(TimedOut)
+        ",
+    );
+}
+
+fn every(idle_s: u64, interval_s: u64, probes: u8) -> Option<Keepalive> {
+    Some(Keepalive {
+        idle: Duration::from_secs(idle_s),
+        interval: Duration::from_secs(interval_s),
+        probes,
+    })
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn an_open_connection_begins_to_probe_when_it_is_asked_to() {
+    let mut script = Script::established();
+    script.trace("+1000s");
+    assert_eq!(script.tcp().keepalive(), None);
+    let now = script.now;
+    script.tcp().set_keepalive(now, every(60, 10, 1));
+    assert_eq!(script.tcp().keepalive(), every(60, 10, 1));
+    script.trace(
+        "
+        +59s
+        +1s
+        > ACK 0 ack 1
+        +10s
+        ! Closed(TimedOut)
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn probing_that_ends_leaves_the_peer_alone_and_may_begin_again() {
+    let mut script = Script::established_with(keeping_alive());
+    script.trace("+60s\n> ACK 0 ack 1");
+    let now = script.now;
+    script.tcp().set_keepalive(now, None);
+    assert_eq!(script.tcp().next_timeout(), None);
+    script.trace("+20000s\n= Established");
+    let now = script.now;
+    script.tcp().set_keepalive(now, every(5, 1, 1));
+    script.trace("+4s\n+1s\n> ACK 0 ack 1\n+1s\n! Closed(TimedOut)");
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn other_times_count_from_when_the_peer_was_last_heard() {
+    for (idle_s, probe_at) in [(40, "+0s"), (45, "+5s"), (50, "+10s"), (90, "+50s")] {
+        let mut script = Script::established_with(keeping_alive());
+        script.trace("+40s");
+        let now = script.now;
+        script.tcp().set_keepalive(now, every(idle_s, 10, 2));
+        script.trace(&format!("{probe_at}\n> ACK 0 ack 1"));
+    }
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn another_interval_applies_to_a_probe_that_is_out() {
+    let mut script = Script::established_with(keeping_alive());
+    script.trace("+60s\n> ACK 0 ack 1");
+    for _ in 0..2 {
+        // To say it twice puts nothing off.
+        let now = script.now;
+        script.tcp().set_keepalive(now, every(60, 4, 1));
+        script.trace("+2s");
+    }
+    script.trace("! Closed(TimedOut)");
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
+fn what_is_asked_of_a_connection_that_opens_or_closes_starts_no_timer() {
+    let mut script = Script::listen(config());
+    script.trace("< SYN 0 win 10000\n> SYN ACK 0 ack 1");
+    let now = script.now;
+    script.tcp().set_keepalive(now, every(60, 10, 2));
+    script.trace("< ACK 1 ack 1 win 10000\n+60s\n> ACK 0 ack 1");
+
+    let mut script = Script::in_state("FinWait2");
+    let (now, timeout) = (script.now, script.tcp().next_timeout());
+    script.tcp().set_keepalive(now, every(1, 1, 1));
+    assert_eq!(script.tcp().next_timeout(), timeout);
+}
+
+/// Covers: RFC 5482 §3
+#[test]
+fn a_user_timeout_bounds_what_is_unanswered_already() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 100
+        > PSH ACK 1..101 ack 1
+        +210ms
+        > PSH ACK 1..101 ack 1
+        +420ms
+        > PSH ACK 1..101 ack 1
+        ",
+    );
+    assert_eq!(script.tcp().user_timeout(), None);
+    // Unanswered for 420 ms; the next timeout would be in 840 ms.
+    script
+        .tcp()
+        .set_user_timeout(Some(Duration::from_millis(600)));
+    assert_eq!(
+        script.tcp().user_timeout(),
+        Some(Duration::from_millis(600))
+    );
+    script.trace("+179ms\n= Established\n+1ms\n! Closed(TimedOut)");
+}
+
+/// Covers: RFC 5482 §3
+#[test]
+fn a_user_timeout_does_not_wait_for_the_next_retransmission() {
+    let mut script = Script::established_with(Config {
+        user_timeout: Some(Duration::from_millis(500)),
+        ..config()
+    });
+    script.trace(
+        "
+        write 100
+        > PSH ACK 1..101 ack 1
+        +210ms
+        > PSH ACK 1..101 ack 1
+        +420ms
+        > PSH ACK 1..101 ack 1
+        +79ms
+        = Established
+        +1ms
         ! Closed(TimedOut)
         ",
     );

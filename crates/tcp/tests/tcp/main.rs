@@ -8,6 +8,7 @@ mod bbr;
 mod buffers;
 mod close;
 mod congestion;
+mod cork;
 mod departures;
 mod ecn;
 mod half_open;

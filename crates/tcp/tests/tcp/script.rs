@@ -17,6 +17,8 @@
 //! skip                            ... or nowhere: the report is lost
 //! write 300; shutdown             both, before anything is sent; the next line belongs to
 //!                                 them if this one ends with `;`
+//! cork, uncork, more              TCP_CORK on and off; MSG_MORE of the write before
+//! nodelay on                      or `off`: TCP_NODELAY
 //! rate 100000                     the application allows so many bytes/s; `rate -`: any number
 //! window 10000                    the congestion window
 //! ```
@@ -231,6 +233,10 @@ impl Script {
             "abort" => self.tcp().abort(),
             "icmp" => self.icmp(rest),
             "rate" => self.tcp().set_max_pacing_rate(rest.parse().ok()),
+            "cork" => self.tcp().set_cork(true),
+            "uncork" => self.tcp().set_cork(false),
+            "more" => self.tcp().expect_more(),
+            "nodelay" => self.tcp().set_nodelay(rest == "on"),
             "window" => {
                 let window = self.tcp().congestion_window().to_string();
                 assert_eq!(window, rest, "the congestion window at `{}`", self.line);

@@ -1,0 +1,101 @@
+//! What an application may set for one connection while it lives: socket options, as tcp(7) and
+//! socket(7) name them.
+//!
+//! | Option | Here |
+//! |---|---|
+//! | SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT | [`Connection::set_keepalive`] |
+//! | TCP_USER_TIMEOUT | [`Connection::set_user_timeout`] |
+//! | TCP_NODELAY | [`Connection::set_nodelay`] |
+//! | TCP_CORK | [`Connection::set_cork`] |
+//! | MSG_MORE of send(2) | [`Connection::expect_more`] |
+
+use std::time::Duration;
+
+use crate::connection::Connection;
+use crate::keepalive::Keepalive;
+use crate::state::State;
+use crate::time::Instant;
+use crate::timer::Timer;
+
+impl Connection {
+    /// Probes a silent peer, or no longer does with `None` (RFC 9293 §3.8.4; SO_KEEPALIVE and the
+    /// times of tcp(7)). Probing that begins counts the silence from `now`; other times count it
+    /// from when the peer was last heard, so that a probe may be due at once.
+    pub fn set_keepalive(&mut self, now: Instant, keepalive: Option<Keepalive>) {
+        let before = std::mem::replace(&mut self.config.keepalive, keepalive);
+        let Some(keepalive) = keepalive else {
+            self.silence.stop();
+            return self.timers.cancel(Timer::Keepalive);
+        };
+        // Before, `establish` starts the timer; in the other states another one runs.
+        if !matches!(self.state, State::Established | State::CloseWait) {
+            return;
+        }
+        if before.is_some() {
+            let at = self.silence.on_change(now, &keepalive);
+            self.timers.bound(Timer::Keepalive, Some(at));
+        } else {
+            self.silence.on_start(now);
+            self.timers.arm(Timer::Keepalive, now + keepalive.idle);
+        }
+    }
+
+    /// When a silent peer is probed, if it is.
+    pub fn keepalive(&self) -> Option<Keepalive> {
+        self.config.keepalive
+    }
+
+    /// How long the peer may leave something unanswered
+    /// ([`Config::user_timeout`](crate::Config::user_timeout); RFC 5482 §3, TCP_USER_TIMEOUT).
+    /// What is unanswered already counts from when it began to be.
+    pub fn set_user_timeout(&mut self, user_timeout: Option<Duration>) {
+        self.config.user_timeout = user_timeout;
+        self.bound_by_user_timeout();
+    }
+
+    /// How long the peer may leave something unanswered; `None`: as long as the retries take.
+    pub fn user_timeout(&self) -> Option<Duration> {
+        self.config.user_timeout
+    }
+
+    /// False: less than a full segment waits while data is in flight (the Nagle algorithm, RFC 9293
+    /// §3.7.4). True: it does not, and what waits already goes, even [corked](Connection::set_cork)
+    /// (TCP_NODELAY); what is written later waits until the cork is out.
+    pub fn set_nodelay(&mut self, nodelay: bool) {
+        self.nodelay = nodelay;
+        if nodelay {
+            self.cork.release(self.fin_position());
+        }
+    }
+
+    /// True if nothing waits for data in flight.
+    pub fn nodelay(&self) -> bool {
+        self.nodelay
+    }
+
+    /// True: less than a full segment, real and virtual bytes together, waits for more to be
+    /// queued, at most 200 ms and not at the end of the stream, whatever `nodelay` says (TCP_CORK).
+    /// A write that comes back short waits for nothing either. False: what waits goes at once.
+    pub fn set_cork(&mut self, is_in: bool) {
+        if self.cork.is_in && !is_in {
+            self.cork.more = false;
+            self.cork.release(self.fin_position());
+            if !self.fin_queued {
+                self.timers.cancel(Timer::CORK);
+            }
+        }
+        self.cork.is_in = is_in;
+    }
+
+    /// True between `set_cork(true)` and `set_cork(false)`.
+    pub fn is_corked(&self) -> bool {
+        self.cork.is_in
+    }
+
+    /// To be called after [`write`](Connection::write) or
+    /// [`write_virtual`](Connection::write_virtual): more will be written, for which what does not
+    /// fill a segment waits as if corked, until the next write (MSG_MORE).
+    pub fn expect_more(&mut self) {
+        self.cork.more = true;
+    }
+}
