@@ -8,6 +8,7 @@
 //! | TCP_NODELAY | [`Connection::set_nodelay`] |
 //! | TCP_CORK | [`Connection::set_cork`] |
 //! | MSG_MORE of send(2) | [`Connection::expect_more`] |
+//! | TCP_QUICKACK | [`Connection::set_quickack`] |
 
 use std::time::Duration;
 
@@ -97,5 +98,21 @@ impl Connection {
     /// fill a segment waits as if corked, until the next write (MSG_MORE).
     pub fn expect_more(&mut self) {
         self.cork.more = true;
+    }
+
+    /// True: an acknowledgment that waits goes at once, and so do those of the next segments, small
+    /// ones too: 16, or [`Config::quick_acks`](crate::Config::quick_acks) if that is more. False:
+    /// acknowledgments are delayed ([`Config::delayed_ack`](crate::Config::delayed_ack)). Neither
+    /// is for ever (TCP_QUICKACK): after a pause or a gap TCP decides itself again (RFC 5681 §4.2).
+    pub fn set_quickack(&mut self, quickack: bool) {
+        self.quick_acks.set(quickack, self.config.quick_acks);
+        if quickack && self.timers.is_armed(Timer::DelayedAck) {
+            self.acks.request();
+        }
+    }
+
+    /// True if acknowledgments of full-sized segments are not delayed at present.
+    pub fn quickack(&self) -> bool {
+        self.quick_acks.is_on()
     }
 }

@@ -204,3 +204,46 @@ fn after_a_pause_and_after_a_gap_it_begins_again() {
         ",
     );
 }
+
+/// Covers: RFC 9293 §3.8.6.3, RFC 5681 §4.2
+#[test]
+fn an_application_may_have_acknowledgments_at_once_for_a_while() {
+    let mut script = Script::established();
+    script.trace("write 1\n> PSH ACK 1..2 ack 1\n< PSH ACK 1..2 ack 2 win 10000");
+    assert!(!script.tcp().quickack());
+    script.tcp().set_quickack(true);
+    assert!(script.tcp().quickack());
+    // What was received before, and sixteen more, small as they are.
+    script.trace("> ACK 2 ack 2");
+    for seq in 2..18 {
+        let next = seq + 1;
+        script.trace(&format!(
+            "< PSH ACK {seq}..{next} ack 2 win 10000\n> ACK 2 ack {next}"
+        ));
+    }
+    assert!(!script.tcp().quickack(), "not permanent");
+    script.trace("< PSH ACK 18..19 ack 2 win 10000\n+39ms\n+1ms\n> ACK 2 ack 19");
+}
+
+/// Covers: RFC 9293 §3.8.6.3
+#[test]
+fn an_application_may_have_acknowledgments_delayed() {
+    let mut script = Script::established_with(Config {
+        quick_acks: 16,
+        ..config()
+    });
+    script.trace("< ACK 1..1001 ack 1 win 10000\n> ACK 1 ack 1001");
+    script.tcp().set_quickack(false);
+    script.trace("< ACK 1001..2001 ack 1 win 10000\n+39ms\n+1ms\n> ACK 1 ack 2001");
+    // What is out of order is not delayed, nor what follows.
+    script.trace(
+        "
+        < ACK 3001..4001 ack 1 win 10000
+        > ACK 1 ack 2001
+        < ACK 2001..3001 ack 1 win 10000
+        > ACK 1 ack 4001
+        < ACK 4001..5001 ack 1 win 10000
+        > ACK 1 ack 5001
+        ",
+    );
+}
