@@ -583,7 +583,8 @@ impl Connection {
         !self.fin_queued && self.state != State::Closed
     }
 
-    fn send_buffer_bytes(&self) -> usize {
+    /// Real bytes that may be queued and not acknowledged at present.
+    pub fn send_buffer_bytes(&self) -> usize {
         sndbuf::bytes_max(&self.config, self.cwnd())
     }
 

@@ -4,6 +4,8 @@
 //! | Option | Here |
 //! |---|---|
 //! | SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT | [`Connection::set_keepalive`] |
+//! | SO_RCVBUF | [`Connection::set_receive_buffer_bytes`] |
+//! | SO_SNDBUF | [`Connection::set_send_buffer_bytes`] |
 //! | TCP_USER_TIMEOUT | [`Connection::set_user_timeout`] |
 //! | TCP_NODELAY | [`Connection::set_nodelay`] |
 //! | TCP_CORK | [`Connection::set_cork`] |
@@ -114,5 +116,32 @@ impl Connection {
     /// True if acknowledgments of full-sized segments are not delayed at present.
     pub fn quickack(&self) -> bool {
         self.quick_acks.is_on()
+    }
+
+    /// The receive buffer has so many bytes from now on, at least 1, and no longer grows by itself
+    /// (SO_RCVBUF). A window that was offered stays offered (RFC 9293 §3.8.6.2.2, SHLD-14): a
+    /// smaller buffer takes effect as the peer uses it up. Once SYNs have been exchanged, their
+    /// window scale bounds the window, whatever the size.
+    pub fn set_receive_buffer_bytes(&mut self, bytes: usize) {
+        self.config.receive_buffer_bytes = bytes;
+        self.config.receive_buffer_bytes_max = bytes;
+        let before_syn = self.state == State::SynSent && self.snd.nxt == 0;
+        self.rcv.fix(bytes, before_syn);
+        if self.state.takes_text() && self.rcv.is_update_due(self.receive_mss()) {
+            self.acks.request();
+        }
+    }
+
+    /// Bytes received that may be left unread at present.
+    pub fn receive_buffer_bytes(&self) -> usize {
+        self.rcv.buffer_bytes()
+    }
+
+    /// So many real bytes, at least 1, may be queued and not acknowledged from now on, however
+    /// large the congestion window is (SO_SNDBUF). What is queued beyond that stays.
+    pub fn set_send_buffer_bytes(&mut self, bytes: usize) {
+        self.config.send_buffer_bytes = bytes.max(1);
+        self.config.send_buffer_bytes_max = bytes.max(1);
+        self.wake_writer();
     }
 }

@@ -20,6 +20,11 @@ pub(crate) fn window_shift(buffer_bytes: usize) -> u8 {
         .unwrap_or(WINDOW_SHIFT_MAX)
 }
 
+/// A size of the buffer that some window can offer.
+fn within_window(bytes: usize) -> usize {
+    bytes.clamp(1, 0xffff << WINDOW_SHIFT_MAX)
+}
+
 /// What has become of the text of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
@@ -52,8 +57,10 @@ pub(crate) struct Receiver {
     /// In order and not read.
     buffer: VecDeque<u8>,
     buffer_bytes_max: usize,
-    /// The buffer may grow up to here; the scale of the window allows for it.
+    /// The buffer may grow up to here.
     grown_bytes_max: usize,
+    /// The window scale of our SYN.
+    offered_shift: u8,
     /// Bytes that the application has read.
     read: u64,
     reassembly: Reassembly,
@@ -66,7 +73,8 @@ impl Receiver {
         grown_bytes_max: usize,
         fragments_max: usize,
     ) -> Receiver {
-        let clamp = |bytes: usize| bytes.clamp(1, 0xffff << WINDOW_SHIFT_MAX);
+        let buffer_bytes_max = within_window(buffer_bytes_max);
+        let grown_bytes_max = within_window(grown_bytes_max).max(buffer_bytes_max);
         Receiver {
             space: SeqSpace::default(),
             nxt: 0,
@@ -76,8 +84,9 @@ impl Receiver {
             is_pressed: false,
             fin: None,
             buffer: VecDeque::new(),
-            buffer_bytes_max: clamp(buffer_bytes_max),
-            grown_bytes_max: clamp(grown_bytes_max.max(buffer_bytes_max)),
+            buffer_bytes_max,
+            grown_bytes_max,
+            offered_shift: window_shift(grown_bytes_max),
             read: 0,
             reassembly: Reassembly::default(),
             fragments_max,
@@ -87,15 +96,32 @@ impl Receiver {
     /// The peer's SYN has arrived. `scaled`: both sides scale windows.
     pub(crate) fn on_syn(&mut self, irs: u32, scaled: bool) {
         self.space = SeqSpace::new(irs);
+        let window = u64::from(self.syn_window());
         self.nxt = 1;
         self.scaled = scaled;
         self.shift = if scaled { self.offered_shift() } else { 0 };
-        self.edge = self.nxt + u64::from(self.syn_window());
+        self.edge = self.nxt + window;
     }
 
     /// The window scale of our SYN: the whole buffer can be offered when it has grown.
     pub(crate) fn offered_shift(&self) -> u8 {
-        window_shift(self.grown_bytes_max)
+        self.offered_shift
+    }
+
+    /// The buffer has this size from now on, and does not grow by itself. What was offered before
+    /// still comes. `before_syn`: our SYN, with the scale of the window, has not been issued, nor
+    /// the peer's received.
+    pub(crate) fn fix(&mut self, bytes: usize, before_syn: bool) {
+        self.grown_bytes_max = within_window(bytes);
+        if before_syn {
+            self.offered_shift = window_shift(self.grown_bytes_max);
+        }
+        self.buffer_bytes_max = if self.is_pressed {
+            self.grown_bytes_max
+                .min(Config::RECEIVE_BUFFER_BYTES_PRESSED)
+        } else {
+            self.grown_bytes_max
+        };
     }
 
     /// Size of the buffer, in bytes.
@@ -315,9 +341,12 @@ impl Receiver {
         field as u16
     }
 
-    /// The window field of a SYN, which is never scaled (RFC 7323 §2.2).
-    pub(crate) fn syn_window(&self) -> u16 {
-        self.buffer_bytes_max.min(0xffff) as u16
+    /// The window field of a SYN, which is never scaled (RFC 7323 §2.2). A SYN that is repeated
+    /// offers no less than before.
+    pub(crate) fn syn_window(&mut self) -> u16 {
+        let window = self.window().max(self.buffer_bytes_max as u64).min(0xffff);
+        self.edge = self.nxt + window;
+        window as u16
     }
 }
 

@@ -59,6 +59,18 @@ fn a_receive_buffer_that_does_not_grow_is_the_limit() {
 }
 
 #[test]
+fn buffers_that_are_set_do_not_grow() {
+    let mut download = Download::begin(LONG_FAT, &Config::default(), &client(), true);
+    download.client.set_receive_buffer_bytes(256 << 10);
+    download.pass(WARM_UP);
+    assert_eq!(download.client.receive_buffer_bytes(), 256 << 10);
+    let mut download = Download::begin(LONG_FAT, &Config::default(), &client(), true);
+    download.server.set_send_buffer_bytes(256 << 10);
+    download.pass(WARM_UP);
+    assert_eq!(download.server.queued_bytes(), 256 << 10);
+}
+
+#[test]
 fn what_an_application_may_queue_follows_the_window() {
     let mut download = Download::begin(LONG_FAT, &Config::default(), &client(), true);
     assert_eq!(download.server.queued_bytes(), 64 << 10);

@@ -1,6 +1,6 @@
 //! Text that waits for a full segment: TCP_CORK, MSG_MORE, and what TCP_NODELAY changes about it
-//! (tcp(7), send(2)). RFC 9293 §3.9.1.2 allows it: data that is not pushed may be combined with that
-//! of later SENDs.
+//! (tcp(7), send(2)). RFC 9293 §3.9.1.2 allows it: data that is not pushed may be combined with
+//! that of later SENDs.
 
 use tcp::Config;
 

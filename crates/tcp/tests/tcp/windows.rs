@@ -1,7 +1,7 @@
 //! Windows: offered, used, closed and probed (RFC 9293 §3.8.6, RFC 7323 §2).
 
-use crate::script::{Script, config};
-use tcp::{Config, ConnectionEvent};
+use crate::script::{ISS, LIMITS, Script, config};
+use tcp::{Config, Connection, ConnectionEvent, Instant};
 
 /// Covers: RFC 9293 §3.8.6, RFC 9293 §3.8.6.2.1
 #[test]
@@ -369,4 +369,86 @@ fn a_peer_that_has_finished_needs_no_window() {
         read 10000
         ",
     );
+}
+
+/// Covers: RFC 9293 §3.8.6 (SHLD-14), RFC 9293 §3.8.6.2.2
+#[test]
+fn a_receive_buffer_made_smaller_takes_nothing_back_that_was_offered() {
+    let mut script = Script::established();
+    script.tcp().set_receive_buffer_bytes(4000);
+    assert_eq!(script.tcp().receive_buffer_bytes(), 4000);
+    script.trace(
+        "
+        < ACK 1..2001 ack 1 win 10000
+        > ACK 1 ack 2001 win 8000
+        < ACK 2001..10001 ack 1 win 10000
+        > ACK 1 ack 10001 win 0
+        read 6000
+        read 1000
+        > ACK 1 ack 10001 win 1000
+        read 3000
+        > ACK 1 ack 10001 win 4000
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.8.6.2.2
+#[test]
+fn a_larger_receive_buffer_opens_a_closed_window_at_once() {
+    let mut script = Script::established();
+    script.trace("< ACK 1..10001 ack 1 win 10000\n> ACK 1 ack 10001 win 0");
+    script.tcp().set_receive_buffer_bytes(25_000);
+    script.trace("> ACK 1 ack 10001 win 15000");
+}
+
+/// Covers: RFC 7323 §2.3, RFC 9293 §3.8.6 (SHLD-14)
+#[test]
+fn the_window_scale_follows_a_receive_buffer_that_is_set_before_the_syn_and_no_other() {
+    let scaling = Config {
+        window_scaling: true,
+        ..config()
+    };
+    let mut client = Connection::connect(&scaling, 80, 40_000, ISS, 0, Instant::from_us(0));
+    client.set_receive_buffer_bytes(1 << 20);
+    let syn = client
+        .poll_transmit(Instant::from_us(0), &LIMITS)
+        .expect("a SYN");
+    assert_eq!(
+        (syn.header.options.window_scale, syn.header.window),
+        (Some(5), 65_535)
+    );
+
+    let mut script = Script::connect(scaling);
+    script.trace("> SYN 0 win 10000 ws 0");
+    script.tcp().set_receive_buffer_bytes(1 << 20);
+    script.trace("< SYN ACK 0 ack 1 win 10000 ws 7\n> ACK 1 ack 1 win 65535");
+
+    let mut script = Script::connect(scaling);
+    script.trace("> SYN 0 win 10000 ws 0");
+    script.tcp().set_receive_buffer_bytes(500);
+    script.trace("+1s\n> SYN 0 win 10000 ws 0\n< SYN ACK 0 ack 1 win 10000 ws 7\n> ACK 1 ack 1");
+    script.trace("< ACK 9001..10001 ack 1 win 100\n> ACK 1 ack 1 win 10000");
+    assert_eq!(script.tcp().receive_buffer_bytes(), 500);
+    script.tcp().set_memory_pressure(true);
+    script.tcp().set_memory_pressure(false);
+    assert_eq!(script.tcp().receive_buffer_bytes(), 500);
+}
+
+/// Covers: RFC 9293 §3.9.1.2
+#[test]
+fn a_send_buffer_that_is_set_does_not_follow_the_window_and_wakes_a_writer() {
+    let mut script = Script::established();
+    script.tcp().set_send_buffer_bytes(1000);
+    assert_eq!(script.tcp().send_buffer_bytes(), 1000);
+    assert_eq!(script.tcp().write(&[0; 1500]), 1000);
+    script.trace("> PSH ACK 1..1001 ack 1\n!");
+    script.tcp().set_send_buffer_bytes(1300);
+    script.trace("!");
+    script.tcp().set_send_buffer_bytes(1334);
+    script.trace("! Writable");
+    assert_eq!(script.tcp().write(&[0; 1500]), 334);
+    script.trace("> PSH ACK 1001..1335 ack 1");
+    script.tcp().set_send_buffer_bytes(0);
+    assert_eq!(script.tcp().send_buffer_bytes(), 1);
+    script.trace("< ACK 1 ack 1334 win 10000\n!\n< ACK 1 ack 1335 win 10000\n! Writable, Drained");
 }
