@@ -547,29 +547,53 @@ impl Connection {
     }
 
     /// Queues `len` bytes of an object, from `offset` on, without touching them, and returns how
-    /// many were queued: all, or 0 if too many extents are queued
-    /// ([`Writable`](ConnectionEvent::Writable) follows), or if the range is longer than any file
-    /// can be. [`Released`](ConnectionEvent::Released) follows when they are acknowledged. An empty
-    /// range is queued without effect and without event.
+    /// many were queued: all; fewer if that is all the [room](Connection::virtual_room) there is; 0
+    /// if there is none, or if the range is longer than any file can be. If there was too little
+    /// room, [`Writable`](ConnectionEvent::Writable) follows as after [`write`](Connection::write).
+    /// [`Released`](ConnectionEvent::Released) follows when what was queued is acknowledged. An
+    /// empty range is queued without effect and without event.
     pub fn write_virtual(&mut self, object: u32, offset: u64, len: u64) -> u64 {
         if !self.may_write() || len == 0 {
             return 0;
         }
-        if self.queue.extents() >= self.config.extents_max {
-            self.block_writer();
-            return 0;
-        }
+        let taken = len.min(self.virtual_room());
         self.cork.more = false;
-        if self.queue.push_virtual(object, offset, len) {
-            len
+        if taken < len {
+            self.block_writer();
+        }
+        if self.queue.push_virtual(object, offset, taken) {
+            taken
         } else {
             0
         }
     }
 
-    /// True if [`Connection::write_virtual`] takes a range now.
+    /// True if [`Connection::write_virtual`] takes a range now, or a part of it.
     pub fn takes_virtual(&self) -> bool {
-        self.may_write() && self.queue.extents() < self.config.extents_max
+        self.may_write() && self.virtual_room() > 0
+    }
+
+    /// How many bytes [`Connection::write_virtual`] takes: `u64::MAX` if nothing bounds them
+    /// ([`Config::virtual_bytes_max`]), 0 if too many extents are queued.
+    pub fn virtual_room(&self) -> u64 {
+        if self.queue.extents() >= self.config.extents_max {
+            return 0;
+        }
+        self.virtual_bound().map_or(u64::MAX, |bound| {
+            bound.saturating_sub(self.unsent_virtual())
+        })
+    }
+
+    /// How many virtual bytes may be queued and not sent, if that is bounded.
+    fn virtual_bound(&self) -> Option<u64> {
+        let configured = self.config.virtual_bytes_max?;
+        Some(sndbuf::virtual_bytes_max(configured, self.cwnd()))
+    }
+
+    /// Virtual bytes queued and not sent.
+    fn unsent_virtual(&self) -> u64 {
+        self.queue
+            .virtual_bytes_from(self.snd.nxt.saturating_sub(1))
     }
 
     /// No room is left: nothing can join what waits.
@@ -590,14 +614,19 @@ impl Connection {
 
     /// After an acknowledgment: tell a writer that was held back.
     pub(crate) fn wake_writer(&mut self) {
-        let low = |bound: usize| bound - bound.div_ceil(4);
-        if self.write_blocked
-            && self.queue.real_bytes() <= low(self.send_buffer_bytes())
-            && self.queue.extents() <= low(self.config.extents_max)
-        {
+        if self.write_blocked && self.has_room_again() {
             self.write_blocked = false;
             self.events.writable = !self.fin_queued;
         }
+    }
+
+    /// A quarter of each bound is free.
+    fn has_room_again(&self) -> bool {
+        let low = |bound: usize| bound - bound.div_ceil(4);
+        let bound = self.virtual_bound();
+        self.queue.real_bytes() <= low(self.send_buffer_bytes())
+            && self.queue.extents() <= low(self.config.extents_max)
+            && bound.is_none_or(|bound| self.unsent_virtual() <= bound - bound.div_ceil(4))
     }
 
     /// Takes received bytes and returns how many; 0 if there are none.

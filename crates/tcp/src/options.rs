@@ -137,6 +137,15 @@ impl Connection {
         self.rcv.buffer_bytes()
     }
 
+    /// So many virtual bytes, at least 1, or twice the congestion window, may be queued and not yet
+    /// sent from now on; `None`: any number
+    /// ([`Config::virtual_bytes_max`](crate::Config::virtual_bytes_max)). What is queued beyond
+    /// that stays.
+    pub fn set_virtual_bytes_max(&mut self, bytes: Option<u64>) {
+        self.config.virtual_bytes_max = bytes;
+        self.wake_writer();
+    }
+
     /// So many real bytes, at least 1, may be queued and not acknowledged from now on, however
     /// large the congestion window is (SO_SNDBUF). What is queued beyond that stays.
     pub fn set_send_buffer_bytes(&mut self, bytes: usize) {

@@ -139,6 +139,14 @@ impl SendQueue {
         )
     }
 
+    /// Virtual bytes from `start` on.
+    pub(crate) fn virtual_bytes_from(&self, start: u64) -> u64 {
+        self.extents_from(start)
+            .filter(|extent| matches!(extent.content, Content::Virtual { .. }))
+            .map(|extent| extent.end - extent.start.max(start))
+            .sum()
+    }
+
     /// Queues a range of an object. False if the range or the stream would be too long.
     pub(crate) fn push_virtual(&mut self, object: u32, offset: u64, len: u64) -> bool {
         let fits = len <= STREAM_BYTES_MAX - self.end && offset.checked_add(len).is_some();
@@ -432,6 +440,25 @@ mod tests {
         }
         queue.acknowledge(500, |_, _| {});
         assert_eq!(queue.virtual_bytes_behind(600), 404);
+    }
+
+    #[test]
+    fn virtual_bytes_are_counted_from_any_offset() {
+        let mut queue = queue();
+        let far = 5 << 32;
+        let counts = [
+            (0, 1000 + far),
+            (4, 1000 + far),
+            (5, 999 + far),
+            (1004, far),
+        ];
+        for (start, count) in counts {
+            assert_eq!(queue.virtual_bytes_from(start), count, "from {start}");
+        }
+        assert_eq!(queue.virtual_bytes_from(queue.end() - 1), 1);
+        assert_eq!(queue.virtual_bytes_from(queue.end()), 0);
+        queue.acknowledge(500, |_, _| {});
+        assert_eq!(queue.virtual_bytes_from(600), 404 + far);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! How many real bytes an application may queue (Semke, Mahdavi and Mathis, 1998).
+//! How many bytes an application may queue (Semke, Mahdavi and Mathis, 1998).
 //!
 //! What is in flight stays queued until it is acknowledged, so a buffer smaller than the congestion
 //! window would be the limit of the rate. Twice the window is enough: one window in flight, and the
-//! next one ready when the acknowledgments come. Virtual bytes need no buffer: they cost an extent
-//! each.
+//! next one ready when the acknowledgments come. Virtual bytes need no buffer: a range of them costs
+//! an extent, and what is in flight counts no more. They may have a bound all the same, so that an
+//! application feels its peer.
 
 use crate::config::Config;
 
@@ -14,9 +15,26 @@ pub(crate) fn bytes_max(config: &Config, cwnd: u64) -> usize {
     wanted.clamp(config.send_buffer_bytes, most)
 }
 
+/// Bound of the virtual bytes queued and not sent, with [`Config::virtual_bytes_max`].
+pub(crate) fn virtual_bytes_max(configured: u64, cwnd: u64) -> u64 {
+    configured.max(cwnd.saturating_mul(2)).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bound_of_virtual_bytes_is_at_least_two_windows() {
+        assert_eq!(virtual_bytes_max(10_000, 1000), 10_000);
+        assert_eq!(virtual_bytes_max(10_000, 20_000), 40_000);
+        assert_eq!(virtual_bytes_max(7, u64::MAX), u64::MAX);
+        assert_eq!(
+            virtual_bytes_max(0, 0),
+            1,
+            "or nothing could ever be queued"
+        );
+    }
 
     #[test]
     fn the_buffer_holds_two_windows_within_its_bounds() {

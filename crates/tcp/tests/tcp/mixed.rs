@@ -395,3 +395,81 @@ fn unreachable_ends_nothing_that_is_established_whatever_it_says() {
         ));
     }
 }
+
+/// An object that is queued as far as there is room.
+fn bounded(bytes: u64) -> Script {
+    Script::established_with(Config {
+        virtual_bytes_max: Some(bytes),
+        ..config()
+    })
+}
+
+/// Covers: RFC 9293 §3.9.1.2
+#[test]
+fn virtual_bytes_that_are_not_sent_have_a_bound_of_their_own() {
+    let mut script = bounded(30_000);
+    // Twice the window, 20,000, is less.
+    assert_eq!(script.tcp().virtual_room(), 30_000);
+    script.trace("write 500\n> PSH ACK 1..501 ack 1");
+    assert_eq!(script.tcp().virtual_room(), 30_000, "real bytes");
+    script.trace("virtual 10000\n> ACK 501..9501 ack 1");
+    assert_eq!(script.tcp().virtual_room(), 29_000, "what is in flight");
+    assert!(script.tcp().takes_virtual());
+    assert_eq!(script.tcp().write_virtual(7, 0, u64::MAX - 1), 29_000);
+    assert_eq!(script.tcp().virtual_room(), 0);
+    assert!(!script.tcp().takes_virtual());
+    assert_eq!(script.tcp().write_virtual(7, 0, 1), 0);
+    assert_eq!(script.tcp().write(b"real"), 4, "which have their own");
+}
+
+/// Covers: RFC 9293 §3.9.1.2
+#[test]
+fn a_writer_of_virtual_bytes_is_woken_when_a_quarter_of_the_bound_is_free() {
+    let mut script = bounded(40_000);
+    assert_eq!(script.tcp().write_virtual(7, 0, 100_000), 40_000);
+    script.trace("> ACK 1..10001 ack 1\n!");
+    // 30,000 are not sent: three quarters.
+    script.trace("< ACK 1 ack 1 win 5000\n!\n< ACK 1 ack 1001 win 10000\n> ACK 10001..11001 ack 1");
+    script.trace("! Writable");
+    assert!(script.tcp().virtual_room() >= 10_000);
+}
+
+/// Covers: RFC 9293 §3.9.1.2
+#[test]
+fn the_bound_of_virtual_bytes_follows_the_window() {
+    let mut script = bounded(1);
+    assert_eq!(script.tcp().write_virtual(7, 0, 100_000), 20_000);
+    script.trace(
+        "
+        > ACK 1..10001 ack 1
+        !
+        < ACK 1 ack 2001 win 20000
+        window 12000
+        > ACK 10001..14001 ack 1
+        ! Writable
+        ",
+    );
+    // 6,000 are not sent, of 24,000.
+    assert_eq!(script.tcp().virtual_room(), 18_000);
+}
+
+/// Covers: RFC 9293 §3.9.1.2
+#[test]
+fn the_bound_of_virtual_bytes_may_change_and_end() {
+    let mut script = Script::established();
+    assert_eq!(script.tcp().virtual_room(), u64::MAX, "none by default");
+    script.tcp().set_virtual_bytes_max(Some(25_000));
+    assert_eq!(script.tcp().write_virtual(7, 0, 100_000), 25_000);
+    script.trace("> ACK 1..10001 ack 1");
+    assert_eq!(script.tcp().virtual_room(), 10_000);
+    script.tcp().set_virtual_bytes_max(Some(19_000));
+    assert_eq!(script.tcp().virtual_room(), 5_000, "two windows");
+    script.trace("! Writable");
+    assert_eq!(script.tcp().write_virtual(7, 0, 100_000), 5_000);
+    script.trace("!");
+    script.tcp().set_virtual_bytes_max(None);
+    script.trace("! Writable");
+    assert_eq!(script.tcp().write_virtual(7, 0, 100_000), 100_000);
+    script.trace("shutdown");
+    assert!(!script.tcp().takes_virtual());
+}
