@@ -32,9 +32,9 @@ test-long: test deny test-fuzz test-machine ## The same, and the long ones: fuzz
 	PATH="$$PATH:$(abspath $(TARGET))/sslyze/bin:$(abspath $(TARGET))/redbot/bin" \
 		$(CARGO) test --workspace --locked --lib --bins --tests -- --ignored
 
-# The rings under every interleaving that matters. A build of its own: loom replaces the atomics.
+# What shared memory carries, under every interleaving that matters. A build of its own: loom replaces the atomics.
 test-loom: setup-test
-	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p splitway-shm --lib --target-dir $(TARGET)/loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p splitway-shm -p splitway-socket-channel --lib --target-dir $(TARGET)/loom
 
 test-aarch64: ## Builds splitway for the Arm cores of a DPU, and runs both stacks there under user emulation
 	@scripts/aarch64.sh try

@@ -94,7 +94,7 @@ impl<'a> AppRecord<'a> {
             waiting,
             unsent_bytes: tx_tail.saturating_sub(record.get_acquire(TX_HEAD)),
             tx_bytes: tx.map_or(0, Block::bytes) as u64,
-            file_credit_bytes: self.file_credit_bytes(),
+            is_file_blocked: record.get(FILE_LIMIT) > 0 && self.file_credit_bytes() == 0,
         })
     }
 
@@ -104,7 +104,8 @@ impl<'a> AppRecord<'a> {
     }
 
     /// Asks for a Ready to this channel with the next change, unless something has changed since
-    /// `before`: then it returns false, and the caller looks again instead of sleeping.
+    /// [`AppRecord::edge`] said `before`, which was ahead of the last look: then it returns false,
+    /// and the caller looks again instead of sleeping.
     pub fn want(&self, channel: ChannelId, before: u64) -> bool {
         self.record.want(channel);
         self.edge() == before && self.flags().is_ok()
@@ -181,8 +182,8 @@ impl<'a> AppRecord<'a> {
         Ok((room as usize, tail, fifo))
     }
 
-    /// Writes into the tx FIFO what there is room for, and returns how many bytes. The caller has
-    /// the lock, and calls [`AppRecord::must_kick`] afterwards.
+    /// Writes into the tx FIFO what there is room for, and returns how many bytes; one that has no
+    /// FIFO yet makes no sense. The caller has the lock, and calls [`AppRecord::must_kick`] afterwards.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Unusable> {
         let (room, tail, fifo) = self.tx_room()?;
         let len = bytes.len().min(room);

@@ -35,12 +35,23 @@ pub const ADOPT_DESCRIPTORS: usize = 1;
 /// Longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = size_of::<AttachedRecord>();
 
+/// Mode: a write returns when its bytes are in the FIFO.
+pub const MODE_ASYNC_SEND: u32 = 1;
+/// Mode: bytes are put into the rx FIFO before they are asked for.
+pub const MODE_EAGER_RECEIVE: u32 = 2;
+/// Mode: connections are put into the accept queue before they are asked for.
+pub const MODE_EAGER_ACCEPT: u32 = 4;
+/// Mode: addresses, options and first bytes come with the connection.
+pub const MODE_SETUP_WITH_ACCEPT: u32 = 8;
+/// All modes: the default.
+pub const MODES_ALL: u32 = 15;
+
 /// What an application asks of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Makes this process an application of its own.
     Attach {
-        /// The modes that it wants.
+        /// The modes that it wants: a sum of the `MODE_` numbers.
         modes: u32,
     },
     /// The end that goes along belongs to another process of this application, and is answered as

@@ -36,6 +36,15 @@ pub struct News {
     pub accepted: u64,
 }
 
+/// What is left of a socket that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retired {
+    /// Blocks to be given back.
+    pub blocks: [Option<Block>; 2],
+    /// Whom to send Ready.
+    pub wanted: Wanted,
+}
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub struct HostRecord {
@@ -112,9 +121,7 @@ impl HostRecord {
 
     fn fifo(&self, block: Option<Block>) -> Option<Fifo<'_>> {
         let words = self.segment.block(block?);
-        Some(Fifo::new(
-            words.expect("the host stack allocates in the area"),
-        )?)
+        Fifo::new(words.expect("the host stack allocates in the area"))
     }
 
     /// The name.
@@ -133,6 +140,7 @@ impl HostRecord {
     }
 
     /// Gives blocks to a socket that had none: it is bound before it is a listener or connects.
+    /// Before the state that tells of it.
     ///
     /// # Panics
     /// If it had some that were in use.
@@ -166,8 +174,8 @@ impl HostRecord {
     fn change(&mut self, flags: Flags) {
         if flags != self.flags {
             self.flags = flags;
-            self.bump_edge();
             self.publish_state();
+            self.bump_edge();
         }
     }
 
@@ -178,11 +186,12 @@ impl HostRecord {
         self.error = errno;
         let error = u64::from(self.errors) << 32 | u64::from(errno);
         self.record().set_release(ERROR, error);
-        self.bump_edge();
         self.flags |= flags;
         self.publish_state();
+        self.bump_edge();
     }
 
+    /// Last of all, so that a process that knows the number has seen what it tells of.
     fn bump_edge(&mut self) {
         self.edge += 1;
         self.record().set_release(EDGE, self.edge);
@@ -269,22 +278,19 @@ impl HostRecord {
         len
     }
 
-    /// Asks to be kicked once half of the rx FIFO is free. False if it is already: do not wait.
-    pub fn rx_wait_for_room(&mut self) -> Result<bool, Nonsense> {
+    /// Asks to be kicked once half of the rx FIFO is free. False if it is already: look again
+    /// instead of waiting.
+    pub fn rx_wait_for_room(&mut self) -> bool {
         let half = self.rx.map_or(0, Block::bytes) as u64 / 2;
         let head_wanted = self.rx_tail.saturating_sub(half);
-        self.record().set(RX_ALARM, head_wanted.saturating_sub(1));
+        let words = self.record();
+        words.set(RX_ALARM, head_wanted.saturating_sub(1));
         fence(Ordering::SeqCst);
-        let head = self.record().get_acquire(RX_HEAD);
-        if !(self.rx_head..=self.rx_tail).contains(&head) {
-            return Err(Nonsense);
-        }
-        self.rx_head = head;
-        let must_wait = head < head_wanted;
+        let must_wait = words.get_acquire(RX_HEAD) < head_wanted;
         if !must_wait {
-            self.record().set(RX_ALARM, NEVER);
+            words.set(RX_ALARM, NEVER);
         }
-        Ok(must_wait)
+        must_wait
     }
 
     /// Bytes in the tx FIFO at the last look.
@@ -447,7 +453,7 @@ impl HostRecord {
             },
             unsent_bytes: self.tx_waiting_bytes() as u64,
             tx_bytes: self.tx.map_or(0, Block::bytes) as u64,
-            file_credit_bytes: self.file_credit_bytes(),
+            is_file_blocked: self.file_limit > 0 && self.file_credit_bytes() == 0,
         }
     }
 
@@ -457,9 +463,13 @@ impl HostRecord {
     }
 
     /// Ends the socket: processes that know its name find none from now on. Its blocks are to be
-    /// given back.
-    pub fn retire(self) -> [Option<Block>; 2] {
+    /// given back, and those who wait for it get a last Ready.
+    pub fn retire(mut self) -> Retired {
         self.record().set_release(STATE, 0);
-        [self.rx, self.tx]
+        self.bump_edge();
+        Retired {
+            blocks: [self.rx, self.tx],
+            wanted: self.record().take_wanted(),
+        }
     }
 }

@@ -17,6 +17,7 @@
 //! | [`message`] | commands and events as bytes |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`attach`] | packets between an application and the broker |
+//! | `loom` | kicks, hints and the accept queue under the model checker |
 //!
 //! ```
 //! use socket_channel::app_record::AppRecord;
@@ -69,6 +70,8 @@ mod fifo;
 pub mod fifo_area;
 pub mod host_record;
 pub mod ids;
+#[cfg(all(test, loom))]
+mod loom;
 pub mod message;
 pub mod record;
 pub mod segment;

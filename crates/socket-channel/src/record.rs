@@ -179,42 +179,33 @@ pub struct Look {
     pub unsent_bytes: u64,
     /// Size of the tx FIFO, in bytes; 0 if there is none.
     pub tx_bytes: u64,
-    /// File bytes that may be queued now.
-    pub file_credit_bytes: u64,
+    /// All file bytes that may be queued so far have been.
+    pub is_file_blocked: bool,
 }
 
 impl Look {
-    /// What poll(2) says.
+    /// What poll(2) says, as `tcp_poll` of Linux has it.
     ///
     /// A connection is writable when a quarter of its tx FIFO is free, as `sk_stream_is_writeable`
-    /// of Linux asks for a third, and it may queue some file bytes; so a writer that has found
-    /// no room is not woken for every ACK.
+    /// asks for a third, and file bytes are not what it waits for; so a writer that has found no
+    /// room is not woken for every ACK.
     pub fn readiness(&self) -> Readiness {
         let flags = self.flags;
-        let gone = flags.has(Flags::CLOSED) || flags.has(Flags::DETACHED);
-        let peer_finished = flags.has(Flags::PEER_FINISHED) || gone;
-        let failed = flags.has(Flags::FAILED);
-        let shut_write = flags.has(Flags::SHUT_WRITE);
-        // Unconnected streams hang up, as in `tcp_poll`.
-        let is_idle_stream = flags.has(Flags::STREAM)
-            && !flags.has(Flags::CONNECTING)
-            && !flags.has(Flags::CONNECTED);
-        let has_room = self.unsent_bytes <= self.tx_bytes / 4 * 3 && self.file_credit_bytes > 0;
-        let can_write = flags.has(Flags::CONNECTED) && (has_room || shut_write);
-        if flags.has(Flags::LISTENER) {
-            return Readiness {
-                readable: self.waiting > 0 || gone,
-                error: self.error_is_new,
-                hangup: gone,
-                ..Readiness::default()
-            };
-        }
+        let any = |among: Flags| flags.0 & among.0 != 0;
+        let is_over = any(Flags::FAILED | Flags::CLOSED | Flags::DETACHED);
+        let peer_finished = any(Flags::PEER_FINISHED) || is_over;
+        let shut_write = any(Flags::SHUT_WRITE);
+        let is_stream = any(Flags::STREAM);
+        // It hangs up, and writing to it does not block: it fails.
+        let is_idle = is_stream && !any(Flags::CONNECTING | Flags::CONNECTED);
+        let has_room = self.unsent_bytes <= self.tx_bytes / 4 * 3 && !self.is_file_blocked;
+        let can_write = any(Flags::CONNECTED) && (has_room || shut_write);
         Readiness {
-            readable: self.waiting > 0 || peer_finished || failed || flags.has(Flags::FILE_OPEN),
-            writable: can_write || failed || gone || is_idle_stream,
-            peer_finished: peer_finished && !flags.has(Flags::FILE),
+            readable: self.waiting > 0 || peer_finished || any(Flags::FILE_OPEN),
+            writable: is_stream && (can_write || is_over || is_idle),
+            peer_finished: is_stream && peer_finished,
             error: self.error_is_new,
-            hangup: gone || failed || is_idle_stream || (peer_finished && shut_write),
+            hangup: is_over || is_idle || (peer_finished && shut_write),
         }
     }
 }

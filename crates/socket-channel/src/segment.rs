@@ -173,6 +173,21 @@ impl Segment {
         segment
     }
 
+    /// One record and an area of so many words, without a header: loom looks at each word.
+    #[cfg(all(test, loom))]
+    pub(crate) fn for_model(area_words: usize) -> Segment {
+        let area = HEADER_WORDS + RECORD_WORDS;
+        let layout = Layout {
+            words: area + area_words,
+            sockets_max: 1,
+            area,
+        };
+        Segment {
+            memory: Arc::new(Memory::heap(layout.words)),
+            layout,
+        }
+    }
+
     /// A new memory file with an empty segment.
     #[cfg(not(loom))]
     pub fn create_file(layout: Layout) -> io::Result<OwnedFd> {
