@@ -128,3 +128,53 @@ fn get_all(from: &[AtomicU64], words: &mut [[u8; WORD_BYTES]]) {
         *word = get(from);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+    use shm::memory::Memory;
+
+    use super::*;
+
+    const BYTES: usize = 64;
+
+    fn bytes_of(fifo: Fifo<'_>) -> Vec<u8> {
+        (0..BYTES / WORD_BYTES)
+            .flat_map(|at| fifo.load(at))
+            .collect()
+    }
+
+    proptest! {
+        /// Against a plain circle of bytes: what is written is where it should be, and nothing else
+        /// changes.
+        #[test]
+        fn bytes_go_where_their_position_says(
+            writes in prop::collection::vec(
+                (any::<u64>(), prop::collection::vec(any::<u8>(), 0..=BYTES)),
+                1..20,
+            ),
+        ) {
+            let memory = Memory::heap(BYTES / WORD_BYTES);
+            let fifo = Fifo::new(memory.words()).unwrap();
+            let mut circle = [0; BYTES];
+            for (position, bytes) in writes {
+                fifo.put(position, &bytes);
+                for (i, byte) in bytes.iter().enumerate() {
+                    circle[position.wrapping_add(i as u64) as usize % BYTES] = *byte;
+                }
+                prop_assert_eq!(bytes_of(fifo), circle);
+                let mut read = vec![0; bytes.len()];
+                fifo.get(position, &mut read);
+                prop_assert_eq!(read, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_power_of_two_of_words_is_a_fifo() {
+        let memory = Memory::heap(16);
+        let is_fifo = |words| Fifo::new(&memory.words()[..words]).is_some();
+        let right: Vec<usize> = (0..=16).filter(|words| is_fifo(*words)).collect();
+        assert_eq!(right, [1, 2, 4, 8, 16]);
+    }
+}

@@ -129,3 +129,122 @@ impl fmt::Debug for FifoArea {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::segment::Limits;
+
+    fn area(bytes: u64) -> FifoArea {
+        let limits = Limits {
+            sockets_max: 1,
+            // The header and the record take a page.
+            segment_bytes: bytes + 4096,
+        };
+        let area = FifoArea::new(&Layout::of(limits).unwrap());
+        assert_eq!((area.bytes(), area.free_bytes()), (bytes, bytes));
+        area
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Allocate(usize),
+        /// The block at this place of those in use, modulo their number.
+        Release(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0..2 * FIFO_BYTES_MAX).prop_map(Step::Allocate),
+            2 => any::<usize>().prop_map(Step::Release),
+        ]
+    }
+
+    fn overlap(a: Block, b: Block) -> bool {
+        let words = |block: Block| block.word..block.word + block_words(block.log2);
+        words(a).start < words(b).end && words(b).start < words(a).end
+    }
+
+    proptest! {
+        /// Against a list of what is in use.
+        #[test]
+        fn blocks_never_overlap_and_all_space_comes_back(
+            pages in 1..5000u64,
+            steps in prop::collection::vec(step(), 0..200),
+        ) {
+            let bytes = pages * 4096;
+            let mut area = area(bytes);
+            let fresh = area.free.clone();
+            let mut used: Vec<Block> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Allocate(wanted) => {
+                        let Some(block) = area.allocate(wanted) else {
+                            prop_assert_eq!(area.free_bytes(), 0);
+                            continue;
+                        };
+                        prop_assert!(block.bytes() >= FIFO_BYTES_MIN);
+                        prop_assert!(block.bytes() <= FIFO_BYTES_MAX);
+                        prop_assert!(block.bytes() <= wanted.next_power_of_two().max(4096));
+                        let end = u64::from(block.word) * 8 + block.bytes() as u64;
+                        prop_assert!(end <= bytes);
+                        prop_assert!(!used.iter().any(|other| overlap(*other, block)));
+                        used.push(block);
+                    }
+                    Step::Release(place) if !used.is_empty() => {
+                        area.release(used.swap_remove(place % used.len()));
+                    }
+                    Step::Release(_) => {}
+                }
+                let in_use: u64 = used.iter().map(|block| block.bytes() as u64).sum();
+                prop_assert_eq!(area.free_bytes() + in_use, bytes);
+            }
+            for block in used {
+                area.release(block);
+            }
+            prop_assert_eq!(&area.free, &fresh, "all neighbours are joined");
+        }
+    }
+
+    #[test]
+    fn fifos_get_smaller_before_there_are_none() {
+        let mut area = area(256 << 20);
+        let mut sizes = Vec::new();
+        let mut last = FIFO_BYTES_MAX;
+        while let Some(block) = area.allocate(FIFO_BYTES_MAX) {
+            assert!(block.bytes() <= last);
+            last = block.bytes();
+            sizes.push(last);
+        }
+        sizes.dedup();
+        let all: Vec<usize> = (12..=20).rev().map(|log2| 1 << log2).collect();
+        assert_eq!(sizes, all);
+        assert_eq!(area.free_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_wanted_is_rounded_up() {
+        let mut area = area(256 << 20);
+        let cases = [
+            (0, 4096),
+            (4097, 8192),
+            (87_380, 131_072),
+            (usize::MAX / 2, 1 << 20),
+        ];
+        for (wanted, bytes) in cases {
+            assert_eq!(area.allocate(wanted).map(Block::bytes), Some(bytes));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is free already")]
+    fn a_block_is_given_back_once() {
+        let mut area = area(1 << 20);
+        let _other = area.allocate(4096).unwrap();
+        let block = area.allocate(4096).unwrap();
+        area.release(block);
+        area.release(block);
+    }
+}

@@ -276,3 +276,105 @@ impl fmt::Display for BadLayout {
 }
 
 impl std::error::Error for BadLayout {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn limits(sockets_max: u32, segment_bytes: u64) -> Limits {
+        Limits {
+            sockets_max,
+            segment_bytes,
+        }
+    }
+
+    #[test]
+    fn the_default_has_most_of_its_memory_for_fifos() {
+        let layout = Layout::of(Limits::default()).unwrap();
+        assert_eq!(layout.words(), (256 << 20) / 8);
+        assert_eq!(layout.sockets_max(), 65_536);
+        let records = 65_536 * RECORD_WORDS as u64 * 8;
+        assert_eq!(layout.area_bytes(), (256 << 20) - records - 4096);
+    }
+
+    #[test]
+    fn limits_that_leave_no_room_or_are_too_large_are_refused() {
+        assert!(Layout::of(limits(1, 8192)).is_ok());
+        let wrong = [
+            limits(0, 8192),
+            limits(1, 8191),
+            limits(8, 8192),
+            limits(SOCKETS_MAX + 1, SEGMENT_BYTES_MAX),
+            limits(1, SEGMENT_BYTES_MAX + 1),
+            limits(u32::MAX, u64::MAX),
+            limits(SOCKETS_MAX, 512 << 20),
+        ];
+        for limits in wrong {
+            assert_eq!(Layout::of(limits), Err(BadLayout), "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn places_are_inside_and_do_not_overlap() {
+        let layout = Layout::of(limits(3, 64 << 10)).unwrap();
+        let segment = Segment::in_memory(layout);
+        let address = |word: &AtomicU64| std::ptr::from_ref(word).addr();
+        let start = address(&segment.words()[0]);
+        let mut last = start + HEADER_WORDS * 8;
+        for index in 0..3 {
+            let id = SocketId {
+                index,
+                generation: 1,
+            };
+            let Record(words) = segment.record(id).unwrap();
+            assert_eq!(address(&words[0]), last);
+            last += RECORD_WORDS * 8;
+        }
+        let beyond = SocketId {
+            index: 3,
+            generation: 1,
+        };
+        assert!(segment.record(beyond).is_none());
+        let whole = Block { word: 0, log2: 15 };
+        assert!(address(&segment.block(whole).unwrap()[0]) >= last);
+        let beyond = [(0, 16), (4096, 15), (u32::MAX, 40)];
+        for (word, log2) in beyond {
+            assert!(segment.block(Block { word, log2 }).is_none(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_segment_of_another_layout_or_an_unsealed_file_is_refused() {
+        let layout = Layout::of(limits(3, 64 << 10)).unwrap();
+        let file = Segment::create_file(layout).unwrap();
+        let host = Segment::host_from_file(&file, layout).unwrap();
+        let app = Segment::app_from_file(&file, layout).unwrap();
+        app.words()[4000].store(7, Ordering::Relaxed);
+        assert_eq!(host.words()[4000].load(Ordering::Relaxed), 7);
+
+        let kind = |result: io::Result<Segment>| result.err().map(|error| error.kind());
+        let invalid = Some(io::ErrorKind::InvalidData);
+        let other = Layout::of(limits(2, 64 << 10)).unwrap();
+        assert_eq!(kind(Segment::app_from_file(&file, other)), invalid);
+        let longer = Layout::of(limits(3, 128 << 10)).unwrap();
+        assert_eq!(kind(Segment::host_from_file(&file, longer)), invalid);
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let unsealed = rustix::fs::memfd_create(c"unsealed", flags).unwrap();
+        rustix::fs::ftruncate(&unsealed, 64 << 10).unwrap();
+        assert_eq!(kind(Segment::host_from_file(&unsealed, layout)), invalid);
+        app.words()[0].store(MAGIC + 1, Ordering::Relaxed);
+        assert_eq!(kind(Segment::app_from_file(&file, layout)), invalid);
+    }
+
+    #[test]
+    fn a_block_survives_its_word_and_garbage_is_none() {
+        let block = Block {
+            word: u32::MAX,
+            log2: 20,
+        };
+        assert_eq!(Block::from_raw(block.to_raw()), Some(block));
+        for raw in [0, 2, 41, 255, u64::MAX, 12 | 1 << 40] {
+            assert_eq!(Block::from_raw(raw), None, "{raw}");
+        }
+    }
+}
