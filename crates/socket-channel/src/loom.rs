@@ -203,7 +203,6 @@ fn each_connection_is_accepted_once() {
             index,
             generation: 1,
         };
-        host.accept_push(connection(1)).unwrap();
         let takers = [(); 2].map(|()| {
             let segment = segment.clone();
             thread::spawn(move || {
@@ -211,8 +210,9 @@ fn each_connection_is_accepted_once() {
                 app.accept().unwrap()
             })
         });
-        host.look().unwrap();
+        host.accept_push(connection(1)).unwrap();
         let mut pushed = vec![connection(1)];
+        host.look().unwrap();
         if host.accept_push(connection(2)).is_ok() {
             pushed.push(connection(2));
         }

@@ -358,8 +358,8 @@ impl<'a> Record<'a> {
     /// Application: after it has moved an index. True if it must send a Kick.
     pub(crate) fn kick(self) -> bool {
         fence(Ordering::SeqCst);
-        // A relaxed load first would not do: only the swap is sure to see the last value.
-        self.word(KICKED).swap(1, Ordering::Relaxed) == 0
+        // A 1 that the load sees is no old one: the host stack would have looked after the fence.
+        self.get(KICKED) == 0 && self.word(KICKED).swap(1, Ordering::Relaxed) == 0
     }
 
     /// Host stack: before it looks at the indices.
