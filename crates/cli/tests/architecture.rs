@@ -14,6 +14,7 @@ mod tree;
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("shm", &[]),
     ("contract", &["counters", "shm"]),
+    ("socket-channel", &["shm"]),
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("tls", &["contract"]),
