@@ -137,8 +137,8 @@ impl<'a> AppRecord<'a> {
         Ok((len, head))
     }
 
-    /// Reads from the rx FIFO; returns how many bytes, 0 if there are none. The caller has the lock,
-    /// and calls [`AppRecord::rx_must_kick`] afterwards.
+    /// Reads from the rx FIFO; returns how many bytes, 0 if there are none. The caller has the
+    /// lock, and calls [`AppRecord::rx_must_kick`] afterwards.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Unusable> {
         let (len, head) = self.rx_get(bytes)?;
         self.record
@@ -183,7 +183,8 @@ impl<'a> AppRecord<'a> {
     }
 
     /// Writes into the tx FIFO what there is room for, and returns how many bytes; one that has no
-    /// FIFO yet makes no sense. The caller has the lock, and calls [`AppRecord::must_kick`] afterwards.
+    /// FIFO yet makes no sense. The caller has the lock, and calls [`AppRecord::must_kick`]
+    /// afterwards.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Unusable> {
         let (room, tail, fifo) = self.tx_room()?;
         let len = bytes.len().min(room);

@@ -69,8 +69,8 @@ pub struct HostRecord {
 }
 
 impl HostRecord {
-    /// Makes a socket of the kind that `flags` names. A stream that has FIFOs has both; the queue of
-    /// a listener goes by `rx`.
+    /// Makes a socket of the kind that `flags` names. A stream that has FIFOs has both; the queue
+    /// of a listener goes by `rx`.
     ///
     /// # Panics
     /// If the segment has no such place, or a block is not of its area: both are the host's own.

@@ -164,7 +164,7 @@ fn write_word(file: &OwnedFd, word: usize, value: u64) {
 }
 
 #[test]
-fn a_message_that_does_not_decode_is_skipped_and_a_corrupt_ring_is_told() {
+fn a_message_that_does_not_decode_is_skipped_and_a_corrupt_ring_is_an_error() {
     let file = create_file().unwrap();
     let (own, peer) = (create_bell().unwrap(), create_bell().unwrap());
     let mut host = HostEnd::from_files(&file, own, peer).unwrap();

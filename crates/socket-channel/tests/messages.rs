@@ -29,35 +29,40 @@ fn one_of<T: Copy + Debug>(all: &'static [T]) -> impl Strategy<Value = T> + Clon
     prop::sample::select(all)
 }
 
-/// A command that keeps its path beside it.
-fn command() -> impl Strategy<Value = (Command<'static>, Vec<u8>)> {
-    let path = prop::collection::vec(any::<u8>(), 0..40);
+fn handle() -> impl Strategy<Value = HandleId> {
+    any::<u32>().prop_map(HandleId)
+}
+
+fn flags() -> impl Strategy<Value = BindFlags> {
+    let all = [
+        BindFlags::REUSE_ADDR,
+        BindFlags::REUSE_PORT,
+        BindFlags::V6_ONLY,
+    ];
+    any::<[bool; 3]>().prop_map(move |set| {
+        let set = all.into_iter().zip(set).filter(|(_, is_set)| *is_set);
+        set.fold(BindFlags::NONE, |flags, (flag, _)| flags.with(flag))
+    })
+}
+
+fn asked() -> impl Strategy<Value = Command<'static>> {
     let request = any::<u32>();
-    let handle = any::<u32>().prop_map(HandleId);
-    let open = (request, handle.clone(), one_of(Family::ALL));
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(addr, port, v6)| {
-        let all = [
-            (addr, BindFlags::REUSE_ADDR),
-            (port, BindFlags::REUSE_PORT),
-            (v6, BindFlags::V6_ONLY),
-        ];
-        let set = all.iter().filter(|(is_set, _)| *is_set);
-        set.fold(BindFlags::NONE, |flags, (_, flag)| flags.with(*flag))
-    });
-    let bind = (request, socket(), address(), flags);
     let option = (request, socket(), one_of(SocketOption::ALL), any::<u64>());
-    let file = (socket(), socket(), any::<[u64; 3]>());
-    let without_path = prop_oneof![
-        open.prop_map(|(request, handle, family)| Command::Open {
-            request,
-            handle,
-            family
+    prop_oneof![
+        (request, handle(), one_of(Family::ALL)).prop_map(|(request, handle, family)| {
+            Command::Open {
+                request,
+                handle,
+                family,
+            }
         }),
-        bind.prop_map(|(request, socket, address, flags)| Command::Bind {
-            request,
-            socket,
-            address,
-            flags,
+        (request, socket(), address(), flags()).prop_map(|(request, socket, address, flags)| {
+            Command::Bind {
+                request,
+                socket,
+                address,
+                flags,
+            }
         }),
         (request, socket(), any::<u32>()).prop_map(|(request, socket, backlog)| {
             Command::Listen {
@@ -73,18 +78,14 @@ fn command() -> impl Strategy<Value = (Command<'static>, Vec<u8>)> {
                 address,
             }
         }),
-        (socket(), handle.clone()).prop_map(|(socket, handle)| Command::Accept { socket, handle }),
-        socket().prop_map(|socket| Command::Kick { socket }),
-        (socket(), one_of(How::ALL), any::<u64>())
-            .prop_map(|(socket, how, at)| Command::Shutdown { socket, how, at }),
-        option
-            .clone()
-            .prop_map(|(request, socket, option, value)| Command::SetOption {
+        option.clone().prop_map(|(request, socket, option, value)| {
+            Command::SetOption {
                 request,
                 socket,
                 option,
                 value,
-            }),
+            }
+        }),
         option.prop_map(|(request, socket, option, _)| {
             Command::GetOption {
                 request,
@@ -93,23 +94,40 @@ fn command() -> impl Strategy<Value = (Command<'static>, Vec<u8>)> {
             }
         }),
         (request, socket()).prop_map(|(request, socket)| Command::GetInfo { request, socket }),
-        handle.clone().prop_map(|handle| Command::Close { handle }),
-        file.prop_map(|(socket, file, [offset, len, at])| Command::SendFile {
-            socket,
-            file,
-            offset,
-            len,
-            at,
-        }),
-        (request, handle).prop_map(|(request, handle)| {
+        (request, handle()).prop_map(|(request, handle)| {
             Command::OpenFile {
                 request,
                 handle,
                 path: b"",
             }
         }),
-    ];
-    (without_path, path)
+    ]
+}
+
+fn unasked() -> impl Strategy<Value = Command<'static>> {
+    let file = (socket(), socket(), any::<[u64; 3]>());
+    prop_oneof![
+        (socket(), handle()).prop_map(|(socket, handle)| Command::Accept { socket, handle }),
+        socket().prop_map(|socket| Command::Kick { socket }),
+        (socket(), one_of(How::ALL), any::<u64>())
+            .prop_map(|(socket, how, at)| { Command::Shutdown { socket, how, at } }),
+        handle().prop_map(|handle| Command::Close { handle }),
+        file.prop_map(|(socket, file, [offset, len, at])| {
+            Command::SendFile {
+                socket,
+                file,
+                offset,
+                len,
+                at,
+            }
+        }),
+    ]
+}
+
+/// A command that keeps its path beside it.
+fn command() -> impl Strategy<Value = (Command<'static>, Vec<u8>)> {
+    let path = prop::collection::vec(any::<u8>(), 0..40);
+    (prop_oneof![asked(), unasked()], path)
 }
 
 /// The command with its path, if it has one.
