@@ -39,7 +39,7 @@ use crate::timer::{Timer, Timers};
 use crate::timestamps::Timestamps;
 
 /// No smaller MSS is believed: a peer could make us send a packet for each byte.
-const MSS_MIN: u16 = 64;
+pub(crate) const MSS_MIN: u16 = 64;
 
 /// What the timestamps option takes from each packet, padding included.
 const TIMESTAMPS_BYTES: u16 = 12;
@@ -53,7 +53,8 @@ const TIMESTAMPS_BYTES: u16 = 12;
 ///    [`on_segment`](Connection::on_segment), [`on_timeout`](Connection::on_timeout),
 ///    [`on_departed`](Connection::on_departed), [`write`](Connection::write),
 ///    [`write_virtual`](Connection::write_virtual), [`read`](Connection::read),
-///    [`shutdown`](Connection::shutdown), [`abort`](Connection::abort).
+///    [`shutdown`](Connection::shutdown), [`close`](Connection::close),
+///    [`abort`](Connection::abort).
 /// 2. Call [`poll_transmit`](Connection::poll_transmit) until it returns `None`, or what
 ///    [is the last](crate::Transmit::is_last), and send what it returns.
 /// 3. Call [`poll_event`](Connection::poll_event) until it returns `None`. What the application
@@ -138,6 +139,8 @@ pub struct Connection {
     pub(crate) silence: KeepaliveTimer,
     pub(crate) nodelay: bool,
     pub(crate) cork: Cork,
+    /// The application is gone: what arrives has no reader.
+    pub(crate) orphaned: bool,
 
     pub(crate) rcv: Receiver,
     pub(crate) rcv_autotune: AutoTune,
@@ -244,6 +247,7 @@ impl Connection {
             silence: KeepaliveTimer::default(),
             nodelay: config.nodelay,
             cork: Cork::default(),
+            orphaned: false,
             rcv: Receiver::new(
                 config.receive_buffer_bytes,
                 config.receive_buffer_bytes_max,
@@ -330,7 +334,7 @@ impl Connection {
         }
     }
 
-    fn without_options(&self, mss: u16) -> u16 {
+    pub(crate) fn without_options(&self, mss: u16) -> u16 {
         if self.timestamps.are_negotiated() {
             mss.max(MSS_MIN) - TIMESTAMPS_BYTES
         } else {
@@ -660,6 +664,22 @@ impl Connection {
         self.timers.cancel(Timer::CORK);
     }
 
+    /// The application is gone, and takes nothing more: what it has queued still goes, then FIN, as
+    /// after [`shutdown`](Connection::shutdown). If bytes are unread, or more arrive, the peer is
+    /// reset, since what it sent is lost (RFC 9293 §3.6.1, SHLD-3; RFC 2525 §2.17), and what is
+    /// queued is lost as well. In TIME-WAIT, where both sides have closed, unread bytes are
+    /// dropped.
+    pub fn close(&mut self) {
+        match self.state {
+            State::TimeWait | State::Closed => self.rcv.discard(),
+            _ if self.rcv.readable() > 0 => self.reset_peer(),
+            _ => {
+                self.orphaned = true;
+                self.shutdown();
+            }
+        }
+    }
+
     /// Ends the connection at once. The peer is reset if it could still hope for anything
     /// (RFC 9293 §3.10.5).
     pub fn abort(&mut self) {
@@ -668,13 +688,18 @@ impl Connection {
             | State::Established
             | State::FinWait1
             | State::FinWait2
-            | State::CloseWait => {
-                self.reset = Some(Reset::Abort {
-                    seq: self.snd.space.wire(self.snd.nxt),
-                });
+            | State::CloseWait => self.reset_peer(),
+            State::SynSent | State::Closing | State::LastAck | State::TimeWait | State::Closed => {
+                self.end(CloseReason::Aborted)
             }
-            State::SynSent | State::Closing | State::LastAck | State::TimeWait | State::Closed => {}
         }
+    }
+
+    /// Ends the connection with a reset.
+    pub(crate) fn reset_peer(&mut self) {
+        self.reset = Some(Reset::Abort {
+            seq: self.snd.space.wire(self.snd.nxt),
+        });
         self.end(CloseReason::Aborted);
     }
 

@@ -11,7 +11,7 @@ pub enum CloseReason {
     Reset,
     /// The peer has not answered for too long.
     TimedOut,
-    /// [`crate::Connection::abort`].
+    /// [`crate::Connection::abort`], or [`crate::Connection::close`] and bytes that are not read.
     Aborted,
     /// The handshake was answered with a reset, or ICMP says that nothing answers there.
     Refused,

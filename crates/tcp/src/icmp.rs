@@ -129,7 +129,7 @@ impl Connection {
     }
 
     /// IP and TCP headers with the options of every segment, in bytes.
-    fn header_bytes(&self) -> u32 {
+    pub(crate) fn header_bytes(&self) -> u32 {
         let ip = if self.config.ipv6 { 40 } else { 20 };
         ip + 20 + u32::from(self.option_bytes())
     }

@@ -21,6 +21,10 @@ pub struct Info {
     pub congestion: CongestionAlgorithm,
     /// Eff.snd.MSS (RFC 9293 §3.7.1): payload of a full packet.
     pub mss: u64,
+    /// What the path carries, as far as is known: the size of a full packet with its IP header.
+    pub pmtu: u64,
+    /// Payload of the largest packet that the peer has sent, 536 at least; 0 if it has sent none.
+    pub rcv_mss: u64,
     /// The congestion window (RFC 5681 §2).
     pub cwnd: u64,
     /// The slow start threshold; `None` as long as there was no congestion.
@@ -35,6 +39,8 @@ pub struct Info {
     pub rto_us: u64,
     /// Retransmission timeouts in a row, without an answer.
     pub backoff: u16,
+    /// Window probes in a row, without an answer (RFC 9293 §3.8.6.1).
+    pub probes: u16,
     /// Payload sent for the first time.
     pub bytes_sent: u64,
     /// Payload that the peer has acknowledged.
@@ -50,6 +56,8 @@ pub struct Info {
     pub timeouts: u64,
     /// Queued and not acknowledged, sent or not: Send-Q.
     pub queued: u64,
+    /// Of these: never sent.
+    pub unsent: u64,
     /// Received and not read: Recv-Q.
     pub unread: u64,
     /// Issued and not acknowledged: SND.NXT - SND.UNA.
@@ -66,6 +74,10 @@ pub struct Info {
     pub snd_wnd: u64,
     /// RCV.WND: what we offer.
     pub rcv_wnd: u64,
+    /// What the receive buffer may hold at present.
+    pub receive_buffer: u64,
+    /// Real bytes that the send buffer may hold at present.
+    pub send_buffer: u64,
     /// The rate at which data leaves; `None`: as fast as the windows allow.
     pub pacing_rate: Option<u64>,
     /// Timestamps are used (RFC 7323).
@@ -80,6 +92,10 @@ pub struct Info {
     pub age_us: u64,
     /// Since the peer has last acknowledged something new, or since it was opened.
     pub since_progress_us: u64,
+    /// Since anything acceptable has come from the peer, if the handshake is complete.
+    pub since_heard_us: Option<u64>,
+    /// Since text has last come in order, if any has.
+    pub since_text_us: Option<u64>,
 }
 
 /// What the sender is busy with, in the kernel's words (`tcp_ca_state`).
@@ -145,6 +161,7 @@ impl Connection {
         let sent = self.snd.nxt.saturating_sub(1).min(self.queue.end());
         let fin = u64::from(self.state.peer_has_finished());
         let scaled = self.rcv.is_scaled();
+        let text_at = self.quick_acks.text_at();
         Info {
             state: self.state,
             ca_state: match self.recovery.phase {
@@ -154,6 +171,8 @@ impl Connection {
             },
             congestion: self.config.congestion,
             mss: self.snd.mss.into(),
+            pmtu: u64::from(self.snd.mss) + u64::from(self.header_bytes()),
+            rcv_mss: self.acks.segment_bytes().into(),
             cwnd: self.cwnd(),
             ssthresh: (ssthresh != u64::MAX).then_some(ssthresh),
             srtt_us: self.rtt.srtt_us(),
@@ -161,6 +180,7 @@ impl Connection {
             min_rtt_us: self.min_rtt.get_us(),
             rto_us: whole_us(self.rto()),
             backoff: self.rto.timeouts(),
+            probes: self.persist.unanswered(),
             bytes_sent: sent,
             bytes_acked: self.queue.acknowledged(),
             bytes_received: self.rcv.nxt().saturating_sub(1 + fin),
@@ -168,6 +188,7 @@ impl Connection {
             retransmissions: self.lifetime.retransmissions.into(),
             timeouts: self.lifetime.timeouts.into(),
             queued: self.queued_bytes(),
+            unsent: self.queue.end() - sent,
             unread: self.rcv.readable() as u64,
             flight: self.snd.flight(),
             pipe: self.sent.flight(),
@@ -176,6 +197,8 @@ impl Connection {
             lost: self.sent.lost(),
             snd_wnd: self.snd.wnd,
             rcv_wnd: self.rcv.window(),
+            receive_buffer: self.rcv.buffer_bytes() as u64,
+            send_buffer: self.send_buffer_bytes() as u64,
             pacing_rate: self.pacing_rate(),
             timestamps: self.timestamps.are_negotiated(),
             sack: self.sacks.is_permitted(),
@@ -183,6 +206,8 @@ impl Connection {
             window_shifts: scaled.then(|| (self.snd.shift, self.rcv.offered_shift())),
             age_us: now.us_since(self.opened),
             since_progress_us: now.us_since(self.idle_since),
+            since_heard_us: (!self.state.is_opening()).then(|| now.us_since(self.silence.heard())),
+            since_text_us: (text_at != Instant::NEVER).then(|| now.us_since(text_at)),
         }
     }
 

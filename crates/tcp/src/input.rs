@@ -396,6 +396,10 @@ impl Connection {
         }
         let text = segment.payload;
         if !text.is_empty() {
+            let end = start.saturating_add_unsigned(text.len() as u64);
+            if self.orphaned && end > self.rcv.nxt() as i64 {
+                return self.reset_peer();
+            }
             self.arm_fin_wait_2(now);
             if self.ecn.on_text(segment) {
                 self.acks.request();

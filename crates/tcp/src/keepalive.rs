@@ -85,6 +85,11 @@ impl KeepaliveTimer {
         self.due = false;
     }
 
+    /// When the peer was last heard.
+    pub(crate) fn heard(&self) -> Instant {
+        self.heard
+    }
+
     fn silent_since(&self) -> Instant {
         self.heard.max(self.began)
     }

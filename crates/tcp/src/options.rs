@@ -9,12 +9,13 @@
 //! | TCP_USER_TIMEOUT | [`Connection::set_user_timeout`] |
 //! | TCP_NODELAY | [`Connection::set_nodelay`] |
 //! | TCP_CORK | [`Connection::set_cork`] |
+//! | TCP_MAXSEG | [`Connection::set_mss_max`] |
 //! | MSG_MORE of send(2) | [`Connection::expect_more`] |
 //! | TCP_QUICKACK | [`Connection::set_quickack`] |
 
 use std::time::Duration;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, MSS_MIN};
 use crate::keepalive::Keepalive;
 use crate::state::State;
 use crate::time::Instant;
@@ -152,5 +153,17 @@ impl Connection {
         self.config.send_buffer_bytes = bytes.max(1);
         self.config.send_buffer_bytes_max = bytes.max(1);
         self.wake_writer();
+    }
+
+    /// Bounds the MSS, in bytes: what our SYN advertises, and payload and options of what we send
+    /// (TCP_MAXSEG). No size below 64 bytes is taken, and none lifts the MSS. False, and nothing
+    /// changes, if our SYN was issued already.
+    pub fn set_mss_max(&mut self, bytes: u16) -> bool {
+        let before_syn = self.state.is_opening() && self.snd.nxt == 0;
+        if before_syn {
+            self.config.mss = self.config.mss.min(bytes.max(MSS_MIN));
+            self.snd.mss = self.snd.mss.min(self.without_options(self.config.mss));
+        }
+        before_syn
     }
 }

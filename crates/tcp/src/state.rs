@@ -25,6 +25,8 @@
 /// | TIME-WAIT | 2 MSL | CLOSED | |
 /// | any | RST at RCV.NXT | CLOSED | |
 /// | any | [`abort`](crate::Connection::abort) | CLOSED | RST |
+/// | any | [`close`](crate::Connection::close) with unread bytes | CLOSED | RST |
+/// | FIN-WAIT-1, FIN-WAIT-2 | text after [`close`](crate::Connection::close) | CLOSED | RST |
 /// | any | `retries`, `user_timeout` | CLOSED | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {

@@ -26,6 +26,7 @@ const TITLES: &[(&str, &str)] = &[
     ("RFC 1122", "Requirements for Internet Hosts"),
     ("RFC 1191", "Path MTU Discovery"),
     ("RFC 2018", "TCP Selective Acknowledgment Options"),
+    ("RFC 2525", "Known TCP Implementation Problems"),
     ("RFC 2883", "Duplicate Selective Acknowledgment (D-SACK)"),
     (
         "RFC 3042",

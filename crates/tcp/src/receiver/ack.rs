@@ -63,6 +63,12 @@ impl Acks {
         owed
     }
 
+    /// The largest packet that the peer has sent, of which smaller ones count as
+    /// [`SEGMENT_BYTES_MIN`]; 0 if it has sent none.
+    pub(crate) fn segment_bytes(&self) -> u32 {
+        self.segment_bytes
+    }
+
     pub(crate) fn is_due(&self) -> bool {
         self.immediate
     }

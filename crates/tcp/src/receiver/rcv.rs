@@ -308,6 +308,11 @@ impl Receiver {
         count
     }
 
+    /// What was not read is lost.
+    pub(crate) fn discard(&mut self) {
+        self.buffer = VecDeque::new();
+    }
+
     /// The right edge that the free part of the buffer allows.
     fn edge_allowed(&self) -> u64 {
         let free = self.buffer_bytes_max.saturating_sub(self.buffer.len()) as u64;

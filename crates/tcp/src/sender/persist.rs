@@ -43,6 +43,11 @@ impl Persist {
         self.retry_limit.on_silence(now, retries, user_timeout)
     }
 
+    /// Probes in a row that were not answered.
+    pub(crate) fn unanswered(&self) -> u16 {
+        self.retry_limit.attempts()
+    }
+
     /// When the user timeout ends it, if a probe was not answered.
     pub(crate) fn deadline(&self, user_timeout: Option<Duration>) -> Option<Instant> {
         self.retry_limit.deadline(user_timeout)

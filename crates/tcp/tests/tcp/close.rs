@@ -395,3 +395,138 @@ fn fin_wait_2_does_not_count_the_time_in_which_the_peer_waits_for_us() {
         ",
     );
 }
+
+/// Covers: RFC 9293 §3.10.4
+#[test]
+fn an_application_that_is_gone_has_what_it_queued_delivered() {
+    let mut script = Script::listen(config());
+    script.trace(
+        "
+        < SYN 0 win 1500 mss 1000
+        > SYN ACK 0 ack 1
+        < ACK 1 ack 1 win 1500
+        write 2000; close
+        > ACK 1..1001 ack 1
+        = FinWait1
+        < ACK 1 ack 1001 win 1500
+        > FIN PSH ACK 1001..2001 ack 1
+        < FIN ACK 1 ack 2002 win 1500
+        > ACK 2002 ack 2
+        = TimeWait
+        ! Connected, PeerFinished, Drained, Closed(Finished)
+        ",
+    );
+    let mut script = Script::in_state("CloseWait");
+    script.trace("close\n> FIN ACK 1 ack 2\n< ACK 2 ack 2 win 10000\n! Closed(Finished)");
+}
+
+/// Covers: RFC 9293 §3.6.1, RFC 2525 §2.17
+#[test]
+fn close_with_unread_bytes_resets_the_peer() {
+    for state in ["Established", "FinWait1", "FinWait2"] {
+        let mut script = Script::in_state(state);
+        let seq = if state == "Established" { 1 } else { 2 };
+        script.trace(&format!(
+            "
+            < PSH ACK 1..101 ack {seq} win 10000
+            ! Readable
+            close
+            > RST ACK {seq} ack 101
+            ! Closed(Aborted)
+            "
+        ));
+        assert!(script.tcp().is_closed());
+    }
+    // In CLOSE-WAIT and LAST-ACK, too, and with something queued.
+    for shutdown in ["write 100; shutdown\n> FIN PSH ACK 1..101 ack 102", ""] {
+        let mut script = Script::established();
+        let seq = if shutdown.is_empty() { 1 } else { 102 };
+        script.trace(&format!(
+            "
+            < FIN PSH ACK 1..101 ack 1 win 10000
+            > ACK 1 ack 102
+            {shutdown}
+            close
+            > RST ACK {seq} ack 102
+            = Closed
+            "
+        ));
+    }
+}
+
+/// Covers: RFC 9293 §3.6.1, RFC 2525 §2.17
+#[test]
+fn bytes_that_arrive_after_close_reset_the_peer() {
+    for state in ["FinWait1", "FinWait2"] {
+        let mut script = Script::in_state("Established");
+        script.trace("close\n> FIN ACK 1 ack 1");
+        if state == "FinWait2" {
+            script.trace("< ACK 1 ack 2 win 10000\n= FinWait2");
+        }
+        script.trace(
+            "
+            < FIN PSH ACK 1..101 ack 2 win 10000
+            > RST ACK 2 ack 1
+            = Closed
+            ! Closed(Aborted)
+            ",
+        );
+    }
+    // Out of order as well. What was read, and comes again, is not lost.
+    let mut script = Script::established();
+    script.trace(
+        "
+        < PSH ACK 1..101 ack 1 win 10000
+        read 100
+        close
+        > FIN ACK 1 ack 101
+        < PSH ACK 1..101 ack 1 win 10000
+        > ACK 2 ack 101
+        = FinWait1
+        < PSH ACK 201..301 ack 2 win 10000
+        > RST ACK 2 ack 101
+        = Closed
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.6.1, RFC 9293 §3.10.4
+#[test]
+fn after_shutdown_alone_bytes_are_welcome() {
+    let mut script = Script::in_state("FinWait2");
+    script.trace("< PSH ACK 1..101 ack 2 win 10000\n+40ms\n> ACK 2 ack 101\nread 100\nclose");
+    script.trace("= FinWait2\n< FIN ACK 101 ack 2 win 10000\n> ACK 2 ack 102\n= TimeWait");
+}
+
+/// Covers: RFC 9293 §3.6.1, RFC 9293 §3.10.4
+#[test]
+fn a_connection_that_is_closed_while_it_opens_resets_a_peer_that_speaks() {
+    let mut script = Script::connect(config());
+    script.trace(
+        "
+        > SYN 0
+        write 100; close
+        < SYN ACK 0 ack 1 win 10000 mss 1000
+        > FIN PSH ACK 1..101 ack 1
+        < PSH ACK 1..101 ack 102 win 10000
+        > RST ACK 102 ack 1
+        ! Connected, Drained, Closed(Aborted)
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.6.1
+#[test]
+fn in_time_wait_close_drops_what_is_unread_and_stays() {
+    let mut script = Script::in_state("FinWait2");
+    script.trace(
+        "
+        < FIN PSH ACK 1..101 ack 2 win 10000
+        > ACK 2 ack 102
+        = TimeWait
+        ",
+    );
+    assert!(script.tcp().time_wait().is_none());
+    script.trace("close\n= TimeWait");
+    assert!(script.tcp().time_wait().is_some());
+}

@@ -1,6 +1,6 @@
 //! Opening connections (RFC 9293 §3.5, §3.10.7.2, §3.10.7.3).
 
-use crate::script::{Script, config};
+use crate::script::{ISS, LIMITS, Script, config};
 use tcp::{Config, Connection, Instant};
 use wire::tcp::{Flags, Header, Segment};
 
@@ -471,6 +471,43 @@ fn syn_received_after_active_open_challenges_a_new_syn() {
         < SYN 5 win 10000
         > ACK 1 ack 1
         = SynReceived
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.7.1
+#[test]
+fn an_application_may_bound_the_mss_before_our_syn() {
+    let mut script = Script::listen(config());
+    let timestamps = Config {
+        timestamps: true,
+        ..config()
+    };
+    let mut client = Connection::connect(&timestamps, 80, 40_000, ISS, 0, script.now);
+    assert!(client.set_mss_max(600));
+    assert!(client.set_mss_max(700), "a larger one does not lift it");
+    let syn = client.poll_transmit(script.now, &LIMITS).expect("a SYN");
+    assert_eq!(syn.header.options.mss, Some(600));
+    assert!(!client.set_mss_max(500), "too late");
+    script.connection = Some(client);
+    script.trace(
+        "
+        < SYN ACK 0 ack 1 win 10000 mss 1000 ts 5 1000
+        > ACK 1 ack 1
+        write 1200
+        > PSH ACK 1..1201 ack 1 cut 588
+        ",
+    );
+
+    let mut script = Script::listen(timestamps);
+    script.trace("< SYN 0 win 10000 mss 1000 ts 5 0; nodelay off;");
+    assert!(script.tcp().set_mss_max(1));
+    script.trace(
+        "
+        > SYN ACK 0 ack 1 mss 64
+        < ACK 1 ack 1 win 10000 ts 5 1000
+        write 100
+        > ACK 1..53 ack 1 cut 52
         ",
     );
 }

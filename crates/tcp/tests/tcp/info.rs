@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tcp::{CaState, State};
+use tcp::{CaState, Config, State};
 
-use crate::script::Script;
+use crate::script::{Script, config};
 
 /// Covers: RFC 9293 §3.9.1.5
 #[test]
@@ -88,4 +88,53 @@ fn received_bytes_are_text_and_not_the_fin() {
         ",
     );
     assert_eq!(script.tcp().info(now).bytes_received, 100);
+}
+
+/// Covers: RFC 9293 §3.9.1.5
+#[test]
+fn it_tells_what_a_path_carries_and_buffers_hold() {
+    let mut script = Script::listen(Config {
+        timestamps: true,
+        ..config()
+    });
+    let now = script.now;
+    script.trace("< SYN 0 win 10000 mss 800 ts 1 0\n> SYN ACK 0 ack 1");
+    let info = script.tcp().info(now);
+    assert_eq!((info.since_heard_us, info.since_text_us), (None, None));
+    script.trace(
+        "
+        < ACK 1 ack 1 win 10000 ts 1 1000
+        virtual 20000
+        > ACK 1..7881 ack 1
+        < ACK 1 ack 789 win 0 ts 1 1000
+        ",
+    );
+    let info = script.tcp().info(now);
+    assert_eq!((info.mss, info.pmtu, info.rcv_mss), (788, 840, 0));
+    assert_eq!((info.queued, info.unsent), (19_212, 20_000 - 7_880));
+    assert_eq!((info.receive_buffer, info.send_buffer), (10_000, 64 << 10));
+    assert_eq!(info.probes, 0);
+}
+
+/// Covers: RFC 9293 §3.9.1.5
+#[test]
+fn it_tells_how_long_the_peer_has_been_silent_and_asked_in_vain() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < PSH ACK 1..901 ack 1 win 10000
+        +2s
+        > ACK 1 ack 901
+        < ACK 901 ack 1 win 0
+        write 1
+        +210ms
+        > ACK 0 ack 901
+        +1ms
+        ",
+    );
+    let now = script.now;
+    let info = script.tcp().info(now);
+    assert_eq!(info.since_heard_us, Some(211_000));
+    assert_eq!(info.since_text_us, Some(2_211_000));
+    assert_eq!((info.probes, info.rcv_mss), (1, 900));
 }

@@ -8,7 +8,8 @@
 //! +40ms                           time passes, timers fire
 //! = ESTABLISHED                   the state
 //! ! Connected, Readable           the events since the last such line; `!` alone: none
-//! write 300                       the application: write, virtual, read, shutdown, abort
+//! write 300                       the application: write, virtual, read, shutdown, close,
+//!                                 abort
 //! icmp too big 840 seq 1          a router says so about the segment that begins there
 //! icmp unreachable hard seq 1     or `soft` (RFC 5461 §2)
 //! hold                            from now on departures are not reported ...
@@ -230,6 +231,7 @@ impl Script {
             "virtual" => self.write_virtual(rest),
             "read" => self.read(rest),
             "shutdown" => self.tcp().shutdown(),
+            "close" => self.tcp().close(),
             "abort" => self.tcp().abort(),
             "icmp" => self.icmp(rest),
             "rate" => self.tcp().set_max_pacing_rate(rest.parse().ok()),
