@@ -464,6 +464,7 @@ impl Connection {
     }
 
     /// The user timeout ends the wait of a timer that would take longer.
+    #[inline(never)]
     pub(crate) fn bound_by_user_timeout(&mut self) {
         let user_timeout = self.config.user_timeout;
         let retransmissions_end = self.rto.deadline(user_timeout);
@@ -625,6 +626,7 @@ impl Connection {
     }
 
     /// A quarter of each bound is free.
+    #[inline(never)]
     fn has_room_again(&self) -> bool {
         let low = |bound: usize| bound - bound.div_ceil(4);
         let bound = self.virtual_bound();
