@@ -552,9 +552,9 @@ impl Connection {
     }
 
     /// Queues `len` bytes of an object, from `offset` on, without touching them, and returns how
-    /// many were queued: all; fewer if that is all the [room](Connection::virtual_room) there is; 0
-    /// if there is none, or if the range is longer than any file can be. If there was too little
-    /// room, [`Writable`](ConnectionEvent::Writable) follows as after [`write`](Connection::write).
+    /// many were queued: all; fewer if there is less [room](Connection::virtual_room), and
+    /// [`Writable`](ConnectionEvent::Writable) follows as after [`write`](Connection::write); 0 if
+    /// there is none, or if what there is room for is longer than any file can be.
     /// [`Released`](ConnectionEvent::Released) follows when what was queued is acknowledged. An
     /// empty range is queued without effect and without event.
     pub fn write_virtual(&mut self, object: u32, offset: u64, len: u64) -> u64 {

@@ -4,14 +4,18 @@
 //! | Option | Here |
 //! |---|---|
 //! | SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT | [`Connection::set_keepalive`] |
+//! | SO_LINGER | off: [`Connection::close`]; of 0 s: [`Connection::abort`] |
+//! | SO_MAX_PACING_RATE | [`Connection::set_max_pacing_rate`] |
 //! | SO_RCVBUF | [`Connection::set_receive_buffer_bytes`] |
-//! | SO_SNDBUF | [`Connection::set_send_buffer_bytes`] |
-//! | TCP_USER_TIMEOUT | [`Connection::set_user_timeout`] |
-//! | TCP_NODELAY | [`Connection::set_nodelay`] |
+//! | SO_SNDBUF | [`Connection::set_send_buffer_bytes`], [`Connection::set_virtual_bytes_max`] |
+//! | TCP_CONGESTION | [`Connection::set_congestion`] |
 //! | TCP_CORK | [`Connection::set_cork`] |
+//! | TCP_INFO | [`Connection::info`] |
 //! | TCP_MAXSEG | [`Connection::set_mss_max`] |
-//! | MSG_MORE of send(2) | [`Connection::expect_more`] |
+//! | TCP_NODELAY | [`Connection::set_nodelay`] |
 //! | TCP_QUICKACK | [`Connection::set_quickack`] |
+//! | TCP_USER_TIMEOUT | [`Connection::set_user_timeout`] |
+//! | MSG_MORE of send(2) | [`Connection::expect_more`] |
 
 use std::time::Duration;
 
@@ -138,20 +142,20 @@ impl Connection {
         self.rcv.buffer_bytes()
     }
 
+    /// So many real bytes, at least 1, may be queued and not acknowledged from now on, however
+    /// large the congestion window is (SO_SNDBUF). What is queued beyond that stays.
+    pub fn set_send_buffer_bytes(&mut self, bytes: usize) {
+        self.config.send_buffer_bytes = bytes.max(1);
+        self.config.send_buffer_bytes_max = bytes.max(1);
+        self.wake_writer();
+    }
+
     /// So many virtual bytes, at least 1, or twice the congestion window, may be queued and not yet
     /// sent from now on; `None`: any number
     /// ([`Config::virtual_bytes_max`](crate::Config::virtual_bytes_max)). What is queued beyond
     /// that stays.
     pub fn set_virtual_bytes_max(&mut self, bytes: Option<u64>) {
         self.config.virtual_bytes_max = bytes;
-        self.wake_writer();
-    }
-
-    /// So many real bytes, at least 1, may be queued and not acknowledged from now on, however
-    /// large the congestion window is (SO_SNDBUF). What is queued beyond that stays.
-    pub fn set_send_buffer_bytes(&mut self, bytes: usize) {
-        self.config.send_buffer_bytes = bytes.max(1);
-        self.config.send_buffer_bytes_max = bytes.max(1);
         self.wake_writer();
     }
 

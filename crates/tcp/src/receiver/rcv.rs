@@ -350,7 +350,7 @@ impl Receiver {
     /// offers no less than before.
     pub(crate) fn syn_window(&mut self) -> u16 {
         let window = self.window().max(self.buffer_bytes_max as u64).min(0xffff);
-        self.edge = self.nxt + window;
+        self.edge = self.edge.max(self.nxt + window);
         window as u16
     }
 }
@@ -482,6 +482,17 @@ mod tests {
         assert!(receiver.is_update_due(MSS));
         assert_eq!(receiver.offer_window(MSS), 100);
         assert!(!receiver.is_update_due(MSS));
+    }
+
+    /// Covers: RFC 9293 §3.8.6 (SHLD-14), RFC 7323 §2.2
+    #[test]
+    fn a_repeated_syn_takes_back_nothing_of_a_wide_window() {
+        let mut receiver = receiver(1 << 20);
+        assert_eq!(receiver.syn_window(), 0xffff);
+        receiver.offer_window(MSS);
+        assert_eq!(receiver.window(), 1 << 20);
+        assert_eq!(receiver.syn_window(), 0xffff);
+        assert_eq!(receiver.window(), 1 << 20);
     }
 
     /// Covers: RFC 9293 §3.8.6 (SHLD-14), RFC 7323 §2.4

@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tcp::{
-    CloseReason, Config, Connection, ConnectionEvent, Instant, Limits, Piece, State, Transmit,
+    CloseReason, Config, Connection, ConnectionEvent, Instant, Keepalive, Limits, Piece, State,
+    Transmit,
 };
 use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Segment};
@@ -95,6 +96,8 @@ pub(crate) struct Faults {
     pub(crate) merged_max: u64,
     /// How often an attacker interferes when a packet arrives: [`World::interfere`].
     pub(crate) interference_percent: u64,
+    /// How often an application sets an option when it looks at the connection.
+    pub(crate) options_percent: u64,
 }
 
 /// A part of what an application sends.
@@ -431,8 +434,42 @@ impl World {
         self.settle(to);
     }
 
+    /// Some socket option gets some value. None of them may lose a byte, or end a connection that
+    /// makes progress.
+    fn set_option(&mut self, of: usize) {
+        let (now, random) = (self.now, &mut self.random);
+        let Some(tcp) = &mut self.ends[of].tcp else {
+            return;
+        };
+        match random.within(0..9) {
+            0 => tcp.set_nodelay(random.percent(50)),
+            1 => tcp.set_cork(random.percent(70)),
+            2 => tcp.expect_more(),
+            3 => tcp.set_quickack(random.percent(50)),
+            4 => tcp.set_receive_buffer_bytes(random.within(500..200_000) as usize),
+            5 => tcp.set_send_buffer_bytes(random.within(1..200_000) as usize),
+            6 => {
+                let bytes = random.within(1..50_000);
+                tcp.set_virtual_bytes_max(Some(bytes).filter(|_| random.percent(80)));
+            }
+            7 => {
+                let keepalive = Keepalive {
+                    idle: Duration::from_millis(random.within(0..5_000)),
+                    interval: Duration::from_millis(random.within(100..5_000)),
+                    probes: u8::MAX,
+                };
+                tcp.set_keepalive(now, Some(keepalive).filter(|_| random.percent(70)));
+            }
+            _ => tcp.set_user_timeout(Some(Duration::from_secs(10_000))),
+        }
+        self.settle(of);
+    }
+
     /// The application: writes what fits, reads a little.
     fn think(&mut self, of: usize) {
+        if self.faults.options_percent > 0 && self.random.percent(self.faults.options_percent) {
+            self.set_option(of);
+        }
         let end = &mut self.ends[of];
         let Some(tcp) = &mut end.tcp else { return };
         end.writable = false;
@@ -455,12 +492,18 @@ impl World {
                     offset,
                     len,
                 } => {
-                    if tcp.write_virtual(object, offset, len) < len {
-                        break;
-                    }
-                    end.stream_written += len;
-                    if len > 0 {
+                    let queued = tcp.write_virtual(object, offset, len);
+                    end.stream_written += queued;
+                    if queued > 0 {
                         end.released.push_back((object, end.stream_written));
+                    }
+                    if queued < len {
+                        end.chunks[0] = Chunk::Virtual {
+                            object,
+                            offset: offset + queued,
+                            len: len - queued,
+                        };
+                        break;
                     }
                 }
             }

@@ -54,6 +54,19 @@ fn every_byte_arrives_whatever_an_intruder_does() {
     });
 }
 
+/// Covers: RFC 9293 §2.2, RFC 9293 §3.9.1.2
+#[test]
+fn every_byte_arrives_whatever_options_applications_set_meanwhile() {
+    for_seeds(400, |seed| {
+        let outcome = scenario::run_with_options(Random::seeded(seed + 20_000), 40_000, 40);
+        assert_eq!(
+            outcome.closed,
+            [Some(CloseReason::Finished); 2],
+            "{outcome:?}"
+        );
+    });
+}
+
 #[test]
 fn long_transfers_survive() {
     for_seeds(20, |seed| {
@@ -106,6 +119,7 @@ fn clean() -> Faults {
         report_us: 5..6,
         merged_max: 1,
         interference_percent: 0,
+        options_percent: 0,
     }
 }
 

@@ -12,6 +12,24 @@ pub(crate) fn run(mut random: Random, bytes_max: u64, interference_percent: u64)
         interference_percent,
         ..random_faults(&mut random)
     };
+    run_over(faults, random, bytes_max)
+}
+
+/// The same, with applications that set socket options each so many times of a hundred that they
+/// look at their connection.
+pub(crate) fn run_with_options(
+    mut random: Random,
+    bytes_max: u64,
+    options_percent: u64,
+) -> Outcome {
+    let faults = Faults {
+        options_percent,
+        ..random_faults(&mut random)
+    };
+    run_over(faults, random, bytes_max)
+}
+
+fn run_over(faults: Faults, mut random: Random, bytes_max: u64) -> Outcome {
     let plans = [
         random_plan(&mut random, bytes_max),
         random_plan(&mut random, bytes_max),
@@ -83,5 +101,6 @@ fn random_faults(random: &mut Random) -> Faults {
         report_us: random.pick(&[0..1, 5..100, 1..400_000]),
         merged_max: random.pick(&[1, 1, 8]),
         interference_percent: 0,
+        options_percent: 0,
     }
 }
