@@ -229,3 +229,40 @@ fn what_waits_for_the_window_is_probed_for_and_then_waits_for_more() {
         ",
     );
 }
+
+/// Covers: RFC 9293 §3.9.1.2, RFC 9293 §3.8.6.1
+#[test]
+fn a_window_that_has_opened_is_not_probed_while_text_waits_for_more() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        < ACK 1 ack 1 win 0
+        cork; write 300
+        +100ms
+        < ACK 1 ack 1 win 10000
+        +199ms
+        +1ms
+        > PSH ACK 1..301 ack 1
+        ",
+    );
+}
+
+/// Covers: RFC 9293 §3.9.1.2, RFC 9293 §3.8.6.2.1
+#[test]
+fn the_time_of_what_has_left_does_not_count_for_what_the_window_held_back() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        cork; write 300
+        +150ms
+        < ACK 1 ack 1 win 1100
+        write 900
+        > ACK 1..1001 ack 1
+        +50ms
+        < ACK 1 ack 1001 win 10000
+        +199ms
+        +1ms
+        > PSH ACK 1001..1201 ack 1
+        ",
+    );
+}

@@ -229,16 +229,29 @@ fn other_times_count_from_when_the_peer_was_last_heard() {
 
 /// Covers: RFC 9293 §3.8.4
 #[test]
+fn silence_before_probing_began_does_not_count() {
+    let mut script = Script::established();
+    script.trace("+1000s");
+    let now = script.now;
+    script.tcp().set_keepalive(now, every(60, 10, 1));
+    script.trace("+10s");
+    let now = script.now;
+    script.tcp().set_keepalive(now, every(50, 10, 1));
+    script.trace("+39s\n+1s\n> ACK 0 ack 1");
+}
+
+/// Covers: RFC 9293 §3.8.4
+#[test]
 fn another_interval_applies_to_a_probe_that_is_out() {
     let mut script = Script::established_with(keeping_alive());
     script.trace("+60s\n> ACK 0 ack 1");
-    for _ in 0..2 {
+    for pause in ["+2s", "+1999ms"] {
         // To say it twice puts nothing off.
         let now = script.now;
         script.tcp().set_keepalive(now, every(60, 4, 1));
-        script.trace("+2s");
+        script.trace(&format!("{pause}\n= Established"));
     }
-    script.trace("! Closed(TimedOut)");
+    script.trace("+1ms\n! Closed(TimedOut)");
 }
 
 /// Covers: RFC 9293 §3.8.4
