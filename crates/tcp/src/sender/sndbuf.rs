@@ -2,9 +2,9 @@
 //!
 //! What is in flight stays queued until it is acknowledged, so a buffer smaller than the congestion
 //! window would be the limit of the rate. Twice the window is enough: one window in flight, and the
-//! next one ready when the acknowledgments come. Virtual bytes need no buffer: a range of them costs
-//! an extent, and what is in flight counts no more. They may have a bound all the same, so that an
-//! application feels its peer.
+//! next one ready when the acknowledgments come. Virtual bytes need no buffer: a range of them
+//! costs an extent. Those that are not sent may have a bound all the same, so that an application
+//! feels its peer.
 
 use crate::config::Config;
 
