@@ -122,6 +122,27 @@ pub struct StreamOptions {
     pub defer_accept: Option<Duration>,
 }
 
+/// What an application may change about a stream while it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamOption {
+    /// `TCP_NODELAY`.
+    NoDelay(bool),
+    /// `TCP_CORK`.
+    Cork(bool),
+    /// `TCP_QUICKACK`.
+    QuickAck(bool),
+    /// `SO_KEEPALIVE` and its times; `None` is off.
+    Keepalive(Option<tcp::Keepalive>),
+    /// `TCP_USER_TIMEOUT`; `None` is off.
+    UserTimeout(Option<Duration>),
+    /// `SO_RCVBUF`: a fixed size, in bytes.
+    ReceiveBufferBytes(usize),
+    /// `SO_SNDBUF`: a fixed size, in bytes.
+    SendBufferBytes(usize),
+    /// `TCP_CONGESTION`.
+    Congestion(tcp::CongestionAlgorithm),
+}
+
 impl StreamOptions {
     /// Lays over the stack's configuration what a handshake may begin with. The sizes of buffers
     /// come later: a window scale must not change between SYN,ACK and ACK.
@@ -353,10 +374,10 @@ pub trait Io {
     fn listen(&mut self, _binding: BindingId, _options: StreamOptions) -> Result<(), BindError> {
         Err(BindError::NoBinding)
     }
-    /// The application cannot hold more connections of this listener, or can again. While no
-    /// listener of an address has room, SYNs are dropped, and ACKs that complete handshakes, as
-    /// Linux does; peers repeat them.
-    fn set_listener_full(&mut self, _binding: BindingId, _is_full: bool) {}
+    /// So many more connections of this listener the application can hold now, those on their way
+    /// to it included; without a word, any number. While no listener of an address has room, SYNs
+    /// are dropped, and ACKs that complete handshakes, as Linux does; peers repeat them.
+    fn set_listener_room(&mut self, _binding: BindingId, _room: usize) {}
     /// Lets go of a bound address, and accepts no more connections there.
     fn release(&mut self, _binding: BindingId) {}
     /// The address of a binding, with the port that was chosen.
@@ -413,6 +434,29 @@ pub trait Io {
     fn shutdown(&mut self, stream: StreamId);
     /// Sends RST and forgets the stream; `Closed` follows.
     fn abort(&mut self, stream: StreamId);
+    /// The application is gone: what is queued still goes, then FIN; a peer that sends more gets RST
+    /// (RFC 9293 §3.10.4). No event follows, and the stream's id means nothing any more.
+    fn close(&mut self, stream: StreamId) {
+        self.abort(stream);
+    }
+    /// Changes an option of a stream.
+    fn set_option(&mut self, _stream: StreamId, _option: StreamOption) {}
+    /// What is known of a stream's TCP.
+    fn info(&self, _stream: StreamId) -> Option<tcp::Info> {
+        None
+    }
+    /// The congestion window, in bytes.
+    fn congestion_window(&self, _stream: StreamId) -> u64 {
+        0
+    }
+    /// Bytes received and not read.
+    fn unread(&self, _stream: StreamId) -> usize {
+        0
+    }
+    /// With `Closed`, and not later: what was received and not read.
+    fn take_unread(&mut self, _stream: StreamId) -> Vec<u8> {
+        Vec::new()
+    }
     /// Calls back with `Timer` after `after`, replacing an earlier timer; `None` cancels it.
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>);
     /// The stream waits for nothing but another request of its peer, or no longer does. Where there

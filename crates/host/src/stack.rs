@@ -64,7 +64,7 @@ use tcp::{ConnectionEvent, Instant};
 
 use self::admission::Gate;
 use self::arrival::Replies;
-use self::listening::defers_accept;
+use self::listening::{defers_accept, unreserve};
 use self::memory::Memory;
 use self::shortage::Shortage;
 use self::streams::Streams;
@@ -563,6 +563,7 @@ impl Stack {
                         continue;
                     }
                     entry.told = true;
+                    unreserve(&mut self.bindings, entry);
                     self.counters.connections_accepted += 1;
                     let tls = None;
                     AppEvent::Accepted { peer, tls }
@@ -684,7 +685,8 @@ impl Stack {
     fn forget(&mut self, handle: ConnectionHandle) {
         self.end_of_stream(handle);
         self.wheel.cancel(handle.place());
-        if let Some(entry) = self.connections.remove(handle) {
+        if let Some(mut entry) = self.connections.remove(handle) {
+            unreserve(&mut self.bindings, &mut entry);
             if !entry.is_active {
                 self.gate
                     .on_forgotten(entry.tuple.remote.ip(), entry.unheard);

@@ -456,7 +456,16 @@ impl Stack {
         if let Some(entry) = self.connections.get_mut(handle) {
             entry.tls = tls.ok().flatten();
             entry.cookie = cookie;
+            if let Some(options) = self.bindings.options(listener) {
+                if let Some(bytes) = options.receive_buffer_bytes {
+                    entry.tcp.set_receive_buffer_bytes(bytes);
+                }
+                if let Some(bytes) = options.send_buffer_bytes {
+                    entry.tcp.set_send_buffer_bytes(bytes);
+                }
+            }
             entry.listener = Some(listener);
+            entry.is_reserved = self.bindings.reserve(listener);
             entry.owner = self.bindings.owner(listener).unwrap_or_default();
             let remote = tuple.remote.ip();
             entry.unheard = Some(self.gate.unheard.add(remote, entry.stream));

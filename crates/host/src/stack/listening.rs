@@ -76,6 +76,7 @@ impl Stack {
         };
         entry.is_deferred = false;
         entry.told = true;
+        unreserve(&mut self.bindings, entry);
         entry.app_deadline_us = None;
         let (stream, peer) = (entry.stream, entry.tuple.remote);
         self.counters.connections_accepted += 1;
@@ -96,6 +97,16 @@ fn unspecified(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// The application hears of a connection, or never will.
+#[inline]
+pub(super) fn unreserve(bindings: &mut Bindings, entry: &mut Entry) {
+    if std::mem::take(&mut entry.is_reserved)
+        && let Some(listener) = entry.listener
+    {
+        bindings.unreserve(listener);
     }
 }
 

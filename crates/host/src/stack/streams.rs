@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use contract::{Command, FileId, Growth};
 use rustix::io::Errno;
+use tcp::Instant;
 
 use crate::app::{
     AppEvent, Bind, BindError, BindingId, ConnectError, FileHandle, FileMeta, Io, ListPlace, Owner,
-    StreamId, StreamOptions,
+    StreamId, StreamOption, StreamOptions,
 };
 use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry};
@@ -85,8 +86,8 @@ impl Io for Streams<'_> {
         self.stack.listen(binding, options)
     }
 
-    fn set_listener_full(&mut self, binding: BindingId, is_full: bool) {
-        self.stack.bindings.set_full(binding, is_full);
+    fn set_listener_room(&mut self, binding: BindingId, room: usize) {
+        self.stack.bindings.set_room(binding, room);
     }
 
     fn release(&mut self, binding: BindingId) {
@@ -201,6 +202,60 @@ impl Io for Streams<'_> {
 
     fn abort(&mut self, stream: StreamId) {
         self.act(stream, |entry| entry.tcp.abort());
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        self.act(stream, |entry| {
+            match &mut entry.tls {
+                None => entry.tcp.close(),
+                Some(tls) => tls.connection.close(),
+            }
+            entry.app_deadline_us = None;
+        });
+        let handle = self.handle(stream);
+        let entry = handle.and_then(|handle| self.stack.connections.get_mut(handle));
+        if let Some(entry) = entry {
+            entry.told = false;
+        }
+    }
+
+    fn set_option(&mut self, stream: StreamId, option: StreamOption) {
+        let now = Instant::from_us(self.now_us);
+        self.act(stream, |entry| match option {
+            StreamOption::NoDelay(nodelay) => entry.tcp.set_nodelay(nodelay),
+            StreamOption::Cork(is_in) => entry.tcp.set_cork(is_in),
+            StreamOption::QuickAck(quickack) => entry.tcp.set_quickack(quickack),
+            StreamOption::Keepalive(keepalive) => entry.tcp.set_keepalive(now, keepalive),
+            StreamOption::UserTimeout(timeout) => entry.tcp.set_user_timeout(timeout),
+            StreamOption::ReceiveBufferBytes(bytes) => entry.tcp.set_receive_buffer_bytes(bytes),
+            StreamOption::SendBufferBytes(bytes) => entry.tcp.set_send_buffer_bytes(bytes),
+            StreamOption::Congestion(algorithm) => entry.tcp.set_congestion(now, algorithm),
+        });
+    }
+
+    fn info(&self, stream: StreamId) -> Option<tcp::Info> {
+        let now = Instant::from_us(self.now_us);
+        self.entry(stream).map(|entry| entry.tcp.info(now))
+    }
+
+    fn congestion_window(&self, stream: StreamId) -> u64 {
+        self.entry(stream)
+            .map_or(0, |entry| entry.tcp.congestion_window())
+    }
+
+    fn unread(&self, stream: StreamId) -> usize {
+        self.entry(stream)
+            .map_or(0, |entry| entry.tcp.unread_bytes())
+    }
+
+    fn take_unread(&mut self, stream: StreamId) -> Vec<u8> {
+        let Some(entry) = self.stack.connections.by_stream_mut(stream) else {
+            return Vec::new();
+        };
+        let mut bytes = vec![0; entry.tcp.unread_bytes()];
+        let count = entry.tcp.read(&mut bytes);
+        bytes.truncate(count);
+        bytes
     }
 
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {

@@ -75,8 +75,16 @@ pub(crate) struct Binding {
 #[derive(Debug, Default)]
 struct Listening {
     options: StreamOptions,
-    /// Its queue of connections that were not accepted is full.
-    is_full: bool,
+    /// Connections that its application can hold; `None`: any number.
+    room: Option<usize>,
+    /// Those of which the application has not heard yet.
+    on_their_way: usize,
+}
+
+impl Listening {
+    fn is_full(&self) -> bool {
+        self.room.is_some_and(|room| self.on_their_way >= room)
+    }
 }
 
 impl Binding {
@@ -195,10 +203,28 @@ impl Bindings {
         }
     }
 
-    /// Whether the listener's queue is full.
-    pub(crate) fn set_full(&mut self, binding: BindingId, is_full: bool) {
+    /// How many connections the listener's application can hold.
+    pub(crate) fn set_room(&mut self, binding: BindingId, room: usize) {
         if let Some(listening) = self.listening_mut(binding) {
-            listening.is_full = is_full;
+            listening.room = Some(room);
+        }
+    }
+
+    /// A connection is on its way to the listener's application. True if there is a bound on that,
+    /// so that its arrival counts.
+    pub(crate) fn reserve(&mut self, binding: BindingId) -> bool {
+        let bounded = self.listening_mut(binding).filter(|it| it.room.is_some());
+        let Some(listening) = bounded else {
+            return false;
+        };
+        listening.on_their_way += 1;
+        true
+    }
+
+    /// It has arrived, or is gone.
+    pub(crate) fn unreserve(&mut self, binding: BindingId) {
+        if let Some(listening) = self.listening_mut(binding) {
+            listening.on_their_way = listening.on_their_way.saturating_sub(1);
         }
     }
 
@@ -247,7 +273,7 @@ impl Bindings {
         };
         let with_room = || {
             listeners().filter(|(_, binding)| {
-                let is_full = binding.listening.as_ref().is_some_and(|it| it.is_full);
+                let is_full = binding.listening.as_ref().is_some_and(Listening::is_full);
                 binding.scope.specificity() == best && !is_full
             })
         };
@@ -371,14 +397,20 @@ mod tests {
         );
         let chosen = [0, 1, 2].map(|hash| to(&bindings, "10.0.0.1:80", hash));
         assert_eq!(chosen, members.map(Destination::Listener));
-        bindings.set_full(members[1], true);
+        bindings.set_room(members[1], 0);
         for hash in 0..10 {
             let to = to(&bindings, "10.0.0.1:80", hash);
             assert_ne!(to, Destination::Listener(members[1]));
         }
-        bindings.set_full(members[0], true);
-        bindings.set_full(members[2], true);
+        bindings.set_room(members[0], 1);
+        assert!(bindings.reserve(members[0]));
+        bindings.set_room(members[2], 0);
         assert_eq!(to(&bindings, "10.0.0.1:80", 0), Destination::Full);
+        bindings.unreserve(members[0]);
+        assert_eq!(
+            to(&bindings, "10.0.0.1:80", 0),
+            Destination::Listener(members[0])
+        );
     }
 
     #[test]

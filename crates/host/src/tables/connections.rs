@@ -46,6 +46,8 @@ pub(crate) struct Entry {
     pub(crate) owner: Owner,
     /// The listener that it has come from.
     pub(crate) listener: Option<BindingId>,
+    /// It counts among those on their way to its application.
+    pub(crate) is_reserved: bool,
     /// The application hears of it with its first data, or when its timer fires.
     pub(crate) is_deferred: bool,
     /// What the peer has brought back to open it, if it was a cookie.
@@ -232,6 +234,7 @@ impl Connections {
             owner: Owner::SERVER,
             listener: None,
             is_deferred: false,
+            is_reserved: false,
             cookie: None,
             orphan_since: None,
             flow_open: false,

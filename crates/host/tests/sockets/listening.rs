@@ -108,7 +108,7 @@ fn a_full_listener_drops_handshakes_that_peers_repeat() {
     let binding = listen(&mut pair, &at("10.77.0.2:81"), StreamOptions::default());
     open(&mut pair, "10.77.0.2:81");
     pair.server
-        .act(pair.now_us, |io| io.set_listener_full(binding, true));
+        .act(pair.now_us, |io| io.set_listener_room(binding, 0));
     pair.connect("10.77.0.2:81").unwrap();
     pair.client.app.server.events.clear();
     pair.run_until(|pair| pair.server.stack.counters().listen_overflows >= 2);
@@ -117,7 +117,7 @@ fn a_full_listener_drops_handshakes_that_peers_repeat() {
         "neither opened nor refused"
     );
     pair.server
-        .act(pair.now_us, |io| io.set_listener_full(binding, false));
+        .act(pair.now_us, |io| io.set_listener_room(binding, 1));
     pair.run_until(|pair| pair.client.app.server.has(&AppEvent::Connected));
 }
 
