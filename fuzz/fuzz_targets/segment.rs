@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use socket_channel::fifo_area::FifoArea;
+use socket_channel::host_record::Turn;
 use socket_channel::record::RECORD_WORDS;
 use socket_channel::{
     AppRecord, ChannelId, Command, Event, Flags, HostRecord, Layout, Limits, Segment, SocketId,
@@ -48,7 +49,7 @@ enum Step<'a> {
     },
     TxCopy(u64),
     TxRelease(u64),
-    Position(u64),
+    Mark(u32, u64),
     Credit(u32),
     QueueFile(u64),
     Push(u32),
@@ -132,8 +133,8 @@ impl Rig {
                 assert!(!is_there || position >= self.host.tx_head());
             }
             Step::TxRelease(until) => self.host.tx_release(until),
-            Step::Position(at) => {
-                if self.host.check_position(at).is_ok() {
+            Step::Mark(mark, at) => {
+                if self.host.take_mark(mark, at) == Ok(Turn::Now) {
                     assert!(self.host.tx_head() <= at && at <= self.host.tx_tail());
                 }
                 self.accept();

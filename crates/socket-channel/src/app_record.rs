@@ -14,7 +14,8 @@ use crate::ids::{ChannelId, SocketId};
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACKED, APP_FLAGS, EDGE, ERROR, ERROR_TAKEN, FILE_LIMIT, FILE_META,
     FILE_QUEUED, FileMeta, Flags, LOCAL, Look, NEVER, Nonsense, PEER, RX_ALARM, RX_FIFO, RX_HEAD,
-    RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LOCK, TX_TAIL, address_from_words,
+    RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LOCK, TX_MARKS, TX_TAIL,
+    address_from_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -194,7 +195,16 @@ impl<'a> AppRecord<'a> {
         Ok(len)
     }
 
-    /// Position up to which the tx FIFO is filled: what SendFile and Shutdown name.
+    /// Puts a mark behind what the tx FIFO has: its number and its position, which a SendFile or a
+    /// Shutdown names. The caller has the lock for writing, and sends the command before it gives it
+    /// back.
+    pub fn mark(&self) -> (u32, u64) {
+        let mark = (self.record.get(TX_MARKS) as u32).wrapping_add(1);
+        self.record.set_release(TX_MARKS, mark.into());
+        (mark, self.record.get_acquire(TX_TAIL))
+    }
+
+    /// Position up to which the tx FIFO is filled.
     pub fn tx_tail(&self) -> u64 {
         self.record.get_acquire(TX_TAIL)
     }

@@ -14,7 +14,7 @@ use crate::ids::SocketId;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACKED, EDGE, ERROR, FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta,
     Flags, KICKED, LOCAL, Look, NEVER, Nonsense, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record,
-    STATE, TX_FIFO, TX_HEAD, TX_TAIL, Wanted, address_to_words,
+    STATE, TX_FIFO, TX_HEAD, TX_MARKS, TX_TAIL, Wanted, address_to_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -34,6 +34,15 @@ pub struct News {
     pub tx_added_bytes: u64,
     /// Entries that it has taken out of the accept queue.
     pub accepted: u64,
+}
+
+/// Whose turn it is among the marks of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// This one's.
+    Now,
+    /// That of one which has not come yet.
+    Later,
 }
 
 /// What is left of a socket that has ended.
@@ -59,6 +68,8 @@ pub struct HostRecord {
     tx_head: u64,
     file_limit: u64,
     file_queued: u64,
+    /// Marks that have come.
+    tx_marks: u32,
     accept_head: u64,
     accept_tail: u64,
     /// What is in the accept queue, for what is there may be overwritten.
@@ -93,6 +104,7 @@ impl HostRecord {
             tx_head: 0,
             file_limit: 0,
             file_queued: 0,
+            tx_marks: 0,
             accept_head: 0,
             accept_tail: 0,
             queue: VecDeque::new(),
@@ -235,6 +247,9 @@ impl HostRecord {
         if !(rx_makes_sense && tx_makes_sense && accept_makes_sense) {
             return Err(Nonsense);
         }
+        // After the tail: what is in front of it has been counted.
+        let has_all_marks = words.get(TX_MARKS) as u32 == self.tx_marks;
+        let tx_tail = if has_all_marks { tx_tail } else { self.tx_tail };
         let news = News {
             rx_taken_bytes: rx_head - self.rx_head,
             tx_added_bytes: tx_tail - self.tx_tail,
@@ -359,15 +374,36 @@ impl HostRecord {
         }
     }
 
-    /// Checks the position that a SendFile or a Shutdown names: it is between what was taken and
-    /// what the application has written. Looks, for the message may overtake the Kick.
-    pub fn check_position(&mut self, at: u64) -> Result<News, Nonsense> {
-        let news = self.look()?;
-        if (self.tx_head..=self.tx_tail).contains(&at) {
-            Ok(news)
-        } else {
-            Err(Nonsense)
+    /// Takes the mark that a SendFile or a Shutdown brings: the bytes up to its position are there,
+    /// and it is between what was taken and what the application has written. Looks, for the message
+    /// may overtake the Kick. A mark whose turn has not come is none of these: another process has
+    /// still to send the one before.
+    pub fn take_mark(&mut self, mark: u32, at: u64) -> Result<Turn, Nonsense> {
+        self.look()?;
+        let words = self.record();
+        let tail = words.get_acquire(TX_TAIL);
+        let counted = words.get(TX_MARKS) as u32;
+        let ahead = mark.wrapping_sub(self.tx_marks);
+        if ahead == 0 || ahead > counted.wrapping_sub(self.tx_marks) {
+            return Err(Nonsense);
         }
+        if ahead > 1 {
+            return Ok(Turn::Later);
+        }
+        let tx_bytes = self.tx.map_or(0, Block::bytes) as u64;
+        let is_there = (self.tx_tail..=tail).contains(&at) && at - self.tx_head <= tx_bytes;
+        if !is_there {
+            return Err(Nonsense);
+        }
+        self.tx_marks = mark;
+        self.tx_tail = at;
+        self.look()?;
+        Ok(Turn::Now)
+    }
+
+    /// True if marks were counted that have not come: no byte behind them is taken until they have.
+    pub fn lacks_marks(&self) -> bool {
+        self.record().get(TX_MARKS) as u32 != self.tx_marks
     }
 
     /// Lets the application queue so many file bytes more.

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 1 | kind: commands 1–13, events 129–132 |
 //! | 1 | 3 | small numbers of the kind, or zero |
-//! | 4 | 4 | request, chosen by the application; zero where there is none |
+//! | 4 | 4 | request, chosen by the application, or number of a mark; zero where there is neither |
 //!
 //! Decoding accepts exactly what encoding produces.
 
@@ -220,6 +220,8 @@ pub enum Command<'a> {
         socket: SocketId,
         /// Which.
         how: How,
+        /// Its number among the marks of the stream, unless reading alone ends.
+        mark: u32,
         /// Position in the tx FIFO up to which bytes are still to go.
         at: u64,
     },
@@ -274,6 +276,8 @@ pub enum Command<'a> {
         offset: u64,
         /// How long it is, in bytes.
         len: u64,
+        /// Its number among the marks of the stream.
+        mark: u32,
         /// Position in the tx FIFO behind which it goes.
         at: u64,
     },
@@ -592,9 +596,14 @@ impl<'a> Command<'a> {
                 &value_record(Head::new(ACCEPT, 0, 0), socket, handle.0.into()),
             ),
             Command::Kick { socket } => append(message, &socket_record(KICK, 0, 0, socket)),
-            Command::Shutdown { socket, how, at } => append(
+            Command::Shutdown {
+                socket,
+                how,
+                mark,
+                at,
+            } => append(
                 message,
-                &value_record(Head::new(SHUTDOWN, how.code(), 0), socket, at),
+                &value_record(Head::new(SHUTDOWN, how.code(), mark), socket, at),
             ),
             Command::SetOption {
                 request,
@@ -642,10 +651,11 @@ impl<'a> Command<'a> {
                 file,
                 offset,
                 len,
+                mark,
                 at,
             } => {
                 let record = SendFileRecord {
-                    head: Head::new(SEND_FILE, 0, 0),
+                    head: Head::new(SEND_FILE, 0, mark),
                     socket: socket.to_raw().into(),
                     file: file.to_raw().into(),
                     offset: offset.into(),
@@ -701,12 +711,13 @@ impl<'a> Command<'a> {
             }
             SEND_FILE => {
                 let record: &SendFileRecord = record(message)?;
-                is(head.small == 0 && request == 0)?;
+                is(head.small == 0)?;
                 Ok(Command::SendFile {
                     socket: socket(record.socket)?,
                     file: socket(record.file)?,
                     offset: record.offset.get(),
                     len: record.len.get(),
+                    mark: request,
                     at: record.at.get(),
                 })
             }
@@ -765,14 +776,12 @@ impl<'a> Command<'a> {
                     handle: HandleId(u32_of(record.value)?),
                 })
             }
-            SHUTDOWN => {
-                is(request == 0)?;
-                Ok(Command::Shutdown {
-                    socket,
-                    how: How::from_code(head.small).ok_or(Malformed)?,
-                    at: record.value.get(),
-                })
-            }
+            SHUTDOWN => Ok(Command::Shutdown {
+                socket,
+                how: How::from_code(head.small).ok_or(Malformed)?,
+                mark: request,
+                at: record.value.get(),
+            }),
             _ => Ok(Command::SetOption {
                 request,
                 socket,

@@ -26,6 +26,7 @@
 //! | 39 | application | `FILE_QUEUED`: file bytes queued |
 //! | 40 | both | `WANTS`: the channel to which a hint goes with the next change |
 //! | 41 | application | `APP_FLAGS`: free for the application |
+//! | 42 | application | `TX_MARKS`: marks put between the bytes of the tx FIFO |
 //!
 //! For a listener, `RX_FIFO` is the accept queue: a power of two of words, each the name of a
 //! socket.
@@ -40,6 +41,13 @@
 //!
 //! After reading, an application kicks only if its index passes `RX_ALARM`: the event index of
 //! VIRTIO 1.2 §2.7.10, which costs nothing while all that arrives fits.
+//!
+//! # Marks
+//!
+//! Ranges of files, and the end of the stream, have places between the bytes of the tx FIFO, and
+//! come as commands. An application counts each in `TX_MARKS` before it writes what follows. As
+//! long as the host stack has not had as many marks, it takes no bytes that are new to it: they may
+//! be behind one that is still on its way.
 //!
 //! # Hints
 //!
@@ -81,6 +89,7 @@ pub(crate) const ERROR_TAKEN: usize = 38;
 pub(crate) const FILE_QUEUED: usize = 39;
 pub(crate) const WANTS: usize = 40;
 pub(crate) const APP_FLAGS: usize = 41;
+pub(crate) const TX_MARKS: usize = 42;
 
 /// No index ever passes this.
 pub(crate) const NEVER: u64 = u64::MAX;

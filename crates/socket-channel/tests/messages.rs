@@ -105,19 +105,26 @@ fn asked() -> impl Strategy<Value = Command<'static>> {
 }
 
 fn unasked() -> impl Strategy<Value = Command<'static>> {
-    let file = (socket(), socket(), any::<[u64; 3]>());
+    let file = (socket(), socket(), any::<u32>(), any::<[u64; 3]>());
     prop_oneof![
         (socket(), handle()).prop_map(|(socket, handle)| Command::Accept { socket, handle }),
         socket().prop_map(|socket| Command::Kick { socket }),
-        (socket(), one_of(How::ALL), any::<u64>())
-            .prop_map(|(socket, how, at)| { Command::Shutdown { socket, how, at } }),
+        (socket(), one_of(How::ALL), any::<u32>(), any::<u64>()).prop_map(
+            |(socket, how, mark, at)| Command::Shutdown {
+                socket,
+                how,
+                mark,
+                at,
+            }
+        ),
         handle().prop_map(|handle| Command::Close { handle }),
-        file.prop_map(|(socket, file, [offset, len, at])| {
+        file.prop_map(|(socket, file, mark, [offset, len, at])| {
             Command::SendFile {
                 socket,
                 file,
                 offset,
                 len,
+                mark,
                 at,
             }
         }),

@@ -9,7 +9,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use socket_channel::fifo_area::FifoArea;
-use socket_channel::host_record::{News, QueueFull};
+use socket_channel::host_record::{News, QueueFull, Turn};
 use socket_channel::record::RECORD_WORDS;
 use socket_channel::{
     AppRecord, ChannelId, FileMeta, Flags, HostRecord, Layout, Limits, Lock, Nonsense, Readiness,
@@ -292,18 +292,40 @@ fn file_bytes_are_queued_up_to_the_credit() {
 }
 
 #[test]
-fn positions_of_messages_are_between_what_was_taken_and_written() {
+fn no_byte_behind_a_mark_is_taken_before_the_mark_has_come() {
+    let segment = segment();
+    let (mut host, app) = (connection(&segment), app(&segment));
+    app.write(b"ab").unwrap();
+    let first = app.mark();
+    app.write(b"cd").unwrap();
+    let second = app.mark();
+    app.write(b"ef").unwrap();
+    assert_eq!((first, second), ((1, 2), (2, 4)));
+    // Whatever the host stack looks for, what is behind is not there yet.
+    assert_eq!(host.look().unwrap().tx_added_bytes, 0);
+    assert!(host.lacks_marks());
+    assert_eq!(host.take_mark(2, 4), Ok(Turn::Later));
+    assert_eq!(host.take_mark(1, 2), Ok(Turn::Now));
+    assert_eq!(host.tx_tail(), 2);
+    assert_eq!(host.take_mark(2, 4), Ok(Turn::Now));
+    assert!(!host.lacks_marks());
+    assert_eq!(host.tx_tail(), 6);
+}
+
+#[test]
+fn marks_are_counted_and_between_what_was_taken_and_written() {
     let segment = segment();
     let (mut host, app) = (connection(&segment), app(&segment));
     app.write(b"abcdef").unwrap();
-    assert_eq!(
-        host.check_position(app.tx_tail()).unwrap().tx_added_bytes,
-        6
-    );
-    assert_eq!(host.check_position(7), Err(Nonsense));
+    assert_eq!(host.take_mark(1, 6), Err(Nonsense), "not counted");
     taken(&mut host, 4);
-    assert!(host.check_position(4).is_ok());
-    assert_eq!(host.check_position(3), Err(Nonsense));
+    let (mark, at) = app.mark();
+    for wrong in [3, 5, 7, u64::MAX] {
+        assert_eq!(host.take_mark(mark, wrong), Err(Nonsense), "{wrong}");
+    }
+    assert_eq!(host.take_mark(mark, at), Ok(Turn::Now));
+    assert_eq!(host.take_mark(mark, at), Err(Nonsense), "twice");
+    assert_eq!(host.take_mark(mark + 5, at), Err(Nonsense), "not counted");
 }
 
 #[test]
