@@ -25,6 +25,17 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         &["contract", "counters", "wire", "tcp", "tls", "netdev"],
     ),
     ("server", &["counters", "host"]),
+    (
+        "sockets",
+        &[
+            "contract",
+            "counters",
+            "host",
+            "netdev",
+            "socket-channel",
+            "tcp",
+        ],
+    ),
     // It talks with the host process by messages alone.
     ("origin", &["counters"]),
     ("counters", &[]),

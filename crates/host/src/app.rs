@@ -319,7 +319,7 @@ pub trait Application {
     /// Called for each event of a stream, in order.
     fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent);
 
-    /// [`Io::look_up`] has found the file, or failed with this `errno` of Linux; the handle is gone.
+    /// [`Io::look_up`] has found the file, or failed with this `errno`; the handle is gone.
     fn on_looked_up(&mut self, _io: &mut dyn Io, _file: FileHandle, _found: Result<FileMeta, u16>) {
     }
 
@@ -417,8 +417,8 @@ pub trait Io {
     /// without a leading `/`. `growth` says whether a file that becomes longer can still be sent,
     /// up to its size at the open. `Opened` or `OpenFailed` follows.
     fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle;
-    /// Asks the NIC stacks for the metadata of a file below their roots, for no stream: what stat(2)
-    /// is. [`Application::on_looked_up`] follows. `None` if too many files are open (`EMFILE`), or
+    /// Asks the NIC stacks for the metadata of a file below their roots, for no stream, like
+    /// stat(2). [`Application::on_looked_up`] follows. `None` if too many files are open (`EMFILE`) or
     /// if the path makes no sense (`EINVAL`).
     fn look_up(&mut self, _path: &[u8]) -> Option<FileHandle> {
         None
@@ -434,8 +434,8 @@ pub trait Io {
     fn shutdown(&mut self, stream: StreamId);
     /// Sends RST and forgets the stream; `Closed` follows.
     fn abort(&mut self, stream: StreamId);
-    /// The application is gone: what is queued still goes, then FIN; a peer that sends more gets RST
-    /// (RFC 9293 §3.10.4). No event follows, and the stream's id means nothing any more.
+    /// The application is gone: what is queued still goes, then FIN; a peer that sends more gets
+    /// RST (RFC 9293 §3.10.4). No event follows, and the stream's id means nothing any more.
     fn close(&mut self, stream: StreamId) {
         self.abort(stream);
     }

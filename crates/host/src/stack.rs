@@ -416,8 +416,8 @@ impl Stack {
         }
     }
 
-    /// Passes on an event that is no connection's own, unless its stream is over; or the answer to a
-    /// look-up, which has none.
+    /// Passes on an event that is no connection's own, unless its stream is over; or the answer to
+    /// a look-up, which has none.
     fn tell<A: Application>(
         &mut self,
         now_us: u64,

@@ -196,8 +196,8 @@ impl<'a> AppRecord<'a> {
     }
 
     /// Puts a mark behind what the tx FIFO has: its number and its position, which a SendFile or a
-    /// Shutdown names. The caller has the lock for writing, and sends the command before it gives it
-    /// back.
+    /// Shutdown names. The caller has the lock for writing, and sends the command before it gives
+    /// the lock back.
     pub fn mark(&self) -> (u32, u64) {
         let mark = (self.record.get(TX_MARKS) as u32).wrapping_add(1);
         self.record.set_release(TX_MARKS, mark.into());

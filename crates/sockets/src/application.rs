@@ -1,0 +1,241 @@
+//! One application: what it holds.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use host::app::{Io, Owner};
+use slab::Slab;
+use socket_channel::channel::HostEnd;
+use socket_channel::fifo_area::FifoArea;
+use socket_channel::record::Wanted;
+use socket_channel::{
+    AppId, Block, ChannelId, Event, Flags, HandleId, HostRecord, Segment, SocketId,
+};
+
+use crate::counters::Counters;
+use crate::grant::Grant;
+use crate::place::Places;
+use crate::state::socket::{Kind, Socket};
+
+/// What a turn of an application may use besides itself.
+pub(crate) struct Context<'a> {
+    pub(crate) io: &'a mut dyn Io,
+    pub(crate) places: &'a mut Places,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// The channel of one process.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) id: ChannelId,
+    pub(crate) pid: u32,
+    pub(crate) end: HostEnd,
+    /// Hints found no room: the process is to look at all of its sockets.
+    pub(crate) hints_lost: bool,
+}
+
+impl Channel {
+    pub(crate) fn new(id: ChannelId, pid: u32, end: HostEnd) -> Channel {
+        Channel {
+            id,
+            pid,
+            end,
+            hints_lost: false,
+        }
+    }
+
+    pub(crate) fn hint(&mut self, event: &Event, counters: &mut Counters) {
+        if !self.end.has_room() || self.end.send(event).is_err() {
+            self.hints_lost = true;
+            counters.hints_lost += 1;
+            return;
+        }
+        counters.events += 1;
+    }
+}
+
+/// A descriptor of the application, seen from its other end.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    /// Hangs up when the last copy is closed. `None` in a simulation.
+    pub(crate) fd: Option<OwnedFd>,
+    pub(crate) socket: Option<SocketId>,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) id: AppId,
+    pub(crate) uid: u32,
+    pub(crate) name: String,
+    pub(crate) grant: Grant,
+    segment: Segment,
+    area: FifoArea,
+    pub(crate) sockets: Slab<Socket>,
+    /// The last generation of each place.
+    generations: Vec<u32>,
+    pub(crate) handles: HashMap<HandleId, Handle>,
+    pub(crate) channels: Vec<Channel>,
+    /// The channel whose commands come first in the next turn.
+    pub(crate) first: usize,
+    pub(crate) listeners: u32,
+    pub(crate) files: u32,
+    /// Sockets whose hints are still to be sent.
+    pub(crate) changed: Vec<SocketId>,
+    /// Sockets that are gone, and who waits for them.
+    pub(crate) retired: Vec<(SocketId, Wanted)>,
+    /// Connections that were taken out of an accept queue, and to which no process has given a
+    /// handle; and until when, in microseconds, one that has ended may have been about to.
+    pub(crate) unadopted: HashMap<SocketId, Option<u64>>,
+    /// Streams of which a mark was counted that has not come, and until when, in microseconds, a
+    /// process may be about to send it.
+    pub(crate) unmarked: HashMap<SocketId, u64>,
+    /// It is served no more.
+    pub(crate) is_detached: bool,
+}
+
+impl App {
+    pub(crate) fn new(id: AppId, uid: u32, name: String, grant: Grant, segment: Segment) -> App {
+        App {
+            id,
+            uid,
+            name,
+            area: FifoArea::new(segment.layout()),
+            segment,
+            grant,
+            sockets: Slab::new(),
+            generations: Vec::new(),
+            handles: HashMap::new(),
+            channels: Vec::new(),
+            first: 0,
+            listeners: 0,
+            files: 0,
+            changed: Vec::new(),
+            retired: Vec::new(),
+            unadopted: HashMap::new(),
+            unmarked: HashMap::new(),
+            is_detached: false,
+        }
+    }
+
+    /// What the stack knows it by.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(self.id.0)
+    }
+
+    /// True if nothing of it is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.channels.is_empty() && self.handles.is_empty() && self.sockets.is_empty()
+    }
+
+    /// Memory of its segment that FIFOs have, in bytes.
+    pub(crate) fn fifo_bytes(&self) -> u64 {
+        self.area.bytes() - self.area.free_bytes()
+    }
+
+    pub(crate) fn add_handle(&mut self, handle: HandleId, fd: Option<OwnedFd>) {
+        self.handles.insert(handle, Handle { fd, socket: None });
+    }
+
+    /// Descriptors of its processes that are open, as far as is known.
+    pub(crate) fn handles(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// A handle that no socket has.
+    pub(crate) fn is_free(&self, handle: HandleId) -> bool {
+        let found = self.handles.get(&handle);
+        found.is_some_and(|found| found.socket.is_none())
+    }
+
+    /// Binds a socket's life to a handle.
+    pub(crate) fn take_handle(&mut self, handle: HandleId, socket: SocketId) {
+        if let Some(found) = self.handles.get_mut(&handle) {
+            found.socket = Some(socket);
+        }
+    }
+
+    pub(crate) fn socket(&mut self, id: SocketId) -> Option<&mut Socket> {
+        let found = self.sockets.get_mut(id.index as usize)?;
+        (found.id() == id).then_some(found)
+    }
+
+    /// FIFO space of about so many bytes.
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Option<Block> {
+        self.area.allocate(bytes)
+    }
+
+    pub(crate) fn free(&mut self, blocks: impl IntoIterator<Item = Option<Block>>) {
+        for block in blocks.into_iter().flatten() {
+            self.area.release(block);
+        }
+    }
+
+    /// Makes a socket; `None` if there are as many as there may be. Its blocks are given back then.
+    pub(crate) fn insert(
+        &mut self,
+        flags: Flags,
+        rx: Option<Block>,
+        tx: Option<Block>,
+        handle: Option<HandleId>,
+        kind: Kind,
+        counters: &mut Counters,
+    ) -> Option<SocketId> {
+        let max = self
+            .grant
+            .sockets_max
+            .min(self.segment.layout().sockets_max());
+        if self.sockets.len() >= max as usize {
+            self.free([rx, tx]);
+            return None;
+        }
+        let place = self.sockets.vacant_entry();
+        let index = place.key();
+        if self.generations.len() <= index {
+            self.generations.resize(index + 1, 0);
+        }
+        let id = SocketId {
+            index: index as u32,
+            generation: self.generations[index],
+        };
+        let id = id.next_generation();
+        self.generations[index] = id.generation;
+        let record = HostRecord::new(&self.segment, id, flags, rx, tx);
+        place.insert(Socket::new(record, handle, kind));
+        if let Some(handle) = handle {
+            self.take_handle(handle, id);
+        }
+        counters.sockets += 1;
+        Some(id)
+    }
+
+    /// Forgets a socket: its name means nothing any more.
+    pub(crate) fn remove(&mut self, id: SocketId, counters: &mut Counters) {
+        if self.socket(id).is_none() {
+            return;
+        }
+        let socket = self.sockets.remove(id.index as usize);
+        match &socket.kind {
+            Kind::Listener(_) => self.listeners -= 1,
+            Kind::File(_) => self.files -= 1,
+            Kind::Unconnected(_) | Kind::Stream(_) => {}
+        }
+        self.unadopted.remove(&id);
+        let retired = socket.record.retire();
+        self.free(retired.blocks);
+        self.retired.push((id, retired.wanted));
+        counters.sockets -= 1;
+        if self.sockets.is_empty() {
+            self.sockets.shrink_to_fit();
+        }
+    }
+
+    /// A record has changed: hints go out at the end of the turn.
+    pub(crate) fn touch(&mut self, id: SocketId) {
+        if let Some(socket) = self.socket(id)
+            && !std::mem::replace(&mut socket.is_changed, true)
+        {
+            self.changed.push(id);
+        }
+    }
+}

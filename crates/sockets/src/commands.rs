@@ -1,0 +1,203 @@
+//! What an application asks for.
+
+use rustix::io::Errno;
+use socket_channel::{Command, Event, HandleId, How, SocketId};
+
+use crate::application::{App, Context};
+use crate::errno;
+use crate::state::stream::{Mark, What};
+
+/// What comes of a command.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Nothing is to be said.
+    None,
+    /// This is the answer.
+    Answer(Event),
+    /// A handle is closed.
+    Closed(HandleId),
+    /// It was no command.
+    Malformed,
+}
+
+impl App {
+    /// Carries a command out.
+    pub(crate) fn execute(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
+        match *command {
+            Command::Open {
+                request,
+                handle,
+                family,
+            } => {
+                let made = self
+                    .unless_detached()
+                    .and_then(|()| self.open(cx, handle, family));
+                answer_with_socket(cx, request, made)
+            }
+            Command::Bind {
+                request,
+                socket,
+                address,
+                flags,
+            } => {
+                let bound = self.bind(cx, socket, address, flags);
+                answer(cx, request, bound)
+            }
+            Command::Listen {
+                request,
+                socket,
+                backlog,
+            } => {
+                let listens = self.listen(cx, socket, backlog);
+                answer(cx, request, listens)
+            }
+            Command::Connect {
+                request,
+                socket,
+                address,
+            } => {
+                let begun = self.connect(cx, socket, address);
+                answer(cx, request, begun)
+            }
+            Command::OpenFile {
+                request,
+                handle,
+                path,
+            } => {
+                let made = self
+                    .unless_detached()
+                    .and_then(|()| self.open_file(cx, handle, path));
+                answer_with_socket(cx, request, made)
+            }
+            Command::SetOption {
+                request,
+                socket,
+                option,
+                value,
+            } => {
+                let set = self.set_option(cx, socket, option, value);
+                answer(cx, request, set)
+            }
+            Command::GetOption {
+                request,
+                socket,
+                option,
+            } => match self.option(cx, socket, option) {
+                Ok(value) => Outcome::Answer(Event::Answer {
+                    request,
+                    errno: 0,
+                    socket: None,
+                    value,
+                }),
+                Err(errno) => answer(cx, request, Err(errno)),
+            },
+            Command::GetInfo { request, socket } => match self.info(cx.io, socket) {
+                Ok(info) => Outcome::Answer(Event::Info { request, info }),
+                Err(errno) => answer(cx, request, Err(errno)),
+            },
+            Command::Accept { .. }
+            | Command::Kick { .. }
+            | Command::Shutdown { .. }
+            | Command::SendFile { .. }
+            | Command::Close { .. } => self.execute_unanswered(cx, command),
+        }
+    }
+
+    /// Carries out a command that has no answer.
+    fn execute_unanswered(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
+        match *command {
+            Command::Kick { socket } => self.look(cx, socket),
+            Command::Accept { socket, handle } => {
+                if self.adopt(cx, socket, handle).is_err() {
+                    cx.counters.commands_refused += 1;
+                }
+            }
+            Command::Shutdown {
+                socket,
+                how,
+                mark: number,
+                at,
+            } => {
+                // Reading is the application's own to stop: what comes is acknowledged (tcp(7)).
+                if how != How::Read {
+                    let what = What::Finish;
+                    self.add_mark(cx, socket, Mark { number, at, what });
+                }
+            }
+            Command::SendFile {
+                socket,
+                file,
+                offset,
+                len,
+                mark: number,
+                at,
+            } => match self.file_range(socket, file, offset, len) {
+                Some(range) => {
+                    let what = What::File(range);
+                    self.add_mark(cx, socket, Mark { number, at, what });
+                }
+                // Later bytes would take the place of those of the file.
+                None => self.reset_nonsense(cx, socket),
+            },
+            Command::Close { handle } => return Outcome::Closed(handle),
+            _ => return Outcome::Malformed,
+        }
+        Outcome::None
+    }
+
+    fn unless_detached(&self) -> Result<(), Errno> {
+        if self.is_detached {
+            Err(Errno::SHUTDOWN)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A process has taken a connection out of an accept queue, and gives it a handle.
+    fn adopt(&mut self, cx: &mut Context<'_>, id: SocketId, handle: HandleId) -> Result<(), Errno> {
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let listener = socket.stream().and_then(|stream| stream.listener);
+        // The queue says that it was taken.
+        self.look(cx, listener.ok_or(Errno::INVAL)?);
+        if !self.is_free(handle) || self.unadopted.remove(&id).is_none() {
+            return Err(Errno::INVAL);
+        }
+        self.take_handle(handle, id);
+        if let Some(socket) = self.socket(id) {
+            socket.handle = Some(handle);
+        }
+        Ok(())
+    }
+}
+
+fn answer(cx: &mut Context<'_>, request: u32, result: Result<(), Errno>) -> Outcome {
+    answer_with(cx, request, result.map(|()| None))
+}
+
+fn answer_with_socket(
+    cx: &mut Context<'_>,
+    request: u32,
+    result: Result<SocketId, Errno>,
+) -> Outcome {
+    answer_with(cx, request, result.map(Some))
+}
+
+fn answer_with(
+    cx: &mut Context<'_>,
+    request: u32,
+    result: Result<Option<SocketId>, Errno>,
+) -> Outcome {
+    let (errno, socket) = match result {
+        Ok(socket) => (0, socket),
+        Err(errno) => {
+            cx.counters.commands_refused += 1;
+            (errno::number(errno), None)
+        }
+    };
+    Outcome::Answer(Event::Answer {
+        request,
+        errno,
+        socket,
+        value: 0,
+    })
+}

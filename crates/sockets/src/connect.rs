@@ -1,0 +1,235 @@
+//! Sockets before they are connected, connections that applications open, and ends.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use host::app::{Bind, BindingId, StreamId};
+use rustix::io::Errno;
+use socket_channel::message::BindFlags;
+use socket_channel::{Family, Flags, HandleId, SocketId};
+
+use crate::application::{App, Context};
+use crate::errno;
+use crate::state::socket::{Kind, Socket, Unconnected};
+use crate::state::stream::Stream;
+
+fn is_of(family: Family, address: SocketAddr) -> bool {
+    match family {
+        Family::V4 => address.is_ipv4(),
+        Family::V6 => address.is_ipv6(),
+    }
+}
+
+impl App {
+    /// Makes a socket for a handle.
+    pub(crate) fn open(
+        &mut self,
+        cx: &mut Context<'_>,
+        handle: HandleId,
+        family: Family,
+    ) -> Result<SocketId, Errno> {
+        if !self.is_free(handle) {
+            return Err(Errno::BADF);
+        }
+        let kind = Kind::Unconnected(Unconnected {
+            family,
+            binding: None,
+        });
+        let made = self.insert(Flags::STREAM, None, None, Some(handle), kind, cx.counters);
+        made.ok_or(Errno::NFILE)
+    }
+
+    /// Binds a socket.
+    pub(crate) fn bind(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        address: SocketAddr,
+        flags: BindFlags,
+    ) -> Result<(), Errno> {
+        let (owner, uid) = (self.owner(), self.uid);
+        let is_allowed = self.grant.rules.allows_port(address.port())
+            && self.grant.rules.allows_address(address.ip());
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let Kind::Unconnected(unconnected) = &mut socket.kind else {
+            return Err(Errno::INVAL);
+        };
+        if unconnected.binding.is_some() {
+            return Err(Errno::INVAL);
+        }
+        if !is_of(unconnected.family, address) {
+            return Err(Errno::AFNOSUPPORT);
+        }
+        if !is_allowed {
+            return Err(Errno::ACCESS);
+        }
+        let bound = cx.io.bind(&Bind {
+            owner,
+            address,
+            v6_only: flags.has(BindFlags::V6_ONLY),
+            reuse_address: flags.has(BindFlags::REUSE_ADDR),
+            reuse_port: flags.has(BindFlags::REUSE_PORT).then_some(uid),
+        });
+        let binding = bound.map_err(errno::of_bind)?;
+        unconnected.binding = Some(binding);
+        let local = cx.io.bound_address(binding).unwrap_or(address);
+        socket.record.set_local(local);
+        self.touch(id);
+        Ok(())
+    }
+
+    /// Binds a socket to any port of all addresses.
+    pub(crate) fn bind_any(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        family: Family,
+    ) -> Result<BindingId, Errno> {
+        let ip: IpAddr = match family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        self.bind(cx, id, SocketAddr::new(ip, 0), BindFlags::NONE)?;
+        match self.socket(id).map(|socket| &socket.kind) {
+            Some(Kind::Unconnected(unconnected)) => unconnected.binding.ok_or(Errno::BADF),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// Begins to open a connection.
+    pub(crate) fn connect(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        peer: SocketAddr,
+    ) -> Result<(), Errno> {
+        let owner = self.owner();
+        let may_connect = self.grant.rules.may_connect;
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let options = socket.options;
+        let Unconnected { family, binding } = match &socket.kind {
+            Kind::Unconnected(unconnected) => *unconnected,
+            Kind::Stream(_) if socket.record.flags().has(Flags::CONNECTING) => {
+                return Err(Errno::ALREADY);
+            }
+            Kind::Stream(_) | Kind::Listener(_) => return Err(Errno::ISCONN),
+            Kind::File(_) => return Err(Errno::NOTSOCK),
+        };
+        if !is_of(family, peer) {
+            return Err(Errno::AFNOSUPPORT);
+        }
+        if !may_connect {
+            return Err(Errno::ACCESS);
+        }
+        let local = binding.and_then(|binding| cx.io.bound_address(binding));
+        let (rx, tx) = self.allocate_fifos(&options).ok_or(Errno::NOBUFS)?;
+        let opened = cx.io.connect(owner, local, peer);
+        let opened = opened.map_err(errno::of_connect).and_then(|stream| {
+            let addresses = cx.io.addresses(stream);
+            let is_allowed =
+                |(local, _): &(SocketAddr, SocketAddr)| self.grant.rules.allows_address(local.ip());
+            if addresses.as_ref().is_some_and(is_allowed) {
+                return Ok((stream, addresses));
+            }
+            cx.io.abort(stream);
+            Err(Errno::ACCESS)
+        });
+        let (stream, addresses) = match opened {
+            Ok(opened) => opened,
+            Err(errno) => {
+                self.free([Some(rx), Some(tx)]);
+                return Err(errno);
+            }
+        };
+        let app = self.id;
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        options.apply(cx.io, stream);
+        socket.record.set_blocks(Some(rx), Some(tx));
+        if let Some((local, peer)) = addresses {
+            socket.record.set_local(local);
+            socket.record.set_peer(peer);
+        }
+        socket.record.set(Flags::CONNECTING);
+        socket.kind = Kind::Stream(Stream::new(stream, None, binding));
+        cx.places.streams.insert(stream, (app, id));
+        cx.counters.connections_opened += 1;
+        self.grant_file_credit(cx, id);
+        Ok(())
+    }
+
+    /// A connection that the application has opened is established.
+    pub(crate) fn on_connected(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        if let Some(socket) = self.socket(id) {
+            socket.record.clear(Flags::CONNECTING);
+            socket.record.set(Flags::CONNECTED);
+            self.pump(cx, id);
+        }
+    }
+
+    /// The last descriptor of a socket is closed.
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        match &socket.kind {
+            Kind::Unconnected(unconnected) => {
+                if let Some(binding) = unconnected.binding {
+                    cx.io.release(binding);
+                }
+                self.remove(id, cx.counters);
+            }
+            Kind::Listener(_) => self.close_listener(cx, id),
+            Kind::Stream(_) => self.close_stream(cx, id),
+            Kind::File(_) => self.close_file(cx, id),
+        }
+    }
+
+    /// Ends what a socket does: a connection is reset, and the record says why. The socket stays
+    /// for its descriptor.
+    pub(crate) fn abort(&mut self, cx: &mut Context<'_>, id: SocketId, errno: Errno, flags: Flags) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        if let Some(stream) = socket.stream_mut()
+            && !std::mem::replace(&mut stream.is_gone, true)
+        {
+            let (stream_id, binding) = (stream.id, stream.binding.take());
+            stream.current = None;
+            self.abort_stream(cx, stream_id, binding);
+        }
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        socket.record.clear(Flags::CONNECTING);
+        let flags = flags | Flags::FAILED | Flags::CLOSED;
+        socket.record.fail(errno::number(errno), flags);
+        let listens = match &socket.kind {
+            Kind::Listener(listener) => Some(listener.binding),
+            _ => None,
+        };
+        if let Some(binding) = listens {
+            cx.io.release(binding);
+            cx.places.bindings.remove(&binding);
+        }
+        self.touch(id);
+        let is_closing = |socket: &mut Socket| socket.stream().is_some_and(|it| it.is_closing);
+        if self.socket(id).is_some_and(is_closing) {
+            self.remove(id, cx.counters);
+        }
+    }
+
+    fn abort_stream(&mut self, cx: &mut Context<'_>, stream: StreamId, binding: Option<BindingId>) {
+        cx.io.abort(stream);
+        cx.places.streams.remove(&stream);
+        if let Some(binding) = binding {
+            cx.io.release(binding);
+        }
+    }
+
+    /// Forgets a connection that is over and that no process has, nor will.
+    pub(crate) fn remove_if_over(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let is_over = |socket: &&mut Socket| socket.is_over() && socket.handle.is_none();
+        if self.socket(id).filter(is_over).is_some() {
+            self.remove(id, cx.counters);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Errors of the stack, in the kernel's numbers (connect(2), bind(2), tcp(7)).
+
+use host::app::{BindError, CloseReason, ConnectError};
+use rustix::io::Errno;
+
+/// As messages and records hold it.
+pub(crate) fn number(errno: Errno) -> u32 {
+    errno.raw_os_error() as u32
+}
+
+pub(crate) fn of_bind(error: BindError) -> Errno {
+    match error {
+        BindError::NoAddress => Errno::ADDRNOTAVAIL,
+        BindError::InUse | BindError::NoPort => Errno::ADDRINUSE,
+        BindError::NoBinding => Errno::INVAL,
+        BindError::TooManyBindings => Errno::NOBUFS,
+    }
+}
+
+pub(crate) fn of_connect(error: ConnectError) -> Errno {
+    match error {
+        ConnectError::NoAddress | ConnectError::NoPort => Errno::ADDRNOTAVAIL,
+        ConnectError::PortInUse => Errno::ADDRINUSE,
+        ConnectError::TooManyConnections => Errno::NOBUFS,
+    }
+}
+
+/// Why a connection has ended; `None` if in order.
+pub(crate) fn of_close(reason: CloseReason) -> Option<Errno> {
+    match reason {
+        CloseReason::Finished => None,
+        CloseReason::Reset | CloseReason::TlsFailed => Some(Errno::CONNRESET),
+        CloseReason::TimedOut => Some(Errno::TIMEDOUT),
+        CloseReason::Refused => Some(Errno::CONNREFUSED),
+        CloseReason::Unreachable => Some(Errno::HOSTUNREACH),
+        CloseReason::Aborted => Some(Errno::CONNABORTED),
+        CloseReason::DataPlaneFailed => Some(Errno::IO),
+    }
+}

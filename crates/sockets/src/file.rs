@@ -1,0 +1,157 @@
+//! Files of the NIC stack, and ranges of them that go into a stream.
+//!
+//! A file is looked up once, for its metadata, and opened again for each connection that sends it,
+//! at the NIC worker of that connection. Workers share what they have read of a version, so this
+//! costs a message and no read. A connection whose worker finds another version is reset: no
+//! response mixes two.
+
+use std::sync::{Arc, OnceLock};
+
+use host::app::{FileHandle, FileMeta};
+use rustix::io::Errno;
+use socket_channel::{Flags, HandleId, SocketId};
+
+use crate::application::{App, Context};
+use crate::errno::number;
+use crate::state::file::{File, FileRange, Shared};
+use crate::state::socket::Kind;
+
+impl App {
+    /// Opens a file below the roots of the NIC stacks, for a handle (IO-TCP, Table 3:
+    /// `offload_open`). The record says how it went.
+    pub(crate) fn open_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        handle: HandleId,
+        path: &[u8],
+    ) -> Result<SocketId, Errno> {
+        if !self.is_free(handle) {
+            return Err(Errno::BADF);
+        }
+        if self.files >= self.grant.files_max {
+            return Err(Errno::MFILE);
+        }
+        let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+        let path = &path[slashes..];
+        let lookup = cx.io.look_up(path).ok_or(if path.is_empty() {
+            Errno::INVAL
+        } else {
+            Errno::NFILE
+        })?;
+        let shared = Arc::new(Shared {
+            path: path.to_vec(),
+            found: OnceLock::new(),
+        });
+        let kind = Kind::File(File {
+            shared,
+            waiting: Vec::new(),
+        });
+        let made = self.insert(Flags::FILE, None, None, Some(handle), kind, cx.counters);
+        let id = made.ok_or(Errno::NFILE)?;
+        self.files += 1;
+        cx.places.lookups.insert(lookup, (self.id, id));
+        Ok(id)
+    }
+
+    /// The look-up of a file is answered.
+    pub(crate) fn on_looked_up(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        found: Result<FileMeta, u16>,
+    ) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let Kind::File(file) = &mut socket.kind else {
+            return;
+        };
+        let found = found.map_err(|errno| Errno::from_raw_os_error(errno.into()));
+        // It is answered once.
+        let _ = file.shared.found.set(found);
+        let waiting = std::mem::take(&mut file.waiting);
+        match found {
+            Ok(meta) => {
+                socket.record.set_file_meta(socket_channel::FileMeta {
+                    size: meta.size,
+                    mtime_ns: meta.mtime_ns,
+                    ctime_ns: meta.ctime_ns,
+                    inode: meta.inode,
+                    device: meta.device,
+                    is_weak: meta.is_weak,
+                });
+                socket.record.set(Flags::FILE_OPEN);
+            }
+            Err(errno) => socket.record.fail(number(errno), Flags::FAILED),
+        }
+        let is_closed = socket.handle.is_none();
+        self.touch(id);
+        for stream in waiting {
+            self.pump(cx, stream);
+        }
+        if is_closed {
+            self.remove(id, cx.counters);
+        }
+    }
+
+    /// The range of a file that an application names; a stream that gets it waits for its look-up.
+    pub(crate) fn file_range(
+        &mut self,
+        stream: SocketId,
+        file: SocketId,
+        offset: u64,
+        len: u64,
+    ) -> Option<FileRange> {
+        let Kind::File(file) = &mut self.socket(file)?.kind else {
+            return None;
+        };
+        if file.shared.found.get().is_none() {
+            file.waiting.push(stream);
+        }
+        Some(FileRange {
+            file: Arc::clone(&file.shared),
+            offset,
+            len,
+        })
+    }
+
+    /// The last descriptor of a file is closed. Ranges that are queued still go.
+    pub(crate) fn close_file(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        // One whose look-up is not answered stays until it is: streams may wait for it.
+        let is_answered = match &socket.kind {
+            Kind::File(file) => file.shared.found.get().is_some(),
+            Kind::Unconnected(_) | Kind::Listener(_) | Kind::Stream(_) => true,
+        };
+        if is_answered {
+            self.remove(id, cx.counters);
+        }
+    }
+
+    /// The file that a stream is to send is open at its NIC worker.
+    pub(crate) fn on_file_opened(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        handle: FileHandle,
+        meta: &FileMeta,
+    ) {
+        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        let current = stream.and_then(|stream| stream.current.as_mut());
+        match current.filter(|current| current.handle == handle) {
+            None => cx.io.close_file(handle),
+            Some(current) => match current.on_opened(meta) {
+                Ok(()) => self.pump(cx, id),
+                Err(errno) => self.abort(cx, id, errno, Flags::default()),
+            },
+        }
+    }
+
+    /// It could not be opened there.
+    pub(crate) fn on_file_failed(&mut self, cx: &mut Context<'_>, id: SocketId, errno: u16) {
+        let errno = Errno::from_raw_os_error(errno.into());
+        self.abort(cx, id, errno, Flags::default());
+    }
+}

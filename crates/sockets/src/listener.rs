@@ -1,0 +1,158 @@
+//! Connections that wait to be accepted.
+
+use std::net::SocketAddr;
+
+use host::app::StreamId;
+use rustix::io::Errno;
+use socket_channel::{Flags, SocketId};
+
+use crate::application::{App, Context};
+use crate::errno;
+use crate::state::listener::Listener;
+use crate::state::socket::{Kind, Socket, Unconnected};
+use crate::state::stream::Stream;
+
+impl App {
+    /// Makes a socket a listener; again, changes its backlog.
+    pub(crate) fn listen(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        backlog: u32,
+    ) -> Result<(), Errno> {
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let Unconnected { family, binding } = match &mut socket.kind {
+            Kind::Unconnected(unconnected) => *unconnected,
+            Kind::Listener(listener) => {
+                let max = socket.record.accept_queue_max();
+                listener.backlog = (backlog as usize).clamp(1, max);
+                self.bound_queue(cx, id);
+                return Ok(());
+            }
+            Kind::Stream(_) | Kind::File(_) => return Err(Errno::INVAL),
+        };
+        if self.listeners >= self.grant.listeners_max {
+            return Err(Errno::NOBUFS);
+        }
+        let binding = match binding {
+            Some(binding) => binding,
+            // As listen(2) binds a socket that is not bound.
+            None => self.bind_any(cx, id, family)?,
+        };
+        let backlog = (backlog as usize).max(1);
+        let queue = self.allocate(backlog.saturating_mul(size_of::<u64>()));
+        let queue = queue.ok_or(Errno::NOBUFS)?;
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let listened = cx.io.listen(binding, socket.options.to_stream_options());
+        if let Err(error) = listened {
+            self.free([Some(queue)]);
+            return Err(errno::of_bind(error));
+        }
+        socket.record.set_blocks(Some(queue), None);
+        socket.record.clear(Flags::STREAM);
+        socket.record.set(Flags::LISTENER);
+        socket.kind = Kind::Listener(Listener {
+            binding,
+            backlog: backlog.min(socket.record.accept_queue_max()),
+        });
+        self.listeners += 1;
+        cx.places.bindings.insert(binding, (self.id, id));
+        self.bound_queue(cx, id);
+        Ok(())
+    }
+
+    /// A peer has opened a connection to a listener: it waits in the queue, complete, so that to
+    /// accept it asks the host for nothing.
+    pub(crate) fn on_accepted(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: SocketId,
+        stream: StreamId,
+    ) {
+        let addresses = cx.io.addresses(stream);
+        let pushed = addresses.and_then(|addresses| {
+            let id = self.open_accepted(cx, listener, stream, addresses)?;
+            let queue = self.socket(listener)?;
+            if queue.record.accept_push(id).is_err() {
+                self.remove(id, cx.counters);
+                return None;
+            }
+            Some(id)
+        });
+        let Some(id) = pushed else {
+            cx.counters.connections_refused += 1;
+            cx.io.abort(stream);
+            return;
+        };
+        cx.counters.connections_accepted += 1;
+        cx.places.streams.insert(stream, (self.id, id));
+        self.touch(listener);
+        self.bound_queue(cx, listener);
+        self.pump(cx, id);
+    }
+
+    fn open_accepted(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: SocketId,
+        stream: StreamId,
+        (local, peer): (SocketAddr, SocketAddr),
+    ) -> Option<SocketId> {
+        let options = self.socket(listener)?.options;
+        let (rx, tx) = self.allocate_fifos(&options)?;
+        let flags = Flags::STREAM | Flags::CONNECTED;
+        let kind = Kind::Stream(Stream::new(stream, Some(listener), None));
+        let id = self.insert(flags, Some(rx), Some(tx), None, kind, cx.counters)?;
+        let socket = self.socket(id)?;
+        socket.options = options;
+        socket.record.set_local(local);
+        socket.record.set_peer(peer);
+        self.grant_file_credit(cx, id);
+        Some(id)
+    }
+
+    /// The queue of a listener was looked at: connections that a process has taken wait for their
+    /// handles, and the stack may send more, or no more.
+    pub(crate) fn bound_queue(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let Socket { record, kind, .. } = socket;
+        let Kind::Listener(listener) = kind else {
+            return;
+        };
+        let room = listener.backlog.saturating_sub(record.accept_waiting());
+        cx.io.set_listener_room(listener.binding, room);
+        let mut taken = Vec::new();
+        while let Some(connection) = record.accept_taken() {
+            taken.push(connection);
+        }
+        for connection in taken {
+            let adopts = |socket: &&mut Socket| socket.handle.is_none();
+            if self.socket(connection).filter(adopts).is_some() {
+                self.unadopted.insert(connection, None);
+            }
+        }
+    }
+
+    /// A listener is closed: the address is free, and connections that wait are reset.
+    pub(crate) fn close_listener(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        // What a process has taken before is its own.
+        self.look(cx, id);
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let Kind::Listener(listener) = &socket.kind else {
+            return;
+        };
+        let binding = listener.binding;
+        let waiting: Vec<SocketId> = socket.record.accept_waiting_ids().collect();
+        cx.io.release(binding);
+        cx.places.bindings.remove(&binding);
+        for connection in waiting {
+            self.abort(cx, connection, Errno::CONNRESET, Flags::default());
+            self.remove_if_over(cx, connection);
+        }
+        self.remove(id, cx.counters);
+    }
+}

@@ -1,0 +1,57 @@
+//! Setting and getting options of sockets, and of their connections.
+
+use host::CongestionAlgorithm;
+use rustix::io::Errno;
+use socket_channel::{SocketId, SocketOption};
+
+use crate::application::{App, Context};
+use crate::state::socket::Kind;
+
+impl App {
+    /// Sets an option.
+    pub(crate) fn set_option(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        option: SocketOption,
+        value: u64,
+    ) -> Result<(), Errno> {
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        socket.options.set(option, value)?;
+        let options = socket.options;
+        match &socket.kind {
+            Kind::Listener(listener) if !socket.is_over() => {
+                let changed = cx.io.listen(listener.binding, options.to_stream_options());
+                // It listens already: its address cannot be in use.
+                debug_assert_eq!(changed, Ok(()));
+            }
+            Kind::Stream(stream) if !stream.is_gone => {
+                if let Some(change) = options.change_of(option) {
+                    cx.io.set_option(stream.id, change);
+                }
+            }
+            Kind::Unconnected(_) | Kind::Listener(_) | Kind::Stream(_) | Kind::File(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The value of an option; of a connection that has its own, that.
+    pub(crate) fn option(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        option: SocketOption,
+    ) -> Result<u64, Errno> {
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let info = socket.stream().filter(|stream| !stream.is_gone);
+        let info = info.and_then(|stream| cx.io.info(stream.id));
+        match (option, info) {
+            (SocketOption::MaxSegmentBytes, Some(info)) => Ok(info.mss),
+            (SocketOption::Congestion, Some(info)) => {
+                let all = CongestionAlgorithm::ALL.iter();
+                Ok(all.take_while(|known| **known != info.congestion).count() as u64)
+            }
+            _ => socket.options.get(option),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! From what the stack names to the socket behind it.
+
+use std::collections::HashMap;
+
+use host::app::{BindingId, FileHandle, StreamId};
+use socket_channel::{AppId, SocketId};
+
+/// A socket of an application.
+pub(crate) type Place = (AppId, SocketId);
+
+/// Where the stack's events go.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// Connections.
+    pub(crate) streams: HashMap<StreamId, Place>,
+    /// Listeners.
+    pub(crate) bindings: HashMap<BindingId, Place>,
+    /// Files that are looked up.
+    pub(crate) lookups: HashMap<FileHandle, Place>,
+}

@@ -1,0 +1,301 @@
+//! All applications in other processes, as one application of the shard.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, StreamId};
+use socket_channel::channel::HostEnd;
+use socket_channel::{AppId, ChannelId, HandleId, Segment};
+
+use crate::application::{App, Channel, Context};
+use crate::counters::Counters;
+use crate::grant::Grant;
+use crate::place::Places;
+use crate::view::ApplicationView;
+use crate::waker::{Waker, Woken};
+
+/// While processes are attached, the shard rests no longer than this without a wake-up, in
+/// microseconds.
+const PAUSE_US_MAX: u64 = 50;
+
+/// A process that attaches.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Its application, from 1; another process of it may be attached already.
+    pub app: AppId,
+    /// Its channel.
+    pub channel: ChannelId,
+    /// Its process ID, for people.
+    pub pid: u32,
+    /// Its user, who may share ports with applications of its own.
+    pub uid: u32,
+    /// Name of the program, for people.
+    pub name: String,
+    /// What a new application may do and use.
+    pub grant: Grant,
+    /// The segment of a new application.
+    pub segment: Segment,
+    /// The host's end of the channel.
+    pub end: HostEnd,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub struct Sockets {
+    apps: BTreeMap<AppId, App>,
+    places: Places,
+    /// `None` in a simulation, which has no descriptors.
+    waker: Option<Waker>,
+    counters: Counters,
+    /// Applications of which nothing is left.
+    over: Vec<AppId>,
+}
+
+impl Sockets {
+    /// No applications yet. They have descriptors: bells and handles.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor to wait on.
+    pub fn new() -> io::Result<Sockets> {
+        Ok(Sockets {
+            waker: Some(Waker::new()?),
+            ..Sockets::without_descriptors()
+        })
+    }
+
+    /// No applications yet, and none that has descriptors: for tests and simulation.
+    pub fn without_descriptors() -> Sockets {
+        Sockets {
+            apps: BTreeMap::new(),
+            places: Places::default(),
+            waker: None,
+            counters: Counters::default(),
+            over: Vec::new(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Processes that are attached.
+    pub fn processes(&self) -> u64 {
+        self.counters.processes
+    }
+
+    /// What people are shown of each application.
+    pub fn applications(&self) -> impl Iterator<Item = ApplicationView<'_>> {
+        self.apps.values().map(ApplicationView::of)
+    }
+
+    /// A process attaches. An application that is known keeps its segment and its grant.
+    ///
+    /// # Errors
+    /// If the kernel does not watch the channel's bell.
+    pub fn attach(&mut self, attachment: Attachment) -> io::Result<()> {
+        let Attachment {
+            app,
+            channel,
+            pid,
+            uid,
+            name,
+            grant,
+            segment,
+            end,
+        } = attachment;
+        if let (Some(waker), Some(bell)) = (&self.waker, end.wake_fd()) {
+            waker.add_bell(bell, app)?;
+        }
+        let found = self.apps.entry(app);
+        let found = found.or_insert_with(|| App::new(app, uid, name, grant, segment));
+        found.channels.push(Channel::new(channel, pid, end));
+        self.counters.processes += 1;
+        self.counters.processes_attached += 1;
+        Ok(())
+    }
+
+    /// Descriptors of an application, numbered from `first` on: the host's ends.
+    ///
+    /// # Errors
+    /// If the kernel does not watch one of them; those before are the application's.
+    pub fn add_handles(
+        &mut self,
+        app: AppId,
+        first: HandleId,
+        descriptors: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let Some(found) = self.apps.get_mut(&app) else {
+            return Ok(());
+        };
+        for (number, fd) in (first.0..).zip(descriptors) {
+            if let Some(waker) = &self.waker {
+                waker.add_handle(fd.as_fd(), app, HandleId(number))?;
+            }
+            found.add_handle(HandleId(number), Some(fd));
+        }
+        Ok(())
+    }
+
+    /// The same without descriptors: for tests and simulation.
+    pub fn add_handles_without_descriptors(&mut self, app: AppId, first: HandleId, count: u32) {
+        if let Some(found) = self.apps.get_mut(&app) {
+            for number in first.0..first.0 + count {
+                found.add_handle(HandleId(number), None);
+            }
+        }
+    }
+
+    /// Does something with an application, if it is there, and forgets it if nothing is left.
+    fn with<T>(
+        &mut self,
+        io: &mut dyn Io,
+        app: AppId,
+        act: impl FnOnce(&mut App, &mut Context<'_>, Option<&Waker>) -> T,
+    ) -> Option<T> {
+        let found = self.apps.get_mut(&app)?;
+        let mut cx = Context {
+            io,
+            places: &mut self.places,
+            counters: &mut self.counters,
+        };
+        let result = act(found, &mut cx, self.waker.as_ref());
+        if found.is_over() {
+            self.apps.remove(&app);
+            self.over.push(app);
+        }
+        Some(result)
+    }
+
+    /// A process has ended.
+    pub fn end_process(&mut self, io: &mut dyn Io, now_us: u64, app: AppId, channel: ChannelId) {
+        self.with(io, app, |app, cx, waker| {
+            app.take_last_commands(cx, waker);
+            app.end_channel(cx, now_us, channel);
+        });
+    }
+
+    /// The last copy of a descriptor of an application is closed.
+    pub fn close_handle(&mut self, io: &mut dyn Io, app: AppId, handle: HandleId) {
+        self.with(io, app, |app, cx, waker| {
+            app.take_last_commands(cx, waker);
+            app.close_handle(cx, waker, handle);
+        });
+    }
+
+    /// Serves an application no more: its connections are reset, and its processes see that.
+    /// False if there is none.
+    pub fn detach(&mut self, io: &mut dyn Io, app: AppId) -> bool {
+        self.with(io, app, |app, cx, _| app.detach(cx)).is_some()
+    }
+
+    /// Applications of which nothing is left since the last call.
+    pub fn take_over(&mut self) -> Vec<AppId> {
+        std::mem::take(&mut self.over)
+    }
+
+    /// The application with a process of this number.
+    pub fn application_of(&self, pid: u32) -> Option<AppId> {
+        let mut apps = self.apps.values();
+        let has = |app: &&App| app.channels.iter().any(|channel| channel.pid == pid);
+        apps.find(has).map(|app| app.id)
+    }
+
+    fn ids(&self) -> Vec<AppId> {
+        self.apps.keys().copied().collect()
+    }
+}
+
+impl Application for Sockets {
+    fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
+        if let AppEvent::Accepted { .. } = event {
+            let listener = io.listener(stream);
+            let place = listener.and_then(|it| self.places.bindings.get(&it));
+            let Some(&(app, id)) = place else {
+                // The listener was closed while the connection was on its way.
+                return io.abort(stream);
+            };
+            self.with(io, app, |app, cx, _| app.on_accepted(cx, id, stream));
+            return;
+        }
+        let Some(&(app, id)) = self.places.streams.get(&stream) else {
+            return;
+        };
+        self.with(io, app, |app, cx, _| match event {
+            AppEvent::Accepted { .. } | AppEvent::Listed { .. } => {}
+            AppEvent::Connected => app.on_connected(cx, id),
+            AppEvent::Readable => app.pump(cx, id),
+            AppEvent::PeerFinished => app.on_peer_finished(cx, id),
+            AppEvent::Writable => app.on_writable(cx, id),
+            AppEvent::Drained => app.on_drained(cx, id),
+            AppEvent::Opened { file, meta } => app.on_file_opened(cx, id, file, &meta),
+            AppEvent::OpenFailed { errno, .. } => app.on_file_failed(cx, id, errno),
+            AppEvent::Timer => app.on_closing_timer(cx, id),
+            AppEvent::Closed { reason, .. } => app.on_closed(cx, id, reason),
+        });
+    }
+
+    fn on_looked_up(&mut self, io: &mut dyn Io, file: FileHandle, found: Result<FileMeta, u16>) {
+        if let Some((app, id)) = self.places.lookups.remove(&file) {
+            self.with(io, app, |app, cx, _| app.on_looked_up(cx, id, found));
+        }
+    }
+
+    fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
+        let mut busy = false;
+        for id in self.ids() {
+            let turned = self.with(io, id, |app, cx, waker| {
+                app.on_time(cx, now_us);
+                let had_commands = app.turn(cx, waker);
+                app.flush(cx.counters);
+                had_commands
+            });
+            busy |= turned == Some(true);
+        }
+        busy
+    }
+
+    fn next_timeout_us(&self) -> Option<u64> {
+        self.apps.values().filter_map(App::next_timeout_us).min()
+    }
+
+    fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.waker.iter().map(Waker::fd).collect()
+    }
+
+    fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {
+        for woken in self.waker.as_ref().map(Waker::look).unwrap_or_default() {
+            match woken {
+                Woken::HungUp(app, handle) => self.close_handle(io, app, handle),
+                Woken::Bell(app) => {
+                    if let Some(app) = self.apps.get_mut(&app) {
+                        for channel in &mut app.channels {
+                            channel.end.finish_sleep();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        let mut channels = self.apps.values_mut().flat_map(|app| &mut app.channels);
+        // One that has something already is looked at next, and the others with it.
+        channels.all(|channel| channel.end.prepare_sleep())
+    }
+
+    fn finish_sleep(&mut self) {
+        for channel in self.apps.values_mut().flat_map(|app| &mut app.channels) {
+            channel.end.disarm();
+        }
+    }
+
+    fn pause_us_max(&self) -> u64 {
+        if self.apps.is_empty() {
+            u64::MAX
+        } else {
+            PAUSE_US_MAX
+        }
+    }
+}

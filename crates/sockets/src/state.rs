@@ -1,0 +1,7 @@
+//! What the host alone knows of sockets.
+
+pub(crate) mod file;
+pub(crate) mod listener;
+pub(crate) mod options;
+pub(crate) mod socket;
+pub(crate) mod stream;

@@ -1,0 +1,217 @@
+//! Options of sockets (socket(7), tcp(7)). They are kept before there is a connection, and
+//! inherited by those that a listener accepts.
+
+use std::time::Duration;
+
+use host::CongestionAlgorithm;
+use host::app::{Io, StreamId, StreamOption, StreamOptions};
+use rustix::io::Errno;
+use socket_channel::SocketOption;
+use tcp::Keepalive;
+
+/// Sizes of buffers that are taken, in bytes; others are made one of these, as the kernel does.
+const BUFFER_BYTES_MIN: u64 = 4 << 10;
+const BUFFER_BYTES_MAX: u64 = 1 << 20;
+
+/// Least MSS that is taken, in bytes (`TCP_MIN_MSS` of Linux).
+const MSS_MIN: u64 = 88;
+
+/// Longest keep-alive times that are taken, in seconds, and most probes (`MAX_TCP_KEEPIDLE`,
+/// `MAX_TCP_KEEPCNT` of Linux).
+const KEEPALIVE_SECONDS_MAX: u64 = 32_767;
+const KEEPALIVE_PROBES_MAX: u64 = 127;
+
+/// What the options of a socket say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    nodelay: bool,
+    cork: bool,
+    keepalive: bool,
+    keepalive_times: Keepalive,
+    user_timeout_ms: u64,
+    pub(crate) linger_ms: Option<u64>,
+    quickack: bool,
+    defer_accept_seconds: u64,
+    pub(crate) receive_buffer_bytes: Option<usize>,
+    pub(crate) send_buffer_bytes: Option<usize>,
+    congestion: Option<CongestionAlgorithm>,
+    notsent_lowat_bytes: Option<u64>,
+    mss_max: Option<u16>,
+}
+
+impl Default for Options {
+    /// The kernel's: above all, the Nagle algorithm is on.
+    fn default() -> Options {
+        Options {
+            nodelay: false,
+            cork: false,
+            keepalive: false,
+            keepalive_times: Keepalive::default(),
+            user_timeout_ms: 0,
+            linger_ms: None,
+            quickack: true,
+            defer_accept_seconds: 0,
+            receive_buffer_bytes: None,
+            send_buffer_bytes: None,
+            congestion: None,
+            notsent_lowat_bytes: None,
+            mss_max: None,
+        }
+    }
+}
+
+/// A number from `least` to `most`.
+fn within(value: u64, least: u64, most: u64) -> Result<u64, Errno> {
+    if (least..=most).contains(&value) {
+        Ok(value)
+    } else {
+        Err(Errno::INVAL)
+    }
+}
+
+fn buffer(value: u64) -> usize {
+    value.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX) as usize
+}
+
+impl Options {
+    fn keepalive(&self) -> Option<Keepalive> {
+        self.keepalive.then_some(self.keepalive_times)
+    }
+
+    fn user_timeout(&self) -> Option<Duration> {
+        let ms = self.user_timeout_ms;
+        (ms > 0).then(|| Duration::from_millis(ms))
+    }
+
+    /// Notes an option.
+    pub(crate) fn set(&mut self, option: SocketOption, value: u64) -> Result<(), Errno> {
+        match option {
+            SocketOption::NoDelay => self.nodelay = value != 0,
+            SocketOption::Cork => self.cork = value != 0,
+            SocketOption::KeepAlive => self.keepalive = value != 0,
+            SocketOption::KeepIdleSeconds => {
+                let seconds = within(value, 1, KEEPALIVE_SECONDS_MAX)?;
+                self.keepalive_times.idle = Duration::from_secs(seconds);
+            }
+            SocketOption::KeepIntervalSeconds => {
+                let seconds = within(value, 1, KEEPALIVE_SECONDS_MAX)?;
+                self.keepalive_times.interval = Duration::from_secs(seconds);
+            }
+            SocketOption::KeepCount => {
+                self.keepalive_times.probes = within(value, 1, KEEPALIVE_PROBES_MAX)? as u8;
+            }
+            SocketOption::UserTimeoutMs => {
+                self.user_timeout_ms = within(value, 0, i32::MAX as u64)?;
+            }
+            SocketOption::LingerMs => self.linger_ms = (value != u64::MAX).then_some(value),
+            SocketOption::QuickAck => self.quickack = value != 0,
+            SocketOption::DeferAcceptSeconds => {
+                self.defer_accept_seconds = value.min(i32::MAX as u64);
+            }
+            SocketOption::ReceiveBufferBytes => self.receive_buffer_bytes = Some(buffer(value)),
+            SocketOption::SendBufferBytes => self.send_buffer_bytes = Some(buffer(value)),
+            SocketOption::Congestion => {
+                let known = CongestionAlgorithm::ALL.get(value as usize);
+                self.congestion = Some(*known.ok_or(Errno::NOENT)?);
+            }
+            SocketOption::MaxSegmentBytes => {
+                self.mss_max = Some(within(value, MSS_MIN, u16::MAX.into())? as u16);
+            }
+            SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes = Some(value),
+            // They say how an address is bound, and come with Bind.
+            SocketOption::ReuseAddress | SocketOption::ReusePort | SocketOption::V6Only => {
+                return Err(Errno::INVAL);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, option: SocketOption) -> Result<u64, Errno> {
+        Ok(match option {
+            SocketOption::NoDelay => self.nodelay.into(),
+            SocketOption::Cork => self.cork.into(),
+            SocketOption::KeepAlive => self.keepalive.into(),
+            SocketOption::KeepIdleSeconds => self.keepalive_times.idle.as_secs(),
+            SocketOption::KeepIntervalSeconds => self.keepalive_times.interval.as_secs(),
+            SocketOption::KeepCount => self.keepalive_times.probes.into(),
+            SocketOption::UserTimeoutMs => self.user_timeout_ms,
+            SocketOption::LingerMs => self.linger_ms.unwrap_or(u64::MAX),
+            SocketOption::QuickAck => self.quickack.into(),
+            SocketOption::DeferAcceptSeconds => self.defer_accept_seconds,
+            SocketOption::ReceiveBufferBytes => self.receive_buffer_bytes.unwrap_or(0) as u64,
+            SocketOption::SendBufferBytes => self.send_buffer_bytes.unwrap_or(0) as u64,
+            SocketOption::Congestion => {
+                let algorithm = self.congestion.unwrap_or_default();
+                let all = CongestionAlgorithm::ALL.iter();
+                let place = all.take_while(|known| **known != algorithm).count();
+                place as u64
+            }
+            SocketOption::MaxSegmentBytes => self.mss_max.map_or(DEFAULT_MSS, u64::from),
+            SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes.unwrap_or(0),
+            SocketOption::ReuseAddress | SocketOption::ReusePort | SocketOption::V6Only => {
+                return Err(Errno::INVAL);
+            }
+        })
+    }
+
+    /// What the connections of a listener begin with.
+    pub(crate) fn to_stream_options(self) -> StreamOptions {
+        let defer_accept = self.defer_accept_seconds;
+        StreamOptions {
+            nodelay: Some(self.nodelay),
+            keepalive: Some(self.keepalive()),
+            user_timeout: Some(self.user_timeout()),
+            receive_buffer_bytes: self.receive_buffer_bytes,
+            send_buffer_bytes: self.send_buffer_bytes,
+            congestion: self.congestion,
+            mss_max: self.mss_max,
+            defer_accept: (defer_accept > 0).then(|| Duration::from_secs(defer_accept)),
+        }
+    }
+
+    /// Gives a connection that is being opened all of them.
+    pub(crate) fn apply(&self, io: &mut dyn Io, stream: StreamId) {
+        io.set_option(stream, StreamOption::NoDelay(self.nodelay));
+        io.set_option(stream, StreamOption::Cork(self.cork));
+        io.set_option(stream, StreamOption::Keepalive(self.keepalive()));
+        io.set_option(stream, StreamOption::UserTimeout(self.user_timeout()));
+        if let Some(bytes) = self.receive_buffer_bytes {
+            io.set_option(stream, StreamOption::ReceiveBufferBytes(bytes));
+        }
+        if let Some(bytes) = self.send_buffer_bytes {
+            io.set_option(stream, StreamOption::SendBufferBytes(bytes));
+        }
+        if let Some(algorithm) = self.congestion {
+            io.set_option(stream, StreamOption::Congestion(algorithm));
+        }
+    }
+
+    /// What of it a living connection takes when one option was set.
+    pub(crate) fn change_of(&self, option: SocketOption) -> Option<StreamOption> {
+        Some(match option {
+            SocketOption::NoDelay => StreamOption::NoDelay(self.nodelay),
+            SocketOption::Cork => StreamOption::Cork(self.cork),
+            SocketOption::KeepAlive
+            | SocketOption::KeepIdleSeconds
+            | SocketOption::KeepIntervalSeconds
+            | SocketOption::KeepCount => StreamOption::Keepalive(self.keepalive()),
+            SocketOption::UserTimeoutMs => StreamOption::UserTimeout(self.user_timeout()),
+            SocketOption::QuickAck => StreamOption::QuickAck(self.quickack),
+            SocketOption::ReceiveBufferBytes => {
+                StreamOption::ReceiveBufferBytes(self.receive_buffer_bytes?)
+            }
+            SocketOption::SendBufferBytes => StreamOption::SendBufferBytes(self.send_buffer_bytes?),
+            SocketOption::Congestion => StreamOption::Congestion(self.congestion?),
+            SocketOption::LingerMs
+            | SocketOption::DeferAcceptSeconds
+            | SocketOption::MaxSegmentBytes
+            | SocketOption::NotSentLowWaterBytes
+            | SocketOption::ReuseAddress
+            | SocketOption::ReusePort
+            | SocketOption::V6Only => return None,
+        })
+    }
+}
+
+/// The MSS of a socket that is not connected, as the kernel says it, in bytes.
+const DEFAULT_MSS: u64 = 536;

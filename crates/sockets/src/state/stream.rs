@@ -1,0 +1,84 @@
+//! A connection of an application, and what has its place in its stream.
+
+use std::collections::VecDeque;
+
+use host::app::{BindingId, StreamId};
+use socket_channel::SocketId;
+
+use crate::state::file::{Current, FileRange};
+
+/// What has its place between the bytes of a stream.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// Its number.
+    pub(crate) number: u32,
+    /// Position in the tx FIFO behind which it comes.
+    pub(crate) at: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    File(FileRange),
+    Finish,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    /// The listener that it has come from.
+    pub(crate) listener: Option<SocketId>,
+    /// The address that was bound before it was opened.
+    pub(crate) binding: Option<BindingId>,
+    pub(crate) marks: VecDeque<Mark>,
+    /// Marks of other processes than the one whose turn it is.
+    pub(crate) early: Vec<Mark>,
+    /// The file that it sends.
+    pub(crate) current: Option<Current>,
+    pub(crate) peer_finished: bool,
+    /// The stack has forgotten it.
+    pub(crate) is_gone: bool,
+    /// What was received and found no room before that.
+    pub(crate) rest: VecDeque<u8>,
+    /// The application has closed it: what is queued still goes.
+    pub(crate) is_closing: bool,
+    /// Bytes that were acknowledged when it was last looked at, while it is being closed.
+    pub(crate) acknowledged: u64,
+}
+
+impl Stream {
+    pub(crate) fn new(
+        id: StreamId,
+        listener: Option<SocketId>,
+        binding: Option<BindingId>,
+    ) -> Stream {
+        Stream {
+            id,
+            listener,
+            binding,
+            marks: VecDeque::new(),
+            early: Vec::new(),
+            current: None,
+            peer_finished: false,
+            is_gone: false,
+            rest: VecDeque::new(),
+            is_closing: false,
+            acknowledged: 0,
+        }
+    }
+
+    /// File bytes that wait for their turn.
+    pub(crate) fn waiting_file_bytes(&self) -> u64 {
+        let ranges = self.marks.iter().map(|mark| match &mark.what {
+            What::File(range) => range.len,
+            What::Finish => 0,
+        });
+        ranges.sum()
+    }
+
+    pub(crate) fn is_finishing(&self) -> bool {
+        let last = self.marks.back();
+        last.is_some_and(|mark| matches!(mark.what, What::Finish))
+    }
+}

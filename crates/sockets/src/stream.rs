@@ -1,0 +1,363 @@
+//! Bytes between the FIFOs of a connection and TCP.
+//!
+//! The tx FIFO is a place of passage: TCP takes its bytes as far as its send buffer has room, and
+//! keeps them until they are acknowledged. Ranges of files and the end of the stream have places
+//! between these bytes, their *marks*. What TCP has received goes to the rx FIFO as far as that has
+//! room; the rest keeps the window closed.
+
+use std::time::Duration;
+
+use host::app::CloseReason;
+use rustix::io::Errno;
+use socket_channel::host_record::Turn;
+use socket_channel::{Block, Flags, SocketId};
+
+use crate::application::{App, Context};
+use crate::errno;
+use crate::state::file::Progress;
+use crate::state::options::Options;
+use crate::state::socket::Kind;
+use crate::state::stream::{Mark, What};
+
+/// Sizes of FIFOs, in bytes, unless an application asks for others or memory runs short.
+const FIFO_BYTES: usize = 64 << 10;
+
+/// Bytes that are moved in a step.
+const STEP_BYTES: usize = 16 << 10;
+
+/// File bytes that may be queued and not sent, at least; twice the congestion window if that is
+/// more.
+const FILE_BYTES_MIN: u64 = 256 << 10;
+
+/// A connection that its application has closed is given up if its peer acknowledges nothing for so
+/// long.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Marks that may come before their turn.
+const EARLY_MARKS_MAX: usize = 64;
+
+impl App {
+    /// Both FIFOs of a connection.
+    pub(crate) fn allocate_fifos(&mut self, options: &Options) -> Option<(Block, Block)> {
+        let rx = self.allocate(options.receive_buffer_bytes.unwrap_or(FIFO_BYTES))?;
+        match self.allocate(options.send_buffer_bytes.unwrap_or(FIFO_BYTES)) {
+            Some(tx) => Some((rx, tx)),
+            None => {
+                self.free([Some(rx)]);
+                None
+            }
+        }
+    }
+
+    /// Looks at what an application has done with a socket.
+    pub(crate) fn look(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        if socket.record.look().is_err() {
+            return self.reset_nonsense(cx, id);
+        }
+        if socket.record.flags().has(Flags::LISTENER) {
+            self.bound_queue(cx, id);
+        } else {
+            self.pump(cx, id);
+        }
+    }
+
+    /// Moves what there is to move, both ways.
+    pub(crate) fn pump(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        self.fill_rx(cx, id);
+        self.drain_tx(cx, id);
+        self.touch(id);
+    }
+
+    fn fill_rx(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let mut buffer = [0; STEP_BYTES];
+        loop {
+            let Some(socket) = self.socket(id) else {
+                return;
+            };
+            let record = &mut socket.record;
+            let Kind::Stream(stream) = &mut socket.kind else {
+                return;
+            };
+            if record.flags().has(Flags::FAILED) {
+                return;
+            }
+            let room = record.rx_room_bytes().min(STEP_BYTES);
+            if room == 0 {
+                if record.rx_wait_for_room() {
+                    return;
+                }
+                if record.look().is_err() {
+                    return self.reset_nonsense(cx, id);
+                }
+                // An application that takes back what it said has itself to wait.
+                if record.rx_room_bytes() == 0 {
+                    return;
+                }
+                continue;
+            }
+            let count = if stream.is_gone {
+                let count = room.min(stream.rest.len());
+                for (to, byte) in buffer.iter_mut().zip(stream.rest.drain(..count)) {
+                    *to = byte;
+                }
+                count
+            } else {
+                cx.io.read(stream.id, &mut buffer[..room])
+            };
+            if count == 0 {
+                if stream.is_gone {
+                    record.set(Flags::PEER_FINISHED | Flags::SHUT_WRITE | Flags::CLOSED);
+                } else if stream.peer_finished {
+                    record.set(Flags::PEER_FINISHED);
+                }
+                return;
+            }
+            cx.counters.received_bytes += count as u64;
+            record.rx_write(&buffer[..count]);
+        }
+    }
+
+    fn drain_tx(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let mut sends_files = false;
+        loop {
+            let Some(socket) = self.socket(id) else {
+                return;
+            };
+            let record = &mut socket.record;
+            let Kind::Stream(stream) = &mut socket.kind else {
+                return;
+            };
+            if stream.is_gone {
+                return;
+            }
+            let limit = stream.marks.front().map_or(u64::MAX, |mark| mark.at);
+            let io = &mut *cx.io;
+            let stream_id = stream.id;
+            let taken = record.tx_read(limit, |chunk| io.write(stream_id, chunk));
+            cx.counters.sent_bytes += taken as u64;
+            if record.tx_head() < limit.min(record.tx_tail()) {
+                // TCP has no room: `Writable` follows.
+                return;
+            }
+            match stream.marks.front_mut().map(|mark| &mut mark.what) {
+                None => break,
+                Some(What::File(range)) => {
+                    match range.send(cx.io, stream_id, &mut stream.current) {
+                        Progress::Done => {
+                            stream.marks.pop_front();
+                            sends_files = true;
+                        }
+                        Progress::Waits => break,
+                        Progress::Failed(errno) => {
+                            return self.abort(cx, id, errno, Flags::default());
+                        }
+                    }
+                }
+                Some(What::Finish) => {
+                    cx.io.shutdown(stream_id);
+                    record.set(Flags::SHUT_WRITE);
+                    stream.marks.clear();
+                    break;
+                }
+            }
+        }
+        if sends_files {
+            self.grant_file_credit(cx, id);
+        }
+        self.finish_closing(cx, id);
+    }
+
+    /// An application puts a mark between the bytes of a stream: a range of a file, or its end.
+    pub(crate) fn add_mark(&mut self, cx: &mut Context<'_>, id: SocketId, mark: Mark) {
+        let mut next = Some(mark);
+        while let Some(mark) = next {
+            let Some(socket) = self.socket(id) else {
+                return;
+            };
+            let turn = socket.record.take_mark(mark.number, mark.at);
+            let Some(stream) = socket.stream_mut() else {
+                return self.reset_nonsense(cx, id);
+            };
+            match turn {
+                Err(_) => return self.reset_nonsense(cx, id),
+                Ok(Turn::Later) if stream.early.len() < EARLY_MARKS_MAX => {
+                    return stream.early.push(mark);
+                }
+                Ok(Turn::Later) => return self.reset_nonsense(cx, id),
+                Ok(Turn::Now) => {}
+            }
+            let following = mark.number.wrapping_add(1);
+            let early = stream.early.iter().position(|it| it.number == following);
+            next = early.map(|place| stream.early.swap_remove(place));
+            let file_bytes = match &mark.what {
+                What::File(range) => range.len,
+                What::Finish => 0,
+            };
+            if !stream.is_gone && !stream.is_finishing() {
+                stream.marks.push_back(mark);
+                cx.counters.file_bytes += file_bytes;
+            }
+            if socket.record.queue_file(file_bytes).is_err() {
+                return self.reset_nonsense(cx, id);
+            }
+        }
+        self.pump(cx, id);
+        self.grant_file_credit(cx, id);
+    }
+
+    /// Lets an application queue so many file bytes that no more than two congestion windows wait
+    /// to be sent, and has the stack tell when half of them have left.
+    pub(crate) fn grant_file_credit(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let Some(stream) = socket.stream().filter(|stream| !stream.is_gone) else {
+            return;
+        };
+        let (stream_id, waiting) = (stream.id, stream.waiting_file_bytes());
+        let window = cx.io.congestion_window(stream_id);
+        let bound = FILE_BYTES_MIN.max(window.saturating_mul(2));
+        let unsent = cx.io.unsent(stream_id);
+        let credit = socket.record.file_credit_bytes();
+        let wanted = bound.saturating_sub(waiting + unsent);
+        if wanted > credit {
+            socket.record.add_file_credit(wanted - credit);
+            self.touch(id);
+        }
+        // What waits for the NIC stack to open its file is pumped when that has.
+        if unsent > bound / 2 {
+            cx.io.set_notsent_lowat(stream_id, bound / 2);
+        }
+    }
+
+    /// The stack has room again, or has sent some of what was queued.
+    pub(crate) fn on_writable(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        self.pump(cx, id);
+        let has_used_credit = self.socket(id).is_some_and(|socket| {
+            let window = FILE_BYTES_MIN / 2;
+            socket.record.file_credit_bytes() < window
+                || socket.stream().is_some_and(|it| it.current.is_some())
+        });
+        if has_used_credit {
+            self.grant_file_credit(cx, id);
+        }
+    }
+
+    /// The peer will send no more.
+    pub(crate) fn on_peer_finished(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        if let Some(stream) = self.socket(id).and_then(|socket| socket.stream_mut()) {
+            stream.peer_finished = true;
+        }
+        self.pump(cx, id);
+    }
+
+    /// The peer has acknowledged all that was queued.
+    pub(crate) fn on_drained(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        if let Some(socket) = self.socket(id)
+            && let Some(stream) = socket.stream()
+        {
+            let acknowledged = cx.io.acknowledged(stream.id);
+            socket.record.set_acked(acknowledged);
+            self.touch(id);
+        }
+    }
+
+    /// The stack has forgotten a connection.
+    pub(crate) fn on_closed(&mut self, cx: &mut Context<'_>, id: SocketId, reason: CloseReason) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let Some(stream) = socket.stream_mut() else {
+            return;
+        };
+        stream.is_gone = true;
+        stream.current = None;
+        stream.marks.clear();
+        let (stream_id, binding) = (stream.id, stream.binding.take());
+        cx.places.streams.remove(&stream_id);
+        if let Some(binding) = binding {
+            cx.io.release(binding);
+        }
+        if stream.is_closing {
+            return self.remove(id, cx.counters);
+        }
+        match errno::of_close(reason) {
+            Some(errno) => {
+                socket.record.clear(Flags::CONNECTING);
+                let flags = Flags::FAILED | Flags::CLOSED;
+                socket.record.fail(errno::number(errno), flags);
+                self.touch(id);
+            }
+            None => {
+                stream.rest = cx.io.take_unread(stream_id).into();
+                self.pump(cx, id);
+            }
+        }
+    }
+
+    /// The last descriptor of a connection is closed: what is queued still goes, then FIN; if
+    /// anything was not read, RST (RFC 2525 §2.17), as close(2) does.
+    pub(crate) fn close_stream(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        self.look(cx, id);
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let unread_bytes = socket.record.rx_unread_bytes();
+        let is_opening = socket.record.flags().has(Flags::CONNECTING);
+        let resets = socket.options.linger_ms == Some(0);
+        let Some(stream) = socket.stream_mut() else {
+            return;
+        };
+        if stream.is_gone {
+            return self.remove(id, cx.counters);
+        }
+        let unread = unread_bytes > 0 || cx.io.unread(stream.id) > 0;
+        if is_opening || resets || unread {
+            self.abort(cx, id, Errno::CONNRESET, Flags::default());
+            return self.remove(id, cx.counters);
+        }
+        stream.is_closing = true;
+        cx.io.set_timer(stream.id, Some(CLOSING_PATIENCE));
+        self.drain_tx(cx, id);
+    }
+
+    /// A connection that its application has closed is the stack's alone once all is queued there.
+    fn finish_closing(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let is_empty = socket.record.tx_waiting_bytes() == 0;
+        let Some(stream) = socket.stream_mut() else {
+            return;
+        };
+        if !stream.is_closing || !is_empty || !stream.marks.is_empty() {
+            return;
+        }
+        let (stream_id, binding) = (stream.id, stream.binding.take());
+        cx.io.set_timer(stream_id, None);
+        cx.io.close(stream_id);
+        cx.places.streams.remove(&stream_id);
+        if let Some(binding) = binding {
+            cx.io.release(binding);
+        }
+        self.remove(id, cx.counters);
+    }
+
+    /// The timer of a connection that its application has closed: a peer that has acknowledged
+    /// nothing since is given up.
+    pub(crate) fn on_closing_timer(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(stream) = self.socket(id).and_then(|socket| socket.stream_mut()) else {
+            return;
+        };
+        let acknowledged = cx.io.acknowledged(stream.id);
+        if std::mem::replace(&mut stream.acknowledged, acknowledged) < acknowledged {
+            cx.io.set_timer(stream.id, Some(CLOSING_PATIENCE));
+        } else if stream.is_closing {
+            self.abort(cx, id, Errno::TIMEDOUT, Flags::default());
+            self.remove(id, cx.counters);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The turns of an application: commands in, hints out; and how its processes end.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use socket_channel::channel::{COMMAND_RING_BYTES, ReceiveError};
+use socket_channel::record::Wanted;
+use socket_channel::{ChannelId, Event, Flags, HandleId, SocketId};
+
+use crate::application::{App, Context};
+use crate::commands::Outcome;
+use crate::counters::Counters;
+use crate::state::socket::Socket;
+use crate::waker::Waker;
+
+/// A command ring holds no more commands than this.
+const LAST_COMMANDS_MAX: u32 = (COMMAND_RING_BYTES / 16) as u32;
+
+/// A connection that a process has taken out of an accept queue is adopted so soon after, in
+/// microseconds, or its process has ended before it could.
+const ADOPTION_US_MAX: u64 = 1_000_000;
+
+impl App {
+    /// The last copy of a descriptor is closed, or the application says so.
+    pub(crate) fn close_handle(
+        &mut self,
+        cx: &mut Context<'_>,
+        waker: Option<&Waker>,
+        handle: HandleId,
+    ) {
+        let Some(closed) = self.handles.remove(&handle) else {
+            return;
+        };
+        if let (Some(waker), Some(fd)) = (waker, &closed.fd) {
+            waker.remove(fd.as_fd());
+        }
+        if let Some(id) = closed.socket {
+            if let Some(socket) = self.socket(id) {
+                socket.handle = None;
+            }
+            self.close(cx, id);
+        }
+    }
+
+    /// Takes commands, as many as a turn may, and carries them out. True if there were any.
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, waker: Option<&Waker>) -> bool {
+        self.take_commands(cx, waker, self.grant.messages_per_turn, false)
+    }
+
+    /// Takes what a process has asked for before it ended, or closed a descriptor: its commands are
+    /// in the ring, though the kernel was faster. Answers that find no room are dropped.
+    pub(crate) fn take_last_commands(&mut self, cx: &mut Context<'_>, waker: Option<&Waker>) {
+        self.take_commands(cx, waker, LAST_COMMANDS_MAX, true);
+    }
+
+    fn take_commands(
+        &mut self,
+        cx: &mut Context<'_>,
+        waker: Option<&Waker>,
+        budget_max: u32,
+        drops_answers: bool,
+    ) -> bool {
+        let mut budget = budget_max;
+        let mut channels = std::mem::take(&mut self.channels);
+        let count = channels.len();
+        let mut is_corrupt = false;
+        for step in 0..count {
+            let channel = &mut channels[(self.first + step) % count];
+            while budget > 0 && (drops_answers || channel.end.has_room()) {
+                let outcome = match channel.end.receive() {
+                    Ok(Some(command)) => self.execute(cx, &command),
+                    Ok(None) => break,
+                    Err(ReceiveError::Malformed) => Outcome::Malformed,
+                    Err(ReceiveError::Corrupt) => {
+                        cx.counters.channels_corrupt += 1;
+                        is_corrupt = true;
+                        break;
+                    }
+                };
+                budget -= 1;
+                cx.counters.commands += 1;
+                match outcome {
+                    Outcome::None => {}
+                    Outcome::Answer(event) => {
+                        // There is room, or it is to be dropped.
+                        let _ = channel.end.send(&event);
+                        cx.counters.events += 1;
+                    }
+                    Outcome::Closed(handle) => self.close_handle(cx, waker, handle),
+                    Outcome::Malformed => cx.counters.commands_refused += 1,
+                }
+            }
+        }
+        self.first = self.first.wrapping_add(1);
+        // Processes that attach while their commands are carried out are not to be lost.
+        channels.append(&mut self.channels);
+        self.channels = channels;
+        if is_corrupt {
+            self.detach(cx);
+        }
+        budget < budget_max
+    }
+
+    /// Sends hints of what has changed, and wakes processes that sleep.
+    pub(crate) fn flush(&mut self, counters: &mut Counters) {
+        for id in std::mem::take(&mut self.changed) {
+            let Some(socket) = self.socket(id) else {
+                continue;
+            };
+            socket.is_changed = false;
+            let wanted = socket.record.take_wanted();
+            self.hint(id, wanted, counters);
+        }
+        for (id, wanted) in std::mem::take(&mut self.retired) {
+            self.hint(id, wanted, counters);
+        }
+        for channel in &mut self.channels {
+            if channel.hints_lost && channel.end.has_room() {
+                channel.hints_lost = channel.end.send(&Event::ScanAll).is_err();
+                counters.events += 1;
+            }
+            channel.end.flush();
+        }
+    }
+
+    fn hint(&mut self, socket: SocketId, wanted: Wanted, counters: &mut Counters) {
+        for channel in &mut self.channels {
+            let is_wanted = match wanted {
+                Wanted::None => false,
+                Wanted::By(by) => by == channel.id,
+                Wanted::BySeveral => true,
+            };
+            if is_wanted {
+                channel.hint(&Event::Ready { socket }, counters);
+            }
+        }
+    }
+
+    /// A process has ended: what it did without a word is looked for, for a command may be missing.
+    pub(crate) fn end_channel(&mut self, cx: &mut Context<'_>, now_us: u64, ended: ChannelId) {
+        let before = self.channels.len();
+        self.channels.retain(|channel| channel.id != ended);
+        if self.channels.len() == before {
+            return;
+        }
+        cx.counters.processes -= 1;
+        let until_us = now_us + ADOPTION_US_MAX;
+        let ids: Vec<SocketId> = self.sockets.iter().map(|(_, socket)| socket.id()).collect();
+        for id in ids {
+            self.look(cx, id);
+            let lacks_marks = self
+                .socket(id)
+                .is_some_and(|socket| socket.record.lacks_marks());
+            if lacks_marks {
+                self.unmarked.entry(id).or_insert(until_us);
+            }
+        }
+        // Another process may be about to adopt what it has taken.
+        for doubtful_us in self.unadopted.values_mut() {
+            doubtful_us.get_or_insert(until_us);
+        }
+    }
+
+    /// When the next connection is given up that a process has taken and not adopted.
+    pub(crate) fn next_timeout_us(&self) -> Option<u64> {
+        let unadopted = self.unadopted.values().flatten();
+        unadopted.chain(self.unmarked.values()).min().copied()
+    }
+
+    /// Resets connections that a process which has ended had taken, and not adopted.
+    pub(crate) fn on_time(&mut self, cx: &mut Context<'_>, now_us: u64) {
+        let due = |until: &Option<u64>| until.is_some_and(|until_us| until_us <= now_us);
+        let lost = self.unadopted.iter().filter(|(_, until)| due(until));
+        let lost: Vec<SocketId> = lost.map(|(id, _)| *id).collect();
+        for id in lost {
+            self.unadopted.remove(&id);
+            self.close(cx, id);
+        }
+        let unmarked = self
+            .unmarked
+            .iter()
+            .filter(|(_, until_us)| **until_us <= now_us);
+        let unmarked: Vec<SocketId> = unmarked.map(|(id, _)| *id).collect();
+        for id in unmarked {
+            self.unmarked.remove(&id);
+            let lacks_marks = |socket: &mut Socket| socket.record.lacks_marks();
+            if self.socket(id).is_some_and(lacks_marks) {
+                self.abort(cx, id, Errno::CONNRESET, Flags::default());
+            }
+        }
+    }
+
+    /// Serves the application no more: its connections are reset, and its processes see that.
+    pub(crate) fn detach(&mut self, cx: &mut Context<'_>) {
+        self.is_detached = true;
+        let ids: Vec<SocketId> = self.sockets.iter().map(|(_, socket)| socket.id()).collect();
+        for id in ids {
+            self.abort(cx, id, Errno::CONNRESET, Flags::DETACHED);
+            self.remove_if_over(cx, id);
+        }
+    }
+
+    /// What an application has written makes no sense: the socket is reset.
+    #[cold]
+    pub(crate) fn reset_nonsense(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        cx.counters.sockets_nonsense += 1;
+        tracing::debug!(
+            app = self.id.0,
+            ?id,
+            "the record of a socket makes no sense"
+        );
+        self.abort(cx, id, Errno::CONNRESET, Flags::default());
+    }
+}

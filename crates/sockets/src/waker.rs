@@ -1,0 +1,91 @@
+//! Descriptors that end a sleep of the shard: the bells of channels, and handles that hang up.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{Timespec, epoll};
+use socket_channel::{AppId, HandleId};
+
+/// Most events that one look takes; others are there at the next.
+const EVENTS_MAX: usize = 256;
+
+const NO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// Bit of an event's data that says that it is a bell's.
+const BELL: u64 = 1 << 63;
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// A channel of this application has rung.
+    Bell(AppId),
+    /// The last copy of this descriptor is closed.
+    HungUp(AppId, HandleId),
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Waker {
+    epoll: OwnedFd,
+}
+
+impl Waker {
+    pub(crate) fn new() -> io::Result<Waker> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Waker { epoll })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Watches the bell of a channel. Closing it ends that.
+    pub(crate) fn add_bell(&self, bell: BorrowedFd<'_>, app: AppId) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(BELL | u64::from(app.0) << 32);
+        Ok(epoll::add(&self.epoll, bell, data, epoll::EventFlags::IN)?)
+    }
+
+    /// Watches a handle for its hang-up alone: what an application writes there says nothing.
+    pub(crate) fn add_handle(
+        &self,
+        fd: BorrowedFd<'_>,
+        app: AppId,
+        handle: HandleId,
+    ) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(u64::from(app.0) << 32 | u64::from(handle.0));
+        Ok(epoll::add(
+            &self.epoll,
+            fd,
+            data,
+            epoll::EventFlags::empty(),
+        )?)
+    }
+
+    /// Stops watching a descriptor whose other copies may stay open.
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
+        // It may never have been added.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// What has happened since, as far as one look takes it.
+    pub(crate) fn look(&self) -> Vec<Woken> {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; EVENTS_MAX];
+        let count = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)).unwrap_or(0);
+        let woken = events[..count].iter().map(|event| {
+            let data = event.data.u64();
+            let app = AppId((data >> 32) as u32 & (u32::MAX >> 1));
+            if data & BELL == 0 {
+                Woken::HungUp(app, HandleId(data as u32))
+            } else {
+                Woken::Bell(app)
+            }
+        });
+        woken.collect()
+    }
+}

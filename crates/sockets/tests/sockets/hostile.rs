@@ -1,0 +1,164 @@
+//! Applications that do as they like behind the channel: others, and the stack, notice nothing.
+
+use std::sync::atomic::Ordering;
+
+use fakes::seeds::each_seed;
+use socket_channel::message::BindFlags;
+use socket_channel::{Command, Family, HandleId, How, SocketId, SocketOption};
+
+use crate::program::{HANDLES, Program, text};
+use crate::world::World;
+
+fn some_socket(random: &mut dyn FnMut(u64) -> u64) -> SocketId {
+    SocketId {
+        index: random(12) as u32,
+        generation: random(4) as u32,
+    }
+}
+
+fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
+    let request = random(5) as u32;
+    let socket = some_socket(random);
+    let handle = HandleId(random(24) as u32);
+    let address = format!(
+        "10.77.0.{}:{}",
+        1 + random(3),
+        [7, 8001, 8002, 0][random(4) as usize]
+    );
+    let address = address.parse().unwrap();
+    match random(13) {
+        0 => Command::Open {
+            request,
+            handle,
+            family: Family::V4,
+        },
+        1 => Command::Bind {
+            request,
+            socket,
+            address,
+            flags: BindFlags::REUSE_PORT,
+        },
+        2 => Command::Listen {
+            request,
+            socket,
+            backlog: random(10) as u32,
+        },
+        3 => Command::Connect {
+            request,
+            socket,
+            address,
+        },
+        4 => Command::Accept { socket, handle },
+        5 | 6 => Command::Kick { socket },
+        7 => Command::Shutdown {
+            socket,
+            how: How::Both,
+            mark: random(4) as u32,
+            at: random(3) * random(100_000),
+        },
+        8 => Command::SetOption {
+            request,
+            socket,
+            option: SocketOption::ALL[random(SocketOption::ALL.len() as u64) as usize],
+            value: random(u64::MAX),
+        },
+        9 => Command::GetInfo { request, socket },
+        10 => Command::Close { handle },
+        11 => Command::OpenFile {
+            request,
+            handle,
+            path: [b"5000".as_slice(), b"none", b"../x"][random(3) as usize],
+        },
+        _ => Command::SendFile {
+            socket,
+            file: some_socket(random),
+            offset: random(10_000),
+            len: random(10_000),
+            mark: random(4) as u32,
+            at: random(3) * random(100_000),
+        },
+    }
+}
+
+/// One step of an application that does as it likes.
+fn misbehave(program: &mut Program, random: &mut dyn FnMut(u64) -> u64) {
+    for _ in 0..random(20) {
+        let _ = program.end.send(&some_command(random));
+    }
+    // Not all events are taken.
+    for _ in 0..random(30) {
+        let _ = program.end.receive();
+    }
+    let words = program.segment.words();
+    for _ in 0..random(10) {
+        let record = 64 + 64 * random(12) as usize;
+        let place = match random(3) {
+            0 => random(words.len() as u64) as usize,
+            _ => record + random(64) as usize,
+        };
+        let value = match random(4) {
+            0 => random(u64::MAX),
+            1 => words[place]
+                .load(Ordering::Relaxed)
+                .wrapping_add(random(5_000)),
+            2 => 0,
+            _ => random(100_000),
+        };
+        words[place].store(value, Ordering::Relaxed);
+    }
+    program.end.flush();
+}
+
+#[test]
+fn whatever_an_application_does_others_get_every_byte_and_nothing_is_left() {
+    each_seed(20, |random| {
+        let mut world = World::new();
+        world.nic.lacks.insert("none".to_owned());
+        let mut hostile = Program::new(&mut world, 1);
+        let mut honest = Program::new(&mut world, 2);
+        let (listener, _) = honest.listener(&mut world, 8000);
+        world.clients.echoes = false;
+        let stream = world.connect(8000);
+        let sent = text(300_000, 6);
+        world.client_sends(stream, &sent, true);
+        let (socket, handle) = honest.accept(&mut world, listener);
+        let mut waiting = Vec::new();
+        let mut rounds = 0;
+        world.run_until(|world| {
+            misbehave(&mut hostile, random);
+            if rounds % 16 == 0 {
+                world.connect(8001);
+            }
+            rounds += 1;
+            honest.hear();
+            waiting.extend(honest.read(socket));
+            let count = honest.write(socket, &waiting);
+            waiting.drain(..count);
+            rounds > 500 && world.heard(stream).received.len() == sent.len()
+        });
+        assert!(world.heard(stream).received == sent, "every byte");
+        honest.close(handle);
+        hostile.exit(&mut world);
+        honest.exit(&mut world);
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_ring_that_makes_no_sense_detaches_its_application_alone() {
+    let mut world = World::new();
+    let mut honest = Program::new(&mut world, 2);
+    let hostile = Program::new(&mut world, 1);
+    assert_eq!(HANDLES, 2_000, "numbers of handles");
+    let (host, mut end) = socket_channel::channel::in_memory();
+    drop(host);
+    // Messages that are none are counted, and do no harm.
+    for byte in 0..=u8::MAX {
+        let _ = end.send(&Command::Close {
+            handle: HandleId(byte.into()),
+        });
+    }
+    drop(hostile);
+    honest.listener(&mut world, 8000);
+    assert_eq!(world.sockets().counters().channels_corrupt, 0);
+}

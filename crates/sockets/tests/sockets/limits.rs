@@ -1,0 +1,147 @@
+//! What an application may do and use.
+
+use socket_channel::message::BindFlags;
+use socket_channel::{Command, Family};
+use sockets::{Grant, Rules};
+
+use crate::program::Program;
+use crate::world::World;
+
+const EACCES: u32 = 13;
+const ENFILE: u32 = 23;
+const EMFILE: u32 = 24;
+const ENOBUFS: u32 = 105;
+
+#[test]
+fn rules_say_where_an_application_may_listen_and_whether_it_may_connect() {
+    let mut world = World::new();
+    let rules = Rules {
+        ports: vec![8000..=8010],
+        addresses: Some(vec![("10.77.0.0".parse().unwrap(), 30)]),
+        may_connect: false,
+    };
+    let grant = Grant {
+        rules,
+        ..Grant::default()
+    };
+    let mut program = Program::with_grant(&mut world, 1, grant);
+    let handle = program.handle();
+    let socket = program.open(&mut world, handle);
+    for address in [
+        "10.77.0.2:80",
+        "10.77.0.2:8011",
+        "0.0.0.0:8000",
+        "10.78.0.2:8000",
+    ] {
+        let refused = program.bind(&mut world, socket, address, BindFlags::NONE);
+        assert_eq!(refused, Err(EACCES), "{address}");
+    }
+    let refused = program.connect(&mut world, socket, "10.77.0.1:7");
+    assert_eq!(refused, Err(EACCES));
+    program
+        .bind(&mut world, socket, "10.77.0.2:8000", BindFlags::NONE)
+        .unwrap();
+    assert_eq!(world.sockets().counters().commands_refused, 5);
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn sockets_listeners_and_files_are_bounded_for_each_application() {
+    let mut world = World::new();
+    let grant = Grant {
+        sockets_max: 5,
+        listeners_max: 2,
+        files_max: 1,
+        ..Grant::default()
+    };
+    let mut program = Program::with_grant(&mut world, 1, grant);
+    let mut other = Program::new(&mut world, 2);
+    for port in [8000, 8001] {
+        program.listener(&mut world, port);
+    }
+    let handle = program.handle();
+    let socket = program.open(&mut world, handle);
+    assert_eq!(program.listen(&mut world, socket, 1), Err(ENOBUFS));
+    let mut open_file = |program: &mut Program| {
+        let handle = program.handle();
+        program.call(&mut world, |request| Command::OpenFile {
+            request,
+            handle,
+            path: b"1000",
+        })
+    };
+    open_file(&mut program).unwrap();
+    assert_eq!(open_file(&mut program), Err(EMFILE));
+    let handle = program.handle();
+    program.open(&mut world, handle);
+    let (handle, family) = (program.handle(), Family::V4);
+    let refused = program.call(&mut world, |request| Command::Open {
+        request,
+        handle,
+        family,
+    });
+    assert_eq!(refused, Err(ENFILE));
+    // A connection for which there is no socket is reset, and no other application pays.
+    world.clients.echoes = false;
+    let stream = world.connect(8000);
+    world.run_until(|world| world.heard(stream).closed.is_some());
+    assert_eq!(world.sockets().counters().connections_refused, 1);
+    other.listener(&mut world, 8002);
+    program.exit(&mut world);
+    other.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn an_application_that_floods_its_ring_leaves_turns_to_others() {
+    let mut world = World::new();
+    let mut flooding = Program::new(&mut world, 1);
+    let mut other = Program::new(&mut world, 2);
+    let kick = Command::Kick {
+        socket: socket_channel::SocketId {
+            index: 9,
+            generation: 9,
+        },
+    };
+    let (handle, family) = (other.handle(), Family::V4);
+    for _ in 0..100 {
+        while flooding.end.send(&kick).is_ok() {}
+        flooding.end.flush();
+        let before = world.sockets().counters().commands;
+        world.step();
+        let taken = world.sockets().counters().commands - before;
+        assert!(taken <= 257, "{taken} commands in a turn");
+    }
+    let begun_us = world.now_us;
+    let opened = other.call(&mut world, |request| Command::Open {
+        request,
+        handle,
+        family,
+    });
+    opened.unwrap();
+    assert!(world.now_us - begun_us <= 200, "some turns");
+    flooding.exit(&mut world);
+    other.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn handles_that_are_not_its_own_or_have_a_socket_are_refused() {
+    const EBADF: u32 = 9;
+    let mut world = World::new();
+    let mut program = Program::new(&mut world, 1);
+    let handle = program.handle();
+    program.open(&mut world, handle);
+    for handle in [handle, socket_channel::HandleId(5_000)] {
+        let family = Family::V4;
+        let refused = program.call(&mut world, |request| Command::Open {
+            request,
+            handle,
+            family,
+        });
+        assert_eq!(refused, Err(EBADF));
+    }
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}

@@ -1,0 +1,166 @@
+//! Listeners of programs.
+
+use socket_channel::message::BindFlags;
+use socket_channel::{Command, Flags, SocketOption};
+
+use crate::program::Program;
+use crate::world::World;
+
+const EADDRINUSE: u32 = 98;
+
+#[test]
+fn a_full_queue_holds_peers_back_and_loses_none() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let handle = program.handle();
+    let listener = program.open(&mut world, handle);
+    program
+        .bind(&mut world, listener, "0.0.0.0:8000", BindFlags::NONE)
+        .unwrap();
+    program.listen(&mut world, listener, 3).unwrap();
+    let streams: Vec<_> = (0..10).map(|_| world.connect(8000)).collect();
+    world.run_for_us(500_000);
+    let accepted = world.sockets().counters().connections_accepted;
+    assert_eq!(accepted, 3, "of a backlog of 3");
+    for _ in 0..streams.len() {
+        let (socket, _) = program.accept(&mut world, listener);
+        program.write_all(&mut world, socket, b"hello");
+    }
+    world.run_until(|world| {
+        streams
+            .iter()
+            .all(|it| world.heard(*it).received == b"hello")
+    });
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_listener_that_closes_resets_what_waits_and_frees_its_port() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let (listener, handle) = program.listener(&mut world, 8000);
+    let (taken, waiting) = (world.connect(8000), world.connect(8000));
+    world.run_until(|world| world.sockets().counters().connections_accepted == 2);
+    let (socket, _) = program.accept(&mut world, listener);
+    program.close(handle);
+    world.run_until(|world| {
+        [taken, waiting]
+            .iter()
+            .any(|it| world.heard(*it).closed.is_some())
+    });
+    program.write_all(&mut world, socket, b"alive");
+    world.run_until(|world| {
+        [taken, waiting]
+            .iter()
+            .any(|it| world.heard(*it).received == b"alive")
+    });
+    assert_eq!(
+        program.flags(listener),
+        Flags::CLOSED,
+        "its name means nothing"
+    );
+    program.listener(&mut world, 8000);
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn bound_ports_are_known_at_once_and_conflict() {
+    let mut world = World::new();
+    let mut program = Program::new(&mut world, 1);
+    let mut other = Program::new(&mut world, 2);
+    let handle = program.handle();
+    let socket = program.open(&mut world, handle);
+    program
+        .bind(&mut world, socket, "0.0.0.0:0", BindFlags::NONE)
+        .unwrap();
+    let port = program.record(socket).local().unwrap().port();
+    assert!((32_768..=60_999).contains(&port), "{port}");
+    let handle = other.handle();
+    let others = other.open(&mut world, handle);
+    let address = format!("10.77.0.2:{port}");
+    let refused = other.bind(&mut world, others, &address, BindFlags::REUSE_ADDR);
+    assert_eq!(refused, Err(EADDRINUSE));
+    program.exit(&mut world);
+    other
+        .bind(&mut world, others, &address, BindFlags::REUSE_ADDR)
+        .unwrap();
+    other.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn connections_inherit_the_options_of_their_listener() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let options = [
+        (SocketOption::NoDelay, 1),
+        (SocketOption::KeepAlive, 1),
+        (SocketOption::KeepIdleSeconds, 77),
+        (SocketOption::UserTimeoutMs, 9_000),
+        (SocketOption::ReceiveBufferBytes, 8_192),
+    ];
+    for (option, value) in options {
+        let set = program.call(&mut world, |request| Command::SetOption {
+            request,
+            socket: listener,
+            option,
+            value,
+        });
+        set.unwrap();
+    }
+    world.connect(8000);
+    let (socket, _) = program.accept(&mut world, listener);
+    for (option, value) in options {
+        let got = program.call(&mut world, |request| Command::GetOption {
+            request,
+            socket,
+            option,
+        });
+        assert_eq!(got, Ok((None, value)), "{option:?}");
+    }
+    let info = program.ask(&mut world, |request| Command::GetInfo { request, socket });
+    let socket_channel::Event::Info { info, .. } = info else {
+        panic!("{info:?}");
+    };
+    assert_eq!((info.state, info.snd_mss.get()), (1, 1448), "{info:?}");
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_waiting_process_gets_one_hint_for_what_has_changed() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let record = program.record(listener);
+    assert!(record.want(program.channel, record.edge()));
+    let stream = world.connect(8000);
+    world.run_until(|_| {
+        program.hear();
+        program.hints == [listener]
+    });
+    let (socket, _) = program.accept(&mut world, listener);
+    world.run_for_us(1_000);
+    let record = program.record(socket);
+    assert!(record.want(program.channel, record.edge()));
+    world.client_sends(stream, b"one", false);
+    world.run_until(|_| {
+        program.hear();
+        program.hints == [listener, socket]
+    });
+    // It was asked for once.
+    world.client_sends(stream, b"two", false);
+    world.run_for_us(10_000);
+    program.hear();
+    assert_eq!(program.hints, [listener, socket]);
+    assert_eq!(program.read(socket), b"onetwo");
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}

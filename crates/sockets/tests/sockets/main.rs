@@ -1,0 +1,12 @@
+//! Applications behind a socket channel, on a real host stack, in virtual time; clients on another
+//! one.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod ends;
+mod files;
+mod hostile;
+mod limits;
+mod listeners;
+mod program;
+mod world;

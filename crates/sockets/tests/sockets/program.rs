@@ -1,0 +1,295 @@
+//! An application, played by hand at its end of the channel.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use socket_channel::channel::{AppEnd, in_memory};
+use socket_channel::message::BindFlags;
+use socket_channel::{
+    AppId, AppRecord, ChannelId, Command, Event, Family, Flags, HandleId, How, Layout, Limits,
+    Segment, SocketId,
+};
+use sockets::{Attachment, Grant};
+
+use crate::world::World;
+
+/// Handles that a program begins with.
+pub(crate) const HANDLES: u32 = 2_000;
+
+pub(crate) struct Program {
+    pub(crate) app: AppId,
+    pub(crate) channel: ChannelId,
+    pub(crate) segment: Segment,
+    pub(crate) end: AppEnd,
+    next_handle: u32,
+    next_request: u32,
+    answers: BTreeMap<u32, Event>,
+    /// Sockets of which a hint has come.
+    pub(crate) hints: Vec<SocketId>,
+}
+
+impl Program {
+    pub(crate) fn new(world: &mut World, app: u32) -> Program {
+        Program::with_grant(world, app, Grant::default())
+    }
+
+    pub(crate) fn with_grant(world: &mut World, app: u32, grant: Grant) -> Program {
+        let limits = Limits {
+            sockets_max: 4096,
+            segment_bytes: 64 << 20,
+        };
+        let segment = Segment::in_memory(Layout::of(limits).unwrap());
+        let (host, end) = in_memory();
+        let (app, channel) = (AppId(app), ChannelId(app * 100));
+        let sockets = &mut world.apps.others;
+        let attached = sockets.attach(Attachment {
+            app,
+            channel,
+            pid: 1000 + app.0,
+            uid: 1000,
+            name: "program".to_owned(),
+            grant,
+            segment: segment.clone(),
+            end: host,
+        });
+        attached.unwrap();
+        sockets.add_handles_without_descriptors(app, HandleId(0), HANDLES);
+        Program {
+            app,
+            channel,
+            segment,
+            end,
+            next_handle: 0,
+            next_request: 1,
+            answers: BTreeMap::new(),
+            hints: Vec::new(),
+        }
+    }
+
+    pub(crate) fn record(&self, socket: SocketId) -> AppRecord<'_> {
+        AppRecord::of(&self.segment, socket).unwrap()
+    }
+
+    pub(crate) fn handle(&mut self) -> HandleId {
+        self.next_handle += 1;
+        HandleId(self.next_handle - 1)
+    }
+
+    pub(crate) fn hear(&mut self) {
+        while let Some(event) = self.end.receive().unwrap() {
+            match event {
+                Event::Answer { request, .. } | Event::Info { request, .. } => {
+                    self.answers.insert(request, event);
+                }
+                Event::Ready { socket } => self.hints.push(socket),
+                Event::ScanAll => {}
+            }
+        }
+        self.end.flush();
+    }
+
+    pub(crate) fn send(&mut self, command: &Command<'_>) {
+        self.end.send(command).unwrap();
+        self.end.flush();
+    }
+
+    /// Sends a command and waits for its answer.
+    #[track_caller]
+    pub(crate) fn ask(
+        &mut self,
+        world: &mut World,
+        make: impl FnOnce(u32) -> Command<'static>,
+    ) -> Event {
+        let request = self.next_request;
+        self.next_request += 1;
+        self.send(&make(request));
+        world.run_until(|_| {
+            self.hear();
+            self.answers.contains_key(&request)
+        });
+        self.answers.remove(&request).unwrap()
+    }
+
+    /// The same; an error is an `errno`.
+    #[track_caller]
+    pub(crate) fn call(
+        &mut self,
+        world: &mut World,
+        make: impl FnOnce(u32) -> Command<'static>,
+    ) -> Result<(Option<SocketId>, u64), u32> {
+        match self.ask(world, make) {
+            Event::Answer {
+                errno: 0,
+                socket,
+                value,
+                ..
+            } => Ok((socket, value)),
+            Event::Answer { errno, .. } => Err(errno),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn open(&mut self, world: &mut World, handle: HandleId) -> SocketId {
+        let family = Family::V4;
+        let opened = self.call(world, |request| Command::Open {
+            request,
+            handle,
+            family,
+        });
+        opened.unwrap().0.unwrap()
+    }
+
+    pub(crate) fn bind(
+        &mut self,
+        world: &mut World,
+        socket: SocketId,
+        address: &str,
+        flags: BindFlags,
+    ) -> Result<(), u32> {
+        let address: SocketAddr = address.parse().unwrap();
+        let bound = self.call(world, |request| Command::Bind {
+            request,
+            socket,
+            address,
+            flags,
+        });
+        bound.map(|_| ())
+    }
+
+    pub(crate) fn listen(
+        &mut self,
+        world: &mut World,
+        socket: SocketId,
+        backlog: u32,
+    ) -> Result<(), u32> {
+        let listens = self.call(world, |request| Command::Listen {
+            request,
+            socket,
+            backlog,
+        });
+        listens.map(|_| ())
+    }
+
+    /// A listener on a port of all addresses, and its handle.
+    #[track_caller]
+    pub(crate) fn listener(&mut self, world: &mut World, port: u16) -> (SocketId, HandleId) {
+        let handle = self.handle();
+        let socket = self.open(world, handle);
+        let address = format!("0.0.0.0:{port}");
+        self.bind(world, socket, &address, BindFlags::NONE).unwrap();
+        self.listen(world, socket, 512).unwrap();
+        (socket, handle)
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        world: &mut World,
+        socket: SocketId,
+        address: &str,
+    ) -> Result<(), u32> {
+        let address: SocketAddr = address.parse().unwrap();
+        let begun = self.call(world, |request| Command::Connect {
+            request,
+            socket,
+            address,
+        });
+        begun.map(|_| ())
+    }
+
+    /// Accepts the next connection of a listener, waiting for it.
+    #[track_caller]
+    pub(crate) fn accept(&mut self, world: &mut World, listener: SocketId) -> (SocketId, HandleId) {
+        let mut taken = None;
+        world.run_until(|_| {
+            taken = self.record(listener).accept().unwrap();
+            taken.is_some()
+        });
+        let (socket, handle) = (taken.unwrap(), self.handle());
+        self.send(&Command::Accept { socket, handle });
+        (socket, handle)
+    }
+
+    /// Writes as much as there is room for; returns how many bytes.
+    pub(crate) fn write(&mut self, socket: SocketId, bytes: &[u8]) -> usize {
+        let record = self.record(socket);
+        let count = record.write(bytes).unwrap_or(0);
+        if count > 0 && record.must_kick() {
+            self.send(&Command::Kick { socket });
+        }
+        count
+    }
+
+    /// Writes all of it, waiting for room.
+    #[track_caller]
+    pub(crate) fn write_all(&mut self, world: &mut World, socket: SocketId, bytes: &[u8]) {
+        let mut written = 0;
+        world.run_until(|_| {
+            self.hear();
+            written += self.write(socket, &bytes[written..]);
+            written == bytes.len()
+        });
+    }
+
+    /// Reads what is there.
+    pub(crate) fn read(&mut self, socket: SocketId) -> Vec<u8> {
+        let mut bytes = vec![0; 10_000];
+        let record = self.record(socket);
+        let count = record.read(&mut bytes).unwrap_or(0);
+        if count > 0 && record.rx_must_kick(count) {
+            self.send(&Command::Kick { socket });
+        }
+        bytes.truncate(count);
+        bytes
+    }
+
+    pub(crate) fn flags(&self, socket: SocketId) -> Flags {
+        let record = AppRecord::of(&self.segment, socket).ok();
+        record
+            .and_then(|record| record.flags().ok())
+            .unwrap_or(Flags::CLOSED)
+    }
+
+    /// Reads all until the end of the stream.
+    #[track_caller]
+    pub(crate) fn read_to_end(&mut self, world: &mut World, socket: SocketId) -> Vec<u8> {
+        let mut all = Vec::new();
+        world.run_until(|_| {
+            self.hear();
+            let is_finished = self.flags(socket).has(Flags::PEER_FINISHED);
+            let bytes = self.read(socket);
+            all.extend_from_slice(&bytes);
+            is_finished && bytes.is_empty()
+        });
+        all
+    }
+
+    pub(crate) fn shutdown(&mut self, socket: SocketId) {
+        let (mark, at) = self.record(socket).mark();
+        let how = How::Write;
+        self.send(&Command::Shutdown {
+            socket,
+            how,
+            mark,
+            at,
+        });
+    }
+
+    pub(crate) fn close(&mut self, handle: HandleId) {
+        self.send(&Command::Close { handle });
+    }
+
+    /// The process ends: the kernel closes its descriptors.
+    pub(crate) fn exit(self, world: &mut World) {
+        for number in 0..HANDLES {
+            world.hang_up(self.app, HandleId(number));
+        }
+        world.end_process(self.app, self.channel);
+    }
+}
+
+/// Bytes that tell where they are.
+pub(crate) fn text(len: usize, seed: u8) -> Vec<u8> {
+    let byte = |at: usize| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed;
+    (0..len).map(byte).collect()
+}
