@@ -3,9 +3,9 @@
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `logs`, `operation` | the sections, one each |
+//! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `sockets`, `logs`, `operation` | the sections, one each |
 //! | `text` | values that people write with units, or in a form of their own |
-//! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_level`, `log_place`, `origin_place` | values of keys |
+//! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_level`, `log_place`, `origin_place`, `socket_values` | values of keys |
 //! | `root` | the directory whose files are served |
 //! | `certificates`, `self_signed`, `key_file` | what files of secrets hold |
 //! | `reference` | the reference of all keys and the schema, made from the types |
@@ -43,6 +43,8 @@ mod rules;
 pub mod self_signed;
 mod site;
 pub mod size;
+pub mod socket_values;
+mod sockets;
 mod tcp;
 pub mod tcp_values;
 mod text;
@@ -63,6 +65,7 @@ pub use self::nic::Nic;
 pub use self::operation::Operation;
 pub use self::origin::Origin;
 pub use self::site::Site;
+pub use self::sockets::{Allow, Sockets};
 pub use self::tcp::Tcp;
 pub use self::text::Text;
 pub use self::tls::{Certificate, Tls, TlsSettings};
@@ -102,6 +105,9 @@ pub struct Config {
     /// any: one, of all that is below the root.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub site: Vec<Site>,
+    /// Sockets for other programs: they attach to the host stack, and their sockets are its own.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
+    pub sockets: Sockets,
     /// Logs.
     pub logs: Logs,
     /// How the server is run.
@@ -134,6 +140,7 @@ impl Config {
             tls,
             origin,
             signing_keys,
+            sockets: programs,
             logs,
             operation,
             ..
@@ -163,6 +170,7 @@ impl Config {
                     .iter_mut()
                     .filter_map(|Text(place)| place.path_mut()),
             )
+            .chain(&mut programs.path)
             .chain(&mut logs.error)
             .chain(&mut operation.control_socket)
     }
@@ -181,6 +189,7 @@ impl Config {
         self.network = old.network.clone();
         self.listen = old.listen.clone();
         self.nic = old.nic.clone();
+        self.sockets = old.sockets.clone();
         self.tls = Tls {
             self_signed: wanted.tls.self_signed,
             certificate: wanted.tls.certificate.clone(),

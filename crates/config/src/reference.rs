@@ -373,6 +373,31 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         &[("names", &["['second']"]), ("origin", &["'off'"])],
     ),
     (
+        "[sockets]",
+        &[
+            ("path", &["'/run/s'"]),
+            ("sockets_max", &["1", "1048576"]),
+            ("listeners_max", &["0", "7"]),
+            ("segment", &["'64M'", "'1G'"]),
+            ("files_max", &["0", "7"]),
+            ("messages_per_turn", &["1"]),
+            ("applications_max", &["1"]),
+            ("applications_per_user_max", &["1"]),
+            ("processes_max", &["1"]),
+        ],
+    ),
+    (
+        "[[sockets.allow]]",
+        &[
+            ("user", &["'www-data'", "'1000'"]),
+            ("group", &["'33'"]),
+            ("listen", &["[]", "['80', '8000-8999']"]),
+            ("addresses", &["['10.77.0.0/24', 'fd77::2']"]),
+            ("connect", &["true", "false"]),
+        ],
+    ),
+    ("[[sockets.allow]]", &[("connect", &["false"])]),
+    (
         "[logs]",
         &[
             ("level", &["'error'", "'trace'"]),

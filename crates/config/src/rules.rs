@@ -4,15 +4,32 @@ use std::path::Path;
 
 use super::content::Content;
 use super::place::{Place, Problem};
-use super::{Config, Network, Text};
+use super::{Config, Network, Sockets, Text};
 use crate::control_link::NicPlace;
 use crate::origin_place::{CACHE_BYTES_MIN, ORIGINS_MAX};
+use crate::size::Size;
 
 /// NIC workers of a process.
 const WORKERS_MAX: u16 = 64;
 
 /// Variants of a target: each is looked for among all.
 const VARIANTS_MAX: u16 = 1024;
+
+/// Sockets of an application: each has its record in the segment.
+const SOCKETS_MAX: u32 = 1 << 20;
+
+/// What each of them takes of the segment at the least, its record and bytes on their way.
+const SEGMENT_BYTES_PER_SOCKET_MIN: u64 = 1 << 10;
+
+/// A segment's length: each process maps it.
+const SEGMENT_BYTES_MAX: u64 = 1 << 36;
+
+/// Applications, of one user and together, and processes of each.
+const APPLICATIONS_MAX: u32 = 4096;
+
+/// Rules of `[sockets]`, and ports and addresses of each: they cross in a packet.
+const ALLOW_MAX: usize = 256;
+const RANGES_MAX: usize = 64;
 
 const MTU_MIN: u32 = 1280;
 const MTU_MAX: u32 = 65_535;
@@ -26,6 +43,7 @@ impl Config {
         self.check_nic(&mut problems);
         self.check_tls(&mut problems);
         self.check_origins(&mut problems);
+        self.check_sockets(&mut problems);
         if let Err(wrong) = Content::without_secrets(self).server_config() {
             problems.extend(wrong);
         }
@@ -276,6 +294,63 @@ impl Config {
             );
         }
     }
+
+    fn check_sockets(&self, problems: &mut Vec<Problem>) {
+        let Sockets {
+            path: _,
+            sockets_max,
+            listeners_max,
+            segment: Text(segment),
+            files_max,
+            messages_per_turn,
+            applications_max,
+            applications_per_user_max,
+            processes_max,
+            allow,
+        } = &self.sockets;
+        let here = |key: &str| Place::of("sockets").key(key);
+        for (key, value, least, most) in [
+            ("sockets_max", *sockets_max, 1, SOCKETS_MAX),
+            ("listeners_max", *listeners_max, 0, SOCKETS_MAX),
+            ("files_max", *files_max, 0, SOCKETS_MAX),
+            ("messages_per_turn", *messages_per_turn, 1, u32::MAX),
+            ("applications_max", *applications_max, 1, APPLICATIONS_MAX),
+            (
+                "applications_per_user_max",
+                *applications_per_user_max,
+                1,
+                APPLICATIONS_MAX,
+            ),
+            ("processes_max", *processes_max, 1, APPLICATIONS_MAX),
+        ] {
+            if !(least..=most).contains(&value) {
+                let why = format!("{value} is not from {least} to {most}");
+                problems.push(Problem::new(here(key), why));
+            }
+        }
+        let least = Size(SEGMENT_BYTES_PER_SOCKET_MIN * u64::from(*sockets_max));
+        if *segment < least {
+            let why = format!("{segment} is too little for {sockets_max} sockets");
+            let remedy = format!("Give at least {least}, or fewer sockets with sockets_max.");
+            problems.push(Problem::new(here("segment"), why).remedy(remedy));
+        } else if segment.0 > SEGMENT_BYTES_MAX {
+            let why = format!("{segment} is more than {}", Size(SEGMENT_BYTES_MAX));
+            problems.push(Problem::new(here("segment"), why));
+        }
+        if allow.len() > ALLOW_MAX {
+            let why = format!("{} rules; there may be {ALLOW_MAX}", allow.len());
+            problems.push(Problem::new(here("allow"), why));
+        }
+        for (at, rule) in allow.iter().enumerate() {
+            let ports = rule.listen.as_ref().map_or(0, Vec::len);
+            for (key, count) in [("listen", ports), ("addresses", rule.addresses.len())] {
+                if count > RANGES_MAX {
+                    let why = format!("{count} ranges; there may be {RANGES_MAX}");
+                    problems.push(Problem::new(here("allow").index(at).key(key), why));
+                }
+            }
+        }
+    }
 }
 
 /// The same socket or machine. A machine is the same one whatever link leads to it.
@@ -365,6 +440,22 @@ mod tests {
                 "nic.attach[0]: --key-file is missing",
             ),
             ("http.ranges_max = 0", "http.ranges_max: 0 is not from 1"),
+            (
+                "sockets.sockets_max = 0",
+                "sockets.sockets_max: 0 is not from 1",
+            ),
+            (
+                "sockets.processes_max = 5000",
+                "sockets.processes_max: 5000 is not from 1 to 4096",
+            ),
+            (
+                "sockets = { sockets_max = 1000, segment = \"999K\" }",
+                "sockets.segment: 999K is too little for 1000 sockets",
+            ),
+            (
+                "sockets.segment = \"65G\"",
+                "sockets.segment: 65G is more than 64G",
+            ),
         ] {
             let found = problems(text);
             assert!(

@@ -122,6 +122,8 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         origin.ca = some(&args.origins.origin_ca);
         origin.cache_status = args.origins.cache_status.then_some(true);
 
+        sockets.path = some(&args.sockets);
+
         logs.level = args.log.map(Text);
         logs.access = some(&args.logs.access_log.clone().map(Text));
         logs.access_format = args.logs.access_log_format.map(Text);

@@ -149,6 +149,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
 
+    /// Unix socket at which other programs attach, to use sockets of this stack; docs/config.md
+    /// tells who may use what [default: no program can]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) sockets: Option<PathBuf>,
+
     // Its heading holds for all options that follow without one of their own.
     #[command(flatten)]
     pub(crate) http: HttpOptions,
