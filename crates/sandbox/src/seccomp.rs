@@ -33,6 +33,9 @@ pub enum Kind {
     NicRelay,
     /// The observer process: files and a listener that are open, and threads.
     Observer,
+    /// The broker: a listener that is open, the sockets of those who connect, and what it makes for
+    /// them: memory files, eventfds and pairs of Unix sockets.
+    Broker,
     /// The fetcher: files in the cache directory, connections to origins, whatever resolves names,
     /// and threads.
     Fetcher,
@@ -171,6 +174,19 @@ fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendErro
                 (libc::SYS_ioctl, one_of(1, &[FIONBIO])?),
             ],
         ),
+        Kind::Broker => (
+            BROKER,
+            vec![
+                (
+                    libc::SYS_socketpair,
+                    one_of(0, &[libc::AF_UNIX.unsigned_abs().into()])?,
+                ),
+                (
+                    libc::SYS_setsockopt,
+                    one_of(1, &[libc::SOL_SOCKET.unsigned_abs().into()])?,
+                ),
+            ],
+        ),
         Kind::Fetcher => (
             FETCHER,
             vec![
@@ -273,6 +289,21 @@ const OBSERVER: &[c_long] = &[
     libc::SYS_shutdown,
     libc::SYS_getpeername,
     libc::SYS_fstat,
+];
+
+/// What others put on the way to it cannot be opened: no memory of theirs is mapped, and none of
+/// their sockets is connected.
+const BROKER: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    // Segments and channels.
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    libc::SYS_eventfd2,
+    // Nothing is read from a handle, or written to it.
+    libc::SYS_shutdown,
 ];
 
 /// To origins, and to resolvers: DNS, and services of the machine's own; the kernel says which
@@ -440,12 +471,13 @@ mod tests {
 
     use super::*;
 
-    const KINDS: [Kind; 6] = [
+    const KINDS: [Kind; 7] = [
         Kind::Host,
         Kind::Nic,
         Kind::HostRelay,
         Kind::NicRelay,
         Kind::Observer,
+        Kind::Broker,
         Kind::Fetcher,
     ];
 
@@ -480,7 +512,7 @@ mod tests {
                 thread::spawn(|| vec![1u8; 1 << 20].len()).join().is_ok()
             }));
         }
-        for kind in [Kind::Host, Kind::HostRelay, Kind::NicRelay] {
+        for kind in [Kind::Host, Kind::HostRelay, Kind::NicRelay, Kind::Broker] {
             let allowed = allowed(kind).unwrap();
             assert!(!allowed.contains_key(&libc::SYS_clone), "{kind:?}");
         }

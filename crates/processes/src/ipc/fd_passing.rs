@@ -17,10 +17,15 @@ use serde::de::DeserializeOwned;
 /// Descriptors of a packet.
 const DESCRIPTORS_MAX: usize = 2;
 
+/// Descriptors of a packet of [`pass_many`].
+pub const MANY_MAX: usize = 64;
+
 const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX));
 
-/// What failures are about.
-const WHAT: &str = "receiving from the supervisor";
+const MANY_BYTES: usize = rustix::cmsg_space!(ScmRights(MANY_MAX));
+
+/// Who sends what a process receives, for failures.
+const SUPERVISOR: &str = "the supervisor";
 
 /// Sends a message, and a descriptor if there is one. Fails with EAGAIN rather than wait.
 pub fn pass(
@@ -38,12 +43,30 @@ pub fn pass_all(
     message: &impl Serialize,
     descriptors: &[BorrowedFd<'_>],
 ) -> rustix::io::Result<()> {
+    let space = &mut [MaybeUninit::uninit(); ANCILLARY_BYTES];
+    pass_with(socket, message, descriptors, space)
+}
+
+/// The same with up to [`MANY_MAX`] descriptors; EINVAL if there are more.
+pub fn pass_many(
+    socket: &OwnedFd,
+    message: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
+    let space = &mut [MaybeUninit::uninit(); MANY_BYTES];
+    pass_with(socket, message, descriptors, space)
+}
+
+fn pass_with(
+    socket: &OwnedFd,
+    message: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+    space: &mut [MaybeUninit<u8>],
+) -> rustix::io::Result<()> {
     let bytes = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
-    let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        debug_assert!(pushed, "there is space for them");
+    let mut ancillary = SendAncillaryBuffer::new(space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::INVAL);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::io::retry_on_intr(|| sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags))?;
@@ -66,20 +89,39 @@ pub fn receive_all<M: DeserializeOwned>(
     control: &OwnedFd,
     buffer: &mut [u8],
 ) -> Result<Option<(M, Vec<OwnedFd>)>, Failure> {
-    let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let space = &mut [MaybeUninit::uninit(); ANCILLARY_BYTES];
+    receive_with(SUPERVISOR, control, buffer, space)
+}
+
+/// The next message of `peer`, which people know by this name, with up to [`MANY_MAX`] descriptors.
+pub fn receive_many<M: DeserializeOwned>(
+    peer: &str,
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+) -> Result<Option<(M, Vec<OwnedFd>)>, Failure> {
+    let space = &mut [MaybeUninit::uninit(); MANY_BYTES];
+    receive_with(peer, socket, buffer, space)
+}
+
+fn receive_with<M: DeserializeOwned>(
+    peer: &str,
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+    space: &mut [MaybeUninit<u8>],
+) -> Result<Option<(M, Vec<OwnedFd>)>, Failure> {
+    let broken =
+        |why: &dyn std::fmt::Display| Failure::broken(format!("receiving from {peer}"), why);
+    let mut ancillary = RecvAncillaryBuffer::new(space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received = rustix::io::retry_on_intr(|| {
         let pieces = &mut [IoSliceMut::new(buffer)];
-        recvmsg(control, pieces, &mut ancillary, flags)
+        recvmsg(socket, pieces, &mut ancillary, flags)
     });
     let bytes = match received {
-        Ok(received) if received.bytes == 0 => {
-            return Err(Failure::broken(WHAT, "the supervisor is gone"));
-        }
+        Ok(received) if received.bytes == 0 => return Err(broken(&format!("{peer} is gone"))),
         Ok(received) => received.bytes,
         Err(Errno::AGAIN) => return Ok(None),
-        Err(errno) => return Err(Failure::broken(WHAT, errno)),
+        Err(errno) => return Err(broken(&errno)),
     };
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
@@ -88,7 +130,7 @@ pub fn receive_all<M: DeserializeOwned>(
         }
     }
     let message = serde_json::from_slice(&buffer[..bytes])
-        .map_err(|error| Failure::broken(WHAT, format!("a message that is none: {error}")))?;
+        .map_err(|error| broken(&format!("a message that is none: {error}")))?;
     Ok(Some((message, descriptors)))
 }
 
@@ -110,6 +152,31 @@ mod tests {
         let (number, none) = receive::<u32>(&other, &mut buffer).unwrap().unwrap();
         assert_eq!((number, none.is_none()), (7, true));
         assert!(receive::<u32>(&other, &mut buffer).unwrap().is_none());
+    }
+
+    #[test]
+    fn many_descriptors_cross_in_order_and_no_more_than_there_is_room_for() {
+        let (own, other) = seqpacket::pair().unwrap();
+        let mut made: Vec<_> = (0..MANY_MAX + 1)
+            .map(|_| seqpacket::pair().unwrap())
+            .collect();
+        let passed: Vec<_> = made.iter().map(|(one, _)| one.as_fd()).collect();
+        assert_eq!(pass_many(&own, &1, &passed), Err(Errno::INVAL));
+        pass_many(&own, &2, &passed[..MANY_MAX]).unwrap();
+        let buffer = &mut [0; 16];
+        let received = receive_many::<u32>("a peer", &other, buffer).unwrap();
+        let (message, descriptors) = received.unwrap();
+        assert_eq!((message, descriptors.len()), (2, MANY_MAX));
+        for (number, descriptor) in descriptors.iter().enumerate() {
+            let text = [number as u8];
+            rustix::io::write(descriptor, &text).unwrap();
+            let mut read = [0];
+            rustix::io::read(&made.remove(0).1, &mut read).unwrap();
+            assert_eq!(read, text);
+        }
+        drop(own);
+        let failure = receive_many::<u32>("a peer", &other, buffer).unwrap_err();
+        assert!(failure.to_string().contains("a peer is gone"), "{failure}");
     }
 
     #[test]
