@@ -60,8 +60,21 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "processes",
         &[
-            "contract", "tcp", "netdev", "nic", "host", "server", "relay", "tls", "origin",
-            "config", "observer", "failure", "sandbox", "netsetup",
+            "contract",
+            "tcp",
+            "netdev",
+            "nic",
+            "host",
+            "server",
+            "relay",
+            "tls",
+            "origin",
+            "config",
+            "observer",
+            "failure",
+            "sandbox",
+            "netsetup",
+            "socket-channel",
         ],
     ),
     (
@@ -189,7 +202,9 @@ fn host_and_nic_never_reach_each_other() {
 const FLOORS: &[(&str, &[&str])] = &[
     (
         "processes",
-        &["ipc", "relay", "nic", "fetcher", "observer", "host"],
+        &[
+            "ipc", "relay", "nic", "fetcher", "observer", "broker", "host",
+        ],
     ),
     ("cli", &["args", "supervisor", "commands", "cli"]),
     ("server", &["semantics", "http1"]),

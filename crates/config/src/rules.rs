@@ -18,8 +18,10 @@ const VARIANTS_MAX: u16 = 1024;
 /// Sockets of an application: each has its record in the segment.
 const SOCKETS_MAX: u32 = 1 << 20;
 
-/// What each of them takes of the segment at the least, its record and bytes on their way.
+/// What each of them takes of the segment at the least, its record and bytes on their way, and what
+/// a segment has besides.
 const SEGMENT_BYTES_PER_SOCKET_MIN: u64 = 1 << 10;
+const SEGMENT_BYTES_BESIDES: u64 = 8 << 10;
 
 /// A segment's length: each process maps it.
 const SEGMENT_BYTES_MAX: u64 = 1 << 36;
@@ -328,7 +330,8 @@ impl Config {
                 problems.push(Problem::new(here(key), why));
             }
         }
-        let least = Size(SEGMENT_BYTES_PER_SOCKET_MIN * u64::from(*sockets_max));
+        let records = SEGMENT_BYTES_PER_SOCKET_MIN * u64::from(*sockets_max);
+        let least = Size(records + SEGMENT_BYTES_BESIDES);
         if *segment < least {
             let why = format!("{segment} is too little for {sockets_max} sockets");
             let remedy = format!("Give at least {least}, or fewer sockets with sockets_max.");

@@ -21,7 +21,7 @@ pub struct Sockets {
     /// Most listening sockets of an application.
     pub listeners_max: u32,
     /// Memory that an application shares with the host stack, for its sockets and for bytes on
-    /// their way: at least 1 KiB for each socket that it may have.
+    /// their way: at least 8 KiB, and 1 KiB for each socket that it may have.
     pub segment: Text<Size>,
     /// Most files that an application may have open at the NIC stack.
     pub files_max: u32,

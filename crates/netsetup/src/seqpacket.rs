@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::Uid;
+use rustix::process::{Gid, Uid};
 
 /// A socket that does not block.
 pub fn non_blocking() -> rustix::io::Result<OwnedFd> {
@@ -41,6 +41,28 @@ pub fn peer_user(socket: &OwnedFd) -> rustix::io::Result<Uid> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials)
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
     Ok(Uid::from_raw(credentials.uid()))
+}
+
+/// Who is at the other end of a connected socket: as it was when that connected, or made the pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// `None` if the process is not visible in our process namespace.
+    pub pid: Option<i32>,
+    /// Its effective user.
+    pub uid: Uid,
+    /// Its effective group.
+    pub gid: Gid,
+}
+
+/// Who is at the other end of a connected socket (unix(7), `SO_PEERCRED`).
+pub fn peer(socket: &OwnedFd) -> rustix::io::Result<Peer> {
+    let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials)
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    Ok(Peer {
+        pid: (credentials.pid() > 0).then_some(credentials.pid()),
+        uid: Uid::from_raw(credentials.uid()),
+        gid: Gid::from_raw(credentials.gid()),
+    })
 }
 
 fn seqpacket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {

@@ -1,6 +1,7 @@
 //! The host process: the host stack and the HTTP server, locked out of the file system. NIC
 //! processes come and go; the supervisor brings each.
 
+pub mod broker_link;
 pub mod control;
 pub mod counter_reporter;
 pub mod fetch_client;

@@ -7,6 +7,7 @@
 //! | [`host`] | the host process: connections and HTTP |
 //! | [`nic`] | the NIC process: files and packets |
 //! | [`relay`] | the two ends of a control link between machines |
+//! | [`broker`] | attaches applications to the host stack |
 //! | [`fetcher`] | fetches from origins into the cache directory |
 //! | [`observer`] | logs, metrics, dashboard |
 //! | `heap` | memory that goes back to the kernel |
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod broker;
 pub mod fetcher;
 mod heap;
 pub mod host;

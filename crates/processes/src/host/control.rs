@@ -11,8 +11,10 @@ use contract::control::{HostSession, host_hello};
 use failure::Failure;
 use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use rustix::io::Errno;
 use server::Server;
 
+use crate::host::broker_link::{BrokerEvent, BrokerLink};
 use crate::host::counter_reporter::CounterReporter;
 use crate::host::fetch_client::FetcherSlot;
 use crate::host::stat_writer::Readers;
@@ -77,6 +79,8 @@ pub struct HostControl {
     is_draining: bool,
     /// Where fetchers are expected.
     slot: Option<FetcherSlot>,
+    /// Who brings applications.
+    broker: Option<BrokerLink>,
     /// Readable while there is something of that.
     wakeup: Arc<OwnedFd>,
     /// Those who ask what connections there are.
@@ -120,6 +124,7 @@ impl HostControl {
             orders: VecDeque::new(),
             is_draining: false,
             slot: None,
+            broker: None,
             wakeup: Arc::new(wakeup),
             readers: Readers::default(),
             reporter: None,
@@ -138,6 +143,38 @@ impl HostControl {
             (Some(slot), Ok(socket)) => slot.put(socket),
             (None, Ok(_)) => tracing::error!("a fetcher has come although none is expected"),
             (_, Err(failure)) => tracing::error!("{failure}"),
+        }
+    }
+
+    /// Another broker takes the place of the one before, if there was one.
+    fn on_broker(&mut self, socket: Descriptor) {
+        let watched = socket.and_then(|socket| {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&self.wake, &socket, data, epoll::EventFlags::IN)
+                .map_err(|errno| Failure::broken("watching the broker", errno))?;
+            Ok(BrokerLink::new(socket))
+        });
+        match watched {
+            Ok(link) => self.broker = Some(link),
+            Err(failure) => tracing::error!("{failure}"),
+        }
+    }
+
+    /// What applications ask for.
+    fn hear_broker(&mut self) {
+        while let Some(link) = &mut self.broker {
+            match link.receive() {
+                Ok(Some(BrokerEvent::Attach { process, .. })) => {
+                    tracing::warn!("application {}: there are no sockets yet", process.app);
+                    link.refuse(process.app, process.channel, Errno::NOSYS);
+                }
+                Ok(Some(BrokerEvent::Handles { .. } | BrokerEvent::Gone { .. })) => {}
+                Ok(None) => return,
+                Err(failure) => {
+                    tracing::debug!("{failure}");
+                    self.broker = None;
+                }
+            }
         }
     }
 
@@ -368,6 +405,7 @@ impl HostControl {
                 return Ok(Some(Received::Nic(nic, arrived("NIC process"))));
             }
             ToHost::Fetcher => self.on_fetcher(arrived("fetcher")),
+            ToHost::Broker => self.on_broker(arrived("broker")),
             ToHost::Stat => self.add_reader(arrived("pipe for connections")),
             ToHost::Drain => self.take_order(Order::Drain),
             ToHost::Ping => self.take_order(Order::Pong),
@@ -417,6 +455,7 @@ impl NicSource<Server> for HostControl {
 
     fn on_wake(&mut self, now_us: u64, stack: &mut Stack, server: &mut Server) {
         self.readers.tell(&self.wake, now_us, stack, server);
+        self.hear_broker();
         // A wakeup that comes while this is done is not lost.
         let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]);
         self.check_certificate(stack, server);

@@ -53,6 +53,10 @@ pub fn pass_many(
     message: &impl Serialize,
     descriptors: &[BorrowedFd<'_>],
 ) -> rustix::io::Result<()> {
+    // The space is rounded up.
+    if descriptors.len() > MANY_MAX {
+        return Err(Errno::INVAL);
+    }
     let space = &mut [MaybeUninit::uninit(); MANY_BYTES];
     pass_with(socket, message, descriptors, space)
 }

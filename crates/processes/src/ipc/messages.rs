@@ -2,11 +2,14 @@
 //! output; the supervisor answers over the child's control socket
 //! ([`fd_passing`](crate::ipc::fd_passing)). Each pair of processes has one type each way.
 
+use std::net::IpAddr;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use config::Text;
 use config::log_level::LogLevel;
+use config::socket_values::{AddressRange, PortRange};
 use failure::Failure;
 use observer::{FetcherReport, Health, Report, WorkerReport};
 use sandbox::lockdown::LockedOut;
@@ -110,6 +113,16 @@ pub enum FromFetcher {
     },
 }
 
+/// What the broker says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FromBroker {
+    /// Applications can attach.
+    Ready,
+    /// The answer to [`ToBroker::Ping`].
+    Pong,
+}
+
 /// What the observer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -150,6 +163,7 @@ pub enum FromRelay {
 impl FromChild for FromHost {}
 impl FromChild for FromNic {}
 impl FromChild for FromFetcher {}
+impl FromChild for FromBroker {}
 impl FromChild for FromObserver {}
 impl FromChild for FromRelay {}
 
@@ -166,6 +180,9 @@ pub enum ToHost {
     Nic(usize),
     /// With a socket that leads to a fetcher.
     Fetcher,
+    /// With a socket that leads to a broker ([`BrokerToHost`], [`HostToBroker`]): the first, or one
+    /// that takes the place of another. What has attached stays attached.
+    Broker,
     /// With a pipe: the connections are to be written to it.
     Stat,
     /// All connections are to be closed when their responses have ended.
@@ -183,6 +200,149 @@ pub enum ToHost {
 pub enum ToNic {
     /// Its log is to have this level.
     LogLevel(Text<LogLevel>),
+}
+
+/// What the supervisor says to the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToBroker {
+    /// With the socket on which applications connect.
+    Listener,
+    /// Is to be answered.
+    Ping,
+    /// Its log is to have this level.
+    LogLevel(Text<LogLevel>),
+}
+
+/// What the broker says to the host process. It has made all descriptors itself: none of them was
+/// an application's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BrokerToHost {
+    /// With the memory of a channel, the host's bell and the application's; before these, for the
+    /// first process of an application, its segment. Answered by [`HostToBroker::Attached`] or
+    /// [`HostToBroker::Refused`].
+    Attach(NewProcess),
+    /// With the host's ends of handles, in the order of their numbers. It comes before the
+    /// application has the other ends.
+    Handles {
+        /// The application.
+        app: u32,
+        /// Number of the first. They wrap behind `u32::MAX`.
+        first: u32,
+    },
+    /// A process of an application is gone, whatever handles others have of it. After the last one
+    /// comes no more of that application.
+    Gone {
+        /// The application.
+        app: u32,
+        /// The channel of the process.
+        channel: u32,
+    },
+}
+
+/// What the host process says to the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostToBroker {
+    /// The host stack serves the channel.
+    Attached {
+        /// The application.
+        app: u32,
+        /// The channel.
+        channel: u32,
+    },
+    /// The host stack does not serve the channel, and has forgotten it: an application whose first
+    /// it was is detached.
+    Refused {
+        /// The application.
+        app: u32,
+        /// The channel.
+        channel: u32,
+        /// Why: an `errno`, never 0.
+        errno: u32,
+    },
+    /// The host stack has nothing of the application any more. If it still has processes, they are
+    /// cut off.
+    Detached {
+        /// The application.
+        app: u32,
+    },
+}
+
+/// A process that attaches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewProcess {
+    /// Its application. Never that of another that the host stack still knows.
+    pub app: u32,
+    /// Its channel, as unique.
+    pub channel: u32,
+    /// The process; none if it is not visible here.
+    pub pid: Option<i32>,
+    /// Its user.
+    pub uid: u32,
+    /// The modes that are on, of `socket_channel::attach`.
+    pub modes: u32,
+    /// The application, if this is its first process.
+    pub application: Option<NewApplication>,
+}
+
+/// What an application may use, and do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewApplication {
+    /// How much it may use.
+    pub limits: SocketLimits,
+    /// What it may do.
+    pub rights: SocketRights,
+}
+
+/// How much an application may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketLimits {
+    /// Sockets.
+    pub sockets_max: u32,
+    /// Size of the segment, in bytes.
+    pub segment_bytes: u64,
+    /// Listening sockets.
+    pub listeners_max: u32,
+    /// Files.
+    pub files_max: u32,
+    /// Messages that the host stack takes in a turn.
+    pub messages_per_turn: u32,
+}
+
+impl SocketLimits {
+    /// What the segment is laid out for.
+    pub fn of_segment(&self) -> socket_channel::Limits {
+        socket_channel::Limits {
+            sockets_max: self.sockets_max,
+            segment_bytes: self.segment_bytes,
+        }
+    }
+}
+
+/// What an application may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketRights {
+    /// Ports that it may listen on.
+    pub listen: Vec<Text<PortRange>>,
+    /// Addresses of the stack that it may use; none: all.
+    pub addresses: Vec<Text<AddressRange>>,
+    /// It may open connections.
+    pub connect: bool,
+}
+
+impl SocketRights {
+    /// It may listen on this port, which is not 0.
+    pub fn may_listen(&self, port: u16) -> bool {
+        self.listen.iter().any(|ports| ports.0.contains(port))
+    }
+
+    /// It may use this address of the stack.
+    pub fn may_use(&self, address: IpAddr) -> bool {
+        let mut ranges = self.addresses.iter();
+        self.addresses.is_empty() || ranges.any(|range| range.0.contains(address))
+    }
 }
 
 /// What the supervisor says to the observer.

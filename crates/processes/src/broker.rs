@@ -1,0 +1,163 @@
+//! The broker: applications connect to it, and attach to the host stack. It makes what they share
+//! with the host process, memory and descriptors, so that the host process never gets a descriptor
+//! of an application; and it decides who may attach. What applications share with the host stack
+//! does not go through it, so those that have attached go on without it.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `service` | clients and what is done for them |
+//! | `connection` | packets of a client |
+//! | `host_link` | the socket that leads to the host process |
+//! | `applications` | how many there may be of what |
+//! | `rules` | who may do what |
+//! | `token_bucket` | how often |
+
+mod applications;
+mod connection;
+mod host_link;
+mod rules;
+mod service;
+mod token_bucket;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use failure::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
+use sandbox::{descriptors, lockdown, seccomp};
+use serde::{Deserialize, Serialize};
+use socket_channel::Layout;
+
+pub use crate::broker::applications::ApplicationLimits;
+use crate::broker::applications::Applications;
+pub use crate::broker::rules::Rule;
+use crate::broker::service::{Service, Terms};
+use crate::ipc::child;
+use crate::ipc::fd_passing;
+use crate::ipc::launch::{self, Settings};
+use crate::ipc::log_lines;
+use crate::ipc::messages::{FromBroker, SocketLimits, ToBroker};
+use crate::ipc::signals::Signals;
+
+/// What the broker starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BrokerSettings {
+    /// Applications and channels are numbered from here, so that they are not mistaken for those of
+    /// the broker before.
+    pub first_number: u32,
+    /// How many applications there may be.
+    pub applications: ApplicationLimits,
+    /// How much each may use.
+    pub limits: SocketLimits,
+    /// Who may do what.
+    pub rules: Vec<Rule>,
+}
+
+impl Settings for BrokerSettings {
+    const NAME: &'static str = "broker";
+    const COMMAND: &'static str = "broker";
+    const TASK_NAME: &'static CStr = c"splitway-broker";
+}
+
+/// Longest message of the supervisor, in bytes.
+const MESSAGE_BYTES_MAX: usize = 64;
+
+/// Runs until the host process is gone or a signal ends it.
+pub fn run() -> Result<(), Failure> {
+    let mut launched = launch::enter::<BrokerSettings>()?;
+    let host = launched.take_socket()?;
+    let (settings, control) = (launched.settings, launched.control);
+    lockdown::forbid_core_dumps()?;
+    let signals = Signals::catch_ends()?;
+    let stop = std::os::fd::AsFd::as_fd(&signals);
+    // One for each process of an application.
+    descriptors::raise();
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    lockdown::confine_to_nothing()?;
+    seccomp::allow_only(seccomp::Kind::Broker)?;
+    let Some(listener) = listener(&control, stop)? else {
+        return Ok(());
+    };
+    let mut service = service(settings, listener, host)?;
+    child::tell(FromBroker::Ready)?;
+    serve(&mut service, &control, stop)?;
+    child::report(service.counters().rows())
+}
+
+fn service(settings: BrokerSettings, listener: OwnedFd, host: OwnedFd) -> Result<Service, Failure> {
+    let limits = settings.limits;
+    let layout = Layout::of(limits.of_segment())
+        .map_err(|error| Failure::input("[sockets] segment and sockets_max", error))?;
+    let terms = Terms {
+        rules: settings.rules,
+        limits,
+        layout,
+    };
+    let applications = Applications::new(settings.applications, settings.first_number);
+    Service::new(terms, applications, listener, host, Instant::now())
+        .map_err(|errno| Failure::broken("watching applications", errno))
+}
+
+/// Waits for the listener; `None` if `stop` becomes readable before.
+fn listener(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Failure> {
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+            PollFd::new(control, PollFlags::IN),
+        ];
+        wait(&mut fds, None)?;
+        if !fds[0].revents().is_empty() {
+            return Ok(None);
+        }
+        let buffer = &mut [0; MESSAGE_BYTES_MAX];
+        if let Some((ToBroker::Listener, listener)) = fd_passing::receive(control, buffer)? {
+            let why = "its descriptor did not arrive";
+            return listener
+                .map(Some)
+                .ok_or_else(|| Failure::broken("listener for applications", why));
+        }
+    }
+}
+
+/// Serves until the host process is gone, or `stop` becomes readable.
+fn serve(service: &mut Service, control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<(), Failure> {
+    while service.turn(Instant::now()).is_ok() {
+        let [host, clients] = service.watch();
+        let mut fds = [
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+            PollFd::new(control, PollFlags::IN),
+            host,
+            clients,
+        ];
+        wait(&mut fds, service.deadline())?;
+        if !fds[0].revents().is_empty() {
+            return Ok(());
+        }
+        if fds[1].revents().is_empty() {
+            continue;
+        }
+        let buffer = &mut [0; MESSAGE_BYTES_MAX];
+        match fd_passing::receive(control, buffer)? {
+            Some((ToBroker::Ping, _)) => child::tell(FromBroker::Pong)?,
+            Some((ToBroker::LogLevel(level), _)) => log_lines::set_level(level.0),
+            // There is one for good.
+            Some((ToBroker::Listener, _)) | None => {}
+        }
+    }
+    Ok(())
+}
+
+fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<(), Failure> {
+    let timeout = until.map(|until| {
+        let left = until.saturating_duration_since(Instant::now());
+        Timespec::try_from(left).unwrap_or_default()
+    });
+    rustix::io::retry_on_intr(|| poll(fds, timeout.as_ref()))
+        .map_err(|errno| Failure::broken("waiting for applications", errno))?;
+    Ok(())
+}

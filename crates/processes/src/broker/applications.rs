@@ -1,0 +1,190 @@
+//! The applications that there are, and the users to whom they belong: how many of each there may
+//! be, and their numbers.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crate::broker::token_bucket::{Rate, TokenBucket};
+
+/// How often the processes of a user may attach.
+const ATTACH: Rate = Rate {
+    burst: 256,
+    period: Duration::from_millis(2),
+};
+
+/// How often they may ask for handles.
+const HANDLES: Rate = Rate {
+    burst: 1024,
+    period: Duration::from_micros(500),
+};
+
+/// Users that are known although they use nothing; beyond, those are forgotten.
+const IDLE_USERS_MAX: usize = 4096;
+
+/// What a user uses.
+#[derive(Debug)]
+pub(crate) struct User {
+    pub(crate) attach: TokenBucket,
+    pub(crate) handles: TokenBucket,
+    /// Connections that have not attached.
+    pub(crate) strangers: u32,
+    applications: u32,
+}
+
+/// An application.
+#[derive(Debug)]
+pub(crate) struct Application {
+    uid: u32,
+    pub(crate) modes: u32,
+    /// Processes that have attached, or are about to.
+    processes: u32,
+    /// Its segment, as long as more processes may come.
+    pub(crate) segment: Option<OwnedFd>,
+    next_handle: u32,
+}
+
+/// There may be no more of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooMany;
+
+/// How many there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ApplicationLimits {
+    /// Applications.
+    pub applications_max: u32,
+    /// Applications of a user.
+    pub applications_per_user_max: u32,
+    /// Processes of an application.
+    pub processes_max: u32,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Applications {
+    limits: ApplicationLimits,
+    /// The next number of an application or channel.
+    next: u32,
+    applications: HashMap<u32, Application>,
+    users: HashMap<u32, User>,
+}
+
+impl Applications {
+    /// Numbers are counted from `first`.
+    pub(crate) fn new(limits: ApplicationLimits, first: u32) -> Self {
+        Self {
+            limits,
+            next: first,
+            applications: HashMap::new(),
+            users: HashMap::new(),
+        }
+    }
+
+    /// What a user uses.
+    pub(crate) fn user(&mut self, uid: u32, now: Instant) -> &mut User {
+        if self.users.len() > IDLE_USERS_MAX && !self.users.contains_key(&uid) {
+            self.users.retain(|_, user| {
+                let is_idle = user.strangers == 0 && user.applications == 0;
+                !(is_idle && user.attach.is_full(now) && user.handles.is_full(now))
+            });
+        }
+        self.users.entry(uid).or_insert_with(|| User {
+            attach: TokenBucket::full(ATTACH, now),
+            handles: TokenBucket::full(HANDLES, now),
+            strangers: 0,
+            applications: 0,
+        })
+    }
+
+    /// A connection of a user has attached, or is gone.
+    pub(crate) fn stranger_left(&mut self, uid: u32) {
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.strangers = user.strangers.saturating_sub(1);
+        }
+    }
+
+    /// A number that none has.
+    pub(crate) fn next_number(&mut self, is_used: impl Fn(u32) -> bool) -> u32 {
+        loop {
+            let number = self.next;
+            self.next = self.next.wrapping_add(1);
+            if !is_used(number) && !self.applications.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    /// Fails if a user may have no other application.
+    pub(crate) fn check_room(&mut self, uid: u32, now: Instant) -> Result<(), TooMany> {
+        let limits = self.limits;
+        let is_any = self.applications.len() < limits.applications_max as usize;
+        let has_any = self.user(uid, now).applications < limits.applications_per_user_max;
+        if is_any && has_any {
+            Ok(())
+        } else {
+            Err(TooMany)
+        }
+    }
+
+    /// Adds an application with a first process.
+    pub(crate) fn add(&mut self, app: u32, uid: u32, modes: u32, segment: OwnedFd, now: Instant) {
+        self.user(uid, now).applications += 1;
+        let application = Application {
+            uid,
+            modes,
+            processes: 1,
+            segment: Some(segment),
+            next_handle: 0,
+        };
+        self.applications.insert(app, application);
+    }
+
+    pub(crate) fn get(&self, app: u32) -> Option<&Application> {
+        self.applications.get(&app)
+    }
+
+    /// Adds a process to an application.
+    pub(crate) fn add_process(&mut self, app: u32) -> Result<(), TooMany> {
+        let application = self.applications.get_mut(&app).ok_or(TooMany)?;
+        if application.processes >= self.limits.processes_max {
+            return Err(TooMany);
+        }
+        application.processes += 1;
+        Ok(())
+    }
+
+    /// Takes a process from an application. The application stays until the host stack has nothing
+    /// of it any more.
+    pub(crate) fn remove_process(&mut self, app: u32) {
+        if let Some(application) = self.applications.get_mut(&app) {
+            application.processes = application.processes.saturating_sub(1);
+            if application.processes == 0 {
+                application.segment = None;
+            }
+        }
+    }
+
+    /// Numbers for handles: the first of them.
+    pub(crate) fn take_handles(&mut self, app: u32, count: u32) -> Option<u32> {
+        let application = self.applications.get_mut(&app)?;
+        let first = application.next_handle;
+        application.next_handle = first.wrapping_add(count);
+        Some(first)
+    }
+
+    /// Forgets an application; false if there is none.
+    pub(crate) fn remove(&mut self, app: u32) -> bool {
+        let Some(application) = self.applications.remove(&app) else {
+            return false;
+        };
+        if let Some(user) = self.users.get_mut(&application.uid) {
+            user.applications = user.applications.saturating_sub(1);
+        }
+        true
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.applications.len()
+    }
+}

@@ -1,0 +1,85 @@
+//! The broker's end of the socket that leads to the host process.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::ipc::fd_passing;
+use crate::ipc::messages::{BrokerToHost, HostToBroker};
+
+/// Longest message of the host process, in bytes.
+const MESSAGE_BYTES_MAX: usize = 128;
+
+/// The host process is gone, or speaks another language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostGone;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct HostLink {
+    socket: OwnedFd,
+    /// Processes that are gone, of which it has not been told: at most those that there were.
+    gone: VecDeque<BrokerToHost>,
+}
+
+impl HostLink {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            gone: VecDeque::new(),
+        }
+    }
+
+    /// True if a message would go at once. Otherwise the socket becomes writable when it would.
+    pub(crate) fn is_ready(&mut self) -> Result<bool, HostGone> {
+        while let Some(message) = self.gone.front() {
+            match fd_passing::pass(&self.socket, message, None) {
+                Ok(()) => self.gone.pop_front(),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(_) => return Err(HostGone),
+            };
+        }
+        let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
+        // The kernel says writable while three quarters of the buffer are free.
+        let writable = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
+        Ok(writable == Ok(1) && fds[0].revents().contains(PollFlags::OUT))
+    }
+
+    /// Sends a message that no other may overtake, if the link is ready. The inner error is the
+    /// descriptors' fault, and concerns no other message.
+    pub(crate) fn send(
+        &mut self,
+        message: &BrokerToHost,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<rustix::io::Result<()>, HostGone> {
+        match fd_passing::pass_many(&self.socket, message, descriptors) {
+            Err(Errno::PIPE | Errno::CONNRESET) => Err(HostGone),
+            sent => Ok(sent),
+        }
+    }
+
+    /// Tells that a process is gone, as soon as possible.
+    pub(crate) fn send_gone(&mut self, app: u32, channel: u32) {
+        self.gone.push_back(BrokerToHost::Gone { app, channel });
+    }
+
+    /// The next message, if there is one; fails when the host process is gone.
+    pub(crate) fn receive(&self) -> Result<Option<HostToBroker>, HostGone> {
+        let buffer = &mut [0; MESSAGE_BYTES_MAX];
+        match fd_passing::receive_many("the host process", &self.socket, buffer) {
+            Ok(received) => Ok(received.map(|(message, _)| message)),
+            Err(failure) => {
+                tracing::debug!("{failure}");
+                Err(HostGone)
+            }
+        }
+    }
+}
+
+impl AsFd for HostLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,788 @@
+//! What the broker does for applications: it lets their processes attach, and gives them handles.
+//!
+//! No client is ever waited for: packets are taken one at a time, those of a user not more often
+//! than its token buckets allow, and none while the host process does not take what comes of them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use netsetup::seqpacket;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
+use socket_channel::attach::{Attached, BadPacket, MODES_ALL, Reply, Request};
+use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment, channel};
+
+use crate::broker::applications::{Applications, TooMany};
+use crate::broker::connection::{Connection, Received};
+use crate::broker::host_link::{HostGone, HostLink};
+use crate::broker::rules::{Rule, rights_of};
+use crate::broker::token_bucket::{Rate, TokenBucket};
+use crate::ipc::messages::{BrokerToHost, HostToBroker, NewApplication, NewProcess, SocketLimits};
+
+/// How long a process that has connected may take to attach.
+pub(crate) const ATTACH_WAIT: Duration = Duration::from_secs(5);
+
+/// Processes that have connected and not attached: of a user, and of all. One more of all takes the
+/// place of the first.
+pub(crate) const STRANGERS_PER_USER_MAX: u32 = 32;
+const STRANGERS_MAX: usize = 1024;
+
+/// Connections that are accepted in a turn.
+const ACCEPTS_PER_TURN: usize = 16;
+
+/// Clients that are served in a turn.
+const EVENTS_PER_TURN: usize = 64;
+
+/// Messages of the host process that are taken in a turn.
+const MESSAGES_PER_TURN: usize = 256;
+
+/// How long no connection is accepted when there is no descriptor for one.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Lines about clients in the log.
+const LOG: Rate = Rate {
+    burst: 10,
+    period: Duration::from_secs(1),
+};
+
+/// The listener among the tokens of clients.
+const LISTENER: u64 = 0;
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Processes that have attached.
+    pub(crate) attached: u64,
+    /// Processes that were refused.
+    pub(crate) refused: u64,
+    /// Handles that were made.
+    pub(crate) handles: u64,
+    /// Processes that were cut off.
+    pub(crate) cut_off: u64,
+}
+
+impl Counters {
+    /// With their names.
+    pub(crate) fn rows(self) -> Vec<(String, u64)> {
+        let rows = [
+            ("broker_attached", self.attached),
+            ("broker_refused", self.refused),
+            ("broker_handles", self.handles),
+            ("broker_cut_off", self.cut_off),
+        ];
+        rows.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+/// A process.
+#[derive(Debug)]
+struct Client {
+    connection: Connection,
+    state: State,
+    /// What it asks for, and cannot have yet.
+    held: Option<(Request, Option<OwnedFd>)>,
+    /// What of its socket is watched.
+    watched: Option<EventFlags>,
+    /// When it is looked at.
+    timer: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It has connected.
+    Stranger,
+    /// The host process has not answered.
+    Waiting {
+        of: Member,
+        ends: ChannelEnds,
+    },
+    Attached(Member),
+}
+
+/// Which process of which application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Member {
+    app: u32,
+    channel: u32,
+    is_first: bool,
+}
+
+impl State {
+    fn member(&self) -> Option<Member> {
+        match self {
+            State::Stranger => None,
+            State::Waiting { of, .. } => Some(*of),
+            State::Attached(member) => Some(*member),
+        }
+    }
+}
+
+/// What both ends of a channel have.
+#[derive(Debug)]
+struct ChannelEnds {
+    memory: OwnedFd,
+    host_bell: OwnedFd,
+    app_bell: OwnedFd,
+}
+
+impl ChannelEnds {
+    fn make() -> std::io::Result<Self> {
+        Ok(Self {
+            memory: channel::create_file()?,
+            host_bell: channel::create_bell()?,
+            app_bell: channel::create_bell()?,
+        })
+    }
+
+    fn all(&self) -> [BorrowedFd<'_>; 3] {
+        [&self.memory, &self.host_bell, &self.app_bell].map(AsFd::as_fd)
+    }
+}
+
+/// What applications may use.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) limits: SocketLimits,
+    pub(crate) layout: Layout,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Service {
+    terms: Terms,
+    listener: OwnedFd,
+    host: HostLink,
+    /// Readable while a client, or the listener, is.
+    ready: OwnedFd,
+    /// The host process does not take messages.
+    is_host_behind: bool,
+    applications: Applications,
+    clients: HashMap<u64, Client>,
+    next_client: u64,
+    /// Those that have not attached, the first first.
+    strangers: BTreeSet<u64>,
+    /// The process of each channel.
+    channels: HashMap<u32, u64>,
+    timers: BTreeSet<(Instant, u64)>,
+    log: TokenBucket,
+    unlogged: u64,
+    counters: Counters,
+}
+
+impl Service {
+    pub(crate) fn new(
+        terms: Terms,
+        applications: Applications,
+        listener: OwnedFd,
+        host: OwnedFd,
+        now: Instant,
+    ) -> rustix::io::Result<Self> {
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &ready,
+            &listener,
+            EventData::new_u64(LISTENER),
+            EventFlags::IN,
+        )?;
+        Ok(Self {
+            terms,
+            listener,
+            host: HostLink::new(host),
+            ready,
+            is_host_behind: false,
+            applications,
+            clients: HashMap::new(),
+            next_client: LISTENER + 1,
+            strangers: BTreeSet::new(),
+            channels: HashMap::new(),
+            timers: BTreeSet::new(),
+            log: TokenBucket::full(LOG, now),
+            unlogged: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// What is to be watched until the next turn.
+    pub(crate) fn watch(&self) -> [PollFd<'_>; 2] {
+        let (host, clients) = if self.is_host_behind {
+            (PollFlags::IN | PollFlags::OUT, PollFlags::empty())
+        } else {
+            (PollFlags::IN, PollFlags::IN)
+        };
+        [
+            PollFd::new(&self.host, host),
+            PollFd::new(&self.ready, clients),
+        ]
+    }
+
+    /// When the next turn is due though nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.filter(|_| !self.is_host_behind)
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Does what there is to be done, and waits for nothing.
+    pub(crate) fn turn(&mut self, now: Instant) -> Result<(), HostGone> {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(message) = self.host.receive()? else {
+                break;
+            };
+            self.on_host(message, now);
+        }
+        self.on_timers(now)?;
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        // An interrupted call, like any other, has no events.
+        let _ = epoll::wait(&self.ready, buffer, Some(&Timespec::default()));
+        for event in events {
+            // What is left is ready in the next turn as well.
+            if !self.is_host_ready()? {
+                break;
+            }
+            match event.data.u64() {
+                LISTENER => self.accept(now),
+                token => self.on_ready(token, event.flags, now)?,
+            }
+        }
+        self.is_host_ready()?;
+        Ok(())
+    }
+
+    fn is_host_ready(&mut self) -> Result<bool, HostGone> {
+        let is_ready = self.host.is_ready()?;
+        self.is_host_behind = !is_ready;
+        Ok(is_ready)
+    }
+
+    fn on_timers(&mut self, now: Instant) -> Result<(), HostGone> {
+        while let Some((at, token)) = self.timers.first().copied()
+            && at <= now
+            && self.is_host_ready()?
+        {
+            self.timers.pop_first();
+            if token == LISTENER {
+                let data = EventData::new_u64(LISTENER);
+                let _ = epoll::add(&self.ready, &self.listener, data, EventFlags::IN);
+                continue;
+            }
+            let Some(client) = self.clients.get_mut(&token) else {
+                continue;
+            };
+            if client.timer.take_if(|timer| *timer == at).is_none() {
+                continue;
+            }
+            if let Some((request, descriptor)) = client.held.take() {
+                self.serve(token, request, descriptor, now)?;
+            } else if matches!(client.state, State::Stranger) {
+                self.cut_off(token, &"has not attached in time", now);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(&self.listener, flags) {
+                Ok(socket) => self.admit(socket, now),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => {
+                    self.complain(format_args!("no process can connect: {errno}"), now);
+                    let _ = epoll::delete(&self.ready, &self.listener);
+                    self.timers.insert((now + ACCEPT_PAUSE, LISTENER));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd, now: Instant) {
+        let Ok(connection) = Connection::new(socket) else {
+            return;
+        };
+        let uid = connection.peer.uid.as_raw();
+        let user = self.applications.user(uid, now);
+        if user.strangers >= STRANGERS_PER_USER_MAX {
+            self.counters.refused += 1;
+            let _ = connection.send(&refusal(Errno::AGAIN), &[]);
+            return;
+        }
+        user.strangers += 1;
+        if self.strangers.len() >= STRANGERS_MAX
+            && let Some(first) = self.strangers.first().copied()
+        {
+            self.cut_off(first, &"makes room for others", now);
+        }
+        let token = self.add(connection, State::Stranger);
+        self.strangers.insert(token);
+        self.set_timer(token, now + ATTACH_WAIT);
+        self.set_watch(token, Some(EventFlags::IN));
+    }
+
+    fn add(&mut self, connection: Connection, state: State) -> u64 {
+        let token = self.next_client;
+        self.next_client += 1;
+        let client = Client {
+            connection,
+            state,
+            held: None,
+            watched: None,
+            timer: None,
+        };
+        self.clients.insert(token, client);
+        token
+    }
+
+    fn set_timer(&mut self, token: u64, at: Instant) {
+        if let Some(client) = self.clients.get_mut(&token) {
+            if let Some(before) = client.timer.replace(at) {
+                self.timers.remove(&(before, token));
+            }
+            self.timers.insert((at, token));
+        }
+    }
+
+    /// Watches a socket for this, or not at all. A client whose socket cannot be watched is gone.
+    fn set_watch(&mut self, token: u64, flags: Option<EventFlags>) {
+        let Some(client) = self.clients.get_mut(&token) else {
+            return;
+        };
+        let (socket, data) = (&client.connection, EventData::new_u64(token));
+        let changed = match (client.watched, flags) {
+            (None, None) => Ok(()),
+            (None, Some(flags)) => epoll::add(&self.ready, socket, data, flags),
+            (Some(_), Some(flags)) => epoll::modify(&self.ready, socket, data, flags),
+            (Some(_), None) => epoll::delete(&self.ready, socket),
+        };
+        match changed {
+            Ok(()) => client.watched = flags,
+            Err(_) => self.remove(token),
+        }
+    }
+
+    fn on_ready(&mut self, token: u64, flags: EventFlags, now: Instant) -> Result<(), HostGone> {
+        let Some(client) = self.clients.get_mut(&token) else {
+            return Ok(());
+        };
+        if client.held.is_some() && flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            self.remove(token);
+            return Ok(());
+        }
+        if let Some((request, descriptor)) = client.held.take() {
+            self.set_watch(token, Some(EventFlags::IN));
+            return self.serve(token, request, descriptor, now);
+        }
+        match client.connection.receive() {
+            Received::Nothing => {}
+            Received::Gone => self.remove(token),
+            Received::Request(request, descriptor) => {
+                return self.serve(token, request, descriptor, now);
+            }
+            Received::Bad(bad) => {
+                if let BadPacket::Version { .. } = bad {
+                    let _ = client.connection.send(&refusal(Errno::PROTONOSUPPORT), &[]);
+                }
+                self.cut_off(token, &bad, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what a process asks for, or keeps it in mind until that may be done.
+    fn serve(
+        &mut self,
+        token: u64,
+        request: Request,
+        descriptor: Option<OwnedFd>,
+        now: Instant,
+    ) -> Result<(), HostGone> {
+        let Some(client) = self.clients.get_mut(&token) else {
+            return Ok(());
+        };
+        let uid = client.connection.peer.uid.as_raw();
+        let user = self.applications.user(uid, now);
+        let may = match request {
+            Request::MoreHandles { .. } if !client.connection.is_writable() => {
+                client.held = Some((request, descriptor));
+                self.set_watch(token, Some(EventFlags::OUT));
+                return Ok(());
+            }
+            Request::MoreHandles { .. } => user.handles.take(now),
+            Request::Attach { .. } | Request::Adopt => user.attach.take(now),
+        };
+        if let Err(at) = may {
+            client.held = Some((request, descriptor));
+            self.set_watch(token, None);
+            self.set_timer(token, at);
+            return Ok(());
+        }
+        self.set_watch(token, Some(EventFlags::IN));
+        let Some(client) = self.clients.get(&token) else {
+            return Ok(());
+        };
+        match (&client.state, request, descriptor) {
+            (State::Stranger, Request::Attach { modes }, None) => self.attach(token, modes, now),
+            (State::Attached(member), Request::Adopt, Some(socket)) => {
+                self.adopt(member.app, socket, now)
+            }
+            (State::Attached(member), Request::MoreHandles { count }, None) => {
+                self.give_handles(token, member.app, count)
+            }
+            _ => {
+                self.cut_off(token, &"asks for what it may not now", now);
+                Ok(())
+            }
+        }
+    }
+
+    /// A process begins an application.
+    fn attach(&mut self, token: u64, modes: u32, now: Instant) -> Result<(), HostGone> {
+        let Some(peer) = self.clients.get(&token).map(|it| it.connection.peer) else {
+            return Ok(());
+        };
+        let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
+        let Some(rights) = rights_of(&self.terms.rules, uid, gid) else {
+            let why = "no rule in [[sockets.allow]] is about its user and group";
+            self.complain(format_args!("user {uid}, group {gid}: {why}"), now);
+            self.refuse(token, Errno::ACCESS);
+            return Ok(());
+        };
+        if let Err(TooMany) = self.applications.check_room(uid, now) {
+            self.complain(format_args!("user {uid}: too many applications"), now);
+            self.refuse(token, Errno::USERS);
+            return Ok(());
+        }
+        let segment = match Segment::create_file(self.terms.layout) {
+            Ok(segment) => segment,
+            Err(error) => {
+                self.complain(format_args!("making a segment: {error}"), now);
+                self.refuse(token, errno_of(&error));
+                return Ok(());
+            }
+        };
+        let app = self.applications.next_number(|_| false);
+        self.applications
+            .add(app, uid, modes & MODES_ALL, segment, now);
+        let application = NewApplication {
+            limits: self.terms.limits,
+            rights,
+        };
+        self.open_channel(token, app, Some(application))
+    }
+
+    /// Another process of an application.
+    fn adopt(&mut self, app: u32, socket: OwnedFd, now: Instant) -> Result<(), HostGone> {
+        let connection = match Connection::new(socket) {
+            Ok(connection) => connection,
+            Err(errno) => {
+                self.complain(
+                    format_args!("a socket that is none was passed: {errno}"),
+                    now,
+                );
+                return Ok(());
+            }
+        };
+        if let Err(TooMany) = self.applications.add_process(app) {
+            self.counters.refused += 1;
+            let _ = connection.send(&refusal(Errno::USERS), &[]);
+            return Ok(());
+        }
+        let token = self.add(connection, State::Stranger);
+        self.open_channel(token, app, None)
+    }
+
+    /// Makes the channel of a process, and passes the host's end on.
+    fn open_channel(
+        &mut self,
+        token: u64,
+        app: u32,
+        application: Option<NewApplication>,
+    ) -> Result<(), HostGone> {
+        self.leave_strangers(token);
+        let is_first = application.is_some();
+        let channels = &self.channels;
+        let number = |it| channels.contains_key(&it);
+        let channel = self.applications.next_number(number);
+        let (Some(client), Some(known)) =
+            (self.clients.get_mut(&token), self.applications.get(app))
+        else {
+            return Ok(());
+        };
+        let member = Member {
+            app,
+            channel,
+            is_first,
+        };
+        let process = NewProcess {
+            app,
+            channel,
+            pid: client.connection.peer.pid,
+            uid: client.connection.peer.uid.as_raw(),
+            modes: known.modes,
+            application,
+        };
+        let made = ChannelEnds::make().map_err(|error| errno_of(&error));
+        let sent = match made {
+            Ok(ends) => {
+                let segment = known.segment.as_ref().filter(|_| is_first);
+                let segment = segment.map(AsFd::as_fd);
+                let all: Vec<_> = segment.into_iter().chain(ends.all()).collect();
+                let sent = self.host.send(&BrokerToHost::Attach(process), &all)?;
+                sent.map(|()| ends)
+            }
+            Err(errno) => Err(errno),
+        };
+        match sent {
+            Ok(ends) => {
+                client.state = State::Waiting { of: member, ends };
+                self.channels.insert(channel, token);
+                self.set_watch(token, None);
+            }
+            Err(errno) => {
+                self.leave_application(member);
+                self.refuse(token, errno);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes handles, and passes their ends on: the host's first, since the application may name
+    /// them as soon as it has its own.
+    fn give_handles(&mut self, token: u64, app: u32, count: u32) -> Result<(), HostGone> {
+        let mut ends = (Vec::new(), Vec::new());
+        let mut why = None;
+        while ends.0.len() < count as usize {
+            match handle() {
+                Ok((host, own)) => {
+                    ends.0.push(host);
+                    ends.1.push(own);
+                }
+                Err(errno) => {
+                    why = Some(errno);
+                    break;
+                }
+            }
+        }
+        let made = ends.0.len() as u32;
+        let Some(first) = self.applications.take_handles(app, made) else {
+            return Ok(());
+        };
+        if made > 0 {
+            let host: Vec<_> = ends.0.iter().map(AsFd::as_fd).collect();
+            let sent = self
+                .host
+                .send(&BrokerToHost::Handles { app, first }, &host)?;
+            if let Err(errno) = sent {
+                why = Some(errno);
+                ends.1.clear();
+            }
+        }
+        let own: Vec<_> = ends.1.iter().map(AsFd::as_fd).collect();
+        let reply = Reply::Handles {
+            first: HandleId(first),
+            count: own.len() as u32,
+            errno: why.map_or(0, |errno| errno.raw_os_error().unsigned_abs()),
+        };
+        self.counters.handles += own.len() as u64;
+        let client = self.clients.get(&token);
+        if client.is_some_and(|client| client.connection.send(&reply, &own).is_err()) {
+            self.remove(token);
+        }
+        Ok(())
+    }
+
+    fn on_host(&mut self, message: HostToBroker, now: Instant) {
+        match message {
+            HostToBroker::Attached { app, channel } => self.on_attached(app, channel),
+            HostToBroker::Refused {
+                app,
+                channel,
+                errno,
+            } => self.on_refused(app, channel, errno, now),
+            HostToBroker::Detached { app } => {
+                self.applications.remove(app);
+                let of_app =
+                    |client: &Client| client.state.member().is_some_and(|it| it.app == app);
+                let clients = self.clients.iter();
+                let left: Vec<u64> = clients
+                    .filter_map(|(token, client)| of_app(client).then_some(*token))
+                    .collect();
+                for token in left {
+                    self.forget(token);
+                }
+            }
+        }
+    }
+
+    /// The process of a channel, which waits.
+    fn waiting(&self, app: u32, channel: u32) -> Option<(u64, Member)> {
+        let token = *self.channels.get(&channel)?;
+        match self.clients.get(&token)?.state {
+            State::Waiting { of, .. } if of.app == app => Some((token, of)),
+            _ => None,
+        }
+    }
+
+    fn on_attached(&mut self, app: u32, channel: u32) {
+        let Some((token, member)) = self.waiting(app, channel) else {
+            return;
+        };
+        let Some(client) = self.clients.get_mut(&token) else {
+            return;
+        };
+        let state = std::mem::replace(&mut client.state, State::Attached(member));
+        let application = self.applications.get(app);
+        let segment = application.and_then(|it| Some((it.segment.as_ref()?, it.modes)));
+        let (State::Waiting { ends, .. }, Some((segment, modes))) = (state, segment) else {
+            self.remove(token);
+            return;
+        };
+        let [memory, host_bell, app_bell] = ends.all();
+        let reply = Reply::Attached(Attached {
+            app: AppId(app),
+            channel: ChannelId(channel),
+            limits: self.terms.limits.of_segment(),
+            modes,
+        });
+        let all = [segment.as_fd(), memory, host_bell, app_bell];
+        if client.connection.send(&reply, &all).is_ok() {
+            self.counters.attached += 1;
+            self.set_watch(token, Some(EventFlags::IN));
+        } else {
+            self.remove(token);
+        }
+    }
+
+    fn on_refused(&mut self, app: u32, channel: u32, errno: u32, now: Instant) {
+        let Some((token, member)) = self.waiting(app, channel) else {
+            return;
+        };
+        let errno = Errno::from_raw_os_error(errno.clamp(1, 4095).cast_signed());
+        self.complain(format_args!("the host process refuses one: {errno}"), now);
+        if let Some(client) = self.clients.get_mut(&token) {
+            client.state = State::Stranger;
+        }
+        self.channels.remove(&channel);
+        self.leave_application(member);
+        self.refuse(token, errno);
+    }
+
+    /// A process is not one of its application any more, and the host process knows or never has
+    /// known of it.
+    fn leave_application(&mut self, member: Member) {
+        self.applications.remove_process(member.app);
+        if member.is_first {
+            self.applications.remove(member.app);
+        }
+    }
+
+    fn refuse(&mut self, token: u64, errno: Errno) {
+        self.counters.refused += 1;
+        if let Some(client) = self.clients.get(&token) {
+            let _ = client.connection.send(&refusal(errno), &[]);
+        }
+        self.remove(token);
+    }
+
+    fn leave_strangers(&mut self, token: u64) {
+        if !self.strangers.remove(&token) {
+            return;
+        }
+        if let Some(client) = self.clients.get_mut(&token) {
+            if let Some(at) = client.timer.take() {
+                self.timers.remove(&(at, token));
+            }
+            let uid = client.connection.peer.uid.as_raw();
+            self.applications.stranger_left(uid);
+        }
+    }
+
+    /// A process is gone.
+    fn remove(&mut self, token: u64) {
+        if let Some(member) = self.forget(token) {
+            self.applications.remove_process(member.app);
+            self.host.send_gone(member.app, member.channel);
+        }
+    }
+
+    /// Closes the socket of a process; returns which it was of an application.
+    fn forget(&mut self, token: u64) -> Option<Member> {
+        self.leave_strangers(token);
+        let client = self.clients.remove(&token)?;
+        if client.watched.is_some() {
+            // Closing alone does not do it: the application may have the same open file.
+            let _ = epoll::delete(&self.ready, &client.connection);
+        }
+        if let Some(at) = client.timer {
+            self.timers.remove(&(at, token));
+        }
+        let member = client.state.member()?;
+        self.channels.remove(&member.channel);
+        Some(member)
+    }
+
+    /// A process that does not keep to the rules is not heard any more.
+    fn cut_off(&mut self, token: u64, why: &dyn fmt::Display, now: Instant) {
+        if let Some(client) = self.clients.get(&token) {
+            let (uid, pid) = (client.connection.peer.uid, client.connection.peer.pid);
+            let pid = pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+            let uid = uid.as_raw();
+            self.complain(
+                format_args!("process {pid} of user {uid} is cut off: {why}"),
+                now,
+            );
+        }
+        self.counters.cut_off += 1;
+        self.remove(token);
+    }
+
+    /// A line in the log, unless there have been many.
+    fn complain(&mut self, line: fmt::Arguments<'_>, now: Instant) {
+        if self.log.take(now).is_err() {
+            self.unlogged += 1;
+            return;
+        }
+        match std::mem::take(&mut self.unlogged) {
+            0 => tracing::warn!("sockets: {line}"),
+            more => tracing::warn!("sockets: {line} ({more} more lines were left out)"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn applications(&self) -> usize {
+        self.applications.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn clients(&self) -> usize {
+        self.clients.len()
+    }
+}
+
+fn refusal(errno: Errno) -> Reply {
+    Reply::Refused {
+        errno: errno.raw_os_error().unsigned_abs(),
+    }
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::NOMEM)
+}
+
+/// A handle: the host's end and the application's. What is written to the latter fails, as on a
+/// socket that is not connected.
+fn handle() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (host, own) = seqpacket::pair()?;
+    shutdown(&host, Shutdown::Read)?;
+    Ok((host, own))
+}
