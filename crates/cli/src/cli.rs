@@ -89,6 +89,9 @@ pub(crate) enum Command {
     /// The NIC process of `serve` and `nic`
     #[command(hide = true)]
     NicProcess,
+    /// The broker of `serve`
+    #[command(hide = true)]
+    Broker,
     /// The fetcher of `serve`
     #[command(hide = true)]
     Fetcher,

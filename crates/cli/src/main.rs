@@ -31,7 +31,7 @@ use crate::commands::{bench, capture, check, ctl, demo, generate, keygen, link, 
 use crate::supervisor::{remote_nic, standalone_nic};
 use crate::terminal::complain;
 use processes::ipc::{child, log_lines};
-use processes::{fetcher, host, nic, observer, relay};
+use processes::{broker, fetcher, host, nic, observer, relay};
 
 fn main() -> ExitCode {
     sandbox::descriptors::close_inherited();
@@ -57,6 +57,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Host => return child::end(host::run()),
         Command::NicProcess => return child::end(nic::run()),
+        Command::Broker => return child::end(broker::run()),
         Command::Fetcher => return child::end(fetcher::run()),
         Command::Observer => return child::end(observer::run()),
         Command::HostRelay => return child::end(relay::host_side::run()),

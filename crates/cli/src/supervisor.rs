@@ -9,7 +9,7 @@
 //! | `initial_netns` | the network namespace of the user |
 //! | `announce`, `exit_summary` | what the user reads at the start and at the end |
 //! | `children` | the processes: what they say, how they end |
-//! | `nic`, `fetcher`, `observer` | keeping each of them at work |
+//! | `nic`, `fetcher`, `broker`, `observer` | keeping each of them at work |
 //! | `backoff`, `heartbeat`, `executable` | when to start one again, whether it stands still, from which program |
 //! | `rolling` | replacing NIC processes one after the other |
 //! | `reload`, `root_link` | reading the configuration again; a root that is a symbolic link |
@@ -23,6 +23,7 @@
 pub(crate) mod announce;
 pub(crate) mod attachment;
 pub(crate) mod backoff;
+pub(crate) mod broker;
 pub(crate) mod capture;
 pub(crate) mod children;
 pub(crate) mod control_socket;
@@ -53,6 +54,7 @@ use std::time::{Duration, Instant};
 use failure::Failure;
 
 use crate::supervisor::attachment::Attachment;
+use crate::supervisor::broker::BrokerSupervisor;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::control_socket::{Control, Request};
 use crate::supervisor::drain::Drain;
@@ -88,6 +90,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) children: &'a mut Children,
     pub(crate) nics: &'a mut [NicSupervisor],
     pub(crate) fetcher: &'a mut FetcherSupervisor,
+    /// None if no program may attach.
+    pub(crate) broker: Option<&'a mut BrokerSupervisor>,
     pub(crate) observer: &'a mut ObserverSupervisor,
     /// Leads to the host process.
     pub(crate) to_host: &'a OwnedFd,
@@ -171,6 +175,7 @@ impl Supervisor<'_> {
             .chain(self.service_manager.deadline())
             .chain(self.host_heartbeat.deadline())
             .chain(self.fetcher.deadline())
+            .chain(self.broker.as_ref().and_then(|broker| broker.deadline()))
             .chain(self.observer.deadline())
             .min();
         self.children.next_or_readable(&watched, deadline)
@@ -188,7 +193,7 @@ impl Supervisor<'_> {
                 }
             }
             // Each supervisor below takes its own.
-            Event::Nic(..) | Event::Fetcher(_) | Event::Observer(_) => {}
+            Event::Nic(..) | Event::Fetcher(_) | Event::Broker(_) | Event::Observer(_) => {}
             Event::Exited(_) | Event::Failed(_) | Event::Reported(_) => {}
             Event::Readable | Event::Timeout | Event::Relay(_) => {}
         }
@@ -201,6 +206,9 @@ impl Supervisor<'_> {
             }));
         }
         self.fetcher.on(self.children, event);
+        if let Some(broker) = &mut self.broker {
+            broker.on(self.children, event);
+        }
         self.on_nic_event(event);
         if let Some(news) = self.observer.on(self.children, event) {
             self.pending.on_observer(news);
@@ -267,6 +275,9 @@ impl Supervisor<'_> {
             nic.set_log_level(level);
         }
         self.fetcher.set_log_level(level);
+        if let Some(broker) = &mut self.broker {
+            broker.set_log_level(level);
+        }
     }
 
     fn on_nic_event(&mut self, event: &Event) {

@@ -18,6 +18,10 @@ use failure::Failure;
 /// them microseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
+/// Connections that wait to be accepted, of processes of this user and of all users.
+const BACKLOG: i32 = 16;
+const BACKLOG_FOR_ALL: i32 = 256;
+
 /// How long to leave them alone in between.
 const LOCK_RETRY: Duration = Duration::from_millis(2);
 
@@ -35,6 +39,23 @@ impl Listener {
     /// there is replaced; anything else stays. `name` is what people call it, `option` what chooses
     /// another path.
     pub fn bind(name: &str, path: &Path, option: &str) -> Result<Self, Failure> {
+        let own = Mode::RUSR | Mode::WUSR;
+        Self::bind_with(name, path, option, own, BACKLOG)
+    }
+
+    /// The same for processes of every user.
+    pub fn bind_for_all(name: &str, path: &Path, option: &str) -> Result<Self, Failure> {
+        let all = Mode::from_raw_mode(0o666);
+        Self::bind_with(name, path, option, all, BACKLOG_FOR_ALL)
+    }
+
+    fn bind_with(
+        name: &str,
+        path: &Path,
+        option: &str,
+        mode: Mode,
+        backlog: i32,
+    ) -> Result<Self, Failure> {
         let what = format!("{name} {}", path.display());
         let failed = |errno| match errno {
             Errno::AGAIN => Failure::input(&what, "another process keeps its directory locked"),
@@ -74,15 +95,21 @@ impl Listener {
         }
         let socket = seqpacket::non_blocking().map_err(failed)?;
         // Write permission lets a process connect. Linux creates the file with the mode that the
-        // socket has before: not even for a moment can another user.
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-        rustix::net::bind(&socket, &address).map_err(failed)?;
+        // socket has before: not even for a moment can a user whom it does not let.
+        rustix::fs::fchmod(&socket, mode).map_err(failed)?;
+        let is_for_all = mode.contains(Mode::WOTH);
+        let mask = is_for_all.then(|| rustix::process::umask(Mode::empty()));
+        let bound = rustix::net::bind(&socket, &address);
+        if let Some(mask) = mask {
+            rustix::process::umask(mask);
+        }
+        bound.map_err(failed)?;
         let listener = Self {
             socket,
             path: path.to_owned(),
             file: file_at(path).map_err(failed)?,
         };
-        rustix::net::listen(&listener.socket, 16).map_err(failed)?;
+        rustix::net::listen(&listener.socket, backlog).map_err(failed)?;
         Ok(listener)
     }
 
@@ -210,6 +237,15 @@ mod tests {
         );
         drop(listener);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_for_all_is_for_all_whatever_the_mask() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sockets");
+        let _listener = Listener::bind_for_all("sockets", &path, "--sockets").unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666);
     }
 
     #[test]

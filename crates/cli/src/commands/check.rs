@@ -10,6 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::args::overlay;
+use crate::supervisor::broker;
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::terminal::say;
 use config::certificates::CertificateSource;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         check_key_file(&config),
         CertificateSource::check(&config, None).map(|_| ()),
         Content::read(&config, None).map(|_| ()),
+        broker::settings(&config.sockets).map(|_| ()),
     ];
     let failures = failures.into_iter().filter_map(Result::err);
     let failure = failures.reduce(Failure::and);

@@ -8,6 +8,7 @@ use crate::args::overlay;
 use crate::args::serve::ServeArgs;
 use crate::supervisor::announce::{AnnouncedNic, Started, announce};
 use crate::supervisor::attachment::Attachment;
+use crate::supervisor::broker::{BrokerPlan, BrokerSupervisor};
 use crate::supervisor::children::{Children, Role};
 use crate::supervisor::control_socket::Control;
 use crate::supervisor::drain::Drain;
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let initial_netns = InitialNetns::here()?;
     let mut observer = ObserverSupervisor::new(&config)?;
+    let broker = BrokerPlan::bind(&config)?;
     let attachment = Attachment::attach(&config)?;
     let mut service_manager = ServiceManager::of_environment();
     let announced: Vec<_> = sources.iter().map(AnnouncedNic::of).collect();
@@ -75,6 +77,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         content,
         certificates: certificates.as_ref(),
         origins: origins.as_ref(),
+        broker,
         initial_netns,
         attachment: &attachment,
     };
@@ -132,6 +135,7 @@ impl Server<'_> {
             nics: self.nics,
             missing: &served.missing,
             fetcher: &served.fetcher,
+            sockets: served.broker.as_ref().map(BrokerSupervisor::path),
             locked_out: &served.locked_out,
             control: control.as_ref(),
             trusted: self.certificates.and_then(|c| c.file_to_trust()),
@@ -145,6 +149,7 @@ impl Server<'_> {
             children,
             nics: &mut served.nics,
             fetcher: &mut served.fetcher,
+            broker: served.broker.as_mut(),
             observer,
             to_host: &served.to_host,
             attachment: self.attachment,
@@ -180,7 +185,7 @@ fn end(
         order.extend([Role::Nic(number), Role::PastNic(number)]);
     }
     // The observer logs what all others report at their end.
-    order.extend([Role::Fetcher, Role::Observer]);
+    order.extend([Role::Fetcher, Role::Broker, Role::Observer]);
     service_manager.stopping(Children::end_wait(order.len()));
     children.end(&order)
 }
@@ -200,8 +205,12 @@ fn print_summary(served: &Served, children: &Children, with_json: bool) {
     if let Some(fetcher) = fetcher {
         say(&exit_summary::fetcher(fetcher));
     }
+    let broker = children.report(Role::Broker);
+    if let Some(broker) = broker {
+        say(&exit_summary::broker(broker));
+    }
     if with_json {
-        say(&exit_summary::json(host, nic.as_ref(), fetcher));
+        say(&exit_summary::json(host, nic.as_ref(), fetcher, broker));
     }
 }
 

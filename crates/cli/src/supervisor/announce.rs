@@ -83,6 +83,8 @@ pub(crate) struct Started<'a> {
     /// Why a NIC stack is missing, by number.
     pub(crate) missing: &'a [Option<Failure>],
     pub(crate) fetcher: &'a FetcherSupervisor,
+    /// Where programs attach.
+    pub(crate) sockets: Option<&'a Path>,
     pub(crate) locked_out: &'a LockedOut,
     pub(crate) control: Option<&'a Control>,
     /// The certificate that was made for trying out.
@@ -130,6 +132,12 @@ pub(crate) fn announce(started: &Started<'_>) {
     if let Some(pid) = children.pid(Role::Fetcher) {
         let does = started.fetcher.describe();
         line(format_args!("fetcher process {pid}: {does}"));
+    }
+    if let (Some(pid), Some(path)) = (children.pid(Role::Broker), started.sockets) {
+        let path = path.display();
+        line(format_args!(
+            "broker process {pid}: programs attach at {path}"
+        ));
     }
     if let Some(address) = config.operation.admin {
         line(format_args!("dashboard and metrics: http://{address}/"));

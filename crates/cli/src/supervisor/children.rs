@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use observer::Report;
 use processes::ipc::child::{Child, describe};
 use processes::ipc::messages::{
-    FromChild, FromFetcher, FromHost, FromNic, FromObserver, FromRelay, Line,
+    FromBroker, FromChild, FromFetcher, FromHost, FromNic, FromObserver, FromRelay, Line,
 };
 use processes::ipc::signals::Signals;
 
@@ -29,6 +29,7 @@ const DIAGNOSIS_WAIT: Duration = Duration::from_secs(2);
 pub(crate) enum Role {
     Host,
     Fetcher,
+    Broker,
     /// The process that serves as this NIC stack.
     Nic(usize),
     /// The process that is to serve as it.
@@ -47,6 +48,7 @@ pub(crate) enum Event {
     /// Of a NIC process in this role.
     Nic(Role, FromNic),
     Fetcher(FromFetcher),
+    Broker(FromBroker),
     Observer(FromObserver),
     Relay(FromRelay),
     /// A process ends because of a failure.
@@ -69,6 +71,7 @@ impl Event {
         match self {
             Event::Host(_) => Some(Role::Host),
             Event::Fetcher(_) => Some(Role::Fetcher),
+            Event::Broker(_) => Some(Role::Broker),
             Event::Observer(_) => Some(Role::Observer),
             Event::Relay(_) => Some(Role::Relay),
             Event::Nic(role, _)
@@ -273,6 +276,7 @@ impl Children {
                     process.receive(events, |message| Event::Nic(role, message));
                 }
                 Role::Fetcher => process.receive(events, Event::Fetcher),
+                Role::Broker => process.receive(events, Event::Broker),
                 Role::Observer => process.receive(events, Event::Observer),
                 Role::Relay => process.receive(events, Event::Relay),
             }

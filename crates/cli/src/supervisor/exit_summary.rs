@@ -183,6 +183,7 @@ pub(crate) fn json(
     host: Option<&Report>,
     nic: Option<&Report>,
     fetcher: Option<&Report>,
+    broker: Option<&Report>,
 ) -> String {
     let counters = |report: &Report| -> serde_json::Map<String, serde_json::Value> {
         let rows = report.counters.iter().cloned();
@@ -192,14 +193,26 @@ pub(crate) fn json(
     if let Some(fetcher) = fetcher {
         line["fetcher"] = counters(fetcher).into();
     }
+    if let Some(broker) = broker {
+        line["broker"] = counters(broker).into();
+    }
     format!("{line}\n")
 }
 
 /// What the fetcher has done, a line for each counter.
 pub(crate) fn fetcher(report: &Report) -> String {
-    let mut text = "fetcher\n".to_owned();
+    list("fetcher", "origin_", report)
+}
+
+/// The same of the broker.
+pub(crate) fn broker(report: &Report) -> String {
+    list("broker", "broker_", report)
+}
+
+fn list(process: &str, prefix: &str, report: &Report) -> String {
+    let mut text = format!("{process}\n");
     for (name, value) in &report.counters {
-        let name = name.trim_start_matches("origin_").replace('_', " ");
+        let name = name.trim_start_matches(prefix).replace('_', " ");
         // Writing to a string does not fail.
         let _ = writeln!(text, "  {name:<20} {:>15}", grouped(*value));
     }
@@ -247,7 +260,8 @@ mod tests {
     #[test]
     fn the_line_of_json_has_every_counter() {
         let host = report(&[("sends", 12), ("events", 1500)]);
-        let line: serde_json::Value = serde_json::from_str(&json(Some(&host), None, None)).unwrap();
+        let line: serde_json::Value =
+            serde_json::from_str(&json(Some(&host), None, None, None)).unwrap();
         assert_eq!(line["host"]["events"], 1500);
         assert!(line["nic"].is_null());
     }

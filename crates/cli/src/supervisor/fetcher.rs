@@ -368,6 +368,7 @@ impl FetcherSupervisor {
             | Event::Host(_)
             | Event::Nic(..)
             | Event::Observer(_)
+            | Event::Broker(_)
             | Event::Relay(_)
             | Event::Failed(_)
             | Event::Reported(_)

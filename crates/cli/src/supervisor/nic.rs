@@ -488,6 +488,7 @@ impl NicSupervisor {
             | Event::Nic(..)
             | Event::Fetcher(_)
             | Event::Observer(_)
+            | Event::Broker(_)
             | Event::Relay(_)
             | Event::Failed(_)
             | Event::Reported(_)

@@ -353,6 +353,7 @@ impl ObserverSupervisor {
             Event::Host(_)
             | Event::Nic(..)
             | Event::Fetcher(_)
+            | Event::Broker(_)
             | Event::Relay(_)
             | Event::Failed(_)
             | Event::Reported(_)

@@ -97,7 +97,7 @@ fn serve(
             Event::Failed(_) | Event::Exited(_) | Event::Reported(_) | Event::Nic(..) => {}
             Event::Readable | Event::Timeout => {}
             // There are no such children.
-            Event::Host(_) | Event::Fetcher(_) | Event::Observer(_) => {}
+            Event::Host(_) | Event::Fetcher(_) | Event::Broker(_) | Event::Observer(_) => {}
         }
     }
 }

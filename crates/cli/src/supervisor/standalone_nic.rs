@@ -99,6 +99,7 @@ fn serve(
             Event::Nic(_, FromNic::Ready { .. } | FromNic::Counters { .. }) => {}
             // There are no such children.
             Event::Host(_) | Event::Fetcher(_) | Event::Observer(_) | Event::Relay(_) => {}
+            Event::Broker(_) => {}
         }
     }
 }

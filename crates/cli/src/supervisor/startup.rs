@@ -10,6 +10,7 @@ use sandbox::lockdown::LockedOut;
 
 use crate::args::serve::ServeArgs;
 use crate::supervisor::attachment::Attachment;
+use crate::supervisor::broker::{BrokerPlan, BrokerSupervisor};
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::fetcher::FetcherSupervisor;
@@ -26,7 +27,7 @@ use config::{Config, Content, Text};
 use processes::host::HostSettings;
 use processes::ipc::fd_passing;
 use processes::ipc::launch;
-use processes::ipc::messages::{FromFetcher, FromHost, FromNic, FromObserver, ToHost};
+use processes::ipc::messages::{FromBroker, FromFetcher, FromHost, FromNic, FromObserver, ToHost};
 use processes::ipc::timeouts::START_WAIT;
 use processes::nic::NicSettings;
 use processes::relay::host_side::HostRelaySettings;
@@ -47,6 +48,8 @@ pub(crate) struct Startup<'a> {
     pub(crate) content: Content,
     pub(crate) certificates: Option<&'a CertificateSource>,
     pub(crate) origins: Option<&'a OriginPlan>,
+    /// None if no program may attach.
+    pub(crate) broker: Option<BrokerPlan>,
     /// Where the fetcher runs.
     pub(crate) initial_netns: InitialNetns,
     pub(crate) attachment: &'a Attachment,
@@ -62,6 +65,7 @@ pub(crate) struct Served {
     /// Leads to the host process.
     pub(crate) to_host: OwnedFd,
     pub(crate) fetcher: FetcherSupervisor,
+    pub(crate) broker: Option<BrokerSupervisor>,
 }
 
 impl Startup<'_> {
@@ -81,6 +85,7 @@ impl Startup<'_> {
             content,
             certificates,
             origins,
+            broker,
             initial_netns,
             attachment,
         } = self;
@@ -101,8 +106,14 @@ impl Startup<'_> {
         let heartbeat = config.operation.heartbeat.0.0;
         let mut fetcher = FetcherSupervisor::new(initial_netns, &to_host, log, heartbeat)?;
         fetcher.prepare(children, origins)?;
+        let broker = broker.map(|plan| BrokerSupervisor::new(plan, &to_host, log, heartbeat));
+        let mut broker = broker.transpose()?;
+        if let Some(broker) = &mut broker {
+            broker.start(children)?;
+        }
         let mut starting = Starting {
             awaits_fetcher: fetcher.is_needed(),
+            awaits_broker: broker.is_some(),
             observer_ready: !observer.is_needed(),
             ..Starting::default()
         };
@@ -117,6 +128,9 @@ impl Startup<'_> {
         }
         let locked_out = starting.wait(children)?;
         fetcher.on_ready();
+        if let Some(broker) = &mut broker {
+            broker.on_ready();
+        }
         if observer.is_needed() {
             observer.on_ready();
         }
@@ -126,6 +140,7 @@ impl Startup<'_> {
             missing: starting.missing,
             to_host,
             fetcher,
+            broker,
         })
     }
 
@@ -227,6 +242,8 @@ struct Starting {
     host_ready: Option<LockedOut>,
     /// There is to be a fetcher, and it is not ready.
     awaits_fetcher: bool,
+    /// There is to be a broker, and it is not ready.
+    awaits_broker: bool,
 }
 
 impl Starting {
@@ -266,10 +283,11 @@ impl Starting {
                 self.host_ready = Some(locked_out.clone());
             }
             Event::Fetcher(FromFetcher::Ready) => self.awaits_fetcher = false,
+            Event::Broker(FromBroker::Ready) => self.awaits_broker = false,
             Event::Observer(FromObserver::Ready) => self.observer_ready = true,
             Event::Nic(_, FromNic::Ready { .. }) => self.nic_ready = true,
-            Event::Failed(Role::Host | Role::Fetcher | Role::Observer)
-            | Event::Exited(Role::Host | Role::Fetcher | Role::Observer) => {
+            Event::Failed(Role::Host | Role::Fetcher | Role::Broker | Role::Observer)
+            | Event::Exited(Role::Host | Role::Fetcher | Role::Broker | Role::Observer) => {
                 return Err(children.diagnose());
             }
             Event::Failed(_) | Event::Exited(_) if is_alone => return Err(children.diagnose()),
@@ -278,7 +296,8 @@ impl Starting {
             }
             // The supervisors of NIC stacks take theirs; of the others, only what was asked for
             // follows.
-            Event::Host(_) | Event::Fetcher(_) | Event::Observer(_) | Event::Nic(..) => {}
+            Event::Host(_) | Event::Fetcher(_) | Event::Broker(_) => {}
+            Event::Observer(_) | Event::Nic(..) => {}
             Event::Failed(_) | Event::Exited(_) | Event::Reported(_) => {}
             Event::Readable | Event::Timeout | Event::Relay(_) => {}
         }
@@ -314,7 +333,8 @@ impl Starting {
         ) {
             return Err(failure.clone());
         }
-        let is_ready = self.nic_ready && !self.awaits_fetcher && self.observer_ready;
+        let awaits_any = self.awaits_fetcher || self.awaits_broker;
+        let is_ready = self.nic_ready && !awaits_any && self.observer_ready;
         Ok(self.host_ready.clone().filter(|_| is_ready))
     }
 
@@ -322,6 +342,7 @@ impl Starting {
         let late = match (self.joined.contains(&true), &self.host_ready) {
             (false, _) => "the NIC process",
             (true, Some(_)) if self.awaits_fetcher => "the fetcher",
+            (true, Some(_)) if self.awaits_broker => "the broker",
             _ if !self.observer_ready => "the observer process",
             _ => "the host process",
         };

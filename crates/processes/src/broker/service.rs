@@ -764,6 +764,11 @@ impl Service {
     }
 
     #[cfg(test)]
+    pub(crate) fn host(&self) -> &HostLink {
+        &self.host
+    }
+
+    #[cfg(test)]
     pub(crate) fn clients(&self) -> usize {
         self.clients.len()
     }

@@ -1,0 +1,328 @@
+//! Keeps a broker at work, if programs may attach: binds the socket at which they do, starts the
+//! process, and starts another when it has ended. What has attached goes on meanwhile; who wants to
+//! attach waits.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use failure::Failure;
+use netsetup::listener::Listener;
+use netsetup::seqpacket;
+use nix::unistd::{Group, User};
+
+use crate::supervisor::backoff::Backoff;
+use crate::supervisor::children::{Children, Event, Role};
+use crate::supervisor::executable::Program;
+use crate::supervisor::heartbeat::{Due, Heartbeat};
+use config::log_level::LogLevel;
+use config::{Allow, Config, Sockets, Text};
+use processes::broker::{ApplicationLimits, BrokerSettings, Rule};
+use processes::ipc::fd_passing;
+use processes::ipc::launch;
+use processes::ipc::launch::Settings as _;
+use processes::ipc::messages::{FromBroker, SocketLimits, ToBroker, ToHost};
+
+const NAME: &str = BrokerSettings::NAME;
+
+/// Brokers number applications from multiples of this, which are far apart for as many brokers as
+/// there will ever be: 2^32 by the golden ratio.
+const NUMBERS_APART: u32 = 0x9e37_79b9;
+
+/// What there is to be attached to: a socket that is bound, and who may do what there.
+#[derive(Debug)]
+pub(crate) struct BrokerPlan {
+    listener: Listener,
+    settings: BrokerSettings,
+}
+
+impl BrokerPlan {
+    /// Binds the socket; `None` if no program may attach.
+    pub(crate) fn bind(config: &Config) -> Result<Option<Self>, Failure> {
+        let settings = settings(&config.sockets)?;
+        let Some(path) = &config.sockets.path else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            listener: Listener::bind_for_all("sockets", path, "--sockets")?,
+            settings,
+        }))
+    }
+}
+
+/// What a broker starts with. Fails if a rule is about a user or group that this machine does not
+/// have.
+pub(crate) fn settings(sockets: &Sockets) -> Result<BrokerSettings, Failure> {
+    let rules = sockets.allow.iter().enumerate();
+    let rules: Result<Vec<Rule>, Failure> = rules.map(|(at, allow)| rule(at, allow)).collect();
+    Ok(BrokerSettings {
+        first_number: 0,
+        applications: ApplicationLimits {
+            applications_max: sockets.applications_max,
+            applications_per_user_max: sockets.applications_per_user_max,
+            processes_max: sockets.processes_max,
+        },
+        limits: SocketLimits {
+            sockets_max: sockets.sockets_max,
+            segment_bytes: sockets.segment.0.0,
+            listeners_max: sockets.listeners_max,
+            files_max: sockets.files_max,
+            messages_per_turn: sockets.messages_per_turn,
+        },
+        rules: rules?,
+    })
+}
+
+fn rule(at: usize, allow: &Allow) -> Result<Rule, Failure> {
+    let Allow {
+        user,
+        group,
+        listen,
+        addresses,
+        connect,
+    } = allow;
+    let uid = |name: &str| {
+        let found = User::from_name(name)?;
+        Ok(found.map(|user| user.uid.as_raw()))
+    };
+    let gid = |name: &str| {
+        let found = Group::from_name(name)?;
+        Ok(found.map(|group| group.gid.as_raw()))
+    };
+    let number = |kind: &str, name: &Option<String>, find: &dyn Fn(&str) -> nix::Result<_>| {
+        let what = format!("sockets.allow[{at}].{kind}");
+        let name = name.as_ref().map(|name| number_of(&what, kind, name, find));
+        name.transpose()
+    };
+    Ok(Rule {
+        uid: number("user", user, &uid)?,
+        gid: number("group", group, &gid)?,
+        listen: listen.clone(),
+        addresses: addresses.clone(),
+        connect: *connect,
+    })
+}
+
+/// A user or group by its number, or else by its name.
+fn number_of(
+    what: &str,
+    kind: &str,
+    name: &str,
+    find: impl Fn(&str) -> nix::Result<Option<u32>>,
+) -> Result<u32, Failure> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    match find(name) {
+        Ok(Some(number)) => Ok(number),
+        Ok(None) => Err(
+            Failure::input(what, format!("this machine has no {kind} {name}"))
+                .remedy(format!("Name a {kind} that it has, or give a number.")),
+        ),
+        Err(errno) => Err(Failure::broken(
+            format!("{what}: looking for {kind} {name}"),
+            errno,
+        )),
+    }
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct BrokerSupervisor {
+    plan: BrokerPlan,
+    log: LogLevel,
+    program: Program,
+    /// Leads to the host process.
+    host: OwnedFd,
+    /// Leads to the process that there is.
+    control: Option<OwnedFd>,
+    /// How many there have been.
+    processes: u32,
+    backoff: Backoff,
+    /// When another one is started.
+    next: Option<Instant>,
+    is_ready: bool,
+    heartbeat: Heartbeat,
+}
+
+impl BrokerSupervisor {
+    /// Nothing is started yet.
+    pub(crate) fn new(
+        plan: BrokerPlan,
+        host: &OwnedFd,
+        log: LogLevel,
+        heartbeat: Duration,
+    ) -> Result<Self, Failure> {
+        let host = host
+            .try_clone()
+            .map_err(|error| Failure::broken("making a socket for the host process", error))?;
+        Ok(Self {
+            plan,
+            log,
+            program: Program::own()?,
+            host,
+            control: None,
+            processes: 0,
+            backoff: Backoff::default(),
+            next: None,
+            is_ready: false,
+            heartbeat: Heartbeat::new(heartbeat),
+        })
+    }
+
+    /// Where programs attach.
+    pub(crate) fn path(&self) -> &Path {
+        self.plan.listener.path()
+    }
+
+    /// Starts a broker; there is none if it could not be handed to the host process.
+    pub(crate) fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
+        self.spawn(children).inspect_err(|_| {
+            self.control = None;
+            children.forget(Role::Broker);
+        })
+    }
+
+    fn spawn(&mut self, children: &mut Children) -> Result<(), Failure> {
+        let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
+        let (to_broker, broker) = seqpacket::pair().map_err(failed)?;
+        let settings = BrokerSettings {
+            first_number: self.processes.wrapping_mul(NUMBERS_APART),
+            ..self.plan.settings.clone()
+        };
+        let image = self.program.image();
+        let (child, control) = launch::start(&image, &settings, self.log, Some(&broker))?;
+        children.add(Role::Broker, child);
+        self.processes = self.processes.wrapping_add(1);
+        let listener = self.plan.listener.as_fd().try_clone_to_owned();
+        let listener =
+            listener.map_err(|error| Failure::broken(format!("starting the {NAME}"), error))?;
+        fd_passing::pass(&control, &ToBroker::Listener, Some(&listener)).map_err(failed)?;
+        self.control = Some(control);
+        fd_passing::pass(&self.host, &ToHost::Broker, Some(&to_broker))
+            .map_err(|errno| Failure::broken("handing the broker to the host process", errno))
+    }
+
+    /// Its log has this level from now on.
+    pub(crate) fn set_log_level(&mut self, level: LogLevel) {
+        self.log = level;
+        self.tell(ToBroker::LogLevel(Text(level)));
+    }
+
+    /// Tells the process something. If it is gone, its end tells so.
+    fn tell(&self, message: ToBroker) {
+        if let Some(control) = &self.control
+            && let Err(errno) = fd_passing::pass(control, &message, None)
+        {
+            tracing::debug!(%errno, "the {NAME} is not told {message:?}");
+        }
+    }
+
+    /// When [`BrokerSupervisor::on`] is to be called though nothing happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
+        self.next.into_iter().chain(heartbeat).min()
+    }
+
+    /// The process takes applications.
+    pub(crate) fn on_ready(&mut self) {
+        self.is_ready = true;
+        self.backoff.on_success(Instant::now());
+        self.heartbeat.on_answer();
+    }
+
+    /// Something has happened, or time has passed.
+    pub(crate) fn on(&mut self, children: &mut Children, event: &Event) {
+        let now = Instant::now();
+        match event {
+            Event::Broker(FromBroker::Ready) => self.on_ready(),
+            Event::Broker(FromBroker::Pong) => {
+                self.heartbeat.on_answer();
+            }
+            Event::Exited(Role::Broker) => {
+                let failure = children.exit_failure(Role::Broker);
+                children.forget(Role::Broker);
+                (self.control, self.is_ready) = (None, false);
+                let unasked = || Failure::broken(NAME, "ended unasked");
+                self.fail(now, &failure.unwrap_or_else(unasked));
+            }
+            Event::Host(_)
+            | Event::Nic(..)
+            | Event::Fetcher(_)
+            | Event::Observer(_)
+            | Event::Relay(_)
+            | Event::Failed(_)
+            | Event::Reported(_)
+            | Event::Exited(_)
+            | Event::Signal
+            | Event::Readable
+            | Event::Timeout => {}
+        }
+        if self.is_ready {
+            match self.heartbeat.on_time(now) {
+                Due::Nothing => {}
+                Due::Ask => self.tell(ToBroker::Ping),
+                Due::Silent => {
+                    tracing::warn!("no heartbeat of the {NAME}: it is killed");
+                    children.kill(Role::Broker);
+                }
+            }
+        }
+        if self.next.is_some_and(|at| at <= now) {
+            self.next = None;
+            if let Err(failure) = self.start(children) {
+                self.fail(now, &failure);
+            }
+        }
+    }
+
+    fn fail(&mut self, now: Instant, failure: &Failure) {
+        let wait = self.backoff.on_failure(now);
+        tracing::error!(
+            "{failure}; programs that have attached go on, others wait, and another {NAME} is \
+             started in {wait:?}"
+        );
+        self.next = Some(now + wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Result<Vec<Rule>, Failure> {
+        let config: Config = toml::from_str(text).unwrap();
+        settings(&config.sockets).map(|settings| settings.rules)
+    }
+
+    #[test]
+    fn users_and_groups_are_found_by_name_and_number() {
+        let text = "[[sockets.allow]]\nuser = 'root'\ngroup = '77'\nlisten = ['80', '90-99']\n\
+            [[sockets.allow]]\ngroup = 'root'\nconnect = false\n";
+        let rules = rules(text).unwrap();
+        let numbers: Vec<_> = rules.iter().map(|rule| (rule.uid, rule.gid)).collect();
+        assert_eq!(numbers, [(Some(0), Some(77)), (None, Some(0))]);
+        assert_eq!(rules[0].listen.as_ref().map(Vec::len), Some(2));
+        assert_eq!((&rules[1].listen, rules[1].connect), (&None, false));
+    }
+
+    #[test]
+    fn a_user_that_there_is_not_is_named_with_its_rule() {
+        let text = "[[sockets.allow]]\n[[sockets.allow]]\nuser = 'no such user'";
+        let failure = rules(text).unwrap_err().to_string();
+        assert!(
+            failure.contains("sockets.allow[1].user: this machine has no user no such user"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn brokers_number_applications_far_from_each_other() {
+        let mut first: Vec<u32> = (0..1000u32)
+            .map(|it| it.wrapping_mul(NUMBERS_APART))
+            .collect();
+        first.sort_unstable();
+        let apart = first.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(apart.min().unwrap() > 1_000_000);
+    }
+}
