@@ -109,6 +109,7 @@ fn has_log(command: &Command) -> bool {
         Command::Sim(_)
             | Command::Host
             | Command::NicProcess
+            | Command::Broker
             | Command::Fetcher
             | Command::Observer
             | Command::HostRelay

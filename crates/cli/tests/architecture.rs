@@ -98,6 +98,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "sandbox",
             "netsetup",
             "processes",
+            // A client that the tests play.
+            "socket-channel",
         ],
     ),
     (

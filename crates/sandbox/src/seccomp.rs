@@ -291,8 +291,7 @@ const OBSERVER: &[c_long] = &[
     libc::SYS_fstat,
 ];
 
-/// What others put on the way to it cannot be opened: no memory of theirs is mapped, and none of
-/// their sockets is connected.
+/// It makes what others share, and opens and connects nothing.
 const BROKER: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_epoll_create1,
@@ -301,6 +300,7 @@ const BROKER: &[c_long] = &[
     // Segments and channels.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
+    libc::SYS_fstat,
     libc::SYS_eventfd2,
     // Nothing is read from a handle, or written to it.
     libc::SYS_shutdown,

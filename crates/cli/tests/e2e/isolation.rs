@@ -33,7 +33,7 @@ pub(crate) fn status(pid: Pid, name: &str) -> Option<String> {
 
 /// Has a running process make a call of the C library; what it gives, and `errno`. `None`: that has
 /// ended the process.
-fn call_within(pid: Pid, call: &str) -> Option<(i64, i32)> {
+pub(crate) fn call_within(pid: Pid, call: &str) -> Option<(i64, i32)> {
     let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
     // A process that is killed under its hands confuses it, and it is not to leave its own core

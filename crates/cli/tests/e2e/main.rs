@@ -38,6 +38,7 @@ mod restart;
 mod routed;
 mod several_nics;
 mod sizes;
+mod sockets;
 mod stat;
 mod support;
 mod tls;
