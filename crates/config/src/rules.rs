@@ -443,6 +443,19 @@ mod tests {
                 "nic.attach[0]: --key-file is missing",
             ),
             ("http.ranges_max = 0", "http.ranges_max: 0 is not from 1"),
+        ] {
+            let found = problems(text);
+            assert!(
+                found.iter().any(|problem| problem.starts_with(complaint)),
+                "{text}: {found:?}"
+            );
+        }
+        assert_eq!(problems("nic.root = \"/srv\""), [""; 0]);
+    }
+
+    #[test]
+    fn limits_of_applications_have_limits() {
+        for (text, complaint) in [
             (
                 "sockets.sockets_max = 0",
                 "sockets.sockets_max: 0 is not from 1",
@@ -460,12 +473,18 @@ mod tests {
                 "sockets.segment: 65G is more than 64G",
             ),
         ] {
-            let found = problems(text);
+            let found = problems(&format!("nic.root = \"/srv\"\n{text}"));
             assert!(
-                found.iter().any(|problem| problem.starts_with(complaint)),
+                matches!(&found[..], [only] if only.starts_with(complaint)),
                 "{text}: {found:?}"
             );
         }
-        assert_eq!(problems("nic.root = \"/srv\""), [""; 0]);
+        let ports = vec!["1"; RANGES_MAX + 1];
+        let rule = format!("nic.root = \"/srv\"\n[[sockets.allow]]\nlisten = {ports:?}");
+        let found = problems(&rule);
+        assert_eq!(
+            found,
+            ["sockets.allow[0].listen: 65 ranges; there may be 64"]
+        );
     }
 }

@@ -129,16 +129,7 @@ pub(crate) fn announce(started: &Started<'_>) {
             None => nic.announce(pid, &mut line),
         }
     }
-    if let Some(pid) = children.pid(Role::Fetcher) {
-        let does = started.fetcher.describe();
-        line(format_args!("fetcher process {pid}: {does}"));
-    }
-    if let (Some(pid), Some(path)) = (children.pid(Role::Broker), started.sockets) {
-        let path = path.display();
-        line(format_args!(
-            "broker process {pid}: programs attach at {path}"
-        ));
-    }
+    announce_helpers(started, &mut line);
     if let Some(address) = config.operation.admin {
         line(format_args!("dashboard and metrics: http://{address}/"));
     }
@@ -172,4 +163,19 @@ pub(crate) fn announce(started: &Started<'_>) {
     }
     line(format_args!("End with Ctrl-C."));
     say(&text);
+}
+
+/// What the processes beside the two stacks do, if they are there.
+fn announce_helpers(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+    let children = started.children;
+    if let Some(pid) = children.pid(Role::Fetcher) {
+        let does = started.fetcher.describe();
+        line(format_args!("fetcher process {pid}: {does}"));
+    }
+    if let (Some(pid), Some(path)) = (children.pid(Role::Broker), started.sockets) {
+        let path = path.display();
+        line(format_args!(
+            "broker process {pid}: programs attach at {path}"
+        ));
+    }
 }

@@ -19,8 +19,8 @@ use socket_channel::attach::{
 const SENT_BYTES: usize = rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize));
 const RECEIVED_BYTES: usize = rustix::cmsg_space!(ScmRights(ADOPT_DESCRIPTORS));
 
-/// The kernel makes it the least there is: two answers wait at most to be read, so that nobody's
-/// descriptors pile up on the way.
+/// The kernel makes it the least there is: two answers wait at most to be read, so that descriptors
+/// do not pile up on the way.
 const SEND_BUFFER_BYTES: usize = 1;
 
 /// What has come.

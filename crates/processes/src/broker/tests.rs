@@ -233,7 +233,7 @@ fn a_process_that_attaches_shares_memory_with_the_host_process() {
 }
 
 #[test]
-fn another_version_is_told_so() {
+fn a_process_of_another_version_learns_that_it_is_one() {
     let mut between = Between::new(settings());
     let client = between.connect();
     let mut packet = Request::Attach { modes: 0 }.encode();
@@ -375,7 +375,7 @@ fn a_child_is_adopted_with_a_channel_of_its_own() {
 }
 
 #[test]
-fn what_is_passed_for_a_socket_and_is_none_harms_nobody() {
+fn what_is_passed_for_a_socket_and_is_none_does_no_harm() {
     let mut between = Between::new(settings());
     let (client, process) = between.attached();
     let file = std::fs::File::open("/dev/null").unwrap();
@@ -588,7 +588,7 @@ fn nothing_is_lost_while_the_host_process_does_not_listen() {
                 assert_eq!(app, others.app);
                 gone += 1;
             }
-            Some((BrokerToHost::Attach(_), _)) => panic!("nobody attaches"),
+            Some((BrokerToHost::Attach(_), _)) => panic!("none attaches"),
             None => {}
         }
         between.settle();
@@ -635,7 +635,7 @@ impl Random {
 }
 
 #[test]
-fn nonsense_harms_nobody() {
+fn nonsense_does_no_harm() {
     let seed = std::env::var("SPLITWAY_TEST_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));

@@ -1,4 +1,4 @@
-//! The host process's end of the socket that leads to the broker: what has attached, with its memory
+//! The host process's end of the socket that leads to the broker: what attaches, with its memory
 //! mapped.
 
 use std::collections::VecDeque;
@@ -30,8 +30,8 @@ pub enum BrokerEvent {
         /// Its channel.
         channel: HostEnd,
     },
-    /// Handles for an application. A command may name one before this has been received: whoever
-    /// meets a handle that it does not know looks here first.
+    /// Handles for an application. A command may name one before this has been received: a
+    /// handle that is not known is looked for here first.
     Handles {
         /// The application.
         app: u32,
@@ -122,7 +122,7 @@ impl BrokerLink {
         });
     }
 
-    /// Tells the broker, as soon as it listens. One that is gone is told nothing.
+    /// Tells the broker, as soon as it listens.
     pub fn send(&mut self, message: HostToBroker) {
         self.unsent.push_back(message);
         self.send_queued();
@@ -158,4 +158,122 @@ fn map(
     let (memory, host_bell, app_bell) = (next()?, next()?, next()?);
     let channel = HostEnd::from_files(memory, host_bell, app_bell)?;
     Ok((segment, channel))
+}
+
+#[cfg(test)]
+mod tests {
+    use netsetup::seqpacket;
+    use socket_channel::channel;
+
+    use super::*;
+    use crate::ipc::messages::{NewApplication, SocketLimits, SocketRights};
+
+    fn process(app: u32, is_first: bool) -> NewProcess {
+        let application = NewApplication {
+            limits: SocketLimits {
+                sockets_max: 4,
+                segment_bytes: 64 << 10,
+                listeners_max: 1,
+                files_max: 1,
+                messages_per_turn: 1,
+            },
+            rights: SocketRights {
+                listen: Vec::new(),
+                addresses: Vec::new(),
+                connect: true,
+            },
+        };
+        NewProcess {
+            app,
+            channel: app + 1,
+            pid: None,
+            uid: 7,
+            modes: 0,
+            application: is_first.then_some(application),
+        }
+    }
+
+    /// A segment, and a channel's memory and bells.
+    fn made(segment_bytes: u64) -> Vec<OwnedFd> {
+        let limits = socket_channel::Limits {
+            sockets_max: 4,
+            segment_bytes,
+        };
+        vec![
+            Segment::create_file(Layout::of(limits).unwrap()).unwrap(),
+            channel::create_file().unwrap(),
+            channel::create_bell().unwrap(),
+            channel::create_bell().unwrap(),
+        ]
+    }
+
+    fn pass(broker: &OwnedFd, message: &BrokerToHost, descriptors: &[OwnedFd]) {
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        fd_passing::pass_many(broker, message, &descriptors).unwrap();
+    }
+
+    #[test]
+    fn what_attaches_comes_with_its_memory_mapped() {
+        let (broker, socket) = seqpacket::pair().unwrap();
+        let mut link = BrokerLink::new(socket);
+        assert!(link.receive().unwrap().is_none());
+        for is_first in [true, false] {
+            let made = made(64 << 10);
+            let made = if is_first { &made[..] } else { &made[1..] };
+            pass(&broker, &BrokerToHost::Attach(process(5, is_first)), made);
+            let event = link.receive().unwrap();
+            let Some(BrokerEvent::Attach {
+                process: come,
+                segment,
+                channel,
+            }) = event
+            else {
+                panic!("{event:?}");
+            };
+            assert_eq!((come, segment.is_some()), (process(5, is_first), is_first));
+            assert!(channel.wake_fd().is_some());
+        }
+        let (app, first) = (5, 64);
+        let handles = made(64 << 10);
+        pass(&broker, &BrokerToHost::Handles { app, first }, &handles);
+        let event = link.receive().unwrap();
+        let is_right = matches!(
+            &event,
+            Some(BrokerEvent::Handles { app: 5, first: 64, sockets }) if sockets.len() == 4
+        );
+        assert!(is_right, "{event:?}");
+        drop(broker);
+        assert!(link.receive().is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_refused_and_what_follows_is_not() {
+        let (broker, socket) = seqpacket::pair().unwrap();
+        let mut link = BrokerLink::new(socket);
+        let too_long = made(128 << 10);
+        let right = made(64 << 10);
+        pass(&broker, &BrokerToHost::Attach(process(1, true)), &too_long);
+        // As when the host process has no room for more descriptors.
+        pass(
+            &broker,
+            &BrokerToHost::Attach(process(2, true)),
+            &right[..2],
+        );
+        let (app, channel) = (3, 4);
+        pass(&broker, &BrokerToHost::Gone { app, channel }, &[]);
+        let event = link.receive().unwrap();
+        assert!(
+            matches!(event, Some(BrokerEvent::Gone { app: 3, channel: 4 })),
+            "{event:?}"
+        );
+        for (app, errno) in [(1, Errno::INVAL), (2, Errno::MFILE)] {
+            let heard = fd_passing::receive::<HostToBroker>(&broker, &mut [0; 128]).unwrap();
+            let refused = HostToBroker::Refused {
+                app,
+                channel: app + 1,
+                errno: errno.raw_os_error().unsigned_abs(),
+            };
+            assert_eq!(heard.unwrap().0, refused);
+        }
+    }
 }
