@@ -24,9 +24,9 @@ pub struct Operation {
     /// How long `splitway ctl drain` and SIGQUIT wait for responses that are under way; then the
     /// connections are reset.
     pub drain_timeout: Text<Time>,
-    /// How long a process of the server may stand still. A NIC process, fetcher or observer that
-    /// gives no heartbeat for so long is killed and replaced; a host process is reported, and left
-    /// to the service manager's watchdog, since its connections would end with it. `"0s"`: no
+    /// How long a process of the server may stand still. A NIC process, fetcher, broker or observer
+    /// that gives no heartbeat for so long is killed and replaced; a host process is reported, and
+    /// left to the service manager's watchdog, since its connections would end with it. `"0s"`: no
     /// process is watched.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub heartbeat: Text<Time>,

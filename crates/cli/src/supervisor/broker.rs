@@ -56,7 +56,7 @@ pub(crate) fn settings(sockets: &Sockets) -> Result<BrokerSettings, Failure> {
     let rules = sockets.allow.iter().enumerate();
     let rules: Result<Vec<Rule>, Failure> = rules.map(|(at, allow)| rule(at, allow)).collect();
     Ok(BrokerSettings {
-        first_number: 0,
+        first_number: 1,
         applications: ApplicationLimits {
             applications_max: sockets.applications_max,
             applications_per_user_max: sockets.applications_per_user_max,
@@ -187,7 +187,7 @@ impl BrokerSupervisor {
         let failed = |errno| Failure::broken(format!("starting the {NAME}"), errno);
         let (to_broker, broker) = seqpacket::pair().map_err(failed)?;
         let settings = BrokerSettings {
-            first_number: self.processes.wrapping_mul(NUMBERS_APART),
+            first_number: self.processes.wrapping_mul(NUMBERS_APART).wrapping_add(1),
             ..self.plan.settings.clone()
         };
         let image = self.program.image();

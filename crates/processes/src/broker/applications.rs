@@ -103,12 +103,12 @@ impl Applications {
         }
     }
 
-    /// A number that none has.
+    /// A number that none has: never 0.
     pub(crate) fn next_number(&mut self, is_used: impl Fn(u32) -> bool) -> u32 {
         loop {
             let number = self.next;
             self.next = self.next.wrapping_add(1);
-            if !is_used(number) && !self.applications.contains_key(&number) {
+            if number != 0 && !is_used(number) && !self.applications.contains_key(&number) {
                 return number;
             }
         }
@@ -164,11 +164,15 @@ impl Applications {
         }
     }
 
-    /// Numbers for handles: the first of them.
+    /// Numbers for handles: the first of them. They follow each other, and begin again at 0 when
+    /// there are no more.
     pub(crate) fn take_handles(&mut self, app: u32, count: u32) -> Option<u32> {
         let application = self.applications.get_mut(&app)?;
-        let first = application.next_handle;
-        application.next_handle = first.wrapping_add(count);
+        let (first, next) = match application.next_handle.checked_add(count) {
+            Some(next) => (application.next_handle, next),
+            None => (0, count),
+        };
+        application.next_handle = next;
         Some(first)
     }
 
@@ -186,5 +190,79 @@ impl Applications {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.applications.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: ApplicationLimits = ApplicationLimits {
+        applications_max: 3,
+        applications_per_user_max: 2,
+        processes_max: 2,
+    };
+
+    fn segment() -> OwnedFd {
+        std::fs::File::open("/dev/null").unwrap().into()
+    }
+
+    #[test]
+    fn numbers_begin_again_without_those_that_are_used() {
+        let now = Instant::now();
+        let mut applications = Applications::new(LIMITS, u32::MAX - 1);
+        let mut next = |applications: &mut Applications| applications.next_number(|it| it == 2);
+        let first = next(&mut applications);
+        assert_eq!(first, u32::MAX - 1);
+        applications.add(u32::MAX, 7, 0, segment(), now);
+        assert_eq!(next(&mut applications), 1, "0 is none");
+        assert_eq!(next(&mut applications), 3);
+    }
+
+    #[test]
+    fn handles_of_a_packet_have_numbers_that_follow_each_other() {
+        let now = Instant::now();
+        let mut applications = Applications::new(LIMITS, 1);
+        applications.add(1, 7, 0, segment(), now);
+        assert_eq!(applications.take_handles(1, 64), Some(0));
+        assert_eq!(applications.take_handles(1, u32::MAX - 100), Some(64));
+        assert_eq!(applications.take_handles(1, 64), Some(0));
+        assert_eq!(applications.take_handles(1, 1), Some(64));
+        assert_eq!(applications.take_handles(2, 1), None);
+    }
+
+    #[test]
+    fn one_user_leaves_room_for_others_and_all_together_have_an_end() {
+        let now = Instant::now();
+        let mut applications = Applications::new(LIMITS, 1);
+        for app in [1, 2] {
+            assert_eq!(applications.check_room(7, now), Ok(()));
+            applications.add(app, 7, 0, segment(), now);
+        }
+        assert_eq!(applications.check_room(7, now), Err(TooMany));
+        assert_eq!(applications.check_room(8, now), Ok(()));
+        applications.add(3, 8, 0, segment(), now);
+        assert_eq!(applications.check_room(9, now), Err(TooMany));
+        assert_eq!(applications.add_process(1), Ok(()));
+        assert_eq!(applications.add_process(1), Err(TooMany));
+        assert!(applications.remove(1) && !applications.remove(1));
+        assert_eq!(applications.check_room(7, now), Ok(()));
+    }
+
+    #[test]
+    fn users_who_use_nothing_are_forgotten_when_there_are_many() {
+        let now = Instant::now();
+        let mut applications = Applications::new(LIMITS, 1);
+        applications.user(0, now).attach.take(now).unwrap();
+        applications.user(1, now).strangers = 1;
+        for uid in 2..10_000 {
+            applications.user(uid, now);
+        }
+        assert!(applications.users.len() <= IDLE_USERS_MAX + 1);
+        assert!(
+            [0, 1]
+                .iter()
+                .all(|uid| applications.users.contains_key(uid))
+        );
     }
 }

@@ -228,7 +228,7 @@ pub enum BrokerToHost {
     Handles {
         /// The application.
         app: u32,
-        /// Number of the first. They wrap behind `u32::MAX`.
+        /// Number of the first. When there are no more, they begin again at 0.
         first: u32,
     },
     /// A process of an application is gone, whatever handles others have of it. After the last one
@@ -273,7 +273,7 @@ pub enum HostToBroker {
 /// A process that attaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewProcess {
-    /// Its application. Never that of another that the host stack still knows.
+    /// Its application, never 0, and never that of another that the host stack still knows.
     pub app: u32,
     /// Its channel, as unique.
     pub channel: u32,
