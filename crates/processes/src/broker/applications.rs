@@ -211,7 +211,7 @@ mod tests {
     fn numbers_begin_again_without_those_that_are_used() {
         let now = Instant::now();
         let mut applications = Applications::new(LIMITS, u32::MAX - 1);
-        let mut next = |applications: &mut Applications| applications.next_number(|it| it == 2);
+        let next = |applications: &mut Applications| applications.next_number(|it| it == 2);
         let first = next(&mut applications);
         assert_eq!(first, u32::MAX - 1);
         applications.add(u32::MAX, 7, 0, segment(), now);

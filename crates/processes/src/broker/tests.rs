@@ -147,8 +147,11 @@ fn ask(socket: &OwnedFd, request: Request) {
     send(socket, &request.encode(), &[]).unwrap();
 }
 
+/// A packet, and its descriptors.
+type Packet = (Vec<u8>, Vec<OwnedFd>);
+
 /// A packet of the broker's, if there is one; `Err` behind the last.
-fn packet(socket: &OwnedFd) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>, Errno> {
+fn packet(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
     let mut bytes = [0; 256];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

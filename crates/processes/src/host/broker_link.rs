@@ -22,14 +22,7 @@ const BROKER: &str = "the broker";
 pub enum BrokerEvent {
     /// A process attaches. To be answered with [`HostToBroker::Attached`] or
     /// [`HostToBroker::Refused`].
-    Attach {
-        /// Who, and what its application may do.
-        process: NewProcess,
-        /// The memory of its application, if this is the first process.
-        segment: Option<Segment>,
-        /// Its channel.
-        channel: HostEnd,
-    },
+    Attach(Box<Attaching>),
     /// Handles for an application. A command may name one before this has been received: a
     /// handle that is not known is looked for here first.
     Handles {
@@ -47,6 +40,17 @@ pub enum BrokerEvent {
         /// The channel of the process.
         channel: u32,
     },
+}
+
+/// A process that attaches.
+#[derive(Debug)]
+pub struct Attaching {
+    /// Who, and what its application may do.
+    pub process: NewProcess,
+    /// The memory of its application, if this is the first process.
+    pub segment: Option<Segment>,
+    /// Its channel.
+    pub channel: HostEnd,
 }
 
 /// See the [module documentation](self).
@@ -97,11 +101,12 @@ impl BrokerLink {
             };
             match map(&process, descriptors) {
                 Ok((segment, channel)) => {
-                    return Ok(Some(BrokerEvent::Attach {
+                    let attaching = Attaching {
                         process,
                         segment,
                         channel,
-                    }));
+                    };
+                    return Ok(Some(BrokerEvent::Attach(Box::new(attaching))));
                 }
                 Err(error) => {
                     let NewProcess { app, channel, .. } = process;
@@ -222,16 +227,12 @@ mod tests {
             let made = if is_first { &made[..] } else { &made[1..] };
             pass(&broker, &BrokerToHost::Attach(process(5, is_first)), made);
             let event = link.receive().unwrap();
-            let Some(BrokerEvent::Attach {
-                process: come,
-                segment,
-                channel,
-            }) = event
-            else {
+            let Some(BrokerEvent::Attach(attaching)) = event else {
                 panic!("{event:?}");
             };
-            assert_eq!((come, segment.is_some()), (process(5, is_first), is_first));
-            assert!(channel.wake_fd().is_some());
+            assert_eq!(attaching.process, process(5, is_first));
+            assert_eq!(attaching.segment.is_some(), is_first);
+            assert!(attaching.channel.wake_fd().is_some());
         }
         let (app, first) = (5, 64);
         let handles = made(64 << 10);

@@ -164,7 +164,8 @@ impl HostControl {
     fn hear_broker(&mut self) {
         while let Some(link) = &mut self.broker {
             match link.receive() {
-                Ok(Some(BrokerEvent::Attach { process, .. })) => {
+                Ok(Some(BrokerEvent::Attach(attaching))) => {
+                    let process = attaching.process;
                     tracing::warn!("application {}: there are no sockets yet", process.app);
                     link.refuse(process.app, process.channel, Errno::NOSYS);
                 }
