@@ -75,6 +75,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "sandbox",
             "netsetup",
             "socket-channel",
+            "sockets",
         ],
     ),
     (

@@ -418,8 +418,8 @@ pub trait Io {
     /// up to its size at the open. `Opened` or `OpenFailed` follows.
     fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle;
     /// Asks the NIC stacks for the metadata of a file below their roots, for no stream, like
-    /// stat(2). [`Application::on_looked_up`] follows. `None` if too many files are open (`EMFILE`) or
-    /// if the path makes no sense (`EINVAL`).
+    /// stat(2). [`Application::on_looked_up`] follows. `None` if too many files are open
+    /// (`EMFILE`), or if the path makes no sense (`EINVAL`).
     fn look_up(&mut self, _path: &[u8]) -> Option<FileHandle> {
         None
     }

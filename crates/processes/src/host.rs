@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use failure::Failure;
-use host::{Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us};
+use host::{
+    Applications, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
+};
 use netdev::packet::PacketPort;
 use netsetup::cidr::Cidr;
 use netsetup::device;
@@ -23,6 +25,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 use sandbox::{descriptors, lockdown, seccomp};
 use serde::{Deserialize, Serialize};
+use sockets::Sockets;
 
 use crate::heap;
 use crate::host::control::HostControl;
@@ -144,7 +147,10 @@ pub fn run() -> Result<(), Failure> {
     server.log_accesses(Box::new(SocketSink(observer)));
     supervisor.observe(start.observed, &mut server);
     let polling = polling(settings.nics);
-    let mut shard = Shard::new(stack, (nic, session.socket), port, server, polling);
+    let others =
+        Sockets::new().map_err(|error| Failure::broken("waiting for applications", error))?;
+    let app = Applications { server, others };
+    let mut shard = Shard::new(stack, (nic, session.socket), port, app, polling);
     shard.set_frame_delay(settings.ablation.frame_delay_us());
     let heartbeat_us = u64::try_from(settings.heartbeat.as_micros()).unwrap_or(u64::MAX);
     shard.set_heartbeat(heartbeat_us);
@@ -162,7 +168,7 @@ pub fn run() -> Result<(), Failure> {
     let ended = shard.run(&mut supervisor, signals.as_fd());
     child::report(counter_names::host(
         &shard.stack().counters(),
-        shard.app().counters(),
+        shard.app().server.counters(),
     ))?;
     ended.map_err(|error| Failure::broken("host process", error))
 }

@@ -376,8 +376,8 @@ impl HostRecord {
 
     /// Takes the mark that a SendFile or a Shutdown brings: the bytes up to its position are there,
     /// and it is between what was taken and what the application has written. Looks, for the
-    /// message may overtake the Kick. A mark whose turn has not come is neither: another process has
-    /// still to send the one before.
+    /// message may overtake the Kick. A mark whose turn has not come is not looked at: another
+    /// process has still to send the one before.
     pub fn take_mark(&mut self, mark: u32, at: u64) -> Result<Turn, Nonsense> {
         self.look()?;
         let words = self.record();

@@ -1,7 +1,7 @@
 //! One application: what it holds.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use host::app::{Io, Owner};
 use slab::Slab;
@@ -12,16 +12,20 @@ use socket_channel::{
     AppId, Block, ChannelId, Event, Flags, HandleId, HostRecord, Segment, SocketId,
 };
 
+use crate::broker::Arrivals;
 use crate::counters::Counters;
 use crate::grant::Grant;
 use crate::place::Places;
 use crate::state::socket::{Kind, Socket};
+use crate::waker::Waker;
 
 /// What a turn of an application may use besides itself.
 pub(crate) struct Context<'a> {
     pub(crate) io: &'a mut dyn Io,
     pub(crate) places: &'a mut Places,
     pub(crate) counters: &'a mut Counters,
+    pub(crate) arrivals: &'a mut Arrivals,
+    pub(crate) waker: Option<&'a Waker>,
 }
 
 /// The channel of one process.
@@ -67,7 +71,6 @@ pub(crate) struct Handle {
 pub(crate) struct App {
     pub(crate) id: AppId,
     pub(crate) uid: u32,
-    pub(crate) name: String,
     pub(crate) grant: Grant,
     segment: Segment,
     area: FifoArea,
@@ -95,11 +98,10 @@ pub(crate) struct App {
 }
 
 impl App {
-    pub(crate) fn new(id: AppId, uid: u32, name: String, grant: Grant, segment: Segment) -> App {
+    pub(crate) fn new(id: AppId, uid: u32, grant: Grant, segment: Segment) -> App {
         App {
             id,
             uid,
-            name,
             area: FifoArea::new(segment.layout()),
             segment,
             grant,
@@ -137,13 +139,37 @@ impl App {
         self.handles.insert(handle, Handle { fd, socket: None });
     }
 
+    /// Adds handles, numbered from `first` on, and has their hang-ups noticed.
+    pub(crate) fn add_handles(
+        &mut self,
+        waker: Option<&Waker>,
+        first: HandleId,
+        descriptors: Vec<OwnedFd>,
+    ) {
+        for (number, fd) in (first.0..).zip(descriptors) {
+            let handle = HandleId(number);
+            let watched = waker.map(|waker| waker.add_handle(fd.as_fd(), self.id, handle));
+            if let Some(Err(error)) = watched {
+                // The descriptor closes, so that the application sees its own hang up.
+                tracing::warn!(%error, "a descriptor of an application is not watched");
+                continue;
+            }
+            self.add_handle(handle, Some(fd));
+        }
+    }
+
     /// Descriptors of its processes that are open, as far as is known.
     pub(crate) fn handles(&self) -> usize {
         self.handles.len()
     }
 
-    /// A handle that no socket has.
-    pub(crate) fn is_free(&self, handle: HandleId) -> bool {
+    /// True for a handle that no socket has.
+    pub(crate) fn is_free(&mut self, cx: &mut Context<'_>, handle: HandleId) -> bool {
+        if !self.handles.contains_key(&handle) {
+            for (first, descriptors) in cx.arrivals.take_handles(self.id) {
+                self.add_handles(cx.waker, first, descriptors);
+            }
+        }
         let found = self.handles.get(&handle);
         found.is_some_and(|found| found.socket.is_none())
     }

@@ -159,7 +159,7 @@ impl App {
         let listener = socket.stream().and_then(|stream| stream.listener);
         // The queue says that it was taken.
         self.look(cx, listener.ok_or(Errno::INVAL)?);
-        if !self.is_free(handle) || self.unadopted.remove(&id).is_none() {
+        if !self.is_free(cx, handle) || self.unadopted.remove(&id).is_none() {
             return Err(Errno::INVAL);
         }
         self.take_handle(handle, id);

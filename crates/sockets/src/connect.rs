@@ -27,7 +27,7 @@ impl App {
         handle: HandleId,
         family: Family,
     ) -> Result<SocketId, Errno> {
-        if !self.is_free(handle) {
+        if !self.is_free(cx, handle) {
             return Err(Errno::BADF);
         }
         let kind = Kind::Unconnected(Unconnected {

@@ -25,7 +25,7 @@ impl App {
         handle: HandleId,
         path: &[u8],
     ) -> Result<SocketId, Errno> {
-        if !self.is_free(handle) {
+        if !self.is_free(cx, handle) {
             return Err(Errno::BADF);
         }
         if self.files >= self.grant.files_max {

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `sockets` | all applications, as an application of the shard |
 //! | `application`, `turn` | one of them: its sockets, handles and channels; its turns and its end |
+//! | `broker` | processes that attach, their handles and ends |
 //! | `grant` | what it may do and use |
 //! | `place` | from streams, listeners and look-ups to sockets |
 //! | `commands` | what it asks for |
@@ -31,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod broker;
 mod commands;
 mod connect;
 mod counters;
@@ -48,7 +50,8 @@ mod turn;
 mod view;
 mod waker;
 
+pub use crate::broker::{Arrived, Attachment, Broker, BrokerGone};
 pub use crate::counters::Counters;
 pub use crate::grant::{Grant, Rules};
-pub use crate::sockets::{Attachment, Sockets};
+pub use crate::sockets::Sockets;
 pub use crate::view::ApplicationView;

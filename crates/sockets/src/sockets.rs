@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, StreamId};
-use socket_channel::channel::HostEnd;
-use socket_channel::{AppId, ChannelId, HandleId, Segment};
+use rustix::io::Errno;
+use socket_channel::{AppId, ChannelId, HandleId};
 
 use crate::application::{App, Channel, Context};
+use crate::broker::{Arrivals, Arrived, Attachment, Broker};
 use crate::counters::Counters;
-use crate::grant::Grant;
 use crate::place::Places;
 use crate::view::ApplicationView;
 use crate::waker::{Waker, Woken};
@@ -18,27 +18,6 @@ use crate::waker::{Waker, Woken};
 /// While processes are attached, the shard rests no longer than this without a wake-up, in
 /// microseconds.
 const PAUSE_US_MAX: u64 = 50;
-
-/// A process that attaches.
-#[derive(Debug)]
-pub struct Attachment {
-    /// Its application, from 1; another process of it may be attached already.
-    pub app: AppId,
-    /// Its channel.
-    pub channel: ChannelId,
-    /// Its process ID, for people.
-    pub pid: u32,
-    /// Its user, who may share ports with applications of its own.
-    pub uid: u32,
-    /// Name of the program, for people.
-    pub name: String,
-    /// What a new application may do and use.
-    pub grant: Grant,
-    /// The segment of a new application.
-    pub segment: Segment,
-    /// The host's end of the channel.
-    pub end: HostEnd,
-}
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -48,8 +27,9 @@ pub struct Sockets {
     /// `None` in a simulation, which has no descriptors.
     waker: Option<Waker>,
     counters: Counters,
-    /// Applications of which nothing is left.
-    over: Vec<AppId>,
+    arrivals: Arrivals,
+    /// Applications that are to be served no more.
+    detaching: Vec<AppId>,
 }
 
 impl Sockets {
@@ -71,7 +51,8 @@ impl Sockets {
             places: Places::default(),
             waker: None,
             counters: Counters::default(),
-            over: Vec::new(),
+            arrivals: Arrivals::default(),
+            detaching: Vec::new(),
         }
     }
 
@@ -86,56 +67,88 @@ impl Sockets {
     }
 
     /// What people are shown of each application.
-    pub fn applications(&self) -> impl Iterator<Item = ApplicationView<'_>> {
+    pub fn applications(&self) -> impl Iterator<Item = ApplicationView> {
         self.apps.values().map(ApplicationView::of)
+    }
+
+    /// The broker that brings applications from now on; those that are attached stay.
+    ///
+    /// # Errors
+    /// If the kernel does not watch its descriptor.
+    pub fn set_broker(&mut self, broker: Box<dyn Broker>) -> io::Result<()> {
+        if let Some(waker) = &self.waker {
+            waker.add_broker(broker.wake_fd())?;
+        }
+        // What the one before has said still counts.
+        self.arrivals.hear();
+        self.arrivals.broker = Some(broker);
+        Ok(())
     }
 
     /// A process attaches. An application that is known keeps its segment and its grant.
     ///
     /// # Errors
-    /// If the kernel does not watch the channel's bell.
+    /// If it is the first process of its application and brings no segment, or the kernel does not
+    /// watch the channel's bell.
     pub fn attach(&mut self, attachment: Attachment) -> io::Result<()> {
         let Attachment {
             app,
             channel,
             pid,
             uid,
-            name,
-            grant,
-            segment,
+            first,
             end,
         } = attachment;
+        let is_known = self.apps.get(&app).is_some_and(|app| !app.is_detached);
+        if !is_known && (first.is_none() || self.apps.contains_key(&app)) {
+            return Err(Errno::SHUTDOWN.into());
+        }
         if let (Some(waker), Some(bell)) = (&self.waker, end.wake_fd()) {
             waker.add_bell(bell, app)?;
         }
-        let found = self.apps.entry(app);
-        let found = found.or_insert_with(|| App::new(app, uid, name, grant, segment));
-        found.channels.push(Channel::new(channel, pid, end));
-        self.counters.processes += 1;
-        self.counters.processes_attached += 1;
+        if let (false, Some((grant, segment))) = (is_known, first) {
+            self.apps.insert(app, App::new(app, uid, grant, segment));
+        }
+        if let Some(found) = self.apps.get_mut(&app) {
+            found.channels.push(Channel::new(channel, pid, end));
+            self.counters.processes += 1;
+            self.counters.processes_attached += 1;
+        }
         Ok(())
     }
 
-    /// Descriptors of an application, numbered from `first` on: the host's ends.
-    ///
-    /// # Errors
-    /// If the kernel does not watch one of them; those before are the application's.
-    pub fn add_handles(
-        &mut self,
-        app: AppId,
-        first: HandleId,
-        descriptors: Vec<OwnedFd>,
-    ) -> io::Result<()> {
-        let Some(found) = self.apps.get_mut(&app) else {
-            return Ok(());
-        };
-        for (number, fd) in (first.0..).zip(descriptors) {
-            if let Some(waker) = &self.waker {
-                waker.add_handle(fd.as_fd(), app, HandleId(number))?;
+    /// Deals with what the broker has brought.
+    fn take_arrivals(&mut self, io: &mut dyn Io, now_us: u64) {
+        while let Some(arrived) = self.arrivals.queue.pop_front() {
+            match arrived {
+                Arrived::Process(attachment) => {
+                    let (app, channel) = (attachment.app, attachment.channel);
+                    let attached = self.attach(*attachment);
+                    let Some(broker) = &mut self.arrivals.broker else {
+                        continue;
+                    };
+                    match attached {
+                        Ok(()) => broker.attached(app, channel),
+                        Err(error) => {
+                            tracing::warn!(%error, app = app.0, "a process cannot attach");
+                            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                            broker.refused(app, channel, errno);
+                        }
+                    }
+                }
+                Arrived::Handles {
+                    app,
+                    first,
+                    descriptors,
+                } => {
+                    let waker = self.waker.as_ref();
+                    if let Some(app) = self.apps.get_mut(&app) {
+                        app.add_handles(waker, first, descriptors);
+                    }
+                }
+                Arrived::Gone { app, channel } => self.end_process(io, now_us, app, channel),
             }
-            found.add_handle(HandleId(number), Some(fd));
         }
-        Ok(())
     }
 
     /// The same without descriptors: for tests and simulation.
@@ -152,47 +165,50 @@ impl Sockets {
         &mut self,
         io: &mut dyn Io,
         app: AppId,
-        act: impl FnOnce(&mut App, &mut Context<'_>, Option<&Waker>) -> T,
+        act: impl FnOnce(&mut App, &mut Context<'_>) -> T,
     ) -> Option<T> {
         let found = self.apps.get_mut(&app)?;
         let mut cx = Context {
             io,
             places: &mut self.places,
             counters: &mut self.counters,
+            arrivals: &mut self.arrivals,
+            waker: self.waker.as_ref(),
         };
-        let result = act(found, &mut cx, self.waker.as_ref());
+        let result = act(found, &mut cx);
         if found.is_over() {
             self.apps.remove(&app);
-            self.over.push(app);
+            if let Some(broker) = &mut self.arrivals.broker {
+                broker.detached(app);
+            }
         }
         Some(result)
     }
 
     /// A process has ended.
     pub fn end_process(&mut self, io: &mut dyn Io, now_us: u64, app: AppId, channel: ChannelId) {
-        self.with(io, app, |app, cx, waker| {
-            app.take_last_commands(cx, waker);
+        self.with(io, app, |app, cx| {
+            app.take_last_commands(cx);
             app.end_channel(cx, now_us, channel);
         });
     }
 
     /// The last copy of a descriptor of an application is closed.
     pub fn close_handle(&mut self, io: &mut dyn Io, app: AppId, handle: HandleId) {
-        self.with(io, app, |app, cx, waker| {
-            app.take_last_commands(cx, waker);
-            app.close_handle(cx, waker, handle);
+        self.with(io, app, |app, cx| {
+            app.take_last_commands(cx);
+            app.close_handle(cx, handle);
         });
     }
 
-    /// Serves an application no more: its connections are reset, and its processes see that.
-    /// False if there is none.
-    pub fn detach(&mut self, io: &mut dyn Io, app: AppId) -> bool {
-        self.with(io, app, |app, cx, _| app.detach(cx)).is_some()
-    }
-
-    /// Applications of which nothing is left since the last call.
-    pub fn take_over(&mut self) -> Vec<AppId> {
-        std::mem::take(&mut self.over)
+    /// Serves an application no more from the next turn on: its connections are reset, and its
+    /// processes see that. False if there is none.
+    pub fn detach(&mut self, app: AppId) -> bool {
+        let is_known = self.apps.contains_key(&app);
+        if is_known {
+            self.detaching.push(app);
+        }
+        is_known
     }
 
     /// The application with a process of this number.
@@ -216,13 +232,13 @@ impl Application for Sockets {
                 // The listener was closed while the connection was on its way.
                 return io.abort(stream);
             };
-            self.with(io, app, |app, cx, _| app.on_accepted(cx, id, stream));
+            self.with(io, app, |app, cx| app.on_accepted(cx, id, stream));
             return;
         }
         let Some(&(app, id)) = self.places.streams.get(&stream) else {
             return;
         };
-        self.with(io, app, |app, cx, _| match event {
+        self.with(io, app, |app, cx| match event {
             AppEvent::Accepted { .. } | AppEvent::Listed { .. } => {}
             AppEvent::Connected => app.on_connected(cx, id),
             AppEvent::Readable => app.pump(cx, id),
@@ -238,16 +254,20 @@ impl Application for Sockets {
 
     fn on_looked_up(&mut self, io: &mut dyn Io, file: FileHandle, found: Result<FileMeta, u16>) {
         if let Some((app, id)) = self.places.lookups.remove(&file) {
-            self.with(io, app, |app, cx, _| app.on_looked_up(cx, id, found));
+            self.with(io, app, |app, cx| app.on_looked_up(cx, id, found));
         }
     }
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
+        self.take_arrivals(io, now_us);
+        for app in std::mem::take(&mut self.detaching) {
+            self.with(io, app, |app, cx| app.detach(cx));
+        }
         let mut busy = false;
         for id in self.ids() {
-            let turned = self.with(io, id, |app, cx, waker| {
+            let turned = self.with(io, id, |app, cx| {
                 app.on_time(cx, now_us);
-                let had_commands = app.turn(cx, waker);
+                let had_commands = app.turn(cx);
                 app.flush(cx.counters);
                 had_commands
             });
@@ -267,6 +287,7 @@ impl Application for Sockets {
     fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {
         for woken in self.waker.as_ref().map(Waker::look).unwrap_or_default() {
             match woken {
+                Woken::Broker => self.arrivals.hear(),
                 Woken::HungUp(app, handle) => self.close_handle(io, app, handle),
                 Woken::Bell(app) => {
                     if let Some(app) = self.apps.get_mut(&app) {
@@ -293,6 +314,7 @@ impl Application for Sockets {
 
     fn pause_us_max(&self) -> u64 {
         if self.apps.is_empty() {
+            // None waits.
             u64::MAX
         } else {
             PAUSE_US_MAX

@@ -11,7 +11,6 @@ use crate::application::{App, Context};
 use crate::commands::Outcome;
 use crate::counters::Counters;
 use crate::state::socket::Socket;
-use crate::waker::Waker;
 
 /// A command ring holds no more commands than this.
 const LAST_COMMANDS_MAX: u32 = (COMMAND_RING_BYTES / 16) as u32;
@@ -22,16 +21,11 @@ const ADOPTION_US_MAX: u64 = 1_000_000;
 
 impl App {
     /// The last copy of a descriptor is closed, or the application says so.
-    pub(crate) fn close_handle(
-        &mut self,
-        cx: &mut Context<'_>,
-        waker: Option<&Waker>,
-        handle: HandleId,
-    ) {
+    pub(crate) fn close_handle(&mut self, cx: &mut Context<'_>, handle: HandleId) {
         let Some(closed) = self.handles.remove(&handle) else {
             return;
         };
-        if let (Some(waker), Some(fd)) = (waker, &closed.fd) {
+        if let (Some(waker), Some(fd)) = (cx.waker, &closed.fd) {
             waker.remove(fd.as_fd());
         }
         if let Some(id) = closed.socket {
@@ -43,20 +37,19 @@ impl App {
     }
 
     /// Takes commands, as many as a turn may, and carries them out. True if there were any.
-    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, waker: Option<&Waker>) -> bool {
-        self.take_commands(cx, waker, self.grant.messages_per_turn, false)
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>) -> bool {
+        self.take_commands(cx, self.grant.messages_per_turn, false)
     }
 
     /// Takes what a process has asked for before it ended, or closed a descriptor: its commands are
     /// in the ring, though the kernel was faster. Answers that find no room are dropped.
-    pub(crate) fn take_last_commands(&mut self, cx: &mut Context<'_>, waker: Option<&Waker>) {
-        self.take_commands(cx, waker, LAST_COMMANDS_MAX, true);
+    pub(crate) fn take_last_commands(&mut self, cx: &mut Context<'_>) {
+        self.take_commands(cx, LAST_COMMANDS_MAX, true);
     }
 
     fn take_commands(
         &mut self,
         cx: &mut Context<'_>,
-        waker: Option<&Waker>,
         budget_max: u32,
         drops_answers: bool,
     ) -> bool {
@@ -86,7 +79,7 @@ impl App {
                         let _ = channel.end.send(&event);
                         cx.counters.events += 1;
                     }
-                    Outcome::Closed(handle) => self.close_handle(cx, waker, handle),
+                    Outcome::Closed(handle) => self.close_handle(cx, handle),
                     Outcome::Malformed => cx.counters.commands_refused += 1,
                 }
             }

@@ -7,15 +7,13 @@ use crate::state::socket::Kind;
 
 /// An application, seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ApplicationView<'a> {
+pub struct ApplicationView {
     /// The application.
     pub app: AppId,
     /// Process ID of the first of its processes that is attached; 0 if none is any more.
     pub pid: u32,
     /// Its user.
     pub uid: u32,
-    /// Name of its program.
-    pub name: &'a str,
     /// Processes that are attached.
     pub processes: usize,
     /// Sockets of all kinds.
@@ -32,14 +30,13 @@ pub struct ApplicationView<'a> {
     pub fifo_bytes: u64,
 }
 
-impl<'a> ApplicationView<'a> {
-    pub(crate) fn of(app: &'a App) -> ApplicationView<'a> {
+impl ApplicationView {
+    pub(crate) fn of(app: &App) -> ApplicationView {
         let sockets = app.sockets.iter().map(|(_, socket)| &socket.kind);
         ApplicationView {
             app: app.id,
             pid: app.channels.first().map_or(0, |channel| channel.pid),
             uid: app.uid,
-            name: &app.name,
             processes: app.channels.len(),
             sockets: app.sockets.len(),
             listeners: app.listeners,

@@ -17,9 +17,14 @@ const NO_TIME: Timespec = Timespec {
 /// Bit of an event's data that says that it is a bell's.
 const BELL: u64 = 1 << 63;
 
+/// The data of the broker's events.
+const BROKER: u64 = u64::MAX;
+
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
+    /// Something has arrived from the broker.
+    Broker,
     /// A channel of this application has rung.
     Bell(AppId),
     /// The last copy of this descriptor is closed.
@@ -46,6 +51,12 @@ impl Waker {
     pub(crate) fn add_bell(&self, bell: BorrowedFd<'_>, app: AppId) -> io::Result<()> {
         let data = epoll::EventData::new_u64(BELL | u64::from(app.0) << 32);
         Ok(epoll::add(&self.epoll, bell, data, epoll::EventFlags::IN)?)
+    }
+
+    /// Watches the way to the broker. Closing it ends that.
+    pub(crate) fn add_broker(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(BROKER);
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
     /// Watches a handle for its hang-up alone: what an application writes there says nothing.
@@ -80,7 +91,9 @@ impl Waker {
         let woken = events[..count].iter().map(|event| {
             let data = event.data.u64();
             let app = AppId((data >> 32) as u32 & (u32::MAX >> 1));
-            if data & BELL == 0 {
+            if data == BROKER {
+                Woken::Broker
+            } else if data & BELL == 0 {
                 Woken::HungUp(app, HandleId(data as u32))
             } else {
                 Woken::Bell(app)

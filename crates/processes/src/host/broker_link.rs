@@ -7,51 +7,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use failure::Failure;
 use rustix::io::Errno;
 use socket_channel::channel::HostEnd;
-use socket_channel::{Layout, Segment};
+use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment};
+use sockets::{Arrived, Attachment, Broker, BrokerGone, Grant, Rules};
 
 use crate::ipc::fd_passing;
-use crate::ipc::messages::{BrokerToHost, HostToBroker, NewProcess};
+use crate::ipc::messages::{BrokerToHost, HostToBroker, NewApplication, NewProcess};
 
 /// Longest message of the broker, in bytes: with as many ports and addresses as a rule may have.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 const BROKER: &str = "the broker";
-
-/// What has happened.
-#[derive(Debug)]
-pub enum BrokerEvent {
-    /// A process attaches. To be answered with [`HostToBroker::Attached`] or
-    /// [`HostToBroker::Refused`].
-    Attach(Box<Attaching>),
-    /// Handles for an application. A command may name one before this has been received: a
-    /// handle that is not known is looked for here first.
-    Handles {
-        /// The application.
-        app: u32,
-        /// Number of the first.
-        first: u32,
-        /// The host's ends, in the order of their numbers.
-        sockets: Vec<OwnedFd>,
-    },
-    /// A process is gone.
-    Gone {
-        /// The application.
-        app: u32,
-        /// The channel of the process.
-        channel: u32,
-    },
-}
-
-/// A process that attaches.
-#[derive(Debug)]
-pub struct Attaching {
-    /// Who, and what its application may do.
-    pub process: NewProcess,
-    /// The memory of its application, if this is the first process.
-    pub segment: Option<Segment>,
-    /// Its channel.
-    pub channel: HostEnd,
-}
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -70,15 +35,7 @@ impl BrokerLink {
         }
     }
 
-    /// Readable when something has happened.
-    pub fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    /// What has happened next, if anything has. A process whose memory cannot be mapped is refused
-    /// here. Fails when the broker is gone: what has attached stays attached, and another broker
-    /// follows.
-    pub fn receive(&mut self) -> Result<Option<BrokerEvent>, Failure> {
+    fn hear(&mut self) -> Result<Option<Arrived>, Failure> {
         self.send_queued();
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         loop {
@@ -89,46 +46,31 @@ impl BrokerLink {
             let process = match message {
                 BrokerToHost::Attach(process) => process,
                 BrokerToHost::Handles { app, first } => {
-                    return Ok(Some(BrokerEvent::Handles {
-                        app,
-                        first,
-                        sockets: descriptors,
+                    return Ok(Some(Arrived::Handles {
+                        app: AppId(app),
+                        first: HandleId(first),
+                        descriptors,
                     }));
                 }
                 BrokerToHost::Gone { app, channel } => {
-                    return Ok(Some(BrokerEvent::Gone { app, channel }));
+                    let (app, channel) = (AppId(app), ChannelId(channel));
+                    return Ok(Some(Arrived::Gone { app, channel }));
                 }
             };
-            match map(&process, descriptors) {
-                Ok((segment, channel)) => {
-                    let attaching = Attaching {
-                        process,
-                        segment,
-                        channel,
-                    };
-                    return Ok(Some(BrokerEvent::Attach(Box::new(attaching))));
-                }
+            let (app, channel) = (AppId(process.app), ChannelId(process.channel));
+            match map(process, descriptors) {
+                Ok(attachment) => return Ok(Some(Arrived::Process(Box::new(attachment)))),
                 Err(error) => {
-                    let NewProcess { app, channel, .. } = process;
-                    tracing::warn!(%error, "application {app} cannot attach");
+                    tracing::warn!(%error, app = app.0, "a process cannot attach");
                     let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
-                    self.refuse(app, channel, errno);
+                    self.refused(app, channel, errno);
                 }
             }
         }
     }
 
-    /// A process that attaches is refused.
-    pub fn refuse(&mut self, app: u32, channel: u32, errno: Errno) {
-        self.send(HostToBroker::Refused {
-            app,
-            channel,
-            errno: errno.raw_os_error().unsigned_abs(),
-        });
-    }
-
     /// Tells the broker, as soon as it listens.
-    pub fn send(&mut self, message: HostToBroker) {
+    fn send(&mut self, message: HostToBroker) {
         self.unsent.push_back(message);
         self.send_queued();
     }
@@ -144,25 +86,82 @@ impl BrokerLink {
     }
 }
 
-/// The memory of a process that attaches, and of its application if it is the first.
-fn map(
-    process: &NewProcess,
-    descriptors: Vec<OwnedFd>,
-) -> std::io::Result<(Option<Segment>, HostEnd)> {
+impl Broker for BrokerLink {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// A process whose memory cannot be mapped is refused here.
+    fn receive(&mut self) -> Result<Option<Arrived>, BrokerGone> {
+        self.hear().map_err(|failure| {
+            tracing::debug!("{failure}");
+            BrokerGone
+        })
+    }
+
+    fn attached(&mut self, app: AppId, channel: ChannelId) {
+        let (app, channel) = (app.0, channel.0);
+        self.send(HostToBroker::Attached { app, channel });
+    }
+
+    fn refused(&mut self, app: AppId, channel: ChannelId, errno: Errno) {
+        self.send(HostToBroker::Refused {
+            app: app.0,
+            channel: channel.0,
+            errno: errno.raw_os_error().unsigned_abs(),
+        });
+    }
+
+    fn detached(&mut self, app: AppId) {
+        self.send(HostToBroker::Detached { app: app.0 });
+    }
+}
+
+/// A process that attaches, with the memory that its descriptors bring, and that of its application
+/// if it is the first.
+fn map(process: NewProcess, descriptors: Vec<OwnedFd>) -> std::io::Result<Attachment> {
     let mut descriptors = descriptors.into_iter();
     // The kernel drops descriptors for which there is no room.
     let mut next = || descriptors.next().ok_or(Errno::MFILE);
-    let segment = match &process.application {
+    let first = match process.application {
         Some(application) => {
             let layout = Layout::of(application.limits.of_segment());
             let layout = layout.map_err(|_| Errno::INVAL)?;
-            Some(Segment::host_from_file(next()?, layout)?)
+            let segment = Segment::host_from_file(next()?, layout)?;
+            Some((grant(&application), segment))
         }
         None => None,
     };
     let (memory, host_bell, app_bell) = (next()?, next()?, next()?);
-    let channel = HostEnd::from_files(memory, host_bell, app_bell)?;
-    Ok((segment, channel))
+    Ok(Attachment {
+        app: AppId(process.app),
+        channel: ChannelId(process.channel),
+        pid: process.pid.map_or(0, i32::unsigned_abs),
+        uid: process.uid,
+        first,
+        end: HostEnd::from_files(memory, host_bell, app_bell)?,
+    })
+}
+
+/// What an application may do and use, as the host stack bounds it.
+fn grant(application: &NewApplication) -> Grant {
+    let NewApplication { limits, rights } = application;
+    let addresses = rights.addresses.iter().map(|range| range.0.prefix());
+    Grant {
+        sockets_max: limits.sockets_max,
+        listeners_max: limits.listeners_max,
+        files_max: limits.files_max,
+        messages_per_turn: limits.messages_per_turn,
+        rules: Rules {
+            ports: rights
+                .listen
+                .iter()
+                .map(|ports| ports.0.first()..=ports.0.last())
+                .collect(),
+            addresses: (!rights.addresses.is_empty()).then(|| addresses.collect()),
+            may_connect: rights.connect,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -227,12 +226,16 @@ mod tests {
             let made = if is_first { &made[..] } else { &made[1..] };
             pass(&broker, &BrokerToHost::Attach(process(5, is_first)), made);
             let event = link.receive().unwrap();
-            let Some(BrokerEvent::Attach(attaching)) = event else {
+            let Some(Arrived::Process(come)) = event else {
                 panic!("{event:?}");
             };
-            assert_eq!(attaching.process, process(5, is_first));
-            assert_eq!(attaching.segment.is_some(), is_first);
-            assert!(attaching.channel.wake_fd().is_some());
+            assert_eq!((come.app, come.channel), (AppId(5), ChannelId(6)));
+            assert_eq!((come.uid, come.pid), (7, 0));
+            assert_eq!(come.first.is_some(), is_first);
+            if let Some((grant, _)) = come.first {
+                assert_eq!((grant.sockets_max, grant.rules.addresses), (4, None));
+            }
+            assert!(come.end.wake_fd().is_some());
         }
         let (app, first) = (5, 64);
         let handles = made(64 << 10);
@@ -240,7 +243,11 @@ mod tests {
         let event = link.receive().unwrap();
         let is_right = matches!(
             &event,
-            Some(BrokerEvent::Handles { app: 5, first: 64, sockets }) if sockets.len() == 4
+            Some(Arrived::Handles {
+                app: AppId(5),
+                first: HandleId(64),
+                descriptors,
+            }) if descriptors.len() == 4
         );
         assert!(is_right, "{event:?}");
         drop(broker);
@@ -264,7 +271,13 @@ mod tests {
         pass(&broker, &BrokerToHost::Gone { app, channel }, &[]);
         let event = link.receive().unwrap();
         assert!(
-            matches!(event, Some(BrokerEvent::Gone { app: 3, channel: 4 })),
+            matches!(
+                event,
+                Some(Arrived::Gone {
+                    app: AppId(3),
+                    channel: ChannelId(4)
+                })
+            ),
             "{event:?}"
         );
         for (app, errno) in [(1, Errno::INVAL), (2, Errno::MFILE)] {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
 use failure::Failure;
-use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
+use host::{Applications, Changeable, NicLoss, NicRefusal, NicSource, Stack};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
-use rustix::io::Errno;
 use server::Server;
+use sockets::Sockets;
 
-use crate::host::broker_link::{BrokerEvent, BrokerLink};
+use crate::host::broker_link::BrokerLink;
 use crate::host::counter_reporter::CounterReporter;
 use crate::host::fetch_client::FetcherSlot;
 use crate::host::stat_writer::Readers;
@@ -45,6 +45,9 @@ enum Order {
 }
 
 const OBSERVER_SOCKET: &str = "socket to the observer process";
+
+/// The applications of the host process.
+pub type App = Applications<Server, Sockets>;
 
 /// Longest message of the supervisor, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64;
@@ -79,7 +82,7 @@ pub struct HostControl {
     is_draining: bool,
     /// Where fetchers are expected.
     slot: Option<FetcherSlot>,
-    /// Who brings applications.
+    /// Who brings applications, before the sockets have it.
     broker: Option<BrokerLink>,
     /// Readable while there is something of that.
     wakeup: Arc<OwnedFd>,
@@ -148,34 +151,12 @@ impl HostControl {
 
     /// Another broker takes the place of the one before, if there was one.
     fn on_broker(&mut self, socket: Descriptor) {
-        let watched = socket.and_then(|socket| {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&self.wake, &socket, data, epoll::EventFlags::IN)
-                .map_err(|errno| Failure::broken("watching the broker", errno))?;
-            Ok(BrokerLink::new(socket))
-        });
-        match watched {
-            Ok(link) => self.broker = Some(link),
-            Err(failure) => tracing::error!("{failure}"),
-        }
-    }
-
-    /// What applications ask for.
-    fn hear_broker(&mut self) {
-        while let Some(link) = &mut self.broker {
-            match link.receive() {
-                Ok(Some(BrokerEvent::Attach(attaching))) => {
-                    let process = attaching.process;
-                    tracing::warn!("application {}: there are no sockets yet", process.app);
-                    link.refuse(process.app, process.channel, Errno::NOSYS);
-                }
-                Ok(Some(BrokerEvent::Handles { .. } | BrokerEvent::Gone { .. })) => {}
-                Ok(None) => return,
-                Err(failure) => {
-                    tracing::debug!("{failure}");
-                    self.broker = None;
-                }
+        match socket {
+            Ok(socket) => {
+                self.broker = Some(BrokerLink::new(socket));
+                wake(&self.wakeup);
             }
+            Err(failure) => tracing::error!("{failure}"),
         }
     }
 
@@ -428,7 +409,7 @@ impl HostControl {
     }
 }
 
-impl NicSource<Server> for HostControl {
+impl NicSource<App> for HostControl {
     fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -454,9 +435,14 @@ impl NicSource<Server> for HostControl {
         }
     }
 
-    fn on_wake(&mut self, now_us: u64, stack: &mut Stack, server: &mut Server) {
+    fn on_wake(&mut self, now_us: u64, stack: &mut Stack, app: &mut App) {
+        let App { server, others } = app;
         self.readers.tell(&self.wake, now_us, stack, server);
-        self.hear_broker();
+        if let Some(broker) = self.broker.take()
+            && let Err(error) = others.set_broker(Box::new(broker))
+        {
+            tracing::error!(%error, "no application can attach: the broker is not watched");
+        }
         // A wakeup that comes while this is done is not lost.
         let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]);
         self.check_certificate(stack, server);
@@ -641,7 +627,10 @@ mod tests {
         };
         let files: Vec<tls::Files> = std::iter::repeat_with(made).take(COUNT).collect();
         let (mut supervisor, own) = supervisor(1);
-        let mut server = Server::new(server::Config::default());
+        let mut app = App {
+            server: Server::new(server::Config::default()),
+            others: Sockets::without_descriptors(),
+        };
         let mut stack = stack();
         let now = certificates::unix_time();
         let first = tls::Certificates::new(&files[..1], now).unwrap();
@@ -669,12 +658,12 @@ mod tests {
         greeting.join().unwrap();
         for _ in 1..COUNT {
             assert!(is_awake(&supervisor) && supervisor.take().is_none());
-            supervisor.on_wake(0, &mut stack, &mut server);
+            supervisor.on_wake(0, &mut stack, &mut app);
             assert_eq!(left(&supervisor), 2);
         }
         for left_then in [1, 0] {
             assert!(is_awake(&supervisor) && supervisor.take().is_none());
-            supervisor.on_wake(0, &mut stack, &mut server);
+            supervisor.on_wake(0, &mut stack, &mut app);
             assert_eq!(left(&supervisor), left_then);
         }
         assert!(!is_awake(&supervisor));

@@ -47,9 +47,7 @@ impl Program {
             channel,
             pid: 1000 + app.0,
             uid: 1000,
-            name: "program".to_owned(),
-            grant,
-            segment: segment.clone(),
+            first: Some((grant, segment.clone())),
             end: host,
         });
         attached.unwrap();

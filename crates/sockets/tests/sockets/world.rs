@@ -212,11 +212,7 @@ impl World {
     }
 
     pub(crate) fn detach(&mut self, app: AppId) -> bool {
-        let sockets = &mut self.apps.others;
-        let mut is_known = false;
-        let act = |io: &mut dyn Io| is_known = sockets.detach(io, app);
-        self.server.wake(self.now_us, &mut Once(Some(act)));
-        is_known
+        self.apps.others.detach(app)
     }
 
     pub(crate) fn step(&mut self) {
