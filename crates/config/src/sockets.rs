@@ -13,8 +13,8 @@ use crate::socket_values::{AddressRange, PortRange};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Sockets {
-    /// Unix socket at which programs attach. Every user may connect to it; rules say who may use
-    /// what. Without it, no program can attach.
+    /// Unix socket at which programs attach, in a directory that their users may enter. Every user
+    /// may connect to it; rules say who may use what. Without it, no program can attach.
     pub path: Option<PathBuf>,
     /// Most sockets of an application, 1 to 1,048,576.
     pub sockets_max: u32,
