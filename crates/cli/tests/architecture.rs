@@ -15,6 +15,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("shm", &[]),
     ("contract", &["counters", "shm"]),
     ("socket-channel", &["shm"]),
+    ("capi", &["shm", "socket-channel"]),
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("tls", &["contract"]),
@@ -124,7 +125,7 @@ const FOR_TESTS: &[&str] = &["splitway-testbed", "splitway-fakes"];
 
 /// Where `unsafe` is allowed: shared memory, the packet sockets, and reading with io_uring. Of the
 /// contract, only a test that looks at what is left of a key.
-const MAY_BE_UNSAFE: &[&str] = &["shm", "contract", "netdev", "nic"];
+const MAY_BE_UNSAFE: &[&str] = &["shm", "contract", "netdev", "nic", "capi"];
 
 /// Our crates by short name, and which of our crates each depends on.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

@@ -230,6 +230,11 @@ impl<'a> AppRecord<'a> {
         len
     }
 
+    /// File bytes that were queued since the socket was made.
+    pub fn file_queued_bytes(&self) -> u64 {
+        self.record.get(FILE_QUEUED)
+    }
+
     /// Takes a connection out of the accept queue. Processes and threads may race; each connection
     /// goes to one. The taker sends Accept.
     pub fn accept(&self) -> Result<Option<SocketId>, Unusable> {

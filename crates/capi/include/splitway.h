@@ -1,0 +1,306 @@
+/*
+ * Sockets of the split stack, and files that the NIC stack sends.
+ *
+ * Functions are named for the calls of the C library that they stand for, and differ only where it
+ * is said here. They return -1 and set errno on failure. Any thread may call them; a signal handler
+ * must not. A descriptor that they return is a real one: fork, dup by sw_fcntl, F_SETFL and
+ * FD_CLOEXEC work on it. docs/capi.md tells more.
+ */
+
+#ifndef SPLITWAY_H
+#define SPLITWAY_H
+
+/* Made from crates/capi/src/abi by cbindgen. */
+
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+// Every call waits until the host stack has done its part.
+#define SW_MODE_SPLIT_TCP 1
+
+// Sending returns when the bytes are in the FIFO.
+#define SW_MODE_ASYNC_SEND 2
+
+// The host stack fills the receive FIFO before it is asked to.
+#define SW_MODE_EAGER_RECEIVE 4
+
+// The host stack completes connections before it is asked to.
+#define SW_MODE_EAGER_ACCEPT 8
+
+// An accepted connection comes with addresses, options and first bytes.
+#define SW_MODE_SETUP_WITH_ACCEPT 16
+
+// All but `SW_MODE_SPLIT_TCP`.
+#define SW_MODE_DEFAULT 30
+
+// How to attach.
+struct sw_options {
+  // Path of the broker's socket; null: `$SPLITWAY_SOCKET`, or `/run/splitway/sockets.sock`.
+  const char *socket_path;
+  // `SW_MODE_…` bits; 0: `$SPLITWAY_MODES`, or `SW_MODE_DEFAULT`.
+  uint32_t modes;
+  // 0.
+  uint32_t reserved;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Attaches this process to the host stack. Without it, the first call does so as the environment
+// says. `options` may be null.
+//
+// Returns 0, or -1: EALREADY if it is attached; ENOENT or ECONNREFUSED if no broker answers;
+// EACCES or EMFILE if it refuses; EPROTONOSUPPORT if it is of another version; EINVAL for a mode
+// that there is not. `sw_init_error` tells more.
+//
+// # Safety
+// `options` is null or points to a struct whose path is null or ends with a zero byte.
+int sw_init(const struct sw_options *options);
+
+// Writes why this thread could not attach into `buffer`, with a zero byte at the end, cut off at
+// `size` bytes. Returns how long all of it is, without the zero byte; 0 if there was no failure.
+//
+// # Safety
+// `buffer` is null or has `size` bytes.
+size_t sw_init_error(char *buffer, size_t size);
+
+// The modes that the host stack has granted: `SW_MODE_…` bits; 0 and `errno` if this process
+// cannot be attached.
+uint32_t sw_modes(void);
+
+// socket(2): a TCP socket of the split stack. `domain` is AF_INET or AF_INET6, `type` SOCK_STREAM
+// with SOCK_NONBLOCK and SOCK_CLOEXEC as wanted, `protocol` 0 or IPPROTO_TCP.
+//
+// EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT for others; EMFILE, ENFILE, ENOBUFS; the errors
+// of `sw_init`.
+int sw_socket(int domain, int kind, int protocol);
+
+// bind(2). EINVAL if it has an address; EADDRINUSE, EADDRNOTAVAIL, EACCES, EAFNOSUPPORT.
+//
+// # Safety
+// `at` is null or has `len` bytes.
+int sw_bind(int fd, const struct sockaddr *at, socklen_t len);
+
+// listen(2). EINVAL if it is connected; EADDRINUSE.
+int sw_listen(int fd, int backlog);
+
+// connect(2). EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
+// EADDRNOTAVAIL, EACCES; EINTR, after which the connection goes on to be opened.
+//
+// # Safety
+// `at` is null or has `len` bytes.
+int sw_connect(int fd, const struct sockaddr *at, socklen_t len);
+
+// accept(2).
+//
+// # Safety
+// As for `sw_accept4`.
+int sw_accept(int fd, struct sockaddr *at, socklen_t *len);
+
+// accept4(2). EAGAIN, EINVAL if it is no listener, EMFILE, EINTR. `at` and `len` may both be null.
+//
+// # Safety
+// `at` is null or has as many bytes as `len` points to.
+int sw_accept4(int fd, struct sockaddr *at, socklen_t *len, int flags);
+
+// getsockname(2).
+//
+// # Safety
+// `at` is null or has as many bytes as `len` points to.
+int sw_getsockname(int fd, struct sockaddr *at, socklen_t *len);
+
+// getpeername(2). ENOTCONN if there is no connection.
+//
+// # Safety
+// `at` is null or has as many bytes as `len` points to.
+int sw_getpeername(int fd, struct sockaddr *at, socklen_t *len);
+
+// shutdown(2). ENOTCONN if there is no connection; EINVAL.
+int sw_shutdown(int fd, int how);
+
+// close(2), of a descriptor of any kind. The connection ends with the last descriptor of it, in
+// whatever process; what was sent still goes. A split descriptor that is closed with `close` stays
+// in the tables of this library, which takes the next one of its number for it.
+int sw_close(int fd);
+
+// recv(2). Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC; EOPNOTSUPP for others. EAGAIN,
+// ENOTCONN, EINTR; the error of the connection, once.
+//
+// # Safety
+// `buffer` is null or has `len` bytes.
+ssize_t sw_recv(int fd, void *buffer, size_t len, int flags);
+
+// recvfrom(2): as `sw_recv`. A stream names no sender, so `at` stays as it is and `len_at` is 0.
+//
+// # Safety
+// `buffer` is null or has `len` bytes; `len_at` is null or valid.
+ssize_t sw_recvfrom(int fd,
+                    void *buffer,
+                    size_t len,
+                    int flags,
+                    struct sockaddr *at,
+                    socklen_t *len_at);
+
+// recvmsg(2): as `sw_recv`. Neither a name nor control data comes along.
+//
+// # Safety
+// `message` is null or points to a message whose buffers are as long as it says.
+ssize_t sw_recvmsg(int fd, struct msghdr *message, int flags);
+
+// send(2). Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; EOPNOTSUPP for others. EAGAIN, EINTR;
+// EPIPE, with SIGPIPE; the error of the connection, once.
+//
+// # Safety
+// `buffer` is null or has `len` bytes.
+ssize_t sw_send(int fd, const void *buffer, size_t len, int flags);
+
+// sendto(2): as `sw_send`; the address is ignored, as Linux does for a stream.
+//
+// # Safety
+// `buffer` is null or has `len` bytes.
+ssize_t sw_sendto(int fd,
+                  const void *buffer,
+                  size_t len,
+                  int flags,
+                  const struct sockaddr *_at,
+                  socklen_t _len_at);
+
+// sendmsg(2): as `sw_send`. Its name and control data are ignored.
+//
+// # Safety
+// `message` is null or points to a message whose buffers are as long as it says.
+ssize_t sw_sendmsg(int fd, const struct msghdr *message, int flags);
+
+// read(2), of a descriptor of any kind.
+//
+// # Safety
+// `buffer` is null or has `len` bytes.
+ssize_t sw_read(int fd, void *buffer, size_t len);
+
+// write(2), of a descriptor of any kind.
+//
+// # Safety
+// `buffer` is null or has `len` bytes.
+ssize_t sw_write(int fd, const void *buffer, size_t len);
+
+// readv(2), of a descriptor of any kind.
+//
+// # Safety
+// `vectors` is null or has `count` buffers, each as long as it says.
+ssize_t sw_readv(int fd, const struct iovec *vectors, int count);
+
+// writev(2), of a descriptor of any kind.
+//
+// # Safety
+// `vectors` is null or has `count` buffers, each as long as it says.
+ssize_t sw_writev(int fd, const struct iovec *vectors, int count);
+
+// setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
+// SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
+// DEFER_ACCEPT, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.
+//
+// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not.
+//
+// # Safety
+// `value` is null or has `len` bytes.
+int sw_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
+
+// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN;
+// IPPROTO_TCP: MAXSEG, INFO (`struct tcp_info`, cut off at `len`).
+//
+// # Safety
+// `value` is null or has as many bytes as `len` points to.
+int sw_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
+
+// fcntl(2), of a descriptor of any kind. A duplicate by F_DUPFD or F_DUPFD_CLOEXEC of a split
+// socket is a split socket; O_NONBLOCK and FD_CLOEXEC are the kernel's. `argument` is the number
+// or the pointer that the command takes, or 0.
+//
+// # Safety
+// If the command takes a pointer, it is valid.
+int sw_fcntl(int fd, int command, long argument);
+
+// ioctl(2), of a descriptor of any kind. For a split socket: FIONREAD, TIOCOUTQ (SIOCOUTQ),
+// FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
+//
+// # Safety
+// `argument` is what the request takes.
+int sw_ioctl(int fd, unsigned long request, void *argument);
+
+// epoll_create1(2): a set that may hold split sockets, files of the NIC stack, other sets and
+// descriptors of the kernel's. In a child of a fork it holds what the kernel knows; the child adds
+// its split sockets to sets of its own.
+int sw_epoll_create1(int flags);
+
+// epoll_ctl(2). Level and edge triggers and EPOLLONESHOT are as in epoll(7). EEXIST, ENOENT,
+// EBADF, EPERM; EINVAL for a split socket and a set that `sw_epoll_create1` has not made.
+//
+// # Safety
+// `event` is null or valid.
+int sw_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
+
+// epoll_wait(2). EINTR, whatever the handler of the signal (signal(7)).
+//
+// # Safety
+// `events` is null or has room for `max`.
+int sw_epoll_wait(int epoll, struct epoll_event *events, int max, int timeout_ms);
+
+// epoll_pwait(2).
+//
+// # Safety
+// `events` is null or has room for `max`; `mask` is null or valid.
+int sw_epoll_pwait(int epoll,
+                   struct epoll_event *events,
+                   int max,
+                   int timeout_ms,
+                   const sigset_t *mask);
+
+// poll(2), of descriptors of any kind. EINTR, whatever the handler of the signal (signal(7)).
+//
+// # Safety
+// `fds` is null or has `count` items.
+int sw_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
+
+// Begins to open a file below the NIC stack's root, for reading, and returns a descriptor of it,
+// which becomes readable when the file is open or has failed; EPOLLERR says that it has failed.
+// `mode` is O_RDONLY, with O_CLOEXEC and O_NONBLOCK as wanted.
+//
+// EINVAL for another mode, ENOENT, ENAMETOOLONG, EMFILE. Why a file could not be opened,
+// `offload_fstat` tells.
+//
+// # Safety
+// `filename` is null or ends with a zero byte.
+int offload_open(const char *filename, int mode);
+
+// Closes a file. Ranges of it that are queued still go.
+int offload_close(int fid);
+
+// What a file is, as the NIC stack has found it: size, times, inode and device; the kind is a
+// regular file. EAGAIN while it is being opened; why it could not be opened, or read: ENOENT,
+// EACCES, EIO; EBADF if it is no file of the NIC stack.
+//
+// # Safety
+// `buffer` is null or has room for a `struct stat`.
+int offload_fstat(int fid, struct stat *buffer);
+
+// Queues a range of a file behind what was sent, and returns how many bytes of it: fewer if the
+// connection may not queue more, 0 at the end of the file. The file may still be being opened.
+//
+// EAGAIN if none may be queued and `socket` does not block; EPIPE with SIGPIPE, and the other
+// errors of `sw_send`; what `offload_fstat` tells of a file that has failed; EINVAL for a negative
+// offset; EBADF if `fid` is no file of the NIC stack.
+ssize_t offload_write(int socket, int fid, off_t offset, size_t len);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SPLITWAY_H */

@@ -1,0 +1,31 @@
+//! The C interface: `splitway.h`, made from these functions.
+//!
+//! Each checks its pointers for null, and reports as the C library does: -1 and `errno`. The rules
+//! of what the pointers point to are those of the call that each is named for.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | `outcome` | `errno`, and how results become numbers |
+//! | `global` | the application that all calls are made on; `sw_init` |
+//! | `memory` | pointers of C as slices, addresses, and values of options |
+//! | `sockets` | socket to getpeername, shutdown, close |
+//! | `bytes` | send and receive in all forms |
+//! | `options` | setsockopt, getsockopt, fcntl, ioctl |
+//! | `events` | epoll and poll |
+//! | `offload` | the functions of IO-TCP |
+
+mod bytes;
+mod events;
+mod global;
+mod memory;
+mod offload;
+mod options;
+mod outcome;
+mod sockets;
+
+pub use bytes::*;
+pub use events::*;
+pub use global::*;
+pub use offload::*;
+pub use options::*;
+pub use sockets::*;

@@ -1,0 +1,276 @@
+//! Send and receive in all forms.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use rustix::io::{Errno, Result};
+
+use super::global::{borrow, client, client_if_attached};
+use super::memory::{bytes, bytes_mut, pieces, pieces_mut};
+use super::outcome::length;
+use crate::client::{ReceiveFlags, SendFlags};
+
+/// Flags of receiving that have no effect: there is no urgent data (`MSG_OOB` is refused), and no
+/// descriptor comes along.
+const RECEIVE_IGNORED: libc::c_int = libc::MSG_CMSG_CLOEXEC | libc::MSG_NOSIGNAL;
+
+fn receive_flags(bits: libc::c_int) -> Result<ReceiveFlags> {
+    let known = libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC;
+    if bits & !(known | RECEIVE_IGNORED) != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(ReceiveFlags {
+        dont_wait: bits & libc::MSG_DONTWAIT != 0,
+        peek: bits & libc::MSG_PEEK != 0,
+        wait_all: bits & libc::MSG_WAITALL != 0,
+        discard: bits & libc::MSG_TRUNC != 0,
+    })
+}
+
+fn send_flags(bits: libc::c_int) -> Result<SendFlags> {
+    let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+    if bits & !known != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(SendFlags {
+        dont_wait: bits & libc::MSG_DONTWAIT != 0,
+        more: bits & libc::MSG_MORE != 0,
+    })
+}
+
+/// Whether a descriptor is the kernel's: then read(2) and write(2) are its own.
+fn is_kernels(fd: libc::c_int) -> Result<bool> {
+    let fd = borrow(fd)?;
+    Ok(client_if_attached().is_none_or(|client| !client.is_split(fd)))
+}
+
+fn receive(fd: libc::c_int, buffers: &mut [IoSliceMut<'_>], flags: libc::c_int) -> Result<usize> {
+    client()?.receive(borrow(fd)?, buffers, receive_flags(flags)?)
+}
+
+/// Sends; EPIPE raises SIGPIPE in this thread unless MSG_NOSIGNAL forbids it.
+pub(crate) fn send(fd: libc::c_int, buffers: &[IoSlice<'_>], flags: libc::c_int) -> Result<usize> {
+    let sent = client()?.send(borrow(fd)?, buffers, send_flags(flags)?);
+    if sent == Err(Errno::PIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+        raise_pipe();
+    }
+    sent
+}
+
+/// Raises SIGPIPE in this thread.
+pub(crate) fn raise_pipe() {
+    // SAFETY: it takes a number. What the signal does is the program's choice.
+    unsafe { libc::raise(libc::SIGPIPE) };
+}
+
+/// recv(2). Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC; EOPNOTSUPP for others. EAGAIN,
+/// ENOTCONN, EINTR; the error of the connection, once.
+///
+/// # Safety
+/// `buffer` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_recv(
+    fd: libc::c_int,
+    buffer: *mut libc::c_void,
+    len: usize,
+    flags: libc::c_int,
+) -> libc::ssize_t {
+    if flags & libc::MSG_TRUNC != 0 && buffer.is_null() {
+        return length(discard(fd, len, flags));
+    }
+    // SAFETY: the caller's promise.
+    let buffer = unsafe { bytes_mut(buffer, len) };
+    length(buffer.and_then(|buffer| receive(fd, &mut [IoSliceMut::new(buffer)], flags)))
+}
+
+/// Throws bytes away that there is no buffer for.
+fn discard(fd: libc::c_int, len: usize, flags: libc::c_int) -> Result<usize> {
+    // Nothing is written there; its length counts.
+    let mut buffer = vec![0; len.min(1 << 20)];
+    receive(fd, &mut [IoSliceMut::new(&mut buffer)], flags)
+}
+
+/// recvfrom(2): as `sw_recv`. A stream names no sender, so `at` stays as it is and `len_at` is 0.
+///
+/// # Safety
+/// `buffer` is null or has `len` bytes; `len_at` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_recvfrom(
+    fd: libc::c_int,
+    buffer: *mut libc::c_void,
+    len: usize,
+    flags: libc::c_int,
+    at: *mut libc::sockaddr,
+    len_at: *mut libc::socklen_t,
+) -> libc::ssize_t {
+    // SAFETY: the caller's promise.
+    let received = unsafe { sw_recv(fd, buffer, len, flags) };
+    if received >= 0 && !at.is_null() && !len_at.is_null() {
+        // SAFETY: it is not null, and valid as the caller promises.
+        unsafe { len_at.write(0) };
+    }
+    received
+}
+
+/// recvmsg(2): as `sw_recv`. Neither a name nor control data comes along.
+///
+/// # Safety
+/// `message` is null or points to a message whose buffers are as long as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_recvmsg(
+    fd: libc::c_int,
+    message: *mut libc::msghdr,
+    flags: libc::c_int,
+) -> libc::ssize_t {
+    // SAFETY: the caller's promise.
+    let Some(message) = (unsafe { message.as_mut() }) else {
+        return length(Err(Errno::FAULT));
+    };
+    // SAFETY: the caller's promise.
+    let pieces = unsafe { pieces_mut(message.msg_iov, message.msg_iovlen) };
+    let received = pieces.and_then(|mut pieces| receive(fd, &mut pieces, flags));
+    if received.is_ok() {
+        message.msg_namelen = 0;
+        message.msg_controllen = 0;
+        message.msg_flags = 0;
+    }
+    length(received)
+}
+
+/// send(2). Flags: MSG_DONTWAIT, MSG_NOSIGNAL, MSG_MORE; EOPNOTSUPP for others. EAGAIN, EINTR;
+/// EPIPE, with SIGPIPE; the error of the connection, once.
+///
+/// # Safety
+/// `buffer` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_send(
+    fd: libc::c_int,
+    buffer: *const libc::c_void,
+    len: usize,
+    flags: libc::c_int,
+) -> libc::ssize_t {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { bytes(buffer, len) };
+    length(bytes.and_then(|bytes| send(fd, &[IoSlice::new(bytes)], flags)))
+}
+
+/// sendto(2): as `sw_send`; the address is ignored, as Linux does for a stream.
+///
+/// # Safety
+/// `buffer` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_sendto(
+    fd: libc::c_int,
+    buffer: *const libc::c_void,
+    len: usize,
+    flags: libc::c_int,
+    _at: *const libc::sockaddr,
+    _len_at: libc::socklen_t,
+) -> libc::ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { sw_send(fd, buffer, len, flags) }
+}
+
+/// sendmsg(2): as `sw_send`. Its name and control data are ignored.
+///
+/// # Safety
+/// `message` is null or points to a message whose buffers are as long as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_sendmsg(
+    fd: libc::c_int,
+    message: *const libc::msghdr,
+    flags: libc::c_int,
+) -> libc::ssize_t {
+    // SAFETY: the caller's promise.
+    let Some(message) = (unsafe { message.as_ref() }) else {
+        return length(Err(Errno::FAULT));
+    };
+    // SAFETY: the caller's promise.
+    let pieces = unsafe { pieces(message.msg_iov, message.msg_iovlen) };
+    length(pieces.and_then(|pieces| send(fd, &pieces, flags)))
+}
+
+/// read(2), of a descriptor of any kind.
+///
+/// # Safety
+/// `buffer` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_read(
+    fd: libc::c_int,
+    buffer: *mut libc::c_void,
+    len: usize,
+) -> libc::ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match is_kernels(fd) {
+            Ok(true) => libc::read(fd, buffer, len),
+            Ok(false) => sw_recv(fd, buffer, len, 0),
+            Err(errno) => length(Err(errno)),
+        }
+    }
+}
+
+/// write(2), of a descriptor of any kind.
+///
+/// # Safety
+/// `buffer` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_write(
+    fd: libc::c_int,
+    buffer: *const libc::c_void,
+    len: usize,
+) -> libc::ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match is_kernels(fd) {
+            Ok(true) => libc::write(fd, buffer, len),
+            Ok(false) => sw_send(fd, buffer, len, 0),
+            Err(errno) => length(Err(errno)),
+        }
+    }
+}
+
+/// readv(2), of a descriptor of any kind.
+///
+/// # Safety
+/// `vectors` is null or has `count` buffers, each as long as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_readv(
+    fd: libc::c_int,
+    vectors: *const libc::iovec,
+    count: libc::c_int,
+) -> libc::ssize_t {
+    match is_kernels(fd) {
+        // SAFETY: the caller's promise.
+        Ok(true) => unsafe { libc::readv(fd, vectors, count) },
+        Ok(false) => {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            // SAFETY: the caller's promise.
+            let pieces = unsafe { pieces_mut(vectors, count) };
+            length(pieces.and_then(|mut pieces| receive(fd, &mut pieces, 0)))
+        }
+        Err(errno) => length(Err(errno)),
+    }
+}
+
+/// writev(2), of a descriptor of any kind.
+///
+/// # Safety
+/// `vectors` is null or has `count` buffers, each as long as it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_writev(
+    fd: libc::c_int,
+    vectors: *const libc::iovec,
+    count: libc::c_int,
+) -> libc::ssize_t {
+    match is_kernels(fd) {
+        // SAFETY: the caller's promise.
+        Ok(true) => unsafe { libc::writev(fd, vectors, count) },
+        Ok(false) => {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            // SAFETY: the caller's promise.
+            let pieces = unsafe { pieces(vectors, count) };
+            length(pieces.and_then(|pieces| send(fd, &pieces, 0)))
+        }
+        Err(errno) => length(Err(errno)),
+    }
+}

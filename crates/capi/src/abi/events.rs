@@ -1,0 +1,177 @@
+//! epoll and poll.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::time::Duration;
+
+use rustix::io::{Errno, Result};
+
+use super::global::{borrow, client};
+use super::memory::items;
+use super::outcome::{descriptor, number, zero};
+use crate::client::epoll::ask_kernel;
+use crate::client::{EpollChange, EpollEvent, Polled};
+
+/// A timeout in milliseconds; negative is for ever.
+fn timeout(ms: libc::c_int) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// epoll_create1(2): a set that may hold split sockets, files of the NIC stack, other sets and
+/// descriptors of the kernel's. In a child of a fork it holds what the kernel knows; the child adds
+/// its split sockets to sets of its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_epoll_create1(flags: libc::c_int) -> libc::c_int {
+    let create = || {
+        if flags & !libc::EPOLL_CLOEXEC != 0 {
+            return Err(Errno::INVAL);
+        }
+        client()?.epoll_create(flags & libc::EPOLL_CLOEXEC != 0)
+    };
+    descriptor(create())
+}
+
+/// epoll_ctl(2). Level and edge triggers and EPOLLONESHOT are as in epoll(7). EEXIST, ENOENT,
+/// EBADF, EPERM; EINVAL for a split socket and a set that `sw_epoll_create1` has not made.
+///
+/// # Safety
+/// `event` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_epoll_ctl(
+    epoll: libc::c_int,
+    op: libc::c_int,
+    fd: libc::c_int,
+    event: *mut libc::epoll_event,
+) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    let event = unsafe { event.as_ref() }.map(|event| EpollEvent {
+        events: event.events,
+        data: event.u64,
+    });
+    let change = || {
+        let change = match op {
+            libc::EPOLL_CTL_ADD => EpollChange::Add(event.ok_or(Errno::FAULT)?),
+            libc::EPOLL_CTL_MOD => EpollChange::Modify(event.ok_or(Errno::FAULT)?),
+            libc::EPOLL_CTL_DEL => EpollChange::Delete,
+            _ => return Err(Errno::INVAL),
+        };
+        client()?.epoll_change(borrow(epoll)?, borrow(fd)?, change)
+    };
+    zero(change())
+}
+
+/// epoll_wait(2). EINTR, whatever the handler of the signal (signal(7)).
+///
+/// # Safety
+/// `events` is null or has room for `max`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_epoll_wait(
+    epoll: libc::c_int,
+    events: *mut libc::epoll_event,
+    max: libc::c_int,
+    timeout_ms: libc::c_int,
+) -> libc::c_int {
+    // SAFETY: the caller's promise; no mask is no pointer.
+    unsafe { sw_epoll_pwait(epoll, events, max, timeout_ms, ptr::null()) }
+}
+
+/// epoll_pwait(2).
+///
+/// # Safety
+/// `events` is null or has room for `max`; `mask` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_epoll_pwait(
+    epoll: libc::c_int,
+    events: *mut libc::epoll_event,
+    max: libc::c_int,
+    timeout_ms: libc::c_int,
+    mask: *const libc::sigset_t,
+) -> libc::c_int {
+    let wait = || {
+        let max = usize::try_from(max).ok().filter(|max| *max > 0);
+        // SAFETY: the caller's promise.
+        let room = unsafe { items(events, max.ok_or(Errno::INVAL)?)? };
+        let mut found = vec![EpollEvent::default(); room.len().min(EVENTS_MAX)];
+        let mut masked = |set: BorrowedFd<'_>, found: &mut Vec<_>, max, timeout| {
+            // SAFETY: the caller's promise.
+            unsafe { ask_with_mask(set, found, max, timeout, mask) }
+        };
+        let (set, timeout) = (borrow(epoll)?, timeout(timeout_ms));
+        let count = if mask.is_null() {
+            client()?.epoll_wait_by(set, &mut found, timeout, &mut ask_kernel)?
+        } else {
+            client()?.epoll_wait_by(set, &mut found, timeout, &mut masked)?
+        };
+        for (event, found) in room.iter_mut().zip(&found[..count]) {
+            event.events = found.events;
+            event.u64 = found.data;
+        }
+        Ok(count as libc::c_int)
+    };
+    number(wait())
+}
+
+/// Events of a call, at most: no program looks at more at a time.
+const EVENTS_MAX: usize = 4096;
+
+/// `epoll_pwait` of the kernel.
+///
+/// # Safety
+/// `mask` is null or valid.
+unsafe fn ask_with_mask(
+    set: BorrowedFd<'_>,
+    found: &mut Vec<EpollEvent>,
+    max: usize,
+    timeout: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> Result<()> {
+    let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; max];
+    // Rounded up, for a wait that ends too early would be repeated without sleep.
+    let ms = timeout.map_or(-1, |timeout| {
+        let ms = timeout.as_nanos().div_ceil(1_000_000);
+        i32::try_from(ms).unwrap_or(i32::MAX)
+    });
+    let room = i32::try_from(max).unwrap_or(i32::MAX);
+    // SAFETY: `events` has room for `max`; the mask is valid as the caller promises.
+    let count = unsafe { libc::epoll_pwait(set.as_raw_fd(), events.as_mut_ptr(), room, ms, mask) };
+    let count = usize::try_from(count).map_err(|_| last_error())?;
+    found.extend(events[..count].iter().map(|event| EpollEvent {
+        events: event.events,
+        data: event.u64,
+    }));
+    Ok(())
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// poll(2), of descriptors of any kind. EINTR, whatever the handler of the signal (signal(7)).
+///
+/// # Safety
+/// `fds` is null or has `count` items.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_poll(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    timeout_ms: libc::c_int,
+) -> libc::c_int {
+    let poll = || {
+        // SAFETY: the caller's promise.
+        let fds = unsafe { items(fds, count as usize)? };
+        let mut polled: Vec<Polled<'_>> = fds
+            .iter()
+            .map(|fd| Polled {
+                fd: borrow(fd.fd).ok(),
+                events: fd.events as u16,
+                found: 0,
+            })
+            .collect();
+        let ready = client()?.poll(&mut polled, timeout(timeout_ms))?;
+        for (fd, polled) in fds.iter_mut().zip(&polled) {
+            fd.revents = polled.found as i16;
+        }
+        Ok(ready as libc::c_int)
+    };
+    number(poll())
+}

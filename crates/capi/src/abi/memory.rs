@@ -1,0 +1,298 @@
+//! Pointers of C as slices, addresses, and values of options.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::size_of;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::slice;
+use std::time::Duration;
+
+use rustix::io::{Errno, Result};
+
+use crate::Info;
+
+/// Pieces of a message, at most: `IOV_MAX` of Linux.
+const PIECES_MAX: usize = 1024;
+
+/// Bytes of one call, at most: `MAX_RW_COUNT` of Linux.
+const CALL_BYTES_MAX: usize = 0x7fff_f000;
+
+/// The bytes of C at a pointer; EFAULT for null, unless there are none.
+///
+/// # Safety
+/// The pointer is null, or `len` bytes there may be read as long as the slice is in use.
+pub(crate) unsafe fn bytes<'a>(at: *const libc::c_void, len: usize) -> Result<&'a [u8]> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if at.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller's promise; the length is below what a slice may have.
+    Ok(unsafe { slice::from_raw_parts(at.cast(), len.min(CALL_BYTES_MAX)) })
+}
+
+/// The same to be written.
+///
+/// # Safety
+/// The pointer is null, or `len` bytes there are the slice's alone as long as it is in use.
+pub(crate) unsafe fn bytes_mut<'a>(at: *mut libc::c_void, len: usize) -> Result<&'a mut [u8]> {
+    if len == 0 {
+        return Ok(&mut []);
+    }
+    if at.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller's promise; the length is below what a slice may have.
+    Ok(unsafe { slice::from_raw_parts_mut(at.cast(), len.min(CALL_BYTES_MAX)) })
+}
+
+/// What C has as an array.
+///
+/// # Safety
+/// The pointer is null, or `count` items there are the slice's alone as long as it is in use.
+pub(crate) unsafe fn items<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T]> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    if at.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { slice::from_raw_parts_mut(at, count) })
+}
+
+/// Writes a value of C; EFAULT for null.
+///
+/// # Safety
+/// The pointer is null, or a value may be written there.
+pub(crate) unsafe fn put<T>(at: *mut T, value: T) -> Result<()> {
+    if at.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { at.write_unaligned(value) };
+    Ok(())
+}
+
+/// The buffers of a message to send.
+///
+/// # Safety
+/// The pointer is null or has `count` buffers, which may be read as long as the slices are in use.
+pub(crate) unsafe fn pieces<'a>(at: *const libc::iovec, count: usize) -> Result<Vec<IoSlice<'a>>> {
+    if count > PIECES_MAX {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's promise; nothing is written through it.
+    let vectors = unsafe { items(at.cast_mut(), count)? };
+    let mut pieces = Vec::with_capacity(count);
+    for vector in vectors {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { bytes(vector.iov_base, vector.iov_len)? };
+        pieces.push(IoSlice::new(bytes));
+    }
+    Ok(pieces)
+}
+
+/// The buffers of a message to receive.
+///
+/// # Safety
+/// The pointer is null or has `count` buffers, which are the slices' alone while they are in use.
+pub(crate) unsafe fn pieces_mut<'a>(
+    at: *const libc::iovec,
+    count: usize,
+) -> Result<Vec<IoSliceMut<'a>>> {
+    if count > PIECES_MAX {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's promise; nothing is written through it.
+    let vectors = unsafe { items(at.cast_mut(), count)? };
+    let mut pieces = Vec::with_capacity(count);
+    for vector in vectors {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { bytes_mut(vector.iov_base, vector.iov_len)? };
+        pieces.push(IoSliceMut::new(bytes));
+    }
+    Ok(pieces)
+}
+
+/// The address that C has passed. EINVAL if it is too short, EAFNOSUPPORT if it is neither of IPv4
+/// nor of IPv6.
+///
+/// # Safety
+/// The pointer is null, or `len` bytes there may be read.
+pub(crate) unsafe fn address(
+    at: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> Result<SocketAddr> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { bytes(at.cast(), len as usize)? };
+    let (family, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
+    let (port, rest) = rest.split_first_chunk().ok_or(Errno::INVAL)?;
+    let port = u16::from_be_bytes(*port);
+    match i32::from(u16::from_ne_bytes(*family)) {
+        libc::AF_INET if len as usize >= size_of::<libc::sockaddr_in>() => {
+            let ip: [u8; 4] = *rest.first_chunk().ok_or(Errno::INVAL)?;
+            Ok((Ipv4Addr::from(ip), port).into())
+        }
+        // Before RFC 2553 there was no scope, and the kernel still takes an address without.
+        libc::AF_INET6 if len >= 24 => {
+            let (flow, rest) = rest.split_first_chunk().ok_or(Errno::INVAL)?;
+            let (ip, rest) = rest.split_first_chunk::<16>().ok_or(Errno::INVAL)?;
+            let scope = rest.first_chunk().map_or(0, |it| u32::from_ne_bytes(*it));
+            let flow = u32::from_ne_bytes(*flow);
+            Ok(SocketAddrV6::new(Ipv6Addr::from(*ip), port, flow, scope).into())
+        }
+        libc::AF_INET | libc::AF_INET6 => Err(Errno::INVAL),
+        _ => Err(Errno::AFNOSUPPORT),
+    }
+}
+
+/// An address as C has it.
+fn address_bytes(address: SocketAddr) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of::<libc::sockaddr_in6>());
+    let family = match address {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    bytes.extend((family as u16).to_ne_bytes());
+    bytes.extend(address.port().to_be_bytes());
+    match address {
+        SocketAddr::V4(address) => {
+            bytes.extend(address.ip().octets());
+            bytes.resize(size_of::<libc::sockaddr_in>(), 0);
+        }
+        SocketAddr::V6(address) => {
+            bytes.extend(address.flowinfo().to_ne_bytes());
+            bytes.extend(address.ip().octets());
+            bytes.extend(address.scope_id().to_ne_bytes());
+        }
+    }
+    bytes
+}
+
+/// Writes an address, cut off at the room that `len` names, and its whole length into `len`. Of
+/// accept(2), both may be null.
+///
+/// # Safety
+/// Each pointer is null or valid, and at `at` there is as much room as `len` names.
+pub(crate) unsafe fn put_address(
+    at: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    address: SocketAddr,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { put_bytes(at.cast(), len, &address_bytes(address), true) }
+}
+
+/// Writes bytes, cut off at the room that `len` names; into `len` goes the whole length, or what
+/// was written.
+///
+/// # Safety
+/// Each pointer is null or valid, and at `at` there is as much room as `len` names.
+pub(crate) unsafe fn put_bytes(
+    at: *mut libc::c_void,
+    len: *mut libc::socklen_t,
+    bytes: &[u8],
+    tell_whole: bool,
+) -> Result<()> {
+    if at.is_null() || len.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: `len` is not null, and valid as the caller promises.
+    let room = unsafe { len.read_unaligned() };
+    if room > libc::socklen_t::MAX / 2 {
+        return Err(Errno::INVAL);
+    }
+    let written = bytes.len().min(room as usize);
+    let told = if tell_whole { bytes.len() } else { written };
+    // SAFETY: there is room for what is written, as the caller promises.
+    unsafe {
+        at.cast::<u8>()
+            .copy_from_nonoverlapping(bytes.as_ptr(), written);
+        len.write_unaligned(told as libc::socklen_t);
+    }
+    Ok(())
+}
+
+/// A `struct timeval`; `None` is for ever. EDOM if it is none.
+pub(crate) fn timeout(bytes: &[u8]) -> Result<Option<Duration>> {
+    let (seconds, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
+    let us = rest.first_chunk().ok_or(Errno::INVAL)?;
+    let (seconds, us) = (i64::from_ne_bytes(*seconds), i64::from_ne_bytes(*us));
+    if !(0..1_000_000).contains(&us) {
+        return Err(Errno::DOM);
+    }
+    // A negative time is none at all, as `sock_set_timeout` has it.
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let timeout = Duration::from_secs(seconds) + Duration::from_micros(us as u64);
+    Ok((!timeout.is_zero()).then_some(timeout))
+}
+
+/// The same back.
+pub(crate) fn timeout_bytes(timeout: Option<Duration>) -> Vec<u8> {
+    let timeout = timeout.unwrap_or_default();
+    let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+    let us = i64::from(timeout.subsec_micros());
+    [seconds.to_ne_bytes(), us.to_ne_bytes()].concat()
+}
+
+/// `struct tcp_info` of Linux, up to `tcpi_rcv_wnd`; what the host stack does not know is zero.
+pub(crate) fn info_bytes(info: &Info) -> Vec<u8> {
+    let mut bytes = vec![
+        info.state,
+        info.ca_state,
+        info.retransmits,
+        info.probes,
+        info.backoff,
+        info.options,
+        info.snd_wscale & 15 | info.rcv_wscale << 4,
+        0,
+    ];
+    let mut words = |words: &[u32]| {
+        for word in words {
+            bytes.extend(word.to_ne_bytes());
+        }
+    };
+    words(&[info.rto.get(), info.ato.get()]);
+    words(&[info.snd_mss.get(), info.rcv_mss.get()]);
+    words(&[info.unacked.get(), info.sacked.get(), info.lost.get()]);
+    // Retransmitted, then `tcpi_fackets`.
+    words(&[info.retrans.get(), 0]);
+    // Data sent, ACK sent, data received, ACK received.
+    words(&[info.last_data_sent_ms.get(), 0]);
+    words(&[info.last_data_recv_ms.get(), 0]);
+    words(&[info.pmtu.get(), info.rcv_ssthresh.get()]);
+    words(&[info.rtt.get(), info.rttvar.get(), info.snd_ssthresh.get()]);
+    // Then `tcpi_reordering`.
+    words(&[info.snd_cwnd.get(), info.advmss.get(), 0]);
+    words(&[info.rcv_rtt.get(), info.rcv_space.get()]);
+    words(&[info.total_retrans.get()]);
+    let mut longs = |longs: &[u64]| {
+        for long in longs {
+            bytes.extend(long.to_ne_bytes());
+        }
+    };
+    longs(&[info.pacing_rate.get(), u64::MAX]);
+    longs(&[info.bytes_acked.get(), info.bytes_received.get()]);
+    let segments = [
+        info.segs_out,
+        info.segs_in,
+        info.notsent_bytes,
+        info.min_rtt,
+    ];
+    for word in segments {
+        bytes.extend(word.get().to_ne_bytes());
+    }
+    // `tcpi_data_segs_in` and `_out`.
+    bytes.extend([0; 8]);
+    bytes.extend(info.delivery_rate.get().to_ne_bytes());
+    // `tcpi_busy_time`, `_rwnd_limited`, `_sndbuf_limited`, `_delivered`, `_delivered_ce`.
+    bytes.extend([0; 32]);
+    bytes.extend(info.bytes_sent.get().to_ne_bytes());
+    bytes.extend(info.bytes_retrans.get().to_ne_bytes());
+    // `tcpi_dsack_dups`, `_reord_seen`, `_rcv_ooopack`.
+    bytes.extend([0; 12]);
+    bytes.extend(info.snd_wnd.get().to_ne_bytes());
+    bytes.extend(info.rcv_wnd.get().to_ne_bytes());
+    bytes
+}

@@ -1,0 +1,179 @@
+//! setsockopt, getsockopt, fcntl, ioctl.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::{Errno, Result};
+
+use super::global::{borrow, client, client_if_attached};
+use super::memory::{bytes, info_bytes, put, put_bytes, timeout, timeout_bytes};
+use super::outcome::zero;
+use crate::client::OptionValue;
+use crate::client::sockopt::{Kind, kind_of};
+
+fn word(bytes: &[u8]) -> Result<(i32, &[u8])> {
+    let (word, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
+    Ok((i32::from_ne_bytes(*word), rest))
+}
+
+fn value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValue> {
+    match kind_of(level, name) {
+        Kind::Number => Ok(OptionValue::Number(word(bytes)?.0)),
+        Kind::Timeout => Ok(OptionValue::Timeout(timeout(bytes)?)),
+        Kind::Linger => {
+            let (on, rest) = word(bytes)?;
+            let (seconds, _) = word(rest)?;
+            Ok(OptionValue::Linger {
+                on: on != 0,
+                seconds,
+            })
+        }
+        Kind::Name(max) => {
+            let bytes = &bytes[..bytes.len().min(max - 1)];
+            let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+            let name = std::str::from_utf8(name).map_err(|_| Errno::NOENT)?;
+            Ok(OptionValue::Name(name.to_owned()))
+        }
+    }
+}
+
+fn bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
+    match value {
+        OptionValue::Number(number) => number.to_ne_bytes().to_vec(),
+        OptionValue::Linger { on, seconds } => {
+            [i32::from(*on).to_ne_bytes(), seconds.to_ne_bytes()].concat()
+        }
+        OptionValue::Timeout(timeout) => timeout_bytes(*timeout),
+        OptionValue::Name(text) => {
+            let mut bytes = text.clone().into_bytes();
+            if let Kind::Name(max) = kind_of(level, name) {
+                bytes.resize(max, 0);
+            }
+            bytes
+        }
+        OptionValue::Info(info) => info_bytes(info),
+    }
+}
+
+/// setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
+/// SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
+/// DEFER_ACCEPT, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.
+///
+/// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not.
+///
+/// # Safety
+/// `value` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_setsockopt(
+    fd: libc::c_int,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: *const libc::c_void,
+    len: libc::socklen_t,
+) -> libc::c_int {
+    let set = || {
+        let client = client()?;
+        let fd = borrow(fd)?;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { bytes(value, len as usize)? };
+        client.set_option(fd, level, name, &value_of(level, name, bytes)?)
+    };
+    zero(set())
+}
+
+/// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN;
+/// IPPROTO_TCP: MAXSEG, INFO (`struct tcp_info`, cut off at `len`).
+///
+/// # Safety
+/// `value` is null or has as many bytes as `len` points to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_getsockopt(
+    fd: libc::c_int,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: *mut libc::c_void,
+    len: *mut libc::socklen_t,
+) -> libc::c_int {
+    let get = || {
+        if value.is_null() || len.is_null() {
+            return Err(Errno::FAULT);
+        }
+        let found = client()?.option(borrow(fd)?, level, name)?;
+        let bytes = bytes_of(level, name, &found);
+        // SAFETY: the caller's promise.
+        unsafe { put_bytes(value, len, &bytes, false) }
+    };
+    zero(get())
+}
+
+/// fcntl(2), of a descriptor of any kind. A duplicate by F_DUPFD or F_DUPFD_CLOEXEC of a split
+/// socket is a split socket; O_NONBLOCK and FD_CLOEXEC are the kernel's. `argument` is the number
+/// or the pointer that the command takes, or 0.
+///
+/// # Safety
+/// If the command takes a pointer, it is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_fcntl(
+    fd: libc::c_int,
+    command: libc::c_int,
+    argument: libc::c_long,
+) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::fcntl(fd, command, argument) };
+    let is_new = command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC;
+    if done >= 0
+        && is_new
+        && let Err(errno) = note_duplicate(fd, done)
+    {
+        return zero(Err(errno));
+    }
+    done
+}
+
+/// Notes that `new` is what `old` is, or closes it.
+fn note_duplicate(old: RawFd, new: RawFd) -> Result<()> {
+    let Some(client) = client_if_attached() else {
+        return Ok(());
+    };
+    // SAFETY: the call that made it has just returned it: no one else has it.
+    let owned = unsafe { OwnedFd::from_raw_fd(new) };
+    let owned = client.note_duplicate(borrow(old)?, owned)?;
+    debug_assert_eq!(owned.as_raw_fd(), new);
+    // It is the caller's.
+    std::mem::forget(owned);
+    Ok(())
+}
+
+/// ioctl(2), of a descriptor of any kind. For a split socket: FIONREAD, TIOCOUTQ (SIOCOUTQ),
+/// FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
+///
+/// # Safety
+/// `argument` is what the request takes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_ioctl(
+    fd: libc::c_int,
+    request: libc::c_ulong,
+    argument: *mut libc::c_void,
+) -> libc::c_int {
+    let is_split = || {
+        let fd = borrow(fd)?;
+        Ok(client_if_attached().is_some_and(|client| client.is_split(fd)))
+    };
+    let split: Result<bool> = is_split();
+    let kernels = [libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX];
+    if split == Ok(false) || kernels.contains(&request) {
+        // SAFETY: the caller's promise.
+        return unsafe { libc::ioctl(fd, request, argument) };
+    }
+    let queued = || {
+        split?;
+        let bytes = match request {
+            libc::FIONREAD => client()?.unread_bytes(borrow(fd)?)?,
+            libc::TIOCOUTQ => client()?.unacknowledged_bytes(borrow(fd)?)?,
+            _ => return Err(Errno::NOTTY),
+        };
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        // SAFETY: the caller's promise: both requests take an int.
+        unsafe { put(argument.cast(), bytes) }
+    };
+    zero(queued())
+}

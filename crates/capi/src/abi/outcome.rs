@@ -1,0 +1,40 @@
+//! `errno`, and how results become numbers.
+
+use std::os::fd::{IntoRawFd, OwnedFd};
+
+use rustix::io::{Errno, Result};
+
+/// Sets `errno` of this thread.
+pub(crate) fn set_errno(errno: Errno) {
+    // SAFETY: the C library gives each thread a valid address for as long as it lives.
+    unsafe { *libc::__errno_location() = errno.raw_os_error() };
+}
+
+/// A result of a call that returns 0.
+pub(crate) fn zero(result: Result<()>) -> libc::c_int {
+    number(result.map(|()| 0))
+}
+
+/// A result of a call that returns a number.
+pub(crate) fn number(result: Result<libc::c_int>) -> libc::c_int {
+    result.unwrap_or_else(|errno| {
+        set_errno(errno);
+        -1
+    })
+}
+
+/// A result of a call that returns how many bytes.
+pub(crate) fn length(result: Result<usize>) -> libc::ssize_t {
+    match result {
+        Ok(len) => libc::ssize_t::try_from(len).unwrap_or(libc::ssize_t::MAX),
+        Err(errno) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
+/// A result of a call that returns a descriptor.
+pub(crate) fn descriptor(result: Result<OwnedFd>) -> libc::c_int {
+    number(result.map(IntoRawFd::into_raw_fd))
+}

@@ -1,0 +1,195 @@
+//! socket to getpeername, shutdown, close.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::io::{Errno, Result};
+
+use super::global::{borrow, client, client_if_attached};
+use super::memory::{address, put_address};
+use super::outcome::{descriptor, zero};
+use crate::client::DescriptorFlags;
+use crate::{Family, How};
+
+const DESCRIPTOR_FLAGS: libc::c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+
+/// The flags of socket(2) and accept4(2).
+fn descriptor_flags(bits: libc::c_int) -> DescriptorFlags {
+    DescriptorFlags {
+        nonblocking: bits & libc::SOCK_NONBLOCK != 0,
+        close_on_exec: bits & libc::SOCK_CLOEXEC != 0,
+    }
+}
+
+/// socket(2): a TCP socket of the split stack. `domain` is AF_INET or AF_INET6, `type` SOCK_STREAM
+/// with SOCK_NONBLOCK and SOCK_CLOEXEC as wanted, `protocol` 0 or IPPROTO_TCP.
+///
+/// EAFNOSUPPORT, ESOCKTNOSUPPORT, EPROTONOSUPPORT for others; EMFILE, ENFILE, ENOBUFS; the errors
+/// of `sw_init`.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_socket(
+    domain: libc::c_int,
+    kind: libc::c_int,
+    protocol: libc::c_int,
+) -> libc::c_int {
+    descriptor(socket(domain, kind, protocol))
+}
+
+fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> Result<OwnedFd> {
+    let family = match domain {
+        libc::AF_INET => Family::V4,
+        libc::AF_INET6 => Family::V6,
+        _ => return Err(Errno::AFNOSUPPORT),
+    };
+    if kind & !DESCRIPTOR_FLAGS != libc::SOCK_STREAM {
+        return Err(Errno::SOCKTNOSUPPORT);
+    }
+    if protocol != 0 && protocol != libc::IPPROTO_TCP {
+        return Err(Errno::PROTONOSUPPORT);
+    }
+    client()?.socket(family, descriptor_flags(kind))
+}
+
+/// bind(2). EINVAL if it has an address; EADDRINUSE, EADDRNOTAVAIL, EACCES, EAFNOSUPPORT.
+///
+/// # Safety
+/// `at` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_bind(
+    fd: libc::c_int,
+    at: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    let address = unsafe { address(at, len) };
+    let bind = |address| client()?.bind(borrow(fd)?, address);
+    zero(address.and_then(bind))
+}
+
+/// listen(2). EINVAL if it is connected; EADDRINUSE.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_listen(fd: libc::c_int, backlog: libc::c_int) -> libc::c_int {
+    let listen = || client()?.listen(borrow(fd)?, backlog);
+    zero(listen())
+}
+
+/// connect(2). EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
+/// EADDRNOTAVAIL, EACCES; EINTR, after which the connection goes on to be opened.
+///
+/// # Safety
+/// `at` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_connect(
+    fd: libc::c_int,
+    at: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    let address = unsafe { address(at, len) };
+    let connect = |address| client()?.connect(borrow(fd)?, address);
+    zero(address.and_then(connect))
+}
+
+/// accept(2).
+///
+/// # Safety
+/// As for `sw_accept4`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_accept(
+    fd: libc::c_int,
+    at: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    unsafe { sw_accept4(fd, at, len, 0) }
+}
+
+/// accept4(2). EAGAIN, EINVAL if it is no listener, EMFILE, EINTR. `at` and `len` may both be null.
+///
+/// # Safety
+/// `at` is null or has as many bytes as `len` points to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_accept4(
+    fd: libc::c_int,
+    at: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    flags: libc::c_int,
+) -> libc::c_int {
+    let accept = || {
+        if flags & !DESCRIPTOR_FLAGS != 0 {
+            return Err(Errno::INVAL);
+        }
+        if !at.is_null() && len.is_null() {
+            return Err(Errno::FAULT);
+        }
+        let (accepted, peer) = client()?.accept(borrow(fd)?, descriptor_flags(flags))?;
+        if !at.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { put_address(at, len, peer)? };
+        }
+        Ok(accepted)
+    };
+    descriptor(accept())
+}
+
+/// getsockname(2).
+///
+/// # Safety
+/// `at` is null or has as many bytes as `len` points to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_getsockname(
+    fd: libc::c_int,
+    at: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> libc::c_int {
+    let local = || client()?.local_address(borrow(fd)?);
+    // SAFETY: the caller's promise.
+    zero(local().and_then(|local| unsafe { put_address(at, len, local) }))
+}
+
+/// getpeername(2). ENOTCONN if there is no connection.
+///
+/// # Safety
+/// `at` is null or has as many bytes as `len` points to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_getpeername(
+    fd: libc::c_int,
+    at: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> libc::c_int {
+    let peer = || client()?.peer_address(borrow(fd)?);
+    // SAFETY: the caller's promise.
+    zero(peer().and_then(|peer| unsafe { put_address(at, len, peer) }))
+}
+
+/// shutdown(2). ENOTCONN if there is no connection; EINVAL.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_shutdown(fd: libc::c_int, how: libc::c_int) -> libc::c_int {
+    let shutdown = || {
+        let how = match how {
+            libc::SHUT_RD => How::Read,
+            libc::SHUT_WR => How::Write,
+            libc::SHUT_RDWR => How::Both,
+            _ => return Err(Errno::INVAL),
+        };
+        client()?.shutdown(borrow(fd)?, how)
+    };
+    zero(shutdown())
+}
+
+/// close(2), of a descriptor of any kind. The connection ends with the last descriptor of it, in
+/// whatever process; what was sent still goes. A split descriptor that is closed with `close` stays
+/// in the tables of this library, which takes the next one of its number for it.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_close(fd: libc::c_int) -> libc::c_int {
+    let close = || {
+        // Also asks whether it is open, for an owner must not close what is not.
+        rustix::io::fcntl_getfd(borrow(fd)?)?;
+        // SAFETY: it is open, and the caller gives it up, as in close(2).
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        match client_if_attached() {
+            Some(client) => client.close(fd),
+            None => Ok(()),
+        }
+    };
+    zero(close())
+}

@@ -1,0 +1,60 @@
+//! The application's half of the channel, as safe Rust.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | `attach` | how a process gets its channel from the broker |
+//! | `modes` | what an application asks for, and its environment |
+//! | `handles` | descriptors that sockets will be, in store |
+//! | `fork` | how a process notices that it is a copy of another |
+//! | `table` | which descriptors are split sockets |
+//! | `process` | what one process has |
+//! | `application` | the application: what calls are made on |
+//! | `socket` | a split socket as calls see it |
+//! | `link` | commands, answers, hints, and how threads sleep |
+//! | `watchers` | what waits for a change of a socket |
+//! | `blocking` | calls that block: timeouts and signals |
+//! | `opening` | socket, bind, getsockname, getpeername |
+//! | `connecting` | connect, listen, accept |
+//! | `transfer` | send and receive |
+//! | `closing` | shutdown, close |
+//! | `sockopt` | getsockopt, setsockopt |
+//! | `queues` | bytes that are unread, or not acknowledged |
+//! | `files` | files of the NIC stack: the offload functions |
+//! | `sets` | split members of epoll sets |
+//! | `readiness` | readiness as poll and epoll say it |
+//! | `epoll` | epoll for split sockets and others in one set |
+//! | `polling` | poll for both together |
+//! | `timing` | durations as the kernel takes them |
+
+mod application;
+mod attach;
+mod blocking;
+mod closing;
+mod connecting;
+pub(crate) mod epoll;
+mod files;
+mod fork;
+mod handles;
+mod link;
+mod modes;
+mod opening;
+mod polling;
+mod process;
+mod queues;
+mod readiness;
+mod sets;
+mod socket;
+pub(crate) mod sockopt;
+mod table;
+mod timing;
+mod transfer;
+mod watchers;
+
+pub use application::Client;
+pub use attach::{AttachError, DEFAULT_PATH};
+pub use epoll::{EpollChange, EpollEvent};
+pub use modes::{Modes, Options, UnknownMode};
+pub use opening::DescriptorFlags;
+pub use polling::Polled;
+pub use sockopt::OptionValue;
+pub use transfer::{ReceiveFlags, SendFlags};

@@ -1,0 +1,129 @@
+//! The application: the table of its sockets, and the process that this is.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::io::{Errno, Result};
+use socket_channel::SocketId;
+
+use super::attach::AttachError;
+use super::modes::{Modes, Options};
+use super::process::{Process, number};
+use super::socket::Socket;
+use super::table::Table;
+
+/// An application that is attached to the host stack: what its calls are made on.
+///
+/// Calls take and return descriptors, and `errno`s as Linux has them. They may be made from any
+/// number of threads. None may be made from a signal handler: one that interrupts another call in
+/// the same thread may find a lock taken for ever.
+///
+/// A child of a fork may go on with the sockets that it inherits: its first call attaches it.
+#[derive(Debug)]
+pub struct Client {
+    table: Table,
+    first: Generation,
+}
+
+/// A process, and the child of its that this process is, if it is one.
+#[derive(Debug)]
+struct Generation {
+    process: Process,
+    child: OnceLock<Box<Generation>>,
+}
+
+impl Client {
+    /// Attaches this process as an application of its own.
+    pub fn attach(options: &Options) -> std::result::Result<Client, AttachError> {
+        let first = Generation::of(Process::attach(options)?);
+        Ok(Client {
+            table: Table::new(),
+            first,
+        })
+    }
+
+    /// The modes that the host stack has granted.
+    pub fn modes(&self) -> Result<Modes> {
+        Ok(self.process()?.modes)
+    }
+
+    /// Whether a descriptor is a split socket, or a file of the NIC stack.
+    pub fn is_split(&self, fd: BorrowedFd<'_>) -> bool {
+        self.table.get(number(fd)).is_some()
+    }
+
+    /// What this process has; a child of a fork is attached by this.
+    pub(crate) fn process(&self) -> Result<&Process> {
+        let mut generation = &self.first;
+        while !generation.process.is_this() {
+            generation = match generation.child.get() {
+                Some(child) => child,
+                None => {
+                    let child = Process::adopted_by(&generation.process);
+                    let child = child.map_err(|error| error.errno())?;
+                    let child = Box::new(Generation::of(child));
+                    // Another thread may have been faster: then its process is the one.
+                    generation.child.get_or_init(|| child)
+                }
+            };
+        }
+        Ok(&generation.process)
+    }
+
+    /// The same without attaching: `None` in a child that has made no call.
+    pub(crate) fn process_if_attached(&self) -> Option<&Process> {
+        let mut generation = &self.first;
+        while !generation.process.is_this() {
+            generation = generation.child.get()?;
+        }
+        Some(&generation.process)
+    }
+
+    /// The split socket behind a descriptor, if it is one.
+    pub(crate) fn find<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Option<Socket<'a>>> {
+        let Some(id) = self.table.get(number(fd)) else {
+            return Ok(None);
+        };
+        let process = self.process()?;
+        Ok(Some(Socket {
+            process,
+            fd,
+            id,
+            record: process.record(id)?,
+        }))
+    }
+
+    /// The split socket behind a descriptor; ENOTSOCK if it is none.
+    pub(crate) fn socket_of<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Socket<'a>> {
+        self.find(fd)?.ok_or(Errno::NOTSOCK)
+    }
+
+    /// Notes that a descriptor is a socket from now on.
+    pub(crate) fn adopt(&self, fd: OwnedFd, id: SocketId) -> Result<OwnedFd> {
+        self.table
+            .insert(std::os::fd::AsRawFd::as_raw_fd(&fd), id)?;
+        Ok(fd)
+    }
+
+    /// Notes that `new`, a duplicate, is what `old` is.
+    pub fn note_duplicate(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
+        match self.table.get(number(old)) {
+            Some(id) => self.adopt(new, id),
+            None => Ok(new),
+        }
+    }
+
+    /// Forgets a descriptor; tells which socket it was.
+    pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Option<SocketId> {
+        self.table.remove(number(fd))
+    }
+}
+
+impl Generation {
+    fn of(process: Process) -> Generation {
+        Generation {
+            process,
+            child: OnceLock::new(),
+        }
+    }
+}

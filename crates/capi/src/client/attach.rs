@@ -1,0 +1,267 @@
+//! Attachment: how a process gets its channel from the broker.
+//!
+//! The broker listens on a `SOCK_SEQPACKET` socket. A new application connects and sends Attach; a
+//! forked child sends Adopt over the connection that it inherited, with one end of a new pair,
+//! which becomes its own connection. Either way a segment, a channel and two bells come back.
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use socket_channel::attach::{
+    ATTACHED_DESCRIPTORS, Attached, BadPacket, HANDLES_MAX, PACKET_BYTES_MAX, Reply, Request,
+};
+use socket_channel::channel::AppEnd;
+use socket_channel::{Layout, Segment};
+
+/// Where the broker listens unless something else is asked for.
+pub const DEFAULT_PATH: &str = "/run/splitway/sockets.sock";
+
+/// A broker that does not answer in this time is broken.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Library descriptors lie above those that a program counts on, such as 0 to 2 after a `close`.
+const LIBRARY_FDS_FROM: i32 = 64;
+
+/// Why a process is not attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// No broker answers at this path.
+    Connect {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// The broker does not want to.
+    Refused {
+        /// Why: EACCES, EMFILE or another.
+        errno: Errno,
+    },
+    /// The broker is of another version.
+    Version {
+        /// Which.
+        theirs: u16,
+    },
+    /// What the broker has sent makes no sense.
+    Broken {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A system call failed.
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        errno: Errno,
+    },
+}
+
+impl AttachError {
+    /// What a C caller gets.
+    pub fn errno(&self) -> Errno {
+        match self {
+            AttachError::Connect { errno, .. }
+            | AttachError::Refused { errno }
+            | AttachError::System { errno, .. } => *errno,
+            AttachError::Version { .. } => Errno::PROTONOSUPPORT,
+            AttachError::Broken { .. } => Errno::PROTO,
+        }
+    }
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::Connect { path, errno } => write!(
+                f,
+                "no broker answers at {}: {errno}; start `splitway serve` with [sockets], or set \
+                 SPLITWAY_SOCKET",
+                path.display()
+            ),
+            AttachError::Refused { errno } => write!(f, "the broker refuses: {errno}"),
+            AttachError::Version { theirs } => write!(
+                f,
+                "the broker speaks version {theirs} of the channel, this library {}; install both \
+                 from one release",
+                socket_channel::attach::VERSION
+            ),
+            AttachError::Broken { why } => write!(f, "the broker makes no sense: {why}"),
+            AttachError::System { what, errno } => write!(f, "{what}: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+impl From<BadPacket> for AttachError {
+    fn from(bad: BadPacket) -> Self {
+        match bad {
+            BadPacket::Version { theirs } => AttachError::Version { theirs },
+            BadPacket::Malformed => AttachError::Broken {
+                why: bad.to_string(),
+            },
+        }
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(Errno) -> AttachError {
+    move |errno| AttachError::System { what, errno }
+}
+
+/// What an attached process has.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    /// The connection to the broker.
+    pub(crate) broker: OwnedFd,
+    pub(crate) attached: Attached,
+    pub(crate) segment: Segment,
+    pub(crate) channel: AppEnd,
+    /// The bell that wakes this process: never read, watched for its edges.
+    pub(crate) bell: OwnedFd,
+}
+
+/// Attaches this process as an application of its own.
+pub(crate) fn attach(path: &Path, modes: u32) -> Result<Attachment, AttachError> {
+    let failed = |errno| AttachError::Connect {
+        path: path.to_owned(),
+        errno,
+    };
+    let address = SocketAddrUnix::new(path).map_err(failed)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let broker = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
+    let broker = move_up(broker.map_err(failed)?)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&broker, &address)).map_err(failed)?;
+    send(&broker, &Request::Attach { modes }, &[])?;
+    await_attached(broker)
+}
+
+/// Attaches this process, a child of an attached one, over the connection that it inherited.
+pub(crate) fn adopt(inherited: BorrowedFd<'_>) -> Result<Attachment, AttachError> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let pair = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None);
+    let (own, theirs) = pair.map_err(system("making a connection for this process"))?;
+    let own = move_up(own)?;
+    send(inherited, &Request::Adopt, &[theirs.as_fd()])?;
+    drop(theirs);
+    await_attached(own)
+}
+
+/// Moves a descriptor of the library out of the way.
+fn move_up(fd: OwnedFd) -> Result<OwnedFd, AttachError> {
+    fcntl_dupfd_cloexec(&fd, LIBRARY_FDS_FROM).map_err(system("duplicating a descriptor"))
+}
+
+fn await_attached(broker: OwnedFd) -> Result<Attachment, AttachError> {
+    set_socket_timeout(&broker, Timeout::Recv, Some(ANSWER_TIMEOUT))
+        .map_err(system("setting a timeout"))?;
+    let (reply, descriptors) = receive(&broker)?;
+    let attached = match reply {
+        Reply::Attached(attached) => attached,
+        Reply::Refused { errno } => {
+            return Err(AttachError::Refused {
+                errno: errno_of(errno),
+            });
+        }
+        Reply::Handles { .. } => return Err(BadPacket::Malformed.into()),
+    };
+    let wrong = |why: &dyn fmt::Display| AttachError::Broken {
+        why: why.to_string(),
+    };
+    let descriptors = <[OwnedFd; ATTACHED_DESCRIPTORS]>::try_from(descriptors)
+        .map_err(|_| wrong(&"descriptors are missing"))?;
+    let [segment, channel, host_bell, app_bell] = descriptors;
+    let layout = Layout::of(attached.limits).map_err(|bad| wrong(&bad))?;
+    let segment = Segment::app_from_file(segment, layout).map_err(|error| wrong(&error))?;
+    let bell =
+        fcntl_dupfd_cloexec(&app_bell, LIBRARY_FDS_FROM).map_err(system("duplicating the bell"))?;
+    let (app_bell, host_bell) = (move_up(app_bell)?, move_up(host_bell)?);
+    let channel =
+        AppEnd::from_files(channel, app_bell, host_bell).map_err(|error| wrong(&error))?;
+    Ok(Attachment {
+        broker,
+        attached,
+        segment,
+        channel,
+        bell,
+    })
+}
+
+/// An `errno` that came over a wire: one that is none is EIO.
+pub(crate) fn errno_of(raw: u32) -> Errno {
+    match i32::try_from(raw) {
+        Ok(raw @ 1..=4095) => Errno::from_raw_os_error(raw),
+        _ => Errno::IO,
+    }
+}
+
+/// Sends a request to the broker, with descriptors.
+pub(crate) fn send(
+    broker: impl AsFd,
+    request: &Request,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), AttachError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        debug_assert!(pushed, "there is space for one");
+    }
+    let packet = request.encode();
+    let packet = [IoSlice::new(&packet)];
+    let sent = rustix::io::retry_on_intr(|| {
+        rustix::net::sendmsg(&broker, &packet, &mut ancillary, SendFlags::NOSIGNAL)
+    });
+    sent.map_err(system("asking the broker"))?;
+    Ok(())
+}
+
+/// The broker's next answer, with its descriptors; fewer than it names came only if this process
+/// may have no more.
+pub(crate) fn receive(broker: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), AttachError> {
+    const SPACE: usize = rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize));
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut packet = [0; PACKET_BYTES_MAX + 1];
+    let received = rustix::io::retry_on_intr(|| {
+        let pieces = &mut [IoSliceMut::new(&mut packet)];
+        rustix::net::recvmsg(broker, pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    });
+    let received = match received {
+        Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
+        received => received,
+    };
+    let received = received.map_err(system("waiting for the broker"))?;
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    if received.bytes == 0 {
+        return Err(AttachError::System {
+            what: "waiting for the broker",
+            errno: Errno::CONNRESET,
+        });
+    }
+    let reply = Reply::decode(&packet[..received.bytes])?;
+    if received.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < reply.descriptors() {
+        return Err(AttachError::System {
+            what: "taking the broker's descriptors",
+            errno: Errno::MFILE,
+        });
+    }
+    if descriptors.len() != reply.descriptors() {
+        return Err(BadPacket::Malformed.into());
+    }
+    Ok((reply, descriptors))
+}

@@ -1,0 +1,93 @@
+//! Calls that block: a thread sleeps until a socket is ready, a timeout is over or a signal comes.
+//!
+//! It sleeps on a futex of its own. So a signal does to it what it does to a thread in `recv` of
+//! the kernel (signal(7)): `FUTEX_WAIT` without a timeout goes on after a handler with `SA_RESTART`
+//! and fails with EINTR after one without; with a timeout, as with `SO_RCVTIMEO`, it always fails.
+//!
+//! The order of steps makes it impossible that a change is missed:
+//!
+//! 1. the thread is among the watchers of the socket, and its word is 0;
+//! 2. it asks the record for a hint, which fails if anything has changed since it looked;
+//! 3. it is counted as a sleeper, so the alarm of the event ring is armed;
+//! 4. it sleeps if its word is still 0. A hint that any thread takes from now on sets it to 1.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::{Errno, Result};
+use rustix::thread::futex;
+
+use super::socket::Socket;
+use super::timing::timespec;
+use super::watchers::Watch;
+
+/// A thread that blocks.
+#[derive(Debug, Default)]
+struct Sleeper {
+    is_awake: AtomicU32,
+}
+
+impl Watch for Sleeper {
+    fn notify(&self) {
+        if self.is_awake.swap(1, Ordering::SeqCst) == 0 {
+            let _ = futex::wake(&self.is_awake, futex::Flags::PRIVATE, 1);
+        }
+    }
+}
+
+/// Waits until `ready` brings something; it may look at the socket only. EAGAIN after the timeout,
+/// EINTR as the kernel has it.
+pub(crate) fn wait<T>(
+    socket: &Socket<'_>,
+    timeout: Option<Duration>,
+    mut ready: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    if let Some(done) = ready()? {
+        return Ok(done);
+    }
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let link = &socket.process.link;
+    socket.process.start_pump()?;
+    let sleeper = Arc::new(Sleeper::default());
+    let watch: Arc<dyn Watch> = Arc::clone(&sleeper) as Arc<dyn Watch>;
+    link.watchers.add(socket.id.index, Arc::clone(&watch));
+    let done = loop {
+        sleeper.is_awake.store(0, Ordering::SeqCst);
+        let edge = socket.record.edge();
+        match ready() {
+            Ok(None) => {}
+            Ok(Some(done)) => break Ok(done),
+            Err(errno) => break Err(errno),
+        }
+        if !socket.record.want(link.channel(), edge) {
+            continue;
+        }
+        if let Err(errno) = sleep(socket, &sleeper, deadline) {
+            break Err(errno);
+        }
+    };
+    link.watchers.remove(socket.id.index, &watch);
+    done
+}
+
+fn sleep(socket: &Socket<'_>, sleeper: &Sleeper, deadline: Option<Instant>) -> Result<()> {
+    let link = &socket.process.link;
+    let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    if remaining.is_some_and(|remaining| remaining.is_zero()) {
+        return Err(Errno::AGAIN);
+    }
+    link.fall_asleep();
+    // The host stack may have died after the look.
+    let slept = link.check().and_then(|()| {
+        let timeout = remaining.map(timespec);
+        let flags = futex::Flags::PRIVATE;
+        futex::wait(&sleeper.is_awake, flags, 0, timeout.as_ref())
+    });
+    link.wake_up();
+    match slept {
+        // The word was 1 already, or the deadline is looked at again.
+        Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}

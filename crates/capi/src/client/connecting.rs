@@ -1,0 +1,151 @@
+//! connect(2), listen(2), accept4(2).
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, Result};
+use socket_channel::{Command, Flags, SocketId};
+
+use super::application::Client;
+use super::blocking;
+use super::opening::{DescriptorFlags, check_family, set_flags};
+use super::process::errno;
+use super::socket::{Direction, Socket, note};
+
+/// Connections that may wait for `accept`, at most, as `net.core.somaxconn`.
+const BACKLOG_MAX: u32 = 4096;
+
+impl Client {
+    /// Opens a connection, as connect(2). Non-blocking: EINPROGRESS, then EALREADY, and once 0
+    /// after it has succeeded. EISCONN if there is one; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH,
+    /// ENETUNREACH, EADDRNOTAVAIL, EACCES as they are found.
+    pub fn connect(&self, fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
+        let socket = self.socket_of(fd)?;
+        let flags = socket.look_at_stream()?.flags;
+        check_family(&socket, address)?;
+        if flags.has(Flags::LISTENER) {
+            return Err(Errno::ISCONN);
+        }
+        if socket.has_note(note::CONNECT_BEGUN) {
+            return await_connection(&socket, Errno::ALREADY);
+        }
+        if flags.has(Flags::CONNECTED) {
+            return Err(Errno::ISCONN);
+        }
+        let id = socket.id;
+        socket.process.link.ask(|request| Command::Connect {
+            request,
+            socket: id,
+            address,
+        })?;
+        socket.set_note(note::CONNECT_BEGUN, true);
+        await_connection(&socket, Errno::INPROGRESS)
+    }
+
+    /// Makes a socket a listener, or changes how many connections may wait, as listen(2). A socket
+    /// without an address gets a port. EINVAL if it is connected; EADDRINUSE.
+    pub fn listen(&self, fd: BorrowedFd<'_>, backlog: i32) -> Result<()> {
+        let socket = self.socket_of(fd)?;
+        let flags = socket.look_at_stream()?.flags;
+        if flags.has(Flags::CONNECTING) || flags.has(Flags::CONNECTED) {
+            return Err(Errno::INVAL);
+        }
+        if socket.record.local().is_none() && !flags.has(Flags::LISTENER) {
+            self.bind(fd, socket.local())?;
+        }
+        // As Linux, which takes a negative number for a large one.
+        let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
+        let id = socket.id;
+        socket.process.link.ask(|request| Command::Listen {
+            request,
+            socket: id,
+            backlog: backlog.max(1),
+        })?;
+        Ok(())
+    }
+
+    /// Takes a connection, as accept4(2); tells where its peer is. EAGAIN if there is none and the
+    /// listener does not block, or after its `SO_RCVTIMEO`; EINVAL if it is no listener; EMFILE.
+    pub fn accept(
+        &self,
+        fd: BorrowedFd<'_>,
+        flags: DescriptorFlags,
+    ) -> Result<(OwnedFd, SocketAddr)> {
+        let listener = self.socket_of(fd)?;
+        let mut taken = take(&listener)?;
+        if taken.is_none() {
+            if listener.is_nonblocking()? {
+                return Err(Errno::AGAIN);
+            }
+            let timeout = listener.timeout(Direction::Receive);
+            taken = Some(blocking::wait(&listener, timeout, || take(&listener))?);
+        }
+        let (handle, id) = taken.ok_or(Errno::AGAIN)?;
+        set_flags(&handle.fd, flags)?;
+        let fd = self.adopt(handle.fd, id)?;
+        let peer = self.finish_accept(&listener, fd.as_fd())?;
+        Ok((fd, peer))
+    }
+
+    /// Where the peer is, of a connection that was just taken.
+    fn finish_accept(&self, listener: &Socket<'_>, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
+        let connection = self.socket_of(fd)?;
+        if listener.has_note(note::IS_V6) {
+            connection.set_note(note::IS_V6, true);
+        }
+        Ok(connection.record.peer().unwrap_or_else(|| listener.local()))
+    }
+}
+
+/// How the opening of a connection went; waits for that unless the socket does not block.
+fn await_connection(socket: &Socket<'_>, while_connecting: Errno) -> Result<()> {
+    let mut outcome = how_it_went(socket)?;
+    if outcome.is_none() {
+        if socket.is_nonblocking()? {
+            return Err(while_connecting);
+        }
+        let timeout = socket.timeout(Direction::Send);
+        let waited = blocking::wait(socket, timeout, || how_it_went(socket));
+        outcome = Some(waited.map_err(|errno| match errno {
+            // tcp(7) has no word for it; so does `inet_stream_connect`.
+            Errno::AGAIN => while_connecting,
+            errno => errno,
+        })?);
+    }
+    socket.set_note(note::CONNECT_BEGUN, false);
+    outcome.unwrap_or(Ok(()))
+}
+
+/// `None` while the connection is being opened.
+fn how_it_went(socket: &Socket<'_>) -> Result<Option<Result<()>>> {
+    let flags = socket.look()?.flags;
+    if flags.has(Flags::FAILED) || flags.has(Flags::CLOSED) || flags.has(Flags::DETACHED) {
+        // An error that SO_ERROR has reported is not reported twice.
+        return Ok(Some(socket.take_error().and(Err(Errno::CONNABORTED))));
+    }
+    Ok(flags.has(Flags::CONNECTED).then_some(Ok(())))
+}
+
+/// A connection out of the accept queue with the handle that it belongs to now.
+fn take(listener: &Socket<'_>) -> Result<Option<(super::handles::Handle, SocketId)>> {
+    let look = listener.look_at_stream()?;
+    if !look.flags.has(Flags::LISTENER) {
+        return Err(Errno::INVAL);
+    }
+    if look.waiting == 0 {
+        return Ok(None);
+    }
+    // First, for without a handle the connection has to stay in the queue.
+    let process = listener.process;
+    let handle = process.handles.take()?;
+    let taken = listener.record.accept().map_err(errno);
+    let Ok(Some(socket)) = taken else {
+        process.handles.put_back(handle);
+        return taken.map(|_| None);
+    };
+    process.link.send(&Command::Accept {
+        socket,
+        handle: handle.id,
+    })?;
+    Ok(Some((handle, socket)))
+}

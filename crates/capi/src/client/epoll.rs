@@ -1,0 +1,364 @@
+//! epoll(7) for split sockets and descriptors of the kernel in one set.
+//!
+//! `sets.rs` tells how a set is made up. A wait looks at the split members that may be ready, and
+//! sleeps, if none is, in the kernel's `epoll_wait`: on the kernel's descriptors, and on the bell,
+//! which wakes it for split members. The bell is in the set with `EPOLLET` and is never read, so a
+//! set within another wakes that one, too.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::{Errno, Result};
+
+use super::application::Client;
+use super::process::{Process, number};
+use super::readiness::report;
+use super::sets::{Interest, Member, Set, Source};
+use super::timing::timespec;
+use super::watchers::Watch;
+
+/// While split members are ready, the kernel is asked for its descriptors this often.
+const KERNEL_EVERY_CALLS: u32 = 16;
+const KERNEL_EVERY: Duration = Duration::from_micros(100);
+
+/// Events of the kernel taken at a time.
+const KERNEL_EVENTS_MAX: usize = 512;
+
+/// Their addresses are the data of the bell and of the canary: no program has those.
+static BELL: u8 = 0;
+static CANARY: u8 = 1;
+
+fn bell_data() -> u64 {
+    std::ptr::from_ref(&BELL).addr() as u64
+}
+
+fn canary_data() -> u64 {
+    std::ptr::from_ref(&CANARY).addr() as u64
+}
+
+/// An event, or what is asked for: `struct epoll_event`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EpollEvent {
+    /// `EPOLLIN` and so on.
+    pub events: u32,
+    /// The caller's.
+    pub data: u64,
+}
+
+/// What `epoll_ctl` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpollChange {
+    /// `EPOLL_CTL_ADD`.
+    Add(EpollEvent),
+    /// `EPOLL_CTL_MOD`.
+    Modify(EpollEvent),
+    /// `EPOLL_CTL_DEL`.
+    Delete,
+}
+
+/// How the kernel is asked: the set, where its events go, how many at most, and for how long.
+pub(crate) type Ask<'a> =
+    dyn FnMut(BorrowedFd<'_>, &mut Vec<EpollEvent>, usize, Option<Duration>) -> Result<()> + 'a;
+
+/// `epoll_wait` of the kernel.
+pub(crate) fn ask_kernel(
+    set: BorrowedFd<'_>,
+    events: &mut Vec<EpollEvent>,
+    max: usize,
+    timeout: Option<Duration>,
+) -> Result<()> {
+    let mut found = Vec::with_capacity(max);
+    let timeout = timeout.map(timespec);
+    let spare = rustix::buffer::spare_capacity(&mut found);
+    epoll::wait(set, spare, timeout.as_ref())?;
+    events.extend(found.iter().map(|event| {
+        let (flags, data) = (event.flags, event.data);
+        EpollEvent {
+            events: flags.bits(),
+            data: data.u64(),
+        }
+    }));
+    Ok(())
+}
+
+impl Client {
+    /// A new set, as epoll_create1(2).
+    pub fn epoll_create(&self, close_on_exec: bool) -> Result<OwnedFd> {
+        let process = self.process()?;
+        let flags = if close_on_exec {
+            epoll::CreateFlags::CLOEXEC
+        } else {
+            epoll::CreateFlags::empty()
+        };
+        let fd = epoll::create(flags)?;
+        process
+            .sets
+            .insert(number(fd.as_fd()), Arc::new(Set::new()));
+        Ok(fd)
+    }
+
+    /// Changes a set, as epoll_ctl(2): `fd` may be a split socket, a file of the NIC stack, another
+    /// set, or any descriptor of the kernel's. EEXIST, ENOENT, EINVAL, EBADF, EPERM.
+    pub fn epoll_change(
+        &self,
+        epoll: BorrowedFd<'_>,
+        fd: BorrowedFd<'_>,
+        change: EpollChange,
+    ) -> Result<()> {
+        let process = self.process()?;
+        let (place, of_set) = (number(fd), number(epoll));
+        if place == of_set {
+            return Err(Errno::INVAL);
+        }
+        let source = match self.find(fd)? {
+            Some(socket) => Some(Source::Socket(socket.id)),
+            None => {
+                let inner = process.sets.get(place);
+                inner.map(|inner| Source::Set(Arc::downgrade(&inner)))
+            }
+        };
+        let Some(set) = process.sets.get(of_set) else {
+            // A set of the kernel's own.
+            return match source {
+                Some(Source::Socket(_)) => Err(Errno::INVAL),
+                Some(Source::Set(_)) | None => change_in_kernel(epoll, fd, change).map(drop),
+            };
+        };
+        let in_kernel = !matches!(source, Some(Source::Socket(_)));
+        if in_kernel {
+            let added = change_in_kernel(epoll, fd, change)?;
+            set.kernel_members.fetch_add(added, Ordering::Relaxed);
+        }
+        match source {
+            Some(source) => {
+                set.ensure_bell(|| process.link.watch_bell(epoll, bell_data(), canary_data()))?;
+                change_member(process, &set, place, source, change)?;
+                // A thread may sleep in the set.
+                process.link.nudge();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for events of a set, as epoll_wait(2); returns how many. EINTR if a signal comes
+    /// first, whatever its handler, as signal(7) has it.
+    pub fn epoll_wait(
+        &self,
+        epoll: BorrowedFd<'_>,
+        events: &mut [EpollEvent],
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
+        self.epoll_wait_by(epoll, events, timeout, &mut ask_kernel)
+    }
+
+    /// The same with another way to ask the kernel.
+    pub(crate) fn epoll_wait_by(
+        &self,
+        epoll: BorrowedFd<'_>,
+        events: &mut [EpollEvent],
+        timeout: Option<Duration>,
+        ask: &mut Ask<'_>,
+    ) -> Result<usize> {
+        if events.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        let process = self.process()?;
+        let mut found = Vec::new();
+        match process.sets.get(number(epoll)) {
+            Some(set) => {
+                let mut wait = Wait {
+                    process,
+                    set: &set,
+                    epoll,
+                    max: events.len(),
+                    ask,
+                };
+                wait.run(&mut found, timeout)?;
+            }
+            None => ask(epoll, &mut found, events.len(), timeout)?,
+        }
+        for (event, found) in events.iter_mut().zip(&found) {
+            *event = *found;
+        }
+        Ok(found.len().min(events.len()))
+    }
+}
+
+/// Changes the kernel's half of a set; tells by how much it grows.
+fn change_in_kernel(
+    epoll: BorrowedFd<'_>,
+    fd: BorrowedFd<'_>,
+    change: EpollChange,
+) -> Result<usize> {
+    let event = |event: EpollEvent| {
+        let flags = EventFlags::from_bits_retain(event.events);
+        (EventData::new_u64(event.data), flags)
+    };
+    match change {
+        EpollChange::Add(wanted) => {
+            let (data, flags) = event(wanted);
+            epoll::add(epoll, fd, data, flags)?;
+            Ok(1)
+        }
+        EpollChange::Modify(wanted) => {
+            let (data, flags) = event(wanted);
+            epoll::modify(epoll, fd, data, flags)?;
+            Ok(0)
+        }
+        EpollChange::Delete => {
+            epoll::delete(epoll, fd)?;
+            Ok(0)
+        }
+    }
+}
+
+fn change_member(
+    process: &Process,
+    set: &Set,
+    place: i32,
+    source: Source,
+    change: EpollChange,
+) -> Result<()> {
+    let interest = |event: EpollEvent| Interest {
+        events: event.events,
+        data: event.data,
+        edge: None,
+        is_spent: false,
+    };
+    let mut members = set.members();
+    match change {
+        EpollChange::Add(event) => {
+            if members.contains_key(&place) {
+                return Err(Errno::EXIST);
+            }
+            let member = Member::new(source, interest(event), set);
+            if let Source::Socket(id) = &member.source {
+                let watch: Arc<dyn Watch> = Arc::clone(&member) as Arc<dyn Watch>;
+                process.link.watchers.add(id.index, watch);
+            }
+            members.insert(place, Arc::clone(&member));
+            member.queue();
+        }
+        EpollChange::Modify(event) => {
+            let member = members.get(&place).ok_or(Errno::NOENT)?;
+            *member.interest() = interest(event);
+            member.queue();
+        }
+        EpollChange::Delete => {
+            let member = members.remove(&place).ok_or(Errno::NOENT)?;
+            member.remove();
+            if let Source::Socket(id) = member.source {
+                let watch: Arc<dyn Watch> = member;
+                process.link.watchers.remove(id.index, &watch);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One call of `epoll_wait`.
+struct Wait<'a, 'b> {
+    process: &'a Process,
+    set: &'a Set,
+    epoll: BorrowedFd<'a>,
+    max: usize,
+    ask: &'a mut Ask<'b>,
+}
+
+impl Wait<'_, '_> {
+    fn run(&mut self, found: &mut Vec<EpollEvent>, timeout: Option<Duration>) -> Result<()> {
+        let link = &self.process.link;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            link.drain();
+            self.collect(found);
+            let now = timeout == Some(Duration::ZERO);
+            if !found.is_empty() || now {
+                if now && found.is_empty() || self.is_kernels_turn() {
+                    self.ask(found, Some(Duration::ZERO))?;
+                }
+                return Ok(());
+            }
+            link.fall_asleep();
+            self.collect(found);
+            let remaining = match deadline {
+                _ if !found.is_empty() => Some(Duration::ZERO),
+                Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
+                None => None,
+            };
+            let asked = self.ask(found, remaining);
+            link.wake_up();
+            match asked {
+                // What was found counts more than a signal.
+                Err(errno) if found.is_empty() => return Err(errno),
+                Ok(()) | Err(_) => {}
+            }
+            if !found.is_empty() {
+                return Ok(());
+            }
+            if remaining.is_some_and(|remaining| remaining.is_zero()) {
+                // The bell may have rung at the last moment.
+                self.collect(found);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes what split members report, each once.
+    fn collect(&self, found: &mut Vec<EpollEvent>) {
+        let candidates = &self.set.candidates;
+        for _ in 0..candidates.len() {
+            if found.len() >= self.max {
+                return;
+            }
+            let Some(member) = candidates.pop() else {
+                return;
+            };
+            let reported = report(self.process, &member);
+            found.extend(reported.map(|(events, data)| EpollEvent { events, data }));
+            // Those that are ready are looked at again: a level may last, and an edge is hinted
+            // only after it was not found again. Sets within this one have no hints at all.
+            let is_set = matches!(member.source, Source::Set(_)) && !member.is_removed();
+            if reported.is_some() || is_set {
+                member.queue();
+            }
+        }
+    }
+
+    /// Adds events of the kernel to those that were found; the bell and the canary are none.
+    fn ask(&mut self, found: &mut Vec<EpollEvent>, timeout: Option<Duration>) -> Result<()> {
+        let room = self.max.saturating_sub(found.len()).min(KERNEL_EVENTS_MAX);
+        if room == 0 {
+            return Ok(());
+        }
+        let mut asked = self.set.asked();
+        asked.at = Instant::now();
+        asked.skipped = 0;
+        drop(asked);
+        let mut events = Vec::new();
+        // With room for one event, the bell would take the place of one that counts.
+        (self.ask)(self.epoll, &mut events, room + 2, timeout)?;
+        for event in events {
+            if event.data == canary_data() {
+                self.process.link.bury_canary(self.epoll);
+            } else if event.data != bell_data() && !found.contains(&event) {
+                found.push(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is time to ask the kernel although split members are ready.
+    fn is_kernels_turn(&self) -> bool {
+        if self.set.kernel_members.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut asked = self.set.asked();
+        asked.skipped += 1;
+        asked.skipped >= KERNEL_EVERY_CALLS || asked.at.elapsed() >= KERNEL_EVERY
+    }
+}

@@ -1,0 +1,140 @@
+//! Files of the NIC stack: the functions of IO-TCP (Kim et al., NSDI 2023, Table 3).
+//!
+//! A file is a descriptor. Opening it is asynchronous: the descriptor becomes readable when the
+//! file is open, or has failed (§3.2). Ranges of it are queued behind the bytes of a connection;
+//! the application never sees them.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, Result};
+use socket_channel::message::PATH_BYTES_MAX;
+use socket_channel::{Command, FileMeta, Flags, Lock};
+
+use super::application::Client;
+use super::blocking;
+use super::opening::{DescriptorFlags, named, set_flags};
+use super::process::errno;
+use super::socket::{Direction, Socket, note};
+use super::transfer::{is_over, may_send};
+
+impl Client {
+    /// Begins to open a file below the NIC stack's root, for reading. ENAMETOOLONG, EMFILE. Why it
+    /// could not be opened comes later: [`Client::file_meta`].
+    pub fn open_file(&self, path: &[u8], flags: DescriptorFlags) -> Result<OwnedFd> {
+        if path.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        if path.len() > PATH_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let process = self.process()?;
+        let handle = process.handles.take()?;
+        let id = handle.id;
+        let answer = process.link.ask(|request| Command::OpenFile {
+            request,
+            handle: id,
+            path,
+        })?;
+        let file = named(answer)?;
+        set_flags(&handle.fd, flags)?;
+        self.adopt(handle.fd, file)
+    }
+
+    /// What a file is. EAGAIN while it is being opened; why it could not be opened, or read:
+    /// ENOENT, EACCES, EIO. EBADF if it is no file of the NIC stack.
+    pub fn file_meta(&self, file: BorrowedFd<'_>) -> Result<FileMeta> {
+        let file = self.file_of(file)?;
+        file_error(&file)?;
+        let meta = file.record.file_meta().map_err(errno)?;
+        meta.ok_or(Errno::AGAIN)
+    }
+
+    /// Queues a range of a file behind what was sent, and returns how many bytes of it: as many as
+    /// the connection may queue, and the file has from `offset` on. A file that is being opened
+    /// may be named; then nothing is known of its end, and a range beyond it fails the connection.
+    ///
+    /// EAGAIN if none may be queued and the connection does not block; the errors of
+    /// [`Client::send`], and of [`Client::file_meta`] but EAGAIN.
+    pub fn send_file(
+        &self,
+        fd: BorrowedFd<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize> {
+        let socket = self.socket_of(fd)?;
+        let file = self.file_of(file)?;
+        if i64::try_from(offset).is_err() {
+            return Err(Errno::INVAL);
+        }
+        loop {
+            let can_send = may_send(&socket)?;
+            file_error(&file)?;
+            let meta = file.record.file_meta().map_err(errno)?;
+            let rest = meta.map_or(u64::MAX, |meta| meta.size.saturating_sub(offset));
+            let wanted = rest.min(len as u64);
+            if wanted == 0 {
+                return Ok(0);
+            }
+            if can_send {
+                let queued = queue(&socket, &file, offset, wanted)?;
+                if queued > 0 {
+                    return Ok(queued);
+                }
+            }
+            if socket.is_nonblocking()? {
+                return Err(Errno::AGAIN);
+            }
+            blocking::wait(&socket, socket.timeout(Direction::Send), || {
+                let look = socket.look()?;
+                let has_credit = socket.record.file_credit_bytes() > 0;
+                let is_ready = has_credit && look.flags.has(Flags::CONNECTED)
+                    || is_over(look.flags)
+                    || look.error_is_new
+                    || socket.has_note(note::SHUT_WRITE);
+                Ok(is_ready.then_some(()))
+            })?;
+        }
+    }
+
+    fn file_of<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Socket<'a>> {
+        let file = self.find(fd)?.ok_or(Errno::BADF)?;
+        if !file.look()?.flags.has(Flags::FILE) {
+            return Err(Errno::BADF);
+        }
+        Ok(file)
+    }
+}
+
+/// Why a file cannot be used, as often as it is asked.
+fn file_error(file: &Socket<'_>) -> Result<()> {
+    let flags = file.look()?.flags;
+    if flags.has(Flags::DETACHED) {
+        return Err(Errno::CONNRESET);
+    }
+    if is_over(flags) {
+        return Err(super::attach::errno_of(file.record.last_error()));
+    }
+    Ok(())
+}
+
+/// Queues as much as there is credit for.
+fn queue(socket: &Socket<'_>, file: &Socket<'_>, offset: u64, wanted: u64) -> Result<usize> {
+    let record = socket.record;
+    // The lock is kept until the command is in the ring, for positions in it only grow.
+    socket.with_lock(Lock::Tx, || {
+        let len = record.queue_file(wanted);
+        if len > 0 {
+            let (mark, at) = record.mark();
+            socket.process.link.send(&Command::SendFile {
+                socket: socket.id,
+                file: file.id,
+                offset,
+                len,
+                mark,
+                at,
+            })?;
+        }
+        Ok(len as usize)
+    })?
+}

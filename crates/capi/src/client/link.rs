@@ -1,0 +1,402 @@
+//! The link to the host stack: commands out, answers and hints in, and how threads sleep until
+//! there is something.
+//!
+//! # Sleeping
+//!
+//! The host stack rings the process's bell when an event passes the alarm of the event ring. The
+//! bell is an event descriptor that no one ever reads: each sleeper has it in an epoll set of its
+//! own with `EPOLLET`, where each ring is an edge. So no sleeper can take a ring from another.
+//!
+//! Events themselves are taken out of the ring by any thread that comes along, under one lock, and
+//! passed to those that they are for ([`Link::drain`]). Three rules make that safe:
+//!
+//! 1. *The alarm stays armed as long as any thread sleeps.* Sleepers are counted under the lock; a
+//!    thread that takes events while others sleep arms the alarm again behind what it took, and
+//!    takes what has come meanwhile.
+//! 2. *A sleeper looks once more after it was counted*: at its answer, at the record, or at the
+//!    candidates of its set.
+//! 3. *What is taken is passed on under the same lock.* So an event that another thread took before
+//!    the sleeper was counted is where the sleeper looks; one that comes later rings. Without this
+//!    rule, a sleeper could look between the two, and sleep on while its answer is there.
+//!
+//! What a process changes itself, as by `epoll_ctl`, rings no bell: [`Link::nudge`] does.
+//!
+//! Threads that wait for an answer, `sw_epoll_wait` and `sw_poll` sleep on the bell like this. A
+//! thread that blocks in a call on one socket sleeps on a futex instead (`blocking.rs`), and one
+//! thread of the library, the [`Pump`], sleeps on the bell for all of them: a thousand blocked
+//! threads are woken one by one, each for its own socket.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::{Errno, Result};
+use socket_channel::channel::{AppEnd, ReceiveError};
+use socket_channel::message::Info;
+use socket_channel::{ChannelId, Command, Event, SocketId};
+
+use super::attach::errno_of;
+use super::watchers::Watchers;
+use crate::sys;
+
+/// Events taken at a time: a host stack that never stops does not keep a thread for ever.
+const EVENTS_MAX: usize = 1024;
+
+/// Epoll sets of sleepers that are kept for the next.
+const BEDS_MAX: usize = 16;
+
+/// What a request brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// An answer without error.
+    Done {
+        socket: Option<SocketId>,
+        value: u64,
+    },
+    Info(Info),
+}
+
+/// See the [module documentation](self).
+pub(crate) struct Link {
+    channel: ChannelId,
+    ring: Mutex<Ring>,
+    bell: OwnedFd,
+    /// A handle of no socket: its hang-up says that the host stack is gone.
+    canary: OwnedFd,
+    is_dead: AtomicBool,
+    requests: Mutex<Requests>,
+    pub(crate) watchers: Watchers,
+    beds: Mutex<Vec<OwnedFd>>,
+}
+
+struct Ring {
+    end: AppEnd,
+    sleepers: usize,
+    /// A thread waits for room for its command.
+    is_full: bool,
+}
+
+#[derive(Default)]
+struct Requests {
+    last: u32,
+    open: HashMap<u32, Option<Result<Answer>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub(crate) fn new(channel: ChannelId, end: AppEnd, bell: OwnedFd, canary: OwnedFd) -> Link {
+        Link {
+            channel,
+            ring: Mutex::new(Ring {
+                end,
+                sleepers: 0,
+                is_full: false,
+            }),
+            bell,
+            canary,
+            is_dead: AtomicBool::new(false),
+            requests: Mutex::default(),
+            watchers: Watchers::default(),
+            beds: Mutex::default(),
+        }
+    }
+
+    /// The channel of this process: what a socket's record names to be hinted.
+    pub(crate) fn channel(&self) -> ChannelId {
+        self.channel
+    }
+
+    /// Fails with ECONNRESET once the host stack is gone, or the channel makes no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_dead.load(Ordering::Acquire) {
+            return Err(Errno::CONNRESET);
+        }
+        Ok(())
+    }
+
+    /// The host stack is gone: all that wait look again.
+    pub(crate) fn die(&self) {
+        if !self.is_dead.swap(true, Ordering::AcqRel) {
+            self.watchers.notify_all();
+            self.ring_own_bell();
+        }
+    }
+
+    /// Wakes all that sleep on the bell.
+    fn ring_own_bell(&self) {
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Sends a command. Waits while the ring is full.
+    pub(crate) fn send(&self, command: &Command<'_>) -> Result<()> {
+        self.wait(|| {
+            let mut ring = lock(&self.ring);
+            let sent = ring.end.send(command).is_ok();
+            if sent {
+                ring.end.flush();
+            }
+            ring.is_full |= !sent;
+            sent.then_some(())
+        })
+    }
+
+    /// Sends a command that is answered, and waits for the answer. No signal interrupts that: the
+    /// host stack answers whatever its peers do.
+    pub(crate) fn ask<'a>(&self, command: impl FnOnce(u32) -> Command<'a>) -> Result<Answer> {
+        let request = self.open_request();
+        let answer = self
+            .send(&command(request))
+            .and_then(|()| self.wait(|| self.take_answer(request)))
+            .and_then(|answer| answer);
+        lock(&self.requests).open.remove(&request);
+        answer
+    }
+
+    fn open_request(&self) -> u32 {
+        let mut requests = lock(&self.requests);
+        loop {
+            // Number 0 is for commands whose answer is not waited for.
+            requests.last = requests.last.wrapping_add(1).max(1);
+            let number = requests.last;
+            if let std::collections::hash_map::Entry::Vacant(free) = requests.open.entry(number) {
+                free.insert(None);
+                return number;
+            }
+        }
+    }
+
+    fn take_answer(&self, request: u32) -> Option<Result<Answer>> {
+        lock(&self.requests).open.get_mut(&request)?.take()
+    }
+
+    /// Takes all events that are there, and passes them on.
+    pub(crate) fn drain(&self) {
+        let ring = lock(&self.ring);
+        self.drain_locked(ring);
+    }
+
+    fn drain_locked(&self, mut ring: MutexGuard<'_, Ring>) {
+        let mut taken = 0;
+        let mut is_corrupt = false;
+        loop {
+            match ring.end.receive() {
+                // Rule 3: before another thread can have the lock.
+                Ok(Some(event)) => {
+                    self.pass_on(event);
+                    taken += 1;
+                }
+                Err(ReceiveError::Malformed) => {}
+                Err(ReceiveError::Corrupt) => {
+                    is_corrupt = true;
+                    break;
+                }
+                // Rule 1: the alarm is behind what was taken, or there is more.
+                Ok(None) if ring.sleepers > 0 && !ring.end.prepare_sleep() => {}
+                Ok(None) => break,
+            }
+            if taken == EVENTS_MAX {
+                // Nothing is armed, so those who sleep come and take the rest.
+                self.ring_own_bell();
+                break;
+            }
+        }
+        // Whether there is room was asked here, so the host stack may not ring for it any more.
+        if ring.is_full && ring.end.has_room() {
+            ring.is_full = false;
+            self.ring_own_bell();
+        }
+        drop(ring);
+        if is_corrupt {
+            self.die();
+        }
+    }
+
+    /// After a change that this process has made itself: those who sleep look again.
+    pub(crate) fn nudge(&self) {
+        if lock(&self.ring).sleepers > 0 {
+            self.ring_own_bell();
+        }
+    }
+
+    fn pass_on(&self, event: Event) {
+        match event {
+            Event::Ready { socket } => self.watchers.notify(socket.index),
+            Event::ScanAll => self.watchers.notify_all(),
+            Event::Answer {
+                request,
+                errno: 0,
+                socket,
+                value,
+            } => self.answer(request, Ok(Answer::Done { socket, value })),
+            Event::Answer { request, errno, .. } => self.answer(request, Err(errno_of(errno))),
+            Event::Info { request, info } => self.answer(request, Ok(Answer::Info(info))),
+        }
+    }
+
+    fn answer(&self, request: u32, answer: Result<Answer>) {
+        if let Some(slot) = lock(&self.requests).open.get_mut(&request) {
+            *slot = Some(answer);
+        }
+    }
+
+    /// Counts this thread as a sleeper; it looks once more after this, and then sleeps.
+    pub(crate) fn fall_asleep(&self) {
+        let mut ring = lock(&self.ring);
+        ring.sleepers += 1;
+        self.drain_locked(ring);
+    }
+
+    /// This thread is awake again.
+    pub(crate) fn wake_up(&self) {
+        let mut ring = lock(&self.ring);
+        ring.sleepers -= 1;
+        if ring.sleepers == 0 {
+            ring.end.disarm();
+        }
+        self.drain_locked(ring);
+    }
+
+    /// Waits on the bell until `ready` brings something; signals do not interrupt that. Fails with
+    /// ECONNRESET when the host stack is gone.
+    fn wait<T>(&self, mut ready: impl FnMut() -> Option<T>) -> Result<T> {
+        self.check()?;
+        if let Some(done) = ready() {
+            return Ok(done);
+        }
+        let bed = self.bed()?;
+        loop {
+            self.fall_asleep();
+            let mut done = ready();
+            if done.is_none() && self.check().is_ok() {
+                let slept = self.sleep_in(&bed, None);
+                self.wake_up();
+                slept?;
+                done = ready();
+            } else {
+                self.wake_up();
+            }
+            if let Some(done) = done {
+                self.make_bed(bed);
+                return Ok(done);
+            }
+            self.check()?;
+        }
+    }
+
+    /// An epoll set with the bell, for a sleeper to sleep in.
+    pub(crate) fn bed(&self) -> Result<OwnedFd> {
+        if let Some(bed) = lock(&self.beds).pop() {
+            return Ok(bed);
+        }
+        let bed = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        self.watch_bell(&bed, BELL, CANARY)?;
+        Ok(bed)
+    }
+
+    /// Gives the set back.
+    pub(crate) fn make_bed(&self, bed: OwnedFd) {
+        let mut beds = lock(&self.beds);
+        if beds.len() < BEDS_MAX {
+            beds.push(bed);
+        }
+    }
+
+    /// Adds the bell and the canary to an epoll set, with the data that tells them from others.
+    pub(crate) fn watch_bell(&self, set: impl AsFd, bell: u64, canary: u64) -> Result<()> {
+        let edge = EventFlags::IN | EventFlags::ET;
+        epoll::add(&set, &self.bell, EventData::new_u64(bell), edge)?;
+        let hang_up = EventFlags::HUP;
+        epoll::add(&set, &self.canary, EventData::new_u64(canary), hang_up)
+    }
+
+    /// Takes the canary out of a set after it has died, for it would be ready for ever.
+    pub(crate) fn bury_canary(&self, set: impl AsFd) {
+        self.die();
+        let _ = epoll::delete(set, &self.canary);
+    }
+
+    /// Sleeps in a bed until the bell rings, the host stack is gone or a signal has come.
+    pub(crate) fn sleep_in(&self, bed: &OwnedFd, timeout: Option<&Timespec>) -> Result<()> {
+        let mut events = Vec::with_capacity(4);
+        match epoll::wait(bed, rustix::buffer::spare_capacity(&mut events), timeout) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        if events.iter().any(|event| event.data.u64() == CANARY) {
+            self.die();
+        }
+        Ok(())
+    }
+}
+
+const BELL: u64 = 1;
+const CANARY: u64 = 2;
+const STOP: u64 = 3;
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("channel", &self.channel)
+            .field("is_dead", &self.is_dead)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The thread that takes events for those who sleep on a futex. It gets no signals, and ends with
+/// the process, or when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pump {
+    pub(crate) fn start(link: &Arc<Link>) -> Result<Pump> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bed = link.bed()?;
+        epoll::add(&bed, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        let link = Arc::clone(link);
+        let thread = sys::without_signals(|| {
+            let thread = std::thread::Builder::new().name("splitway-pump".to_owned());
+            thread.spawn(move || Pump::run(&link, &bed))
+        });
+        let thread = Some(thread.map_err(|_| Errno::AGAIN)?);
+        Ok(Pump { stop, thread })
+    }
+
+    fn run(link: &Link, bed: &OwnedFd) {
+        let mut events = Vec::with_capacity(4);
+        loop {
+            events.clear();
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(bed, spare, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return link.die(),
+            }
+            if events.iter().any(|event| event.data.u64() == STOP) {
+                return;
+            }
+            if events.iter().any(|event| event.data.u64() == CANARY) {
+                return link.die();
+            }
+            link.drain();
+        }
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

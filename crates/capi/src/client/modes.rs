@@ -1,0 +1,168 @@
+//! The modes of "TCP Servers" (Rangarajan et al., 2002), and what an application asks for.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use super::attach::DEFAULT_PATH;
+
+/// Names the broker's socket.
+const SOCKET_VARIABLE: &str = "SPLITWAY_SOCKET";
+
+/// Names the modes, separated by commas.
+const MODES_VARIABLE: &str = "SPLITWAY_MODES";
+
+/// How an application and the host stack work together: a set of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Modes(u32);
+
+impl Modes {
+    /// Every call waits until the host stack has done its part.
+    pub const SPLIT_TCP: Modes = Modes(1);
+    /// Sending returns when the bytes are in the FIFO.
+    pub const ASYNC_SEND: Modes = Modes(2);
+    /// The host stack fills the receive FIFO before it is asked to.
+    pub const EAGER_RECEIVE: Modes = Modes(4);
+    /// The host stack completes connections before it is asked to.
+    pub const EAGER_ACCEPT: Modes = Modes(8);
+    /// An accepted connection comes with addresses, options and first bytes.
+    pub const SETUP_WITH_ACCEPT: Modes = Modes(16);
+
+    const NAMES: &[(&str, Modes)] = &[
+        ("split-tcp", Modes::SPLIT_TCP),
+        ("async-send", Modes::ASYNC_SEND),
+        ("eager-receive", Modes::EAGER_RECEIVE),
+        ("eager-accept", Modes::EAGER_ACCEPT),
+        ("setup-with-accept", Modes::SETUP_WITH_ACCEPT),
+    ];
+
+    /// The modes of these bits; bits of no mode are left out.
+    pub const fn from_bits(bits: u32) -> Modes {
+        Modes(bits & 31)
+    }
+
+    /// As Attach carries them.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Both sets.
+    pub const fn with(self, other: Modes) -> Modes {
+        Modes(self.0 | other.0)
+    }
+
+    /// True if all of `modes` are on.
+    pub const fn has(self, modes: Modes) -> bool {
+        self.0 & modes.0 == modes.0
+    }
+
+    /// The modes of a list of names, such as `async-send,eager-receive`; the error is the name that
+    /// is none.
+    pub fn parse(names: &str) -> Result<Modes, String> {
+        let mut modes = Modes(0);
+        for name in names.split(',').filter(|name| !name.is_empty()) {
+            let known = Modes::NAMES.iter().find(|(known, _)| *known == name);
+            let (_, mode) = known.ok_or_else(|| name.to_owned())?;
+            modes = modes.with(*mode);
+        }
+        Ok(modes)
+    }
+}
+
+impl Default for Modes {
+    /// All but Split-TCP, which waits where the others do not.
+    fn default() -> Self {
+        Modes(30)
+    }
+}
+
+impl fmt::Display for Modes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = Modes::NAMES.iter().filter(|(_, mode)| self.has(*mode));
+        for (i, (name, _)) in on.enumerate() {
+            let separator = if i == 0 { "" } else { "," };
+            write!(f, "{separator}{name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How to attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The broker's socket.
+    pub path: PathBuf,
+    /// The modes that are asked for.
+    pub modes: Modes,
+}
+
+/// `SPLITWAY_MODES` names a mode that there is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownMode(pub String);
+
+impl fmt::Display for UnknownMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{MODES_VARIABLE} names {:?}; modes are", self.0)?;
+        for (i, (name, _)) in Modes::NAMES.iter().enumerate() {
+            write!(f, "{}{name}", if i == 0 { " " } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownMode {}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            path: PathBuf::from(DEFAULT_PATH),
+            modes: Modes::default(),
+        }
+    }
+}
+
+impl Options {
+    /// What the environment says: `SPLITWAY_SOCKET` and `SPLITWAY_MODES`.
+    pub fn from_environment() -> Result<Options, UnknownMode> {
+        Options::from_values(env::var_os(SOCKET_VARIABLE), env::var_os(MODES_VARIABLE))
+    }
+
+    fn from_values(
+        path: Option<OsString>,
+        modes: Option<OsString>,
+    ) -> Result<Options, UnknownMode> {
+        let mut options = Options::default();
+        if let Some(path) = path {
+            options.path = PathBuf::from(path);
+        }
+        if let Some(modes) = modes {
+            options.modes = Modes::parse(&modes.to_string_lossy()).map_err(UnknownMode)?;
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_modes_are_read_as_they_are_written() {
+        let modes = Modes::ASYNC_SEND.with(Modes::EAGER_ACCEPT);
+        assert_eq!(modes.to_string(), "async-send,eager-accept");
+        assert_eq!(Modes::parse(&modes.to_string()), Ok(modes));
+        assert_eq!(Modes::parse(""), Ok(Modes::from_bits(0)));
+        assert_eq!(Modes::parse("async"), Err("async".to_owned()));
+    }
+
+    #[test]
+    fn the_environment_names_the_socket_and_the_modes() {
+        let options = Options::from_values(Some("/x".into()), Some("split-tcp".into())).unwrap();
+        assert_eq!(options.path, PathBuf::from("/x"));
+        assert_eq!(options.modes, Modes::SPLIT_TCP);
+        assert_eq!(Options::from_values(None, None), Ok(Options::default()));
+        let unknown = Options::from_values(None, Some("fast".into())).unwrap_err();
+        assert!(unknown.to_string().contains("\"fast\""), "{unknown}");
+    }
+}

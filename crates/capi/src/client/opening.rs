@@ -1,0 +1,129 @@
+//! socket(2), bind(2), getsockname(2), getpeername(2).
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::OFlags;
+use rustix::io::{Errno, FdFlags, Result};
+use socket_channel::message::BindFlags;
+use socket_channel::{Command, Family, Flags, SocketId};
+
+use super::application::Client;
+use super::handles::Handle;
+use super::link::Answer;
+use super::process::Process;
+use super::socket::{Socket, note};
+
+/// How a new descriptor is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DescriptorFlags {
+    /// Calls on it do not block: `SOCK_NONBLOCK`.
+    pub nonblocking: bool,
+    /// `exec` closes it: `SOCK_CLOEXEC`.
+    pub close_on_exec: bool,
+}
+
+/// Gives a descriptor, which the broker made blocking and close-on-exec, its flags.
+pub(crate) fn set_flags(fd: &OwnedFd, flags: DescriptorFlags) -> Result<()> {
+    if flags.nonblocking {
+        rustix::fs::fcntl_setfl(fd, OFlags::RDWR | OFlags::NONBLOCK)?;
+    }
+    if !flags.close_on_exec {
+        rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// The socket that an answer names; EPROTO if it names none.
+pub(crate) fn named(answer: Answer) -> Result<SocketId> {
+    match answer {
+        Answer::Done {
+            socket: Some(socket),
+            ..
+        } => Ok(socket),
+        Answer::Done { .. } | Answer::Info(_) => Err(Errno::PROTO),
+    }
+}
+
+impl Client {
+    /// A new stream socket, as socket(2) makes it. EMFILE, ENFILE or ENOBUFS if there are too many;
+    /// ECONNRESET if the host stack is gone.
+    pub fn socket(&self, family: Family, flags: DescriptorFlags) -> Result<OwnedFd> {
+        let process = self.process()?;
+        let handle = process.handles.take()?;
+        let id = open(process, &handle, family)?;
+        set_flags(&handle.fd, flags)?;
+        let fd = self.adopt(handle.fd, id)?;
+        if family == Family::V6 {
+            self.socket_of(fd.as_fd())?.set_note(note::IS_V6, true);
+        }
+        Ok(fd)
+    }
+
+    /// Gives a socket its address, as bind(2). EINVAL if it has one, EADDRINUSE, EADDRNOTAVAIL,
+    /// EACCES if the application may not have it, EAFNOSUPPORT if it is of the other family.
+    pub fn bind(&self, fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
+        let socket = self.socket_of(fd)?;
+        let look = socket.look_at_stream()?;
+        check_family(&socket, address)?;
+        let is_used = look.flags.has(Flags::LISTENER)
+            || look.flags.has(Flags::CONNECTING)
+            || look.flags.has(Flags::CONNECTED);
+        if is_used || socket.record.local().is_some() {
+            return Err(Errno::INVAL);
+        }
+        let id = socket.id;
+        let flags = bind_flags(socket.notes());
+        socket.process.link.ask(|request| Command::Bind {
+            request,
+            socket: id,
+            address,
+            flags,
+        })?;
+        Ok(())
+    }
+
+    /// Where a socket is, as getsockname(2); zeros before it is bound.
+    pub fn local_address(&self, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
+        let socket = self.socket_of(fd)?;
+        socket.look_at_stream()?;
+        Ok(socket.local())
+    }
+
+    /// Where the peer is, as getpeername(2). ENOTCONN if there is none.
+    pub fn peer_address(&self, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
+        let socket = self.socket_of(fd)?;
+        let flags = socket.look_at_stream()?.flags;
+        let is_connected = flags.has(Flags::CONNECTED) && !flags.has(Flags::CLOSED);
+        let peer = socket.record.peer().filter(|_| is_connected);
+        peer.ok_or(Errno::NOTCONN)
+    }
+}
+
+fn open(process: &Process, handle: &Handle, family: Family) -> Result<SocketId> {
+    let handle = handle.id;
+    let answer = process.link.ask(|request| Command::Open {
+        request,
+        handle,
+        family,
+    })?;
+    named(answer)
+}
+
+/// EAFNOSUPPORT if an address is not of the family of a socket.
+pub(crate) fn check_family(socket: &Socket<'_>, address: SocketAddr) -> Result<()> {
+    if socket.has_note(note::IS_V6) != address.is_ipv6() {
+        return Err(Errno::AFNOSUPPORT);
+    }
+    Ok(())
+}
+
+fn bind_flags(notes: u64) -> BindFlags {
+    let flags = [
+        (note::REUSE_ADDR, BindFlags::REUSE_ADDR),
+        (note::REUSE_PORT, BindFlags::REUSE_PORT),
+        (note::V6_ONLY, BindFlags::V6_ONLY),
+    ];
+    let set = flags.into_iter().filter(|(note, _)| notes & note != 0);
+    set.fold(BindFlags::NONE, |all, (_, flag)| all.with(flag))
+}

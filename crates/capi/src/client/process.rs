@@ -1,0 +1,102 @@
+//! What one process of an application has: the segment, its channel, its store of handles.
+
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::io::{Errno, Result};
+use socket_channel::{AppRecord, Segment, SocketId, Unusable};
+
+use super::attach::{AttachError, Attachment, adopt, attach};
+use super::fork;
+use super::handles::Handles;
+use super::link::{Link, Pump};
+use super::modes::{Modes, Options};
+use super::sets::Sets;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Forks that led here: in a child of this process it is another.
+    generation: u32,
+    segment: Segment,
+    pub(crate) modes: Modes,
+    pub(crate) link: Arc<Link>,
+    pub(crate) handles: Handles,
+    pub(crate) sets: Sets,
+    pump: Mutex<Option<Pump>>,
+}
+
+impl Process {
+    /// Attaches this process as an application of its own.
+    pub(crate) fn attach(options: &Options) -> std::result::Result<Process, AttachError> {
+        if !fork::watch() {
+            return Err(AttachError::System {
+                what: "watching for forks",
+                errno: Errno::NOMEM,
+            });
+        }
+        Process::new(attach(&options.path, options.modes.bits())?)
+    }
+
+    /// Attaches this process, a child of `parent`.
+    pub(crate) fn adopted_by(parent: &Process) -> std::result::Result<Process, AttachError> {
+        Process::new(adopt(parent.handles.broker().as_fd())?)
+    }
+
+    fn new(attachment: Attachment) -> std::result::Result<Process, AttachError> {
+        let Attachment {
+            broker,
+            attached,
+            segment,
+            channel,
+            bell,
+        } = attachment;
+        let handles = Handles::new(broker);
+        let canary = handles.take().map_err(|errno| AttachError::System {
+            what: "taking a first handle",
+            errno,
+        })?;
+        Ok(Process {
+            generation: fork::generation(),
+            segment,
+            modes: Modes::from_bits(attached.modes),
+            link: Arc::new(Link::new(attached.channel, channel, bell, canary.fd)),
+            handles,
+            sets: Sets::default(),
+            pump: Mutex::default(),
+        })
+    }
+
+    /// False in a child of the process that this is of.
+    pub(crate) fn is_this(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    /// The record of a socket.
+    pub(crate) fn record(&self, id: SocketId) -> Result<AppRecord<'_>> {
+        AppRecord::of(&self.segment, id).map_err(errno)
+    }
+
+    /// Starts the thread that wakes those who sleep on a futex, unless it runs.
+    pub(crate) fn start_pump(&self) -> Result<()> {
+        let mut pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
+        if pump.is_none() {
+            *pump = Some(Pump::start(&self.link)?);
+        }
+        Ok(())
+    }
+}
+
+/// What a call reports of a socket with which nothing can be done: the host stack has ended it
+/// (ECONNRESET), or its record makes no sense (EIO).
+pub(crate) fn errno(unusable: Unusable) -> Errno {
+    match unusable {
+        Unusable::Stale => Errno::CONNRESET,
+        Unusable::Nonsense => Errno::IO,
+    }
+}
+
+/// The number of a descriptor.
+pub(crate) fn number(fd: BorrowedFd<'_>) -> RawFd {
+    std::os::fd::AsRawFd::as_raw_fd(&fd)
+}

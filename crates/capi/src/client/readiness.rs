@@ -1,0 +1,121 @@
+//! Readiness of split sockets as poll(2) and epoll(7) say it.
+
+use rustix::event::epoll::EventFlags;
+use socket_channel::{AppRecord, Readiness};
+
+use super::process::{Process, errno};
+use super::sets::{Member, Set, Source};
+use super::socket::note;
+
+/// Reported whether asked for or not.
+pub(crate) const ALWAYS: u32 = EventFlags::ERR.union(EventFlags::HUP).bits();
+
+const EDGE: u32 = EventFlags::ET.bits();
+const ONE_SHOT: u32 = EventFlags::ONESHOT.bits();
+
+/// All that a socket says of which nothing can be known any more.
+const GONE: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ERR)
+    .union(EventFlags::HUP);
+
+/// The bits of a socket; those of poll(2) are the same.
+pub(crate) fn bits(process: &Process, record: AppRecord<'_>) -> u32 {
+    let look = process.link.check().and(record.look().map_err(errno));
+    let Ok(look) = look else {
+        return GONE.bits();
+    };
+    let notes = record
+        .app_flags()
+        .load(std::sync::atomic::Ordering::Acquire);
+    let is_shut = notes & note::SHUT_READ != 0;
+    let Readiness {
+        readable,
+        writable,
+        peer_finished,
+        error,
+        hangup,
+    } = look.readiness();
+    let conditions = [
+        (readable || is_shut, EventFlags::IN | EventFlags::RDNORM),
+        (writable, EventFlags::OUT | EventFlags::WRNORM),
+        (peer_finished || is_shut, EventFlags::RDHUP),
+        (error, EventFlags::ERR),
+        (hangup, EventFlags::HUP),
+    ];
+    let set = conditions.into_iter().filter(|(is_set, _)| *is_set);
+    set.fold(EventFlags::empty(), |all, (_, flag)| all | flag)
+        .bits()
+}
+
+/// The bits of a socket among `wanted`; if there are none, its record hints the next change.
+pub(crate) fn bits_or_hint(process: &Process, record: AppRecord<'_>, wanted: u32) -> u32 {
+    loop {
+        let edge = record.edge();
+        let ready = bits(process, record) & (wanted | ALWAYS);
+        if ready != 0 || record.want(process.link.channel(), edge) {
+            return ready;
+        }
+    }
+}
+
+/// What a member reports now, if anything: then it counts as reported. If not, its record hints the
+/// next change.
+pub(crate) fn report(process: &Process, member: &Member) -> Option<(u32, u64)> {
+    let mut interest = member.interest();
+    if member.is_removed() || interest.is_spent {
+        return None;
+    }
+    let (events, data) = (interest.events, interest.data);
+    let ready = match &member.source {
+        Source::Set(set) => {
+            let is_ready = set.upgrade().is_some_and(|set| is_ready(process, &set));
+            if is_ready {
+                EventFlags::IN.bits() & events
+            } else {
+                0
+            }
+        }
+        Source::Socket(id) => {
+            let record = process.record(*id).ok()?;
+            loop {
+                let edge = record.edge();
+                let is_reported = events & EDGE != 0 && interest.edge == Some(edge);
+                let ready = bits(process, record) & (events | ALWAYS);
+                if ready != 0 && !is_reported {
+                    interest.edge = Some(edge);
+                    break ready;
+                }
+                let is_over = process.link.check().is_err() || record.flags().is_err();
+                if is_over || record.want(process.link.channel(), edge) {
+                    break 0;
+                }
+            }
+        }
+    };
+    if ready == 0 {
+        return None;
+    }
+    interest.is_spent = events & ONE_SHOT != 0;
+    Some((ready, data))
+}
+
+/// Whether a set would report a split member. It reports nothing by this.
+pub(crate) fn is_ready(process: &Process, set: &Set) -> bool {
+    let mut is_ready = false;
+    for _ in 0..set.candidates.len() {
+        let Some(member) = set.candidates.pop() else {
+            break;
+        };
+        let before = *member.interest();
+        if report(process, &member).is_some() {
+            *member.interest() = before;
+            member.queue();
+            is_ready = true;
+        } else if matches!(member.source, Source::Set(_)) && !member.is_removed() {
+            member.queue();
+        }
+    }
+    is_ready
+}

@@ -1,0 +1,190 @@
+//! The epoll sets of a process, and the split sockets in them.
+//!
+//! A set is an epoll set of the kernel's, which holds the kernel descriptors and the process's
+//! bell, and a list of split members here. A member that may be ready is a *candidate*: it was
+//! added or changed, a hint came for its socket, or it was ready the last time and level-triggered.
+//! Only candidates are looked at. A candidate that is not ready has its record hint the next change
+//! before it is left out, so nothing is missed.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use socket_channel::SocketId;
+
+use super::watchers::Watch;
+
+/// What a member is asked for, and what it has reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interest {
+    /// Bits of `epoll_ctl`.
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+    /// `EDGE` of the record at the last report; `None` before the first.
+    pub(crate) edge: Option<u64>,
+    /// Reported, with `EPOLLONESHOT`: silent until it is changed.
+    pub(crate) is_spent: bool,
+}
+
+/// What a member stands for.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A split socket.
+    Socket(SocketId),
+    /// Another set: it is readable when one of its split members is ready.
+    Set(Weak<Set>),
+}
+
+/// A split member of a set.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) source: Source,
+    interest: Mutex<Interest>,
+    is_queued: AtomicBool,
+    is_removed: AtomicBool,
+    candidates: Weak<Candidates>,
+    own: Weak<Member>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Candidates(Mutex<VecDeque<Arc<Member>>>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Candidates {
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+
+    /// The next, which may queue again from now on.
+    pub(crate) fn pop(&self) -> Option<Arc<Member>> {
+        let member = lock(&self.0).pop_front()?;
+        member.is_queued.store(false, Ordering::SeqCst);
+        Some(member)
+    }
+}
+
+impl Member {
+    pub(crate) fn new(source: Source, interest: Interest, set: &Set) -> Arc<Member> {
+        Arc::new_cyclic(|own| Member {
+            source,
+            interest: Mutex::new(interest),
+            is_queued: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            candidates: Arc::downgrade(&set.candidates),
+            own: Weak::clone(own),
+        })
+    }
+
+    /// Queues it to be looked at, unless it is.
+    pub(crate) fn queue(&self) {
+        if self.is_queued.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let (Some(candidates), Some(own)) = (self.candidates.upgrade(), self.own.upgrade()) {
+            lock(&candidates.0).push_back(own);
+        }
+    }
+
+    pub(crate) fn interest(&self) -> MutexGuard<'_, Interest> {
+        lock(&self.interest)
+    }
+
+    pub(crate) fn remove(&self) {
+        self.is_removed.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::SeqCst)
+    }
+}
+
+impl Watch for Member {
+    fn notify(&self) {
+        self.queue();
+    }
+}
+
+/// When the kernel was asked for its descriptors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    /// Calls since then that did not ask.
+    pub(crate) skipped: u32,
+}
+
+/// The split half of an epoll set.
+#[derive(Debug)]
+pub(crate) struct Set {
+    pub(crate) candidates: Arc<Candidates>,
+    pub(crate) members: Mutex<HashMap<RawFd, Arc<Member>>>,
+    /// Descriptors of the kernel's that were added and not removed.
+    pub(crate) kernel_members: AtomicUsize,
+    pub(crate) asked: Mutex<Asked>,
+    /// Whether the kernel's set has the bell: it gets it with its first split member.
+    pub(crate) has_bell: Mutex<bool>,
+}
+
+impl Set {
+    pub(crate) fn new() -> Set {
+        Set {
+            candidates: Arc::default(),
+            members: Mutex::default(),
+            kernel_members: AtomicUsize::new(0),
+            asked: Mutex::new(Asked {
+                at: Instant::now(),
+                skipped: 0,
+            }),
+            has_bell: Mutex::new(false),
+        }
+    }
+
+    pub(crate) fn members(&self) -> MutexGuard<'_, HashMap<RawFd, Arc<Member>>> {
+        lock(&self.members)
+    }
+
+    /// Gives the kernel's set the bell by `add`, once.
+    pub(crate) fn ensure_bell<E>(&self, add: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let mut has_bell = lock(&self.has_bell);
+        if !*has_bell {
+            add()?;
+            *has_bell = true;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn asked(&self) -> MutexGuard<'_, Asked> {
+        lock(&self.asked)
+    }
+}
+
+/// The sets of a process by their descriptors.
+#[derive(Debug, Default)]
+pub(crate) struct Sets(Mutex<HashMap<RawFd, Arc<Set>>>);
+
+impl Sets {
+    pub(crate) fn get(&self, fd: RawFd) -> Option<Arc<Set>> {
+        lock(&self.0).get(&fd).cloned()
+    }
+
+    pub(crate) fn insert(&self, fd: RawFd, set: Arc<Set>) {
+        lock(&self.0).insert(fd, set);
+    }
+
+    pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Set>> {
+        lock(&self.0).remove(&fd)
+    }
+
+    /// Takes a descriptor that is closed out of all sets; returns what it was there.
+    pub(crate) fn forget(&self, fd: RawFd) -> Vec<Arc<Member>> {
+        let sets: Vec<Arc<Set>> = lock(&self.0).values().cloned().collect();
+        let members = sets.iter().filter_map(|set| set.members().remove(&fd));
+        let members: Vec<Arc<Member>> = members.collect();
+        members.iter().for_each(|member| member.remove());
+        members
+    }
+}

@@ -1,0 +1,217 @@
+//! A split socket as calls see it: its descriptor, its record, and what its processes have to say
+//! to each other about it.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::io::{Errno, Result};
+use rustix::process::Pid;
+use socket_channel::{AppRecord, Command, Flags, Lock, Look, SocketId};
+
+use super::fork;
+use super::modes::Modes;
+use super::process::{Process, errno};
+
+/// Spins before a waiter for a lock looks whether its owner is alive.
+const SPINS: u32 = 1000;
+
+/// Bits that the processes of an application keep of a socket.
+pub(crate) mod note {
+    /// Shut down for reading by this side.
+    pub(crate) const SHUT_READ: u64 = 1;
+    /// Shut down for writing by this side.
+    pub(crate) const SHUT_WRITE: u64 = 2;
+    /// `SO_REUSEADDR`.
+    pub(crate) const REUSE_ADDR: u64 = 4;
+    /// `SO_REUSEPORT`.
+    pub(crate) const REUSE_PORT: u64 = 8;
+    /// `IPV6_V6ONLY`.
+    pub(crate) const V6_ONLY: u64 = 16;
+    /// Its domain is `AF_INET6`.
+    pub(crate) const IS_V6: u64 = 32;
+    /// `connect` has begun, and has not reported how it went.
+    pub(crate) const CONNECT_BEGUN: u64 = 64;
+    /// `TCP_CORK` was set.
+    pub(crate) const CORK: u64 = 128;
+    /// The last bytes had `MSG_MORE`.
+    pub(crate) const MORE: u64 = 256;
+    /// `SO_LINGER` is on.
+    pub(crate) const LINGER: u64 = 512;
+}
+
+/// Where the timeouts are in the word: after the bits, 26 bits of milliseconds each.
+const RECEIVE_TIMEOUT_AT: u32 = 12;
+const SEND_TIMEOUT_AT: u32 = 38;
+const TIMEOUT_MS_MAX: u64 = (1 << 26) - 1;
+
+/// What a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Receive,
+    Send,
+}
+
+impl Direction {
+    fn timeout_at(self) -> u32 {
+        match self {
+            Direction::Receive => RECEIVE_TIMEOUT_AT,
+            Direction::Send => SEND_TIMEOUT_AT,
+        }
+    }
+}
+
+/// See the [module documentation](self).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Socket<'a> {
+    pub(crate) process: &'a Process,
+    pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) id: SocketId,
+    pub(crate) record: AppRecord<'a>,
+}
+
+impl Socket<'_> {
+    /// One look at the record; fails if nothing can be done with it.
+    pub(crate) fn look(&self) -> Result<Look> {
+        self.process.link.check()?;
+        self.record.look().map_err(errno)
+    }
+
+    /// The same for calls of streams: EINVAL or EBADF for a file.
+    pub(crate) fn look_at_stream(&self) -> Result<Look> {
+        let look = self.look()?;
+        if look.flags.has(Flags::FILE) {
+            return Err(Errno::NOTSOCK);
+        }
+        Ok(look)
+    }
+
+    /// The bits of [`note`] that are set.
+    pub(crate) fn notes(&self) -> u64 {
+        self.record.app_flags().load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_note(&self, note: u64) -> bool {
+        self.notes() & note != 0
+    }
+
+    /// Sets a bit, or clears it; tells whether it was set.
+    pub(crate) fn set_note(&self, note: u64, on: bool) -> bool {
+        let word = self.record.app_flags();
+        let before = if on {
+            word.fetch_or(note, Ordering::AcqRel)
+        } else {
+            word.fetch_and(!note, Ordering::AcqRel)
+        };
+        before & note != 0
+    }
+
+    /// `SO_RCVTIMEO` or `SO_SNDTIMEO`; `None` is for ever.
+    pub(crate) fn timeout(&self, direction: Direction) -> Option<Duration> {
+        let ms = self.notes() >> direction.timeout_at() & TIMEOUT_MS_MAX;
+        (ms > 0).then(|| Duration::from_millis(ms))
+    }
+
+    /// Sets it, rounded up to milliseconds; 18 hours at most.
+    pub(crate) fn set_timeout(&self, direction: Direction, timeout: Option<Duration>) {
+        let ms = timeout.map_or(0, |timeout| {
+            let us = timeout.as_micros().div_ceil(1000);
+            u64::try_from(us).map_or(TIMEOUT_MS_MAX, |ms| ms.clamp(1, TIMEOUT_MS_MAX))
+        });
+        let at = direction.timeout_at();
+        let word = self.record.app_flags();
+        let change = |word: u64| Some(word & !(TIMEOUT_MS_MAX << at) | ms << at);
+        let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+    }
+
+    /// Whether the descriptor is non-blocking, which the kernel knows: `fcntl` and `ioctl` of any
+    /// process may have changed it.
+    pub(crate) fn is_nonblocking(&self) -> Result<bool> {
+        Ok(rustix::fs::fcntl_getfl(self.fd)?.contains(OFlags::NONBLOCK))
+    }
+
+    /// The error that has not been reported, if any; it is reported by this.
+    pub(crate) fn take_error(&self) -> Result<()> {
+        match self.record.take_error() {
+            0 => Ok(()),
+            raw => Err(super::attach::errno_of(raw)),
+        }
+    }
+
+    /// Where this end is; zeros before it is bound.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.record.local().unwrap_or_else(|| {
+            if self.has_note(note::IS_V6) {
+                (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+            } else {
+                (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
+            }
+        })
+    }
+
+    /// Tells the host stack that the tx FIFO has more, or the rx FIFO more room.
+    pub(crate) fn send_kick(&self) -> Result<()> {
+        let link = &self.process.link;
+        link.send(&Command::Kick { socket: self.id })?;
+        if self.process.modes.has(Modes::SPLIT_TCP) {
+            let socket = self.id;
+            // Answered in turn, so what was kicked is done. That there is nothing to tell of the
+            // connection is no matter.
+            let _ = link.ask(|request| Command::GetInfo { request, socket });
+            link.check()?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work` with a lock of the socket, which all its processes share. A signal handler that
+    /// interrupts it in the same thread gets EAGAIN.
+    pub(crate) fn with_lock<T>(&self, lock: Lock, work: impl FnOnce() -> T) -> Result<T> {
+        let thread = this_thread();
+        let mut spins = 0;
+        while let Err(owner) = self.record.try_lock(lock, thread) {
+            if owner == thread.get() {
+                return Err(Errno::AGAIN);
+            }
+            spins += 1;
+            if spins % SPINS == 0 {
+                let taken = !is_alive(owner) && self.record.take_over(lock, owner, thread);
+                if taken {
+                    break;
+                }
+                self.look()?;
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        let done = work();
+        self.record.unlock(lock, thread);
+        Ok(done)
+    }
+}
+
+/// Whether a thread is there. One of another user counts as alive.
+fn is_alive(thread: u32) -> bool {
+    let thread = i32::try_from(thread).ok().and_then(Pid::from_raw);
+    thread.is_some_and(|thread| rustix::process::test_kill_process(thread) != Err(Errno::SRCH))
+}
+
+/// The number of this thread, asked for once in each process.
+fn this_thread() -> NonZeroU32 {
+    thread_local! {
+        static NUMBER: Cell<Option<(u32, NonZeroU32)>> = const { Cell::new(None) };
+    }
+    let generation = fork::generation();
+    if let Some((known_in, number)) = NUMBER.get()
+        && known_in == generation
+    {
+        return number;
+    }
+    let number = rustix::thread::gettid().as_raw_nonzero();
+    let number = number.try_into().unwrap_or(NonZeroU32::MIN);
+    NUMBER.set(Some((generation, number)));
+    number
+}

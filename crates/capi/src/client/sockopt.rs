@@ -1,0 +1,299 @@
+//! getsockopt(2) and setsockopt(2), by the numbers of Linux.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::io::{Errno, Result};
+use socket_channel::message::Info;
+use socket_channel::{Command, Flags, SocketOption};
+
+use super::application::Client;
+use super::link::Answer;
+use super::socket::{Direction, Socket, note};
+
+/// Names of congestion controls, by the code of the host stack.
+const CONGESTION: [&str; 3] = ["reno", "cubic", "bbr"];
+
+/// Longest name, as `TCP_CA_NAME_MAX`.
+const CONGESTION_BYTES_MAX: usize = 16;
+
+/// `SO_LINGER` in seconds, at most: Linux counts them in a long.
+const LINGER_S_MAX: u64 = i32::MAX as u64;
+
+/// The value of an option.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OptionValue {
+    /// A number, or 0 and 1 for off and on.
+    Number(i32),
+    /// `SO_LINGER`.
+    Linger {
+        /// Whether `close` lingers.
+        on: bool,
+        /// How long, in seconds.
+        seconds: i32,
+    },
+    /// `SO_RCVTIMEO`, `SO_SNDTIMEO`; `None` is for ever.
+    Timeout(Option<Duration>),
+    /// `TCP_CONGESTION`.
+    Name(String),
+    /// `TCP_INFO`; only to get.
+    Info(Box<Info>),
+}
+
+/// How the host stack's value of an option and Linux's belong together.
+#[derive(Clone, Copy)]
+enum Unit {
+    /// 0 or 1.
+    Switch,
+    /// As it is, from the least that Linux takes to the most.
+    Number(i32, i32),
+    /// A buffer: Linux reports twice what was set (socket(7)).
+    Buffer,
+}
+
+/// The options that the host stack keeps.
+fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
+    use SocketOption as Is;
+    let of_socket = level == libc::SOL_SOCKET;
+    let of_tcp = level == libc::IPPROTO_TCP;
+    let found = match name {
+        libc::SO_KEEPALIVE if of_socket => (Is::KeepAlive, Unit::Switch),
+        libc::SO_RCVBUF if of_socket => (Is::ReceiveBufferBytes, Unit::Buffer),
+        libc::SO_SNDBUF if of_socket => (Is::SendBufferBytes, Unit::Buffer),
+        libc::TCP_NODELAY if of_tcp => (Is::NoDelay, Unit::Switch),
+        libc::TCP_CORK if of_tcp => (Is::Cork, Unit::Switch),
+        // The bounds of `net/ipv4/tcp.c`.
+        libc::TCP_KEEPIDLE if of_tcp => (Is::KeepIdleSeconds, Unit::Number(1, 32_767)),
+        libc::TCP_KEEPINTVL if of_tcp => (Is::KeepIntervalSeconds, Unit::Number(1, 32_767)),
+        libc::TCP_KEEPCNT if of_tcp => (Is::KeepCount, Unit::Number(1, 127)),
+        libc::TCP_USER_TIMEOUT if of_tcp => (Is::UserTimeoutMs, Unit::Number(0, i32::MAX)),
+        libc::TCP_QUICKACK if of_tcp => (Is::QuickAck, Unit::Switch),
+        libc::TCP_DEFER_ACCEPT if of_tcp => (Is::DeferAcceptSeconds, Unit::Number(0, i32::MAX)),
+        libc::TCP_NOTSENT_LOWAT if of_tcp => (Is::NotSentLowWaterBytes, Unit::Number(0, i32::MAX)),
+        _ => return None,
+    };
+    Some(found)
+}
+
+/// The options that are bits of this side.
+fn note_of(level: i32, name: i32) -> Option<u64> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_REUSEADDR) => Some(note::REUSE_ADDR),
+        (libc::SOL_SOCKET, libc::SO_REUSEPORT) => Some(note::REUSE_PORT),
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => Some(note::V6_ONLY),
+        _ => None,
+    }
+}
+
+fn timeout_of(level: i32, name: i32) -> Option<Direction> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Some(Direction::Receive),
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Some(Direction::Send),
+        _ => None,
+    }
+}
+
+impl Client {
+    /// The value of an option, as getsockopt(2). ENOPROTOOPT if there is no such option.
+    pub fn option(&self, fd: BorrowedFd<'_>, level: i32, name: i32) -> Result<OptionValue> {
+        let socket = self.socket_of(fd)?;
+        let flags = socket.look_at_stream()?.flags;
+        if let Some(note) = note_of(level, name) {
+            is_of_family(&socket, level)?;
+            return Ok(OptionValue::Number(socket.has_note(note).into()));
+        }
+        if let Some(direction) = timeout_of(level, name) {
+            return Ok(OptionValue::Timeout(socket.timeout(direction)));
+        }
+        if let Some((option, unit)) = kept_by_host(level, name) {
+            let value = get(&socket, option)?;
+            let value = match unit {
+                Unit::Buffer => value.saturating_mul(2),
+                Unit::Switch | Unit::Number(..) => value,
+            };
+            return Ok(number(value));
+        }
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                let error = socket.take_error().err();
+                Ok(OptionValue::Number(error.map_or(0, Errno::raw_os_error)))
+            }
+            (libc::SOL_SOCKET, libc::SO_TYPE) => Ok(OptionValue::Number(libc::SOCK_STREAM)),
+            (libc::SOL_SOCKET, libc::SO_PROTOCOL) => Ok(OptionValue::Number(libc::IPPROTO_TCP)),
+            (libc::SOL_SOCKET, libc::SO_DOMAIN) => Ok(OptionValue::Number(domain(&socket))),
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
+                Ok(OptionValue::Number(flags.has(Flags::LISTENER).into()))
+            }
+            (libc::SOL_SOCKET, libc::SO_LINGER) => {
+                let ms = get(&socket, SocketOption::LingerMs)?;
+                Ok(linger_of(ms))
+            }
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
+                Ok(number(get(&socket, SocketOption::MaxSegmentBytes)?))
+            }
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
+                let code = get(&socket, SocketOption::Congestion)?;
+                let name = usize::try_from(code).ok().and_then(|at| CONGESTION.get(at));
+                let name = name.ok_or(Errno::PROTO)?;
+                Ok(OptionValue::Name((*name).to_owned()))
+            }
+            (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+                let id = socket.id;
+                let request = |request| Command::GetInfo {
+                    request,
+                    socket: id,
+                };
+                match socket.process.link.ask(request)? {
+                    Answer::Info(info) => Ok(OptionValue::Info(Box::new(info))),
+                    Answer::Done { .. } => Err(Errno::PROTO),
+                }
+            }
+            _ => Err(Errno::NOPROTOOPT),
+        }
+    }
+
+    /// Sets an option, as setsockopt(2). ENOPROTOOPT if there is no such option, or it is only to
+    /// get; EINVAL if the value is of another kind or out of range.
+    pub fn set_option(
+        &self,
+        fd: BorrowedFd<'_>,
+        level: i32,
+        name: i32,
+        value: &OptionValue,
+    ) -> Result<()> {
+        let socket = self.socket_of(fd)?;
+        socket.look_at_stream()?;
+        if let Some(note) = note_of(level, name) {
+            is_of_family(&socket, level)?;
+            if note == note::V6_ONLY && socket.record.local().is_some() {
+                return Err(Errno::INVAL);
+            }
+            let &OptionValue::Number(value) = value else {
+                return Err(Errno::INVAL);
+            };
+            socket.set_note(note, value != 0);
+            return Ok(());
+        }
+        if let Some(direction) = timeout_of(level, name) {
+            let &OptionValue::Timeout(timeout) = value else {
+                return Err(Errno::INVAL);
+            };
+            socket.set_timeout(direction, timeout);
+            return Ok(());
+        }
+        if let Some((option, unit)) = kept_by_host(level, name) {
+            let &OptionValue::Number(value) = value else {
+                return Err(Errno::INVAL);
+            };
+            set(&socket, option, for_host(value, unit)?)?;
+            if option == SocketOption::Cork {
+                socket.set_note(note::CORK, value != 0);
+            }
+            return Ok(());
+        }
+        match (level, name, value) {
+            (libc::SOL_SOCKET, libc::SO_LINGER, &OptionValue::Linger { on, seconds }) => {
+                let seconds = u64::try_from(seconds).unwrap_or(LINGER_S_MAX);
+                let ms = if on { seconds * 1000 } else { u64::MAX };
+                set(&socket, SocketOption::LingerMs, ms)?;
+                socket.set_note(note::LINGER, on);
+                Ok(())
+            }
+            (libc::IPPROTO_TCP, libc::TCP_CONGESTION, OptionValue::Name(name)) => {
+                let code = CONGESTION.iter().position(|known| known == name);
+                let code = code.ok_or(Errno::NOENT)?;
+                set(&socket, SocketOption::Congestion, code as u64)
+            }
+            (libc::SOL_SOCKET, libc::SO_LINGER, _)
+            | (libc::IPPROTO_TCP, libc::TCP_CONGESTION, _) => Err(Errno::INVAL),
+            _ => Err(Errno::NOPROTOOPT),
+        }
+    }
+}
+
+/// The kind of value that an option takes: what the C interface reads from memory.
+pub(crate) fn kind_of(level: i32, name: i32) -> Kind {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => Kind::Timeout,
+        (libc::SOL_SOCKET, libc::SO_LINGER) => Kind::Linger,
+        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => Kind::Name(CONGESTION_BYTES_MAX),
+        _ => Kind::Number,
+    }
+}
+
+/// See [`kind_of`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Number,
+    Timeout,
+    Linger,
+    /// A name of so many bytes at most.
+    Name(usize),
+}
+
+fn domain(socket: &Socket<'_>) -> i32 {
+    if socket.has_note(note::IS_V6) {
+        libc::AF_INET6
+    } else {
+        libc::AF_INET
+    }
+}
+
+/// Options of IPv6 are of its sockets only.
+fn is_of_family(socket: &Socket<'_>, level: i32) -> Result<()> {
+    if level == libc::IPPROTO_IPV6 && !socket.has_note(note::IS_V6) {
+        return Err(Errno::NOPROTOOPT);
+    }
+    Ok(())
+}
+
+fn number(value: u64) -> OptionValue {
+    OptionValue::Number(i32::try_from(value).unwrap_or(i32::MAX))
+}
+
+fn linger_of(ms: u64) -> OptionValue {
+    let on = ms != u64::MAX;
+    let seconds = if on { ms.div_ceil(1000) } else { 0 };
+    OptionValue::Linger {
+        on,
+        seconds: i32::try_from(seconds).unwrap_or(i32::MAX),
+    }
+}
+
+fn for_host(value: i32, unit: Unit) -> Result<u64> {
+    let value = match unit {
+        Unit::Switch => i32::from(value != 0),
+        Unit::Buffer => value.max(0),
+        Unit::Number(least, most) => {
+            if !(least..=most).contains(&value) {
+                return Err(Errno::INVAL);
+            }
+            value
+        }
+    };
+    u64::try_from(value).map_err(|_| Errno::INVAL)
+}
+
+fn get(socket: &Socket<'_>, option: SocketOption) -> Result<u64> {
+    let id = socket.id;
+    let answer = socket.process.link.ask(|request| Command::GetOption {
+        request,
+        socket: id,
+        option,
+    })?;
+    match answer {
+        Answer::Done { value, .. } => Ok(value),
+        Answer::Info(_) => Err(Errno::PROTO),
+    }
+}
+
+fn set(socket: &Socket<'_>, option: SocketOption, value: u64) -> Result<()> {
+    let id = socket.id;
+    socket.process.link.ask(|request| Command::SetOption {
+        request,
+        socket: id,
+        option,
+        value,
+    })?;
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! Bytes: recv(2) and send(2) in all their forms.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+
+use rustix::io::{Errno, Result};
+use socket_channel::{Command, Flags, Lock, Look, SocketOption};
+
+use super::application::Client;
+use super::blocking;
+use super::process::errno;
+use super::socket::{Direction, Socket, note};
+
+/// Bytes that a peek into several buffers copies at a time.
+const PEEK_BYTES_MAX: usize = 1 << 20;
+
+/// Flags of recv(2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveFlags {
+    /// `MSG_DONTWAIT`: this call does not block.
+    pub dont_wait: bool,
+    /// `MSG_PEEK`: the bytes stay.
+    pub peek: bool,
+    /// `MSG_WAITALL`: waits until the buffers are full.
+    pub wait_all: bool,
+    /// `MSG_TRUNC`: the bytes are thrown away, and counted.
+    pub discard: bool,
+}
+
+/// Flags of send(2). `MSG_NOSIGNAL` is for the C interface: here no signal is raised at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// `MSG_DONTWAIT`: this call does not block.
+    pub dont_wait: bool,
+    /// `MSG_MORE`: more follows, so a segment that is not full may wait.
+    pub more: bool,
+}
+
+impl Client {
+    /// Receives bytes into buffers, in order; returns how many, 0 at the end of the stream. EAGAIN,
+    /// ENOTCONN, EINTR, and the error of the connection, once: ECONNRESET, ETIMEDOUT, EHOSTUNREACH.
+    pub fn receive(
+        &self,
+        fd: BorrowedFd<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize> {
+        let socket = self.socket_of(fd)?;
+        let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut done = 0;
+        loop {
+            // Before the bytes, so that an end that is seen now is behind all of them.
+            let look = socket.look_at_stream()?;
+            done += receive_some(&socket, buffers, done, flags)?;
+            let is_enough = done > 0 && (flags.peek || !flags.wait_all);
+            if done == wanted || is_enough {
+                return Ok(done);
+            }
+            match end_of_stream(&socket, look) {
+                Ok(false) => {}
+                Ok(true) => return Ok(done),
+                Err(_) if done > 0 => return Ok(done),
+                Err(errno) => return Err(errno),
+            }
+            if flags.dont_wait || socket.is_nonblocking()? {
+                return partial(done, Errno::AGAIN);
+            }
+            let timeout = socket.timeout(Direction::Receive);
+            let is_ready = || {
+                let readiness = socket.look()?.readiness();
+                let is_ended = socket.has_note(note::SHUT_READ);
+                let is_ready = readiness.readable || readiness.error || is_ended;
+                Ok(is_ready.then_some(()))
+            };
+            if let Err(errno) = blocking::wait(&socket, timeout, is_ready) {
+                return partial(done, errno);
+            }
+        }
+    }
+
+    /// Sends bytes of buffers, in order; returns how many. A call that blocks returns when all are
+    /// in the FIFO. EAGAIN, EINTR; EPIPE if this side was shut down, or there is no connection; and
+    /// the error of the connection, once.
+    pub fn send(
+        &self,
+        fd: BorrowedFd<'_>,
+        buffers: &[IoSlice<'_>],
+        flags: SendFlags,
+    ) -> Result<usize> {
+        let socket = self.socket_of(fd)?;
+        let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut done = 0;
+        loop {
+            match may_send(&socket) {
+                Ok(true) => {
+                    if flags.more {
+                        cork(&socket, true)?;
+                    }
+                    done += send_some(&socket, buffers, done)?;
+                    if done == wanted {
+                        if !flags.more {
+                            cork(&socket, false)?;
+                        }
+                        return Ok(done);
+                    }
+                }
+                Ok(false) => {}
+                Err(_) if done > 0 => return Ok(done),
+                Err(errno) => return Err(errno),
+            }
+            if flags.dont_wait || socket.is_nonblocking()? {
+                return partial(done, Errno::AGAIN);
+            }
+            let timeout = socket.timeout(Direction::Send);
+            let waited = blocking::wait(&socket, timeout, || {
+                let look = socket.look()?;
+                let has_room = look.unsent_bytes <= look.tx_bytes / 4 * 3;
+                let is_ready = has_room && look.flags.has(Flags::CONNECTED)
+                    || is_over(look.flags)
+                    || look.error_is_new
+                    || socket.has_note(note::SHUT_WRITE);
+                Ok(is_ready.then_some(()))
+            });
+            if let Err(errno) = waited {
+                return partial(done, errno);
+            }
+        }
+    }
+}
+
+/// What was done counts more than why there is no more.
+fn partial(done: usize, errno: Errno) -> Result<usize> {
+    if done > 0 { Ok(done) } else { Err(errno) }
+}
+
+/// Nothing will come or go any more.
+pub(crate) fn is_over(flags: Flags) -> bool {
+    flags.has(Flags::CLOSED) || flags.has(Flags::FAILED) || flags.has(Flags::DETACHED)
+}
+
+/// With an empty FIFO: true at the end of the stream, false if bytes may come.
+fn end_of_stream(socket: &Socket<'_>, look: Look) -> Result<bool> {
+    let flags = look.flags;
+    if look.error_is_new {
+        socket.take_error()?;
+    }
+    if flags.has(Flags::DETACHED) {
+        return Err(Errno::CONNRESET);
+    }
+    if flags.has(Flags::PEER_FINISHED) || is_over(flags) || socket.has_note(note::SHUT_READ) {
+        return Ok(true);
+    }
+    if !flags.has(Flags::CONNECTED) && !flags.has(Flags::CONNECTING) {
+        return Err(Errno::NOTCONN);
+    }
+    Ok(false)
+}
+
+fn receive_some(
+    socket: &Socket<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    skip: usize,
+    flags: ReceiveFlags,
+) -> Result<usize> {
+    let record = socket.record;
+    // Listeners keep the names of connections where others keep bytes.
+    if socket.look()?.flags.has(Flags::LISTENER) {
+        return Ok(0);
+    }
+    let received = socket.with_lock(Lock::Rx, || {
+        if flags.peek {
+            return peek(socket, buffers).map(|len| (len, false));
+        }
+        let mut received = 0;
+        let mut skip = skip;
+        for buffer in buffers.iter_mut() {
+            let buffer = &mut buffer[..];
+            let skipped = skip.min(buffer.len());
+            skip -= skipped;
+            let buffer = &mut buffer[skipped..];
+            let len = if flags.discard {
+                record.discard(buffer.len()).map_err(errno)?
+            } else {
+                record.read(buffer).map_err(errno)?
+            };
+            received += len;
+            if len < buffer.len() {
+                break;
+            }
+        }
+        Ok((received, received > 0 && record.rx_must_kick(received)))
+    })?;
+    let (received, must_kick) = match received {
+        Ok(received) => received,
+        // A socket that is not connected has no FIFO; the caller says why nothing comes.
+        Err(Errno::IO) if !socket.look()?.flags.has(Flags::CONNECTED) => return Ok(0),
+        Err(errno) => return Err(errno),
+    };
+    if must_kick {
+        socket.send_kick()?;
+    }
+    Ok(received)
+}
+
+/// Copies what is there and leaves it. The caller has the lock.
+fn peek(socket: &Socket<'_>, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
+    if let [buffer] = buffers {
+        return socket.record.peek(buffer).map_err(errno);
+    }
+    let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    let mut bytes = vec![0; wanted.min(PEEK_BYTES_MAX)];
+    let len = socket.record.peek(&mut bytes).map_err(errno)?;
+    let mut rest = &bytes[..len];
+    for buffer in buffers {
+        let (now, later) = rest.split_at(rest.len().min(buffer.len()));
+        buffer[..now.len()].copy_from_slice(now);
+        rest = later;
+    }
+    Ok(len)
+}
+
+/// True if bytes may be queued now, false while the connection is being opened. tcp_sendmsg fails
+/// with the error of the connection, once, and then with EPIPE.
+pub(crate) fn may_send(socket: &Socket<'_>) -> Result<bool> {
+    let look = socket.look_at_stream()?;
+    if look.error_is_new {
+        socket.take_error()?;
+    }
+    let flags = look.flags;
+    let is_shut = flags.has(Flags::SHUT_WRITE) || socket.has_note(note::SHUT_WRITE);
+    let is_open = flags.has(Flags::CONNECTED) || flags.has(Flags::CONNECTING);
+    if is_shut || is_over(flags) || !is_open {
+        return Err(Errno::PIPE);
+    }
+    Ok(flags.has(Flags::CONNECTED))
+}
+
+fn send_some(socket: &Socket<'_>, buffers: &[IoSlice<'_>], skip: usize) -> Result<usize> {
+    let record = socket.record;
+    let sent = socket.with_lock(Lock::Tx, || {
+        let mut sent = 0;
+        let mut skip = skip;
+        for buffer in buffers {
+            let skipped = skip.min(buffer.len());
+            skip -= skipped;
+            let buffer = &buffer[skipped..];
+            let len = record.write(buffer).map_err(errno)?;
+            sent += len;
+            if len < buffer.len() {
+                break;
+            }
+        }
+        Ok(sent)
+    })??;
+    if sent > 0 && record.must_kick() {
+        socket.send_kick()?;
+    }
+    Ok(sent)
+}
+
+/// Corks the connection before bytes with `MSG_MORE`, and uncorks it behind those without, unless
+/// the application has set `TCP_CORK` itself.
+fn cork(socket: &Socket<'_>, more: bool) -> Result<()> {
+    if socket.has_note(note::MORE) == more || socket.has_note(note::CORK) {
+        return Ok(());
+    }
+    socket.set_note(note::MORE, more);
+    // The answer is of no interest: number 0 is none's.
+    socket.process.link.send(&Command::SetOption {
+        request: 0,
+        socket: socket.id,
+        option: SocketOption::Cork,
+        value: more.into(),
+    })
+}

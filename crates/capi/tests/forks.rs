@@ -1,0 +1,260 @@
+//! Children of a fork go on with the sockets that they inherit, and signals do to calls what they
+//! do to those of the kernel.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use splitway::Family;
+use splitway::client::{Client, EpollChange, EpollEvent, OptionValue, ReceiveFlags, SendFlags};
+
+use crate::support::{BLOCKING, Fake, listener, pair, pattern, v4};
+
+mod support;
+
+/// Forks and signals are of the whole process, so these tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn receive(client: &Client, fd: &OwnedFd, len: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let pieces = &mut [IoSliceMut::new(&mut bytes)];
+    let received = client.receive(fd.as_fd(), pieces, ReceiveFlags::default())?;
+    bytes.truncate(received);
+    Ok(bytes)
+}
+
+fn receive_all(client: &Client, fd: &OwnedFd) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        match receive(client, fd, 4096).unwrap() {
+            bytes if bytes.is_empty() => return all,
+            bytes => all.extend(bytes),
+        }
+    }
+}
+
+fn send(client: &Client, fd: &OwnedFd, bytes: &[u8]) {
+    let pieces = &[IoSlice::new(bytes)];
+    let sent = client.send(fd.as_fd(), pieces, SendFlags::default());
+    assert_eq!(sent, Ok(bytes.len()));
+}
+
+/// Runs `work` in a child; its panic or its `false` is a failure.
+fn in_child(fake: &Fake, work: impl FnOnce() -> bool) -> libc::pid_t {
+    // The host stack is in this process, and must not be passing descriptors on just now: the child
+    // would have copies, which keep the handles of others from hanging up.
+    let world = fake.world();
+    // SAFETY: what the child calls takes no lock that another thread may have had at the fork, but
+    // the allocator's, which the C library keeps usable.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        let status = if matches!(done, Ok(true)) { 0 } else { 1 };
+        // SAFETY: it ends the process at once.
+        unsafe { libc::_exit(status) };
+    }
+    drop(world);
+    assert!(child > 0);
+    child
+}
+
+#[track_caller]
+fn assert_done(child: libc::pid_t) {
+    let mut status = 0;
+    // SAFETY: `status` is valid, and the child is ours.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0));
+}
+
+#[test]
+fn a_child_goes_on_with_a_connection() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let bytes = pattern(5, 300_000);
+    let child = in_child(&fake, || {
+        send(&client, &accepted, &bytes);
+        true
+    });
+    // The parent goes on meanwhile, and its copy is not what keeps the connection open.
+    client.close(accepted).unwrap();
+    assert_eq!(receive_all(&client, &opened), bytes);
+    assert_done(child);
+}
+
+#[test]
+fn workers_share_a_listener_and_serve_each_its_connections() {
+    const WORKERS: usize = 3;
+    const CONNECTIONS: usize = 60;
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let listener = listener(&client, 80, BLOCKING);
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|_| {
+            in_child(&fake, || {
+                // Each echoes what comes, and ends when that says so.
+                loop {
+                    let (fd, _) = client.accept(listener.as_fd(), BLOCKING).unwrap();
+                    let bytes = receive(&client, &fd, 100).unwrap();
+                    if bytes == b"end" {
+                        return true;
+                    }
+                    send(&client, &fd, &bytes);
+                    client.close(fd).unwrap();
+                }
+            })
+        })
+        .collect();
+    for i in 0..CONNECTIONS {
+        let fd = client.socket(Family::V4, BLOCKING).unwrap();
+        client.connect(fd.as_fd(), v4(80)).unwrap();
+        let bytes = pattern(i as u64, 50);
+        send(&client, &fd, &bytes);
+        assert_eq!(receive_all(&client, &fd), bytes);
+        client.close(fd).unwrap();
+    }
+    for _ in &workers {
+        let fd = client.socket(Family::V4, BLOCKING).unwrap();
+        client.connect(fd.as_fd(), v4(80)).unwrap();
+        send(&client, &fd, b"end");
+        receive_all(&client, &fd);
+        client.close(fd).unwrap();
+    }
+    // Which worker took which end is not known, so all are waited for at the end.
+    for _ in 0..WORKERS {
+        let mut status = 0;
+        // SAFETY: `status` is valid.
+        let waited = unsafe { libc::waitpid(-1, &raw mut status, 0) };
+        assert!(waited > 0);
+        assert_eq!(status, 0);
+    }
+}
+
+#[test]
+fn a_worker_waits_for_an_inherited_listener_in_a_set_of_its_own() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let listener = listener(&client, 80, BLOCKING);
+    let child = in_child(&fake, || {
+        let set = client.epoll_create(true).unwrap();
+        let event = EpollEvent {
+            events: libc::EPOLLIN as u32,
+            data: 1,
+        };
+        let change = EpollChange::Add(event);
+        client
+            .epoll_change(set.as_fd(), listener.as_fd(), change)
+            .unwrap();
+        let mut events = [EpollEvent::default(); 4];
+        let found = client.epoll_wait(set.as_fd(), &mut events, None).unwrap();
+        let (fd, _) = client.accept(listener.as_fd(), BLOCKING).unwrap();
+        send(&client, &fd, b"from the child");
+        found == 1
+    });
+    let fd = client.socket(Family::V4, BLOCKING).unwrap();
+    client.connect(fd.as_fd(), v4(80)).unwrap();
+    assert_eq!(receive_all(&client, &fd), b"from the child");
+    assert_done(child);
+}
+
+#[test]
+fn a_child_that_dies_ends_its_connections_and_no_others() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let listener = listener(&client, 80, BLOCKING);
+    let child = in_child(&fake, || {
+        let (fd, _) = client.accept(listener.as_fd(), BLOCKING).unwrap();
+        send(&client, &fd, b"going");
+        // SAFETY: it ends this process without a word to the host stack.
+        unsafe { libc::raise(libc::SIGKILL) };
+        false
+    });
+    let fd = client.socket(Family::V4, BLOCKING).unwrap();
+    client.connect(fd.as_fd(), v4(80)).unwrap();
+    assert_eq!(receive_all(&client, &fd), b"going");
+    let mut status = 0;
+    // SAFETY: `status` is valid, and the child is ours.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert!(libc::WIFSIGNALED(status));
+    let other = client.socket(Family::V4, BLOCKING).unwrap();
+    client.connect(other.as_fd(), v4(80)).unwrap();
+    let (accepted, _) = client.accept(listener.as_fd(), BLOCKING).unwrap();
+    send(&client, &other, b"on");
+    assert_eq!(receive(&client, &accepted, 10).unwrap(), b"on");
+}
+
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn handle(_signal: libc::c_int) {
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+fn set_handler(flags: libc::c_int) {
+    // SAFETY: zeroes are a valid action, and the handler touches an atomic only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handle as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = flags;
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()),
+            0
+        );
+    }
+}
+
+/// Sends the signal to a thread again and again until it is over.
+fn interrupt_until<T>(thread: &std::thread::JoinHandle<T>, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        // SAFETY: the thread was not joined.
+        unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR1) };
+        std::thread::yield_now();
+    }
+}
+
+/// A thread that blocks in receive; the client lives as long as the process.
+fn receiver(
+    client: &'static Client,
+    fd: OwnedFd,
+) -> std::thread::JoinHandle<rustix::io::Result<Vec<u8>>> {
+    std::thread::spawn(move || receive(client, &fd, 10))
+}
+
+#[test]
+fn a_signal_interrupts_a_call_unless_its_handler_restarts_it() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client: &'static Client = Box::leak(Box::new(fake.attach()));
+    set_handler(0);
+    let (_opened, accepted) = pair(client, 80);
+    let thread = receiver(client, accepted);
+    interrupt_until(&thread, || thread.is_finished());
+    assert_eq!(thread.join().unwrap(), Err(Errno::INTR));
+
+    set_handler(libc::SA_RESTART);
+    let (opened, accepted) = pair(client, 81);
+    let thread = receiver(client, accepted);
+    let before = HANDLED.load(Ordering::SeqCst);
+    interrupt_until(&thread, || HANDLED.load(Ordering::SeqCst) > before + 100);
+    assert!(!thread.is_finished());
+    send(client, &opened, b"kept on");
+    assert_eq!(thread.join().unwrap().unwrap(), b"kept on");
+
+    // With a timeout, no handler restarts it.
+    let (_opened, accepted) = pair(client, 82);
+    let timeout = OptionValue::Timeout(Some(Duration::from_secs(3600)));
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+    client
+        .set_option(accepted.as_fd(), level, name, &timeout)
+        .unwrap();
+    let thread = receiver(client, accepted);
+    interrupt_until(&thread, || thread.is_finished());
+    assert_eq!(thread.join().unwrap(), Err(Errno::INTR));
+}

@@ -1,0 +1,152 @@
+//! The fake broker: it attaches processes, and gives handles.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, recvmsg,
+    sendmsg, socketpair,
+};
+use socket_channel::attach::{Attached, Reply, Request};
+use socket_channel::channel::{self, HostEnd};
+use socket_channel::{AppId, ChannelId, HandleId};
+
+use super::world::{BELL, BROKER, ChannelOf, HANDLE, HandleOf, World, new_bell};
+
+fn reply(socket: &OwnedFd, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    let packet = reply.encode();
+    // A process that is gone is noticed by its hang-up.
+    let _ = sendmsg(
+        socket,
+        &[IoSlice::new(&packet)],
+        &mut ancillary,
+        SendFlags::NOSIGNAL,
+    );
+}
+
+impl World {
+    pub(super) fn accept_process(&mut self) {
+        let listener = self.listener.as_ref().unwrap();
+        let process = accept_with(listener, SocketFlags::CLOEXEC).unwrap();
+        self.add_process(process);
+    }
+
+    fn add_process(&mut self, process: OwnedFd) -> u32 {
+        let number = self.number();
+        let data = EventData::new_u64(BROKER | u64::from(number));
+        epoll::add(&self.set, &process, data, EventFlags::IN).unwrap();
+        self.brokers.insert(number, (process, None));
+        number
+    }
+
+    /// Answers a process, or notices that it is gone.
+    pub(super) fn serve_process(&mut self, number: u32) {
+        let Some((process, channel)) = self.brokers.get(&number) else {
+            return;
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut packet = [0; 256];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let pieces = &mut [IoSliceMut::new(&mut packet)];
+        let received = recvmsg(process, pieces, &mut ancillary, flags);
+        let received = received.map_or(0, |received| received.bytes);
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(passed) = message {
+                descriptors.extend(passed);
+            }
+        }
+        if received == 0 {
+            if let Some(channel) = channel {
+                self.channels.remove(channel);
+            }
+            self.brokers.remove(&number);
+            return;
+        }
+        match Request::decode(&packet[..received]).unwrap() {
+            Request::Attach { modes } => self.attach(number, modes),
+            Request::Adopt => {
+                let child = self.add_process(descriptors.pop().unwrap());
+                self.attach(child, 30);
+            }
+            Request::MoreHandles { count } => self.give_handles(number, count),
+        }
+    }
+
+    fn attach(&mut self, process: u32, modes: u32) {
+        let number = self.number();
+        let file = channel::create_file().unwrap();
+        let (host_bell, app_bell) = (new_bell(), new_bell());
+        let dup = |bell: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(bell, 0).unwrap();
+        let end = HostEnd::from_files(&file, dup(&host_bell), dup(&app_bell)).unwrap();
+        let data = EventData::new_u64(BELL | u64::from(number));
+        epoll::add(&self.set, end.wake_fd().unwrap(), data, EventFlags::IN).unwrap();
+        let attached = Attached {
+            app: AppId(1),
+            channel: ChannelId(number),
+            limits: self.limits,
+            modes,
+        };
+        let descriptors = [
+            self.segment_file.as_fd(),
+            file.as_fd(),
+            host_bell.as_fd(),
+            app_bell.as_fd(),
+        ];
+        let (socket, channel) = self.brokers.get_mut(&process).unwrap();
+        *channel = Some(number);
+        reply(socket, &Reply::Attached(attached), &descriptors);
+        let backlog = Default::default();
+        self.channels.insert(number, ChannelOf { end, backlog });
+    }
+
+    fn give_handles(&mut self, process: u32, count: u32) {
+        let count = count.min(self.handles_left);
+        self.handles_left -= count;
+        let first = self.numbers + 1;
+        let mut passed = Vec::new();
+        for _ in 0..count {
+            let number = self.number();
+            let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+            let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None);
+            let (own, theirs) = pair.unwrap();
+            rustix::net::shutdown(&own, Shutdown::Read).unwrap();
+            let data = EventData::new_u64(HANDLE | u64::from(number));
+            epoll::add(&self.set, &own, data, EventFlags::empty()).unwrap();
+            let handle = HandleOf {
+                fd: own,
+                socket: None,
+            };
+            self.handles.insert(number, handle);
+            passed.push(theirs);
+        }
+        let emfile = rustix::io::Errno::MFILE.raw_os_error() as u32;
+        let handles = Reply::Handles {
+            first: HandleId(first),
+            count,
+            errno: if count > 0 { 0 } else { emfile },
+        };
+        let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
+        reply(&self.brokers[&process].0, &handles, &passed);
+    }
+
+    /// The last copy of a handle is closed.
+    pub(super) fn close_handle(&mut self, number: u32) {
+        let Some(handle) = self.handles.remove(&number) else {
+            return;
+        };
+        epoll::delete(&self.set, &handle.fd).unwrap();
+        if let Some(socket) = handle.socket {
+            self.close(socket);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! What the fake host stack does with commands: it connects the sockets of an application with each
+//! other.
+
+use rustix::io::Errno;
+use socket_channel::host_record::Turn;
+use socket_channel::{Command, Event, Family, Flags, HandleId, How, SocketId, SocketOption};
+
+use super::world::{Done, FILE, FILE_SLOW, NO_ANSWER, Range, World, shuts_write};
+
+impl World {
+    pub(super) fn obey(&mut self, channel: u32, command: Command<'_>) {
+        match command {
+            Command::Open {
+                request,
+                handle,
+                family,
+            } => {
+                let done = self.open_socket(handle, family);
+                self.answer(channel, request, done);
+            }
+            Command::Bind {
+                request,
+                socket,
+                address,
+                ..
+            } => {
+                let done = self.bind(socket, address);
+                self.answer(channel, request, done);
+            }
+            Command::Listen {
+                request, socket, ..
+            } => {
+                let done = self.listen(socket);
+                self.answer(channel, request, done);
+            }
+            Command::Connect {
+                request,
+                socket,
+                address,
+            } => {
+                let done = self.connect(socket, address);
+                self.answer(channel, request, done);
+            }
+            Command::Accept { socket, handle } => {
+                if let Some(handle) = self.handles.get_mut(&handle.0) {
+                    handle.socket = Some(socket);
+                }
+            }
+            Command::Kick { socket } => {
+                if self.is_there(socket) {
+                    self.carry(socket.index);
+                    self.carry_to(socket.index);
+                }
+            }
+            Command::Shutdown {
+                socket,
+                how,
+                mark,
+                at,
+            } => self.shutdown(socket, how, mark, at),
+            Command::SetOption { .. } | Command::GetOption { .. } | Command::GetInfo { .. } => {
+                self.obey_about_options(channel, command);
+            }
+            Command::Close { handle } => self.close_handle(handle.0),
+            Command::OpenFile { .. } | Command::SendFile { .. } => {
+                self.obey_about_files(channel, command);
+            }
+        }
+    }
+
+    fn obey_about_files(&mut self, channel: u32, command: Command<'_>) {
+        match command {
+            Command::OpenFile {
+                request,
+                handle,
+                path,
+            } => {
+                let done = self.open_file(handle, path);
+                self.answer(channel, request, done);
+            }
+            Command::SendFile {
+                socket,
+                file,
+                offset,
+                len,
+                mark,
+                at,
+            } => {
+                if !self.is_there(socket) || !self.is_there(file) {
+                    return;
+                }
+                let content = self.sockets[&file.index].content.clone();
+                let found = self.sockets.get_mut(&socket.index).unwrap();
+                let is_next = found.record.take_mark(mark, at) == Ok(Turn::Now);
+                if !is_next || found.record.queue_file(len).is_err() {
+                    return self.fail(socket.index, Errno::PROTO);
+                }
+                found.ranges.push_back(Range {
+                    at,
+                    file,
+                    offset,
+                    len,
+                    content,
+                });
+                self.carry(socket.index);
+            }
+            _ => unreachable!("commands about files"),
+        }
+    }
+
+    fn obey_about_options(&mut self, channel: u32, command: Command<'_>) {
+        match command {
+            Command::SetOption {
+                request,
+                socket,
+                option,
+                value,
+            } => {
+                let there = self.is_there(socket).then(Done::default);
+                if there.is_some() {
+                    let socket = self.sockets.get_mut(&socket.index).unwrap();
+                    socket.options.insert(option, value);
+                }
+                self.answer(channel, request, there.ok_or(Errno::INVAL));
+            }
+            Command::GetOption {
+                request,
+                socket,
+                option,
+            } => {
+                let done = self.option(socket, option).ok_or(Errno::INVAL);
+                let done = done.map(|value| Done {
+                    socket: None,
+                    value,
+                });
+                self.answer(channel, request, done);
+            }
+            Command::GetInfo { request, socket } => match self.info(socket.index) {
+                Some(info) => self.send(channel, Event::Info { request, info }),
+                None => self.answer(channel, request, Err(Errno::NOTCONN)),
+            },
+            _ => unreachable!("commands about options"),
+        }
+    }
+
+    fn is_there(&self, socket: SocketId) -> bool {
+        let found = self.sockets.get(&socket.index);
+        found.is_some_and(|found| found.record.id() == socket)
+    }
+
+    fn option(&self, socket: SocketId, option: SocketOption) -> Option<u64> {
+        let socket = self.sockets.get(&socket.index)?;
+        let default = match option {
+            SocketOption::LingerMs => u64::MAX,
+            SocketOption::MaxSegmentBytes => 1448,
+            SocketOption::Congestion => 1,
+            SocketOption::KeepIdleSeconds => 7200,
+            _ => 0,
+        };
+        Some(*socket.options.get(&option).unwrap_or(&default))
+    }
+
+    fn open_socket(&mut self, handle: HandleId, family: Family) -> Result<Done, Errno> {
+        let index = self.allocate(Flags::STREAM, family, false);
+        let index = index.ok_or(Errno::NOBUFS)?;
+        Ok(self.give(handle, index))
+    }
+
+    fn give(&mut self, handle: HandleId, index: u32) -> Done {
+        let socket = Some(self.sockets[&index].record.id());
+        self.handles.get_mut(&handle.0).unwrap().socket = socket;
+        Done { socket, value: 0 }
+    }
+
+    fn bind(&mut self, socket: SocketId, mut address: std::net::SocketAddr) -> Result<Done, Errno> {
+        if address.port() == 0 {
+            address.set_port(self.port());
+        } else if address.port() == 1 {
+            return Err(Errno::ACCESS);
+        }
+        let mut others = self.sockets.values();
+        let is_taken = others.any(|other| {
+            other.local.map(|local| local.port()) == Some(address.port()) && other.peer.is_none()
+        });
+        if is_taken {
+            return Err(Errno::ADDRINUSE);
+        }
+        let socket = self.sockets.get_mut(&socket.index).unwrap();
+        socket.local = Some(address);
+        socket.record.set_local(address);
+        Ok(Done::default())
+    }
+
+    fn listen(&mut self, socket: SocketId) -> Result<Done, Errno> {
+        let flags = self.sockets[&socket.index].record.flags();
+        if flags.has(Flags::CONNECTED) || flags.has(Flags::FILE) {
+            return Err(Errno::INVAL);
+        }
+        let found = self.sockets.get_mut(&socket.index).unwrap();
+        if !flags.has(Flags::LISTENER) {
+            let queue = self.area.allocate(1 << 14);
+            found.record.set_blocks(queue, None);
+            found.record.clear(Flags::STREAM);
+            found.record.set(Flags::LISTENER);
+        }
+        Ok(Done::default())
+    }
+
+    fn connect(&mut self, socket: SocketId, to: std::net::SocketAddr) -> Result<Done, Errno> {
+        let index = socket.index;
+        if !self.is_there(socket) || self.sockets[&index].record.flags() != Flags::STREAM {
+            return Err(Errno::ISCONN);
+        }
+        if self.sockets[&index].local.is_none() {
+            let port = self.port();
+            let found = self.sockets.get_mut(&index).unwrap();
+            let local = (to.ip(), port).into();
+            found.local = Some(local);
+            found.record.set_local(local);
+        }
+        let listener = self.sockets.iter().find(|(_, other)| {
+            other.record.flags().has(Flags::LISTENER)
+                && other.local.is_some_and(|local| local.port() == to.port())
+        });
+        let listener = listener.map(|(index, _)| *index);
+        let (rx, tx) = (self.area.allocate(1 << 16), self.area.allocate(1 << 16));
+        let found = self.sockets.get_mut(&index).unwrap();
+        found.record.set_blocks(rx, tx);
+        found.record.set_peer(to);
+        found.record.set(Flags::CONNECTING);
+        if to.port() == NO_ANSWER {
+            return Ok(Done::default());
+        }
+        let Some(listener) = listener else {
+            let refused = Errno::CONNREFUSED.raw_os_error() as u32;
+            found.record.clear(Flags::CONNECTING);
+            found.record.fail(refused, Flags::FAILED);
+            self.hint(index);
+            return Ok(Done::default());
+        };
+        let local = found.local.unwrap();
+        let family = found.family;
+        let flags = Flags::STREAM | Flags::CONNECTED;
+        let other = self.allocate(flags, family, true).ok_or(Errno::NOBUFS)?;
+        let accepted = self.sockets.get_mut(&other).unwrap();
+        accepted.peer = Some(index);
+        accepted.local = Some(to);
+        accepted.record.set_local(to);
+        accepted.record.set_peer(local);
+        let id = accepted.record.id();
+        let found = self.sockets.get_mut(&index).unwrap();
+        found.peer = Some(other);
+        found.record.set(Flags::CONNECTED);
+        found.record.clear(Flags::CONNECTING);
+        self.credit(index);
+        self.credit(other);
+        let queue = self.sockets.get_mut(&listener).unwrap();
+        if queue.record.look().is_err() || queue.record.accept_push(id).is_err() {
+            return Err(Errno::NOBUFS);
+        }
+        self.hint(index);
+        self.hint(listener);
+        Ok(Done::default())
+    }
+
+    fn open_file(&mut self, handle: HandleId, path: &[u8]) -> Result<Done, Errno> {
+        let index = self.allocate(Flags::FILE, Family::V4, false);
+        let index = index.ok_or(Errno::NOBUFS)?;
+        let done = self.give(handle, index);
+        if path == FILE.as_bytes() {
+            self.open(index);
+        } else if path != FILE_SLOW.as_bytes() {
+            let socket = self.sockets.get_mut(&index).unwrap();
+            let missing = Errno::NOENT.raw_os_error() as u32;
+            socket.record.fail(missing, Flags::FAILED);
+            self.hint(index);
+        }
+        Ok(done)
+    }
+
+    fn shutdown(&mut self, socket: SocketId, how: How, mark: u32, at: u64) {
+        if !self.is_there(socket) {
+            return;
+        }
+        let found = self.sockets.get_mut(&socket.index).unwrap();
+        if shuts_write(how) {
+            // Checked as the real one does; a client that was misled resets itself.
+            if found.record.take_mark(mark, at) != Ok(Turn::Now) {
+                return self.fail(socket.index, Errno::PROTO);
+            }
+            found.finish_at.get_or_insert(at);
+        }
+        self.carry(socket.index);
+    }
+
+    /// The last descriptor of a socket is closed.
+    pub(super) fn close(&mut self, socket: SocketId) {
+        let index = socket.index;
+        if !self.is_there(socket) {
+            return;
+        }
+        let found = self.sockets.get_mut(&index).unwrap();
+        let Ok(_) = found.record.look() else {
+            return self.retire(index);
+        };
+        let unread = found.record.flags().has(Flags::STREAM) && found.record.rx_unread_bytes() > 0;
+        while found.record.accept_taken().is_some() {}
+        let waiting: Vec<SocketId> = found.record.accept_waiting_ids().collect();
+        for connection in waiting {
+            self.close(connection);
+        }
+        let found = self.sockets.get_mut(&index).unwrap();
+        match found.peer {
+            Some(peer) if unread => {
+                if self.sockets.contains_key(&peer) {
+                    self.sockets.get_mut(&peer).unwrap().peer = None;
+                    self.fail(peer, Errno::CONNRESET);
+                }
+                self.retire(index);
+            }
+            Some(_) => {
+                found.is_orphan = true;
+                let at = found.record.tx_tail();
+                found.finish_at.get_or_insert(at);
+                self.carry(index);
+            }
+            None => self.retire(index),
+        }
+    }
+
+    /// Carries what the peer of a socket has for it.
+    pub(super) fn carry_to(&mut self, index: u32) {
+        let peer = self.sockets.get(&index).and_then(|socket| socket.peer);
+        if let Some(peer) = peer {
+            self.carry(peer);
+        }
+    }
+
+    /// Carries what a socket has to send to its peer: bytes and file ranges in order, then the end.
+    pub(super) fn carry(&mut self, index: u32) {
+        let Some(mut from) = self.sockets.remove(&index) else {
+            return;
+        };
+        let Some(mut to) = from.peer.and_then(|peer| self.sockets.remove(&peer)) else {
+            let is_over = from.is_orphan;
+            self.sockets.insert(index, from);
+            if is_over {
+                self.retire(index);
+            }
+            return;
+        };
+        let peer = from.peer.unwrap();
+        let is_sane = from.record.look().is_ok() && to.record.look().is_ok();
+        let mut is_blocked = false;
+        while is_sane && !is_blocked {
+            let next = from.ranges.front().map_or(u64::MAX, |range| range.at);
+            let mut carried = from.record.tx_read(next, |chunk| to.record.rx_write(chunk));
+            let head = from.record.tx_head();
+            if let Some(range) = from.ranges.front_mut()
+                && range.at == head
+            {
+                // A file that is being opened holds up what is behind it. One that is open stays
+                // so for the range, whatever becomes of its descriptor.
+                if range.content.is_none() {
+                    let file = self.sockets.get(&range.file.index);
+                    range.content = file.and_then(|file| file.content.clone());
+                }
+                let content = range.content.clone().unwrap_or_default();
+                let rest = content.get(range.offset as usize..).unwrap_or_default();
+                let rest = &rest[..rest.len().min(range.len as usize)];
+                let len = to.record.rx_write(rest);
+                range.offset += len as u64;
+                range.len -= len as u64;
+                carried += len;
+                from.record.add_file_credit(len as u64);
+                if range.len == 0 {
+                    from.ranges.pop_front();
+                    continue;
+                }
+            }
+            from.sent_bytes += carried as u64;
+            if carried == 0 {
+                let has_more = from.record.tx_waiting_bytes() > 0 || !from.ranges.is_empty();
+                is_blocked = !has_more || to.record.rx_room_bytes() > 0;
+                is_blocked |= to.record.rx_wait_for_room();
+                let _ = to.record.look();
+            }
+        }
+        from.record.set_acked(from.sent_bytes);
+        let is_done = from.ranges.is_empty() && from.record.tx_waiting_bytes() == 0;
+        let finished = from.finish_at.is_some() && is_done;
+        if finished {
+            to.record.set(Flags::PEER_FINISHED);
+            from.record.set(Flags::SHUT_WRITE);
+        }
+        let is_over = !is_sane || from.is_orphan && finished;
+        if is_over {
+            to.peer = None;
+        }
+        self.sockets.insert(index, from);
+        self.sockets.insert(peer, to);
+        self.hint(index);
+        self.hint(peer);
+        if is_over {
+            self.retire(index);
+        }
+    }
+}
