@@ -280,7 +280,7 @@ int sw_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
 // `filename` is null or ends with a zero byte.
 int offload_open(const char *filename, int mode);
 
-// Closes a file. Ranges of it that are queued still go.
+// Closes a file. Ranges of it that are queued still go. EBADF if it is no file of the NIC stack.
 int offload_close(int fid);
 
 // What a file is, as the NIC stack has found it: size, times, inode and device; the kind is a

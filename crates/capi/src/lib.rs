@@ -11,6 +11,24 @@
 //! | [`abi`] | the same as C functions: `splitway.h` |
 //! | `sys` | calls of the C library that have no safe form |
 //!
+//! ```no_run
+//! use std::io::IoSlice;
+//! use std::os::fd::AsFd;
+//!
+//! use splitway::client::{Client, DescriptorFlags, Options, SendFlags};
+//! use splitway::{Family, How};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::attach(&Options::from_environment()?)?;
+//! let socket = client.socket(Family::V4, DescriptorFlags::default())?;
+//! client.connect(socket.as_fd(), ([192, 0, 2, 1], 7).into())?;
+//! client.send(socket.as_fd(), &[IoSlice::new(b"hello")], SendFlags::default())?;
+//! client.shutdown(socket.as_fd(), How::Write)?;
+//! client.close(socket)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! It touches the broker's socket, the application's shared memory, and descriptors; `unsafe` is in
 //! `abi` and `sys` only.
 #![deny(unsafe_code)]

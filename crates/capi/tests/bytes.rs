@@ -382,3 +382,70 @@ fn threads_share_a_socket_for_writing_and_no_byte_is_lost() {
     });
     assert!(done.load(Ordering::SeqCst));
 }
+
+#[test]
+fn closing_lingers_until_the_peer_has_all_if_asked_to() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let linger = OptionValue::Linger {
+        on: true,
+        seconds: 3600,
+    };
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    client
+        .set_option(opened.as_fd(), level, name, &linger)
+        .unwrap();
+    assert_eq!(client.option(opened.as_fd(), level, name), Ok(linger));
+    // More than the peer's FIFO takes, so that not all is acknowledged.
+    let bytes = pattern(8, 100_000);
+    send_all(&client, opened.as_fd(), &bytes);
+    assert!(client.unacknowledged_bytes(opened.as_fd()).unwrap() > 0);
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| client.close(opened));
+        // It has closed nothing yet: the connection can still be seen.
+        assert!(!closing.is_finished());
+        let (total, hash) = hash_to_end(&client, &accepted);
+        assert_eq!(total, bytes.len());
+        assert_eq!(hash, Sha256::digest(&bytes).to_vec());
+        assert_eq!(closing.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_timeout_ends_connecting_which_goes_on() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let fd = client.socket(Family::V4, BLOCKING).unwrap();
+    let timeout = OptionValue::Timeout(Some(Duration::from_millis(20)));
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
+    client
+        .set_option(fd.as_fd(), level, name, &timeout)
+        .unwrap();
+    let to = v4(support::NO_ANSWER);
+    assert_eq!(client.connect(fd.as_fd(), to), Err(Errno::INPROGRESS));
+    assert_eq!(client.connect(fd.as_fd(), to), Err(Errno::ALREADY));
+}
+
+#[test]
+fn more_to_come_corks_the_connection_until_it_has_come() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let corks = || {
+        let world = fake.world();
+        let seen = world.seen.iter();
+        seen.filter(|name| *name == "SetOption").count()
+    };
+    let more = SendFlags {
+        more: true,
+        ..SendFlags::default()
+    };
+    let pieces = &[IoSlice::new(b"head ")];
+    assert_eq!(client.send(opened.as_fd(), pieces, more), Ok(5));
+    assert_eq!(client.send(opened.as_fd(), pieces, more), Ok(5));
+    send_all(&client, opened.as_fd(), b"body");
+    finish(&client, &opened);
+    let (total, _) = hash_to_end(&client, &accepted);
+    assert_eq!((total, corks()), (14, 2));
+}

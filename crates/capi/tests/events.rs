@@ -237,6 +237,22 @@ fn a_change_of_a_set_wakes_the_thread_that_waits_in_it() {
 }
 
 #[test]
+fn a_duplicate_of_a_set_is_the_set_until_the_last_is_closed() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let set = client.epoll_create(true).unwrap();
+    add(&client, &set, &accepted, IN, 1);
+    let copy = client
+        .note_duplicate(set.as_fd(), rustix::io::dup(&set).unwrap())
+        .unwrap();
+    client.close(set).unwrap();
+    send(&client, &opened, b"x");
+    assert_eq!(wait(&client, &copy, None), [(IN, 1)]);
+    client.close(copy).unwrap();
+}
+
+#[test]
 fn connecting_is_reported_as_writable_and_refusal_as_an_error() {
     let fake = Fake::start();
     let client = fake.attach();

@@ -2,6 +2,7 @@
 //! do to those of the kernel.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 use splitway::Family;
 use splitway::client::{Client, EpollChange, EpollEvent, OptionValue, ReceiveFlags, SendFlags};
 
-use crate::support::{BLOCKING, Fake, listener, pair, pattern, v4};
+use crate::support::{BLOCKING, FILE, Fake, NONBLOCKING, connected, listener, pair, pattern, v4};
 
 mod support;
 
@@ -189,6 +190,77 @@ fn a_child_that_dies_ends_its_connections_and_no_others() {
     let (accepted, _) = client.accept(listener.as_fd(), BLOCKING).unwrap();
     send(&client, &other, b"on");
     assert_eq!(receive(&client, &accepted, 10).unwrap(), b"on");
+}
+
+#[test]
+fn a_child_that_drops_what_it_inherits_leaves_its_parent_alone() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let mut client = ManuallyDrop::new(fake.attach());
+    let (opened, accepted) = pair(&client, 80);
+    // A call that blocks starts the library's thread.
+    let timeout = OptionValue::Timeout(Some(Duration::from_millis(1)));
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+    let set = |timeout| {
+        client
+            .set_option(accepted.as_fd(), level, name, timeout)
+            .unwrap();
+    };
+    set(&timeout);
+    assert_eq!(receive(&client, &accepted, 1), Err(Errno::AGAIN));
+    set(&OptionValue::Timeout(None));
+    let child = in_child(&fake, || {
+        // SAFETY: the child does not use it again.
+        unsafe { ManuallyDrop::drop(&mut client) };
+        true
+    });
+    assert_done(child);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| receive(&client, &accepted, 10).unwrap());
+        send(&client, &opened, b"alive");
+        assert_eq!(reader.join().unwrap(), b"alive");
+    });
+    drop(ManuallyDrop::into_inner(client));
+}
+
+#[test]
+fn bytes_go_without_any_system_call_but_the_bell() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let child = in_child(&fake, || {
+        // No call blocks, so the library has no thread that would outlive this one.
+        let listener = listener(&client, 80, NONBLOCKING);
+        let opened = connected(&client, 80);
+        let accepted = loop {
+            match client.accept(listener.as_fd(), NONBLOCKING) {
+                Ok((accepted, _)) => break accepted,
+                Err(errno) => assert_eq!(errno, Errno::AGAIN),
+            }
+        };
+        let file = client.open_file(FILE.as_bytes(), BLOCKING).unwrap();
+        send(&client, &accepted, b"first");
+        send(&client, &opened, b"more");
+        while client.unread_bytes(accepted.as_fd()) != Ok(4) {
+            std::thread::yield_now();
+        }
+        assert_eq!(std::fs::read_dir("/proc/self/task").unwrap().count(), 1);
+        let mut bytes = [0; 10];
+        // SAFETY: from here on the kernel kills this thread for any call but read, write and exit
+        // (seccomp(2), strict mode); its exit is one.
+        unsafe {
+            let strict = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT);
+            let pieces = &mut [IoSliceMut::new(&mut bytes)];
+            let received = client.receive(accepted.as_fd(), pieces, ReceiveFlags::default());
+            let pieces = &[IoSlice::new(b"answer")];
+            let sent = client.send(accepted.as_fd(), pieces, SendFlags::default());
+            let queued = client.send_file(accepted.as_fd(), file.as_fd(), 0, 1000);
+            let is_right = (strict, received, sent, queued) == (0, Ok(4), Ok(6), Ok(1000));
+            libc::syscall(libc::SYS_exit, libc::c_long::from(!is_right));
+        }
+        unreachable!("the thread has ended")
+    });
+    assert_done(child);
 }
 
 static HANDLED: AtomicU32 = AtomicU32::new(0);

@@ -28,6 +28,9 @@ pub const COMMAND_BYTES_MAX: usize = size_of::<OpenFileRecord>() + PATH_BYTES_MA
 /// Longest event, in bytes.
 pub const EVENT_BYTES_MAX: usize = size_of::<InfoRecord>();
 
+/// Congestion controls, by the names of tcp(7), in the order of their codes.
+pub const CONGESTIONS: [&str; 3] = ["reno", "cubic", "bbr"];
+
 /// The bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
@@ -119,7 +122,7 @@ numbered! {
         ReceiveBufferBytes = 11,
         /// `SO_SNDBUF`, in bytes, as it was asked for.
         SendBufferBytes = 12,
-        /// `TCP_CONGESTION`: a code of the host stack's.
+        /// `TCP_CONGESTION`: a place in [`CONGESTIONS`].
         Congestion = 13,
         /// `TCP_MAXSEG`, in bytes; only to get.
         MaxSegmentBytes = 14,

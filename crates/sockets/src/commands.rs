@@ -187,6 +187,8 @@ fn answer_with(
     request: u32,
     result: Result<Option<SocketId>, Errno>,
 ) -> Outcome {
+    // A caller that wants no answer has no request.
+    let is_wanted = request != 0;
     let (errno, socket) = match result {
         Ok(socket) => (0, socket),
         Err(errno) => {
@@ -194,10 +196,15 @@ fn answer_with(
             (errno::number(errno), None)
         }
     };
-    Outcome::Answer(Event::Answer {
+    let answer = Event::Answer {
         request,
         errno,
         socket,
         value: 0,
-    })
+    };
+    if is_wanted {
+        Outcome::Answer(answer)
+    } else {
+        Outcome::None
+    }
 }

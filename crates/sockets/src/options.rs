@@ -1,10 +1,10 @@
 //! Setting and getting options of sockets, and of their connections.
 
-use host::CongestionAlgorithm;
 use rustix::io::Errno;
 use socket_channel::{SocketId, SocketOption};
 
 use crate::application::{App, Context};
+use crate::state::options::congestion_code;
 use crate::state::socket::Kind;
 
 impl App {
@@ -47,10 +47,7 @@ impl App {
         let info = info.and_then(|stream| cx.io.info(stream.id));
         match (option, info) {
             (SocketOption::MaxSegmentBytes, Some(info)) => Ok(info.mss),
-            (SocketOption::Congestion, Some(info)) => {
-                let all = CongestionAlgorithm::ALL.iter();
-                Ok(all.take_while(|known| **known != info.congestion).count() as u64)
-            }
+            (SocketOption::Congestion, Some(info)) => Ok(congestion_code(info.congestion)),
             _ => socket.options.get(option),
         }
     }

@@ -44,10 +44,14 @@ pub unsafe extern "C" fn offload_open(
     descriptor(open())
 }
 
-/// Closes a file. Ranges of it that are queued still go.
+/// Closes a file. Ranges of it that are queued still go. EBADF if it is no file of the NIC stack.
 #[unsafe(no_mangle)]
 pub extern "C" fn offload_close(fid: libc::c_int) -> libc::c_int {
-    sw_close(fid)
+    let meta = || client()?.file_meta(borrow(fid)?);
+    match meta() {
+        Err(Errno::BADF) => zero(Err(Errno::BADF)),
+        Ok(_) | Err(_) => sw_close(fid),
+    }
 }
 
 /// What a file is, as the NIC stack has found it: size, times, inode and device; the kind is a

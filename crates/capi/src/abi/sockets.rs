@@ -122,11 +122,17 @@ pub unsafe extern "C" fn sw_accept4(
             return Err(Errno::FAULT);
         }
         let (accepted, peer) = client()?.accept(borrow(fd)?, descriptor_flags(flags))?;
-        if !at.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { put_address(at, len, peer)? };
+        if at.is_null() {
+            return Ok(accepted);
         }
-        Ok(accepted)
+        // SAFETY: the caller's promise.
+        match unsafe { put_address(at, len, peer) } {
+            Ok(()) => Ok(accepted),
+            Err(errno) => {
+                client()?.close(accepted)?;
+                Err(errno)
+            }
+        }
     };
     descriptor(accept())
 }

@@ -1,6 +1,6 @@
 //! The application: the table of its sockets, and the process that this is.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::io::{Errno, Result};
@@ -105,12 +105,17 @@ impl Client {
         Ok(fd)
     }
 
-    /// Notes that `new`, a duplicate, is what `old` is.
+    /// Notes that `new`, a duplicate, is what `old` is: a split socket, a file or an epoll set.
     pub fn note_duplicate(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<OwnedFd> {
-        match self.table.get(number(old)) {
-            Some(id) => self.adopt(new, id),
-            None => Ok(new),
+        if let Some(id) = self.table.get(number(old)) {
+            return self.adopt(new, id);
         }
+        if let Some(process) = self.process_if_attached()
+            && let Some(set) = process.sets.get(number(old))
+        {
+            process.sets.insert(number(new.as_fd()), set);
+        }
+        Ok(new)
     }
 
     /// Forgets a descriptor; tells which socket it was.

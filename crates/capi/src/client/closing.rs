@@ -47,10 +47,12 @@ impl Client {
     /// in whatever process: what was sent still goes, and is waited for if `SO_LINGER` says so.
     pub fn close(&self, fd: OwnedFd) -> Result<()> {
         let place = number(fd.as_fd());
-        let lingered = match self.find(fd.as_fd()) {
-            Ok(Some(socket)) => linger(&socket),
-            Ok(None) | Err(_) => Ok(()),
-        };
+        // A child that has made no call yet is not attached for closing what it inherits.
+        let socket = self.process_if_attached().and_then(|_| {
+            let found = self.find(fd.as_fd());
+            found.ok().flatten()
+        });
+        let lingered = socket.map_or(Ok(()), |socket| linger(&socket));
         if let Some(generation) = self.process_if_attached() {
             for member in generation.sets.forget(place) {
                 if let Source::Socket(id) = member.source {

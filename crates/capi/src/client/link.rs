@@ -41,6 +41,7 @@ use socket_channel::message::Info;
 use socket_channel::{ChannelId, Command, Event, SocketId};
 
 use super::attach::errno_of;
+use super::fork;
 use super::watchers::Watchers;
 use crate::sys;
 
@@ -354,6 +355,8 @@ impl fmt::Debug for Link {
 /// the process, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pump {
+    /// Forks that led to the process that it is a thread of.
+    generation: u32,
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
@@ -369,7 +372,11 @@ impl Pump {
             thread.spawn(move || Pump::run(&link, &bed))
         });
         let thread = Some(thread.map_err(|_| Errno::AGAIN)?);
-        Ok(Pump { stop, thread })
+        Ok(Pump {
+            generation: fork::generation(),
+            stop,
+            thread,
+        })
     }
 
     fn run(link: &Link, bed: &OwnedFd) {
@@ -394,6 +401,10 @@ impl Pump {
 
 impl Drop for Pump {
     fn drop(&mut self) {
+        // A child has no such thread, and its copy of `stop` is that of its parent.
+        if self.generation != fork::generation() {
+            return;
+        }
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

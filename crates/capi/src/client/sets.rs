@@ -175,8 +175,12 @@ impl Sets {
         lock(&self.0).insert(fd, set);
     }
 
+    /// Removes a descriptor of a set; the set is returned if that was its last.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Set>> {
-        lock(&self.0).remove(&fd)
+        let mut sets = lock(&self.0);
+        let set = sets.remove(&fd)?;
+        let is_last = !sets.values().any(|other| Arc::ptr_eq(other, &set));
+        is_last.then_some(set)
     }
 
     /// Takes a descriptor that is closed out of all sets; returns what it was there.

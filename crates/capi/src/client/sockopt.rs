@@ -4,15 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::io::{Errno, Result};
-use socket_channel::message::Info;
+use socket_channel::message::{CONGESTIONS, Info};
 use socket_channel::{Command, Flags, SocketOption};
 
 use super::application::Client;
 use super::link::Answer;
 use super::socket::{Direction, Socket, note};
-
-/// Names of congestion controls, by the code of the host stack.
-const CONGESTION: [&str; 3] = ["reno", "cubic", "bbr"];
 
 /// Longest name, as `TCP_CA_NAME_MAX`.
 const CONGESTION_BYTES_MAX: usize = 16;
@@ -133,7 +130,9 @@ impl Client {
             }
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
                 let code = get(&socket, SocketOption::Congestion)?;
-                let name = usize::try_from(code).ok().and_then(|at| CONGESTION.get(at));
+                let name = usize::try_from(code)
+                    .ok()
+                    .and_then(|at| CONGESTIONS.get(at));
                 let name = name.ok_or(Errno::PROTO)?;
                 Ok(OptionValue::Name((*name).to_owned()))
             }
@@ -200,7 +199,7 @@ impl Client {
                 Ok(())
             }
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION, OptionValue::Name(name)) => {
-                let code = CONGESTION.iter().position(|known| known == name);
+                let code = CONGESTIONS.iter().position(|known| known == name);
                 let code = code.ok_or(Errno::NOENT)?;
                 set(&socket, SocketOption::Congestion, code as u64)
             }

@@ -253,6 +253,7 @@ static void files(void)
     FAILS(offload_write(fid, fid, -1, 1), EINVAL);
     FAILS(offload_write(fid, fid, 0, 1), ENOTSOCK);
     CHECK(offload_close(fid) == 0);
+    FAILS(offload_close(0), EBADF);
     FAILS(offload_fstat(fid, &found), EBADF);
 }
 

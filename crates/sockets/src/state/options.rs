@@ -21,6 +21,19 @@ const MSS_MIN: u64 = 88;
 const KEEPALIVE_SECONDS_MAX: u64 = 32_767;
 const KEEPALIVE_PROBES_MAX: u64 = 127;
 
+/// Congestion controls in the order of their codes ([`socket_channel::message::CONGESTIONS`]).
+const CONGESTIONS: [CongestionAlgorithm; 3] = [
+    CongestionAlgorithm::NewReno,
+    CongestionAlgorithm::Cubic,
+    CongestionAlgorithm::Bbr,
+];
+
+/// What messages say for a congestion control.
+pub(crate) fn congestion_code(algorithm: CongestionAlgorithm) -> u64 {
+    let before = CONGESTIONS.iter().take_while(|known| **known != algorithm);
+    before.count() as u64
+}
+
 /// What the options of a socket say.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
@@ -111,7 +124,7 @@ impl Options {
             SocketOption::ReceiveBufferBytes => self.receive_buffer_bytes = Some(buffer(value)),
             SocketOption::SendBufferBytes => self.send_buffer_bytes = Some(buffer(value)),
             SocketOption::Congestion => {
-                let known = CongestionAlgorithm::ALL.get(value as usize);
+                let known = CONGESTIONS.get(usize::try_from(value).unwrap_or(usize::MAX));
                 self.congestion = Some(*known.ok_or(Errno::NOENT)?);
             }
             SocketOption::MaxSegmentBytes => {
@@ -140,12 +153,7 @@ impl Options {
             SocketOption::DeferAcceptSeconds => self.defer_accept_seconds,
             SocketOption::ReceiveBufferBytes => self.receive_buffer_bytes.unwrap_or(0) as u64,
             SocketOption::SendBufferBytes => self.send_buffer_bytes.unwrap_or(0) as u64,
-            SocketOption::Congestion => {
-                let algorithm = self.congestion.unwrap_or_default();
-                let all = CongestionAlgorithm::ALL.iter();
-                let place = all.take_while(|known| **known != algorithm).count();
-                place as u64
-            }
+            SocketOption::Congestion => congestion_code(self.congestion.unwrap_or_default()),
             SocketOption::MaxSegmentBytes => self.mss_max.map_or(DEFAULT_MSS, u64::from),
             SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes.unwrap_or(0),
             SocketOption::ReuseAddress | SocketOption::ReusePort | SocketOption::V6Only => {
