@@ -1,7 +1,7 @@
 /*
  * A file server on the split stack, as in "Rearchitecting the TCP Stack for I/O-Offloaded Content
  * Delivery" (NSDI 2023): this program writes the header, and the NIC stack reads and sends the file.
- * HTTP/1.0, one connection at a time.
+ * One connection at a time, and one request on each.
  *
  *     cc -O2 -o file_server file_server.c $(pkg-config --cflags --libs splitway)
  *     ./file_server 8080
@@ -45,14 +45,15 @@ static void serve(int fd)
         request[len] = 0;
     } while (got > 0 && !strstr(request, "\r\n\r\n") && len < sizeof request - 1);
     if (sscanf(request, "GET %4095s HTTP/", path) != 1) {
-        say(fd, "HTTP/1.0 400 Bad Request\r\n\r\n");
+        say(fd, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
         return;
     }
     int fid = offload_open(path, O_RDONLY);
     if (fid < 0 || fstat_when_open(fid, &file) < 0) {
-        say(fd, "HTTP/1.0 404 Not Found\r\n\r\n");
+        say(fd, "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n");
     } else {
-        snprintf(header, sizeof header, "HTTP/1.0 200 OK\r\nContent-Length: %lld\r\n\r\n",
+        snprintf(header, sizeof header,
+                 "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %lld\r\n\r\n",
                  (long long)file.st_size);
         say(fd, header);
         for (off_t at = 0; at < file.st_size; at += got)

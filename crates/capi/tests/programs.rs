@@ -148,7 +148,7 @@ fn the_file_server_sends_files_that_it_never_reads() {
     };
     let content = fake.world().content();
     let head = format!(
-        "HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         content.len()
     );
     let expected = [head.as_bytes(), &content[..]].concat();
@@ -157,7 +157,10 @@ fn the_file_server_sends_files_that_it_never_reads() {
         assert_eq!(response.len(), expected.len());
         assert_eq!(Sha256::digest(response), Sha256::digest(&expected));
     }
-    assert_eq!(get("/none"), b"HTTP/1.0 404 Not Found\r\n\r\n");
+    assert_eq!(
+        get("/none"),
+        b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n"
+    );
 }
 
 #[test]

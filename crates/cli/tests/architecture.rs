@@ -82,6 +82,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            // Its tests start programs that are linked with it.
+            "capi",
             "contract",
             "wire",
             "tcp",

@@ -33,6 +33,7 @@ mod own_client;
 mod peers;
 mod player_long;
 mod players_long;
+mod programs;
 mod redbot_long;
 mod restart;
 mod routed;

@@ -67,7 +67,7 @@ fn ask(path: &Path, packet: &[u8]) -> Option<Reply> {
     (count > 0).then(|| Reply::decode(&bytes[..count]).unwrap())
 }
 
-fn attach(path: &Path) -> Option<Reply> {
+pub(crate) fn attach(path: &Path) -> Option<Reply> {
     ask(path, &Request::Attach { modes: MODES_ALL }.encode())
 }
 

@@ -1,0 +1,250 @@
+//! Programs of others on the stack: those of `examples/c`, and clients that are the kernel's.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use testbed::http::{Connection, download};
+use testbed::namespace::{isolated, isolated_long};
+use testbed::process::{Process, signal};
+use testbed::procfs::descriptors;
+use testbed::site::{KnownFile, Site};
+use testbed::splitway::Splitway;
+use testbed::wait;
+
+use crate::deaths::{files, lose_packets};
+use crate::sockets::attach;
+use crate::support::{Random, SOON, on_threads, process, serve_with};
+
+const FILES_PORT: u16 = 8080;
+const ECHO_PORT: u16 = 9000;
+
+/// The shared library that Cargo has built beside the tests.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut built = test.ancestors().skip(1).map(|it| it.join("libsplitway.so"));
+    let built = built.find(|path| path.exists());
+    built.expect("Cargo builds the library with its dependents")
+}
+
+/// A server with a socket for programs, and a folder for these.
+struct Stack {
+    splitway: Splitway,
+    folder: PathBuf,
+    /// Descriptors of the host process while no program is attached.
+    descriptors: usize,
+}
+
+impl Stack {
+    fn serve(site: &Site) -> Stack {
+        let folder = site.outside().to_owned();
+        let sockets = folder.join("sockets");
+        let splitway = serve_with(site, &["--sockets", sockets.to_str().unwrap()]);
+        symlink(library(), folder.join("libsplitway.so.0")).unwrap();
+        // The host process answers once it has the broker.
+        attach(&sockets).expect("a program attaches");
+        let mut stack = Stack {
+            splitway,
+            folder,
+            descriptors: 0,
+        };
+        let gone = || (!stack.maps().contains("splitway-")).then_some(());
+        wait::until(SOON, "what has attached is gone", gone).unwrap();
+        stack.descriptors = descriptors(stack.splitway.host()).unwrap();
+        stack
+    }
+
+    /// The memory files of programs that the host process has mapped, one in a line.
+    fn maps(&self) -> String {
+        let maps = format!("/proc/{}/maps", self.splitway.host().as_raw_nonzero());
+        let maps = std::fs::read_to_string(maps).unwrap();
+        let of_programs = ["splitway-segment", "splitway-sockets"];
+        let is_theirs = |line: &&str| of_programs.iter().any(|name| line.contains(name));
+        maps.lines()
+            .filter(is_theirs)
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// Compiles a program of `examples/c`.
+    fn compile(&self, name: &str) -> PathBuf {
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let program = self.folder.join(name);
+        let done = Command::new("cc")
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+            .arg(tree.join("crates/capi/include"))
+            .arg("-o")
+            .arg(&program)
+            .arg(tree.join("examples/c").join(name).with_extension("c"))
+            .arg(library())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{errors}");
+        program
+    }
+
+    /// Starts a program, and waits until it listens.
+    fn start(&self, program: &Path, port: u16) -> Process {
+        let mut command = Command::new(program);
+        command
+            .arg(port.to_string())
+            .env("SPLITWAY_SOCKET", self.folder.join("sockets"))
+            .env("LD_LIBRARY_PATH", &self.folder)
+            .stdout(Stdio::null());
+        let started = Process::spawn(&mut command).unwrap();
+        let connected = || TcpStream::connect(at(port)).ok();
+        wait::until(SOON, "the program listens", connected).unwrap();
+        started
+    }
+
+    /// What of programs is left in the host process once they are gone: as many descriptors as
+    /// before them, and no memory of a segment.
+    fn assert_nothing_left(&self) {
+        let (host, before) = (self.splitway.host(), self.descriptors);
+        let left = wait::until(SOON, "programs are gone", || {
+            (descriptors(host).unwrap() == before).then_some(())
+        });
+        assert!(
+            left.is_ok(),
+            "{} descriptors of the host process, {before} before",
+            descriptors(host).unwrap()
+        );
+        assert_eq!(self.maps(), "");
+    }
+}
+
+/// Where a program is reached.
+fn at(port: u16) -> SocketAddr {
+    ([10, 77, 0, 2], port).into()
+}
+
+/// Sends the bytes of a file, and compares what comes back.
+fn echo(server: SocketAddr, file: &KnownFile) -> testbed::Result<()> {
+    exchange(server, file).map_err(|error| testbed::Failure::new(error.to_string()))
+}
+
+fn exchange(server: SocketAddr, file: &KnownFile) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(server)?;
+    stream.set_read_timeout(Some(SOON))?;
+    stream.set_write_timeout(Some(SOON))?;
+    let sent = file.bytes(0, file.size() as usize);
+    let mut writing = stream.try_clone()?;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| writing.write_all(&sent));
+        let mut received = vec![0; sent.len()];
+        stream.read_exact(&mut received)?;
+        assert!(received == sent, "every byte");
+        writer.join().expect("it does not panic")?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_file_server_in_c_offloads_files_while_packets_are_lost_and_nic_processes_die() {
+    isolated(|site| {
+        let files = files(&site);
+        let stack = Stack::serve(&site);
+        let program = stack.compile("file_server");
+        let server = stack.start(&program, FILES_PORT);
+        lose_packets();
+        for death in 0..4 {
+            on_threads(8, |index| {
+                for turn in 0..4 {
+                    download(at(FILES_PORT), &files[(index + turn) % files.len()])?;
+                }
+                Ok(())
+            });
+            if death < 3 {
+                let nic = process(&stack.splitway, "splitway-nic").unwrap();
+                signal(nic, Signal::KILL).unwrap();
+            }
+        }
+        // The program has not touched a byte of them, and the server serves beside it.
+        download(at(80), &files[0]).unwrap();
+        drop(server);
+        stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn an_echo_server_in_c_returns_every_byte_of_many_connections() {
+    isolated(|site| {
+        let file = site.file("echo", 30_000).unwrap();
+        let stack = Stack::serve(&site);
+        let program = stack.compile("echo");
+        let server = stack.start(&program, ECHO_PORT);
+        on_threads(1, |_| echo(at(ECHO_PORT), &file));
+        on_threads(300, |_| echo(at(ECHO_PORT), &file));
+        lose_packets();
+        on_threads(30, |_| echo(at(ECHO_PORT), &file));
+        drop(server);
+        stack.assert_nothing_left();
+    });
+}
+
+/// Kills programs so many times while clients download from them.
+fn kill_programs(site: &Site, kills: u64) {
+    let files = files(site);
+    let stack = Stack::serve(site);
+    let (program, echoes) = (stack.compile("file_server"), stack.compile("echo"));
+    let other = stack.start(&echoes, ECHO_PORT);
+    let small = site.file("small", 3_000).unwrap();
+    let mut random = Random::seeded();
+    for _ in 0..kills {
+        // The port is free at once, though connections of the one before still end.
+        let server = stack.start(&program, FILES_PORT);
+        let clients = 1 + random.below(4) as usize;
+        let connections: Vec<Connection> = (0..clients)
+            .filter_map(|client| {
+                let mut connection = Connection::open(at(FILES_PORT)).ok()?;
+                let file = &files[client % files.len()];
+                connection.send_get(file.name()).ok()?;
+                Some(connection)
+            })
+            .collect();
+        for _ in 0..random.below(2_000) {
+            std::hint::spin_loop();
+        }
+        signal(server.pid(), Signal::KILL).unwrap();
+        drop(server);
+        drop(connections);
+        // Another program goes on.
+        echo(at(ECHO_PORT), &small).unwrap();
+    }
+    drop(other);
+    stack.assert_nothing_left();
+    download(at(80), &files[0]).unwrap();
+}
+
+#[test]
+fn programs_that_are_killed_under_load_leave_nothing_and_disturb_no_other() {
+    isolated(|site| kill_programs(&site, 25));
+}
+
+#[test]
+#[ignore = "takes some minutes"]
+fn a_thousand_programs_that_are_killed_under_load_leave_nothing() {
+    isolated_long(|site| kill_programs(&site, 1_000));
+}
+
+#[test]
+fn what_a_killed_program_has_queued_still_arrives() {
+    isolated(|site| {
+        let file = site.file("file", 200_000).unwrap();
+        let stack = Stack::serve(&site);
+        let program = stack.compile("file_server");
+        let server = stack.start(&program, FILES_PORT);
+        let mut connection = Connection::open(at(FILES_PORT)).unwrap();
+        connection.send_get(file.name()).unwrap();
+        // The file is queued as a whole before the header can be read.
+        connection.read_file_head(&file).unwrap();
+        signal(server.pid(), Signal::KILL).unwrap();
+        drop(server);
+        connection.read_file_part(&file, 0..file.size()).unwrap();
+        connection.read_end().unwrap();
+    });
+}
