@@ -35,16 +35,21 @@ pub const ADOPT_DESCRIPTORS: usize = 1;
 /// Longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = size_of::<AttachedRecord>();
 
-/// Mode: a write returns when its bytes are in the FIFO.
-pub const MODE_ASYNC_SEND: u32 = 1;
-/// Mode: bytes are put into the rx FIFO before they are asked for.
-pub const MODE_EAGER_RECEIVE: u32 = 2;
-/// Mode: connections are put into the accept queue before they are asked for.
-pub const MODE_EAGER_ACCEPT: u32 = 4;
-/// Mode: addresses, options and first bytes come with the connection.
-pub const MODE_SETUP_WITH_ACCEPT: u32 = 8;
-/// All modes: the default.
-pub const MODES_ALL: u32 = 15;
+/// Split-TCP of *TCP Servers* (Rangarajan et al., 2002): every call waits until the host stack has
+/// done its part.
+pub const MODE_SPLIT_TCP: u32 = 1;
+/// AsyncSend: sending returns when the bytes are in the FIFO.
+pub const MODE_ASYNC_SEND: u32 = 2;
+/// Eager Receive: the host stack fills the receive FIFO before it is asked to.
+pub const MODE_EAGER_RECEIVE: u32 = 4;
+/// Eager Accept: the host stack completes connections before it is asked to.
+pub const MODE_EAGER_ACCEPT: u32 = 8;
+/// Setup With Accept: an accepted connection comes with addresses, options and first bytes.
+pub const MODE_SETUP_WITH_ACCEPT: u32 = 16;
+/// All of them.
+pub const MODES_ALL: u32 = 31;
+/// Those that are on whatever an application asks for.
+pub const MODES_ALWAYS: u32 = MODES_ALL & !MODE_SPLIT_TCP;
 
 /// What an application asks of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

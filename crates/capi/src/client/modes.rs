@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+use socket_channel::attach;
+
 use super::attach::DEFAULT_PATH;
 
 /// Names the broker's socket.
@@ -19,15 +21,15 @@ pub struct Modes(u32);
 
 impl Modes {
     /// Every call waits until the host stack has done its part.
-    pub const SPLIT_TCP: Modes = Modes(1);
+    pub const SPLIT_TCP: Modes = Modes(attach::MODE_SPLIT_TCP);
     /// Sending returns when the bytes are in the FIFO.
-    pub const ASYNC_SEND: Modes = Modes(2);
+    pub const ASYNC_SEND: Modes = Modes(attach::MODE_ASYNC_SEND);
     /// The host stack fills the receive FIFO before it is asked to.
-    pub const EAGER_RECEIVE: Modes = Modes(4);
+    pub const EAGER_RECEIVE: Modes = Modes(attach::MODE_EAGER_RECEIVE);
     /// The host stack completes connections before it is asked to.
-    pub const EAGER_ACCEPT: Modes = Modes(8);
+    pub const EAGER_ACCEPT: Modes = Modes(attach::MODE_EAGER_ACCEPT);
     /// An accepted connection comes with addresses, options and first bytes.
-    pub const SETUP_WITH_ACCEPT: Modes = Modes(16);
+    pub const SETUP_WITH_ACCEPT: Modes = Modes(attach::MODE_SETUP_WITH_ACCEPT);
 
     const NAMES: &[(&str, Modes)] = &[
         ("split-tcp", Modes::SPLIT_TCP),
@@ -39,7 +41,7 @@ impl Modes {
 
     /// The modes of these bits; bits of no mode are left out.
     pub const fn from_bits(bits: u32) -> Modes {
-        Modes(bits & 31)
+        Modes(bits & attach::MODES_ALL)
     }
 
     /// As Attach carries them.
@@ -73,7 +75,7 @@ impl Modes {
 impl Default for Modes {
     /// All but Split-TCP, which waits where the others do not.
     fn default() -> Self {
-        Modes(30)
+        Modes(attach::MODES_ALWAYS)
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
-use socket_channel::attach::{Attached, BadPacket, MODES_ALL, Reply, Request};
+use socket_channel::attach::{Attached, BadPacket, MODES_ALL, MODES_ALWAYS, Reply, Request};
 use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment, channel};
 
 use crate::broker::applications::{Applications, TooMany};
@@ -472,7 +472,7 @@ impl Service {
         };
         let app = self.applications.next_number(|_| false);
         self.applications
-            .add(app, uid, modes & MODES_ALL, segment, now);
+            .add(app, uid, modes & MODES_ALL | MODES_ALWAYS, segment, now);
         let application = NewApplication {
             limits: self.terms.limits,
             rights,
