@@ -19,7 +19,7 @@ use crate::waker::{Waker, Woken};
 /// microseconds.
 const PAUSE_US_MAX: u64 = 50;
 
-/// See the [module documentation](self).
+/// Applications in other processes, as one application of the shard.
 #[derive(Debug)]
 pub struct Sockets {
     apps: BTreeMap<AppId, App>,
