@@ -22,12 +22,16 @@ use crate::support::{Random, SOON, on_threads, process, serve_with};
 const FILES_PORT: u16 = 8080;
 const ECHO_PORT: u16 = 9000;
 
-/// The shared library that Cargo has built beside the tests.
-fn library() -> PathBuf {
+/// What Cargo has built beside the tests.
+fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let mut built = test.ancestors().skip(1).map(|it| it.join("libsplitway.so"));
-    let built = built.find(|path| path.exists());
-    built.expect("Cargo builds the library with its dependents")
+    let mut places = test.ancestors().skip(1).map(|it| it.join(name));
+    let place = places.find(|path| path.exists());
+    place.unwrap_or_else(|| panic!("no {name}: cargo build -p splitway-capi --examples"))
+}
+
+fn library() -> PathBuf {
+    built("libsplitway.so")
 }
 
 /// A server with a socket for programs, and a folder for these.
@@ -178,6 +182,20 @@ fn an_echo_server_in_c_returns_every_byte_of_many_connections() {
         let program = stack.compile("echo");
         let server = stack.start(&program, ECHO_PORT);
         on_threads(1, |_| echo(at(ECHO_PORT), &file));
+        on_threads(300, |_| echo(at(ECHO_PORT), &file));
+        lose_packets();
+        on_threads(30, |_| echo(at(ECHO_PORT), &file));
+        drop(server);
+        stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn an_echo_server_in_rust_has_a_task_for_each_of_many_connections() {
+    isolated(|site| {
+        let file = site.file("echo", 30_000).unwrap();
+        let stack = Stack::serve(&site);
+        let server = stack.start(&built("examples/tokio_echo"), ECHO_PORT);
         on_threads(300, |_| echo(at(ECHO_PORT), &file));
         lose_packets();
         on_threads(30, |_| echo(at(ECHO_PORT), &file));
