@@ -13,6 +13,7 @@ mod intruder;
 #[allow(dead_code, reason = "what the tests look at besides")]
 #[path = "../../crates/tcp/tests/tcp/network.rs"]
 mod network;
+#[allow(dead_code, reason = "what the tests run besides")]
 #[path = "../../crates/tcp/tests/tcp/scenario.rs"]
 mod scenario;
 
