@@ -5,12 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
 use testbed::process::{Process, signal};
-use testbed::procfs::descriptors;
+use testbed::procfs::{cpu_ns, descriptors};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
 use testbed::wait;
@@ -201,6 +202,34 @@ fn an_echo_server_in_rust_has_a_task_for_each_of_many_connections() {
         on_threads(30, |_| echo(at(ECHO_PORT), &file));
         drop(server);
         stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn ten_programs_without_traffic_use_less_than_a_hundredth_of_a_core_with_both_stacks() {
+    isolated(|site| {
+        let file = site.file("echo", 30_000).unwrap();
+        let stack = Stack::serve(&site);
+        let program = stack.compile("echo");
+        let ports = ECHO_PORT..ECHO_PORT + 10;
+        let programs: Vec<_> = ports.clone().map(|it| stack.start(&program, it)).collect();
+        // They have had work before, and a client of each is still connected.
+        on_threads(10, |index| echo(at(ECHO_PORT + index as u16), &file));
+        let clients: Vec<_> = ports
+            .map(|it| TcpStream::connect(at(it)).unwrap())
+            .collect();
+        let used_ns = || {
+            let own = [stack.splitway.host(), stack.splitway.nic()].into_iter();
+            let all = own.chain(programs.iter().map(Process::pid));
+            all.map(|pid| cpu_ns(pid).unwrap()).sum::<u64>()
+        };
+        let (before_ns, start) = (used_ns(), Instant::now());
+        // Not a wait for something: the span that is measured.
+        std::thread::sleep(Duration::from_secs(5));
+        let share = (used_ns() - before_ns) as f64 / start.elapsed().as_nanos() as f64;
+        println!("idle: {:.3} % of a core", share * 100.0);
+        assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
+        drop(clients);
     });
 }
 
