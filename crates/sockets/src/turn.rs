@@ -56,7 +56,7 @@ impl App {
         let mut budget = budget_max;
         let mut channels = std::mem::take(&mut self.channels);
         let count = channels.len();
-        let mut is_corrupt = false;
+        let mut corrupt = Vec::new();
         for step in 0..count {
             let channel = &mut channels[(self.first + step) % count];
             while budget > 0 && (drops_answers || channel.end.has_room()) {
@@ -66,7 +66,7 @@ impl App {
                     Err(ReceiveError::Malformed) => Outcome::Malformed,
                     Err(ReceiveError::Corrupt) => {
                         cx.counters.channels_corrupt += 1;
-                        is_corrupt = true;
+                        corrupt.push(channel.id);
                         break;
                     }
                 };
@@ -88,7 +88,11 @@ impl App {
         // Processes that attach while their commands are carried out are not to be lost.
         channels.append(&mut self.channels);
         self.channels = channels;
-        if is_corrupt {
+        if !corrupt.is_empty() {
+            // Nothing comes from there any more, and no room either: it would be looked at for ever.
+            for id in corrupt {
+                self.drop_channel(cx, id);
+            }
             self.detach(cx);
         }
         budget < budget_max
@@ -129,14 +133,25 @@ impl App {
         }
     }
 
-    /// A process has ended: what it did without a word is looked for, for a command may be missing.
-    pub(crate) fn end_channel(&mut self, cx: &mut Context<'_>, now_us: u64, ended: ChannelId) {
-        let before = self.channels.len();
-        self.channels.retain(|channel| channel.id != ended);
-        if self.channels.len() == before {
-            return;
+    /// Serves a channel no more. False if there is none of this number.
+    fn drop_channel(&mut self, cx: &mut Context<'_>, id: ChannelId) -> bool {
+        let Some(place) = self.channels.iter().position(|channel| channel.id == id) else {
+            return false;
+        };
+        let channel = self.channels.remove(place);
+        // Whose process is alive can still ring: its bell is not closed with the copy here.
+        if let (Some(waker), Some(bell)) = (cx.waker, channel.end.wake_fd()) {
+            waker.remove(bell);
         }
         cx.counters.processes -= 1;
+        true
+    }
+
+    /// A process has ended: what it did without a word is looked for, for a command may be missing.
+    pub(crate) fn end_channel(&mut self, cx: &mut Context<'_>, now_us: u64, ended: ChannelId) {
+        if !self.drop_channel(cx, ended) {
+            return;
+        }
         let until_us = now_us + ADOPTION_US_MAX;
         let ids: Vec<SocketId> = self.sockets.iter().map(|(_, socket)| socket.id()).collect();
         for id in ids {

@@ -47,7 +47,7 @@ impl Waker {
         self.epoll.as_fd()
     }
 
-    /// Watches the bell of a channel. Closing it ends that.
+    /// Watches the bell of a channel, until [`Waker::remove`]: the application has a copy.
     pub(crate) fn add_bell(&self, bell: BorrowedFd<'_>, app: AppId) -> io::Result<()> {
         let data = epoll::EventData::new_u64(BELL | u64::from(app.0) << 32);
         Ok(epoll::add(&self.epoll, bell, data, epoll::EventFlags::IN)?)

@@ -1,12 +1,20 @@
 //! Applications that do as they like behind the channel: others, and the stack, notice nothing.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use fakes::seeds::each_seed;
+use host::app::Application;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use socket_channel::channel::{self, HostEnd};
 use socket_channel::message::BindFlags;
-use socket_channel::{Command, Family, HandleId, How, SocketId, SocketOption};
+use socket_channel::{
+    AppId, ChannelId, Command, Family, HandleId, How, Layout, Limits, Segment, SocketId,
+    SocketOption,
+};
+use sockets::{Attachment, Grant, Sockets};
 
-use crate::program::{HANDLES, Program, text};
+use crate::program::{Program, text};
 use crate::world::World;
 
 fn some_socket(random: &mut dyn FnMut(u64) -> u64) -> SocketId {
@@ -144,21 +152,71 @@ fn whatever_an_application_does_others_get_every_byte_and_nothing_is_left() {
     });
 }
 
+/// Attaches a process with real memory and bells; returns its memory, and the bell that it rings.
+fn attach(world: &mut World, app: u32) -> (OwnedFd, OwnedFd) {
+    let limits = Limits {
+        sockets_max: 16,
+        segment_bytes: 1 << 20,
+    };
+    let segment = Segment::in_memory(Layout::of(limits).unwrap());
+    let (memory, host_bell) = (
+        channel::create_file().unwrap(),
+        channel::create_bell().unwrap(),
+    );
+    let (own, peer) = (
+        host_bell.try_clone().unwrap(),
+        channel::create_bell().unwrap(),
+    );
+    let attached = world.apps.others.attach(Attachment {
+        app: AppId(app),
+        channel: ChannelId(app),
+        pid: app,
+        uid: 1000,
+        first: Some((Grant::default(), segment)),
+        end: HostEnd::from_files(&memory, own, peer).unwrap(),
+    });
+    attached.unwrap();
+    (memory, host_bell)
+}
+
+/// True if a sleep would end at once.
+fn is_awake(world: &World) -> bool {
+    let fds = world.sockets().wake_fds();
+    let mut fds = [PollFd::from_borrowed_fd(fds[0], PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut fds, Some(&at_once)).unwrap() > 0
+}
+
 #[test]
 fn a_ring_that_makes_no_sense_detaches_its_application_alone() {
     let mut world = World::new();
+    world.apps.others = Sockets::new().unwrap();
     let mut honest = Program::new(&mut world, 2);
-    let hostile = Program::new(&mut world, 1);
-    assert_eq!(HANDLES, 2_000, "numbers of handles");
-    let (host, mut end) = socket_channel::channel::in_memory();
-    drop(host);
-    // Messages that are none are counted, and do no harm.
-    for byte in 0..=u8::MAX {
-        let _ = end.send(&Command::Close {
-            handle: HandleId(byte.into()),
-        });
-    }
-    drop(hostile);
+    let (memory, bell) = attach(&mut world, 1);
+    world.run_for_us(100);
+    rustix::io::pwrite(&memory, &[0xff; 4096], 0).unwrap();
+    rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+    assert!(is_awake(&world));
+    world.run_for_us(10_000);
+    assert_eq!(world.sockets().counters().channels_corrupt, 1);
+    assert_eq!(world.sockets().processes(), 1);
+    // Nothing keeps the host stack from sleep.
+    assert!(world.apps.others.prepare_sleep() && !is_awake(&world));
     honest.listener(&mut world, 8000);
-    assert_eq!(world.sockets().counters().channels_corrupt, 0);
+    honest.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn the_bell_of_a_process_that_is_gone_wakes_no_one() {
+    let mut world = World::new();
+    world.apps.others = Sockets::new().unwrap();
+    let (_memory, bell) = attach(&mut world, 1);
+    world.end_process(AppId(1), ChannelId(1));
+    rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+    assert!(!is_awake(&world));
+    world.assert_nothing_left();
 }
