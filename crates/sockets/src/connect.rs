@@ -53,6 +53,9 @@ impl App {
         let Kind::Unconnected(unconnected) = &mut socket.kind else {
             return Err(Errno::INVAL);
         };
+        if socket.record.flags().has(Flags::CLOSED) {
+            return Err(Errno::CONNRESET);
+        }
         if unconnected.binding.is_some() {
             return Err(Errno::INVAL);
         }
@@ -107,6 +110,7 @@ impl App {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let options = socket.options;
         let Unconnected { family, binding } = match &socket.kind {
+            Kind::Unconnected(_) if socket.is_over() => return Err(Errno::CONNRESET),
             Kind::Unconnected(unconnected) => *unconnected,
             Kind::Stream(_) if socket.record.flags().has(Flags::CONNECTING) => {
                 return Err(Errno::ALREADY);
@@ -202,11 +206,12 @@ impl App {
         socket.record.clear(Flags::CONNECTING);
         let flags = flags | Flags::FAILED | Flags::CLOSED;
         socket.record.fail(errno::number(errno), flags);
-        let listens = match &socket.kind {
+        let bound = match &mut socket.kind {
             Kind::Listener(listener) => Some(listener.binding),
-            _ => None,
+            Kind::Unconnected(unconnected) => unconnected.binding.take(),
+            Kind::Stream(_) | Kind::File(_) => None,
         };
-        if let Some(binding) = listens {
+        if let Some(binding) = bound {
             cx.io.release(binding);
             cx.places.bindings.remove(&binding);
         }

@@ -21,6 +21,9 @@ impl App {
         backlog: u32,
     ) -> Result<(), Errno> {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
+        if socket.is_over() {
+            return Err(Errno::CONNRESET);
+        }
         let Unconnected { family, binding } = match &mut socket.kind {
             Kind::Unconnected(unconnected) => *unconnected,
             Kind::Listener(listener) => {

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use socket_channel::channel::{self, HostEnd};
 use socket_channel::message::BindFlags;
 use socket_channel::{
-    AppId, ChannelId, Command, Family, HandleId, How, Layout, Limits, Segment, SocketId,
+    AppId, ChannelId, Command, Family, Flags, HandleId, How, Layout, Limits, Segment, SocketId,
     SocketOption,
 };
 use sockets::{Attachment, Grant, Sockets};
@@ -218,5 +218,34 @@ fn the_bell_of_a_process_that_is_gone_wakes_no_one() {
     world.end_process(AppId(1), ChannelId(1));
     rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
     assert!(!is_awake(&world));
+    world.assert_nothing_left();
+}
+
+#[test]
+fn an_application_that_is_detached_cannot_use_the_sockets_that_it_has() {
+    let mut world = World::new();
+    let mut program = Program::new(&mut world, 1);
+    let mut other = Program::new(&mut world, 2);
+    let sockets = [0; 3].map(|_| {
+        let handle = program.handle();
+        program.open(&mut world, handle)
+    });
+    let [bound, unbound, connecting] = sockets;
+    let all = "0.0.0.0:8000";
+    program
+        .bind(&mut world, bound, all, BindFlags::NONE)
+        .unwrap();
+    assert!(world.detach(program.app));
+    world.run_for_us(1_000);
+    assert!(program.listen(&mut world, bound, 1).is_err());
+    let refused = program.bind(&mut world, unbound, "0.0.0.0:8001", BindFlags::NONE);
+    assert!(refused.is_err());
+    let refused = program.connect(&mut world, connecting, "10.77.0.1:7");
+    assert!(refused.is_err());
+    assert_eq!(world.server.usage().connections, 0);
+    // Its port is free.
+    other.listener(&mut world, 8000);
+    other.exit(&mut world);
+    program.exit(&mut world);
     world.assert_nothing_left();
 }
