@@ -5,6 +5,7 @@
 //! costs a message and no read. A connection whose worker finds another version is reset: no
 //! response mixes two.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use host::app::{FileHandle, FileMeta};
@@ -44,7 +45,7 @@ impl App {
         });
         let kind = Kind::File(File {
             shared,
-            waiting: Vec::new(),
+            waiting: BTreeSet::new(),
         });
         let made = self.insert(Flags::FILE, None, None, Some(handle), kind, cx.counters);
         let id = made.ok_or(Errno::NFILE)?;
@@ -102,11 +103,12 @@ impl App {
         offset: u64,
         len: u64,
     ) -> Option<FileRange> {
+        self.socket(stream)?.stream()?;
         let Kind::File(file) = &mut self.socket(file)?.kind else {
             return None;
         };
         if file.shared.found.get().is_none() {
-            file.waiting.push(stream);
+            file.waiting.insert(stream);
         }
         Some(FileRange {
             file: Arc::clone(&file.shared),

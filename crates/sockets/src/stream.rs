@@ -36,6 +36,10 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(60);
 /// Marks that may come before their turn.
 const EARLY_MARKS_MAX: usize = 64;
 
+/// Marks that may wait for their place in a stream; an application that queues more, as with ranges
+/// of a byte each that no peer takes, has the connection reset.
+const MARKS_MAX: usize = 4096;
+
 impl App {
     /// Both FIFOs of a connection.
     pub(crate) fn allocate_fifos(&mut self, options: &Options) -> Option<(Block, Block)> {
@@ -196,13 +200,21 @@ impl App {
                 What::File(range) => range.len,
                 What::Finish => 0,
             };
-            if !stream.is_gone && !stream.is_finishing() {
-                stream.marks.push_back(mark);
-                cx.counters.file_bytes += file_bytes;
-            }
+            // Before anything counts a number that the application has made up.
             if socket.record.queue_file(file_bytes).is_err() {
                 return self.reset_nonsense(cx, id);
             }
+            let Some(stream) = socket.stream_mut() else {
+                return;
+            };
+            if stream.is_gone || stream.is_finishing() {
+                continue;
+            }
+            if stream.marks.len() >= MARKS_MAX {
+                return self.reset_nonsense(cx, id);
+            }
+            stream.marks.push_back(mark);
+            cx.counters.file_bytes += file_bytes;
         }
         self.pump(cx, id);
         self.grant_file_credit(cx, id);

@@ -1,5 +1,6 @@
 //! A file of an application, and ranges of it on their way into a stream.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use host::Growth;
@@ -20,7 +21,7 @@ pub(crate) struct Shared {
 pub(crate) struct File {
     pub(crate) shared: Arc<Shared>,
     /// Connections that wait for the look-up.
-    pub(crate) waiting: Vec<SocketId>,
+    pub(crate) waiting: BTreeSet<SocketId>,
 }
 
 /// The file that a stream has open.

@@ -249,3 +249,71 @@ fn an_application_that_is_detached_cannot_use_the_sockets_that_it_has() {
     program.exit(&mut world);
     world.assert_nothing_left();
 }
+
+/// A connection that a peer has opened, and a file that is there, of a program.
+fn stream_and_file(world: &mut World, program: &mut Program) -> (SocketId, SocketId) {
+    world.clients.echoes = false;
+    let (listener, _) = program.listener(world, 8000);
+    world.connect(8000);
+    let (stream, _) = program.accept(world, listener);
+    let handle = program.handle();
+    let opened = program.call(world, |request| Command::OpenFile {
+        request,
+        handle,
+        path: b"5000000",
+    });
+    let file = opened.unwrap().0.unwrap();
+    world.run_until(|_| program.flags(file).has(Flags::FILE_OPEN));
+    (stream, file)
+}
+
+fn send_file(program: &mut Program, socket: SocketId, file: SocketId, len: u64) -> bool {
+    let (mark, at) = program.record(socket).mark();
+    let sent = program.end.send(&Command::SendFile {
+        socket,
+        file,
+        offset: 0,
+        len,
+        mark,
+        at,
+    });
+    program.end.flush();
+    sent.is_ok()
+}
+
+#[test]
+fn lengths_that_an_application_makes_up_are_not_counted() {
+    let mut world = World::new();
+    let mut program = Program::new(&mut world, 1);
+    let (stream, file) = stream_and_file(&mut world, &mut program);
+    assert!(send_file(&mut program, stream, file, u64::MAX));
+    world.run_until(|_| program.flags(stream).has(Flags::FAILED));
+    assert_eq!(world.sockets().counters().file_bytes, 0);
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn ranges_that_no_peer_takes_are_bounded() {
+    let mut world = World::new();
+    let mut program = Program::new(&mut world, 1);
+    let (stream, file) = stream_and_file(&mut world, &mut program);
+    // The window closes, and all that follows waits.
+    world.clients.is_stalled = true;
+    for _ in 0..1_000 {
+        program.write(stream, &text(5_000, 1));
+        world.run_for_us(500);
+    }
+    assert_eq!(program.write(stream, b"full"), 0);
+    for _ in 0..10_000 {
+        if program.flags(stream).has(Flags::FAILED) {
+            break;
+        }
+        send_file(&mut program, stream, file, 0);
+        world.step();
+    }
+    assert!(program.flags(stream).has(Flags::FAILED));
+    assert_eq!(world.sockets().counters().sockets_nonsense, 1);
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
