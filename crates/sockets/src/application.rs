@@ -1,6 +1,6 @@
 //! One application: what it holds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
 use host::app::{Io, Owner};
@@ -36,7 +36,12 @@ pub(crate) struct Channel {
     pub(crate) end: HostEnd,
     /// Hints found no room: the process is to look at all of its sockets.
     pub(crate) hints_lost: bool,
+    /// Answers that have found no room: its process waits for each of them.
+    pub(crate) unsent: VecDeque<Event>,
 }
+
+/// Answers that may wait for room; with as many, no more commands are taken.
+const UNSENT_MAX: usize = 4096;
 
 impl Channel {
     pub(crate) fn new(id: ChannelId, pid: u32, end: HostEnd) -> Channel {
@@ -45,11 +50,36 @@ impl Channel {
             pid,
             end,
             hints_lost: false,
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// True if a command may be taken: its answer finds room, if only to wait for room in the ring.
+    pub(crate) fn may_answer(&mut self, waits: bool) -> bool {
+        self.send_unsent();
+        if self.unsent.is_empty() && self.end.has_room() {
+            return true;
+        }
+        waits && self.unsent.len() < UNSENT_MAX
+    }
+
+    /// Answers, as soon as there is room.
+    pub(crate) fn answer(&mut self, event: Event) {
+        self.unsent.push_back(event);
+        self.send_unsent();
+    }
+
+    fn send_unsent(&mut self) {
+        while let Some(event) = self.unsent.front()
+            && self.end.has_room()
+            && self.end.send(event).is_ok()
+        {
+            self.unsent.pop_front();
         }
     }
 
     pub(crate) fn hint(&mut self, event: &Event, counters: &mut Counters) {
-        if !self.end.has_room() || self.end.send(event).is_err() {
+        if !self.unsent.is_empty() || !self.end.has_room() || self.end.send(event).is_err() {
             self.hints_lost = true;
             counters.hints_lost += 1;
             return;

@@ -1,6 +1,6 @@
 //! All applications in other processes, as one application of the shard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -285,10 +285,20 @@ impl Application for Sockets {
     }
 
     fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {
+        // The commands before all that has hung up are taken once, though a process goes on to send
+        // more: a turn has its bound.
+        let mut caught_up = BTreeSet::new();
         for woken in self.waker.as_ref().map(Waker::look).unwrap_or_default() {
             match woken {
                 Woken::Broker => self.arrivals.hear(),
-                Woken::HungUp(app, handle) => self.close_handle(io, app, handle),
+                Woken::HungUp(app, handle) => {
+                    self.with(io, app, |app, cx| {
+                        if caught_up.insert(app.id) {
+                            app.take_last_commands(cx);
+                        }
+                        app.close_handle(cx, handle);
+                    });
+                }
                 Woken::Bell(app) => {
                     if let Some(app) = self.apps.get_mut(&app) {
                         for channel in &mut app.channels {

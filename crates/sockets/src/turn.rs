@@ -42,24 +42,21 @@ impl App {
     }
 
     /// Takes what a process has asked for before it ended, or closed a descriptor: its commands are
-    /// in the ring, though the kernel was faster. Answers that find no room are dropped.
+    /// in the ring, though the kernel was faster. Answers that find no room wait for it.
     pub(crate) fn take_last_commands(&mut self, cx: &mut Context<'_>) {
-        self.take_commands(cx, LAST_COMMANDS_MAX, true);
+        // Of each process: another one's may fill the ring.
+        let processes = u32::try_from(self.channels.len()).unwrap_or(u32::MAX);
+        self.take_commands(cx, LAST_COMMANDS_MAX.saturating_mul(processes), true);
     }
 
-    fn take_commands(
-        &mut self,
-        cx: &mut Context<'_>,
-        budget_max: u32,
-        drops_answers: bool,
-    ) -> bool {
+    fn take_commands(&mut self, cx: &mut Context<'_>, budget_max: u32, answers_wait: bool) -> bool {
         let mut budget = budget_max;
         let mut channels = std::mem::take(&mut self.channels);
         let count = channels.len();
         let mut corrupt = Vec::new();
         for step in 0..count {
             let channel = &mut channels[(self.first + step) % count];
-            while budget > 0 && (drops_answers || channel.end.has_room()) {
+            while budget > 0 && channel.may_answer(answers_wait) {
                 let outcome = match channel.end.receive() {
                     Ok(Some(command)) => self.execute(cx, &command),
                     Ok(None) => break,
@@ -75,8 +72,7 @@ impl App {
                 match outcome {
                     Outcome::None => {}
                     Outcome::Answer(event) => {
-                        // There is room, or it is to be dropped.
-                        let _ = channel.end.send(&event);
+                        channel.answer(event);
                         cx.counters.events += 1;
                     }
                     Outcome::Closed(handle) => self.close_handle(cx, handle),
@@ -112,7 +108,8 @@ impl App {
             self.hint(id, wanted, counters);
         }
         for channel in &mut self.channels {
-            if channel.hints_lost && channel.end.has_room() {
+            let has_room = channel.may_answer(false);
+            if channel.hints_lost && has_room {
                 channel.hints_lost = channel.end.send(&Event::ScanAll).is_err();
                 counters.events += 1;
             }

@@ -1,7 +1,7 @@
 //! What an application may do and use.
 
 use socket_channel::message::BindFlags;
-use socket_channel::{Command, Family};
+use socket_channel::{Command, Event, Family, SocketOption};
 use sockets::{Grant, Rules};
 
 use crate::program::Program;
@@ -142,6 +142,43 @@ fn handles_that_are_not_its_own_or_have_a_socket_are_refused() {
         });
         assert_eq!(refused, Err(EBADF));
     }
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn answers_that_find_no_room_wait_for_it_while_a_descriptor_is_closed() {
+    let mut world = World::new();
+    let mut program = Program::new(&mut world, 1);
+    let handle = program.handle();
+    let socket = program.open(&mut world, handle);
+    let closed = program.handle();
+    // The program takes no events until both rings are full.
+    let mut asked = 0u32;
+    let mut refusals = 0;
+    while refusals < 10 {
+        let sent = program.end.send(&Command::GetOption {
+            request: 1_000_000 + asked,
+            socket,
+            option: SocketOption::NoDelay,
+        });
+        program.end.flush();
+        if sent.is_ok() {
+            (asked, refusals) = (asked + 1, 0);
+        } else {
+            refusals += 1;
+            world.step();
+        }
+    }
+    world.hang_up(program.app, closed);
+    let mut answered = 0;
+    world.run_until(|_| {
+        while let Some(event) = program.end.receive().unwrap() {
+            answered += u32::from(matches!(event, Event::Answer { .. }));
+        }
+        program.end.flush();
+        answered == asked
+    });
     program.exit(&mut world);
     world.assert_nothing_left();
 }
