@@ -6,7 +6,7 @@
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::OFlags;
 
 use crate::ring::{Consumer, Corrupt, Producer};
@@ -136,6 +136,20 @@ impl Bells {
     fn drain(&self) {
         let _ = rustix::io::read(&self.own, &mut [0u8; 8]);
     }
+}
+
+/// A bell for a peer that is not trusted: what rings it, and what the peer gets instead.
+///
+/// Whether an event descriptor blocks, and how full it is, is up to all that have it. So the peer
+/// gets an epoll set that watches it: readable at each ring for those who watch the set by its
+/// edges (`EPOLLET`, epoll(7)), and nothing to write to. The set watches as long as the first is
+/// open.
+pub fn new_guarded_bell() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let bell = new_bell()?;
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&set, &bell, epoll::EventData::new_u64(0), edge)?;
+    Ok((bell, set))
 }
 
 /// A new event descriptor that does not block.

@@ -95,6 +95,12 @@ pub fn create_bell() -> io::Result<OwnedFd> {
     Ok(shm::end::new_bell()?)
 }
 
+/// The bell of an application: what the host stack rings, and what the application gets instead,
+/// to watch it by its edges. It can neither fill nor block what the host stack writes to.
+pub fn create_app_bell() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(shm::end::new_guarded_bell()?)
+}
+
 /// Both ends of a channel on this process's memory, without system calls: for tests and simulation.
 pub fn in_memory() -> (HostEnd, AppEnd) {
     let memory = Arc::new(Memory::heap(CHANNEL_WORDS));

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::thread;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use socket_channel::channel::{
     self, AppEnd, EVENT_RING_BYTES, HostEnd, ReceiveError, create_bell, create_file,
 };
@@ -190,4 +190,27 @@ fn a_file_that_is_no_channel_is_refused() {
 fn in_memory_ends_have_no_bells() {
     let (host, app) = channel::in_memory();
     assert!(host.wake_fd().is_none() && app.wake_fd().is_none());
+}
+
+#[test]
+fn an_application_can_watch_its_bell_by_its_edges_and_do_nothing_else_with_it() {
+    let (bell, watch) = channel::create_app_bell().unwrap();
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&set, &watch, epoll::EventData::new_u64(1), edge).unwrap();
+    let rings = || {
+        let mut events = Vec::with_capacity(4);
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        epoll::wait(&set, buffer, Some(&Timespec::default())).unwrap()
+    };
+    assert_eq!(rings(), 0);
+    for _ in 0..3 {
+        rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+        assert_eq!((rings(), rings()), (1, 0));
+    }
+    rustix::fs::fcntl_setfl(&watch, rustix::fs::OFlags::empty()).unwrap();
+    assert!(rustix::io::write(&watch, &u64::MAX.to_ne_bytes()).is_err());
+    assert!(rustix::io::read(&watch, &mut [0; 8]).is_err());
+    let flags = rustix::fs::fcntl_getfl(&bell).unwrap();
+    assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
 }

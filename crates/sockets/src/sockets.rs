@@ -302,7 +302,7 @@ impl Application for Sockets {
                 Woken::Bell(app) => {
                     if let Some(app) = self.apps.get_mut(&app) {
                         for channel in &mut app.channels {
-                            channel.end.finish_sleep();
+                            channel.end.disarm();
                         }
                     }
                 }

@@ -47,10 +47,16 @@ impl Waker {
         self.epoll.as_fd()
     }
 
-    /// Watches the bell of a channel, until [`Waker::remove`]: the application has a copy.
+    /// Watches the bell of a channel, until [`Waker::remove`]: the application has a copy. Each ring
+    /// is an edge, and the bell is never read, which the application could make block.
     pub(crate) fn add_bell(&self, bell: BorrowedFd<'_>, app: AppId) -> io::Result<()> {
         let data = epoll::EventData::new_u64(BELL | u64::from(app.0) << 32);
-        Ok(epoll::add(&self.epoll, bell, data, epoll::EventFlags::IN)?)
+        Ok(epoll::add(
+            &self.epoll,
+            bell,
+            data,
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?)
     }
 
     /// Watches the way to the broker. Closing it ends that.

@@ -30,7 +30,7 @@ pub const DEFAULT_PATH: &str = "/run/splitway/sockets.sock";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Library descriptors lie above those that a program counts on, such as 0 to 2 after a `close`.
-const LIBRARY_FDS_FROM: i32 = 64;
+pub(crate) const LIBRARY_FDS_FROM: i32 = 64;
 
 /// Why a process is not attached.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! # Sleeping
 //!
 //! The host stack rings the process's bell when an event passes the alarm of the event ring. The
-//! bell is an event descriptor that no one ever reads: each sleeper has it in an epoll set of its
-//! own with `EPOLLET`, where each ring is an edge. So no sleeper can take a ring from another.
+//! bell is a descriptor that no one ever reads: each sleeper has it in an epoll set of its own with
+//! `EPOLLET`, where each ring is an edge. So no sleeper can take a ring from another.
 //!
 //! Events themselves are taken out of the ring by any thread that comes along, under one lock, and
 //! passed to those that they are for ([`Link::drain`]). Three rules make that safe:
@@ -19,7 +19,8 @@
 //!    the sleeper was counted is where the sleeper looks; one that comes later rings. Without this
 //!    rule, a sleeper could look between the two, and sleep on while its answer is there.
 //!
-//! What a process changes itself, as by `epoll_ctl`, rings no bell: [`Link::nudge`] does.
+//! What a process changes itself, as by `epoll_ctl`, rings no bell: [`Link::nudge`] rings one
+//! of the process's own, which is watched in the same way.
 //!
 //! Threads that wait for an answer, `sw_epoll_wait` and `sw_poll` sleep on the bell like this. A
 //! thread that blocks in a call on one socket sleeps on a futex instead (`blocking.rs`), and one
@@ -35,12 +36,12 @@ use std::thread::JoinHandle;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::io::{Errno, Result};
+use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use socket_channel::channel::{AppEnd, ReceiveError};
 use socket_channel::message::Info;
 use socket_channel::{ChannelId, Command, Event, SocketId};
 
-use super::attach::errno_of;
+use super::attach::{LIBRARY_FDS_FROM, errno_of};
 use super::fork;
 use super::watchers::Watchers;
 use crate::sys;
@@ -67,6 +68,8 @@ pub(crate) struct Link {
     channel: ChannelId,
     ring: Mutex<Ring>,
     bell: OwnedFd,
+    /// What the process itself rings, watched like the bell.
+    own_bell: OwnedFd,
     /// A handle of no socket: its hang-up says that the host stack is gone.
     canary: OwnedFd,
     is_dead: AtomicBool,
@@ -93,8 +96,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    pub(crate) fn new(channel: ChannelId, end: AppEnd, bell: OwnedFd, canary: OwnedFd) -> Link {
-        Link {
+    pub(crate) fn new(
+        channel: ChannelId,
+        end: AppEnd,
+        bell: OwnedFd,
+        canary: OwnedFd,
+    ) -> Result<Link> {
+        let own_bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let own_bell = fcntl_dupfd_cloexec(own_bell, LIBRARY_FDS_FROM)?;
+        Ok(Link {
             channel,
             ring: Mutex::new(Ring {
                 end,
@@ -102,12 +112,13 @@ impl Link {
                 is_full: false,
             }),
             bell,
+            own_bell,
             canary,
             is_dead: AtomicBool::new(false),
             requests: Mutex::default(),
             watchers: Watchers::default(),
             beds: Mutex::default(),
-        }
+        })
     }
 
     /// The channel of this process: what a socket's record names to be hinted.
@@ -133,7 +144,7 @@ impl Link {
 
     /// Wakes all that sleep on the bell.
     fn ring_own_bell(&self) {
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.own_bell, &1u64.to_ne_bytes());
     }
 
     /// Sends a command. Waits while the ring is full.
@@ -314,6 +325,7 @@ impl Link {
     pub(crate) fn watch_bell(&self, set: impl AsFd, bell: u64, canary: u64) -> Result<()> {
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&set, &self.bell, EventData::new_u64(bell), edge)?;
+        epoll::add(&set, &self.own_bell, EventData::new_u64(bell), edge)?;
         let hang_up = EventFlags::HUP;
         epoll::add(&set, &self.canary, EventData::new_u64(canary), hang_up)
     }

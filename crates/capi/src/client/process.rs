@@ -56,11 +56,16 @@ impl Process {
             what: "taking a first handle",
             errno,
         })?;
+        let link = Link::new(attached.channel, channel, bell, canary.fd);
+        let link = link.map_err(|errno| AttachError::System {
+            what: "making a bell",
+            errno,
+        })?;
         Ok(Process {
             generation: fork::generation(),
             segment,
             modes: Modes::from_bits(attached.modes),
-            link: Arc::new(Link::new(attached.channel, channel, bell, canary.fd)),
+            link: Arc::new(link),
             handles,
             sets: Sets::default(),
             pump: Mutex::default(),

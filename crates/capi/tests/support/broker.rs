@@ -85,7 +85,8 @@ impl World {
     fn attach(&mut self, process: u32, modes: u32) {
         let number = self.number();
         let file = channel::create_file().unwrap();
-        let (host_bell, app_bell) = (new_bell(), new_bell());
+        let (app_bell, app_watch) = channel::create_app_bell().unwrap();
+        let host_bell = new_bell();
         let dup = |bell: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(bell, 0).unwrap();
         let end = HostEnd::from_files(&file, dup(&host_bell), dup(&app_bell)).unwrap();
         let data = EventData::new_u64(BELL | u64::from(number));
@@ -100,7 +101,7 @@ impl World {
             self.segment_file.as_fd(),
             file.as_fd(),
             host_bell.as_fd(),
-            app_bell.as_fd(),
+            app_watch.as_fd(),
         ];
         let (socket, channel) = self.brokers.get_mut(&process).unwrap();
         *channel = Some(number);

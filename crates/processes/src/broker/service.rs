@@ -127,19 +127,27 @@ struct ChannelEnds {
     memory: OwnedFd,
     host_bell: OwnedFd,
     app_bell: OwnedFd,
+    /// What the application has of its bell.
+    app_watch: OwnedFd,
 }
 
 impl ChannelEnds {
     fn make() -> std::io::Result<Self> {
+        let (app_bell, app_watch) = channel::create_app_bell()?;
         Ok(Self {
             memory: channel::create_file()?,
             host_bell: channel::create_bell()?,
-            app_bell: channel::create_bell()?,
+            app_bell,
+            app_watch,
         })
     }
 
-    fn all(&self) -> [BorrowedFd<'_>; 3] {
+    fn of_host(&self) -> [BorrowedFd<'_>; 3] {
         [&self.memory, &self.host_bell, &self.app_bell].map(AsFd::as_fd)
+    }
+
+    fn of_application(&self) -> [BorrowedFd<'_>; 3] {
+        [&self.memory, &self.host_bell, &self.app_watch].map(AsFd::as_fd)
     }
 }
 
@@ -536,7 +544,7 @@ impl Service {
             Ok(ends) => {
                 let segment = known.segment.as_ref().filter(|_| is_first);
                 let segment = segment.map(AsFd::as_fd);
-                let all: Vec<_> = segment.into_iter().chain(ends.all()).collect();
+                let all: Vec<_> = segment.into_iter().chain(ends.of_host()).collect();
                 let sent = self.host.send(&BrokerToHost::Attach(process), &all)?;
                 sent.map(|()| ends)
             }
@@ -647,7 +655,7 @@ impl Service {
             self.remove(token);
             return;
         };
-        let [memory, host_bell, app_bell] = ends.all();
+        let [memory, host_bell, app_bell] = ends.of_application();
         let reply = Reply::Attached(Attached {
             app: AppId(app),
             channel: ChannelId(channel),
