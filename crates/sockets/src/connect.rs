@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use host::app::{Bind, BindingId, StreamId};
+use host::app::{Bind, BindError, BindingId, StreamId};
 use rustix::io::Errno;
 use socket_channel::message::BindFlags;
 use socket_channel::{Family, Flags, HandleId, SocketId};
@@ -65,15 +65,24 @@ impl App {
         if !is_allowed {
             return Err(Errno::ACCESS);
         }
-        let bound = cx.io.bind(&Bind {
+        let wanted = Bind {
             owner,
             address,
             v6_only: flags.has(BindFlags::V6_ONLY),
             reuse_address: flags.has(BindFlags::REUSE_ADDR),
             reuse_port: flags.has(BindFlags::REUSE_PORT).then_some(uid),
-        });
+        };
+        let mut bound = cx.io.bind(&wanted);
+        if bound == Err(BindError::InUse) && self.close_hung_up(cx) {
+            // It may have been this one.
+            self.socket(id).ok_or(Errno::BADF)?;
+            bound = cx.io.bind(&wanted);
+        }
         let binding = bound.map_err(errno::of_bind)?;
-        unconnected.binding = Some(binding);
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        if let Kind::Unconnected(unconnected) = &mut socket.kind {
+            unconnected.binding = Some(binding);
+        }
         let local = cx.io.bound_address(binding).unwrap_or(address);
         socket.record.set_local(local);
         self.touch(id);

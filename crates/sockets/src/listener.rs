@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use host::app::StreamId;
+use host::app::{BindError, StreamId};
 use rustix::io::Errno;
 use socket_channel::{Flags, SocketId};
 
@@ -46,11 +46,16 @@ impl App {
         let queue = self.allocate(backlog.saturating_mul(size_of::<u64>()));
         let queue = queue.ok_or(Errno::NOBUFS)?;
         let socket = self.socket(id).ok_or(Errno::BADF)?;
-        let listened = cx.io.listen(binding, socket.options.to_stream_options());
+        let options = socket.options.to_stream_options();
+        let mut listened = cx.io.listen(binding, options);
+        if listened == Err(BindError::InUse) && self.close_hung_up(cx) {
+            listened = cx.io.listen(binding, options);
+        }
         if let Err(error) = listened {
             self.free([Some(queue)]);
             return Err(errno::of_bind(error));
         }
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
         socket.record.set_blocks(Some(queue), None);
         socket.record.clear(Flags::STREAM);
         socket.record.set(Flags::LISTENER);

@@ -10,7 +10,8 @@ use socket_channel::{ChannelId, Event, Flags, HandleId, SocketId};
 use crate::application::{App, Context};
 use crate::commands::Outcome;
 use crate::counters::Counters;
-use crate::state::socket::Socket;
+use crate::state::socket::{Kind, Socket};
+use crate::waker::{Waker, Woken};
 
 /// A command ring holds no more commands than this.
 const LAST_COMMANDS_MAX: u32 = (COMMAND_RING_BYTES / 16) as u32;
@@ -34,6 +35,30 @@ impl App {
             }
             self.close(cx, id);
         }
+    }
+
+    /// An address is in use, perhaps by a socket whose last descriptor was closed before it was
+    /// asked for: the command was faster than the hang-up. Closes such sockets; true if there were
+    /// any. Connections have to wait for commands of other processes.
+    pub(crate) fn close_hung_up(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut has_closed = false;
+        for woken in cx.waker.map(Waker::look).unwrap_or_default() {
+            let Woken::HungUp(app, handle) = woken else {
+                continue;
+            };
+            let found = self.handles.get(&handle).filter(|_| app == self.id);
+            let Some(id) = found.and_then(|handle| handle.socket) else {
+                continue;
+            };
+            let holds_address = |socket: &mut Socket| {
+                matches!(socket.kind, Kind::Unconnected(_) | Kind::Listener(_))
+            };
+            if self.socket(id).is_some_and(holds_address) {
+                self.close_handle(cx, handle);
+                has_closed = true;
+            }
+        }
+        has_closed
     }
 
     /// Takes commands, as many as a turn may, and carries them out. True if there were any.

@@ -1,9 +1,15 @@
 //! Listeners of programs.
 
-use socket_channel::message::BindFlags;
-use socket_channel::{Command, Flags, SocketOption};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
-use crate::program::Program;
+use rustix::io::Errno;
+use socket_channel::channel;
+use socket_channel::message::BindFlags;
+use socket_channel::{AppId, ChannelId, Command, Flags, HandleId, SocketOption};
+use sockets::{Arrived, Broker, BrokerGone, Sockets};
+
+use crate::program::{HANDLES, Program};
 use crate::world::World;
 
 const EADDRINUSE: u32 = 98;
@@ -162,5 +168,67 @@ fn a_waiting_process_gets_one_hint_for_what_has_changed() {
     assert_eq!(program.hints, [listener, socket]);
     assert_eq!(program.read(socket), b"onetwo");
     program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+/// A broker that brings what it was given.
+#[derive(Debug)]
+struct Bringer {
+    bell: OwnedFd,
+    brings: Vec<Arrived>,
+}
+
+impl Broker for Bringer {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn receive(&mut self) -> Result<Option<Arrived>, BrokerGone> {
+        Ok(self.brings.pop())
+    }
+
+    fn attached(&mut self, _: AppId, _: ChannelId) {}
+
+    fn refused(&mut self, _: AppId, _: ChannelId, _: Errno) {}
+
+    fn detached(&mut self, _: AppId) {}
+}
+
+#[test]
+fn the_address_of_a_descriptor_that_was_closed_is_free_at_once() {
+    let mut world = World::new();
+    world.apps.others = Sockets::new().unwrap();
+    let mut program = Program::new(&mut world, 1);
+    let first = HandleId(HANDLES);
+    let (theirs, own): (Vec<OwnedFd>, Vec<OwnedFd>) = (0..2)
+        .map(|_| UnixStream::pair().unwrap())
+        .map(|(theirs, own)| (theirs.into(), own.into()))
+        .unzip();
+    let bringer = Bringer {
+        bell: channel::create_bell().unwrap(),
+        brings: vec![Arrived::Handles {
+            app: program.app,
+            first,
+            descriptors: theirs,
+        }],
+    };
+    world.apps.others.set_broker(Box::new(bringer)).unwrap();
+    let mut own = own.into_iter();
+    let address = "0.0.0.0:8000";
+    // A socket that is bound, and one that listens.
+    for number in 0..2 {
+        let socket = program.open(&mut world, HandleId(first.0 + number));
+        let bound = program.bind(&mut world, socket, address, BindFlags::NONE);
+        bound.unwrap();
+        if number == 1 {
+            program.listen(&mut world, socket, 1).unwrap();
+        }
+        // Its hang-up is not noticed before the next command is taken.
+        drop(own.next());
+    }
+    program.listener(&mut world, 8000);
+    program.exit(&mut world);
+    world.hang_up(AppId(1), first);
+    world.hang_up(AppId(1), HandleId(first.0 + 1));
     world.assert_nothing_left();
 }
