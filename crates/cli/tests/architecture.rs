@@ -51,7 +51,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // It knows what all of them count.
     (
         "observer",
-        &["contract", "counters", "nic", "host", "server", "origin"],
+        &[
+            "contract", "counters", "nic", "host", "server", "sockets", "origin",
+        ],
     ),
     ("failure", &[]),
     ("sandbox", &["failure"]),

@@ -2,7 +2,7 @@
 
 use counters::Counter;
 
-use crate::counter_names::{CACHE, CounterSet, HOST, NIC, ORIGINS};
+use crate::counter_names::{CACHE, CounterSet, HOST, NIC, ORIGINS, SOCKETS_OF_APPLICATIONS};
 
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,9 @@ impl Counted {
 
 /// What the host process counts.
 pub(crate) fn host() -> Vec<Counted> {
-    Counted::all("host_", &HOST)
+    let mut counted = Counted::all("host_", &HOST);
+    counted.extend(Counted::all("", &[SOCKETS_OF_APPLICATIONS]));
+    counted
 }
 
 /// What each worker of a NIC process counts.

@@ -53,6 +53,12 @@ pub const HOST: [CounterSet; 3] = [
     },
 ];
 
+/// What a host process reports of applications in other processes.
+pub const SOCKETS_OF_APPLICATIONS: CounterSet = CounterSet {
+    prefix: SOCKETS,
+    counters: sockets::Counters::ALL,
+};
+
 /// What a worker of a NIC process reports.
 pub const NIC: CounterSet = CounterSet {
     prefix: "",
@@ -72,6 +78,7 @@ pub const CACHE: CounterSet = CounterSet {
 };
 
 const HTTP: &str = "http_";
+const SOCKETS: &str = "sockets_";
 const ORIGIN: &str = "origin_";
 const CONTROL_LINK: &str = "control_link_";
 
@@ -79,6 +86,11 @@ const CONTROL_LINK: &str = "control_link_";
 pub fn host(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u64)> {
     let server = named(HTTP, server.rows());
     named("", stack.rows()).chain(server).collect()
+}
+
+/// What was done for applications in other processes.
+pub fn sockets(counters: &sockets::Counters) -> Vec<(String, u64)> {
+    named(SOCKETS, counters.rows()).collect()
 }
 
 /// What the host process itself has counted.
@@ -133,8 +145,8 @@ mod tests {
 
     #[test]
     fn no_process_has_a_name_twice() {
-        let sets = [&HOST[..], &[NIC], &[ORIGINS, CACHE]];
-        for sets in sets {
+        let host: Vec<CounterSet> = HOST.into_iter().chain([SOCKETS_OF_APPLICATIONS]).collect();
+        for sets in [&host[..], &[NIC], &[ORIGINS, CACHE]] {
             let mut names = std::collections::BTreeSet::new();
             for CounterSet { prefix, counters } in sets {
                 for counter in *counters {

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use sockets::Sockets;
 
 use crate::heap;
-use crate::host::control::HostControl;
+use crate::host::control::{App, HostControl};
 use crate::host::fetch_client::FetchClient;
 use crate::ipc::ablation::HostAblation;
 use crate::ipc::capture_request::HOST_MARK;
@@ -40,7 +40,6 @@ use config::certificates;
 use config::control_link::MacAddress;
 use config::{Text, TlsSettings};
 use observer::SocketSink;
-use observer::counter_names;
 
 /// What the host process starts with. What a reload may change comes as a
 /// [`HostConfiguration`](crate::ipc::host_configuration::HostConfiguration).
@@ -166,10 +165,8 @@ pub fn run() -> Result<(), Failure> {
     supervisor.on_joined(nic);
     child::tell(FromHost::Ready(locked_out))?;
     let ended = shard.run(&mut supervisor, signals.as_fd());
-    child::report(counter_names::host(
-        &shard.stack().counters(),
-        shard.app().server.counters(),
-    ))?;
+    let App { server, others } = shard.app();
+    child::report(counter_reporter::counted(shard.stack(), server, others))?;
     ended.map_err(|error| Failure::broken("host process", error))
 }
 

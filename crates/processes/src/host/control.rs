@@ -437,7 +437,8 @@ impl NicSource<App> for HostControl {
 
     fn on_wake(&mut self, now_us: u64, stack: &mut Stack, app: &mut App) {
         let App { server, others } = app;
-        self.readers.tell(&self.wake, now_us, stack, server);
+        self.readers
+            .tell(&self.wake, now_us, stack, (server, others));
         if let Some(broker) = self.broker.take()
             && let Err(error) = others.set_broker(Box::new(broker))
         {
@@ -466,7 +467,7 @@ impl NicSource<App> for HostControl {
             report(FromHost::Drained);
         }
         if let Some(reporter) = self.reporter.as_ref().filter(|_| self.reports_counters) {
-            reporter.on_wake(stack, server);
+            reporter.on_wake(stack, server, others);
         }
     }
 

@@ -10,6 +10,8 @@ use rustix::net::{SendFlags, send};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
+use server::Server;
+use sockets::Sockets;
 
 use crate::ipc::log_lines;
 use ::observer;
@@ -51,11 +53,11 @@ impl CounterReporter {
     }
 
     /// If it is time, tells what there is; not if the observer is behind.
-    pub fn on_wake(&self, stack: &Stack, server: &server::Server) {
+    pub fn on_wake(&self, stack: &Stack, server: &Server, sockets: &Sockets) {
         if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
             return;
         }
-        if let Ok(packet) = observer::report(&Report::now(all(stack, server))) {
+        if let Ok(packet) = observer::report(&Report::now(all(stack, server, sockets))) {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let _ = rustix::io::retry_on_intr(|| send(&self.observer, &packet, flags));
         }
@@ -68,8 +70,15 @@ impl AsFd for CounterReporter {
     }
 }
 
+/// What the stack and its applications have counted.
+pub fn counted(stack: &Stack, server: &Server, sockets: &Sockets) -> Vec<(String, u64)> {
+    let mut rows = counter_names::host(&stack.counters(), server.counters());
+    rows.extend(counter_names::sockets(sockets.counters()));
+    rows
+}
+
 /// All that the host process counts.
-fn all(stack: &Stack, server: &server::Server) -> Vec<(String, u64)> {
+fn all(stack: &Stack, server: &Server, sockets: &Sockets) -> Vec<(String, u64)> {
     let usage = stack.usage();
     let own = HostProcessCounters {
         access_records_lost: server.access_records_lost(),
@@ -83,7 +92,7 @@ fn all(stack: &Stack, server: &server::Server) -> Vec<(String, u64)> {
         commands_waiting: usage.commands_waiting as u64,
         error_lines_lost: log_lines::lost(),
     };
-    let mut rows = counter_names::host(&stack.counters(), server.counters());
+    let mut rows = counted(stack, server, sockets);
     rows.extend(counter_names::host_process(&own));
     rows
 }

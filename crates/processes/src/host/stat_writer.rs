@@ -11,9 +11,10 @@ use failure::Failure;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use server::Server;
+use sockets::Sockets;
 
+use crate::host::counter_reporter::counted;
 use crate::ipc::stat_report::{Connection, Host, Line};
-use observer::counter_names;
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;
@@ -78,10 +79,16 @@ impl Readers {
 
     /// Tells one of them some more, and those who have been told something all that they take of
     /// it.
-    pub fn tell(&mut self, wake: &OwnedFd, now_us: u64, stack: &host::Stack, app: &Server) {
+    pub fn tell(
+        &mut self,
+        wake: &OwnedFd,
+        now_us: u64,
+        stack: &host::Stack,
+        apps: (&Server, &Sockets),
+    ) {
         let wants_more = self.readers.iter().position(Reader::wants_more);
         if let Some(first) = wants_more {
-            self.readers[first].fill(now_us, stack, app);
+            self.readers[first].fill(now_us, stack, apps);
             // The others come before it.
             self.readers[first..].rotate_left(1);
         }
@@ -123,10 +130,10 @@ impl Reader {
     }
 
     /// Puts the next lines into the buffer.
-    fn fill(&mut self, now_us: u64, stack: &host::Stack, app: &Server) {
+    fn fill(&mut self, now_us: u64, stack: &host::Stack, (server, sockets): (&Server, &Sockets)) {
         let place = match self.next {
             Next::Host => {
-                let counters = counter_names::host(&stack.counters(), app.counters());
+                let counters = counted(stack, server, sockets);
                 self.push(&Line::Host(Host::of(stack, counters)));
                 self.next = Next::Place(0);
                 return;
@@ -141,7 +148,7 @@ impl Reader {
                 return;
             }
             if let Some(info) = info {
-                let connection = Connection::of(&info, app);
+                let connection = Connection::of(&info, server);
                 self.push(&Line::Connection(Box::new(connection)));
                 told += 1;
             }

@@ -316,7 +316,7 @@ impl Nic {
 }
 
 impl Host {
-    /// `counters`: those of the stack and the server.
+    /// `counters`: those of the stack and its applications.
     pub fn of(stack: &host::Stack, counters: Vec<(String, u64)>) -> Self {
         let usage = stack.usage();
         let workers = stack.workers().map(|worker| Worker {
