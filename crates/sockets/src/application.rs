@@ -13,7 +13,7 @@ use socket_channel::{
 };
 
 use crate::broker::Arrivals;
-use crate::counters::Counters;
+use crate::counters::{Counters, Traffic};
 use crate::grant::Grant;
 use crate::place::Places;
 use crate::state::socket::{Kind, Socket};
@@ -113,6 +113,9 @@ pub(crate) struct App {
     pub(crate) first: usize,
     pub(crate) listeners: u32,
     pub(crate) files: u32,
+    /// Sockets that are connections, or are being connected.
+    pub(crate) connections: usize,
+    pub(crate) traffic: Traffic,
     /// Sockets whose hints are still to be sent.
     pub(crate) changed: Vec<SocketId>,
     /// Sockets that are gone, and who waits for them.
@@ -142,6 +145,8 @@ impl App {
             first: 0,
             listeners: 0,
             files: 0,
+            connections: 0,
+            traffic: Traffic::default(),
             changed: Vec::new(),
             retired: Vec::new(),
             unadopted: HashMap::new(),
@@ -245,6 +250,9 @@ impl App {
             self.free([rx, tx]);
             return None;
         }
+        if matches!(kind, Kind::Stream(_)) {
+            self.connections += 1;
+        }
         let place = self.sockets.vacant_entry();
         let index = place.key();
         if self.generations.len() <= index {
@@ -274,7 +282,8 @@ impl App {
         match &socket.kind {
             Kind::Listener(_) => self.listeners -= 1,
             Kind::File(_) => self.files -= 1,
-            Kind::Unconnected(_) | Kind::Stream(_) => {}
+            Kind::Stream(_) => self.connections -= 1,
+            Kind::Unconnected(_) => {}
         }
         self.unadopted.remove(&id);
         let retired = socket.record.retire();

@@ -164,6 +164,7 @@ impl App {
         socket.record.set(Flags::CONNECTING);
         socket.kind = Kind::Stream(Stream::new(stream, None, binding));
         cx.places.streams.insert(stream, (app, id));
+        self.connections += 1;
         cx.counters.connections_opened += 1;
         self.grant_file_credit(cx, id);
         Ok(())

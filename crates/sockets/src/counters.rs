@@ -1,4 +1,4 @@
-//! What was done for applications in other processes.
+//! What was done for applications in other processes: for all of them, and for each.
 
 counters::counters! {
     /// Counts since the start of a shard.
@@ -33,5 +33,25 @@ counters::counters! {
         sockets_nonsense: Counter,
         /// Channels ended because their rings made no sense.
         channels_corrupt: Counter,
+    }
+}
+
+/// Bytes that one application has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// [`Counters::sent_bytes`].
+    pub(crate) sent_bytes: u64,
+    /// [`Counters::file_bytes`].
+    pub(crate) file_bytes: u64,
+    /// [`Counters::received_bytes`].
+    pub(crate) received_bytes: u64,
+}
+
+impl Traffic {
+    /// Adds what was counted between two moments.
+    pub(crate) fn add(&mut self, before: &Counters, after: &Counters) {
+        self.sent_bytes += after.sent_bytes - before.sent_bytes;
+        self.file_bytes += after.file_bytes - before.file_bytes;
+        self.received_bytes += after.received_bytes - before.received_bytes;
     }
 }

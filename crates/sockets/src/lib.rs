@@ -25,7 +25,7 @@
 //! | `options`, `info` | setting options; what `TCP_INFO` says |
 //! | `errno` | errors of the stack, in the kernel's numbers |
 //! | `waker` | descriptors that end a sleep: bells and handles |
-//! | `counters`, `view` | what was done; what people are shown |
+//! | `counters`, `view` | what was done, and for whom; what people are shown |
 //!
 //! It touches the clock that it is given, shared memory, the host's interface for applications, and
 //! the descriptors that wake it.

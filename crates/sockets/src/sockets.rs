@@ -68,7 +68,14 @@ impl Sockets {
 
     /// What people are shown of each application.
     pub fn applications(&self) -> impl Iterator<Item = ApplicationView> {
-        self.apps.values().map(ApplicationView::of)
+        self.applications_from(AppId(0))
+    }
+
+    /// The same of those whose numbers are at least `first`, by number.
+    pub fn applications_from(&self, first: AppId) -> impl Iterator<Item = ApplicationView> {
+        self.apps
+            .range(first..)
+            .map(|(_, app)| ApplicationView::of(app))
     }
 
     /// The broker that brings applications from now on; those that are attached stay.
@@ -168,6 +175,7 @@ impl Sockets {
         act: impl FnOnce(&mut App, &mut Context<'_>) -> T,
     ) -> Option<T> {
         let found = self.apps.get_mut(&app)?;
+        let before = self.counters;
         let mut cx = Context {
             io,
             places: &mut self.places,
@@ -176,6 +184,7 @@ impl Sockets {
             waker: self.waker.as_ref(),
         };
         let result = act(found, &mut cx);
+        found.traffic.add(&before, &self.counters);
         if found.is_over() {
             self.apps.remove(&app);
             if let Some(broker) = &mut self.arrivals.broker {
@@ -211,11 +220,12 @@ impl Sockets {
         is_known
     }
 
-    /// The application with a process of this number.
+    /// The application with a process of this number that is served.
     pub fn application_of(&self, pid: u32) -> Option<AppId> {
         let mut apps = self.apps.values();
-        let has = |app: &&App| app.channels.iter().any(|channel| channel.pid == pid);
-        apps.find(has).map(|app| app.id)
+        let has = |app: &App| app.channels.iter().any(|channel| channel.pid == pid);
+        apps.find(|app| !app.is_detached && has(app))
+            .map(|app| app.id)
     }
 
     fn ids(&self) -> Vec<AppId> {

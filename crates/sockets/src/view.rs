@@ -3,7 +3,6 @@
 use socket_channel::AppId;
 
 use crate::application::App;
-use crate::state::socket::Kind;
 
 /// An application, seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +27,25 @@ pub struct ApplicationView {
     pub handles: usize,
     /// Memory that FIFOs take of its segment, in bytes.
     pub fifo_bytes: u64,
+    /// Bytes taken from it to be sent.
+    pub sent_bytes: u64,
+    /// Bytes of files that it has queued, which it never sees.
+    pub file_bytes: u64,
+    /// Bytes handed to it.
+    pub received_bytes: u64,
+    /// It is served no more, and goes when its processes have ended.
+    pub is_detached: bool,
 }
 
 impl ApplicationView {
+    /// Which part of what it has sent it has never seen, from 0 to 1; `None` if it has
+    /// sent nothing.
+    pub fn offloaded_share(&self) -> Option<f64> {
+        let bytes = self.file_bytes.saturating_add(self.sent_bytes);
+        (bytes > 0).then(|| self.file_bytes as f64 / bytes as f64)
+    }
+
     pub(crate) fn of(app: &App) -> ApplicationView {
-        let sockets = app.sockets.iter().map(|(_, socket)| &socket.kind);
         ApplicationView {
             app: app.id,
             pid: app.channels.first().map_or(0, |channel| channel.pid),
@@ -40,12 +53,14 @@ impl ApplicationView {
             processes: app.channels.len(),
             sockets: app.sockets.len(),
             listeners: app.listeners,
-            connections: sockets
-                .filter(|kind| matches!(kind, Kind::Stream(_)))
-                .count(),
+            connections: app.connections,
             files: app.files,
             handles: app.handles(),
             fifo_bytes: app.fifo_bytes(),
+            sent_bytes: app.traffic.sent_bytes,
+            file_bytes: app.traffic.file_bytes,
+            received_bytes: app.traffic.received_bytes,
+            is_detached: app.is_detached,
         }
     }
 }

@@ -24,7 +24,7 @@ use self::rates::Sample;
 use self::selection::Selection;
 use clap::{Args, value_parser};
 use failure::Failure;
-use processes::ipc::stat_report::{Connection, Document, Host, Line, SCHEMA, Server};
+use processes::ipc::stat_report::{Application, Connection, Document, Host, Line, SCHEMA, Server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::commands::ctl;
@@ -131,6 +131,7 @@ fn ask(args: &StatArgs) -> Result<(Document, Result<(), Failure>), Failure> {
         unix_time_s: unix_time.map_or(0, |time| time.as_secs()),
         server,
         host: None,
+        applications: Vec::new(),
         connections: Vec::new(),
     };
     let pipe = answer.descriptors.into_iter().next();
@@ -149,6 +150,11 @@ fn read(pipe: &OwnedFd, args: &StatArgs, document: &mut Document) -> Result<(), 
     loop {
         match lines.next()? {
             Line::Host(host) => document.host = Some(Host::clone(&host)),
+            Line::Application(application) => {
+                let mut application = Application::clone(&application);
+                application.name = application.pid.and_then(name_of);
+                document.applications.push(application);
+            }
             Line::Connection(connection) => {
                 if !args.summary && args.selection.takes(&connection) {
                     document.connections.push(Connection::clone(&connection));
@@ -157,6 +163,12 @@ fn read(pipe: &OwnedFd, args: &StatArgs, document: &mut Document) -> Result<(), 
             Line::End {} => return Ok(()),
         }
     }
+}
+
+/// What the kernel calls a process (proc(5)).
+fn name_of(pid: u32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
 /// What the host process writes, line by line.

@@ -11,13 +11,17 @@ use failure::Failure;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use server::Server;
+use socket_channel::AppId;
 use sockets::Sockets;
 
 use crate::host::counter_reporter::counted;
-use crate::ipc::stat_report::{Connection, Host, Line};
+use crate::ipc::stat_report::{Application, Connection, Host, Line};
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;
+
+/// Applications told in one turn.
+const APPLICATIONS_A_TURN: usize = 128;
 
 /// Places of the table looked at in one turn.
 const PLACES_A_TURN: usize = 4096;
@@ -49,6 +53,8 @@ struct Reader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Host,
+    /// Applications from this number on.
+    Application(u32),
     /// Connections from this place of the table on.
     Place(usize),
     Nothing,
@@ -135,9 +141,10 @@ impl Reader {
             Next::Host => {
                 let counters = counted(stack, server, sockets);
                 self.push(&Line::Host(Host::of(stack, counters)));
-                self.next = Next::Place(0);
+                self.next = Next::Application(0);
                 return;
             }
+            Next::Application(first) => return self.push_applications(first, sockets),
             Next::Place(place) => place,
             Next::Nothing => return,
         };
@@ -155,6 +162,16 @@ impl Reader {
         }
         self.push(&Line::End {});
         self.next = Next::Nothing;
+    }
+
+    fn push_applications(&mut self, first: u32, sockets: &Sockets) {
+        let mut views = sockets.applications_from(AppId(first));
+        for view in views.by_ref().take(APPLICATIONS_A_TURN) {
+            self.push(&Line::Application(Application::of(&view)));
+        }
+        self.next = views
+            .next()
+            .map_or(Next::Place(0), |view| Next::Application(view.app.0));
     }
 
     fn push(&mut self, line: &Line) {

@@ -25,6 +25,9 @@ pub struct Document {
     pub server: Server,
     /// `null` if the host process has not answered in time.
     pub host: Option<Host>,
+    /// Applications in other processes, by number.
+    #[serde(default)]
+    pub applications: Vec<Application>,
     /// Connections, in no order.
     pub connections: Vec<Connection>,
 }
@@ -135,6 +138,43 @@ pub struct Worker {
     pub connections_waiting: usize,
     /// Commands that wait for room in its ring.
     pub commands_waiting: usize,
+}
+
+/// An application in other processes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Application {
+    /// Its number, never used twice.
+    pub application: u32,
+    /// The first of its processes that is attached; `null`: none is any more.
+    pub pid: Option<u32>,
+    /// What the kernel calls that process; the host process does not know it.
+    pub name: Option<String>,
+    /// Its user.
+    pub uid: u32,
+    /// It is served no more, and goes when its processes have ended.
+    pub is_detached: bool,
+    /// Processes that are attached.
+    pub processes: usize,
+    /// Sockets of all kinds.
+    pub sockets: usize,
+    /// Those of them that listen.
+    pub listeners: u32,
+    /// Those of them that are connections, or are being connected.
+    pub connections: usize,
+    /// Files that it has open.
+    pub files: u32,
+    /// Descriptors that stand for sockets, also those that have none yet.
+    pub handles: usize,
+    /// Memory of its segment that bytes on their way have.
+    pub memory_bytes: u64,
+    /// Bytes taken from it to be sent.
+    pub sent_bytes: u64,
+    /// Bytes of files that it has queued, which it never sees.
+    pub file_bytes: u64,
+    /// Bytes handed to it.
+    pub received_bytes: u64,
+    /// `file_bytes` as a part of what it has sent, from 0 to 1; `null`: nothing was sent.
+    pub offloaded_share: Option<f64>,
 }
 
 /// A connection.
@@ -281,6 +321,8 @@ pub struct Tcp {
 pub enum Line {
     /// The first.
     Host(Host),
+    /// An application in other processes.
+    Application(Application),
     /// A connection.
     Connection(Box<Connection>),
     /// The last: without it, something is missing.
@@ -339,6 +381,30 @@ impl Host {
             },
             workers: workers.collect(),
             counters: counters.into_iter().collect(),
+        }
+    }
+}
+
+impl Application {
+    /// What the sockets know of it.
+    pub fn of(view: &sockets::ApplicationView) -> Self {
+        Self {
+            application: view.app.0,
+            pid: Some(view.pid).filter(|pid| *pid != 0),
+            name: None,
+            uid: view.uid,
+            is_detached: view.is_detached,
+            processes: view.processes,
+            sockets: view.sockets,
+            listeners: view.listeners,
+            connections: view.connections,
+            files: view.files,
+            handles: view.handles,
+            memory_bytes: view.fifo_bytes,
+            sent_bytes: view.sent_bytes,
+            file_bytes: view.file_bytes,
+            received_bytes: view.received_bytes,
+            offloaded_share: view.offloaded_share(),
         }
     }
 }

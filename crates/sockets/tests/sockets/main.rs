@@ -9,4 +9,5 @@ mod hostile;
 mod limits;
 mod listeners;
 mod program;
+mod views;
 mod world;

@@ -11,6 +11,8 @@ pub(super) struct Sample {
     server: Option<[u64; 3]>,
     /// Bytes acknowledged of each connection.
     acked: HashMap<u64, u64>,
+    /// Bytes that each application has sent.
+    sent: HashMap<u32, u64>,
 }
 
 /// How fast it went in a span of time.
@@ -19,6 +21,8 @@ pub(super) struct Rates {
     pub(super) server: Option<ServerRates>,
     /// Bytes acknowledged of each connection, per second.
     acked: HashMap<u64, u64>,
+    /// Bytes that each application has sent, per second.
+    sent: HashMap<u32, u64>,
 }
 
 /// Each per second.
@@ -34,10 +38,17 @@ impl Sample {
     pub(super) fn of(document: &Document) -> Self {
         let acked = document.connections.iter();
         let acked = acked.map(|connection| (connection.stream, connection.tcp.bytes_acked));
+        let sent = document.applications.iter().map(|application| {
+            let bytes = application
+                .sent_bytes
+                .saturating_add(application.file_bytes);
+            (application.application, bytes)
+        });
         Self {
             at: Instant::now(),
             server: document.host.as_ref().map(counts),
             acked: acked.collect(),
+            sent: sent.collect(),
         }
     }
 
@@ -64,9 +75,14 @@ impl Sample {
             let then = before.acked.get(stream)?;
             Some((*stream, rate(*now, *then)))
         });
+        let sent = self.sent.iter().filter_map(|(number, now)| {
+            let then = before.sent.get(number)?;
+            Some((*number, rate(*now, *then)))
+        });
         Rates {
             server,
             acked: acked.collect(),
+            sent: sent.collect(),
         }
     }
 }
@@ -75,6 +91,11 @@ impl Rates {
     /// Bytes of a connection that were acknowledged, per second; `None` if it was not there before.
     pub(super) fn acked(&self, stream: u64) -> Option<u64> {
         self.acked.get(&stream).copied()
+    }
+
+    /// Bytes that an application has sent, per second; `None` if it was not there before.
+    pub(super) fn sent(&self, application: u32) -> Option<u64> {
+        self.sent.get(&application).copied()
     }
 }
 
@@ -108,6 +129,8 @@ mod tests {
             .map(|(name, count)| (name.to_owned(), count))
             .into();
         then.host.as_mut().unwrap().counters.clear();
+        now.applications[0].file_bytes += 700;
+        now.applications[1].application = 99;
         let rates = Sample::of(&now).after(&Sample::of(&then), Duration::from_millis(500));
         let server = ServerRates {
             bytes: 20_000,
@@ -117,6 +140,7 @@ mod tests {
         assert_eq!(rates.server, Some(server));
         assert_eq!(rates.acked(now.connections[0].stream), Some(6000));
         assert_eq!(rates.acked(99), None, "it is new");
+        assert_eq!((rates.sent(100), rates.sent(99)), (Some(1400), None));
         then.host = None;
         let rates = Sample::of(&now).after(&Sample::of(&then), Duration::ZERO);
         assert_eq!(rates.server, None);

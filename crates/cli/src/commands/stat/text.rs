@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::rates::Rates;
 use crate::terminal::grouped;
-use processes::ipc::stat_report::{Connection, Document, Fetcher, Nic, Process, Tcp};
+use processes::ipc::stat_report::{Application, Connection, Document, Fetcher, Nic, Process, Tcp};
 
 /// Moves to the upper left corner; clears what is right of it, and all below.
 const HOME: &str = "\x1b[H";
@@ -56,27 +56,61 @@ fn fitted(lines: Vec<String>, rows: usize, columns: usize) -> String {
 
 fn lines(document: &Document, rates: &Rates) -> Vec<String> {
     let mut lines = summary(document, rates);
-    if document.connections.is_empty() {
-        return lines;
+    if !document.applications.is_empty() {
+        lines.push(String::new());
+        let cells = |application| application_cells(application, rates);
+        let cells: Vec<_> = document.applications.iter().map(cells).collect();
+        lines.extend(table(APPLICATION_TITLES, &cells));
     }
-    lines.push(String::new());
-    let cells: Vec<[String; 6]> = document.connections.iter().map(cells).collect();
-    let titles = [
-        "State",
-        "Send-Q",
-        "Local Address:Port",
-        "Peer Address:Port",
-        "NIC",
-        "File",
-    ]
-    .map(str::to_owned);
+    if !document.connections.is_empty() {
+        lines.push(String::new());
+        let cells: Vec<_> = document.connections.iter().map(cells).collect();
+        let mut rows = table(CONNECTION_TITLES, &cells).into_iter();
+        lines.extend(rows.next());
+        for (connection, row) in document.connections.iter().zip(rows) {
+            let rate = rates.acked(connection.stream);
+            lines.push(row);
+            lines.push(format!("\t {}", details(connection, rate)));
+        }
+    }
+    lines
+}
+
+const CONNECTION_TITLES: [&str; 6] = [
+    "State",
+    "Send-Q",
+    "Local Address:Port",
+    "Peer Address:Port",
+    "NIC",
+    "File",
+];
+
+const APPLICATION_TITLES: [&str; 13] = [
+    "Application",
+    "PID",
+    "UID",
+    "Processes",
+    "Sockets",
+    "Listening",
+    "Connections",
+    "Files",
+    "Memory",
+    "Received",
+    "Sent",
+    "Of files",
+    "Offloaded",
+];
+
+/// The titles and the rows, each column as wide as it has to be.
+fn table<const N: usize>(titles: [&str; N], rows: &[[String; N]]) -> Vec<String> {
+    let titles = titles.map(str::to_owned);
     let mut widths = titles.each_ref().map(String::len);
-    for row in &cells {
+    for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.len());
         }
     }
-    let line = |row: &[String; 6]| {
+    let line = |row: &[String; N]| {
         let padded = row
             .iter()
             .zip(widths)
@@ -84,15 +118,46 @@ fn lines(document: &Document, rates: &Rates) -> Vec<String> {
         let padded: Vec<String> = padded.collect();
         padded.join("  ").trim_end().to_owned()
     };
-    lines.push(line(&titles));
-    for (connection, cells) in document.connections.iter().zip(&cells) {
-        lines.push(line(cells));
-        lines.push(format!(
-            "\t {}",
-            details(connection, rates.acked(connection.stream))
-        ));
+    std::iter::once(&titles).chain(rows).map(line).collect()
+}
+
+fn application_cells(application: &Application, rates: &Rates) -> [String; 13] {
+    let name = application.name.as_deref().map(shown);
+    let name = name.unwrap_or_else(|| application.application.to_string());
+    let share = application.offloaded_share.map(percent);
+    let mut offloaded = share.unwrap_or_else(|| "-".to_owned());
+    if let Some(rate) = rates.sent(application.application) {
+        let _ = write!(offloaded, "  sent_rate {}", bits_per_second(rate));
     }
-    lines
+    if application.is_detached {
+        offloaded.push_str("  detached");
+    }
+    [
+        name,
+        application
+            .pid
+            .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        application.uid.to_string(),
+        grouped(application.processes as u64),
+        grouped(application.sockets as u64),
+        grouped(application.listeners.into()),
+        grouped(application.connections as u64),
+        grouped(application.files.into()),
+        grouped(application.memory_bytes),
+        grouped(application.received_bytes),
+        grouped(
+            application
+                .sent_bytes
+                .saturating_add(application.file_bytes),
+        ),
+        grouped(application.file_bytes),
+        offloaded,
+    ]
+}
+
+/// A part of 1 in percent, with one decimal.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 fn summary(document: &Document, rates: &Rates) -> Vec<String> {
@@ -428,6 +493,28 @@ pub(super) mod tests {
         }
     }
 
+    /// One that sends mostly files.
+    pub(in crate::commands::stat) fn application(number: u32) -> Application {
+        Application {
+            application: number,
+            pid: Some(4000 + number),
+            name: Some("web\x1b[2Jserver".to_owned()),
+            uid: 33,
+            is_detached: false,
+            processes: 2,
+            sockets: 1_300,
+            listeners: 3,
+            connections: 1_290,
+            files: 7,
+            handles: 1_310,
+            memory_bytes: 9_000_000,
+            sent_bytes: 30_000,
+            file_bytes: 970_000,
+            received_bytes: 4_500,
+            offloaded_share: Some(0.97),
+        }
+    }
+
     pub(in crate::commands::stat) fn document(connections: usize) -> Document {
         let process = |pid| Process {
             pid,
@@ -493,6 +580,7 @@ pub(super) mod tests {
                 workers: vec![worker],
                 counters: [("http_requests".to_owned(), 12_345)].into(),
             }),
+            applications: vec![application(100), application(102)],
             connections: vec![connection(); connections],
         }
     }
@@ -523,6 +611,30 @@ pub(super) mod tests {
             assert!(text.contains(piece), "no {piece} in\n{text}");
         }
         assert!(!text.contains('\x1b'), "nothing moves the cursor");
+    }
+
+    #[test]
+    fn an_application_is_a_row_with_what_it_holds_and_has_moved() {
+        let mut document = document(0);
+        document.applications[1].pid = None;
+        document.applications[1].name = None;
+        document.applications[1].offloaded_share = None;
+        document.applications[1].is_detached = true;
+        let text = whole(&document, &Rates::default());
+        let words = |start: &str| -> Vec<String> {
+            let line = text.lines().find(|line| line.starts_with(start));
+            let line = line.unwrap_or_else(|| panic!("no {start} in\n{text}"));
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        let known = "web?[2Jserver 4100 33 2 1,300 3 1,290 7 9,000,000 4,500 1,000,000 970,000 \
+                     97.0 %";
+        let known: Vec<&str> = known.split(' ').collect();
+        assert_eq!(words("web"), known);
+        let unknown = words("102 ");
+        assert_eq!(unknown[1], "-");
+        assert_eq!(unknown[unknown.len() - 2..], ["-", "detached"]);
+        document.applications.clear();
+        assert!(!whole(&document, &Rates::default()).contains("Offloaded"));
     }
 
     #[test]
