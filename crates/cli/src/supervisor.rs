@@ -257,6 +257,11 @@ impl Supervisor<'_> {
                 say("drained: every response was sent to its end\n");
                 return Turn::End;
             }
+            FromHost::Detached { pid, is_known } => {
+                let unknown = || format!("no program with process {pid} is attached");
+                let result = is_known.then_some(()).ok_or_else(unknown);
+                self.pending.on_detached(*pid, result);
+            }
             // The supervisors of NIC stacks take these.
             FromHost::Nic { .. } => {}
             FromHost::Ready(_) => {}
@@ -331,7 +336,21 @@ impl Supervisor<'_> {
                     capture::answer(control, *wanted, device, &own, self.remote_nics);
                 }
             }
+            Some(Request::Detach(pid)) => self.detach(*pid),
             Some(Request::Reload | Request::Drain | Request::Reopen) | None => {}
+        }
+    }
+
+    /// Has the host process serve a program no more; it answers.
+    fn detach(&mut self, pid: u32) {
+        self.pending.detach(pid);
+        if self.broker.is_none() {
+            let why = "no program can attach: this server was started without --sockets";
+            return self.pending.on_detached(pid, Err(why.to_owned()));
+        }
+        if let Err(errno) = fd_passing::pass(self.to_host, &ToHost::Detach(pid), None) {
+            let why = format!("asking the host process: {errno}");
+            self.pending.on_detached(pid, Err(why));
         }
     }
 

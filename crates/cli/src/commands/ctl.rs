@@ -44,6 +44,12 @@ pub(crate) enum CtlCommand {
     Drain,
     /// Open the logs again, where they are now: after they were renamed
     Reopen,
+    /// Serve a program no more that has attached: its connections are reset
+    Detach {
+        /// A process of it, as `splitway stat` lists it
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        pid: u32,
+    },
 }
 
 pub(crate) const CTL_HELP: &str = "\
@@ -63,12 +69,17 @@ sent, or after drain_timeout.
 `reopen` opens the files of --access-log and --error-log again, as SIGUSR1 does, and answers when \
 nothing is written to the old ones any more.
 
+`detach` ends what a program that has attached (--sockets) has of the host stack: its connections \
+are reset, and it gets no more sockets (ESHUTDOWN). PID is any of the processes that share them. \
+Started again, it may attach again.
+
 Examples:
   sudo splitway ctl restart-nic
   sudo splitway ctl nics
   sudo splitway ctl reload
   sudo splitway ctl drain
-  sudo mv access.log access.log.1 && sudo splitway ctl reopen";
+  sudo mv access.log access.log.1 && sudo splitway ctl reopen
+  sudo splitway ctl detach 4711";
 
 /// Longer than a server takes for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,6 +92,7 @@ pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
         CtlCommand::Reload => Request::Reload,
         CtlCommand::Drain => Request::Drain,
         CtlCommand::Reopen => Request::Reopen,
+        CtlCommand::Detach { pid } => Request::Detach(pid),
     };
     let answer = ask(args.socket.as_deref(), request)?;
     say(&format!("{}\n", answer.text));

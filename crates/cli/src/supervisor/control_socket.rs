@@ -8,6 +8,7 @@
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ pub(crate) enum Request {
     Drain,
     /// Logs are opened again.
     Reopen,
+    /// The program with this process, which has attached, is served no more.
+    Detach(u32),
     /// What connections there are: the answer comes with a pipe to read that from.
     Stat,
     /// Packets: the answer comes with sockets to read them from.
@@ -56,6 +59,7 @@ pub(crate) enum Request {
 }
 
 const CAPTURE: &str = "capture";
+const DETACH: &str = "detach";
 
 impl Request {
     /// Those that are a word.
@@ -75,8 +79,11 @@ impl Request {
             .find(|request| request.name().as_bytes() == line);
         of_a_word.or_else(|| {
             let (name, arguments) = std::str::from_utf8(line).ok()?.split_once(' ')?;
-            let wanted = arguments.parse().ok()?;
-            (name == CAPTURE).then_some(Self::Capture(wanted))
+            match name {
+                CAPTURE => Some(Self::Capture(arguments.parse().ok()?)),
+                DETACH => Some(Self::Detach(arguments.parse::<NonZeroU32>().ok()?.get())),
+                _ => None,
+            }
         })
     }
 
@@ -89,6 +96,7 @@ impl Request {
             Self::Reopen => "reopen",
             Self::Stat => "stat",
             Self::Capture(_) => CAPTURE,
+            Self::Detach(_) => DETACH,
         }
     }
 }
@@ -97,6 +105,7 @@ impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Capture(wanted) => write!(f, "{CAPTURE} {wanted}"),
+            Self::Detach(pid) => write!(f, "{DETACH} {pid}"),
             _ => f.write_str(self.name()),
         }
     }
@@ -261,7 +270,7 @@ impl Control {
             let asked = String::from_utf8_lossy(line);
             let asked = asked.trim();
             self.answer(Err(format!(
-                "unknown command {asked:?}: this server knows {known}, {CAPTURE}"
+                "unknown command {asked:?}: this server knows {known}, {DETACH}, {CAPTURE}"
             )));
         }
         request
@@ -350,11 +359,20 @@ mod tests {
         for line in [&b"restart-nic\n"[..], b"restart-nic"] {
             assert_eq!(ask(line), (Some(Request::RestartNic), "ok done".to_owned()));
         }
+        let detach = Request::Detach(4711);
+        assert_eq!(ask(detach.to_string().as_bytes()).0, Some(detach));
     }
 
     #[test]
     fn what_is_no_request_is_answered_with_those_there_are() {
-        for line in [&b"restart"[..], b"\n", b"\xff\xfe", &[b'x'; 4000]] {
+        let detach = [
+            &b"detach"[..],
+            b"detach 0",
+            b"detach -1",
+            b"detach 4711 4712",
+        ];
+        let others = [&b"restart"[..], b"\n", b"\xff\xfe", &[b'x'; 4000]];
+        for line in others.into_iter().chain(detach) {
             let (request, answer) = ask(line);
             assert_eq!(request, None);
             assert!(answer.starts_with("error unknown command"), "{answer}");

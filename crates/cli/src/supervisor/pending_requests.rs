@@ -13,6 +13,8 @@ pub(crate) struct PendingRequests {
     answers: Vec<Result<String, String>>,
     /// A client waits for the logs to be opened again.
     awaits_reopening: bool,
+    /// A client waits until the program with this process is served no more.
+    detaching: Option<u32>,
 }
 
 impl PendingRequests {
@@ -22,6 +24,7 @@ impl PendingRequests {
             asked: Vec::new(),
             answers: Vec::new(),
             awaits_reopening: false,
+            detaching: None,
         }
     }
 
@@ -54,6 +57,18 @@ impl PendingRequests {
     pub(crate) fn on_observer(&mut self, news: ObserverOutcome) {
         let ObserverOutcome::Reopened(result) = news;
         let is_asked = std::mem::take(&mut self.awaits_reopening);
+        self.on_outcome(Some(Outcome { is_asked, result }));
+    }
+
+    /// A client waits until the program with this process is served no more.
+    pub(crate) fn detach(&mut self, pid: u32) {
+        self.detaching = Some(pid);
+    }
+
+    /// A program is served no more, or there was none with such a process.
+    pub(crate) fn on_detached(&mut self, pid: u32, result: Result<(), String>) {
+        let is_asked = self.detaching.take_if(|awaited| *awaited == pid).is_some();
+        let result = result.map(|()| format!("the program with process {pid} is served no more"));
         self.on_outcome(Some(Outcome { is_asked, result }));
     }
 

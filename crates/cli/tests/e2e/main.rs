@@ -40,6 +40,7 @@ mod routed;
 mod several_nics;
 mod sizes;
 mod sockets;
+mod sockets_stat;
 mod stat;
 mod support;
 mod tls;

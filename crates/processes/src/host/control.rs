@@ -42,6 +42,8 @@ enum Received {
 enum Order {
     Drain,
     Pong,
+    /// No more of the application with this process.
+    Detach(u32),
 }
 
 const OBSERVER_SOCKET: &str = "socket to the observer process";
@@ -391,6 +393,7 @@ impl HostControl {
             ToHost::Stat => self.add_reader(arrived("pipe for connections")),
             ToHost::Drain => self.take_order(Order::Drain),
             ToHost::Ping => self.take_order(Order::Pong),
+            ToHost::Detach(pid) => self.take_order(Order::Detach(pid)),
             ToHost::LogLevel(level) => log_lines::set_level(level.0),
         }
         Ok(None)
@@ -453,6 +456,11 @@ impl NicSource<App> for HostControl {
         for order in std::mem::take(&mut self.orders) {
             match order {
                 Order::Pong => report(FromHost::Pong),
+                Order::Detach(pid) => {
+                    let found = others.application_of(pid);
+                    let is_known = found.is_some_and(|app| others.detach(app));
+                    report(FromHost::Detached { pid, is_known });
+                }
                 Order::Drain => {
                     stack.stop_listening();
                     let wakeup = Arc::clone(&self.wakeup);

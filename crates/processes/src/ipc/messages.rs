@@ -55,6 +55,13 @@ pub enum FromHost {
     Drained,
     /// The answer to [`ToHost::Ping`], given between two turns.
     Pong,
+    /// The answer to [`ToHost::Detach`].
+    Detached {
+        /// The process that was named.
+        pid: u32,
+        /// Whether an application has such a process; it is served no more then.
+        is_known: bool,
+    },
 }
 
 /// What has become of a NIC process in the host process.
@@ -189,6 +196,8 @@ pub enum ToHost {
     Drain,
     /// Is to be answered between two turns.
     Ping,
+    /// The application with this process is to be served no more.
+    Detach(u32),
     /// Its log is to have this level.
     LogLevel(Text<LogLevel>),
 }

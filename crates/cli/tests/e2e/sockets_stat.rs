@@ -1,0 +1,130 @@
+//! Programs that have attached, seen from outside, and detached from there.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, recvmsg,
+};
+use serde_json::Value;
+use socket_channel::attach::{ATTACHED_DESCRIPTORS, Attached, MODES_ALL, Reply, Request};
+use testbed::namespace::isolated;
+use testbed::process::run;
+use testbed::wait;
+
+use crate::metrics::{ADMIN, awaited, watched};
+use crate::support::{SOON, program, serve_with};
+
+/// This process, attached.
+struct Program {
+    attached: Attached,
+    /// The socket that leads to the broker, and what the segment and the channel are made of.
+    _descriptors: Vec<OwnedFd>,
+}
+
+fn attach(path: &Path) -> Program {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    let packet = Request::Attach { modes: MODES_ALL }.encode();
+    rustix::net::send(&socket, &packet, SendFlags::NOSIGNAL).unwrap();
+    let mut bytes = [0; 256];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACHED_DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let pieces = &mut [std::io::IoSliceMut::new(&mut bytes)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(&socket, pieces, &mut ancillary, flags).unwrap();
+    let passed = ancillary.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(passed) => passed.collect(),
+        _ => Vec::new(),
+    });
+    let mut descriptors: Vec<OwnedFd> = passed.collect();
+    descriptors.push(socket);
+    match Reply::decode(&bytes[..received.bytes]) {
+        Ok(Reply::Attached(attached)) => Program {
+            attached,
+            _descriptors: descriptors,
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What `splitway stat` says of programs.
+fn applications() -> Vec<Value> {
+    let mut stat = Command::new(program());
+    let text = run(stat.args(["stat", "--json", "--summary"])).unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    document["applications"].as_array().unwrap().clone()
+}
+
+/// `splitway ctl detach` of this process: its exit code, and what it says.
+fn detach() -> (Option<i32>, String) {
+    let pid = std::process::id().to_string();
+    let mut ctl = Command::new(program());
+    let output = ctl.args(["ctl", "detach", &pid]).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_program_is_shown_from_outside_and_detached_by_its_process() {
+    isolated(|site| {
+        let path = site.outside().join("sockets");
+        let _splitway = watched(&site, &["--sockets", path.to_str().unwrap()]);
+        assert!(applications().is_empty());
+        let (code, said) = detach();
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("is attached"), "{said}");
+
+        let program = attach(&path);
+        let (pid, number) = (std::process::id(), program.attached.app.0);
+        let shown = applications();
+        assert_eq!(shown.len(), 1, "{shown:?}");
+        let row = &shown[0];
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap();
+        assert_eq!(
+            (&row["pid"], &row["application"]),
+            (&pid.into(), &number.into())
+        );
+        assert_eq!(row["name"], name.trim_end());
+        assert_eq!((&row["processes"], &row["sockets"]), (&1.into(), &0.into()));
+        assert_eq!(row["offloaded_share"], Value::Null);
+        assert_eq!(row["is_detached"], false);
+        let text = run(Command::new(crate::support::program()).arg("stat")).unwrap();
+        let row = text.lines().find(|line| line.starts_with(name.trim_end()));
+        assert!(
+            row.is_some_and(|row| row.contains(&pid.to_string())),
+            "{text}"
+        );
+        let attached = "splitway_sockets_processes_attached_total";
+        assert_eq!(awaited(&[(attached, 1.0)])[attached], 1.0, "{ADMIN}");
+
+        let (code, said) = detach();
+        assert_eq!(code, Some(0), "{said}");
+        wait::until(SOON, "it is detached", || {
+            (applications()[0]["is_detached"] == true).then_some(())
+        })
+        .unwrap();
+        drop(program);
+        wait::until(SOON, "nothing is left", || {
+            applications().is_empty().then_some(())
+        })
+        .unwrap();
+        attach(&path);
+    });
+}
+
+#[test]
+fn a_server_to_which_no_program_attaches_says_so() {
+    isolated(|site| {
+        let _splitway = serve_with(&site, &[]);
+        let (code, said) = detach();
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("without --sockets"), "{said}");
+        assert!(applications().is_empty());
+    });
+}
