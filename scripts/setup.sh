@@ -105,7 +105,6 @@ setup_test() {
     need ping iputils-ping
     need nft nftables
     need ethtool ethtool
-    need gdb gdb
     need valgrind valgrind
     need openssl openssl
     need gnutls-cli gnutls-bin

@@ -9,6 +9,7 @@
 //! | [`splitway`] | `splitway serve`, started, awaited, and never left behind |
 //! | [`web`] | an origin that does what the test says |
 //! | [`fuse`] | a file system that a test stops, and whose files it changes unseen |
+//! | [`injection`] | system calls that a running process is made to make |
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
 //! | [`process`] | processes: ending them, waiting for their end |
 //! | [`procfs`] | what the kernel tells of a process: CPU time, memory |
@@ -22,6 +23,8 @@
 pub mod failure;
 pub mod fuse;
 pub mod http;
+#[cfg(target_arch = "x86_64")]
+pub mod injection;
 pub mod instructions;
 pub mod namespace;
 pub mod path;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal};
 use testbed::http::download;
+use testbed::injection::{Argument, system_call_within};
 use testbed::namespace::isolated;
 use testbed::process::signal;
 use testbed::site::Site;
@@ -20,8 +21,11 @@ use crate::support::{FAMILIES, SOON, fetcher, observer, program, serve, serve_wi
 pub(crate) const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 
-/// `openat2`, `AT_FDCWD`, and `O_RDONLY` without a condition: a `struct open_how` full of zeros.
-const OPENAT2: &str = "437, -100";
+/// A system call and its arguments.
+pub(crate) type Call = (i64, &'static [Argument<'static>]);
+
+const OPENAT2: i64 = 437;
+const AT_FDCWD: i64 = -100;
 
 /// What `/proc` says of a process; `None` if there is none.
 pub(crate) fn status(pid: Pid, name: &str) -> Option<String> {
@@ -31,51 +35,27 @@ pub(crate) fn status(pid: Pid, name: &str) -> Option<String> {
     Some(line?.trim_start_matches(':').trim().to_owned())
 }
 
-/// Has a running process make a call of the C library; what it gives, and `errno`. `None`: that has
-/// ended the process.
-pub(crate) fn call_within(pid: Pid, call: &str) -> Option<(i64, i32)> {
-    let mut gdb = Command::new("gdb");
-    gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
-    // A process that is killed under its hands confuses it, and it is not to leave its own core
-    // behind.
-    gdb.args(["-iex", "maint set internal-error quit yes"]);
-    gdb.args(["-iex", "maint set internal-error corefile no"]);
-    gdb.args(["-p", &pid.as_raw_nonzero().to_string()]);
-    for line in [
-        "set language c",
-        &format!("set $answer = {call}"),
-        "printf \"answered %ld %d\\n\", (long) $answer, *((int *(*)(void)) __errno_location)()",
-    ] {
-        gdb.args(["-ex", line]);
-    }
-    let output = gdb.output().unwrap();
-    let printed = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy);
-    let printed = printed.join("\n");
-    let answer = printed
-        .lines()
-        .find_map(|line| line.strip_prefix("answered ")?.split_once(' '));
-    let Some(answer) = answer else {
-        // Dead, whether or not it was reaped.
-        let lives = status(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']));
-        assert!(
-            !lives,
-            "gdb could not make process {pid:?} call {call}:\n{printed}"
-        );
-        return None;
-    };
-    Some((answer.0.parse().unwrap(), answer.1.parse().unwrap()))
+/// Has a running process make a system call: what it returns, an error as its negated number.
+/// `None`: that has ended the process.
+pub(crate) fn call_within(pid: Pid, (number, arguments): Call) -> Option<i64> {
+    system_call_within(pid, number, arguments).unwrap()
 }
 
 /// Has a running process open a file; `Err` is its `errno`.
 pub(crate) fn open_within(pid: Pid, path: &Path) -> Result<i64, i32> {
-    let zeros = "\\000".repeat(24);
-    let call = format!(
-        "((long (*)(long, ...)) syscall)({OPENAT2}, \"{}\", \"{zeros}\", 24)",
-        path.display()
-    );
-    match call_within(pid, &call).expect("no deadly call") {
-        (answer @ 0.., _) => Ok(answer),
-        (_, errno) => Err(errno),
+    let path = format!("{}\0", path.display());
+    // `O_RDONLY` without a condition: a `struct open_how` full of zeros.
+    let how = [0; 24];
+    let arguments = [
+        Argument::Number(AT_FDCWD),
+        Argument::Bytes(path.as_bytes()),
+        Argument::Bytes(&how),
+        Argument::Number(how.len() as i64),
+    ];
+    match system_call_within(pid, OPENAT2, &arguments).unwrap() {
+        Some(descriptor @ 0..) => Ok(descriptor),
+        Some(error) => Err(-error as i32),
+        None => panic!("no deadly call"),
     }
 }
 
@@ -139,11 +119,28 @@ fn all_processes_have_a_system_call_filter_in_all_threads() {
     });
 }
 
-/// Makes a socket.
-const SOCKET: &str = "((int (*)(int, int, int)) socket)(2, 1, 0)";
+/// Makes a socket of TCP.
+pub(crate) const SOCKET: Call = (
+    41,
+    &[
+        Argument::Number(2),
+        Argument::Number(1),
+        Argument::Number(0),
+    ],
+);
 
-/// Asks for memory that can be executed.
-const CODE: &str = "((void *(*)(void *, long, int, int, int, long)) mmap)(0, 4096, 7, 0x22, -1, 0)";
+/// Asks for memory that can be executed: private and anonymous.
+const CODE: Call = (
+    9,
+    &[
+        Argument::Number(0),
+        Argument::Number(4096),
+        Argument::Number(7),
+        Argument::Number(0x22),
+        Argument::Number(-1),
+        Argument::Number(0),
+    ],
+);
 
 #[test]
 fn a_nic_process_that_does_what_it_may_not_is_killed_and_replaced() {
@@ -170,7 +167,14 @@ fn serve_all(site: &Site, web: &Web, arguments: &[&str]) -> (Splitway, PathBuf) 
 }
 
 /// Runs a program.
-const PROGRAM: &str = "((int (*)(const char *, void *, void *)) execve)(\"/bin/true\", 0, 0)";
+pub(crate) const PROGRAM: Call = (
+    59,
+    &[
+        Argument::Bytes(b"/bin/true\0"),
+        Argument::Number(0),
+        Argument::Number(0),
+    ],
+);
 
 #[test]
 fn an_observer_that_does_what_it_may_not_is_killed_and_replaced() {
@@ -180,7 +184,7 @@ fn an_observer_that_does_what_it_may_not_is_killed_and_replaced() {
         let (mut splitway, log) = serve_all(&site, &web, &[]);
         for call in [SOCKET, PROGRAM, CODE] {
             let before = observer(&splitway).unwrap();
-            assert_eq!(call_within(before, call), None, "{call}");
+            assert_eq!(call_within(before, call), None, "{call:?}");
             let is_another = || observer(&splitway).filter(|&pid| pid != before);
             testbed::wait::until(SOON, "another observer", is_another).unwrap();
         }
@@ -203,11 +207,19 @@ fn a_fetcher_that_does_what_it_may_not_is_refused_or_killed_and_replaced() {
         let (mut splitway, _) = serve_all(&site, &web, &[]);
         let first = fetcher(&splitway).unwrap();
         // What a module that resolves names may try does not end it.
-        let packets = "((int (*)(int, int, int)) socket)(17, 3, 0)";
+        let packets: Call = (
+            41,
+            &[
+                Argument::Number(17),
+                Argument::Number(3),
+                Argument::Number(0),
+            ],
+        );
         for call in [packets, CODE] {
-            assert_eq!(call_within(first, call), Some((-1, EPERM)), "{call}");
+            let refused = Some(-i64::from(EPERM));
+            assert_eq!(call_within(first, call), refused, "{call:?}");
         }
-        assert!(call_within(first, SOCKET).is_some_and(|(socket, _)| socket >= 0));
+        assert!(call_within(first, SOCKET).is_some_and(|socket| socket >= 0));
         assert_eq!(call_within(first, PROGRAM), None);
         splitway
             .line(|line| line.contains("fetcher") && line.contains("may not make"))

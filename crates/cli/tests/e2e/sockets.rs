@@ -24,14 +24,8 @@ use testbed::splitway::Splitway;
 use testbed::wait;
 
 use crate::config::{configuration, serve_configured};
-use crate::isolation::{call_within, status};
+use crate::isolation::{PROGRAM, SOCKET, call_within, status};
 use crate::support::{FAMILIES, SOON, process, program, serve_with};
-
-/// What is not allowed to it: a socket of TCP, and another process.
-const DEADLY: [&str; 2] = [
-    "((int (*)(int, int, int)) socket)(2, 1, 0)",
-    "((int (*)(const char *, void *, void *)) execve)(\"/bin/true\", 0, 0)",
-];
 
 fn place(site: &Site) -> PathBuf {
     site.outside().join("sockets")
@@ -118,9 +112,9 @@ fn the_broker_has_no_rights_and_one_that_tries_is_replaced() {
         let none = Some("0000000000000000");
         assert_eq!(status(first, "CapEff").as_deref(), none);
         assert_eq!(status(first, "CapPrm").as_deref(), none);
-        for call in DEADLY {
+        for call in [SOCKET, PROGRAM] {
             let before = broker(&splitway).unwrap();
-            assert_eq!(call_within(before, call), None, "{call}");
+            assert_eq!(call_within(before, call), None, "{call:?}");
             let is_another = || broker(&splitway).filter(|&pid| pid != before);
             wait::until(SOON, "another broker", is_another).unwrap();
         }
