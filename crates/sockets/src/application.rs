@@ -128,6 +128,8 @@ pub(crate) struct App {
     pub(crate) unmarked: HashMap<SocketId, u64>,
     /// It is served no more.
     pub(crate) is_detached: bool,
+    /// The broker that has brought it is gone, and will not say when its processes end.
+    pub(crate) is_orphaned: bool,
 }
 
 impl App {
@@ -152,6 +154,7 @@ impl App {
             unadopted: HashMap::new(),
             unmarked: HashMap::new(),
             is_detached: false,
+            is_orphaned: false,
         }
     }
 

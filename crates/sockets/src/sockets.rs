@@ -89,6 +89,9 @@ impl Sockets {
         // What the one before has said still counts.
         self.arrivals.hear();
         self.arrivals.broker = Some(broker);
+        for app in self.apps.values_mut() {
+            app.is_orphaned = true;
+        }
         Ok(())
     }
 
@@ -111,7 +114,7 @@ impl Sockets {
             return Err(Errno::SHUTDOWN.into());
         }
         if let (Some(waker), Some(bell)) = (&self.waker, end.wake_fd()) {
-            waker.add_bell(bell, app)?;
+            waker.add_bell(bell)?;
         }
         if let (false, Some((grant, segment))) = (is_known, first) {
             self.apps.insert(app, App::new(app, uid, grant, segment));
@@ -277,6 +280,7 @@ impl Application for Sockets {
         for id in self.ids() {
             let turned = self.with(io, id, |app, cx| {
                 app.on_time(cx, now_us);
+                app.end_orphaned_channels(cx, now_us);
                 let had_commands = app.turn(cx);
                 app.flush(cx.counters);
                 had_commands
@@ -309,13 +313,8 @@ impl Application for Sockets {
                         app.close_handle(cx, handle);
                     });
                 }
-                Woken::Bell(app) => {
-                    if let Some(app) = self.apps.get_mut(&app) {
-                        for channel in &mut app.channels {
-                            channel.end.disarm();
-                        }
-                    }
-                }
+                // Channels are disarmed after each sleep, and looked at in each turn.
+                Woken::Bell => {}
             }
         }
     }

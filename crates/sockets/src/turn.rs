@@ -110,7 +110,7 @@ impl App {
         channels.append(&mut self.channels);
         self.channels = channels;
         if !corrupt.is_empty() {
-            // Nothing comes from there any more, and no room either: it would be looked at for ever.
+            // Nothing comes from there any more, and it would be looked at for ever.
             for id in corrupt {
                 self.drop_channel(cx, id);
             }
@@ -188,6 +188,18 @@ impl App {
         // Another process may be about to adopt what it has taken.
         for doubtful_us in self.unadopted.values_mut() {
             doubtful_us.get_or_insert(until_us);
+        }
+    }
+
+    /// Ends the channels of processes whose ends no broker tells: as long as one lives it has a
+    /// handle, by which it notices the end of the host process.
+    pub(crate) fn end_orphaned_channels(&mut self, cx: &mut Context<'_>, now_us: u64) {
+        if !self.is_orphaned || !self.handles.is_empty() {
+            return;
+        }
+        let ids: Vec<ChannelId> = self.channels.iter().map(|channel| channel.id).collect();
+        for id in ids {
+            self.end_channel(cx, now_us, id);
         }
     }
 

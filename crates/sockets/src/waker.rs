@@ -14,19 +14,23 @@ const NO_TIME: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Bit of an event's data that says that it is a bell's.
-const BELL: u64 = 1 << 63;
+/// In the place of an application's number, which is never 0, if an event is of no handle; and in
+/// the place of the handle's, what it is of.
+const NONE: u32 = 0;
+const BROUGHT: u32 = 0;
+const RUNG: u32 = 1;
 
-/// The data of the broker's events.
-const BROKER: u64 = u64::MAX;
+fn data(app: u32, handle: u32) -> epoll::EventData {
+    epoll::EventData::new_u64(u64::from(app) << 32 | u64::from(handle))
+}
 
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// Something has arrived from the broker.
     Broker,
-    /// A channel of this application has rung.
-    Bell(AppId),
+    /// A channel has rung.
+    Bell,
     /// The last copy of this descriptor is closed.
     HungUp(AppId, HandleId),
 }
@@ -47,10 +51,10 @@ impl Waker {
         self.epoll.as_fd()
     }
 
-    /// Watches the bell of a channel, until [`Waker::remove`]: the application has a copy. Each ring
+    /// Watches the bell of a channel, until [`Waker::remove`]: the application has a copy. A ring
     /// is an edge, and the bell is never read, which the application could make block.
-    pub(crate) fn add_bell(&self, bell: BorrowedFd<'_>, app: AppId) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(BELL | u64::from(app.0) << 32);
+    pub(crate) fn add_bell(&self, bell: BorrowedFd<'_>) -> io::Result<()> {
+        let data = data(NONE, RUNG);
         Ok(epoll::add(
             &self.epoll,
             bell,
@@ -61,7 +65,7 @@ impl Waker {
 
     /// Watches the way to the broker. Closing it ends that.
     pub(crate) fn add_broker(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(BROKER);
+        let data = data(NONE, BROUGHT);
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
@@ -72,7 +76,7 @@ impl Waker {
         app: AppId,
         handle: HandleId,
     ) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(u64::from(app.0) << 32 | u64::from(handle.0));
+        let data = data(app.0, handle.0);
         Ok(epoll::add(
             &self.epoll,
             fd,
@@ -96,13 +100,10 @@ impl Waker {
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)).unwrap_or(0);
         let woken = events[..count].iter().map(|event| {
             let data = event.data.u64();
-            let app = AppId((data >> 32) as u32 & (u32::MAX >> 1));
-            if data == BROKER {
-                Woken::Broker
-            } else if data & BELL == 0 {
-                Woken::HungUp(app, HandleId(data as u32))
-            } else {
-                Woken::Bell(app)
+            match ((data >> 32) as u32, data as u32) {
+                (NONE, RUNG) => Woken::Bell,
+                (NONE, _) => Woken::Broker,
+                (app, handle) => Woken::HungUp(AppId(app), HandleId(handle)),
             }
         });
         woken.collect()

@@ -198,7 +198,9 @@ impl Broker for Bringer {
 fn the_address_of_a_descriptor_that_was_closed_is_free_at_once() {
     let mut world = World::new();
     world.apps.others = Sockets::new().unwrap();
-    let mut program = Program::new(&mut world, 1);
+    // Numbers of all 32 bits.
+    let app = AppId(1 << 31 | 1);
+    let mut program = Program::new(&mut world, app.0);
     let first = HandleId(HANDLES);
     let (theirs, own): (Vec<OwnedFd>, Vec<OwnedFd>) = (0..2)
         .map(|_| UnixStream::pair().unwrap())
@@ -228,7 +230,28 @@ fn the_address_of_a_descriptor_that_was_closed_is_free_at_once() {
     }
     program.listener(&mut world, 8000);
     program.exit(&mut world);
-    world.hang_up(AppId(1), first);
-    world.hang_up(AppId(1), HandleId(first.0 + 1));
+    world.hang_up(app, first);
+    world.hang_up(app, HandleId(first.0 + 1));
     world.assert_nothing_left();
+}
+
+#[test]
+fn processes_that_outlive_their_broker_leave_nothing() {
+    let mut world = World::new();
+    world.apps.others = Sockets::new().unwrap();
+    let mut program = Program::new(&mut world, 1);
+    let bringer = Bringer {
+        bell: channel::create_bell().unwrap(),
+        brings: Vec::new(),
+    };
+    world.apps.others.set_broker(Box::new(bringer)).unwrap();
+    program.listener(&mut world, 8000);
+    assert_eq!(world.sockets().processes(), 1);
+    // The process ends: of its channel, no broker says so.
+    for number in 0..HANDLES {
+        world.hang_up(program.app, HandleId(number));
+    }
+    world.run_for_us(1_000);
+    world.assert_nothing_left();
+    assert_eq!(world.sockets().processes(), 0);
 }

@@ -40,12 +40,12 @@ impl Program {
         };
         let segment = Segment::in_memory(Layout::of(limits).unwrap());
         let (host, end) = in_memory();
-        let (app, channel) = (AppId(app), ChannelId(app * 100));
+        let (app, channel) = (AppId(app), ChannelId(app.wrapping_mul(100)));
         let sockets = &mut world.apps.others;
         let attached = sockets.attach(Attachment {
             app,
             channel,
-            pid: 1000 + app.0,
+            pid: app.0.wrapping_add(1000),
             uid: 1000,
             first: Some((grant, segment.clone())),
             end: host,
