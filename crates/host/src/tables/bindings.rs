@@ -110,6 +110,8 @@ pub(crate) struct Bindings {
     bindings: Slab<Binding>,
     by_port: HashMap<u16, Vec<usize>>,
     generation: u32,
+    /// No connections are accepted any more.
+    is_closed: bool,
 }
 
 fn id(index: usize, binding: &Binding) -> BindingId {
@@ -164,7 +166,8 @@ impl Bindings {
         binding: BindingId,
         options: StreamOptions,
     ) -> Result<(), BindError> {
-        let (index, found) = self.get(binding).ok_or(BindError::NoBinding)?;
+        let open = self.get(binding).filter(|_| !self.is_closed);
+        let (index, found) = open.ok_or(BindError::NoBinding)?;
         let (scope, reuse_port, port) = (found.scope, found.reuse_port, found.address.port());
         let conflicts = self.of_port(port).any(|(other_index, other)| {
             other_index != index
@@ -196,8 +199,9 @@ impl Bindings {
         true
     }
 
-    /// No binding listens any more. The addresses stay bound.
+    /// No binding listens any more, nor begins to. The addresses stay bound.
     pub(crate) fn stop_listening(&mut self) {
+        self.is_closed = true;
         for (_, binding) in &mut self.bindings {
             binding.listening = None;
         }
@@ -380,6 +384,17 @@ mod tests {
         assert!(bindings.release(first));
         assert_eq!(bindings.listen(second, StreamOptions::default()), Ok(()));
         assert!(!bindings.release(first), "it is gone");
+    }
+
+    #[test]
+    fn a_table_that_stopped_listening_listens_no_more() {
+        let mut bindings = Bindings::default();
+        let binding = listen(&mut bindings, &at("10.0.0.1:80"));
+        bindings.stop_listening();
+        assert_eq!(to(&bindings, "10.0.0.1:80", 0), Destination::Closed);
+        let refused = bindings.listen(binding, StreamOptions::default());
+        assert_eq!(refused, Err(BindError::NoBinding));
+        assert_eq!(to(&bindings, "10.0.0.1:80", 0), Destination::Closed);
     }
 
     #[test]
