@@ -86,8 +86,10 @@ impl Sockets {
         if let Some(waker) = &self.waker {
             waker.add_broker(broker.wake_fd())?;
         }
-        // What the one before has said still counts.
+        // What the one before has said still counts, but whom it attached is not answered any more.
         self.arrivals.hear();
+        let is_answered = |arrived: &Arrived| !matches!(arrived, Arrived::Process(_));
+        self.arrivals.queue.retain(is_answered);
         self.arrivals.broker = Some(broker);
         for app in self.apps.values_mut() {
             app.is_orphaned = true;
@@ -161,7 +163,8 @@ impl Sockets {
         }
     }
 
-    /// The same without descriptors: for tests and simulation.
+    /// Handles of an application without descriptors, numbered from `first` on: for tests and
+    /// simulation.
     pub fn add_handles_without_descriptors(&mut self, app: AppId, first: HandleId, count: u32) {
         if let Some(found) = self.apps.get_mut(&app) {
             for number in first.0..first.0 + count {
