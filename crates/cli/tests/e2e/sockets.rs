@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +10,8 @@ use std::process::Command;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, recvmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
 };
 use rustix::process::{Pid, Signal};
 use socket_channel::attach::{MODES_ALL, Reply, Request};
@@ -164,6 +164,69 @@ fn a_thousand_programs_leave_no_descriptor_behind() {
             (broker <= most_before.0 && host <= most_before.1).then_some(())
         })
         .unwrap();
+    });
+}
+
+/// An answer, with its descriptors.
+fn answer(socket: &OwnedFd) -> Option<(Reply, Vec<OwnedFd>)> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    poll(&mut fds, Timespec::try_from(SOON).ok().as_ref()).unwrap();
+    let mut bytes = [0; 256];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let pieces = &mut [std::io::IoSliceMut::new(&mut bytes)];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let count = recvmsg(socket, pieces, &mut ancillary, flags).ok()?.bytes;
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    Some((Reply::decode(bytes.get(..count)?).ok()?, descriptors))
+}
+
+#[test]
+fn a_program_gets_handles_and_so_do_its_children() {
+    isolated(|site| {
+        let path = place(&site);
+        let splitway = serve(&site);
+        let before = broker(&splitway);
+        let parent = socket();
+        rustix::net::connect(&parent, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let attach = Request::Attach { modes: MODES_ALL }.encode();
+        rustix::net::send(&parent, &attach, SendFlags::NOSIGNAL).unwrap();
+        let (first, descriptors) = answer(&parent).unwrap();
+        let Reply::Attached(first) = first else {
+            panic!("{first:?}");
+        };
+        assert_eq!(descriptors.len(), 4);
+        let (child, theirs) = netsetup::seqpacket::pair().unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let passed = [theirs.as_fd()];
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&passed)));
+        let adopt = Request::Adopt.encode();
+        let pieces = [std::io::IoSlice::new(&adopt)];
+        sendmsg(&parent, &pieces, &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+        drop(theirs);
+        let (second, _) = answer(&child).unwrap();
+        assert!(
+            matches!(second, Reply::Attached(second) if second.app == first.app
+                && second.channel != first.channel),
+            "{second:?}"
+        );
+        for (process, number) in [(&parent, 0), (&child, 64), (&parent, 128)] {
+            let more = Request::MoreHandles { count: 64 }.encode();
+            rustix::net::send(process, &more, SendFlags::NOSIGNAL).unwrap();
+            let (reply, handles) = answer(process).unwrap();
+            let is_right = matches!(
+                reply,
+                Reply::Handles { first, count: 64, errno: 0 } if first.0 == number
+            );
+            assert!(is_right && handles.len() == 64, "{reply:?}");
+        }
+        assert_eq!(broker(&splitway), before, "it is still the same");
     });
 }
 
