@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl Owner {
 
 /// A bound address, as applications name it. Never reused while the application holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BindingId(pub u64);
+pub struct BindingId(pub(crate) NonZeroU64);
 
 /// What an application binds (bind(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

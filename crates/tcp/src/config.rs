@@ -40,9 +40,9 @@ pub struct Config {
     /// Up to here it grows, to twice the congestion window. Never less than `send_buffer_bytes`.
     pub send_buffer_bytes_max: usize,
     /// Virtual bytes queued and not yet sent; or twice the congestion window, if that is more.
-    /// `None`: any number, as suits an application that owns its files. One behind a socket API
-    /// wants back-pressure, and so does who must not hold a file for a peer that takes nothing.
-    pub virtual_bytes_max: Option<u64>,
+    /// `u64::MAX`: any number, as suits an application that owns its files; one behind a socket API
+    /// wants back-pressure.
+    pub virtual_bytes_max: u64,
     /// Extents (runs of real bytes, and virtual ranges) queued and not acknowledged.
     pub extents_max: usize,
     /// Fragments held for reassembly. Their bytes are bounded by the receive buffer.
@@ -127,7 +127,7 @@ impl Default for Config {
             receive_buffer_bytes_max: 1 << 20,
             send_buffer_bytes: 64 << 10,
             send_buffer_bytes_max: 32 << 20,
-            virtual_bytes_max: None,
+            virtual_bytes_max: u64::MAX,
             extents_max: 256,
             reassembly_fragments_max: 64,
             window_scaling: true,

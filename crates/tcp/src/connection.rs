@@ -591,7 +591,10 @@ impl Connection {
 
     /// How many virtual bytes may be queued and not sent, if that is bounded.
     fn virtual_bound(&self) -> Option<u64> {
-        let configured = self.config.virtual_bytes_max?;
+        let configured = self.config.virtual_bytes_max;
+        if configured == u64::MAX {
+            return None;
+        }
         Some(sndbuf::virtual_bytes_max(configured, self.cwnd()))
     }
 

@@ -155,7 +155,7 @@ impl Connection {
     /// ([`Config::virtual_bytes_max`](crate::Config::virtual_bytes_max)). What is queued beyond
     /// that stays.
     pub fn set_virtual_bytes_max(&mut self, bytes: Option<u64>) {
-        self.config.virtual_bytes_max = bytes;
+        self.config.virtual_bytes_max = bytes.unwrap_or(u64::MAX);
         self.wake_writer();
     }
 

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 
 use slab::Slab;
 
@@ -115,7 +116,8 @@ pub(crate) struct Bindings {
 }
 
 fn id(index: usize, binding: &Binding) -> BindingId {
-    BindingId(u64::from(binding.generation) << 32 | index as u64)
+    let word = u64::from(binding.generation) << 32 | index as u64;
+    BindingId(NonZeroU64::new(word).expect("generations begin with 1"))
 }
 
 impl Bindings {
@@ -146,7 +148,7 @@ impl Bindings {
         if conflicts {
             return Err(BindError::InUse);
         }
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1).max(1);
         let index = self.bindings.insert(Binding {
             generation: self.generation,
             owner: bind.owner,
@@ -295,9 +297,10 @@ impl Bindings {
     }
 
     fn get(&self, binding: BindingId) -> Option<(usize, &Binding)> {
-        let index = binding.0 as u32 as usize;
+        let word = binding.0.get();
+        let index = word as u32 as usize;
         let found = self.bindings.get(index)?;
-        (found.generation == (binding.0 >> 32) as u32).then_some((index, found))
+        (found.generation == (word >> 32) as u32).then_some((index, found))
     }
 
     fn listening_mut(&mut self, binding: BindingId) -> Option<&mut Listening> {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 
 use crate::app::StreamId;
 use crate::tables::keyed_hash::KeyedHash;
@@ -10,7 +11,7 @@ use crate::tables::sources::Source;
 
 /// The place of a stream: older ones have smaller numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Age(u64);
+pub(crate) struct Age(NonZeroU64);
 
 /// Streams, at most once each.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct BySource {
     /// Sources by the number of their streams; among equals, the one with the oldest is last.
     by_count: BTreeMap<(usize, Reverse<Age>), Source>,
     len: usize,
-    next: u64,
+    last: u64,
 }
 
 impl BySource {
@@ -28,7 +29,7 @@ impl BySource {
             sources: HashMap::with_hasher(hash),
             by_count: BTreeMap::new(),
             len: 0,
-            next: 0,
+            last: 0,
         }
     }
 
@@ -38,8 +39,8 @@ impl BySource {
 
     /// Adds a stream, the youngest of all.
     pub(crate) fn add(&mut self, ip: IpAddr, stream: StreamId) -> Age {
-        let age = Age(self.next);
-        self.next += 1;
+        self.last += 1;
+        let age = Age(NonZeroU64::new(self.last).expect("it counts from 1"));
         self.len += 1;
         self.change(ip, |streams| streams.insert(age, stream));
         age

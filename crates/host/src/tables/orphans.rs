@@ -7,18 +7,19 @@
 //! there may be only so many; beyond, those that have waited longest are aborted.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use crate::app::StreamId;
 
 /// When a connection became an orphan: earlier ones have smaller numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Since(u64);
+pub(crate) struct Since(NonZeroU64);
 
 /// All orphans, by age.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     by_age: BTreeMap<Since, StreamId>,
-    next: u64,
+    last: u64,
 }
 
 impl Orphans {
@@ -28,8 +29,8 @@ impl Orphans {
 
     /// A stream becomes an orphan.
     pub(crate) fn add(&mut self, stream: StreamId) -> Since {
-        let since = Since(self.next);
-        self.next += 1;
+        self.last += 1;
+        let since = Since(NonZeroU64::new(self.last).expect("it counts from 1"));
         self.by_age.insert(since, stream);
         since
     }

@@ -6,7 +6,7 @@ use tcp::{Connection, TimeWait};
 #[test]
 fn a_connection_is_small() {
     assert!(
-        size_of::<Connection>() <= 1864,
+        size_of::<Connection>() <= 1856,
         "{}",
         size_of::<Connection>()
     );

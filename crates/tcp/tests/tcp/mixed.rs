@@ -399,7 +399,7 @@ fn unreachable_ends_nothing_that_is_established_whatever_it_says() {
 /// An object that is queued as far as there is room.
 fn bounded(bytes: u64) -> Script {
     Script::established_with(Config {
-        virtual_bytes_max: Some(bytes),
+        virtual_bytes_max: bytes,
         ..config()
     })
 }
