@@ -3,7 +3,7 @@
 use host::app::CloseReason;
 use socket_channel::{Command, Flags};
 
-use crate::program::{Program, text};
+use crate::program::{Program, silent_connection, text};
 use crate::world::World;
 
 const ECONNREFUSED: u32 = 111;
@@ -34,11 +34,7 @@ fn what_is_queued_goes_after_the_program_is_gone() {
 
 #[test]
 fn a_connection_with_unread_bytes_is_reset_when_it_is_closed() {
-    let mut world = World::new();
-    world.clients.echoes = false;
-    let mut program = Program::new(&mut world, 1);
-    let (listener, _) = program.listener(&mut world, 8000);
-    let stream = world.connect(8000);
+    let (mut world, mut program, listener, stream) = silent_connection();
     world.client_sends(stream, b"unread", false);
     let (socket, handle) = program.accept(&mut world, listener);
     world.run_until(|_| program.record(socket).rx_waiting_bytes() == 6);
@@ -51,11 +47,7 @@ fn a_connection_with_unread_bytes_is_reset_when_it_is_closed() {
 
 #[test]
 fn a_connection_that_sends_after_it_was_closed_is_reset() {
-    let mut world = World::new();
-    world.clients.echoes = false;
-    let mut program = Program::new(&mut world, 1);
-    let (listener, _) = program.listener(&mut world, 8000);
-    let stream = world.connect(8000);
+    let (mut world, mut program, listener, stream) = silent_connection();
     let (_, handle) = program.accept(&mut world, listener);
     program.close(handle);
     world.run_until(|world| world.heard(stream).has_finished);
@@ -69,11 +61,7 @@ fn a_connection_that_sends_after_it_was_closed_is_reset() {
 #[test]
 fn a_lingering_time_of_zero_resets() {
     use socket_channel::SocketOption;
-    let mut world = World::new();
-    world.clients.echoes = false;
-    let mut program = Program::new(&mut world, 1);
-    let (listener, _) = program.listener(&mut world, 8000);
-    let stream = world.connect(8000);
+    let (mut world, mut program, listener, stream) = silent_connection();
     let (socket, handle) = program.accept(&mut world, listener);
     let set = program.call(&mut world, |request| Command::SetOption {
         request,
@@ -108,11 +96,7 @@ fn failures_to_connect_have_the_errors_of_the_kernel() {
 
 #[test]
 fn a_peer_that_resets_is_an_error_and_what_came_before_can_be_read() {
-    let mut world = World::new();
-    world.clients.echoes = false;
-    let mut program = Program::new(&mut world, 1);
-    let (listener, _) = program.listener(&mut world, 8000);
-    let stream = world.connect(8000);
+    let (mut world, mut program, listener, stream) = silent_connection();
     world.client_sends(stream, b"before", false);
     let (socket, _) = program.accept(&mut world, listener);
     world.run_until(|_| program.record(socket).rx_waiting_bytes() == 6);
@@ -126,11 +110,7 @@ fn a_peer_that_resets_is_an_error_and_what_came_before_can_be_read() {
 
 #[test]
 fn a_process_that_ends_between_taking_and_adopting_leaves_no_connection_behind() {
-    let mut world = World::new();
-    world.clients.echoes = false;
-    let mut program = Program::new(&mut world, 1);
-    let (listener, _) = program.listener(&mut world, 8000);
-    let stream = world.connect(8000);
+    let (mut world, program, listener, stream) = silent_connection();
     let mut taken = None;
     world.run_until(|_| {
         taken = program.record(listener).accept().unwrap();

@@ -4,7 +4,7 @@ use fakes::content::content;
 use host::app::CloseReason;
 use socket_channel::{Command, Flags, HandleId, SocketId};
 
-use crate::program::{Program, text};
+use crate::program::{Program, silent_connection, text};
 use crate::world::World;
 
 fn bytes_of(file: u64, from: u64, len: u64) -> Vec<u8> {
@@ -97,11 +97,7 @@ fn ranges_of_files_and_bytes_keep_their_order() {
 
 #[test]
 fn a_range_may_be_queued_before_the_file_is_known() {
-    let mut world = World::new();
-    world.clients.echoes = false;
-    let mut program = Program::new(&mut world, 1);
-    let (listener, _) = program.listener(&mut world, 8000);
-    let stream = world.connect(8000);
+    let (mut world, mut program, listener, stream) = silent_connection();
     let (socket, _) = program.accept(&mut world, listener);
     let (file, handle) = (
         SocketId {

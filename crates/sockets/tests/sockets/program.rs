@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use host::app::StreamId;
 use socket_channel::channel::{AppEnd, in_memory};
 use socket_channel::message::BindFlags;
 use socket_channel::{
@@ -284,6 +285,17 @@ impl Program {
         }
         world.end_process(self.app, self.channel);
     }
+}
+
+/// A world whose clients echo nothing, with a program that listens at port 8000 and a client that
+/// connects to it: the listener, and the client's stream.
+pub(crate) fn silent_connection() -> (World, Program, SocketId, StreamId) {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let stream = world.connect(8000);
+    (world, program, listener, stream)
 }
 
 /// Bytes that tell where they are.
