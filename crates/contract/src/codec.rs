@@ -6,9 +6,9 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–8, events 129–137 |
+//! | 4 | 1 | kind: commands 1–9, events 129–137 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS) |
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -33,7 +33,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::command::{Command, Send};
 use crate::event::{Event, RejectReason};
 use crate::file::{FileMeta, Growth};
-use crate::ids::{FileId, FlowId, SendId};
+use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::limits::{
     HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX, MESSAGE_BYTES_MAX,
     PATH_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
@@ -67,6 +67,7 @@ const KEY: u8 = 5;
 const KEY_GONE: u8 = 6;
 const RECORDS: u8 = 7;
 const LIST: u8 = 8;
+const OPEN_PASSED: u8 = 9;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
@@ -98,6 +99,7 @@ records! {
     Head: 8 { length: U32, kind: u8, zero: [u8; 3], }
     ListRecord: 24 { head: Head, file: U32, path_bytes: U16, zero: [u8; 2], from: U64, }
     OpenRecord: 16 { head: Head, file: U32, path_bytes: U16, may_grow: u8, zero: u8, }
+    OpenPassedRecord: 24 { head: Head, file: U32, zero: [u8; 4], passed: U64, }
     CloseRecord: 16 { head: Head, file: U32, zero: [u8; 4], }
     SendRecord: 72 {
         head: Head,
@@ -246,6 +248,15 @@ impl Command<'_> {
                 out.extend_from_slice(record.as_bytes());
                 out.extend_from_slice(path);
             }
+            Command::OpenPassed { file, passed } => {
+                let record = OpenPassedRecord {
+                    head: head(OPEN_PASSED, size_of::<OpenPassedRecord>()),
+                    file: file.0.into(),
+                    zero: [0; 4],
+                    passed: passed.0.into(),
+                };
+                out.extend_from_slice(record.as_bytes());
+            }
             Command::List { file, from, path } => {
                 let record = ListRecord {
                     head: head(LIST, size_of::<ListRecord>() + path.len()),
@@ -328,6 +339,14 @@ impl Command<'_> {
                     path,
                 })
             }
+            OPEN_PASSED => {
+                let record = whole::<OpenPassedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Command::OpenPassed {
+                    file: FileId(record.file.get()),
+                    passed: PassedId(record.passed.get()),
+                })
+            }
             CLOSE => {
                 let record = whole::<CloseRecord>(bytes)?;
                 all_zero(&record.zero)?;
@@ -378,7 +397,10 @@ impl Command<'_> {
             Command::Send(send) => send.check(),
             Command::Key(key) => key.check(),
             Command::Records(records) => records.check(),
-            Command::Close { .. } | Command::Acked { .. } | Command::KeyGone { .. } => Ok(()),
+            Command::OpenPassed { .. }
+            | Command::Close { .. }
+            | Command::Acked { .. }
+            | Command::KeyGone { .. } => Ok(()),
         }
     }
 }
@@ -960,7 +982,9 @@ fn malformed(bytes: &[u8], rule: &'static str) -> Malformed {
     let wide = bytes.get(8..16).and_then(|id| id.try_into().ok());
     let narrow = bytes.get(8..12).and_then(|id| id.try_into().ok());
     let id = match bytes.get(4) {
-        Some(&(OPEN | CLOSE | LIST)) => narrow.map(u32::from_le_bytes).map_or(0, u64::from),
+        Some(&(OPEN | OPEN_PASSED | CLOSE | LIST)) => {
+            narrow.map(u32::from_le_bytes).map_or(0, u64::from)
+        }
         _ => wide.map_or(0, u64::from_le_bytes),
     };
     Malformed { id, rule }

@@ -1,7 +1,7 @@
 //! Commands: host stack to NIC stack.
 
 use crate::file::Growth;
-use crate::ids::{FileId, FlowId, SendId};
+use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::segment::Segments;
 use crate::tls::{Key, Records};
 
@@ -17,6 +17,15 @@ pub enum Command<'a> {
         growth: Growth,
         /// Path relative to the root: any bytes but zero, not empty, no leading `/`.
         path: &'a [u8],
+    },
+    /// OPENPASSED: open a regular file of which the NIC stack was passed a descriptor, wherever it
+    /// lies. Answered like `Open`: `ENOENT` if there is no such descriptor, `EOPNOTSUPP` if its file
+    /// system may make a reader wait, `ESPIPE` if it is no regular file.
+    OpenPassed {
+        /// The host's name for the file from now on.
+        file: FileId,
+        /// The descriptor.
+        passed: PassedId,
     },
     /// LIST: tell what is in a directory below the root, or some of it. Answered by `Listed` or
     /// `OpenFailed`, and then the id is free again: a directory is not kept open, and nothing is

@@ -1,4 +1,5 @@
-//! Names that cross the split. All are chosen by the host stack and are opaque to the NIC stack.
+//! Names that cross the split. They are opaque to the NIC stack. The host stack chooses all but
+//! [`PassedId`].
 
 /// A connection, or whatever else wants its SENDs kept in order. Never another one's within an
 /// epoch; after an ACKD with `last`, the same one may come back.
@@ -8,6 +9,11 @@ pub struct FlowId(pub u64);
 /// A file named by OPEN and forgotten by CLOS. May be reused after CLOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
+
+/// A descriptor that was passed to a NIC stack on the host's machine. Chosen by the process that
+/// passes it; never reused while that host stack lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PassedId(pub u64);
 
 /// A SEND; the event that reports its departure carries it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

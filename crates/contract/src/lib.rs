@@ -8,7 +8,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, LIST |
+//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS |
 //! | `file`, [`segment`] | versions of files; what payload consists of |
 //! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended |
 //! | [`listing`] | what is in a directory: what answers LIST |
@@ -58,6 +58,6 @@ pub mod tls;
 pub use command::{Command, Send};
 pub use event::{Event, RejectReason};
 pub use file::{FileMeta, Growth};
-pub use ids::{FileId, FlowId, SendId};
+pub use ids::{FileId, FlowId, PassedId, SendId};
 pub use listing::{Entries, Entry, EntryKind};
 pub use segment::{Segment, Segments};

@@ -9,8 +9,8 @@ use contract::limits::{
 use contract::listing::{EntriesFull, Part};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{
-    Command, Entries, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Growth, RejectReason,
-    Segment, Segments, Send, SendId,
+    Command, Entries, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Growth, PassedId,
+    RejectReason, Segment, Segments, Send, SendId,
 };
 use proptest::prelude::*;
 
@@ -76,6 +76,16 @@ fn the_layout_of_open_and_close() {
         19, 0, 0, 0, 1, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a, 3, 0, 1, 0, b'a', b' ', b'b',
     ];
     assert_eq!(encoded(&open), bytes);
+
+    let passed = Command::OpenPassed {
+        file: FileId(7),
+        passed: PassedId(0x0102_0304_0506_0708),
+    };
+    let bytes = [
+        24, 0, 0, 0, 9, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, // head, id
+        8, 7, 6, 5, 4, 3, 2, 1, // passed
+    ];
+    assert_eq!(encoded(&passed), bytes);
 
     let close = Command::Close { file: FileId(7) };
     let bytes = [16, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
@@ -752,6 +762,7 @@ type SendFields = (u64, u64, (u64, u64), (u64, u64), u16, u32, u16);
 enum Owned {
     Open(u32, bool, Vec<u8>),
     List(u32, u64, Vec<u8>),
+    OpenPassed(u32, u64),
     Close(u32),
     Send {
         fields: SendFields,
@@ -791,6 +802,10 @@ impl Owned {
                 file: FileId(*file),
                 from: *from,
                 path,
+            },
+            Owned::OpenPassed(file, passed) => Command::OpenPassed {
+                file: FileId(*file),
+                passed: PassedId(*passed),
             },
             Owned::Close(file) => Command::Close {
                 file: FileId(*file),
@@ -956,6 +971,7 @@ fn any_command() -> impl Strategy<Value = Owned> {
             prop_oneof![any_path(), Just(Vec::new())]
         )
             .prop_map(|(file, from, path)| Owned::List(file, from, path)),
+        any::<(u32, u64)>().prop_map(|(file, passed)| Owned::OpenPassed(file, passed)),
         any::<u32>().prop_map(Owned::Close),
         any_send(),
         any::<(u64, u64, bool)>().prop_map(|(flow, stream_offset, last)| Owned::Acked(

@@ -157,6 +157,13 @@ impl FakeNic {
                     assert!(before.is_none() || self.lenient, "OPEN of a free id");
                     self.work.push_back(Work::Open(file, path.to_vec()));
                 }
+                // The number of a descriptor says how long its file is.
+                Command::OpenPassed { file, passed } => {
+                    let size = passed.0 & u64::from(u32::MAX);
+                    self.sizes.insert(file, size);
+                    self.work
+                        .push_back(Work::Open(file, size.to_string().into_bytes()));
+                }
                 Command::List { file, from, path } => {
                     assert_eq!(path, b"dir");
                     self.listed.push(from);

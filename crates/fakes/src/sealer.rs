@@ -224,7 +224,10 @@ impl Sealer for ReferenceSealer {
                     flow.acknowledge(send.acked_offset);
                 }
             }
-            Command::Open { .. } | Command::List { .. } | Command::Close { .. } => {}
+            Command::Open { .. }
+            | Command::OpenPassed { .. }
+            | Command::List { .. }
+            | Command::Close { .. } => {}
         }
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use contract::Growth;
+use contract::{Growth, PassedId};
 
 use crate::nics::nic_stacks::NicSet;
 
@@ -423,6 +423,22 @@ pub trait Io {
     /// (`EMFILE`), or if the path makes no sense (`EINVAL`).
     fn look_up(&mut self, _path: &[u8]) -> Option<FileHandle> {
         None
+    }
+    /// The same as [`Io::open`] with a file of which the NIC stack was passed a descriptor, wherever
+    /// it lies. It must not grow.
+    fn open_passed(&mut self, stream: StreamId, passed: PassedId) -> FileHandle;
+    /// The same as [`Io::look_up`] with a file of which a NIC stack was passed a descriptor.
+    fn look_up_passed(&mut self, _passed: PassedId) -> Option<FileHandle> {
+        None
+    }
+    /// True while bytes of a file of which a NIC stack was passed a descriptor may have to be sent,
+    /// or sent again. When that is over, [`Io::take_released_passed`] says so.
+    fn uses_passed(&self, _passed: PassedId) -> bool {
+        false
+    }
+    /// Which of those files are not used any more, since the last call.
+    fn take_released_passed(&mut self) -> Vec<PassedId> {
+        Vec::new()
     }
     /// Asks the NIC stack for what is in a directory below its root, for this stream: from its
     /// beginning, or from the place where a part before has ended. The path is relative, without a

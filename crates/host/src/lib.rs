@@ -43,7 +43,7 @@ mod tls_layer;
 
 pub use applications::Applications;
 pub use config::{Admission, Changeable, StackConfig};
-pub use contract::Growth;
+pub use contract::{Growth, PassedId};
 pub use counters::Counters;
 pub use episode::Episode;
 pub use link::duplicate::{Duplicate, find_duplicate};

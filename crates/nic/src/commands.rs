@@ -2,7 +2,7 @@
 //!
 //! The host is untrusted input. Whatever stands in a command, the answer is an event at worst.
 
-use contract::{Command, Event, FileId, FlowId, Growth, RejectReason, Send};
+use contract::{Command, Event, FileId, FlowId, RejectReason, Send};
 use netdev::Port;
 use rustix::io::Errno;
 
@@ -20,7 +20,17 @@ impl<P: Port> Engine<P> {
         match command {
             Command::Open { file, growth, path } => {
                 self.counters.opens += 1;
-                self.open(*file, path, *growth);
+                if self.may_name(*file) {
+                    let token = self.files.insert(*file);
+                    self.reader.open(token, path, *growth);
+                }
+            }
+            Command::OpenPassed { file, passed } => {
+                self.counters.opens += 1;
+                if self.may_name(*file) {
+                    let token = self.files.insert(*file);
+                    self.reader.open_passed(token, *passed);
+                }
             }
             Command::List { file, from, path } => {
                 self.counters.lists += 1;
@@ -67,23 +77,24 @@ impl<P: Port> Engine<P> {
         self.emit(Event::Rejected { reason, id });
     }
 
-    fn open(&mut self, id: FileId, path: &[u8], growth: Growth) {
-        if self.files.find(id).is_some() {
-            self.reject(RejectReason::FileInUse, id.0.into());
+    /// True if a file may have this name; otherwise the command is rejected.
+    fn may_name(&mut self, id: FileId) -> bool {
+        let reason = if self.files.find(id).is_some() {
+            RejectReason::FileInUse
         } else if self.files.len() >= self.limits.files_max {
-            self.reject(RejectReason::TooManyFiles, id.0.into());
+            RejectReason::TooManyFiles
         } else {
-            let token = self.files.insert(id);
-            self.reader.open(token, path, growth);
-        }
+            return true;
+        };
+        self.reject(reason, id.0.into());
+        false
     }
 
     fn list(&mut self, id: FileId, path: &[u8], from: u64) {
-        if self.files.find(id).is_some() {
-            self.reject(RejectReason::FileInUse, id.0.into());
-        } else if self.files.len() >= self.limits.files_max {
-            self.reject(RejectReason::TooManyFiles, id.0.into());
-        } else if self.lists >= LISTS_MAX {
+        if !self.may_name(id) {
+            return;
+        }
+        if self.lists >= LISTS_MAX {
             self.counters.opens_failed += 1;
             let errno = Errno::BUSY.raw_os_error() as u16;
             self.emit(Event::OpenFailed { file: id, errno });

@@ -29,9 +29,10 @@
 //! | [`heap`] | free memory goes back to the kernel |
 //! | `slab`, `shrink` | tables that give memory back when a crowd has gone |
 //! | `files`, `root`, `file_system` | what the host's file ids mean, and how files are opened |
+//! | `passed` | files of which other processes have passed descriptors |
 //! | `directory` | LIST: what is in a directory |
 //!
-//! It may touch files below the root, its buffers, its port and the contract. It makes no
+//! It may touch files below the root, descriptors that it was passed, its buffers, its port and the contract. It makes no
 //! decision about loss or congestion, and nothing here ends the process because of what the host
 //! says.
 
@@ -51,6 +52,7 @@ mod follow;
 pub mod heap;
 mod job;
 mod need;
+mod passed;
 mod plan;
 mod polling;
 mod prefetch;
@@ -73,6 +75,7 @@ pub use config::{Config, ReaderKind};
 pub use counter_report::ReportCounters;
 pub use counters::Counters;
 pub use engine::Clock;
+pub use passed::{PassedFiles, Sources};
 pub use root::{RootDir, RootError, check_kernel};
 pub use run::{RunError, run};
 pub use usage::Usage;

@@ -8,9 +8,10 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use contract::{FileMeta, Growth};
+use contract::{FileMeta, Growth, PassedId};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fcntl_setfl, makedev,
     openat2, statx,
@@ -76,7 +77,7 @@ pub(crate) enum Lookup {
 /// An open regular file.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     pub(crate) meta: FileMeta,
     /// The mount that it was found in.
     pub(crate) mount: Mount,
@@ -88,6 +89,8 @@ pub(crate) struct OpenFile {
     /// Whether it may become longer.
     pub(crate) growth: Growth,
     direct: AtomicBool,
+    /// The descriptor was passed by another process, which may have it too.
+    passed: Option<PassedId>,
 }
 
 /// What tells open files apart: two with the same identity read the same bytes, so that one
@@ -101,6 +104,8 @@ pub(crate) struct Identity {
     settled: bool,
     links: u32,
     growth: Growth,
+    /// One that was passed is read through itself alone.
+    passed: Option<PassedId>,
 }
 
 /// Checks that the kernel can resolve paths below a root; [`RootDir::open`] does it too.
@@ -128,7 +133,7 @@ impl RootDir {
             Ok(dir) => {
                 let mounts = Mounts::default();
                 if let (Ok(stat), Ok(system)) = (glance(&dir), FileSystem::of(dir.as_fd())) {
-                    mounts.insert(mount_of(&stat), system);
+                    mounts.insert(mount_in(&stat), system);
                 }
                 Ok(RootDir { dir, mounts })
             }
@@ -162,7 +167,7 @@ impl RootDir {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN | mount_id_wanted();
         let stat = statx(&fd, "", AtFlags::EMPTY_PATH | freshness(system), wanted)?;
         require_regular(FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
-        if mount_of(&stat) != mount {
+        if mount_in(&stat) != mount {
             return Err(Errno::AGAIN);
         }
         let direct =
@@ -175,7 +180,7 @@ impl RootDir {
             ..meta_of(&stat)
         };
         Ok(OpenFile {
-            fd,
+            fd: Arc::new(fd),
             settled: !meta.is_weak && is_settled(&meta, system, stamping_clock_ns()),
             meta,
             mount,
@@ -183,6 +188,42 @@ impl RootDir {
             links: stat.stx_nlink,
             growth,
             direct: AtomicBool::new(direct),
+            passed: None,
+        })
+    }
+
+    /// Takes a descriptor that was passed, of a regular file that may be read.
+    ///
+    /// The errors of [`RootDir::open_file`], and `EOPNOTSUPP` for a file system that may make its
+    /// reader wait: those who passed the descriptor decide how long.
+    pub(crate) fn open_passed(
+        &self,
+        passed: PassedId,
+        fd: &Arc<OwnedFd>,
+        lookup: Lookup,
+    ) -> Result<OpenFile, Errno> {
+        let stat = glance(fd)?;
+        require_regular(FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
+        let (mount, system) = self.file_system(fd, &stat, lookup)?;
+        if !system.is_local() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let wanted = StatxFlags::BASIC_STATS | mount_id_wanted();
+        let stat = statx(fd, "", AtFlags::EMPTY_PATH | freshness(system), wanted)?;
+        let meta = FileMeta {
+            is_weak: !timestamps_tell(system, &stat),
+            ..meta_of(&stat)
+        };
+        Ok(OpenFile {
+            fd: Arc::clone(fd),
+            settled: !meta.is_weak && is_settled(&meta, system, stamping_clock_ns()),
+            meta,
+            mount,
+            system,
+            links: stat.stx_nlink,
+            growth: Growth::Forbidden,
+            direct: AtomicBool::new(true),
+            passed: Some(passed),
         })
     }
 
@@ -194,7 +235,7 @@ impl RootDir {
         stat: &Statx,
         lookup: Lookup,
     ) -> Result<(Mount, FileSystem), Errno> {
-        let mount = mount_of(stat);
+        let mount = mount_in(stat);
         let system = match (self.mounts.get(mount), lookup) {
             (None, Lookup::Cached) | (Some(FileSystem::Other), Lookup::Cached) => {
                 return Err(Errno::AGAIN);
@@ -256,7 +297,12 @@ fn glance(place: &OwnedFd) -> Result<Statx, Errno> {
     statx(place, "", flags, StatxFlags::TYPE | mount_id_wanted())
 }
 
-fn mount_of(stat: &Statx) -> Mount {
+/// The mount of an open file, without asking its file system.
+pub(crate) fn mount_of(file: &OwnedFd) -> Result<Mount, Errno> {
+    glance(file).map(|stat| mount_in(&stat))
+}
+
+fn mount_in(stat: &Statx) -> Mount {
     Mount {
         id: stat.stx_mnt_id,
         device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
@@ -290,6 +336,7 @@ impl OpenFile {
             settled: self.settled,
             links: self.links,
             growth: self.growth,
+            passed: self.passed,
         }
     }
 
@@ -298,9 +345,13 @@ impl OpenFile {
         self.direct.load(Ordering::Relaxed)
     }
 
-    /// Goes on through the page cache: the file system refuses direct reads after all.
+    /// Goes on through the page cache: the file system refuses direct reads after all. `EINVAL` for
+    /// a descriptor that was passed: its flags are not ours.
     pub(crate) fn make_buffered(&self) -> Result<(), Errno> {
-        fcntl_setfl(&self.fd, OFlags::empty())?;
+        if self.passed.is_some() {
+            return Err(Errno::INVAL);
+        }
+        fcntl_setfl(&*self.fd, OFlags::empty())?;
         self.direct.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -323,7 +374,7 @@ impl OpenFile {
     /// of bytes counts.
     pub(crate) fn check_version(&self) -> Result<(), Errno> {
         let flags = AtFlags::EMPTY_PATH | freshness(self.system);
-        let stat = statx(&self.fd, "", flags, StatxFlags::BASIC_STATS)?;
+        let stat = statx(&*self.fd, "", flags, StatxFlags::BASIC_STATS)?;
         let now = meta_of(&stat);
         let same = match self.growth {
             Growth::Allowed => now.size >= self.meta.size,

@@ -20,12 +20,12 @@ use crate::buffer::Pages;
 use crate::config::{Config, ReaderKind};
 use crate::counter_report::{CounterReporter, ReportCounters};
 use crate::counters::Counters;
+use crate::passed::Sources;
 use crate::polling::Polling;
 use crate::reader::Reader;
 use crate::reader::delay::{DelayReader, ReadDelay};
 use crate::reader::pool::{Opener, PoolReader};
 use crate::reader::uring::UringReader;
-use crate::root::RootDir;
 use crate::worker::{Corrupt, Progress, Sleep, Worker};
 
 /// A busy worker looks this often, in microseconds, whether it is to end.
@@ -82,7 +82,7 @@ pub enum RunError {
 /// have done, meanwhile.
 pub fn run<P: Port + Send>(
     config: &Config,
-    root: RootDir,
+    sources: impl Into<Sources>,
     session: NicSession,
     ports: Vec<P>,
     stop: BorrowedFd<'_>,
@@ -97,8 +97,10 @@ pub fn run<P: Port + Send>(
         });
     }
     raise_descriptor_limit();
+    let Sources { root, passed } = sources.into();
     let opener = Opener {
         root: Arc::new(root),
+        passed,
         direct: config.direct,
     };
     let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)

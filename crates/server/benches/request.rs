@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use host::Growth;
 use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, ListPlace, StreamId};
+use host::{Growth, PassedId};
 use server::{Config, Server};
 use testbed::instructions::{Count, check};
 
@@ -118,6 +118,10 @@ impl Io for Net {
         std::hint::black_box(path);
         self.opens += 1;
         FileHandle(self.opens)
+    }
+
+    fn open_passed(&mut self, _: StreamId, _: PassedId) -> FileHandle {
+        unreachable!("the server opens files by path")
     }
 
     fn list(&mut self, _: StreamId, _: &[u8], _: Option<ListPlace>) -> FileHandle {

@@ -9,8 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
-use host::Growth;
 use host::app::{AppEvent, Application, FileHandle, FileMeta, Io, ListPlace, StreamId};
+use host::{Growth, PassedId};
 use server::{Config, Server};
 
 const STREAM: StreamId = StreamId(1);
@@ -51,6 +51,10 @@ impl Io for Memory {
     fn open(&mut self, _: StreamId, path: &[u8], _: Growth) -> FileHandle {
         self.opened = path.to_vec();
         FILE
+    }
+
+    fn open_passed(&mut self, _: StreamId, _: PassedId) -> FileHandle {
+        unreachable!("the server opens files by path")
     }
 
     fn list(&mut self, _: StreamId, _: &[u8], _: Option<ListPlace>) -> FileHandle {

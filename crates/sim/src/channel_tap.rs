@@ -86,7 +86,12 @@ impl ChannelTap {
                             },
                             Some(fairness),
                         ) => fairness.on_flow_over(*flow),
-                        (Command::Open { .. } | Command::List { .. }, _) => {
+                        (
+                            Command::Open { .. }
+                            | Command::OpenPassed { .. }
+                            | Command::List { .. },
+                            _,
+                        ) => {
                             self.opens_unanswered += 1;
                         }
                         _ => {}

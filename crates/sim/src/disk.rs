@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use contract::listing::{Entry, EntryKind, Part};
-use contract::{FileMeta, Growth};
+use contract::{FileMeta, Growth, PassedId};
 use nic::reader::{Completion, FileToken, Opened, Read, Reader};
 
 use crate::content;
@@ -273,6 +273,14 @@ impl Reader for Disk {
     fn open(&mut self, file: FileToken, path: &[u8], _: Growth) {
         let state = &mut *self.0.borrow_mut();
         let number = (0..state.versions.len()).find(|&number| path_of(number).as_bytes() == path);
+        state.waiting.push_back(DiskRequest::Open { file, number });
+        state.start();
+    }
+
+    /// No descriptors are passed here.
+    fn open_passed(&mut self, file: FileToken, _: PassedId) {
+        let state = &mut *self.0.borrow_mut();
+        let number = None;
         state.waiting.push_back(DiskRequest::Open { file, number });
         state.start();
     }

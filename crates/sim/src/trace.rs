@@ -229,6 +229,7 @@ fn describe_command(command: &Command<'_>) -> String {
             let path = String::from_utf8_lossy(path);
             format!("OPEN {} {growth:?} {path}", file.0)
         }
+        Command::OpenPassed { file, passed } => format!("OPENPASSED {} {}", file.0, passed.0),
         Command::List { file, from, path } => {
             let path = String::from_utf8_lossy(path);
             format!("LIST {} {path} from {from}", file.0)

@@ -269,6 +269,16 @@ pub enum Command<'a> {
         /// Below the root; at most [`PATH_BYTES_MAX`] bytes.
         path: &'a [u8],
     },
+    /// Opens a file of which the application has passed a descriptor. The Answer names its socket;
+    /// the record says how it went.
+    OpenPassed {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The descriptor that it lives as long as.
+        handle: HandleId,
+        /// The number that the broker has given the descriptor.
+        file: u32,
+    },
     /// Queues a range of a file. No Answer.
     SendFile {
         /// The connection.
@@ -389,6 +399,7 @@ const GET_INFO: u8 = 10;
 const CLOSE: u8 = 11;
 const OPEN_FILE: u8 = 12;
 const SEND_FILE: u8 = 13;
+const OPEN_PASSED: u8 = 14;
 const ANSWER: u8 = 129;
 const READY: u8 = 130;
 const SCAN_ALL: u8 = 131;
@@ -465,6 +476,14 @@ struct OpenFileRecord {
     head: Head,
     handle: U32,
     path_bytes: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct OpenPassedRecord {
+    head: Head,
+    handle: U32,
+    file: U32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -629,7 +648,9 @@ impl<'a> Command<'a> {
                 append(message, &socket_record(GET_INFO, 0, request, socket));
             }
             Command::Close { handle } => append(message, &handle_record(CLOSE, 0, 0, handle)),
-            Command::OpenFile { .. } | Command::SendFile { .. } => self.encode_file(message),
+            Command::OpenFile { .. } | Command::OpenPassed { .. } | Command::SendFile { .. } => {
+                self.encode_file(message);
+            }
         }
     }
 
@@ -648,6 +669,18 @@ impl<'a> Command<'a> {
                 };
                 append(message, &record);
                 message.extend_from_slice(path);
+            }
+            Command::OpenPassed {
+                request,
+                handle,
+                file,
+            } => {
+                let record = OpenPassedRecord {
+                    head: Head::new(OPEN_PASSED, 0, request),
+                    handle: handle.0.into(),
+                    file: file.into(),
+                };
+                append(message, &record);
             }
             Command::SendFile {
                 socket,
@@ -710,6 +743,15 @@ impl<'a> Command<'a> {
                     request,
                     handle: HandleId(record.handle.get()),
                     path,
+                })
+            }
+            OPEN_PASSED => {
+                let record: &OpenPassedRecord = record(message)?;
+                is(head.small == 0)?;
+                Ok(Command::OpenPassed {
+                    request,
+                    handle: HandleId(record.handle.get()),
+                    file: record.file.get(),
                 })
             }
             SEND_FILE => {

@@ -101,6 +101,13 @@ fn asked() -> impl Strategy<Value = Command<'static>> {
                 path: b"",
             }
         }),
+        (request, handle(), any::<u32>()).prop_map(|(request, handle, file)| {
+            Command::OpenPassed {
+                request,
+                handle,
+                file,
+            }
+        }),
     ]
 }
 
@@ -241,7 +248,7 @@ fn unknown_kinds_and_reserved_bytes_are_malformed() {
     };
     let kick = encoded(|message| Command::Kick { socket }.encode(message));
     assert_eq!(kick, [6, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0]);
-    for (place, byte) in [(0, 0), (0, 14), (0, 255), (1, 1), (2, 1), (4, 1)] {
+    for (place, byte) in [(0, 0), (0, 15), (0, 255), (1, 1), (2, 1), (4, 1)] {
         let mut message = kick.clone();
         message[place] = byte;
         assert_eq!(Command::decode(&message), Err(Malformed), "byte {place}");

@@ -16,6 +16,7 @@ use crate::broker::Arrivals;
 use crate::counters::{Counters, Traffic};
 use crate::grant::Grant;
 use crate::place::Places;
+use crate::state::passed::Passed;
 use crate::state::socket::{Kind, Socket};
 use crate::waker::Waker;
 
@@ -113,6 +114,7 @@ pub(crate) struct App {
     pub(crate) first: usize,
     pub(crate) listeners: u32,
     pub(crate) files: u32,
+    pub(crate) passed: Passed,
     /// Sockets that are connections, or are being connected.
     pub(crate) connections: usize,
     pub(crate) traffic: Traffic,
@@ -147,6 +149,7 @@ impl App {
             first: 0,
             listeners: 0,
             files: 0,
+            passed: Passed::new(id),
             connections: 0,
             traffic: Traffic::default(),
             changed: Vec::new(),
@@ -165,7 +168,10 @@ impl App {
 
     /// True if nothing of it is left.
     pub(crate) fn is_over(&self) -> bool {
-        self.channels.is_empty() && self.handles.is_empty() && self.sockets.is_empty()
+        let is_closed =
+            self.channels.is_empty() && self.handles.is_empty() && self.sockets.is_empty();
+        // Connections that it has left may have to send of its files again.
+        is_closed && self.passed.is_empty()
     }
 
     /// Memory of its segment that FIFOs have, in bytes.

@@ -69,6 +69,9 @@ pub trait Broker: fmt::Debug {
     fn refused(&mut self, app: AppId, channel: ChannelId, errno: Errno);
     /// Nothing is left of an application.
     fn detached(&mut self, app: AppId);
+    /// Nothing will be sent any more of the file of which an application has passed a descriptor
+    /// with this number.
+    fn file_released(&mut self, app: AppId, file: u32);
 }
 
 /// What has arrived and waits to be dealt with.
@@ -87,6 +90,13 @@ impl Arrivals {
                 Ok(None) => return,
                 Err(BrokerGone) => self.broker = None,
             }
+        }
+    }
+
+    /// Tells the broker, if there is one, that it may close a descriptor.
+    pub(crate) fn release_file(&mut self, app: AppId, file: u32) {
+        if let Some(broker) = &mut self.broker {
+            broker.file_released(app, file);
         }
     }
 

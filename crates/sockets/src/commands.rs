@@ -95,6 +95,16 @@ impl App {
                 Ok(info) => Outcome::Answer(Event::Info { request, info }),
                 Err(errno) => answer(cx, request, Err(errno)),
             },
+            Command::OpenPassed {
+                request,
+                handle,
+                file,
+            } => {
+                let opened = self
+                    .unless_detached()
+                    .and_then(|()| self.open_passed(cx, handle, file));
+                answer_with_socket(cx, request, opened)
+            }
             Command::Accept { .. }
             | Command::Kick { .. }
             | Command::Shutdown { .. }

@@ -8,13 +8,14 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
+use host::PassedId;
 use host::app::{FileHandle, FileMeta};
 use rustix::io::Errno;
 use socket_channel::{Flags, HandleId, SocketId};
 
 use crate::application::{App, Context};
 use crate::errno::number;
-use crate::state::file::{File, FileRange, Shared};
+use crate::state::file::{File, FileRange, Name, Shared};
 use crate::state::socket::Kind;
 
 impl App {
@@ -26,21 +27,40 @@ impl App {
         handle: HandleId,
         path: &[u8],
     ) -> Result<SocketId, Errno> {
+        let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+        let path = &path[slashes..];
+        if path.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        self.open_by(cx, handle, Name::Path(path.to_vec()))
+    }
+
+    /// The same with a file of which the application has passed a descriptor.
+    pub(crate) fn open_passed(
+        &mut self,
+        cx: &mut Context<'_>,
+        handle: HandleId,
+        file: u32,
+    ) -> Result<SocketId, Errno> {
+        let name = Name::Passed(self.passed.begin(file));
+        self.open_by(cx, handle, name)
+    }
+
+    fn open_by(
+        &mut self,
+        cx: &mut Context<'_>,
+        handle: HandleId,
+        name: Name,
+    ) -> Result<SocketId, Errno> {
         if !self.is_free(cx, handle) {
             return Err(Errno::BADF);
         }
         if self.files >= self.grant.files_max {
             return Err(Errno::MFILE);
         }
-        let slashes = path.iter().take_while(|byte| **byte == b'/').count();
-        let path = &path[slashes..];
-        let lookup = cx.io.look_up(path).ok_or(if path.is_empty() {
-            Errno::INVAL
-        } else {
-            Errno::NFILE
-        })?;
+        let lookup = name.look_up(cx.io).ok_or(Errno::NFILE)?;
         let shared = Arc::new(Shared {
-            path: path.to_vec(),
+            name,
             found: OnceLock::new(),
         });
         let kind = Kind::File(File {
@@ -52,6 +72,20 @@ impl App {
         self.files += 1;
         cx.places.lookups.insert(lookup, (self.id, id));
         Ok(id)
+    }
+
+    /// Tells the broker which descriptors it may close.
+    pub(crate) fn release_passed(&mut self, cx: &mut Context<'_>) {
+        for file in self.passed.take_released(cx.io) {
+            cx.arrivals.release_file(self.id, file);
+        }
+    }
+
+    /// The stack uses a descriptor no more.
+    pub(crate) fn on_passed_unused(&mut self, cx: &mut Context<'_>, passed: PassedId) {
+        if let Some(file) = self.passed.on_unused(passed) {
+            cx.arrivals.release_file(self.id, file);
+        }
     }
 
     /// The look-up of a file is answered.

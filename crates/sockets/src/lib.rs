@@ -17,7 +17,7 @@
 //! | `grant` | what it may do and use |
 //! | `place` | from streams, listeners and look-ups to sockets |
 //! | `commands` | what it asks for |
-//! | `state/` | what the host alone knows: `socket`, `stream`, `listener`, `file`, `options` |
+//! | `state/` | what the host alone knows: `socket`, `stream`, `listener`, `file`, `passed`, `options` |
 //! | `listener` | connections that wait to be accepted |
 //! | `connect` | connections that it opens |
 //! | `stream` | bytes between FIFOs and TCP |

@@ -12,6 +12,7 @@ use crate::application::{App, Channel, Context};
 use crate::broker::{Arrivals, Arrived, Attachment, Broker};
 use crate::counters::Counters;
 use crate::place::Places;
+use crate::state::passed::app_of;
 use crate::view::ApplicationView;
 use crate::waker::{Waker, Woken};
 
@@ -190,6 +191,7 @@ impl Sockets {
             waker: self.waker.as_ref(),
         };
         let result = act(found, &mut cx);
+        found.release_passed(&mut cx);
         found.traffic.add(&before, &self.counters);
         if found.is_over() {
             self.apps.remove(&app);
@@ -276,6 +278,11 @@ impl Application for Sockets {
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
         self.take_arrivals(io, now_us);
+        for passed in io.take_released_passed() {
+            self.with(io, app_of(passed), |app, cx| {
+                app.on_passed_unused(cx, passed)
+            });
+        }
         for app in std::mem::take(&mut self.detaching) {
             self.with(io, app, |app, cx| app.detach(cx));
         }

@@ -3,5 +3,6 @@
 pub(crate) mod file;
 pub(crate) mod listener;
 pub(crate) mod options;
+pub(crate) mod passed;
 pub(crate) mod socket;
 pub(crate) mod stream;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::Stack;
 use crate::app::{AppEvent, FileHandle, ListPart, ListPlace, StreamId};
 use crate::nics::nic_stacks::NicSet;
-use crate::tables::files::{File, Lookup, State};
+use crate::tables::files::{File, Lookup, Name, State};
 
 /// The error of a listing that cannot go on where it was.
 const BEGIN_AGAIN: u16 = Errno::STALE.raw_os_error() as u16;
@@ -41,7 +41,8 @@ impl Stack {
             self.connections.least_busy(workers)?
         };
         let from = place.from;
-        let opened = self.admit_file(now_us, stream, worker, Growth::Forbidden, path)?;
+        let opened =
+            self.admit_file(now_us, stream, worker, Name::Path(Growth::Forbidden), path)?;
         let is_there = self.nic_stacks.is_there(place.nic);
         if let Some(file) = self.files.by_id_mut(opened.0) {
             file.listing = Some(Box::new(place));

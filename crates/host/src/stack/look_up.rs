@@ -1,22 +1,31 @@
 //! Metadata of files, for no connection: an OPEN whose answer closes the file again.
 
-use contract::{FileId, Growth};
+use contract::{FileId, Growth, PassedId};
 
 use super::Stack;
 use crate::app::{AppEvent, FileHandle, StreamId};
 use crate::nics::nic_stacks::NicSet;
-use crate::tables::files::{Lookup, State};
+use crate::tables::files::{Lookup, Name, State};
 
-const LOOKUP: Lookup = Lookup::Open(Growth::Allowed);
+const BY_PATH: Name = Name::Path(Growth::Allowed);
 
 impl Stack {
     /// Asks for the metadata of a file: the NIC stack with least to do first, the others if that
     /// does not have it.
     pub(crate) fn look_up(&mut self, now_us: u64, path: &[u8]) -> Option<FileHandle> {
-        LOOKUP.command(FileId(0), path).check().ok()?;
+        let command = Lookup::Open(BY_PATH).command(FileId(0), path);
+        command.check().ok()?;
+        self.look_up_by(now_us, BY_PATH, path)
+    }
+
+    /// The same of a file of which a NIC stack was passed a descriptor.
+    pub(crate) fn look_up_passed(&mut self, now_us: u64, passed: PassedId) -> Option<FileHandle> {
+        self.look_up_by(now_us, Name::Passed(passed), &shown(passed))
+    }
+
+    fn look_up_by(&mut self, now_us: u64, name: Name, path: &[u8]) -> Option<FileHandle> {
         let worker = 0;
-        let (file, handle) =
-            self.admit_file(now_us, StreamId::NONE, worker, Growth::Allowed, path)?;
+        let (file, handle) = self.admit_file(now_us, StreamId::NONE, worker, name, path)?;
         if let Some(found) = self.files.by_id_mut(file) {
             (found.asked, found.state) = (NicSet::default(), State::Waiting);
         }
@@ -35,4 +44,9 @@ impl Stack {
             self.send_close(close);
         }
     }
+}
+
+/// What stands for the path of a file that has none, for people.
+pub(super) fn shown(passed: PassedId) -> Vec<u8> {
+    format!("descriptor {:x}", passed.0).into_bytes()
 }

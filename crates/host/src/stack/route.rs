@@ -14,7 +14,7 @@
 //!   ([`StackConfig::roots_are_replicas`](crate::StackConfig::roots_are_replicas)).
 
 use contract::channel::HostChannel;
-use contract::{FileId, FileMeta, Growth};
+use contract::{FileId, FileMeta};
 use rustix::io::Errno;
 
 use super::Stack;
@@ -24,7 +24,7 @@ use crate::app::{AppEvent, FileHandle, StreamId};
 use crate::nics::nic_source::NicRefusal;
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::connections::ConnectionHandle;
-use crate::tables::files::{Lookup, State};
+use crate::tables::files::{Lookup, Name, State};
 
 /// The error of a file that no NIC stack has answered for.
 const NO_FILE: u16 = Errno::NOENT.raw_os_error() as u16;
@@ -130,13 +130,13 @@ impl Stack {
         now_us: u64,
         stream: StreamId,
         worker: usize,
-        growth: Growth,
+        name: Name,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
         let nic = self.nic_stacks.of(worker);
-        let opened = self.admit_file(now_us, stream, worker, growth, path)?;
+        let opened = self.admit_file(now_us, stream, worker, name, path)?;
         if self.nic_stacks.is_there(nic) {
-            self.send_open(worker, opened.0, path, Lookup::Open(growth))
+            self.send_open(worker, opened.0, path, Lookup::Open(name))
         } else {
             if let Some(file) = self.files.by_id_mut(opened.0) {
                 file.asked = NicSet::default();

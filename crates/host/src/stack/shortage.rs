@@ -6,13 +6,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use contract::{FileId, Growth};
+use contract::FileId;
 use rustix::io::Errno;
 
 use super::Stack;
 use crate::app::{FileHandle, StreamId};
 use crate::episode::Episode;
-use crate::tables::files::State;
+use crate::tables::files::{Name, State};
 use crate::tables::sources::Source;
 use crate::tables::victims::{self, Candidate};
 
@@ -59,7 +59,7 @@ impl Stack {
         now_us: u64,
         stream: StreamId,
         worker: usize,
-        growth: Growth,
+        name: Name,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
         if self.files.len() >= self.config.admission.files_max
@@ -68,7 +68,7 @@ impl Stack {
             return None;
         }
         let nic = self.nic_stacks.of(worker);
-        self.files.open(stream, nic, worker, growth, path)
+        self.files.open(stream, nic, worker, name, path)
     }
 
     /// An OPEN has failed. If for want of descriptors, and a connection can give some up, the OPEN

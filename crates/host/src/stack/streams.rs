@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use contract::{Command, FileId, Growth};
+use contract::{Command, FileId, Growth, PassedId};
 use rustix::io::Errno;
 use tcp::Instant;
 
@@ -14,7 +14,7 @@ use crate::app::{
 };
 use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry};
-use crate::tables::files::Lookup;
+use crate::tables::files::{Lookup, Name};
 
 /// A stack during a call into the application.
 pub(crate) struct Streams<'a> {
@@ -41,6 +41,15 @@ impl Streams<'_> {
         let result = self.stack.connections.get_mut(handle).map(act);
         self.stack.mark_dirty(handle);
         result.unwrap_or_default()
+    }
+
+    /// Has a file opened for a stream.
+    fn open_by(&mut self, stream: StreamId, name: Name, path: &[u8]) -> FileHandle {
+        let command = Lookup::Open(name).command(FileId(0), path);
+        let now_us = self.now_us;
+        self.ask(stream, &command, |stack, worker| {
+            stack.open_file(now_us, stream, worker, name, path)
+        })
     }
 
     /// Has a command like this carried out for a stream, by `ask`, which is given the stream's
@@ -155,15 +164,27 @@ impl Io for Streams<'_> {
     }
 
     fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle {
-        let command = Lookup::Open(growth).command(FileId(0), path);
-        let now_us = self.now_us;
-        self.ask(stream, &command, |stack, worker| {
-            stack.open_file(now_us, stream, worker, growth, path)
-        })
+        self.open_by(stream, Name::Path(growth), path)
+    }
+
+    fn open_passed(&mut self, stream: StreamId, passed: PassedId) -> FileHandle {
+        self.open_by(stream, Name::Passed(passed), &super::look_up::shown(passed))
     }
 
     fn look_up(&mut self, path: &[u8]) -> Option<FileHandle> {
         self.stack.look_up(self.now_us, path)
+    }
+
+    fn look_up_passed(&mut self, passed: PassedId) -> Option<FileHandle> {
+        self.stack.look_up_passed(self.now_us, passed)
+    }
+
+    fn uses_passed(&self, passed: PassedId) -> bool {
+        self.stack.files.uses_passed(passed)
+    }
+
+    fn take_released_passed(&mut self) -> Vec<PassedId> {
+        self.stack.files.take_released_passed()
     }
 
     fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {

@@ -5,9 +5,11 @@
 //! below when the application has let go of it and every byte queued from it has been acknowledged:
 //! until then a retransmission may ask for it.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use contract::{Command, FileId, FileMeta, Growth};
+use contract::{Command, FileId, FileMeta, Growth, PassedId};
 use slab::Slab;
 
 use crate::app::{FileHandle, ListPlace, StreamId};
@@ -37,19 +39,37 @@ pub(crate) struct File {
     pub(crate) errno: Option<u16>,
     /// It is a directory, of which a listing is wanted, from this place on: its answer ends it.
     pub(crate) listing: Option<Box<ListPlace>>,
-    /// Whether it may become longer while it is open.
-    growth: Growth,
-    /// For the log.
+    /// How it is opened.
+    name: Name,
+    /// Of a file that has one.
     pub(crate) path: Vec<u8>,
     held: bool,
     extents_queued: u32,
 }
 
-/// What a worker is asked for a path.
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// By its path. Whether it may become longer while it is open.
+    Path(Growth),
+    /// By a descriptor that the NIC stack was passed.
+    Passed(PassedId),
+}
+
+impl Name {
+    fn growth(self) -> Growth {
+        match self {
+            Name::Path(growth) => growth,
+            Name::Passed(_) => Growth::Forbidden,
+        }
+    }
+}
+
+/// What a worker is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// OPEN.
-    Open(Growth),
+    /// OPEN or OPENPASSED.
+    Open(Name),
     /// LIST, from this place on.
     List(u64),
 }
@@ -57,7 +77,8 @@ pub(crate) enum Lookup {
 impl Lookup {
     pub(crate) fn command(self, file: FileId, path: &[u8]) -> Command<'_> {
         match self {
-            Lookup::Open(growth) => Command::Open { file, growth, path },
+            Lookup::Open(Name::Path(growth)) => Command::Open { file, growth, path },
+            Lookup::Open(Name::Passed(passed)) => Command::OpenPassed { file, passed },
             Lookup::List(from) => Command::List { file, from, path },
         }
     }
@@ -96,7 +117,7 @@ impl File {
     pub(crate) fn lookup(&self) -> Lookup {
         match &self.listing {
             Some(place) => Lookup::List(place.from),
-            None => Lookup::Open(self.growth),
+            None => Lookup::Open(self.name),
         }
     }
 
@@ -127,6 +148,10 @@ pub(crate) struct FileTable {
     sparsity: Sparsity,
     /// Memory for paths, of files that were closed.
     spare: Vec<Vec<u8>>,
+    /// How many files are opened by each descriptor that was passed.
+    passed: HashMap<PassedId, u32>,
+    /// Descriptors of which there is none any more.
+    released_passed: Vec<PassedId>,
 }
 
 /// CLOS this file at this worker; its id is free again.
@@ -190,7 +215,7 @@ impl FileTable {
         stream: StreamId,
         nic: usize,
         worker: usize,
-        growth: Growth,
+        name: Name,
         path: &[u8],
     ) -> Option<(FileId, FileHandle)> {
         if self.files.len() >= FileTable::FILES_MAX {
@@ -199,6 +224,9 @@ impl FileTable {
         self.opened += 1;
         let mut path_kept = self.spare.pop().unwrap_or_default();
         path_kept.extend_from_slice(path);
+        if let Name::Passed(passed) = name {
+            *self.passed.entry(passed).or_default() += 1;
+        }
         let index = self.files.insert(File {
             opened: self.opened,
             repeats: 0,
@@ -210,7 +238,7 @@ impl FileTable {
             asked: NicSet::of(nic),
             errno: None,
             listing: None,
-            growth,
+            name,
             path: path_kept,
             held: true,
             extents_queued: 0,
@@ -328,9 +356,14 @@ impl FileTable {
     /// answer waits.
     pub(crate) fn lose(&mut self, nic: usize, workers: &Range<usize>) {
         // Of those that are not needed, the answer was waited for, which does not come.
-        self.files.retain(|_, file| {
-            !workers.contains(&file.worker) || !file.is_answered() || file.is_needed()
-        });
+        let is_lost =
+            |file: &File| workers.contains(&file.worker) && file.is_answered() && !file.is_needed();
+        let files = self.files.iter();
+        let lost = files.filter(|(_, file)| is_lost(file));
+        let lost: Vec<FileId> = lost.map(|(index, _)| FileId(index as u32)).collect();
+        for file in lost {
+            self.forget(file);
+        }
         for (_, file) in &mut self.files {
             if !file.is_answered() && !file.has_listed(nic) {
                 // It may have the file when it is back.
@@ -376,9 +409,10 @@ impl FileTable {
             return Some((stream, Reopened::LetGo(close)));
         }
         let is_same = match (&found.meta, &meta) {
-            (Some(old), Some(new)) if found.version_of == nic => match found.growth {
-                Growth::Forbidden => old == new,
-                Growth::Allowed => has_grown(old, new),
+            (Some(old), Some(new)) if found.version_of == nic => match found.name {
+                Name::Path(Growth::Forbidden) => old == new,
+                Name::Path(Growth::Allowed) => has_grown(old, new),
+                Name::Passed(_) => is_unchanged(old, new),
             },
             (Some(old), Some(new)) => is_copy(old, new),
             _ => false,
@@ -389,7 +423,7 @@ impl FileTable {
         }
         found.state = State::Open;
         // Of a file that has grown since, the response goes on with the size at the first open.
-        if found.version_of != nic || found.growth == Growth::Forbidden {
+        if found.version_of != nic || found.name.growth() == Growth::Forbidden {
             found.meta = meta;
         }
         found.version_of = nic;
@@ -431,6 +465,9 @@ impl FileTable {
         if self.sparsity.on_removed(len, places) {
             self.files.shrink_to_fit();
         }
+        if let Name::Passed(passed) = found.name {
+            self.release_passed(passed);
+        }
         let mut path = std::mem::take(&mut found.path);
         if self.spare.len() < FileTable::SPARE_MAX && path.capacity() <= FileTable::SPARE_BYTES_MAX
         {
@@ -438,6 +475,26 @@ impl FileTable {
             self.spare.push(path);
         }
         Some(found)
+    }
+
+    fn release_passed(&mut self, passed: PassedId) {
+        if let Entry::Occupied(mut files) = self.passed.entry(passed) {
+            *files.get_mut() -= 1;
+            if *files.get() == 0 {
+                files.remove();
+                self.released_passed.push(passed);
+            }
+        }
+    }
+
+    /// True if a file is opened by this descriptor.
+    pub(crate) fn uses_passed(&self, passed: PassedId) -> bool {
+        self.passed.contains_key(&passed)
+    }
+
+    /// The descriptors by which files were opened, and no file is any more.
+    pub(crate) fn take_released_passed(&mut self) -> Vec<PassedId> {
+        std::mem::take(&mut self.released_passed)
     }
 
     fn may_close(&mut self, file: FileId) -> Option<MayClose> {
@@ -458,6 +515,13 @@ impl FileTable {
 /// other: inode, device and time of status change are each machine's own.
 fn is_copy(one: &FileMeta, other: &FileMeta) -> bool {
     (one.size, one.mtime_ns) == (other.size, other.mtime_ns)
+}
+
+/// True if the file behind a descriptor is as before. Its change time tells nothing: the file loses
+/// and gains names while it is open.
+fn is_unchanged(old: &FileMeta, new: &FileMeta) -> bool {
+    let ctime_ns = old.ctime_ns;
+    *old == FileMeta { ctime_ns, ..*new }
 }
 
 /// True if all bytes of `old` are still in `new`, provided that the file's writer only appends.
@@ -488,7 +552,9 @@ mod tests {
     };
 
     fn open(files: &mut FileTable, path: &[u8]) -> (FileId, FileHandle) {
-        files.open(STREAM, NIC, 0, Growth::Forbidden, path).unwrap()
+        files
+            .open(STREAM, NIC, 0, Name::Path(Growth::Forbidden), path)
+            .unwrap()
     }
 
     #[test]
@@ -576,13 +642,13 @@ mod tests {
 
     /// What the answer of a NIC stack says about a file of which another one had this metadata.
     fn answered_by_another(old: FileMeta, new: Option<FileMeta>) -> Reopened {
-        answered_by(1, Growth::Forbidden, old, new)
+        answered_by(1, Name::Path(Growth::Forbidden), old, new)
     }
 
     /// What worker 1 of this NIC stack answers for a file that [`NIC`] had.
-    fn answered_by(nic: usize, growth: Growth, old: FileMeta, new: Option<FileMeta>) -> Reopened {
+    fn answered_by(nic: usize, name: Name, old: FileMeta, new: Option<FileMeta>) -> Reopened {
         let mut files = FileTable::default();
-        let (id, _) = files.open(STREAM, NIC, 0, growth, b"a").unwrap();
+        let (id, _) = files.open(STREAM, NIC, 0, name, b"a").unwrap();
         files.opened(NIC, 0, id, old);
         files.tell(id);
         files.lose(NIC, &(0..1));
@@ -621,6 +687,31 @@ mod tests {
     }
 
     #[test]
+    fn a_descriptor_means_the_same_file_though_that_has_lost_its_name() {
+        let close = MayClose {
+            worker: 1,
+            file: FileId(0),
+        };
+        let unlinked = FileMeta {
+            ctime_ns: 99,
+            ..OLD
+        };
+        let written = FileMeta {
+            mtime_ns: 99,
+            ..OLD
+        };
+        let changed = Reopened::Changed(Some(close));
+        for (new, outcome) in [
+            (OLD, Reopened::Same),
+            (unlinked, Reopened::Same),
+            (written, changed),
+        ] {
+            let name = Name::Passed(PassedId(7));
+            assert_eq!(answered_by(NIC, name, OLD, Some(new)), outcome);
+        }
+    }
+
+    #[test]
     fn a_file_that_may_grow_is_the_same_while_it_loses_nothing() {
         let old = OLD;
         let grown = FileMeta {
@@ -645,16 +736,19 @@ mod tests {
             (1, FileMeta { inode: 2, ..old }, Reopened::Same),
             (1, cut, changed),
         ] {
-            assert_eq!(answered_by(nic, Growth::Allowed, old, Some(new)), outcome);
+            let name = Name::Path(Growth::Allowed);
+            assert_eq!(answered_by(nic, name, old, Some(new)), outcome);
         }
-        let outcome = answered_by(NIC, Growth::Forbidden, old, Some(grown));
+        let outcome = answered_by(NIC, Name::Path(Growth::Forbidden), old, Some(grown));
         assert_eq!(outcome, changed);
         // From one NIC stack to another, and again to a new process of that one, where the copy has
         // grown meanwhile.
         let copy = FileMeta { inode: 9, ..old };
         let longer = FileMeta { size: 7, ..copy };
         let mut files = FileTable::default();
-        let (id, _) = files.open(STREAM, NIC, 0, Growth::Allowed, b"a").unwrap();
+        let (id, _) = files
+            .open(STREAM, NIC, 0, Name::Path(Growth::Allowed), b"a")
+            .unwrap();
         files.opened(NIC, 0, id, old);
         files.tell(id);
         for (nic, worker, found) in [(1, 1, copy), (1, 1, longer)] {

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use super::{Completion, FileToken, Read, Reader};
 use crate::buffer::Region;
-use contract::Growth;
+use contract::{Growth, PassedId};
 
 /// How much later reads complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,10 @@ impl Reader for DelayReader {
 
     fn open(&mut self, file: FileToken, path: &[u8], growth: Growth) {
         self.inner.open(file, path, growth);
+    }
+
+    fn open_passed(&mut self, file: FileToken, passed: PassedId) {
+        self.inner.open_passed(file, passed);
     }
 
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {

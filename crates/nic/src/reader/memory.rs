@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use contract::listing::{Entry, EntryKind, Part};
-use contract::{FileMeta, Growth};
+use contract::{FileMeta, Growth, PassedId};
 use rustix::io::Errno;
 
 use super::{Completion, FileToken, Opened, Read, Reader};
@@ -20,6 +20,7 @@ pub struct MemoryDisk {
 struct State {
     files: HashMap<Vec<u8>, Stored>,
     open: HashMap<FileToken, Vec<u8>>,
+    passed: HashMap<PassedId, Vec<u8>>,
     held: HashSet<Vec<u8>>,
     refuses: bool,
     /// Reads that have not been started.
@@ -152,6 +153,11 @@ impl MemoryDisk {
         self.lock().reads.clone()
     }
 
+    /// Passes a descriptor of a file: from then on this number names it.
+    pub fn pass(&self, passed: PassedId, path: &[u8]) {
+        self.lock().passed.insert(passed, path.into());
+    }
+
     /// Files that a worker has open.
     pub fn open_files(&self) -> usize {
         self.lock().open.len()
@@ -262,6 +268,13 @@ impl Reader for MemoryDisk {
         let path = path.to_vec();
         let asked = Request::Open { file, path, growth };
         self.lock().queue.push_back(asked);
+    }
+
+    fn open_passed(&mut self, file: FileToken, passed: PassedId) {
+        let mut state = self.lock();
+        let path = state.passed.get(&passed).cloned().unwrap_or_default();
+        let growth = Growth::Forbidden;
+        state.queue.push_back(Request::Open { file, path, growth });
     }
 
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {

@@ -10,7 +10,7 @@
 use std::os::fd::BorrowedFd;
 
 use contract::listing::Part;
-use contract::{FileMeta, Growth};
+use contract::{FileMeta, Growth, PassedId};
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, Region};
@@ -117,6 +117,8 @@ pub trait Reader {
     /// Starts opening a file below the root. One completion follows. `growth` says what becomes of
     /// reads when the file is longer then than now.
     fn open(&mut self, file: FileToken, path: &[u8], growth: Growth);
+    /// Starts opening a file of which a descriptor was passed. One completion follows.
+    fn open_passed(&mut self, file: FileToken, passed: PassedId);
     /// Starts listing a directory below the root, or the root itself for an empty path, from a
     /// place on: zero, or where a part before has ended. One completion follows, and nothing is to
     /// be closed then.

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use contract::Growth;
 use contract::listing::Part;
+use contract::{Growth, PassedId};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
@@ -19,7 +19,8 @@ use super::lanes::Lanes;
 use super::transfer::Transfer;
 use super::{Completion, FileToken, Opened, Read, Reader};
 use crate::buffer::{BLOCK_BYTES, Region};
-use crate::root::{Identity, Lookup, OpenFile, RootDir};
+use crate::passed::PassedFiles;
+use crate::root::{Identity, Lookup, OpenFile, RootDir, mount_of};
 
 /// Opens and reads in threads. They start when there is work for them.
 pub(crate) struct PoolReader {
@@ -45,6 +46,7 @@ const WAITING_PART: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Opener {
     pub(crate) root: Arc<RootDir>,
+    pub(crate) passed: Option<Arc<dyn PassedFiles>>,
     /// Read directly where the file system allows it.
     pub(crate) direct: bool,
 }
@@ -68,6 +70,10 @@ impl Opener {
                 file,
                 result: self.open_complete(&path, growth),
             },
+            Task::OpenPassed { file, passed, fd } => Done::Opened {
+                file,
+                result: self.root.open_passed(passed, &fd, Lookup::Complete),
+            },
             Task::Read(transfer) => Done::Read(run(transfer)),
             Task::List(Listing { file, path, from }) => Done::Listed {
                 file,
@@ -87,6 +93,11 @@ enum Task {
         file: FileToken,
         path: Box<[u8]>,
         growth: Growth,
+    },
+    OpenPassed {
+        file: FileToken,
+        passed: PassedId,
+        fd: Arc<OwnedFd>,
     },
     Read(Transfer),
     List(Listing),
@@ -306,6 +317,21 @@ impl Reader for PoolReader {
                 let mount = self.opener.root.mount_towards(path);
                 let path = path.into();
                 self.hand_over(mount, Task::Open { file, path, growth });
+            }
+            result => self.complete(Done::Opened { file, result }),
+        }
+    }
+
+    fn open_passed(&mut self, file: FileToken, passed: PassedId) {
+        let arrived = self.opener.passed.as_ref();
+        let Some(fd) = arrived.and_then(|files| files.descriptor(passed)) else {
+            let result = Err(Errno::NOENT);
+            return self.complete(Done::Opened { file, result });
+        };
+        match self.opener.root.open_passed(passed, &fd, Lookup::Cached) {
+            Err(Errno::AGAIN) => {
+                let mount = mount_of(&fd).map_or(0, |mount| mount.id);
+                self.hand_over(mount, Task::OpenPassed { file, passed, fd });
             }
             result => self.complete(Done::Opened { file, result }),
         }

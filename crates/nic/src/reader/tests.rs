@@ -2,15 +2,17 @@
 //! (where it is allowed), directly and through the page cache.
 
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use contract::Growth;
 use contract::listing::Part;
+use contract::{Growth, PassedId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -18,6 +20,7 @@ use super::pool::{Opener, PoolReader};
 use super::uring::UringReader;
 use super::{Completion, FileToken, Opened, Read, ReadToken, Reader};
 use crate::buffer::{Arena, BLOCK_BYTES, Buffer};
+use crate::passed::PassedFiles;
 use crate::root::RootDir;
 
 /// Long enough for the slowest machine; nothing waits for it to pass.
@@ -27,9 +30,17 @@ const PATIENCE: Timespec = Timespec {
 };
 
 fn each_reader(root: &Path, test: impl Fn(&str, &mut dyn Reader)) {
+    each_reader_with(root, &[], test);
+}
+
+/// The same; these descriptors were passed, with their places as numbers.
+fn each_reader_with(root: &Path, passed: &[&File], test: impl Fn(&str, &mut dyn Reader)) {
+    let passed = passed.iter().map(|file| file.try_clone().unwrap().into());
+    let passed = Arc::new(Passed(passed.map(Arc::new).collect()));
     for direct in [false, true] {
         let opener = || Opener {
             root: Arc::new(RootDir::open(root).expect("the root")),
+            passed: Some(Arc::clone(&passed) as Arc<dyn PassedFiles>),
             direct,
         };
         let mut pool = PoolReader::new(opener(), 3).expect("a pool");
@@ -38,6 +49,16 @@ fn each_reader(root: &Path, test: impl Fn(&str, &mut dyn Reader)) {
             Ok(mut uring) => test(&format!("io_uring, direct {direct}"), &mut uring),
             Err(error) => eprintln!("io_uring is not tested here: {error}"),
         }
+    }
+}
+
+/// Descriptors by their places.
+#[derive(Debug)]
+struct Passed(Vec<Arc<OwnedFd>>);
+
+impl PassedFiles for Passed {
+    fn descriptor(&self, passed: PassedId) -> Option<Arc<OwnedFd>> {
+        self.0.get(passed.0 as usize).cloned()
     }
 }
 
@@ -61,6 +82,17 @@ pub(super) fn next(reader: &mut dyn Reader) -> Completion {
 
 fn open(reader: &mut dyn Reader, token: u64, path: &[u8]) -> Result<Opened, u16> {
     reader.open(FileToken(token), path, Growth::Forbidden);
+    match next(reader) {
+        Completion::Opened { file, result } => {
+            assert_eq!(file, FileToken(token));
+            result
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn open_passed(reader: &mut dyn Reader, token: u64, passed: u64) -> Result<Opened, u16> {
+    reader.open_passed(FileToken(token), PassedId(passed));
     match next(reader) {
         Completion::Opened { file, result } => {
             assert_eq!(file, FileToken(token));
@@ -150,6 +182,88 @@ fn a_descriptor_is_not_shared_with_another_version() {
         assert_eq!(read(reader, 0, 200).0, content(200), "{which}");
         reader.close(FileToken(1));
         reader.close(FileToken(2));
+    });
+}
+
+#[test]
+fn a_descriptor_that_was_passed_is_read_wherever_its_file_lies() {
+    let root = TempDir::new().unwrap();
+    let elsewhere = TempDir::new().unwrap();
+    let path = elsewhere.path().join("f");
+    fs::write(&path, content(70_001)).unwrap();
+    let file = File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    each_reader_with(root.path(), &[&file], |which, reader| {
+        let opened = open_passed(reader, 1, 0).unwrap();
+        assert_eq!(opened.meta.size, 70_001, "{which}");
+        assert_eq!(opened.meta.inode, file.metadata().unwrap().ino(), "{which}");
+        for offset in [0, BLOCK_BYTES] {
+            let len = BLOCK_BYTES.min(70_001 - offset);
+            let (bytes, failure) = read(reader, offset as u64, len);
+            assert_eq!(failure, None, "{which}");
+            assert_eq!(bytes, &content(70_001)[offset..offset + len], "{which}");
+        }
+        reader.close(FileToken(1));
+    });
+}
+
+#[test]
+fn a_descriptor_that_was_passed_is_of_the_same_version_as_its_path() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    fs::write(&path, content(100)).unwrap();
+    let file = File::open(&path).unwrap();
+    each_reader_with(root.path(), &[&file], |which, reader| {
+        let by_path = open(reader, 1, b"f").unwrap();
+        let passed = open_passed(reader, 2, 0).unwrap();
+        // Time has passed between the two.
+        let settled = by_path.settled;
+        assert_eq!(Opened { settled, ..passed }, by_path, "{which}");
+        for token in [1, 2] {
+            assert_eq!(read_of(reader, token, 0, 100).0, content(100), "{which}");
+            reader.close(FileToken(token));
+        }
+    });
+}
+
+#[test]
+fn flags_of_a_descriptor_that_was_passed_are_its_owners() {
+    let root = TempDir::new().unwrap();
+    let path = root.path().join("f");
+    fs::write(&path, content(5000)).unwrap();
+    let file = File::open(&path).unwrap();
+    each_reader_with(root.path(), &[&file], |which, reader| {
+        let before = fcntl_getfl(&file).unwrap();
+        open_passed(reader, 1, 0).unwrap();
+        assert_eq!(fcntl_getfl(&file).unwrap(), before, "{which}");
+        // An owner that turns direct reads on hurts no one: the file ends within a page.
+        if fcntl_setfl(&file, before | OFlags::DIRECT).is_ok() {
+            let (bytes, failure) = read(reader, 0, 5000);
+            assert_eq!((bytes, failure), (content(5000), None), "{which}");
+            fcntl_setfl(&file, before).unwrap();
+        }
+        reader.close(FileToken(1));
+    });
+}
+
+#[test]
+fn descriptors_of_other_things_are_refused() {
+    let root = TempDir::new().unwrap();
+    let directory = File::open(root.path()).unwrap();
+    let null = File::open("/dev/null").unwrap();
+    let proc = File::open("/proc/self/status").unwrap();
+    let passed = [&directory, &null, &proc];
+    each_reader_with(root.path(), &passed, |which, reader| {
+        for (number, why) in [
+            (0, Errno::ISDIR),
+            (1, Errno::ACCESS),
+            // Its readers may wait.
+            (2, Errno::OPNOTSUPP),
+            (3, Errno::NOENT),
+        ] {
+            let refused = open_passed(reader, 1, number);
+            assert_eq!(refused, Err(errno(why)), "{which}, {number}");
+        }
     });
 }
 

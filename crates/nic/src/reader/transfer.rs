@@ -70,7 +70,7 @@ impl Transfer {
     pub(super) fn advance(&mut self, answer: Result<usize, Errno>) -> bool {
         let over = self.take(answer);
         if over && let Err(errno) = self.file.check_version() {
-            // No counter_report which of the bytes are of which version.
+            // Nothing tells which of the bytes are of which version.
             self.filled = 0;
             self.failure = Some(errno.raw_os_error() as u16);
         }

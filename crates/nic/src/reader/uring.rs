@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::{fmt, io};
 
-use contract::Growth;
+use contract::{Growth, PassedId};
 use io_uring::register::Restriction;
 use io_uring::{IoUring, Submitter, opcode, types};
 use rustix::io::Errno;
@@ -244,6 +244,10 @@ impl Reader for UringReader {
         self.files.open(file, path, growth);
     }
 
+    fn open_passed(&mut self, file: FileToken, passed: PassedId) {
+        self.files.open_passed(file, passed);
+    }
+
     fn list(&mut self, file: FileToken, path: &[u8], from: u64) {
         self.files.list(file, path, from);
     }
@@ -362,6 +366,7 @@ mod tests {
         let root = TempDir::new().unwrap();
         let opener = Opener {
             root: Arc::new(RootDir::open(root.path()).expect("the root")),
+            passed: None,
             direct: false,
         };
         if bare_ring().is_none() {
@@ -387,6 +392,7 @@ mod tests {
         fs::write(root.path().join("f"), b"content").unwrap();
         let opener = Opener {
             root: Arc::new(RootDir::open(root.path()).expect("the root")),
+            passed: None,
             direct: false,
         };
         let mut reader = UringReader::with(ring, opener).expect("a reader");

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use host::Growth;
 use host::app::{
     AppEvent, Application, CloseReason, Entry, EntryKind, FileHandle, FileMeta, Io, ListPart,
     ListPlace, StreamId,
 };
+use host::{Growth, PassedId};
 use server::{AccessRecord, AccessSink, Config, Origins, Server};
 
 /// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
@@ -878,6 +878,10 @@ impl Io for Net {
             self.answer_open(file);
         }
         file
+    }
+
+    fn open_passed(&mut self, _: StreamId, _: PassedId) -> FileHandle {
+        unreachable!("the server opens files by path")
     }
 
     fn list(&mut self, stream: StreamId, path: &[u8], from: Option<ListPlace>) -> FileHandle {

@@ -8,10 +8,21 @@ use host::app::{FileHandle, FileMeta, Io, StreamId};
 use rustix::io::Errno;
 use socket_channel::SocketId;
 
+use crate::state::passed::PassedUse;
+
+/// What a file is opened by.
+#[derive(Debug)]
+pub(crate) enum Name {
+    /// A path below the roots of the NIC stacks.
+    Path(Vec<u8>),
+    /// A descriptor that the application has passed.
+    Passed(PassedUse),
+}
+
 /// A file, for all that name it.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) path: Vec<u8>,
+    pub(crate) name: Name,
     /// What the look-up has brought.
     pub(crate) found: OnceLock<Result<FileMeta, Errno>>,
 }
@@ -88,12 +99,29 @@ impl FileRange {
                     io.close_file(before.handle);
                 }
                 *current = Some(Current {
-                    handle: io.open(stream, &self.file.path, Growth::Forbidden),
+                    handle: self.file.name.open(io, stream),
                     file: Arc::clone(&self.file),
                     is_open: false,
                 });
                 Progress::Waits
             }
+        }
+    }
+}
+
+impl Name {
+    /// Asks for the file's metadata.
+    pub(crate) fn look_up(&self, io: &mut dyn Io) -> Option<FileHandle> {
+        match self {
+            Name::Path(path) => io.look_up(path),
+            Name::Passed(passed) => io.look_up_passed(passed.id),
+        }
+    }
+
+    fn open(&self, io: &mut dyn Io, stream: StreamId) -> FileHandle {
+        match self {
+            Name::Path(path) => io.open(stream, path, Growth::Forbidden),
+            Name::Passed(passed) => io.open_passed(stream, passed.id),
         }
     }
 }

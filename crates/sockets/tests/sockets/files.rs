@@ -7,7 +7,7 @@ use socket_channel::{Command, Flags, HandleId, SocketId};
 use crate::program::{Program, silent_connection, text};
 use crate::world::World;
 
-fn bytes_of(file: u64, from: u64, len: u64) -> Vec<u8> {
+pub(crate) fn bytes_of(file: u64, from: u64, len: u64) -> Vec<u8> {
     (from..from + len)
         .map(|offset| content(file, offset))
         .collect()
@@ -24,7 +24,7 @@ fn open_file(world: &mut World, program: &mut Program, path: &'static str) -> (S
 }
 
 /// `offload_write`, as often as it takes.
-fn write_file(
+pub(crate) fn write_file(
     world: &mut World,
     program: &mut Program,
     socket: SocketId,

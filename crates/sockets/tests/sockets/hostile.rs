@@ -34,7 +34,7 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
         [7, 8001, 8002, 0][random(4) as usize]
     );
     let address = address.parse().unwrap();
-    match random(13) {
+    match random(14) {
         0 => Command::Open {
             request,
             handle,
@@ -76,6 +76,11 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
             request,
             handle,
             path: [b"5000".as_slice(), b"none", b"../x"][random(3) as usize],
+        },
+        12 => Command::OpenPassed {
+            request,
+            handle,
+            file: 5000 * random(2) as u32,
         },
         _ => Command::SendFile {
             socket,

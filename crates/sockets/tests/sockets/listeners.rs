@@ -192,6 +192,8 @@ impl Broker for Bringer {
     fn refused(&mut self, _: AppId, _: ChannelId, _: Errno) {}
 
     fn detached(&mut self, _: AppId) {}
+
+    fn file_released(&mut self, _: AppId, _: u32) {}
 }
 
 #[test]

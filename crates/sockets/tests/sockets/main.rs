@@ -8,6 +8,7 @@ mod files;
 mod hostile;
 mod limits;
 mod listeners;
+mod passed;
 mod program;
 mod views;
 mod world;

@@ -1,0 +1,97 @@
+//! Descriptors that an application has passed to the NIC stacks, and who uses them.
+//!
+//! The broker keeps each until the host stack has released it: no socket names it any more, nothing
+//! of it waits in a stream, and no connection may have to send of it again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use host::PassedId;
+use host::app::Io;
+use socket_channel::AppId;
+
+/// A use of a descriptor, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct PassedUse {
+    pub(crate) id: PassedId,
+    ended: Sender<PassedId>,
+}
+
+impl Drop for PassedUse {
+    fn drop(&mut self) {
+        // Without the application there is no one to tell.
+        let _ = self.ended.send(self.id);
+    }
+}
+
+/// The descriptors of an application.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    app: AppId,
+    uses: HashMap<PassedId, u32>,
+    /// Those without uses of which the stack may have to send again.
+    leaving: BTreeSet<PassedId>,
+    ends: (Sender<PassedId>, Receiver<PassedId>),
+}
+
+impl Passed {
+    pub(crate) fn new(app: AppId) -> Passed {
+        Passed {
+            app,
+            uses: HashMap::new(),
+            leaving: BTreeSet::new(),
+            ends: channel(),
+        }
+    }
+
+    /// True if all have been released.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.uses.is_empty() && self.leaving.is_empty()
+    }
+
+    /// Begins to use the descriptor that the broker has given this number.
+    pub(crate) fn begin(&mut self, file: u32) -> PassedUse {
+        let id = PassedId(u64::from(self.app.0) << u32::BITS | u64::from(file));
+        self.leaving.remove(&id);
+        *self.uses.entry(id).or_default() += 1;
+        PassedUse {
+            id,
+            ended: self.ends.0.clone(),
+        }
+    }
+
+    /// The numbers of those that are released now.
+    pub(crate) fn take_released(&mut self, io: &dyn Io) -> Vec<u32> {
+        let mut released = Vec::new();
+        for id in self.ends.1.try_iter() {
+            let Some(uses) = self.uses.get_mut(&id) else {
+                continue;
+            };
+            *uses -= 1;
+            if *uses > 0 {
+                continue;
+            }
+            self.uses.remove(&id);
+            if io.uses_passed(id) {
+                self.leaving.insert(id);
+            } else {
+                released.push(number_of(id));
+            }
+        }
+        released
+    }
+
+    /// The stack uses this one no more: its number, if that releases it.
+    pub(crate) fn on_unused(&mut self, id: PassedId) -> Option<u32> {
+        self.leaving.remove(&id).then(|| number_of(id))
+    }
+}
+
+/// Whose descriptor it is.
+pub(crate) fn app_of(id: PassedId) -> AppId {
+    AppId((id.0 >> u32::BITS) as u32)
+}
+
+fn number_of(id: PassedId) -> u32 {
+    id.0 as u32
+}

@@ -1,0 +1,157 @@
+//! Files of which programs have passed descriptors.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use socket_channel::{AppId, ChannelId, Command, Flags, HandleId, SocketId, channel};
+use sockets::{Arrived, Broker, BrokerGone};
+
+use crate::files::{bytes_of, write_file};
+use crate::program::Program;
+use crate::world::World;
+
+/// What a broker was told.
+#[derive(Debug, Default)]
+struct Told {
+    released: Vec<(AppId, u32)>,
+    detached: Vec<AppId>,
+}
+
+/// A broker that notes what it is told.
+#[derive(Debug)]
+struct Notes {
+    bell: OwnedFd,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Broker for Notes {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    fn receive(&mut self) -> Result<Option<Arrived>, BrokerGone> {
+        Ok(None)
+    }
+
+    fn attached(&mut self, _: AppId, _: ChannelId) {}
+
+    fn refused(&mut self, _: AppId, _: ChannelId, _: Errno) {}
+
+    fn detached(&mut self, app: AppId) {
+        self.told.lock().unwrap().detached.push(app);
+    }
+
+    fn file_released(&mut self, app: AppId, file: u32) {
+        self.told.lock().unwrap().released.push((app, file));
+    }
+}
+
+fn world() -> (World, Arc<Mutex<Told>>) {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let told = Arc::default();
+    let broker = Notes {
+        bell: channel::create_bell().unwrap(),
+        told: Arc::clone(&told),
+    };
+    world.apps.others.set_broker(Box::new(broker)).unwrap();
+    (world, told)
+}
+
+/// The number of a descriptor is the length of its file here.
+fn open(world: &mut World, program: &mut Program, file: u32) -> (SocketId, HandleId) {
+    let handle = program.handle();
+    let opened = program.call(world, |request| Command::OpenPassed {
+        request,
+        handle,
+        file,
+    });
+    (opened.unwrap().0.unwrap(), handle)
+}
+
+#[test]
+fn a_descriptor_is_released_when_all_of_it_has_arrived() {
+    let (mut world, told) = world();
+    world.loss = 15;
+    let mut program = Program::new(&mut world, 7);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let (file, handle) = open(&mut world, &mut program, 400_000);
+    world.run_until(|_| program.flags(file).has(Flags::FILE_OPEN));
+    let meta = program.record(file).file_meta().unwrap().unwrap();
+    assert_eq!(meta.size, 400_000);
+    let stream = world.connect(8000);
+    let (socket, _) = program.accept(&mut world, listener);
+    write_file(&mut world, &mut program, socket, file, 0, 400_000);
+    program.close(handle);
+    let released = || told.lock().unwrap().released.clone();
+    world.run_until(|world| {
+        let all = world.heard(stream).received.len() == 400_000;
+        assert!(all || released().is_empty(), "it may have to be sent again");
+        all
+    });
+    assert!(world.heard(stream).received == bytes_of(400_000, 0, 400_000));
+    // The next file takes its place in the stream.
+    let (next, next_handle) = open(&mut world, &mut program, 10);
+    write_file(&mut world, &mut program, socket, next, 0, 10);
+    world.run_until(|_| !released().is_empty());
+    assert_eq!(released(), [(AppId(7), 400_000)]);
+    program.close(next_handle);
+    program.shutdown(socket);
+    world.run_until(|world| world.heard(stream).has_finished);
+    program.exit(&mut world);
+    world.run_until(|_| !told.lock().unwrap().detached.is_empty());
+    assert_eq!(released(), [(AppId(7), 400_000), (AppId(7), 10)]);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn an_application_is_not_over_while_its_files_are_sent() {
+    let (mut world, told) = world();
+    world.clients.is_stalled = true;
+    let mut program = Program::new(&mut world, 7);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let (file, _) = open(&mut world, &mut program, 150_000);
+    world.run_until(|_| program.flags(file).has(Flags::FILE_OPEN));
+    let stream = world.connect(8000);
+    let (socket, _) = program.accept(&mut world, listener);
+    write_file(&mut world, &mut program, socket, file, 0, 150_000);
+    program.exit(&mut world);
+    world.run_for_us(500_000);
+    {
+        let told = told.lock().unwrap();
+        assert!(told.released.is_empty() && told.detached.is_empty());
+    }
+    world.resume_clients();
+    world.run_until(|_| !told.lock().unwrap().detached.is_empty());
+    assert!(world.heard(stream).received == bytes_of(150_000, 0, 150_000));
+    assert_eq!(told.lock().unwrap().released, [(AppId(7), 150_000)]);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_descriptor_that_is_opened_twice_is_released_once() {
+    let (mut world, told) = world();
+    let mut program = Program::new(&mut world, 7);
+    let (_, first) = open(&mut world, &mut program, 5);
+    let (file, second) = open(&mut world, &mut program, 5);
+    world.run_until(|_| program.flags(file).has(Flags::FILE_OPEN));
+    program.close(first);
+    world.run_for_us(10_000);
+    assert!(told.lock().unwrap().released.is_empty());
+    program.close(second);
+    world.run_until(|_| !told.lock().unwrap().released.is_empty());
+    // A handle that is none: what was passed is of no use.
+    let refused = program.call(&mut world, |request| Command::OpenPassed {
+        request,
+        handle: HandleId(u32::MAX),
+        file: 6,
+    });
+    assert_eq!(refused, Err(Errno::BADF.raw_os_error().unsigned_abs()));
+    world.run_until(|_| told.lock().unwrap().released.len() == 2);
+    let released = told.lock().unwrap().released.clone();
+    assert_eq!(released, [(AppId(7), 5), (AppId(7), 6)]);
+    program.exit(&mut world);
+    world.run_until(|_| !told.lock().unwrap().detached.is_empty());
+    world.assert_nothing_left();
+}
