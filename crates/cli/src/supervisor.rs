@@ -10,7 +10,8 @@
 //! | `announce`, `exit_summary` | what the user reads at the start and at the end |
 //! | `children` | the processes: what they say, how they end |
 //! | `nic`, `fetcher`, `broker`, `observer` | keeping each of them at work |
-//! | `backoff`, `heartbeat`, `executable` | when to start one again, whether it stands still, from which program |
+//! | `restart`, `backoff` | when to start one of them again |
+//! | `heartbeat`, `executable` | whether one stands still; from which program it is started |
 //! | `rolling` | replacing NIC processes one after the other |
 //! | `reload`, `root_link` | reading the configuration again; a root that is a symbolic link |
 //! | `origin_plan` | what is fetched, and where it is kept |
@@ -40,6 +41,7 @@ pub(crate) mod origin_plan;
 pub(crate) mod pending_requests;
 pub(crate) mod reload;
 pub(crate) mod remote_nic;
+pub(crate) mod restart;
 pub(crate) mod rolling;
 pub(crate) mod root_link;
 pub(crate) mod service_manager;

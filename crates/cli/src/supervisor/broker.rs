@@ -1,6 +1,6 @@
 //! Keeps a broker at work, if programs may attach: binds the socket at which they do, starts the
-//! process, and starts another when it has ended. What has attached goes on meanwhile; who wants to
-//! attach waits.
+//! process, and starts another when it has ended. Meanwhile attached programs go on, and those that
+//! connect wait.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -11,10 +11,10 @@ use netsetup::listener::Listener;
 use netsetup::seqpacket;
 use nix::unistd::{Group, User};
 
-use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
-use crate::supervisor::heartbeat::{Due, Heartbeat};
+use crate::supervisor::heartbeat::Heartbeat;
+use crate::supervisor::restart::Restart;
 use config::log_level::LogLevel;
 use config::{Allow, Config, Sockets, Text};
 use processes::broker::{ApplicationLimits, BrokerSettings, Rule};
@@ -25,11 +25,11 @@ use processes::ipc::messages::{FromBroker, SocketLimits, ToBroker, ToHost};
 
 const NAME: &str = BrokerSettings::NAME;
 
-/// Brokers number applications from multiples of this, which are far apart for as many brokers as
-/// there will ever be: 2^32 by the golden ratio.
+/// Each broker numbers applications from another multiple of this, 2^32 divided by the golden
+/// ratio: the multiples lie far apart for any number of brokers that one server starts.
 const NUMBERS_APART: u32 = 0x9e37_79b9;
 
-/// What there is to be attached to: a socket that is bound, and who may do what there.
+/// The bound socket at which programs attach, and what a broker starts with.
 #[derive(Debug)]
 pub(crate) struct BrokerPlan {
     listener: Listener,
@@ -37,7 +37,7 @@ pub(crate) struct BrokerPlan {
 }
 
 impl BrokerPlan {
-    /// Binds the socket; `None` if no program may attach.
+    /// Binds the socket; `None` if the configuration names none.
     pub(crate) fn bind(config: &Config) -> Result<Option<Self>, Failure> {
         let settings = settings(&config.sockets)?;
         let Some(path) = &config.sockets.path else {
@@ -50,7 +50,7 @@ impl BrokerPlan {
     }
 }
 
-/// What a broker starts with. Fails if a rule is about a user or group that this machine does not
+/// What a broker starts with. Fails if a rule names a user or group that this machine does not
 /// have.
 pub(crate) fn settings(sockets: &Sockets) -> Result<BrokerSettings, Failure> {
     let rules = sockets.allow.iter().enumerate();
@@ -134,13 +134,11 @@ pub(crate) struct BrokerSupervisor {
     program: Program,
     /// Leads to the host process.
     host: OwnedFd,
-    /// Leads to the process that there is.
+    /// Leads to the broker, if one runs.
     control: Option<OwnedFd>,
-    /// How many there have been.
+    /// Brokers that have been started.
     processes: u32,
-    backoff: Backoff,
-    /// When another one is started.
-    next: Option<Instant>,
+    restart: Restart,
     is_ready: bool,
     heartbeat: Heartbeat,
 }
@@ -163,8 +161,7 @@ impl BrokerSupervisor {
             host,
             control: None,
             processes: 0,
-            backoff: Backoff::default(),
-            next: None,
+            restart: Restart::default(),
             is_ready: false,
             heartbeat: Heartbeat::new(heartbeat),
         })
@@ -175,7 +172,7 @@ impl BrokerSupervisor {
         self.plan.listener.path()
     }
 
-    /// Starts a broker; there is none if it could not be handed to the host process.
+    /// Starts a broker. One that cannot be handed to the host process is killed.
     pub(crate) fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
         self.spawn(children).inspect_err(|_| {
             self.control = None;
@@ -203,31 +200,31 @@ impl BrokerSupervisor {
             .map_err(|errno| Failure::broken("handing the broker to the host process", errno))
     }
 
-    /// Its log has this level from now on.
+    /// The broker, and those after it, log from this level up.
     pub(crate) fn set_log_level(&mut self, level: LogLevel) {
         self.log = level;
-        self.tell(ToBroker::LogLevel(Text(level)));
+        self.send(ToBroker::LogLevel(Text(level)));
     }
 
-    /// Tells the process something. If it is gone, its end tells so.
-    fn tell(&self, message: ToBroker) {
+    /// Sends a message to the broker. A broker that has ended is noticed by its end.
+    fn send(&self, message: ToBroker) {
         if let Some(control) = &self.control
             && let Err(errno) = fd_passing::pass(control, &message, None)
         {
-            tracing::debug!(%errno, "the {NAME} is not told {message:?}");
+            tracing::debug!(%errno, "the {NAME} does not get {message:?}");
         }
     }
 
-    /// When [`BrokerSupervisor::on`] is to be called though nothing happens.
+    /// When to call [`BrokerSupervisor::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
-        self.next.into_iter().chain(heartbeat).min()
+        self.restart.deadline().into_iter().chain(heartbeat).min()
     }
 
-    /// The process takes applications.
+    /// The broker serves programs.
     pub(crate) fn on_ready(&mut self) {
         self.is_ready = true;
-        self.backoff.on_success(Instant::now());
+        self.restart.on_success(Instant::now());
         self.heartbeat.on_answer();
     }
 
@@ -258,31 +255,22 @@ impl BrokerSupervisor {
             | Event::Readable
             | Event::Timeout => {}
         }
-        if self.is_ready {
-            match self.heartbeat.on_time(now) {
-                Due::Nothing => {}
-                Due::Ask => self.tell(ToBroker::Ping),
-                Due::Silent => {
-                    tracing::warn!("no heartbeat of the {NAME}: it is killed");
-                    children.kill(Role::Broker);
-                }
-            }
+        if self.is_ready && self.heartbeat.ask_or_kill(now, Role::Broker, children) {
+            self.send(ToBroker::Ping);
         }
-        if self.next.is_some_and(|at| at <= now) {
-            self.next = None;
-            if let Err(failure) = self.start(children) {
-                self.fail(now, &failure);
-            }
+        if self.restart.take_due(now)
+            && let Err(failure) = self.start(children)
+        {
+            self.fail(now, &failure);
         }
     }
 
     fn fail(&mut self, now: Instant, failure: &Failure) {
-        let wait = self.backoff.on_failure(now);
+        let wait = self.restart.on_failure(now);
         tracing::error!(
             "{failure}; programs that have attached go on, others wait, and another {NAME} is \
              started in {wait:?}"
         );
-        self.next = Some(now + wait);
     }
 }
 

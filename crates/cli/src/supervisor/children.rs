@@ -126,6 +126,11 @@ impl Children {
         self.process(role).map(|process| process.child.pid())
     }
 
+    /// What people call a process in this role.
+    pub(crate) fn name(&self, role: Role) -> Option<&'static str> {
+        self.process(role).map(|process| process.child.name)
+    }
+
     /// What a process has told about its life when it ended.
     pub(crate) fn report(&self, role: Role) -> Option<&Report> {
         self.process(role)?.report.as_ref()

@@ -1,7 +1,6 @@
-//! Keeps a fetcher at work: starts it, and starts another when it has ended. What is cached is
-//! served meanwhile as far as the host process knows where it lies; what else is asked for waits.
-//! Origins that are named later are made known to the one that there is; if its confinement does
-//! not let it reach them, another one takes its place.
+//! Keeps a fetcher at work: starts it, and starts another when it has ended. Meanwhile the host
+//! process serves what it knows to be cached, and requests for anything else wait. A fetcher learns
+//! of origins that are named later; one whose confinement keeps it from reaching them is replaced.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -14,12 +13,12 @@ use origin::message::{MESSAGE_BYTES_MAX, Order};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
-use crate::supervisor::heartbeat::{Due, Heartbeat};
+use crate::supervisor::heartbeat::Heartbeat;
 use crate::supervisor::initial_netns::InitialNetns;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
+use crate::supervisor::restart::Restart;
 use config::log_level::LogLevel;
 use config::origin_place::ORIGINS_MAX;
 use observer::Report;
@@ -32,7 +31,7 @@ use processes::ipc::stat_report;
 
 const NAME: &str = FetcherSettings::NAME;
 
-/// How long a fetcher whose place another one is to take may wait for what that could not go on
+/// How long a fetcher that is being replaced may take to finish what its successor could not go on
 /// with.
 const RETIRE_WAIT: Duration = Duration::from_secs(10);
 
@@ -41,8 +40,8 @@ const RETIRE_WAIT: Duration = Duration::from_secs(10);
 const SEND_PERIOD: Duration = Duration::from_millis(20);
 const SEND_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Origins that a fetcher goes on knowing though they are not named any more. Beyond, they are
-/// forgotten.
+/// Origins that a fetcher knows at most, those that are not named any more included. Beyond, a
+/// successor starts without these.
 const KNOWN_MAX: usize = 2 * ORIGINS_MAX;
 
 /// Origins in a message.
@@ -61,19 +60,17 @@ pub(crate) struct FetcherSupervisor {
     initial_netns: InitialNetns,
     /// Leads to the host process.
     host: OwnedFd,
-    /// What there is to be fetched, if anything, with all origins that a fetcher is to know.
+    /// What is fetched, if anything, with all origins that a fetcher is to know.
     plan: Option<OriginPlan>,
-    /// Those of them that were named last.
+    /// The origins that the configuration named last.
     named: BTreeSet<OriginUrl>,
     process: Option<Process>,
-    /// How many there have been.
+    /// Fetchers that have been started.
     processes: u64,
-    /// What the last of them has told of all that it has counted.
+    /// The latest counters of the last of them.
     counted: Report,
-    backoff: Backoff,
-    /// When another one is started.
-    next: Option<Instant>,
-    /// How long it may stand still.
+    restart: Restart,
+    /// How long a fetcher may stand still.
     heartbeat: Duration,
 }
 
@@ -82,17 +79,17 @@ pub(crate) struct FetcherSupervisor {
 struct Process {
     /// Leads to the process.
     orders: OwnedFd,
-    /// What the socket has not taken: it holds a few long messages.
+    /// Messages that the socket, which holds a few long ones, has not taken.
     unsent: VecDeque<Vec<u8>>,
-    /// By then it has heard something more, or does not hear.
+    /// When a process that has taken none of them is replaced.
     receives_by: Option<Instant>,
-    /// It can connect to no others.
+    /// Its confinement lets it connect to these ports only.
     ports: BTreeSet<u16>,
     /// It has roots of trust, and so can speak TLS.
     is_secure: bool,
-    /// It is to end, until then at the latest.
+    /// When a process that is being replaced is killed.
     retires_by: Option<Instant>,
-    /// Since it takes orders.
+    /// Set once the process takes orders.
     heartbeat: Option<Heartbeat>,
 }
 
@@ -101,14 +98,14 @@ impl Process {
         self.ports.contains(&url.port()) && (self.is_secure || !url.is_secure())
     }
 
-    /// Sends an order, as soon as the process receives it.
+    /// Sends an order as soon as the socket takes it.
     fn send(&mut self, order: &Order) {
         let message = serde_json::to_vec(order).unwrap_or_default();
         self.unsent.push_back(message);
         self.send_queued(Instant::now());
     }
 
-    /// Tells what it has not been told yet, as far as it listens; false if it has not for too long.
+    /// Sends what waits as far as the socket takes it; false if it has taken nothing for too long.
     fn send_queued(&mut self, now: Instant) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while let Some(message) = self.unsent.front() {
@@ -120,7 +117,7 @@ impl Process {
                 Err(Errno::AGAIN) => {
                     return now < *self.receives_by.get_or_insert(now + SEND_WAIT_MAX);
                 }
-                // It has ended, which is an event of its own.
+                // The end of the process is an event of its own.
                 Err(_) => {
                     self.unsent.clear();
                     return true;
@@ -159,13 +156,12 @@ impl FetcherSupervisor {
             process: None,
             processes: 0,
             counted: Report::default(),
-            backoff: Backoff::default(),
-            next: None,
+            restart: Restart::default(),
             heartbeat,
         })
     }
 
-    /// Its log has this level from now on: another fetcher takes the place of one that is at work.
+    /// Fetchers log from this level up: one that runs is replaced.
     pub(crate) fn set_log_level(&mut self, level: LogLevel) {
         self.log = level;
         if let Some(process) = &mut self.process
@@ -200,7 +196,7 @@ impl FetcherSupervisor {
             plan.limits = plan.limits.max(before.limits);
         }
         self.plan = Some(plan);
-        if self.process.is_none() && self.next.is_none() {
+        if self.process.is_none() && self.restart.deadline().is_none() {
             return self.start(children);
         }
         // A process that is started later gets everything then.
@@ -241,7 +237,7 @@ impl FetcherSupervisor {
         }
     }
 
-    /// Starts a fetcher; there is none if it could not be handed to the host process.
+    /// Starts a fetcher. One that cannot be handed to the host process is killed.
     fn start(&mut self, children: &mut Children) -> Result<(), Failure> {
         self.spawn(children).inspect_err(|_| {
             self.process = None;
@@ -292,7 +288,7 @@ impl FetcherSupervisor {
         self.processes
     }
 
-    /// What there is to be known of it from initial_netns, if anything is fetched.
+    /// What `splitway stat` shows of it, if anything is fetched.
     pub(crate) fn info(&self, children: &Children) -> Option<stat_report::Fetcher> {
         self.plan.as_ref().map(|plan| stat_report::Fetcher {
             process: children
@@ -303,19 +299,15 @@ impl FetcherSupervisor {
         })
     }
 
-    /// When [`FetcherSupervisor::on`] is to be called though nothing happens.
+    /// When to call [`FetcherSupervisor::on`] at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let process = self.process.as_ref();
         let retires_by = process.and_then(|it| it.retires_by);
         let is_waiting = process.is_some_and(|it| !it.unsent.is_empty());
         let sends_at = is_waiting.then(|| Instant::now() + SEND_PERIOD);
         let heartbeat = process.and_then(|it| it.heartbeat.as_ref()?.deadline());
-        self.next
-            .into_iter()
-            .chain(retires_by)
-            .chain(heartbeat)
-            .chain(sends_at)
-            .min()
+        let others = retires_by.into_iter().chain(heartbeat).chain(sends_at);
+        others.chain(self.restart.deadline()).min()
     }
 
     /// The process takes orders.
@@ -334,7 +326,7 @@ impl FetcherSupervisor {
             .is_some_and(|it| it.retires_by.is_some());
         children.forget(Role::Fetcher);
         match failure {
-            None if has_retired => self.next = Some(now),
+            None if has_retired => self.restart.set(now),
             failure => {
                 let failure = failure.unwrap_or_else(|| Failure::broken(NAME, "ended unasked"));
                 self.fail(now, &failure);
@@ -347,7 +339,7 @@ impl FetcherSupervisor {
         let now = Instant::now();
         match event {
             Event::Fetcher(FromFetcher::Ready) => {
-                self.backoff.on_success(now);
+                self.restart.on_success(now);
                 self.on_ready();
             }
             Event::Fetcher(FromFetcher::Counters {
@@ -379,15 +371,9 @@ impl FetcherSupervisor {
         }
         if let Some(process) = &mut self.process
             && let Some(heartbeat) = &mut process.heartbeat
+            && heartbeat.ask_or_kill(now, Role::Fetcher, children)
         {
-            match heartbeat.on_time(now) {
-                Due::Nothing => {}
-                Due::Ask => process.send(&Order::Tell),
-                Due::Silent => {
-                    tracing::warn!("no heartbeat of the {NAME}: it is killed");
-                    children.kill(Role::Fetcher);
-                }
-            }
+            process.send(&Order::Tell);
         }
         if let Some(process) = &mut self.process
             && !process.send_queued(now)
@@ -401,27 +387,25 @@ impl FetcherSupervisor {
         let is_late = |process: &mut Process| process.retires_by.is_some_and(|by| by <= now);
         if self.process.take_if(is_late).is_some() {
             children.forget(Role::Fetcher);
-            self.next = Some(now);
+            self.restart.set(now);
         }
-        if self.next.is_some_and(|at| at <= now) {
-            self.next = None;
-            if let Err(failure) = self.start(children) {
-                self.fail(now, &failure);
-            }
+        if self.restart.take_due(now)
+            && let Err(failure) = self.start(children)
+        {
+            self.fail(now, &failure);
         }
     }
 
     fn fail(&mut self, now: Instant, failure: &Failure) {
-        let wait = self.backoff.on_failure(now);
+        let wait = self.restart.on_failure(now);
         tracing::error!(
             "{failure}; what is to come from an origin waits, another fetcher is started in \
              {wait:?}"
         );
-        self.next = Some(now + wait);
     }
 }
 
-/// Tells a fetcher of all origins, and how much it may keep.
+/// Sends a fetcher all origins, and how much it may keep.
 fn send_all(process: &mut Process, plan: &OriginPlan) {
     let origins: Vec<String> = plan.origins.iter().map(ToString::to_string).collect();
     for origins in origins.chunks(ORIGINS_PER_ORDER) {
@@ -449,8 +433,8 @@ mod tests {
         OriginPlan::check(&config).unwrap().unwrap()
     }
 
-    /// A nic, the host process's end of its socket, and where a fetcher hears orders that is at
-    /// work by this plan.
+    /// The supervisor of a fetcher that works by this plan, the host process's end of its socket,
+    /// and the fetcher's end of its own.
     fn at_work(plan: OriginPlan) -> (FetcherSupervisor, Children, OwnedFd, OwnedFd) {
         let children = Children::new(Signals::catch_ends().unwrap());
         let (to_host, host) = seqpacket::pair().unwrap();
@@ -483,7 +467,7 @@ mod tests {
         }
     }
 
-    /// How much it may keep, as it was told, in order; `None`: it is to retire.
+    /// The orders that have come: how much it may keep, or `None` to retire.
     fn heard(socket: &OwnedFd) -> Vec<Option<u64>> {
         let mut message = vec![0; MESSAGE_BYTES_MAX];
         let flags = rustix::net::RecvFlags::DONTWAIT;
@@ -570,7 +554,7 @@ mod tests {
         nic.process.as_mut().unwrap().receives_by = Some(Instant::now());
         nic.on(&mut children, &nothing);
         assert!(nic.process.is_none());
-        assert!(nic.next.is_some(), "another one is started");
+        assert!(nic.restart.deadline().is_some(), "another one is started");
     }
 
     #[test]

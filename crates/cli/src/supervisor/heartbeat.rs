@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use contract::limits::HEARTBEATS_MISSED_MAX;
 
+use crate::supervisor::children::{Children, Role};
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
@@ -62,6 +64,18 @@ impl Heartbeat {
             HEARTBEATS_MISSED_MAX => Due::Silent,
             _ => Due::Nothing,
         }
+    }
+
+    /// A turn of the supervisor: true if the process in this role is to be asked now. Kills one
+    /// that has stood still for the whole time, whose end is an event like any other.
+    pub(crate) fn ask_or_kill(&mut self, now: Instant, role: Role, children: &Children) -> bool {
+        let due = self.on_time(now);
+        if due == Due::Silent {
+            let name = children.name(role).unwrap_or("process");
+            tracing::warn!("no heartbeat of the {name}: it is killed");
+            children.kill(role);
+        }
+        due == Due::Ask
     }
 
     /// The process has answered, or another one takes its place. True if it had been silent.

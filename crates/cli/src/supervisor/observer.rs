@@ -15,11 +15,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::supervisor::backoff::Backoff;
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
-use crate::supervisor::heartbeat::{Due, Heartbeat};
+use crate::supervisor::heartbeat::Heartbeat;
 use crate::supervisor::initial_netns::InitialNetns;
+use crate::supervisor::restart::Restart;
 use config::log_place;
 use config::{Config, Logs, Text};
 use observer::Health;
@@ -51,10 +51,9 @@ pub(crate) struct ObserverSupervisor {
     /// Where the host process tells of accesses: our end, and the host's.
     records: (OwnedFd, OwnedFd),
     errors: Option<Errors>,
-    /// Leads to the process that there is.
+    /// Leads to the process, if one runs.
     control: Option<OwnedFd>,
-    backoff: Backoff,
-    start_at: Option<Instant>,
+    restart: Restart,
     changing: Option<Changing>,
     /// The process is to end, until then at the latest; another follows it, if there is anything to
     /// do.
@@ -170,8 +169,7 @@ impl ObserverSupervisor {
             records,
             errors: errors.then(Errors::catch).transpose()?,
             control: None,
-            backoff: Backoff::default(),
-            start_at: None,
+            restart: Restart::default(),
             changing: None,
             replaced_by: None,
             is_ready: false,
@@ -227,8 +225,8 @@ impl ObserverSupervisor {
             tracing::info!("another {NAME} is started, which knows what is to be written now");
             self.replaced_by = Some(now + CHANGE_WAIT);
             children.ask_to_end(Role::Observer);
-        } else if self.start_at.is_none() {
-            self.start_at = Some(now);
+        } else if self.restart.deadline().is_none() {
+            self.restart.set(now);
         }
         Ok(())
     }
@@ -303,9 +301,9 @@ impl ObserverSupervisor {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let changing = self.changing.as_ref().map(|changing| changing.until);
         let heartbeat = self.heartbeat.deadline().filter(|_| self.is_ready);
-        let others = self.start_at.into_iter().chain(changing);
-        let others = others.chain(self.replaced_by);
-        others.chain(heartbeat).min()
+        let start = self.restart.deadline();
+        let others = start.into_iter().chain(changing).chain(heartbeat);
+        others.chain(self.replaced_by).min()
     }
 
     /// The process takes in what is said.
@@ -319,7 +317,7 @@ impl ObserverSupervisor {
         let now = Instant::now();
         match event {
             Event::Observer(FromObserver::Ready) => {
-                self.backoff.on_success(now);
+                self.restart.on_success(now);
                 self.on_ready();
             }
             Event::Observer(FromObserver::Pong) => {
@@ -342,7 +340,7 @@ impl ObserverSupervisor {
                 self.control = None;
                 (self.is_ready, self.reported) = (false, None);
                 if self.replaced_by.take().is_some() {
-                    self.start_at = Some(now);
+                    self.restart.set(now);
                 } else {
                     let unasked = || Failure::broken(NAME, "ended unasked");
                     self.fail(now, &failure.unwrap_or_else(unasked));
@@ -377,38 +375,28 @@ impl ObserverSupervisor {
     fn on_time(&mut self, children: &mut Children, now: Instant) {
         if self.is_ready
             && let Some(control) = &self.control
+            && self.heartbeat.ask_or_kill(now, Role::Observer, children)
         {
-            match self.heartbeat.on_time(now) {
-                Due::Nothing => {}
-                Due::Ask => {
-                    // If it is gone, its end tells so.
-                    let _ = fd_passing::pass(control, &ToObserver::Ping, None);
-                }
-                Due::Silent => {
-                    tracing::warn!("no heartbeat of the {NAME}: it is killed");
-                    children.kill(Role::Observer);
-                }
-            }
+            // The end of the process is an event of its own.
+            let _ = fd_passing::pass(control, &ToObserver::Ping, None);
         }
         if self.replaced_by.is_some_and(|at| at <= now) {
             tracing::warn!("the {NAME} does not end: it is killed");
             self.replaced_by = Some(now + CHANGE_WAIT);
             children.kill(Role::Observer);
         }
-        if self.start_at.is_some_and(|at| at <= now) {
-            self.start_at = None;
-            if let Err(failure) = self.start(children) {
-                children.forget(Role::Observer);
-                self.control = None;
-                self.fail(now, &failure);
-            }
+        if self.restart.take_due(now)
+            && let Err(failure) = self.start(children)
+        {
+            children.forget(Role::Observer);
+            self.control = None;
+            self.fail(now, &failure);
         }
     }
 
     fn fail(&mut self, now: Instant, failure: &Failure) {
-        let wait = self.backoff.on_failure(now);
+        let wait = self.restart.on_failure(now);
         tracing::warn!("{failure}; what is to be logged waits, another one is started in {wait:?}");
-        self.start_at = Some(now + wait);
     }
 
     /// Has the logs opened again, where they are now. [`ObserverSupervisor::on`] reports the
