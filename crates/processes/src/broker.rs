@@ -1,16 +1,16 @@
-//! The broker: applications connect to it, and attach to the host stack. It makes what they share
-//! with the host process, memory and descriptors, so that the host process never gets a descriptor
-//! of an application; and it decides who may attach. What applications share with the host stack
-//! does not go through it, so those that have attached go on without it.
+//! The broker: applications connect to it, and attach to the host stack. It decides which users may
+//! attach, and makes the memory and the descriptors that an application shares with the host
+//! process, which so never gets a descriptor of an application. Bytes and commands do not pass
+//! through the broker: attached applications go on without it.
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | `service` | clients and what is done for them |
+//! | `service` | clients and their requests |
 //! | `connection` | packets of a client |
 //! | `host_link` | the socket that leads to the host process |
-//! | `applications` | how many there may be of what |
-//! | `rules` | who may do what |
-//! | `token_bucket` | how often |
+//! | `applications` | applications and users, their bounds and numbers |
+//! | `rules` | rights of users and groups |
+//! | `token_bucket` | rates |
 
 mod applications;
 mod connection;
@@ -47,14 +47,13 @@ use crate::ipc::signals::Signals;
 /// What the broker starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BrokerSettings {
-    /// Applications and channels are numbered from here, so that they are not mistaken for those of
-    /// the broker before.
+    /// Applications and channels are numbered from here, away from those of earlier brokers.
     pub first_number: u32,
-    /// How many applications there may be.
+    /// Bounds on their number.
     pub applications: ApplicationLimits,
-    /// How much each may use.
+    /// Bounds of each application.
     pub limits: SocketLimits,
-    /// Who may do what.
+    /// Rights of users and groups; the first rule that is about a user counts.
     pub rules: Vec<Rule>,
 }
 
@@ -145,7 +144,7 @@ fn serve(service: &mut Service, control: &OwnedFd, stop: BorrowedFd<'_>) -> Resu
         match fd_passing::receive(control, buffer)? {
             Some((ToBroker::Ping, _)) => child::tell(FromBroker::Pong)?,
             Some((ToBroker::LogLevel(level), _)) => log_lines::set_level(level.0),
-            // There is one for good.
+            // The listener is never replaced.
             Some((ToBroker::Listener, _)) | None => {}
         }
     }

@@ -1,5 +1,4 @@
-//! The applications that there are, and the users to whom they belong: how many of each there may
-//! be, and their numbers.
+//! Attached applications and their users: bounds, rates and numbers.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -19,15 +18,15 @@ const HANDLES: Rate = Rate {
     period: Duration::from_micros(500),
 };
 
-/// Users that are known although they use nothing; beyond, those are forgotten.
+/// Users beyond this number are forgotten while they use nothing.
 const IDLE_USERS_MAX: usize = 4096;
 
-/// What a user uses.
+/// What a user has taken of its bounds and rates.
 #[derive(Debug)]
 pub(crate) struct User {
     pub(crate) attach: TokenBucket,
     pub(crate) handles: TokenBucket,
-    /// Connections that have not attached.
+    /// Connections that are no process of an application yet.
     pub(crate) strangers: u32,
     applications: u32,
 }
@@ -44,11 +43,11 @@ pub(crate) struct Application {
     next_handle: u32,
 }
 
-/// There may be no more of them.
+/// A bound is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// How many there may be.
+/// Bounds on the number of applications and processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ApplicationLimits {
     /// Applications.
@@ -70,7 +69,7 @@ pub(crate) struct Applications {
 }
 
 impl Applications {
-    /// Numbers are counted from `first`.
+    /// None yet; numbers are counted from `first`.
     pub(crate) fn new(limits: ApplicationLimits, first: u32) -> Self {
         Self {
             limits,
@@ -80,7 +79,7 @@ impl Applications {
         }
     }
 
-    /// What a user uses.
+    /// A user, from its first use on.
     pub(crate) fn user(&mut self, uid: u32, now: Instant) -> &mut User {
         if self.users.len() > IDLE_USERS_MAX && !self.users.contains_key(&uid) {
             self.users.retain(|_, user| {
@@ -96,14 +95,14 @@ impl Applications {
         })
     }
 
-    /// A connection of a user has attached, or is gone.
+    /// A connection of a user has become a process of an application, or has closed.
     pub(crate) fn stranger_left(&mut self, uid: u32) {
         if let Some(user) = self.users.get_mut(&uid) {
             user.strangers = user.strangers.saturating_sub(1);
         }
     }
 
-    /// A number that none has: never 0.
+    /// An unused number, never 0.
     pub(crate) fn next_number(&mut self, is_used: impl Fn(u32) -> bool) -> u32 {
         loop {
             let number = self.next;

@@ -19,20 +19,20 @@ use socket_channel::attach::{
 const SENT_BYTES: usize = rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize));
 const RECEIVED_BYTES: usize = rustix::cmsg_space!(ScmRights(ADOPT_DESCRIPTORS));
 
-/// The kernel makes it the least there is: two answers wait at most to be read, so that descriptors
-/// do not pile up on the way.
+/// The kernel raises it to its minimum, which holds two answers: descriptors do not pile up on the
+/// way to a process that does not read.
 const SEND_BUFFER_BYTES: usize = 1;
 
-/// What has come.
+/// A packet, or why there is none.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// Nothing is there.
+    /// No packet has come.
     Nothing,
-    /// The other end is closed, or the socket is none of ours.
+    /// The other end is closed, or the socket is not connected.
     Gone,
-    /// What is asked for, with a descriptor for [`Request::Adopt`].
+    /// A request, with the descriptor of [`Request::Adopt`].
     Request(Request, Option<OwnedFd>),
-    /// No request of this version.
+    /// A packet that is no request of this version.
     Bad(BadPacket),
 }
 
@@ -57,7 +57,7 @@ impl Connection {
 
     /// The next packet.
     pub(crate) fn receive(&self) -> Received {
-        // A packet that is longer is none.
+        // One byte more than the longest, so that a longer packet does not decode.
         let mut packet = [0; PACKET_BYTES_MAX + 1];
         let mut space = [MaybeUninit::uninit(); RECEIVED_BYTES];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -87,8 +87,8 @@ impl Connection {
         }
     }
 
-    /// True if an answer would go at once. Otherwise the socket becomes writable when it would: the
-    /// application has not read what it asked for before.
+    /// True if the socket takes an answer. Otherwise the application has not read earlier answers,
+    /// and the socket becomes writable once it has.
     pub(crate) fn is_writable(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
         let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));

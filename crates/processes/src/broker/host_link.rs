@@ -12,7 +12,7 @@ use crate::ipc::messages::{BrokerToHost, HostToBroker};
 /// Longest message of the host process, in bytes.
 const MESSAGE_BYTES_MAX: usize = 128;
 
-/// The host process is gone, or speaks another language.
+/// The host process has ended, or has sent a message that does not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostGone;
 
@@ -20,7 +20,7 @@ pub(crate) struct HostGone;
 #[derive(Debug)]
 pub(crate) struct HostLink {
     socket: OwnedFd,
-    /// Processes that are gone, of which it has not been told: at most those that there were.
+    /// Ends of processes that wait to be sent: no more than there were processes.
     gone: VecDeque<BrokerToHost>,
 }
 
@@ -47,8 +47,8 @@ impl HostLink {
         Ok(writable == Ok(1) && fds[0].revents().contains(PollFlags::OUT))
     }
 
-    /// Sends a message that no other may overtake, if the link is ready. The inner error is the
-    /// descriptors' fault, and concerns no other message.
+    /// Sends a message at once; to be called while the link is ready. The inner error concerns the
+    /// descriptors of this message, and no other message.
     pub(crate) fn send(
         &mut self,
         message: &BrokerToHost,
@@ -60,12 +60,12 @@ impl HostLink {
         }
     }
 
-    /// Tells that a process is gone, as soon as possible.
+    /// Reports the end of a process as soon as the socket takes it.
     pub(crate) fn send_gone(&mut self, app: u32, channel: u32) {
         self.gone.push_back(BrokerToHost::Gone { app, channel });
     }
 
-    /// The next message, if there is one; fails when the host process is gone.
+    /// The next message, if one has come.
     pub(crate) fn receive(&self) -> Result<Option<HostToBroker>, HostGone> {
         let buffer = &mut [0; MESSAGE_BYTES_MAX];
         match fd_passing::receive_many("the host process", &self.socket, buffer) {

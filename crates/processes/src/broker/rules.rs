@@ -1,4 +1,4 @@
-//! Who may attach, and what they may do then.
+//! Which users and groups may attach, and their rights then.
 
 use config::Text;
 use config::socket_values::{AddressRange, PortRange};
@@ -12,7 +12,7 @@ const UNPRIVILEGED: u16 = 1024;
 /// A rule of `[sockets]`, with users and groups by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// The user whom it is about; none: all.
+    /// The user that it is about; none: all.
     pub uid: Option<u32>,
     /// The group that it is about; none: all.
     pub gid: Option<u32>,
@@ -25,7 +25,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// What holds without rules.
+    /// The rule that holds where none is configured.
     const UNSAID: Rule = Rule {
         uid: None,
         gid: None,
@@ -54,7 +54,7 @@ impl Rule {
     }
 }
 
-/// What the processes of a user and group may do; `None`: not even attach.
+/// The rights of a user's processes; `None` if they may not attach.
 pub(crate) fn rights_of(rules: &[Rule], uid: u32, gid: u32) -> Option<SocketRights> {
     if rules.is_empty() {
         return Some(Rule::UNSAID.rights(uid));

@@ -1,7 +1,7 @@
-//! What the broker does for applications: it lets their processes attach, and gives them handles.
+//! The broker's service: processes attach, and get handles.
 //!
-//! No client is ever waited for: packets are taken one at a time, those of a user not more often
-//! than its token buckets allow, and none while the host process does not take what comes of them.
+//! It never waits for a client. It takes one packet of each at a time, those of a user at the rate
+//! of its token buckets, and none while the host process does not take messages.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -31,16 +31,16 @@ pub(crate) const ATTACH_WAIT: Duration = Duration::from_secs(5);
 pub(crate) const STRANGERS_PER_USER_MAX: u32 = 32;
 const STRANGERS_MAX: usize = 1024;
 
-/// Connections that are accepted in a turn.
+/// Connections accepted in a turn.
 const ACCEPTS_PER_TURN: usize = 16;
 
-/// Clients that are served in a turn.
+/// Clients served in a turn.
 const EVENTS_PER_TURN: usize = 64;
 
-/// Messages of the host process that are taken in a turn.
+/// Messages of the host process taken in a turn.
 const MESSAGES_PER_TURN: usize = 256;
 
-/// How long no connection is accepted when there is no descriptor for one.
+/// How long the listener rests when the process has no descriptor for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Lines about clients in the log.
@@ -49,24 +49,24 @@ const LOG: Rate = Rate {
     period: Duration::from_secs(1),
 };
 
-/// The listener among the tokens of clients.
+/// The listener's token; clients have larger ones.
 const LISTENER: u64 = 0;
 
-/// What was done.
+/// Counters of the broker's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Processes that have attached.
     pub(crate) attached: u64,
     /// Processes that were refused.
     pub(crate) refused: u64,
-    /// Handles that were made.
+    /// Handles that were passed to processes.
     pub(crate) handles: u64,
-    /// Processes that were cut off.
+    /// Connections that were closed because their process did not keep to the protocol.
     pub(crate) cut_off: u64,
 }
 
 impl Counters {
-    /// With their names.
+    /// The counters with their names.
     pub(crate) fn rows(self) -> Vec<(String, u64)> {
         let rows = [
             ("broker_attached", self.attached),
@@ -78,22 +78,21 @@ impl Counters {
     }
 }
 
-/// A process.
+/// A process that has connected.
 #[derive(Debug)]
 struct Client {
     connection: Connection,
     state: State,
-    /// What it asks for, and cannot have yet.
+    /// Its request, which waits for a token, or for room in its socket.
     held: Option<(Request, Option<OwnedFd>)>,
-    /// What of its socket is watched.
+    /// Events of its socket that are watched.
     watched: Option<EventFlags>,
-    /// When it is looked at.
     timer: Option<Instant>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// It has connected.
+    /// It has not attached.
     Stranger,
     /// The host process has not answered.
     Waiting {
@@ -103,7 +102,7 @@ enum State {
     Attached(Member),
 }
 
-/// Which process of which application.
+/// A process of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Member {
     app: u32,
@@ -121,13 +120,13 @@ impl State {
     }
 }
 
-/// What both ends of a channel have.
+/// The descriptors of both ends of a channel.
 #[derive(Debug)]
 struct ChannelEnds {
     memory: OwnedFd,
     host_bell: OwnedFd,
     app_bell: OwnedFd,
-    /// What the application has of its bell.
+    /// The application's end of its bell.
     app_watch: OwnedFd,
 }
 
@@ -151,7 +150,7 @@ impl ChannelEnds {
     }
 }
 
-/// What applications may use.
+/// What applications are granted.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) rules: Vec<Rule>,
@@ -165,14 +164,14 @@ pub(crate) struct Service {
     terms: Terms,
     listener: OwnedFd,
     host: HostLink,
-    /// Readable while a client, or the listener, is.
+    /// The epoll set of the listener and the clients.
     ready: OwnedFd,
     /// The host process does not take messages.
     is_host_behind: bool,
     applications: Applications,
     clients: HashMap<u64, Client>,
     next_client: u64,
-    /// Those that have not attached, the first first.
+    /// Clients that have not attached, the oldest first.
     strangers: BTreeSet<u64>,
     /// The process of each channel.
     channels: HashMap<u32, u64>,
@@ -215,7 +214,7 @@ impl Service {
         })
     }
 
-    /// What is to be watched until the next turn.
+    /// Descriptors to watch until the next turn.
     pub(crate) fn watch(&self) -> [PollFd<'_>; 2] {
         let (host, clients) = if self.is_host_behind {
             (PollFlags::IN | PollFlags::OUT, PollFlags::empty())
@@ -228,7 +227,7 @@ impl Service {
         ]
     }
 
-    /// When the next turn is due though nothing happens.
+    /// When the next turn is due at the latest.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
         timer.filter(|_| !self.is_host_behind)
@@ -238,7 +237,7 @@ impl Service {
         self.counters
     }
 
-    /// Does what there is to be done, and waits for nothing.
+    /// Serves all that is ready, and waits for nothing.
     pub(crate) fn turn(&mut self, now: Instant) -> Result<(), HostGone> {
         for _ in 0..MESSAGES_PER_TURN {
             let Some(message) = self.host.receive()? else {
@@ -249,10 +248,10 @@ impl Service {
         self.on_timers(now)?;
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         let buffer = rustix::buffer::spare_capacity(&mut events);
-        // An interrupted call, like any other, has no events.
+        // A call that fails has no events.
         let _ = epoll::wait(&self.ready, buffer, Some(&Timespec::default()));
         for event in events {
-            // What is left is ready in the next turn as well.
+            // The rest is ready in the next turn as well.
             if !self.is_host_ready()? {
                 break;
             }
@@ -360,7 +359,8 @@ impl Service {
         }
     }
 
-    /// Watches a socket for this, or not at all. A client whose socket cannot be watched is gone.
+    /// Watches a socket for these events, or not at all. Removes a client whose socket cannot be
+    /// watched.
     fn set_watch(&mut self, token: u64, flags: Option<EventFlags>) {
         let Some(client) = self.clients.get_mut(&token) else {
             return;
@@ -406,7 +406,7 @@ impl Service {
         Ok(())
     }
 
-    /// Does what a process asks for, or keeps it in mind until that may be done.
+    /// Carries out a request, or holds it until its user has a token and its socket room.
     fn serve(
         &mut self,
         token: u64,
@@ -564,8 +564,8 @@ impl Service {
         Ok(())
     }
 
-    /// Makes handles, and passes their ends on: the host's first, since the application may name
-    /// them as soon as it has its own.
+    /// Makes handles, and passes the host's ends first: the application may name a handle as soon
+    /// as it has its end.
     fn give_handles(&mut self, token: u64, app: u32, count: u32) -> Result<(), HostGone> {
         let mut ends = (Vec::new(), Vec::new());
         let mut why = None;
@@ -632,7 +632,7 @@ impl Service {
         }
     }
 
-    /// The process of a channel, which waits.
+    /// The process that waits for the host process to serve this channel.
     fn waiting(&self, app: u32, channel: u32) -> Option<(u64, Member)> {
         let token = *self.channels.get(&channel)?;
         match self.clients.get(&token)?.state {
@@ -685,8 +685,8 @@ impl Service {
         self.refuse(token, errno);
     }
 
-    /// A process is not one of its application any more, and the host process knows or never has
-    /// known of it.
+    /// Takes a process from its application without a word to the host process, which has refused
+    /// it or never heard of it.
     fn leave_application(&mut self, member: Member) {
         self.applications.remove_process(member.app);
         if member.is_first {
@@ -715,7 +715,7 @@ impl Service {
         }
     }
 
-    /// A process is gone.
+    /// A process has ended.
     fn remove(&mut self, token: u64) {
         if let Some(member) = self.forget(token) {
             self.applications.remove_process(member.app);
@@ -723,12 +723,12 @@ impl Service {
         }
     }
 
-    /// Closes the socket of a process; returns which it was of an application.
+    /// Closes the socket of a client; returns the process of an application that it was.
     fn forget(&mut self, token: u64) -> Option<Member> {
         self.leave_strangers(token);
         let client = self.clients.remove(&token)?;
         if client.watched.is_some() {
-            // Closing alone does not do it: the application may have the same open file.
+            // Closing is not enough: the application may have a copy of the same open file.
             let _ = epoll::delete(&self.ready, &client.connection);
         }
         if let Some(at) = client.timer {
@@ -739,7 +739,7 @@ impl Service {
         Some(member)
     }
 
-    /// A process that does not keep to the rules is not heard any more.
+    /// Closes the connection of a process that does not keep to the protocol.
     fn cut_off(&mut self, token: u64, why: &dyn fmt::Display, now: Instant) {
         if let Some(client) = self.clients.get(&token) {
             let (uid, pid) = (client.connection.peer.uid, client.connection.peer.pid);
@@ -754,7 +754,7 @@ impl Service {
         self.remove(token);
     }
 
-    /// A line in the log, unless there have been many.
+    /// Logs a line, unless there have been many.
     fn complain(&mut self, line: fmt::Arguments<'_>, now: Instant) {
         if self.log.take(now).is_err() {
             self.unlogged += 1;
@@ -792,7 +792,7 @@ fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::NOMEM)
 }
 
-/// A handle: the host's end and the application's. What is written to the latter fails, as on a
+/// A handle: the host's end and the application's. A write to the latter fails with EPIPE, as on a
 /// socket that is not connected.
 fn handle() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (host, own) = seqpacket::pair()?;

@@ -1,5 +1,5 @@
-//! The host process's end of the socket that leads to the broker: what attaches, with its memory
-//! mapped.
+//! The host process's end of the socket that leads to the broker: it maps the memory of processes
+//! that attach.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ const BROKER: &str = "the broker";
 #[derive(Debug)]
 pub struct BrokerLink {
     socket: OwnedFd,
-    /// What the broker has not taken.
+    /// Messages that the socket has not taken.
     unsent: VecDeque<HostToBroker>,
 }
 
@@ -69,7 +69,7 @@ impl BrokerLink {
         }
     }
 
-    /// Tells the broker, as soon as it listens.
+    /// Sends a message as soon as the socket takes it.
     fn send(&mut self, message: HostToBroker) {
         self.unsent.push_back(message);
         self.send_queued();
@@ -79,7 +79,7 @@ impl BrokerLink {
         while let Some(message) = self.unsent.front() {
             match fd_passing::pass(&self.socket, message, None) {
                 Err(Errno::AGAIN) => return,
-                // Its end is found when it is listened to.
+                // The end of the broker is found by the next receive.
                 Ok(()) | Err(_) => self.unsent.pop_front(),
             };
         }
@@ -91,7 +91,7 @@ impl Broker for BrokerLink {
         self.socket.as_fd()
     }
 
-    /// A process whose memory cannot be mapped is refused here.
+    /// Refuses a process whose memory cannot be mapped.
     fn receive(&mut self) -> Result<Option<Arrived>, BrokerGone> {
         self.hear().map_err(|failure| {
             tracing::debug!("{failure}");
@@ -143,7 +143,7 @@ fn map(process: NewProcess, descriptors: Vec<OwnedFd>) -> std::io::Result<Attach
     })
 }
 
-/// What an application may do and use, as the host stack bounds it.
+/// The bounds and rights of an application.
 fn grant(application: &NewApplication) -> Grant {
     let NewApplication { limits, rights } = application;
     let addresses = rights.addresses.iter().map(|range| range.0.prefix());
