@@ -175,34 +175,26 @@ fn a_file_server_in_c_offloads_files_while_packets_are_lost_and_nic_processes_di
     });
 }
 
+/// Many clients of an echo server, without and with loss of packets; `program` finds the server.
+fn echo_to_many(site: &Site, program: impl FnOnce(&Stack) -> PathBuf) {
+    let file = site.file("echo", 30_000).unwrap();
+    let stack = Stack::serve(site);
+    let server = stack.start(&program(&stack), ECHO_PORT);
+    on_threads(300, |_| echo(at(ECHO_PORT), &file));
+    lose_packets();
+    on_threads(30, |_| echo(at(ECHO_PORT), &file));
+    drop(server);
+    stack.assert_nothing_left();
+}
+
 #[test]
 fn an_echo_server_in_c_returns_every_byte_of_many_connections() {
-    isolated(|site| {
-        let file = site.file("echo", 30_000).unwrap();
-        let stack = Stack::serve(&site);
-        let program = stack.compile("echo");
-        let server = stack.start(&program, ECHO_PORT);
-        on_threads(1, |_| echo(at(ECHO_PORT), &file));
-        on_threads(300, |_| echo(at(ECHO_PORT), &file));
-        lose_packets();
-        on_threads(30, |_| echo(at(ECHO_PORT), &file));
-        drop(server);
-        stack.assert_nothing_left();
-    });
+    isolated(|site| echo_to_many(&site, |stack| stack.compile("echo")));
 }
 
 #[test]
 fn an_echo_server_in_rust_has_a_task_for_each_of_many_connections() {
-    isolated(|site| {
-        let file = site.file("echo", 30_000).unwrap();
-        let stack = Stack::serve(&site);
-        let server = stack.start(&built("examples/tokio_echo"), ECHO_PORT);
-        on_threads(300, |_| echo(at(ECHO_PORT), &file));
-        lose_packets();
-        on_threads(30, |_| echo(at(ECHO_PORT), &file));
-        drop(server);
-        stack.assert_nothing_left();
-    });
+    isolated(|site| echo_to_many(&site, |_| built("examples/tokio_echo")));
 }
 
 #[test]
