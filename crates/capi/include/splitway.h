@@ -203,6 +203,21 @@ ssize_t sw_readv(int fd, const struct iovec *vectors, int count);
 // `vectors` is null or has `count` buffers, each as long as it says.
 ssize_t sw_writev(int fd, const struct iovec *vectors, int count);
 
+// sendfile(2), to a descriptor of any kind. On a split socket the file goes out from the NIC stack
+// and never enters the program, if it can be passed there; otherwise its bytes are read here. Its
+// own position moves only if `offset` is null. `in_fd` may be a file of `offload_open`; then
+// `offset` is not null.
+//
+// A file that is written to before its bytes have left ends the connection (ESTALE).
+//
+// EAGAIN if none may be queued and `out_fd` does not block; EPIPE with SIGPIPE, and the other
+// errors of `sw_send`; EINVAL for a negative offset; EBADF if `in_fd` is not open for reading;
+// ESPIPE if it has no positions.
+//
+// # Safety
+// `offset` is null or valid.
+ssize_t sw_sendfile(int out_fd, int in_fd, off_t *offset, size_t count);
+
 // setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
 // SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
 // DEFER_ACCEPT, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.

@@ -20,6 +20,7 @@
 //! | `sockopt` | getsockopt, setsockopt |
 //! | `queues` | bytes that are unread, or not acknowledged |
 //! | `files` | files of the NIC stack: the offload functions |
+//! | `sendfile`, `sent_files` | files that the program has opened itself |
 //! | `sets` | split members of epoll sets |
 //! | `readiness` | readiness as poll and epoll say it |
 //! | `epoll` | epoll for split sockets and others in one set |
@@ -42,6 +43,8 @@ mod polling;
 mod process;
 mod queues;
 mod readiness;
+mod sendfile;
+mod sent_files;
 mod sets;
 mod socket;
 pub(crate) mod sockopt;

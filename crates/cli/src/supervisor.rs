@@ -122,6 +122,7 @@ impl Supervisor<'_> {
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
         loop {
             self.on_time();
+            self.hand_doors_over();
             let event = self.next()?;
             if self.on_event(&event)? == Turn::End {
                 return Ok(());
@@ -131,6 +132,15 @@ impl Supervisor<'_> {
             self.replace_nics();
             if self.on_requests(request) == Turn::End {
                 return Ok(());
+            }
+        }
+    }
+
+    /// The broker passes files to NIC processes that were started.
+    fn hand_doors_over(&mut self) {
+        if let Some(broker) = &mut self.broker {
+            for door in self.nics.iter_mut().filter_map(NicSupervisor::take_door) {
+                broker.add_nic(door);
             }
         }
     }

@@ -23,7 +23,8 @@ pub struct Sockets {
     /// Memory that an application shares with the host stack, for its sockets and for bytes on
     /// their way: at least 8 KiB, and 1 KiB for each socket that it may have.
     pub segment: Text<Size>,
-    /// Most files that an application may have open at the NIC stack.
+    /// Most files that an application may have open at the NIC stack, and most that it may have
+    /// passed there.
     pub files_max: u32,
     /// Messages of an application that the host stack takes in a turn, at least 1; others wait.
     pub messages_per_turn: u32,

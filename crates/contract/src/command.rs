@@ -19,8 +19,8 @@ pub enum Command<'a> {
         path: &'a [u8],
     },
     /// OPENPASSED: open a regular file of which the NIC stack was passed a descriptor, wherever it
-    /// lies. Answered like `Open`: `ENOENT` if there is no such descriptor, `EOPNOTSUPP` if its file
-    /// system may make a reader wait, `ESPIPE` if it is no regular file.
+    /// lies. It must not grow. Answered like `Open`, and with `ENOENT` if there is no such
+    /// descriptor, `EOPNOTSUPP` if its file system may make a reader wait.
     OpenPassed {
         /// The host's name for the file from now on.
         file: FileId,

@@ -424,8 +424,8 @@ pub trait Io {
     fn look_up(&mut self, _path: &[u8]) -> Option<FileHandle> {
         None
     }
-    /// The same as [`Io::open`] with a file of which the NIC stack was passed a descriptor, wherever
-    /// it lies. It must not grow.
+    /// The same as [`Io::open`] with a file of which the NIC stack was passed a descriptor. It must
+    /// not grow.
     fn open_passed(&mut self, stream: StreamId, passed: PassedId) -> FileHandle;
     /// The same as [`Io::look_up`] with a file of which a NIC stack was passed a descriptor.
     fn look_up_passed(&mut self, _passed: PassedId) -> Option<FileHandle> {

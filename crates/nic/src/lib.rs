@@ -32,9 +32,9 @@
 //! | `passed` | files of which other processes have passed descriptors |
 //! | `directory` | LIST: what is in a directory |
 //!
-//! It may touch files below the root, descriptors that it was passed, its buffers, its port and the contract. It makes no
-//! decision about loss or congestion, and nothing here ends the process because of what the host
-//! says.
+//! It may touch files below the root, descriptors that it was passed, its buffers, its port and the
+//! contract. It makes no decision about loss or congestion, and nothing here ends the process
+//! because of what the host says.
 
 mod blocks;
 pub mod buffer;

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `service` | clients and their requests |
 //! | `connection` | packets of a client |
+//! | `doors` | files that applications have passed, and NIC processes that take them |
 //! | `host_link` | the socket that leads to the host process |
 //! | `applications` | applications and users, their bounds and numbers |
 //! | `rules` | rights of users and groups |
@@ -14,6 +15,7 @@
 
 mod applications;
 mod connection;
+mod doors;
 mod host_link;
 mod rules;
 mod service;
@@ -37,6 +39,7 @@ pub use crate::broker::applications::ApplicationLimits;
 use crate::broker::applications::Applications;
 pub use crate::broker::rules::Rule;
 use crate::broker::service::{Service, Terms};
+use crate::closer::Closer;
 use crate::ipc::child;
 use crate::ipc::fd_passing;
 use crate::ipc::launch::{self, Settings};
@@ -78,17 +81,24 @@ pub fn run() -> Result<(), Failure> {
     descriptors::raise();
     lockdown::keep_capabilities(CapabilitySet::empty())?;
     lockdown::confine_to_nothing()?;
+    let closer = Closer::start()
+        .map_err(|error| Failure::broken("starting a thread that closes descriptors", error))?;
     seccomp::allow_only(seccomp::Kind::Broker)?;
     let Some(listener) = listener(&control, stop)? else {
         return Ok(());
     };
-    let mut service = service(settings, listener, host)?;
+    let mut service = service(settings, listener, host, closer)?;
     child::tell(FromBroker::Ready)?;
     serve(&mut service, &control, stop)?;
     child::report(service.counters().rows())
 }
 
-fn service(settings: BrokerSettings, listener: OwnedFd, host: OwnedFd) -> Result<Service, Failure> {
+fn service(
+    settings: BrokerSettings,
+    listener: OwnedFd,
+    host: OwnedFd,
+    closer: Closer,
+) -> Result<Service, Failure> {
     let limits = settings.limits;
     let layout = Layout::of(limits.of_segment())
         .map_err(|error| Failure::input("[sockets] segment and sockets_max", error))?;
@@ -98,7 +108,7 @@ fn service(settings: BrokerSettings, listener: OwnedFd, host: OwnedFd) -> Result
         layout,
     };
     let applications = Applications::new(settings.applications, settings.first_number);
-    Service::new(terms, applications, listener, host, Instant::now())
+    Service::new(terms, applications, listener, host, closer, Instant::now())
         .map_err(|errno| Failure::broken("watching applications", errno))
 }
 
@@ -126,13 +136,11 @@ fn listener(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, 
 /// Serves until the host process is gone, or `stop` becomes readable.
 fn serve(service: &mut Service, control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<(), Failure> {
     while service.turn(Instant::now()).is_ok() {
-        let [host, clients] = service.watch();
-        let mut fds = [
+        let own = [
             PollFd::from_borrowed_fd(stop, PollFlags::IN),
             PollFd::new(control, PollFlags::IN),
-            host,
-            clients,
         ];
+        let mut fds: Vec<_> = own.into_iter().chain(service.watch()).collect();
         wait(&mut fds, service.deadline())?;
         if !fds[0].revents().is_empty() {
             return Ok(());
@@ -144,6 +152,8 @@ fn serve(service: &mut Service, control: &OwnedFd, stop: BorrowedFd<'_>) -> Resu
         match fd_passing::receive(control, buffer)? {
             Some((ToBroker::Ping, _)) => child::tell(FromBroker::Pong)?,
             Some((ToBroker::LogLevel(level), _)) => log_lines::set_level(level.0),
+            Some((ToBroker::Nic, Some(door))) => service.add_nic(door),
+            Some((ToBroker::Nic, None)) => tracing::warn!("a NIC process that takes no files"),
             // The listener is never replaced.
             Some((ToBroker::Listener, _)) | None => {}
         }

@@ -10,6 +10,7 @@
 //! | [`broker`] | attaches applications to the host stack |
 //! | [`fetcher`] | fetches from origins into the cache directory |
 //! | [`observer`] | logs, metrics, dashboard |
+//! | `closer` | closes descriptors of other processes |
 //! | `heap` | memory that goes back to the kernel |
 //!
 //! Each process confines itself before it takes anything from outside. It may touch the stacks'
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+mod closer;
 pub mod fetcher;
 mod heap;
 pub mod host;

@@ -1,14 +1,20 @@
-//! The NIC process: the NIC stack for one host stack, confined to reading below its root.
+//! The NIC process: the NIC stack for one host stack, confined to reading below its root, and from
+//! descriptors that the broker passes (`door`).
+
+mod door;
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use contract::control::{HelloError, nic_hello};
 use failure::Failure;
 use netdev::packet::PacketPort;
 use netsetup::device;
+use nic::{PassedFiles, Sources};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, memory_limit, seccomp};
@@ -22,6 +28,7 @@ use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromNic;
 use crate::ipc::nic_control;
 use crate::ipc::signals::Signals;
+use crate::nic::door::Door;
 use config::Text;
 use config::size::{Size, cache_bytes};
 use observer::Report;
@@ -30,6 +37,10 @@ use observer::counter_names;
 /// What the process may keep: reading files that only root may read, if it is root that serves
 /// them, and buffers that stay in memory (io_uring registers them).
 const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH.union(CapabilitySet::IPC_LOCK);
+
+/// How long it may take the broker to pass the files of all applications. Longer than that, and
+/// connections that send of them are reset when the host stack goes on.
+const FILES_WAIT: Duration = Duration::from_secs(2);
 
 /// What a NIC process starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +58,9 @@ pub struct NicSettings {
     /// Report to the supervisor what the workers count.
     #[serde(default)]
     pub reports_counters: bool,
+    /// The broker has files that applications have passed: the host stack may ask for them at once.
+    #[serde(default)]
+    pub awaits_files: bool,
     /// Switches for measurements.
     #[serde(default)]
     pub ablation: NicAblation,
@@ -62,6 +76,7 @@ impl Settings for NicSettings {
 pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<NicSettings>()?;
     let host = launched.take_socket()?;
+    let files = launched.take_any_socket();
     let (settings, control) = (launched.settings, launched.control);
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
@@ -87,6 +102,13 @@ pub fn run() -> Result<(), Failure> {
         .map_err(|errno| Failure::input(&what, errno))?;
     lockdown::confine_to(directory.as_fd())?;
 
+    let door = files.map(Door::new).transpose();
+    let door = door.map_err(|error| Failure::broken("taking files of applications", error))?;
+    let door = door.map(Arc::new);
+    if let Some(door) = door.as_ref().filter(|_| settings.awaits_files) {
+        door.wait_until_complete(FILES_WAIT);
+    }
+
     let session = match nic_hello(host, workers) {
         Ok(session) => session,
         // The host stack has closed the connection before it began.
@@ -97,6 +119,9 @@ pub fn run() -> Result<(), Failure> {
     let ready = || {
         heap::give_back_when_idle();
         nic_control::follow(control);
+        if let Some(door) = &door {
+            Arc::clone(door).follow()?;
+        }
         seccomp::allow_only(seccomp::Kind::Nic).map_err(io::Error::other)
     };
     let tell = |worker, counters: &nic::Counters| {
@@ -107,8 +132,20 @@ pub fn run() -> Result<(), Failure> {
     } else {
         None
     };
-    let counters = nic::run(&config, root, session, ports, signals.as_fd(), ready, tell)
-        .map_err(|error| Failure::broken("NIC process", error))?;
+    let sources = Sources {
+        root,
+        passed: door.clone().map(|door| door as Arc<dyn PassedFiles>),
+    };
+    let counters = nic::run(
+        &config,
+        sources,
+        session,
+        ports,
+        signals.as_fd(),
+        ready,
+        tell,
+    )
+    .map_err(|error| Failure::broken("NIC process", error))?;
     child::report(counter_names::nic(&counters))
 }
 

@@ -6,8 +6,10 @@
 //! | Attach | to the broker | none |
 //! | Adopt | to the broker | one end of a new `SOCK_SEQPACKET` pair, on which Attached comes |
 //! | MoreHandles | to the broker | none |
+//! | PassFile | to the broker | an open file |
 //! | Attached | to the application | [`ATTACHED_DESCRIPTORS`]; none if it failed |
 //! | Handles | to the application | as many as it says |
+//! | Passed | to the application | none |
 
 use std::fmt;
 
@@ -21,7 +23,7 @@ use crate::segment::Limits;
 const MAGIC: [u8; 8] = *b"swsocket";
 
 /// Version of the packets, of the segment and of the messages. Both sides speak the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Handles in one packet, at most; `SCM_RIGHTS` takes 253 descriptors.
 pub const HANDLES_MAX: u32 = 64;
@@ -29,8 +31,8 @@ pub const HANDLES_MAX: u32 = 64;
 /// Descriptors of an Attached without error: segment, channel, host bell, application bell.
 pub const ATTACHED_DESCRIPTORS: usize = 4;
 
-/// Descriptors of an Adopt.
-pub const ADOPT_DESCRIPTORS: usize = 1;
+/// Most descriptors of a packet to the broker: those of an Adopt or a PassFile.
+pub const REQUEST_DESCRIPTORS: usize = 1;
 
 /// Longest packet, in bytes.
 pub const PACKET_BYTES_MAX: usize = size_of::<AttachedRecord>();
@@ -67,6 +69,9 @@ pub enum Request {
         /// How many, from 1 to [`HANDLES_MAX`].
         count: u32,
     },
+    /// Passes the file that goes along to the NIC stacks, so that the application may open it by
+    /// number (`OpenPassed`).
+    PassFile,
 }
 
 /// What the broker answers.
@@ -88,6 +93,13 @@ pub enum Reply {
         /// Why there are fewer than asked for: an `errno`; 0 if there are not.
         errno: u32,
     },
+    /// The answer to PassFile.
+    Passed {
+        /// The number of the file, or why it has none: an `errno`. `EOPNOTSUPP` if no NIC stack
+        /// takes descriptors; `EBADF` if it was not opened for reading, `EMFILE` if the application
+        /// has passed as many as it may, `EBUSY` if descriptors cannot be taken now.
+        file: Result<u32, u32>,
+    },
 }
 
 /// What a process is granted.
@@ -108,7 +120,7 @@ impl Reply {
     pub fn descriptors(&self) -> usize {
         match self {
             Reply::Attached(_) => ATTACHED_DESCRIPTORS,
-            Reply::Refused { .. } => 0,
+            Reply::Refused { .. } | Reply::Passed { .. } => 0,
             Reply::Handles { count, .. } => *count as usize,
         }
     }
@@ -118,7 +130,7 @@ impl Request {
     /// How many descriptors go along.
     pub fn descriptors(&self) -> usize {
         match self {
-            Request::Adopt => ADOPT_DESCRIPTORS,
+            Request::Adopt | Request::PassFile => REQUEST_DESCRIPTORS,
             Request::Attach { .. } | Request::MoreHandles { .. } => 0,
         }
     }
@@ -152,9 +164,11 @@ impl std::error::Error for BadPacket {}
 const ATTACH: u16 = 1;
 const ADOPT: u16 = 2;
 const MORE_HANDLES: u16 = 3;
+const PASS_FILE: u16 = 4;
 const ATTACHED: u16 = 129;
 const REFUSED: u16 = 130;
 const HANDLES: u16 = 131;
+const PASSED: u16 = 132;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -162,7 +176,7 @@ struct Head {
     magic: [u8; 8],
     version: U16,
     kind: U16,
-    /// Modes, a count or an errno.
+    /// Modes, a count, the number of a file or an errno.
     value: U32,
 }
 
@@ -182,6 +196,13 @@ struct AttachedRecord {
 struct HandlesRecord {
     head: Head,
     first: U32,
+    errno: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct PassedRecord {
+    head: Head,
     errno: U32,
 }
 
@@ -219,6 +240,7 @@ impl Request {
             Request::Attach { modes } => head(ATTACH, modes),
             Request::Adopt => head(ADOPT, 0),
             Request::MoreHandles { count } => head(MORE_HANDLES, count),
+            Request::PassFile => head(PASS_FILE, 0),
         };
         head.as_bytes().to_vec()
     }
@@ -232,6 +254,7 @@ impl Request {
             (ATTACH, modes) => Ok(Request::Attach { modes }),
             (ADOPT, 0) => Ok(Request::Adopt),
             (MORE_HANDLES, count @ 1..=HANDLES_MAX) => Ok(Request::MoreHandles { count }),
+            (PASS_FILE, 0) => Ok(Request::PassFile),
             _ => Err(BadPacket::Malformed),
         }
     }
@@ -260,6 +283,12 @@ impl Reply {
                 head: head(HANDLES, count),
                 first: first.0.into(),
                 errno: errno.into(),
+            }
+            .as_bytes()
+            .to_vec(),
+            Reply::Passed { file } => PassedRecord {
+                head: head(PASSED, file.unwrap_or(0)),
+                errno: file.err().unwrap_or(0).into(),
             }
             .as_bytes()
             .to_vec(),
@@ -297,6 +326,15 @@ impl Reply {
                     count,
                     errno: record.errno.get(),
                 })
+            }
+            (PASSED, number) => {
+                let record: &PassedRecord = record(packet)?;
+                let file = match (number, record.errno.get()) {
+                    (1.., 0) => Ok(number),
+                    (0, errno @ 1..) => Err(errno),
+                    _ => return Err(BadPacket::Malformed),
+                };
+                Ok(Reply::Passed { file })
             }
             _ => Err(BadPacket::Malformed),
         }

@@ -59,16 +59,6 @@ impl App {
                 let begun = self.connect(cx, socket, address);
                 answer(cx, request, begun)
             }
-            Command::OpenFile {
-                request,
-                handle,
-                path,
-            } => {
-                let made = self
-                    .unless_detached()
-                    .and_then(|()| self.open_file(cx, handle, path));
-                answer_with_socket(cx, request, made)
-            }
             Command::SetOption {
                 request,
                 socket,
@@ -95,14 +85,10 @@ impl App {
                 Ok(info) => Outcome::Answer(Event::Info { request, info }),
                 Err(errno) => answer(cx, request, Err(errno)),
             },
-            Command::OpenPassed {
-                request,
-                handle,
-                file,
-            } => {
+            Command::OpenFile { request, .. } | Command::OpenPassed { request, .. } => {
                 let opened = self
                     .unless_detached()
-                    .and_then(|()| self.open_passed(cx, handle, file));
+                    .and_then(|()| self.execute_open(cx, command));
                 answer_with_socket(cx, request, opened)
             }
             Command::Accept { .. }
@@ -110,6 +96,19 @@ impl App {
             | Command::Shutdown { .. }
             | Command::SendFile { .. }
             | Command::Close { .. } => self.execute_unanswered(cx, command),
+        }
+    }
+
+    /// Opens a file.
+    fn execute_open(
+        &mut self,
+        cx: &mut Context<'_>,
+        command: &Command<'_>,
+    ) -> Result<SocketId, Errno> {
+        match *command {
+            Command::OpenFile { handle, path, .. } => self.open_file(cx, handle, path),
+            Command::OpenPassed { handle, file, .. } => self.open_passed(cx, handle, file),
+            _ => Err(Errno::INVAL),
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
+use rustix::fs::{SeekFrom, seek, tell};
 use rustix::io::{Errno, Result};
 
 use super::global::{borrow, client, client_if_attached};
-use super::memory::{bytes, bytes_mut, pieces, pieces_mut};
+use super::memory::{CALL_BYTES_MAX, bytes, bytes_mut, pieces, pieces_mut};
 use super::outcome::length;
 use crate::client::{ReceiveFlags, SendFlags};
 
@@ -272,5 +273,64 @@ pub unsafe extern "C" fn sw_writev(
             length(pieces.and_then(|pieces| send(fd, &pieces, 0)))
         }
         Err(errno) => length(Err(errno)),
+    }
+}
+
+/// sendfile(2), to a descriptor of any kind. On a split socket the file goes out from the NIC stack
+/// and never enters the program, if it can be passed there; otherwise its bytes are read here. Its
+/// own position moves only if `offset` is null. `in_fd` may be a file of `offload_open`; then
+/// `offset` is not null.
+///
+/// A file that is written to before its bytes have left ends the connection (ESTALE).
+///
+/// EAGAIN if none may be queued and `out_fd` does not block; EPIPE with SIGPIPE, and the other
+/// errors of `sw_send`; EINVAL for a negative offset; EBADF if `in_fd` is not open for reading;
+/// ESPIPE if it has no positions.
+///
+/// # Safety
+/// `offset` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sw_sendfile(
+    out_fd: libc::c_int,
+    in_fd: libc::c_int,
+    offset: *mut libc::off_t,
+    count: usize,
+) -> libc::ssize_t {
+    match is_kernels(out_fd) {
+        // SAFETY: the caller's promise.
+        Ok(true) => return unsafe { libc::sendfile(out_fd, in_fd, offset, count) },
+        Ok(false) => {}
+        Err(errno) => return length(Err(errno)),
+    }
+    // SAFETY: it is null or valid as the caller promises.
+    let place = unsafe { offset.as_mut() };
+    let sent = send_file(out_fd, in_fd, place, count.min(CALL_BYTES_MAX));
+    if sent == Err(Errno::PIPE) {
+        raise_pipe();
+    }
+    length(sent)
+}
+
+fn send_file(
+    out_fd: libc::c_int,
+    in_fd: libc::c_int,
+    place: Option<&mut libc::off_t>,
+    count: usize,
+) -> Result<usize> {
+    let (client, socket, file) = (client()?, borrow(out_fd)?, borrow(in_fd)?);
+    match place {
+        Some(place) => {
+            let from = u64::try_from(*place).map_err(|_| Errno::INVAL)?;
+            let sent = client.send_open_file(socket, file, from, count)?;
+            *place += sent as libc::off_t;
+            Ok(sent)
+        }
+        None if client.is_split(file) => Err(Errno::SPIPE),
+        None => {
+            let from = tell(file)?;
+            let sent = client.send_open_file(socket, file, from, count)?;
+            seek(file, SeekFrom::Start(from + sent as u64))?;
+            Ok(sent)
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::Info;
 const PIECES_MAX: usize = 1024;
 
 /// Bytes of one call, at most: `MAX_RW_COUNT` of Linux.
-const CALL_BYTES_MAX: usize = 0x7fff_f000;
+pub(crate) const CALL_BYTES_MAX: usize = 0x7fff_f000;
 
 /// The bytes of C at a pointer; EFAULT for null, unless there are none.
 ///

@@ -172,7 +172,7 @@ fn await_attached(broker: OwnedFd) -> Result<Attachment, AttachError> {
                 errno: errno_of(errno),
             });
         }
-        Reply::Handles { .. } => return Err(BadPacket::Malformed.into()),
+        Reply::Handles { .. } | Reply::Passed { .. } => return Err(BadPacket::Malformed.into()),
     };
     let wrong = |why: &dyn fmt::Display| AttachError::Broken {
         why: why.to_string(),

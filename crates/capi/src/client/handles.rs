@@ -4,7 +4,7 @@
 //! fork is in the child as well, and its hang-up would come late; so the parent closes its store
 //! then, and the child never touches it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::{Errno, Result};
@@ -75,6 +75,20 @@ impl Handles {
         }
     }
 
+    /// Passes an open file to the NIC stacks; returns its number. Why not: EOPNOTSUPP if none takes
+    /// files, EBADF if it is not open for reading, EMFILE, EBUSY; ECONNRESET if the broker is gone.
+    pub(crate) fn pass_file(&self, file: BorrowedFd<'_>) -> Result<u32> {
+        // Its answer is the next that comes.
+        let _store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        send(&self.broker, &Request::PassFile, &[file]).map_err(|error| error.errno())?;
+        let (reply, _) = receive(&self.broker).map_err(|error| error.errno())?;
+        match reply {
+            Reply::Passed { file } => file.map_err(errno_of),
+            Reply::Refused { errno } => Err(errno_of(errno)),
+            Reply::Attached(_) | Reply::Handles { .. } => Err(Errno::PROTO),
+        }
+    }
+
     /// A batch, the first last.
     fn fetch(&self) -> Result<Vec<Handle>> {
         let mut count = HANDLES_MAX;
@@ -103,7 +117,7 @@ impl Handles {
                 Ok(handles)
             }
             Reply::Refused { errno } => Err(errno_of(errno)),
-            Reply::Attached(_) => Err(Errno::PROTO),
+            Reply::Attached(_) | Reply::Passed { .. } => Err(Errno::PROTO),
         }
     }
 }

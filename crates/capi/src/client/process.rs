@@ -11,6 +11,7 @@ use super::fork;
 use super::handles::Handles;
 use super::link::{Link, Pump};
 use super::modes::{Modes, Options};
+use super::sent_files::SentFiles;
 use super::sets::Sets;
 
 /// See the [module documentation](self).
@@ -23,6 +24,7 @@ pub(crate) struct Process {
     pub(crate) link: Arc<Link>,
     pub(crate) handles: Handles,
     pub(crate) sets: Sets,
+    pub(crate) sent_files: SentFiles,
     pump: Mutex<Option<Pump>>,
 }
 
@@ -68,6 +70,7 @@ impl Process {
             link: Arc::new(link),
             handles,
             sets: Sets::default(),
+            sent_files: SentFiles::default(),
             pump: Mutex::default(),
         })
     }

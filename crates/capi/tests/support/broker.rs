@@ -79,6 +79,7 @@ impl World {
                 self.attach(child, 30);
             }
             Request::MoreHandles { count } => self.give_handles(number, count),
+            Request::PassFile => self.pass_file(number, descriptors.pop().unwrap()),
         }
     }
 
@@ -138,6 +139,18 @@ impl World {
         };
         let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
         reply(&self.brokers[&process].0, &handles, &passed);
+    }
+
+    fn pass_file(&mut self, process: u32, descriptor: OwnedFd) {
+        let file = match self.takes_files {
+            Ok(()) => {
+                let number = self.number();
+                self.passed.insert(number, descriptor);
+                Ok(number)
+            }
+            Err(errno) => Err(errno.raw_os_error() as u32),
+        };
+        reply(&self.brokers[&process].0, &Reply::Passed { file }, &[]);
     }
 
     /// The last copy of a handle is closed.

@@ -1,6 +1,10 @@
 //! What the fake host stack does with commands: it connects the sockets of an application with each
 //! other.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use socket_channel::host_record::Turn;
 use socket_channel::{Command, Event, Family, Flags, HandleId, How, SocketId, SocketOption};
@@ -62,7 +66,7 @@ impl World {
                 self.obey_about_options(channel, command);
             }
             Command::Close { handle } => self.close_handle(handle.0),
-            Command::OpenFile { .. } | Command::SendFile { .. } => {
+            Command::OpenFile { .. } | Command::OpenPassed { .. } | Command::SendFile { .. } => {
                 self.obey_about_files(channel, command);
             }
         }
@@ -76,6 +80,14 @@ impl World {
                 path,
             } => {
                 let done = self.open_file(handle, path);
+                self.answer(channel, request, done);
+            }
+            Command::OpenPassed {
+                request,
+                handle,
+                file,
+            } => {
+                let done = self.open_passed(handle, file);
                 self.answer(channel, request, done);
             }
             Command::SendFile {
@@ -274,6 +286,29 @@ impl World {
             let missing = Errno::NOENT.raw_os_error() as u32;
             socket.record.fail(missing, Flags::FAILED);
             self.hint(index);
+        }
+        Ok(done)
+    }
+
+    /// Opens a file that was passed, or fails to.
+    fn open_passed(&mut self, handle: HandleId, file: u32) -> Result<Done, Errno> {
+        let index = self.allocate(Flags::FILE, Family::V4, false);
+        let index = index.ok_or(Errno::NOBUFS)?;
+        let done = self.give(handle, index);
+        match self.opens_passed {
+            Ok(()) => {
+                let file = File::from(self.passed.remove(&file).unwrap());
+                let mut content = vec![0; file.metadata().unwrap().len() as usize];
+                // Its position is the program's.
+                file.read_exact_at(&mut content, 0).unwrap();
+                self.open_with(index, Arc::new(content));
+            }
+            Err(errno) => {
+                let socket = self.sockets.get_mut(&index).unwrap();
+                let errno = errno.raw_os_error() as u32;
+                socket.record.fail(errno, Flags::FAILED);
+                self.hint(index);
+            }
         }
         Ok(done)
     }

@@ -92,6 +92,11 @@ pub(crate) struct World {
     pub(crate) seen: Vec<String>,
     /// Handles that the broker still gives.
     pub(crate) handles_left: u32,
+    /// Why files cannot be passed.
+    pub(crate) takes_files: Result<(), Errno>,
+    /// Why files that were passed cannot be opened.
+    pub(crate) opens_passed: Result<(), Errno>,
+    pub(super) passed: HashMap<u32, OwnedFd>,
 }
 
 impl World {
@@ -136,6 +141,9 @@ impl World {
             content: Arc::new(super::pattern(99, 1_000_000)),
             seen: Vec::new(),
             handles_left: 1 << 20,
+            takes_files: Ok(()),
+            opens_passed: Ok(()),
+            passed: HashMap::new(),
         }
     }
 
@@ -326,7 +334,10 @@ impl World {
     }
 
     pub(super) fn open(&mut self, index: u32) {
-        let content = Arc::clone(&self.content);
+        self.open_with(index, Arc::clone(&self.content));
+    }
+
+    pub(super) fn open_with(&mut self, index: u32, content: Arc<Vec<u8>>) {
         let Some(socket) = self.sockets.get_mut(&index) else {
             return;
         };

@@ -69,6 +69,7 @@ impl NicArgs {
             workers: self.workers,
             cache: self.cache.cache.map(Text),
             reports_counters: false,
+            awaits_files: false,
             ablation: self.measuring.clone(),
         }
     }

@@ -10,6 +10,7 @@ use failure::Failure;
 use netsetup::listener::Listener;
 use netsetup::seqpacket;
 use nix::unistd::{Group, User};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
@@ -138,6 +139,8 @@ pub(crate) struct BrokerSupervisor {
     control: Option<OwnedFd>,
     /// Brokers that have been started.
     processes: u32,
+    /// Where NIC processes take files.
+    doors: Vec<OwnedFd>,
     restart: Restart,
     is_ready: bool,
     heartbeat: Heartbeat,
@@ -161,6 +164,7 @@ impl BrokerSupervisor {
             host,
             control: None,
             processes: 0,
+            doors: Vec::new(),
             restart: Restart::default(),
             is_ready: false,
             heartbeat: Heartbeat::new(heartbeat),
@@ -188,13 +192,17 @@ impl BrokerSupervisor {
             ..self.plan.settings.clone()
         };
         let image = self.program.image();
-        let (child, control) = launch::start(&image, &settings, self.log, Some(&broker))?;
+        let (child, control) = launch::start(&image, &settings, self.log, &[&broker])?;
         children.add(Role::Broker, child);
         self.processes = self.processes.wrapping_add(1);
         let listener = self.plan.listener.as_fd().try_clone_to_owned();
         let listener =
             listener.map_err(|error| Failure::broken(format!("starting the {NAME}"), error))?;
         fd_passing::pass(&control, &ToBroker::Listener, Some(&listener)).map_err(failed)?;
+        self.doors.retain(|door| !is_hung_up(door));
+        for door in &self.doors {
+            fd_passing::pass(&control, &ToBroker::Nic, Some(door)).map_err(failed)?;
+        }
         self.control = Some(control);
         fd_passing::pass(&self.host, &ToHost::Broker, Some(&to_broker))
             .map_err(|errno| Failure::broken("handing the broker to the host process", errno))
@@ -213,6 +221,17 @@ impl BrokerSupervisor {
         {
             tracing::debug!(%errno, "the {NAME} does not get {message:?}");
         }
+    }
+
+    /// A NIC process takes files at the other end of this socket.
+    pub(crate) fn add_nic(&mut self, door: OwnedFd) {
+        if let Some(control) = &self.control
+            && let Err(errno) = fd_passing::pass(control, &ToBroker::Nic, Some(&door))
+        {
+            tracing::debug!(%errno, "the {NAME} does not get a NIC process");
+        }
+        self.doors.retain(|door| !is_hung_up(door));
+        self.doors.push(door);
     }
 
     /// When to call [`BrokerSupervisor::on`] at the latest.
@@ -272,6 +291,13 @@ impl BrokerSupervisor {
              started in {wait:?}"
         );
     }
+}
+
+/// True if the process at the other end of a socket is gone.
+fn is_hung_up(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
+    polled == Ok(1)
 }
 
 #[cfg(test)]

@@ -254,7 +254,7 @@ impl FetcherSupervisor {
         let (image, settings) = (self.program.image(), plan.settings());
         let (child, orders) = self
             .initial_netns
-            .run_in(|| launch::start(&image, &settings, self.log, Some(&fetcher)))?;
+            .run_in(|| launch::start(&image, &settings, self.log, &[&fetcher]))?;
         children.add(Role::Fetcher, child);
         self.processes += 1;
         self.counted = Report::default();

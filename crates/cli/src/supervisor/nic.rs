@@ -76,6 +76,10 @@ pub(crate) struct NicSupervisor {
     /// Leads to the host process.
     host: OwnedFd,
     next: Next,
+    /// Whether NIC processes take files of applications from the broker.
+    takes_files: bool,
+    /// Where the one that was started last takes them, until the broker has it.
+    door: Option<OwnedFd>,
     /// NIC processes that were passed to the host process.
     passed: u64,
     /// Which of them serves: it has been joined, and not lost.
@@ -146,6 +150,8 @@ impl NicSupervisor {
             control: None,
             host,
             next: Next::None,
+            takes_files: false,
+            door: None,
             passed: 0,
             serves: None,
             backoff: Backoff::default(),
@@ -158,6 +164,16 @@ impl NicSupervisor {
             silent: None,
             loss: None,
         }
+    }
+
+    /// NIC processes of our own take files of applications from the broker.
+    pub(crate) fn take_files(&mut self) {
+        self.takes_files = true;
+    }
+
+    /// Where a NIC process that was started takes them: the broker's end, once.
+    pub(crate) fn take_door(&mut self) -> Option<OwnedFd> {
+        self.door.take()
     }
 
     /// Which of the host's NIC stacks it keeps.
@@ -360,19 +376,28 @@ impl NicSupervisor {
                 log,
             } => {
                 let newest = &fresh.program;
-                let (host_socket, nic_socket) = seqpacket::pair().map_err(|errno| {
-                    Failure::broken("joining the two processes with a socket", errno)
-                })?;
+                let pair = || {
+                    seqpacket::pair().map_err(|errno| {
+                        Failure::broken("joining two processes with a socket", errno)
+                    })
+                };
+                let (host_socket, nic_socket) = pair()?;
                 let image = program.image();
                 let path = newest.as_ref().map_or(&*image, Program::path);
                 let (child, control) = match settings {
                     NicProgram::Nic(settings) => {
                         let mut settings = settings.clone();
                         settings.root = fresh.root.clone().unwrap_or(settings.root);
-                        launch::start(path, &settings, *log, Some(&nic_socket))?
+                        // The first one finds no connections that send of any.
+                        settings.awaits_files = self.takes_files && self.passed > 0;
+                        let door = self.takes_files.then(pair).transpose()?;
+                        let (broker_end, nic_end) = door.unzip();
+                        self.door = broker_end;
+                        let sockets: Vec<_> = [&nic_socket].into_iter().chain(&nic_end).collect();
+                        launch::start(path, &settings, *log, &sockets)?
                     }
                     NicProgram::Relay(settings) => {
-                        launch::start(path, settings, *log, Some(&nic_socket))?
+                        launch::start(path, settings, *log, &[&nic_socket])?
                     }
                 };
                 // By its path, since a script cannot be executed by a descriptor. What is noted is
@@ -767,6 +792,7 @@ mod tests {
             workers: 1,
             cache: None,
             reports_counters: false,
+            awaits_files: false,
             ablation: NicAblation::default(),
         };
         let origin = NicOrigin::Program {

@@ -249,7 +249,7 @@ impl ObserverSupervisor {
         };
         let (image, level) = (self.program.image(), self.task.logs.level.0);
         let settings = self.task.settings();
-        let (child, control) = launch::start_with_stderr(&image, &settings, level, None, stderr)?;
+        let (child, control) = launch::start_with_stderr(&image, &settings, level, &[], stderr)?;
         children.add(Role::Observer, child);
         let admin = self.task.admin.as_ref();
         let has_records = self.task.logs.access.is_some() || admin.is_some();

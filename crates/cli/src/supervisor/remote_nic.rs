@@ -50,7 +50,7 @@ pub(crate) fn run(args: &NicArgs, control: &ControlLink, log: LogLevel) -> Resul
         device: args.dev.clone(),
         workers: args.workers,
     };
-    let (relay, to_relay) = launch::start(&program.image(), &settings, log, None)?;
+    let (relay, to_relay) = launch::start(&program.image(), &settings, log, &[])?;
     children.add(Role::Relay, relay);
     let result = serve(&mut children, args, control, &to_relay, log);
     // The relay first: it closes the session with the host.
@@ -112,8 +112,7 @@ fn start(
     let (host_socket, nic_socket) = seqpacket::pair()
         .map_err(|errno| Failure::broken("joining two processes with a socket", errno))?;
     let program = Program::own()?;
-    let (child, _control) =
-        launch::start(&program.image(), &args.settings(), log, Some(&nic_socket))?;
+    let (child, _control) = launch::start(&program.image(), &args.settings(), log, &[&nic_socket])?;
     say(&format!(
         "nic process {}: serves the host stack at {host}\n",
         child.pid()

@@ -57,7 +57,7 @@ fn serve(
             && let Some(visitor) = waiting.take()
         {
             let settings = args.settings();
-            match launch::start(&program.image(), &settings, log, Some(&visitor.socket)) {
+            match launch::start(&program.image(), &settings, log, &[&visitor.socket]) {
                 Ok((child, _control)) => {
                     say(&format!(
                         "nic process {}: serves a host stack\n",

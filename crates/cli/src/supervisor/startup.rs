@@ -90,7 +90,7 @@ impl Startup<'_> {
             attachment,
         } = self;
         let log = config.logs.level.0;
-        let (host, to_host) = launch::start(&program.image(), &settings, log, None)?;
+        let (host, to_host) = launch::start(&program.image(), &settings, log, &[])?;
         children.add(Role::Host, host);
         let fresh = reload::pass(
             content,
@@ -124,7 +124,11 @@ impl Startup<'_> {
             to_host: &to_host,
         };
         for (number, source) in sources.into_iter().enumerate() {
-            starting.add(children, nics.nic(number, source)?);
+            let (mut nic, socket) = nics.nic(number, source)?;
+            if broker.is_some() {
+                nic.take_files();
+            }
+            starting.add(children, (nic, socket));
         }
         let locked_out = starting.wait(children)?;
         fetcher.on_ready();
@@ -213,6 +217,7 @@ impl NicStarter<'_> {
                     workers: self.config.nic.workers,
                     cache: self.config.nic.cache,
                     reports_counters: true,
+                    awaits_files: false,
                     ablation: self.args.nic_ablation.clone(),
                 });
                 (self.program(settings)?, None)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
 use testbed::process::{Process, signal};
@@ -18,6 +18,7 @@ use testbed::wait;
 
 use crate::deaths::{files, lose_packets};
 use crate::sockets::attach;
+use crate::sockets_stat::applications;
 use crate::support::{Random, SOON, on_threads, process, serve_with};
 
 const FILES_PORT: u16 = 8080;
@@ -76,14 +77,19 @@ impl Stack {
 
     /// Compiles a program of `examples/c`.
     fn compile(&self, name: &str) -> PathBuf {
-        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        self.compile_from("../../examples/c", name)
+    }
+
+    /// The same of one in a folder, as seen from this crate's.
+    fn compile_from(&self, folder: &str, name: &str) -> PathBuf {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR"));
         let program = self.folder.join(name);
         let done = Command::new("cc")
             .args(["-O1", "-Wall", "-Wextra", "-Werror", "-I"])
-            .arg(tree.join("crates/capi/include"))
+            .arg(own.join("../capi/include"))
             .arg("-o")
             .arg(&program)
-            .arg(tree.join("examples/c").join(name).with_extension("c"))
+            .arg(own.join(folder).join(name).with_extension("c"))
             .arg(library())
             .output()
             .unwrap();
@@ -94,9 +100,15 @@ impl Stack {
 
     /// Starts a program, and waits until it listens.
     fn start(&self, program: &Path, port: u16) -> Process {
+        self.start_with(program, port, &[])
+    }
+
+    /// The same with further arguments.
+    fn start_with(&self, program: &Path, port: u16, arguments: &[&Path]) -> Process {
         let mut command = Command::new(program);
         command
             .arg(port.to_string())
+            .args(arguments)
             .env("SPLITWAY_SOCKET", self.folder.join("sockets"))
             .env("LD_LIBRARY_PATH", &self.folder)
             .stdout(Stdio::null());
@@ -173,6 +185,73 @@ fn a_file_server_in_c_offloads_files_while_packets_are_lost_and_nic_processes_di
         drop(server);
         stack.assert_nothing_left();
     });
+}
+
+/// Bytes of files that programs have queued, and bytes that were taken from them.
+fn sent_by_programs() -> (u64, u64) {
+    let shown = applications();
+    let sum = |name: &str| {
+        let values = shown.iter().map(|row| row[name].as_u64());
+        values.sum::<Option<u64>>().unwrap()
+    };
+    (sum("file_bytes"), sum("sent_bytes"))
+}
+
+#[test]
+fn files_that_a_program_has_open_go_from_the_nic_process_though_that_dies() {
+    isolated(|site| {
+        files(&site);
+        let stack = Stack::serve(&site);
+        let program = stack.compile_from("tests/programs", "sendfile");
+        let place = site.outside().join("elsewhere");
+        std::fs::create_dir(&place).unwrap();
+        let elsewhere = Site::at(place).unwrap();
+        std::fs::create_dir(elsewhere.root().join("once")).unwrap();
+        let kept: Vec<_> = (0..4)
+            .map(|number| elsewhere.file(&format!("{number}"), 300_000 + number))
+            .map(Result::unwrap)
+            .collect();
+        let server = stack.start_with(&program, FILES_PORT, &[elsewhere.root()]);
+        lose_packets();
+        for death in 0..4 {
+            on_threads(8, |index| {
+                for turn in 0..4 {
+                    download(at(FILES_PORT), &kept[(index + turn) % kept.len()])?;
+                    // One that has no name any more when it is sent.
+                    let name = format!("once/{death}-{index}-{turn}");
+                    download(at(FILES_PORT), &elsewhere.file(&name, 200_000)?)?;
+                }
+                Ok(())
+            });
+            if death < 3 {
+                let nic = process(&stack.splitway, "splitway-nic").unwrap();
+                signal(nic, Signal::KILL).unwrap();
+            }
+        }
+        let (file_bytes, sent_bytes) = sent_by_programs();
+        let whole = 4 * 8 * 4 * (300_000 + 200_000);
+        assert!(file_bytes >= whole, "{file_bytes} of {whole}");
+        assert!(
+            sent_bytes < whole / 1000,
+            "{sent_bytes} bytes were read here"
+        );
+        drop(server);
+        stack.assert_nothing_left();
+        let kept = || {
+            let nic = process(&stack.splitway, "splitway-nic")?;
+            let broker = process(&stack.splitway, "splitway-broker")?;
+            let has = |pid| passed_files(pid, elsewhere.root());
+            (has(nic) + has(broker) == 0).then_some(())
+        };
+        wait::until(SOON, "no file is kept", kept).unwrap();
+    });
+}
+
+/// Descriptors of a process that are of files below a folder.
+fn passed_files(pid: Pid, folder: &Path) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap();
+    let links = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(folder)).count()
 }
 
 /// Many clients of an echo server, without and with loss of packets; `program` finds the server.

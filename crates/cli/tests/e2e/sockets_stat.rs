@@ -53,7 +53,7 @@ fn attach(path: &Path) -> Program {
 }
 
 /// What `splitway stat` says of programs.
-fn applications() -> Vec<Value> {
+pub(crate) fn applications() -> Vec<Value> {
     let mut stat = Command::new(program());
     let text = run(stat.args(["stat", "--json", "--summary"])).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();

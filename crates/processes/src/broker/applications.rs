@@ -18,6 +18,9 @@ const HANDLES: Rate = Rate {
     period: Duration::from_micros(500),
 };
 
+/// How often they may pass files.
+const FILES: Rate = HANDLES;
+
 /// Users beyond this number are forgotten while they use nothing.
 const IDLE_USERS_MAX: usize = 4096;
 
@@ -26,6 +29,7 @@ const IDLE_USERS_MAX: usize = 4096;
 pub(crate) struct User {
     pub(crate) attach: TokenBucket,
     pub(crate) handles: TokenBucket,
+    pub(crate) files: TokenBucket,
     /// Connections that are no process of an application yet.
     pub(crate) strangers: u32,
     applications: u32,
@@ -84,12 +88,14 @@ impl Applications {
         if self.users.len() > IDLE_USERS_MAX && !self.users.contains_key(&uid) {
             self.users.retain(|_, user| {
                 let is_idle = user.strangers == 0 && user.applications == 0;
-                !(is_idle && user.attach.is_full(now) && user.handles.is_full(now))
+                let buckets = [&user.attach, &user.handles, &user.files];
+                !(is_idle && buckets.iter().all(|bucket| bucket.is_full(now)))
             });
         }
         self.users.entry(uid).or_insert_with(|| User {
             attach: TokenBucket::full(ATTACH, now),
             handles: TokenBucket::full(HANDLES, now),
+            files: TokenBucket::full(FILES, now),
             strangers: 0,
             applications: 0,
         })

@@ -13,11 +13,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg,
 };
 use socket_channel::attach::{
-    ADOPT_DESCRIPTORS, BadPacket, HANDLES_MAX, PACKET_BYTES_MAX, Reply, Request,
+    BadPacket, HANDLES_MAX, PACKET_BYTES_MAX, REQUEST_DESCRIPTORS, Reply, Request,
 };
 
 const SENT_BYTES: usize = rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize));
-const RECEIVED_BYTES: usize = rustix::cmsg_space!(ScmRights(ADOPT_DESCRIPTORS));
+const RECEIVED_BYTES: usize = rustix::cmsg_space!(ScmRights(REQUEST_DESCRIPTORS));
 
 /// The kernel raises it to its minimum, which holds two answers: descriptors do not pile up on the
 /// way to a process that does not read.
@@ -30,10 +30,11 @@ pub(crate) enum Received {
     Nothing,
     /// The other end is closed, or the socket is not connected.
     Gone,
-    /// A request, with the descriptor of [`Request::Adopt`].
+    /// A request, with the descriptor of [`Request::Adopt`] or [`Request::PassFile`] if that was
+    /// taken.
     Request(Request, Option<OwnedFd>),
-    /// A packet that is no request of this version.
-    Bad(BadPacket),
+    /// A packet that is no request of this version, and its descriptors.
+    Bad(BadPacket, Vec<OwnedFd>),
 }
 
 /// See the [module documentation](self).
@@ -45,22 +46,21 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Fails with EPROTOTYPE unless it is a Unix socket that keeps packets apart.
-    pub(crate) fn new(socket: OwnedFd) -> rustix::io::Result<Self> {
-        let kind = (socket_domain(&socket)?, socket_type(&socket)?);
-        if kind != (AddressFamily::UNIX, SocketType::SEQPACKET) {
-            return Err(Errno::PROTOTYPE);
+    pub(crate) fn new(socket: OwnedFd) -> Result<Self, (Errno, OwnedFd)> {
+        match prepare(&socket) {
+            Ok(peer) => Ok(Self { socket, peer }),
+            Err(errno) => Err((errno, socket)),
         }
-        set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES)?;
-        let peer = seqpacket::peer(&socket)?;
-        Ok(Self { socket, peer })
     }
 
-    /// The next packet.
-    pub(crate) fn receive(&self) -> Received {
+    /// The next packet. Descriptors are left to the kernel unless `takes_descriptors`: it
+    /// drops them without asking their file systems.
+    pub(crate) fn receive(&self, takes_descriptors: bool) -> Received {
         // One byte more than the longest, so that a longer packet does not decode.
         let mut packet = [0; PACKET_BYTES_MAX + 1];
         let mut space = [MaybeUninit::uninit(); RECEIVED_BYTES];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let room = if takes_descriptors { RECEIVED_BYTES } else { 0 };
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space[..room]);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let received = rustix::io::retry_on_intr(|| {
             let pieces = &mut [IoSliceMut::new(&mut packet)];
@@ -79,11 +79,11 @@ impl Connection {
         }
         let packet = packet.get(..bytes).unwrap_or_default();
         match Request::decode(packet) {
-            Ok(request) if request.descriptors() == descriptors.len() => {
+            Ok(request) if request.descriptors() >= descriptors.len() => {
                 Received::Request(request, descriptors.pop())
             }
-            Ok(_) => Received::Bad(BadPacket::Malformed),
-            Err(bad) => Received::Bad(bad),
+            Ok(_) => Received::Bad(BadPacket::Malformed, descriptors),
+            Err(bad) => Received::Bad(bad, descriptors),
         }
     }
 
@@ -126,4 +126,14 @@ impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Looks whether a socket is one for packets, and who is at its other end.
+fn prepare(socket: &OwnedFd) -> rustix::io::Result<Peer> {
+    let kind = (socket_domain(socket)?, socket_type(socket)?);
+    if kind != (AddressFamily::UNIX, SocketType::SEQPACKET) {
+        return Err(Errno::PROTOTYPE);
+    }
+    set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?;
+    seqpacket::peer(socket)
 }

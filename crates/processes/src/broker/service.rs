@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use netsetup::seqpacket;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use socket_channel::attach::{Attached, BadPacket, MODES_ALL, MODES_ALWAYS, Reply, Request};
@@ -18,9 +19,11 @@ use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment, channel};
 
 use crate::broker::applications::{Applications, TooMany};
 use crate::broker::connection::{Connection, Received};
+use crate::broker::doors::Doors;
 use crate::broker::host_link::{HostGone, HostLink};
 use crate::broker::rules::{Rule, rights_of};
 use crate::broker::token_bucket::{Rate, TokenBucket};
+use crate::closer::Closer;
 use crate::ipc::messages::{BrokerToHost, HostToBroker, NewApplication, NewProcess, SocketLimits};
 
 /// How long a process that has connected may take to attach.
@@ -61,6 +64,8 @@ pub(crate) struct Counters {
     pub(crate) refused: u64,
     /// Handles that were passed to processes.
     pub(crate) handles: u64,
+    /// Files that were passed to NIC processes.
+    pub(crate) files: u64,
     /// Connections that were closed because their process did not keep to the protocol.
     pub(crate) cut_off: u64,
 }
@@ -72,6 +77,7 @@ impl Counters {
             ("broker_attached", self.attached),
             ("broker_refused", self.refused),
             ("broker_handles", self.handles),
+            ("broker_files", self.files),
             ("broker_cut_off", self.cut_off),
         ];
         rows.map(|(name, value)| (name.to_owned(), value)).into()
@@ -179,6 +185,11 @@ pub(crate) struct Service {
     log: TokenBucket,
     unlogged: u64,
     counters: Counters,
+    /// Where NIC processes take files.
+    doors: Doors,
+    /// Clients whose files wait until NIC processes take them.
+    awaiting_nics: Vec<u64>,
+    closer: Closer,
 }
 
 impl Service {
@@ -187,6 +198,7 @@ impl Service {
         applications: Applications,
         listener: OwnedFd,
         host: OwnedFd,
+        closer: Closer,
         now: Instant,
     ) -> rustix::io::Result<Self> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -211,20 +223,24 @@ impl Service {
             log: TokenBucket::full(LOG, now),
             unlogged: 0,
             counters: Counters::default(),
+            doors: Doors::new(closer.clone()),
+            awaiting_nics: Vec::new(),
+            closer,
         })
     }
 
     /// Descriptors to watch until the next turn.
-    pub(crate) fn watch(&self) -> [PollFd<'_>; 2] {
+    pub(crate) fn watch(&self) -> Vec<PollFd<'_>> {
         let (host, clients) = if self.is_host_behind {
             (PollFlags::IN | PollFlags::OUT, PollFlags::empty())
         } else {
             (PollFlags::IN, PollFlags::IN)
         };
-        [
+        let fds = [
             PollFd::new(&self.host, host),
             PollFd::new(&self.ready, clients),
-        ]
+        ];
+        fds.into_iter().chain(self.doors.watch()).collect()
     }
 
     /// When the next turn is due at the latest.
@@ -246,6 +262,7 @@ impl Service {
             self.on_host(message, now);
         }
         self.on_timers(now)?;
+        self.serve_awaiting(now)?;
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         // A call that fails has no events.
@@ -390,13 +407,18 @@ impl Service {
             self.set_watch(token, Some(EventFlags::IN));
             return self.serve(token, request, descriptor, now);
         }
-        match client.connection.receive() {
+        let is_attached = matches!(client.state, State::Attached(_));
+        let takes_descriptors = is_attached && !self.closer.is_behind();
+        match client.connection.receive(takes_descriptors) {
             Received::Nothing => {}
             Received::Gone => self.remove(token),
             Received::Request(request, descriptor) => {
                 return self.serve(token, request, descriptor, now);
             }
-            Received::Bad(bad) => {
+            Received::Bad(bad, descriptors) => {
+                for descriptor in descriptors {
+                    self.closer.close(descriptor);
+                }
                 if let BadPacket::Version { .. } = bad {
                     let _ = client.connection.send(&refusal(Errno::PROTONOSUPPORT), &[]);
                 }
@@ -426,6 +448,13 @@ impl Service {
                 return Ok(());
             }
             Request::MoreHandles { .. } => user.handles.take(now),
+            Request::PassFile if !self.doors.are_ready() => {
+                client.held = Some((request, descriptor));
+                self.awaiting_nics.push(token);
+                self.set_watch(token, None);
+                return Ok(());
+            }
+            Request::PassFile => user.files.take(now),
             Request::Attach { .. } | Request::Adopt => user.attach.take(now),
         };
         if let Err(at) = may {
@@ -446,11 +475,79 @@ impl Service {
             (State::Attached(member), Request::MoreHandles { count }, None) => {
                 self.give_handles(token, member.app, count)
             }
-            _ => {
+            (State::Attached(member), Request::PassFile, descriptor) => {
+                self.pass_file(token, member.app, descriptor);
+                Ok(())
+            }
+            (_, _, descriptor) => {
+                if let Some(descriptor) = descriptor {
+                    self.closer.close(descriptor);
+                }
                 self.cut_off(token, &"asks for what it may not now", now);
                 Ok(())
             }
         }
+    }
+
+    /// Passes a file of an application to the NIC processes.
+    fn pass_file(&mut self, token: u64, app: u32, descriptor: Option<OwnedFd>) {
+        let files_max = self.terms.limits.files_max as usize;
+        let file = match descriptor {
+            // The thread that closes descriptors is behind, or there is no room for another one.
+            None => Err(Errno::BUSY),
+            Some(descriptor) => {
+                let checked = if self.doors.is_empty() {
+                    Err(Errno::OPNOTSUPP)
+                } else if self.doors.kept_of(app) >= files_max {
+                    Err(Errno::MFILE)
+                } else {
+                    check_file(&descriptor)
+                };
+                match checked {
+                    Ok(()) => Ok(self.keep_file(app, descriptor)),
+                    Err(errno) => {
+                        self.closer.close(descriptor);
+                        Err(errno)
+                    }
+                }
+            }
+        };
+        let file = file.map_err(|errno| errno.raw_os_error().unsigned_abs());
+        let reply = Reply::Passed { file };
+        let client = self.clients.get(&token);
+        if client.is_some_and(|client| client.connection.send(&reply, &[]).is_err()) {
+            self.remove(token);
+        }
+    }
+
+    /// Keeps a file, and passes it to the NIC processes; returns its number.
+    fn keep_file(&mut self, app: u32, descriptor: OwnedFd) -> u32 {
+        let doors = &self.doors;
+        let is_kept = |number| doors.keeps(app, number);
+        let file = self.applications.next_number(is_kept);
+        self.doors.pass(app, file, descriptor);
+        self.counters.files += 1;
+        file
+    }
+
+    /// A NIC process takes files from now on.
+    pub(crate) fn add_nic(&mut self, door: OwnedFd) {
+        self.doors.add(door);
+    }
+
+    /// Serves clients whose files have waited for NIC processes.
+    fn serve_awaiting(&mut self, now: Instant) -> Result<(), HostGone> {
+        self.doors.send_unsent();
+        if !self.doors.are_ready() {
+            return Ok(());
+        }
+        for token in std::mem::take(&mut self.awaiting_nics) {
+            let client = self.clients.get_mut(&token);
+            if let Some((request, descriptor)) = client.and_then(|client| client.held.take()) {
+                self.serve(token, request, descriptor, now)?;
+            }
+        }
+        Ok(())
     }
 
     /// A process begins an application.
@@ -492,7 +589,8 @@ impl Service {
     fn adopt(&mut self, app: u32, socket: OwnedFd, now: Instant) -> Result<(), HostGone> {
         let connection = match Connection::new(socket) {
             Ok(connection) => connection,
-            Err(errno) => {
+            Err((errno, descriptor)) => {
+                self.closer.close(descriptor);
                 self.complain(
                     format_args!("a socket that is none was passed: {errno}"),
                     now,
@@ -619,6 +717,7 @@ impl Service {
             } => self.on_refused(app, channel, errno, now),
             HostToBroker::Detached { app } => {
                 self.applications.remove(app);
+                self.doors.release_all(app);
                 let of_app =
                     |client: &Client| client.state.member().is_some_and(|it| it.app == app);
                 let clients = self.clients.iter();
@@ -629,6 +728,7 @@ impl Service {
                     self.forget(token);
                 }
             }
+            HostToBroker::Released { app, file } => self.doors.release(app, file),
         }
     }
 
@@ -727,6 +827,9 @@ impl Service {
     fn forget(&mut self, token: u64) -> Option<Member> {
         self.leave_strangers(token);
         let client = self.clients.remove(&token)?;
+        if let Some((_, Some(descriptor))) = client.held {
+            self.closer.close(descriptor);
+        }
         if client.watched.is_some() {
             // Closing is not enough: the application may have a copy of the same open file.
             let _ = epoll::delete(&self.ready, &client.connection);
@@ -798,4 +901,15 @@ fn handle() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (host, own) = seqpacket::pair()?;
     shutdown(&host, Shutdown::Read)?;
     Ok((host, own))
+}
+
+/// EBADF unless a descriptor was opened for reading. What it is of, the NIC process finds out.
+fn check_file(descriptor: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = fcntl_getfl(descriptor)?;
+    let is_readable = [OFlags::RDONLY, OFlags::RDWR].contains(&(flags & OFlags::RWMODE));
+    if is_readable && !flags.contains(OFlags::PATH) {
+        Ok(())
+    } else {
+        Err(Errno::BADF)
+    }
 }

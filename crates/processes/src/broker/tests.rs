@@ -1,5 +1,7 @@
 //! Applications and a host process that the tests play, over real sockets. Time is the tests' own.
 
+mod passed;
+
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,6 +23,7 @@ use super::applications::ApplicationLimits;
 use super::rules::Rule;
 use super::service::{ATTACH_WAIT, STRANGERS_PER_USER_MAX, Service};
 use super::{BrokerSettings, service};
+use crate::closer::Closer;
 use crate::ipc::fd_passing;
 use crate::ipc::messages::{BrokerToHost, HostToBroker, NewProcess, SocketLimits};
 
@@ -62,7 +65,7 @@ impl Between {
         let socket = listener.as_fd().try_clone_to_owned().unwrap();
         let (host, to_host) = seqpacket::pair().unwrap();
         Self {
-            service: service(settings, socket, to_host).unwrap(),
+            service: service(settings, socket, to_host, Closer::start().unwrap()).unwrap(),
             listener,
             host,
             now: Instant::now(),

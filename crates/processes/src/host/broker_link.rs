@@ -115,6 +115,10 @@ impl Broker for BrokerLink {
     fn detached(&mut self, app: AppId) {
         self.send(HostToBroker::Detached { app: app.0 });
     }
+
+    fn file_released(&mut self, app: AppId, file: u32) {
+        self.send(HostToBroker::Released { app: app.0, file });
+    }
 }
 
 /// A process that attaches, with the memory that its descriptors bring, and that of its application

@@ -1,6 +1,6 @@
 //! How a process gets its settings: the supervisor starts it with a control socket on its standard
-//! input, in which one packet waits: a sealed file with the settings, and a further socket if the
-//! process needs one.
+//! input, in which one packet waits: a sealed file with the settings, and the further sockets that
+//! the process needs.
 //!
 //! A supervisor that has been running for long may start a newer program as its NIC process, so a
 //! field that is added to [`NicSettings`](crate::nic::NicSettings) has a default.
@@ -48,15 +48,20 @@ pub struct Launched<S> {
     pub settings: S,
     /// Leads to the supervisor.
     pub control: OwnedFd,
-    /// The further socket.
-    socket: Option<OwnedFd>,
+    /// Further sockets.
+    sockets: std::vec::IntoIter<OwnedFd>,
 }
 
 impl<S: Settings> Launched<S> {
-    /// The further socket, which this kind of process needs.
+    /// The next further socket, which this kind of process needs.
     pub fn take_socket(&mut self) -> Result<OwnedFd, Failure> {
-        let socket = self.socket.take();
-        socket.ok_or_else(|| Failure::broken(S::NAME, "the socket of the host did not arrive"))
+        let socket = self.take_any_socket();
+        socket.ok_or_else(|| Failure::broken(S::NAME, "a socket of its own did not arrive"))
+    }
+
+    /// The next further socket, if there is one.
+    pub fn take_any_socket(&mut self) -> Option<OwnedFd> {
+        self.sockets.next()
     }
 }
 
@@ -66,9 +71,9 @@ pub fn start<S: Settings>(
     program: &Path,
     settings: &S,
     log: LogLevel,
-    socket: Option<&OwnedFd>,
+    sockets: &[&OwnedFd],
 ) -> Result<(Child, OwnedFd), Failure> {
-    start_with_stderr(program, settings, log, socket, Stdio::inherit())
+    start_with_stderr(program, settings, log, sockets, Stdio::inherit())
 }
 
 /// The same; its log goes to `stderr`.
@@ -76,7 +81,7 @@ pub fn start_with_stderr<S: Settings>(
     program: &Path,
     settings: &S,
     log: LogLevel,
-    socket: Option<&OwnedFd>,
+    sockets: &[&OwnedFd],
     stderr: Stdio,
 ) -> Result<(Child, OwnedFd), Failure> {
     let failed = |error: io::Error| Failure::broken(format!("starting the {}", S::NAME), error);
@@ -91,7 +96,7 @@ pub fn start_with_stderr<S: Settings>(
         .map_err(failed)?;
     let descriptors: Vec<_> = [&settings]
         .into_iter()
-        .chain(socket)
+        .chain(sockets.iter().copied())
         .map(AsFd::as_fd)
         .collect();
     fd_passing::pass_all(&own, &(), &descriptors).map_err(|errno| failed(errno.into()))?;
@@ -120,7 +125,7 @@ pub fn enter<S: Settings>() -> Result<Launched<S>, Failure> {
     Ok(Launched {
         settings: envelope.settings,
         control,
-        socket: descriptors.next(),
+        sockets: descriptors,
     })
 }
 

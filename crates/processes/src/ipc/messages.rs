@@ -221,6 +221,37 @@ pub enum ToBroker {
     Ping,
     /// Its log is to have this level.
     LogLevel(Text<LogLevel>),
+    /// With a socket on which a NIC process takes files ([`BrokerToNic`]).
+    Nic,
+}
+
+/// What the broker says to a NIC process: which files applications have passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BrokerToNic {
+    /// With a descriptor that is open for reading, which an application may have as well.
+    File {
+        /// Its number among those of all applications ([`passed_number`]).
+        file: u64,
+    },
+    /// Nothing is sent of a file any more.
+    Close {
+        /// The file.
+        file: u64,
+    },
+    /// Nothing is sent of the files of an application any more.
+    CloseAll {
+        /// The application.
+        app: u32,
+    },
+    /// All files that were passed before this NIC process began have been sent.
+    Complete,
+}
+
+/// The number of a file among those of all applications, as
+/// [`PassedId`](contract::PassedId) names it.
+pub fn passed_number(app: u32, file: u32) -> u64 {
+    u64::from(app) << u32::BITS | u64::from(file)
 }
 
 /// What the broker says to the host process. It has made all descriptors itself: none of them was
@@ -276,6 +307,13 @@ pub enum HostToBroker {
     Detached {
         /// The application.
         app: u32,
+    },
+    /// Nothing is sent any more of a file that an application has passed.
+    Released {
+        /// The application.
+        app: u32,
+        /// The number of the file.
+        file: u32,
     },
 }
 

@@ -11,14 +11,14 @@ use crate::files::{bytes_of, write_file};
 use crate::program::Program;
 use crate::world::World;
 
-/// What a broker was told.
+/// What a broker has heard.
 #[derive(Debug, Default)]
 struct Told {
     released: Vec<(AppId, u32)>,
     detached: Vec<AppId>,
 }
 
-/// A broker that notes what it is told.
+/// A broker that notes what it hears.
 #[derive(Debug)]
 struct Notes {
     bell: OwnedFd,

@@ -1,0 +1,201 @@
+//! sendfile(2) of files that the program has opened itself.
+//!
+//! The first time, a file is passed to the NIC stacks: through the broker, since the host stack
+//! never gets a descriptor of an application. From then on it is a file of the NIC stack like any
+//! other, which this process keeps for the next call, by what fstat(2) says of it; unless that does
+//! not tell its versions apart. Where a file cannot be passed, its bytes are read here and sent: a
+//! pipe or a device, a file system that may make its readers wait, a stack whose NIC stacks all run
+//! on other machines.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, fstat};
+use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
+use socket_channel::{Command, Flags};
+
+use super::application::Client;
+use super::attach::LIBRARY_FDS_FROM;
+use super::blocking;
+use super::opening::named;
+use super::process::Process;
+use super::sent_files::{Known, Version, Way};
+use super::transfer::{SendFlags, is_over, may_send};
+
+/// How long a file may take to be opened before it is read here.
+const OPENING: Duration = Duration::from_secs(5);
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 64 << 10;
+
+impl Client {
+    /// sendfile(2): queues a range of an open file behind what was sent, and returns how many bytes
+    /// of it; 0 at its end. The bytes are those that the file has when they leave. If it is written
+    /// to before, the connection is reset: ESTALE.
+    ///
+    /// EBADF if the file is not open for reading; EAGAIN if none may be queued and the connection
+    /// does not block; the errors of [`Client::send`].
+    pub fn send_open_file(
+        &self,
+        fd: BorrowedFd<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize> {
+        if self.is_split(file) {
+            return self.send_file(fd, file, offset, len);
+        }
+        let socket = self.socket_of(fd)?;
+        may_send(&socket)?;
+        match self.way_of(socket.process, file)? {
+            Way::Passed(passed) => {
+                let sent = self.send_file(fd, passed.as_fd(), offset, len);
+                self.close_if_last(passed);
+                sent
+            }
+            Way::ReadHere => self.read_and_send(fd, file, offset, len),
+        }
+    }
+
+    fn way_of(&self, process: &Process, file: BorrowedFd<'_>) -> Result<Way> {
+        let stat = fstat(file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(Way::ReadHere);
+        }
+        let (version, now) = (Version::of(&stat), Instant::now());
+        let mut has_distinct_version = version.is_settled();
+        let (way, over) = process.sent_files.find(version, now);
+        self.close_all(over);
+        if let Some(way) = way {
+            return Ok(way);
+        }
+        let way = match self.pass(process, file) {
+            Ok(passed) => {
+                has_distinct_version &= !self.file_meta(passed.as_fd())?.is_weak;
+                Way::Passed(Arc::new(passed))
+            }
+            Err(Errno::BADF) => return Err(Errno::BADF),
+            Err(_) => {
+                // It goes as the program reads it.
+                has_distinct_version = true;
+                Way::ReadHere
+            }
+        };
+        if !has_distinct_version {
+            return Ok(way);
+        }
+        let gone = process.sent_files.insert(Known {
+            version,
+            way: way.clone(),
+            used: now,
+        });
+        self.close_all(gone);
+        Ok(way)
+    }
+
+    fn close_all(&self, files: Vec<Known>) {
+        for known in files {
+            if let Way::Passed(file) = known.way {
+                self.close_if_last(file);
+            }
+        }
+    }
+
+    fn close_if_last(&self, file: Arc<OwnedFd>) {
+        if let Some(file) = Arc::into_inner(file) {
+            // There is nothing to linger for.
+            let _ = self.close(file);
+        }
+    }
+
+    /// Passes a file, and waits until the NIC stack has opened it.
+    fn pass(&self, process: &Process, file: BorrowedFd<'_>) -> Result<OwnedFd> {
+        let handle = process.handles.take()?;
+        let number = match process.handles.pass_file(file) {
+            Ok(number) => number,
+            Err(errno) => {
+                process.handles.put_back(handle);
+                return Err(errno);
+            }
+        };
+        let id = handle.id;
+        let answer = process.link.ask(|request| Command::OpenPassed {
+            request,
+            handle: id,
+            file: number,
+        })?;
+        // Programs expect low numbers for descriptors of their own.
+        let fd = fcntl_dupfd_cloexec(&handle.fd, LIBRARY_FDS_FROM)?;
+        drop(handle);
+        let passed = self.adopt(fd, named(answer)?)?;
+        match self.await_open(passed.as_fd()) {
+            Ok(()) => Ok(passed),
+            Err(errno) => {
+                let _ = self.close(passed);
+                // It is not the program's descriptor that is wrong.
+                Err(if errno == Errno::BADF {
+                    Errno::IO
+                } else {
+                    errno
+                })
+            }
+        }
+    }
+
+    fn await_open(&self, file: BorrowedFd<'_>) -> Result<()> {
+        let socket = self.socket_of(file)?;
+        let until = Instant::now() + OPENING;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let waited = blocking::wait(&socket, Some(left), || {
+                let flags = socket.look()?.flags;
+                let is_done = flags.has(Flags::FILE_OPEN) || is_over(flags);
+                Ok(is_done.then_some(()))
+            });
+            match waited {
+                // Reading a disk is not interrupted by signals.
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+                Ok(()) => return self.file_meta(file).map(drop),
+            }
+        }
+    }
+
+    /// Sends a range of a file as bytes.
+    fn read_and_send(
+        &self,
+        fd: BorrowedFd<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize> {
+        let mut buffer = vec![0; len.min(READ_BYTES)];
+        let mut sent = 0;
+        while sent < len {
+            let wanted = (len - sent).min(READ_BYTES);
+            let place = offset.checked_add(sent as u64).ok_or(Errno::INVAL)?;
+            let step = match rustix::io::pread(file, &mut buffer[..wanted], place) {
+                Ok(0) => break,
+                Ok(read) => {
+                    let pieces = &[IoSlice::new(&buffer[..read])];
+                    let result = self.send(fd, pieces, SendFlags::default());
+                    result.map(|taken| (taken, taken < read))
+                }
+                Err(errno) => Err(errno),
+            };
+            match step {
+                Ok((taken, is_full)) => {
+                    sent += taken;
+                    if is_full {
+                        break;
+                    }
+                }
+                Err(_) if sent > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(sent)
+    }
+}

@@ -1,0 +1,202 @@
+//! Files that a process has sent lately, by what fstat(2) says of them.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::Stat;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Files that a process keeps.
+const FILES_MAX: usize = 64;
+
+/// How long it keeps one that it does not send.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// How long a file that could not be passed is read here before that is tried again.
+const READ_HERE: Duration = Duration::from_secs(10);
+
+/// Within this time after a change, a further change may leave the timestamps as they are, in
+/// nanoseconds: the kernel stamps files by a clock that advances with the scheduler's tick, every
+/// 10 ms at the least frequent.
+const SETTLED_AFTER_NS: i64 = 20_000_000;
+
+/// The same on file systems that keep whole seconds, or every second one.
+const SETTLED_AFTER_NS_COARSE: i64 = 2_000_000_000;
+
+/// What tells versions of files apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    device: u64,
+    inode: u64,
+    size: i64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
+impl Version {
+    pub(super) fn of(stat: &Stat) -> Version {
+        Version {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// Whether a change from now on would show in it.
+    pub(super) fn is_settled(&self) -> bool {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let ns = |seconds: i64, ns: u64| {
+            let whole = seconds.saturating_mul(1_000_000_000);
+            whole.saturating_add(ns as i64)
+        };
+        let last = self.modified.max(self.changed);
+        let after_ns = if last.1 == 0 {
+            SETTLED_AFTER_NS_COARSE
+        } else {
+            SETTLED_AFTER_NS
+        };
+        let now_ns = ns(now.tv_sec, now.tv_nsec as u64);
+        now_ns.saturating_sub(ns(last.0, last.1)) > after_ns
+    }
+}
+
+/// How a file is sent.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    /// As a file of the NIC stack.
+    Passed(Arc<OwnedFd>),
+    /// As bytes.
+    ReadHere,
+}
+
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) version: Version,
+    pub(super) way: Way,
+    pub(super) used: Instant,
+}
+
+impl Known {
+    /// True if it is to be forgotten, unless a call is sending it.
+    fn is_over(&self, now: Instant) -> bool {
+        let lasts = match self.way {
+            Way::Passed(_) => KEPT,
+            Way::ReadHere => READ_HERE,
+        };
+        now.duration_since(self.used) > lasts
+    }
+
+    fn is_in_use(&self) -> bool {
+        matches!(&self.way, Way::Passed(file) if Arc::strong_count(file) > 1)
+    }
+}
+
+/// Files of one process that were sent lately.
+#[derive(Debug, Default)]
+pub(crate) struct SentFiles {
+    files: Mutex<Vec<Known>>,
+}
+
+impl SentFiles {
+    /// How to send a file; and those that are to be closed.
+    pub(super) fn find(&self, version: Version, now: Instant) -> (Option<Way>, Vec<Known>) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = files.iter_mut().find(|known| known.version == version);
+        let way = found.map(|known| {
+            // How long it is read here is counted from the first time.
+            if matches!(known.way, Way::Passed(_)) {
+                known.used = now;
+            }
+            known.way.clone()
+        });
+        let over = files.extract_if(.., |known| known.is_over(now) && !known.is_in_use());
+        let over = over.collect();
+        (way, over)
+    }
+
+    /// Notes how to send a file; returns those that make room for it.
+    pub(super) fn insert(&self, known: Known) -> Vec<Known> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone: Vec<Known> = files
+            .extract_if(.., |it| it.version == known.version && !it.is_in_use())
+            .collect();
+        if files.len() >= FILES_MAX {
+            let idle = files.iter().enumerate().filter(|(_, it)| !it.is_in_use());
+            let oldest = idle.min_by_key(|(_, it)| it.used).map(|(place, _)| place);
+            gone.extend(oldest.map(|place| files.swap_remove(place)));
+        }
+        files.push(known);
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(inode: u64, used: Instant) -> Known {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        Known {
+            version: version(inode),
+            way: Way::Passed(Arc::new(null.into())),
+            used,
+        }
+    }
+
+    fn version(inode: u64) -> Version {
+        Version {
+            device: 1,
+            inode,
+            size: 5,
+            modified: (6, 7),
+            changed: (8, 9),
+        }
+    }
+
+    fn inodes(files: &[Known]) -> Vec<u64> {
+        files.iter().map(|known| known.version.inode).collect()
+    }
+
+    #[test]
+    fn files_that_are_not_sent_make_room() {
+        let files = SentFiles::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        for inode in 0..FILES_MAX as u64 {
+            assert!(files.insert(known(inode, at(inode))).is_empty());
+        }
+        let (Some(in_use), over) = files.find(version(0), at(100)) else {
+            panic!("it is known");
+        };
+        assert!(over.is_empty());
+        assert_eq!(inodes(&files.insert(known(1000, at(101)))), [1]);
+        let (other, _) = files.find(version(1), at(102));
+        assert!(other.is_none());
+
+        // After a while all go that no call is sending.
+        let (found, over) = files.find(version(1000), at(101) + KEPT);
+        assert!(found.is_some());
+        assert_eq!(over.len(), FILES_MAX - 1 - 1, "all but those two");
+        drop(in_use);
+        let (_, over) = files.find(version(1000), at(101) + KEPT);
+        assert_eq!(inodes(&over), [0]);
+    }
+
+    #[test]
+    fn a_file_that_was_read_here_is_tried_again() {
+        let files = SentFiles::default();
+        let start = Instant::now();
+        files.insert(Known {
+            way: Way::ReadHere,
+            ..known(1, start)
+        });
+        let half = start + READ_HERE / 2;
+        assert!(files.find(version(1), half).0.is_some());
+        let later = start + READ_HERE + Duration::from_millis(1);
+        assert!(files.find(version(1), later).0.is_some(), "once more");
+        assert!(files.find(version(1), later).0.is_none());
+    }
+}

@@ -1,0 +1,241 @@
+//! Where a NIC process takes files that applications have passed to the broker.
+//!
+//! The broker has sent a file before it tells the application the file's number. So when a number
+//! comes to a worker, through the application and the host process, its file is in the socket at
+//! the latest: a worker that does not know a number looks there itself.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use contract::PassedId;
+use nic::PassedFiles;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::closer::Closer;
+use crate::ipc::fd_passing;
+use crate::ipc::messages::{BrokerToNic, passed_number};
+
+/// Longest message of the broker, in bytes.
+const MESSAGE_BYTES_MAX: usize = 128;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(super) struct Door {
+    socket: OwnedFd,
+    state: Mutex<State>,
+    closer: Closer,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<u64, Arc<OwnedFd>>,
+    /// All that were passed before this process began are here.
+    is_complete: bool,
+    /// No more will come.
+    is_over: bool,
+}
+
+impl Door {
+    /// Files come over this socket.
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Door> {
+        Ok(Door {
+            socket,
+            state: Mutex::default(),
+            closer: Closer::start()?,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all files have come that were passed before this process began, or for this
+    /// long: a broker that has ended sends them when there is another.
+    pub(super) fn wait_until_complete(&self, at_most: Duration) {
+        let until = Instant::now() + at_most;
+        loop {
+            let mut state = self.lock();
+            self.receive(&mut state);
+            let left = until.saturating_duration_since(Instant::now());
+            if state.is_complete || state.is_over || left.is_zero() {
+                return;
+            }
+            drop(state);
+            if self.wait(Timespec::try_from(left).ok()).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Starts a thread that takes what comes, so that descriptors do not pile up on their way.
+    pub(super) fn follow(self: Arc<Self>) -> io::Result<()> {
+        let follow = move || {
+            while self.wait(None).is_ok() {
+                let mut state = self.lock();
+                self.receive(&mut state);
+                if state.is_over {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("passed-files".into());
+        thread.stack_size(64 << 10).spawn(follow).map(drop)
+    }
+
+    fn wait(&self, timeout: Option<Timespec>) -> rustix::io::Result<()> {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())).map(drop)
+    }
+
+    /// Takes all that has come.
+    fn receive(&self, state: &mut State) {
+        let buffer = &mut [0; MESSAGE_BYTES_MAX];
+        while !state.is_over {
+            match fd_passing::receive_many("the broker", &self.socket, buffer) {
+                Ok(Some((message, descriptors))) => self.take(state, message, descriptors),
+                Ok(None) => return,
+                Err(failure) => {
+                    tracing::debug!("{failure}");
+                    state.is_over = true;
+                }
+            }
+        }
+    }
+
+    fn take(&self, state: &mut State, message: BrokerToNic, descriptors: Vec<OwnedFd>) {
+        match message {
+            BrokerToNic::File { file } => match descriptors.into_iter().next() {
+                Some(descriptor) => {
+                    let before = state.files.insert(file, Arc::new(descriptor));
+                    self.close(before);
+                }
+                // The kernel has dropped it.
+                None => tracing::warn!("no descriptor is left for a file of an application"),
+            },
+            BrokerToNic::Close { file } => self.close(state.files.remove(&file)),
+            BrokerToNic::CloseAll { app } => {
+                let mut rest = state.files.split_off(&passed_number(app, 0));
+                let others = match app.checked_add(1) {
+                    Some(next) => rest.split_off(&passed_number(next, 0)),
+                    None => BTreeMap::new(),
+                };
+                state.files.extend(others);
+                self.close(rest.into_values());
+            }
+            BrokerToNic::Complete => state.is_complete = true,
+        }
+    }
+
+    /// Closes files that no worker has open; workers close theirs themselves.
+    fn close(&self, files: impl IntoIterator<Item = Arc<OwnedFd>>) {
+        for descriptor in files.into_iter().filter_map(Arc::into_inner) {
+            self.closer.close(descriptor);
+        }
+    }
+}
+
+impl PassedFiles for Door {
+    fn descriptor(&self, passed: PassedId) -> Option<Arc<OwnedFd>> {
+        let mut state = self.lock();
+        if !state.files.contains_key(&passed.0) {
+            self.receive(&mut state);
+        }
+        state.files.get(&passed.0).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netsetup::seqpacket;
+
+    use super::*;
+
+    struct Broker(OwnedFd);
+
+    impl Broker {
+        fn says(&self, message: BrokerToNic) {
+            let file = matches!(message, BrokerToNic::File { .. });
+            let file: Option<OwnedFd> = file.then(|| tempfile::tempfile().unwrap().into());
+            fd_passing::pass(&self.0, &message, file.as_ref()).unwrap();
+        }
+
+        fn passes(&self, file: u64) {
+            self.says(BrokerToNic::File { file });
+        }
+    }
+
+    fn door() -> (Broker, Door) {
+        let (broker, own) = seqpacket::pair().unwrap();
+        (Broker(broker), Door::new(own).unwrap())
+    }
+
+    fn has(door: &Door, file: u64) -> bool {
+        door.descriptor(PassedId(file)).is_some()
+    }
+
+    #[test]
+    fn a_file_is_there_when_its_number_is() {
+        let (broker, door) = door();
+        assert!(!has(&door, 5));
+        broker.passes(5);
+        assert!(has(&door, 5) && !has(&door, 6));
+        broker.says(BrokerToNic::Close { file: 5 });
+        broker.passes(6);
+        assert!(has(&door, 6) && !has(&door, 5));
+    }
+
+    #[test]
+    fn files_of_one_application_are_closed_and_no_others() {
+        let (broker, door) = door();
+        for app in [1, 2, u32::MAX] {
+            broker.passes(passed_number(app, 0));
+            broker.passes(passed_number(app, u32::MAX));
+        }
+        let files = |door: &Door| {
+            let apps = [1, 2, u32::MAX];
+            apps.map(|app| [0, u32::MAX].map(|file| has(door, passed_number(app, file))))
+        };
+        assert_eq!(files(&door), [[true; 2]; 3]);
+        for (app, left) in [(2, [true, false, true]), (u32::MAX, [true, false, false])] {
+            broker.says(BrokerToNic::CloseAll { app });
+            assert!(!has(&door, 7), "what has come is taken");
+            assert_eq!(files(&door), left.map(|left| [left; 2]));
+        }
+    }
+
+    #[test]
+    fn a_process_begins_with_all_files_or_after_a_time() {
+        let (broker, door) = door();
+        door.wait_until_complete(Duration::from_millis(1));
+        assert!(!door.lock().is_complete);
+        let late = thread::spawn(move || {
+            broker.passes(5);
+            broker.says(BrokerToNic::Complete);
+            broker
+        });
+        door.wait_until_complete(Duration::from_secs(60));
+        assert!(door.lock().files.contains_key(&5));
+        drop(late.join().unwrap());
+        door.wait_until_complete(Duration::from_secs(60));
+        assert!(has(&door, 5), "a broker that is gone takes nothing along");
+    }
+
+    #[test]
+    fn a_thread_takes_what_comes() {
+        let (broker, door) = door();
+        let door = Arc::new(door);
+        Arc::clone(&door).follow().unwrap();
+        broker.passes(5);
+        // The socket would hold a few hundred.
+        for _ in 0..2000 {
+            let mut fds = [PollFd::new(&broker.0, PollFlags::OUT)];
+            poll(&mut fds, None).unwrap();
+            broker.passes(6);
+        }
+        assert!(has(&door, 5) && has(&door, 6));
+    }
+}
