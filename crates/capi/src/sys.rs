@@ -1,7 +1,10 @@
 //! Calls of the C library that have no safe form.
 
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+
+use rustix::io::Errno;
 
 /// Has `in_parent` and `in_child` called after each fork, in the process that each names. They
 /// touch atomics only.
@@ -12,6 +15,20 @@ pub(crate) fn at_fork(in_parent: extern "C" fn(), in_child: extern "C" fn()) -> 
         libc::pthread_atfork(None, call(in_parent), call(in_child))
     };
     status == 0
+}
+
+/// Has the number of a descriptor lead to another open file, which is closed by `exec`. A child
+/// that is forked meanwhile has the one or the other.
+pub(crate) fn replace(descriptor: &OwnedFd, other: OwnedFd) -> rustix::io::Result<()> {
+    let (from, to) = (other.as_raw_fd(), descriptor.as_raw_fd());
+    // SAFETY: both are open, and their owners do not close them meanwhile. What `descriptor` led to
+    // is closed, and its number stays its own.
+    let replaced = unsafe { libc::dup3(from, to, libc::O_CLOEXEC) };
+    if replaced == to {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Runs `work` with all signals of this thread blocked: a thread that it starts gets none.

@@ -192,6 +192,40 @@ fn a_child_that_dies_ends_its_connections_and_no_others() {
     assert_eq!(receive(&client, &accepted, 10).unwrap(), b"on");
 }
 
+/// More sockets than a process has descriptors in store, which are closed again.
+fn open_many(client: &Client) {
+    let open = |_| client.socket(Family::V4, BLOCKING).unwrap();
+    let sockets: Vec<OwnedFd> = (0..100).map(open).collect();
+    for socket in sockets {
+        client.close(socket).unwrap();
+    }
+}
+
+#[test]
+fn children_of_a_dead_broker_find_the_next_one_by_its_path() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let serve_in_child = || {
+        let child = in_child(&fake, || {
+            send(&client, &accepted, b"child");
+            open_many(&client);
+            true
+        });
+        assert_eq!(receive(&client, &opened, 5).unwrap(), b"child");
+        assert_done(child);
+        let world = fake.world();
+        (world.joined, world.reattached)
+    };
+    fake.world().kill_broker();
+    assert_eq!(serve_in_child(), (1, 0), "the parent has not noticed yet");
+    open_many(&client);
+    assert_eq!(serve_in_child(), (1, 1), "over the parent's new connection");
+    fake.world().kill_broker();
+    assert_eq!(serve_in_child(), (2, 1));
+}
+
 #[test]
 fn a_child_that_drops_what_it_inherits_leaves_its_parent_alone() {
     let _turn = TURN.lock().unwrap();

@@ -9,10 +9,12 @@
 //! | `connection` | packets of a client |
 //! | `doors` | files that applications have passed, and NIC processes that take them |
 //! | `host_link` | the socket that leads to the host process |
+//! | `absent` | processes that earlier brokers attached |
 //! | `applications` | applications and users, their bounds and numbers |
 //! | `rules` | rights of users and groups |
 //! | `token_bucket` | rates |
 
+mod absent;
 mod applications;
 mod connection;
 mod doors;

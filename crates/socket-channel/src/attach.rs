@@ -7,9 +7,16 @@
 //! | Adopt | to the broker | one end of a new `SOCK_SEQPACKET` pair, on which Attached comes |
 //! | MoreHandles | to the broker | none |
 //! | PassFile | to the broker | an open file |
+//! | Reattach | to the broker | none |
+//! | Join | to the broker | none |
 //! | Attached | to the application | [`ATTACHED_DESCRIPTORS`]; none if it failed |
+//! | Reattached | to the application | none |
 //! | Handles | to the application | as many as it says |
 //! | Passed | to the application | none |
+//!
+//! After the death of a broker, its successor at the same path takes Reattach from processes that
+//! are attached, and Join from their children. Both prove with the [`Key`] of their application
+//! that they belong to it.
 
 use std::fmt;
 
@@ -53,6 +60,40 @@ pub const MODES_ALL: u32 = 31;
 /// Those that are on whatever an application asks for.
 pub const MODES_ALWAYS: u32 = MODES_ALL & !MODE_SPLIT_TCP;
 
+/// The secret of an application: only its processes, the broker and the host process know it.
+#[derive(Clone, Copy)]
+pub struct Key([u8; Key::BYTES]);
+
+impl Key {
+    /// Its length, in bytes.
+    pub const BYTES: usize = 16;
+
+    /// A key of these bytes, which are to be random.
+    pub const fn new(bytes: [u8; Key::BYTES]) -> Key {
+        Key(bytes)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; Key::BYTES] {
+        self.0
+    }
+}
+
+impl PartialEq for Key {
+    /// In a time that does not depend on the keys.
+    fn eq(&self, other: &Key) -> bool {
+        u128::from_ne_bytes(self.0) ^ u128::from_ne_bytes(other.0) == 0
+    }
+}
+
+impl Eq for Key {}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
 /// What an application asks of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -72,6 +113,23 @@ pub enum Request {
     /// Passes the file that goes along to the NIC stacks, so that the application may open it by
     /// number (`OpenPassed`).
     PassFile,
+    /// This process is attached already, and the broker that it was connected to is gone.
+    Reattach {
+        /// Its application.
+        app: AppId,
+        /// Its channel.
+        channel: ChannelId,
+        /// The secret of the application.
+        key: Key,
+    },
+    /// This process is another one of an application, as after [`Request::Adopt`]: the connection
+    /// that it has inherited leads to a broker that is gone.
+    Join {
+        /// The application.
+        app: AppId,
+        /// Its secret.
+        key: Key,
+    },
 }
 
 /// What the broker answers.
@@ -79,6 +137,8 @@ pub enum Request {
 pub enum Reply {
     /// The process is attached; the four descriptors go along.
     Attached(Attached),
+    /// The process goes on with the channel that it has.
+    Reattached,
     /// It is not: an `errno`, never 0.
     Refused {
         /// Why.
@@ -113,6 +173,8 @@ pub struct Attached {
     pub limits: Limits,
     /// The modes that are on.
     pub modes: u32,
+    /// The secret of the application.
+    pub key: Key,
 }
 
 impl Reply {
@@ -120,7 +182,7 @@ impl Reply {
     pub fn descriptors(&self) -> usize {
         match self {
             Reply::Attached(_) => ATTACHED_DESCRIPTORS,
-            Reply::Refused { .. } | Reply::Passed { .. } => 0,
+            Reply::Reattached | Reply::Refused { .. } | Reply::Passed { .. } => 0,
             Reply::Handles { count, .. } => *count as usize,
         }
     }
@@ -131,7 +193,10 @@ impl Request {
     pub fn descriptors(&self) -> usize {
         match self {
             Request::Adopt | Request::PassFile => REQUEST_DESCRIPTORS,
-            Request::Attach { .. } | Request::MoreHandles { .. } => 0,
+            Request::Attach { .. }
+            | Request::MoreHandles { .. }
+            | Request::Reattach { .. }
+            | Request::Join { .. } => 0,
         }
     }
 }
@@ -165,10 +230,13 @@ const ATTACH: u16 = 1;
 const ADOPT: u16 = 2;
 const MORE_HANDLES: u16 = 3;
 const PASS_FILE: u16 = 4;
+const REATTACH: u16 = 5;
+const JOIN: u16 = 6;
 const ATTACHED: u16 = 129;
 const REFUSED: u16 = 130;
 const HANDLES: u16 = 131;
 const PASSED: u16 = 132;
+const REATTACHED: u16 = 133;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -189,6 +257,17 @@ struct AttachedRecord {
     segment_bytes: U64,
     sockets_max: U32,
     reserved: U32,
+    key: [u8; Key::BYTES],
+}
+
+/// Of Reattach, and of Join, whose channel is 0.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct ReattachRecord {
+    head: Head,
+    app: U32,
+    channel: U32,
+    key: [u8; Key::BYTES],
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -236,11 +315,24 @@ fn record<T: FromBytes + KnownLayout + Immutable + Unaligned>(
 impl Request {
     /// The packet.
     pub fn encode(&self) -> Vec<u8> {
+        let reattach = |kind, app: AppId, channel: u32, key: Key| {
+            let record = ReattachRecord {
+                head: head(kind, 0),
+                app: app.0.into(),
+                channel: channel.into(),
+                key: key.bytes(),
+            };
+            record.as_bytes().to_vec()
+        };
         let head = match *self {
             Request::Attach { modes } => head(ATTACH, modes),
             Request::Adopt => head(ADOPT, 0),
             Request::MoreHandles { count } => head(MORE_HANDLES, count),
             Request::PassFile => head(PASS_FILE, 0),
+            Request::Reattach { app, channel, key } => {
+                return reattach(REATTACH, app, channel.0, key);
+            }
+            Request::Join { app, key } => return reattach(JOIN, app, 0, key),
         };
         head.as_bytes().to_vec()
     }
@@ -249,12 +341,29 @@ impl Request {
     /// [`Request::descriptors`].
     pub fn decode(packet: &[u8]) -> Result<Request, BadPacket> {
         let (kind, value) = kind_of(packet)?;
+        if let (REATTACH | JOIN, 0) = (kind, value) {
+            return Request::decode_reattach(kind, packet);
+        }
         let _: &Head = record(packet)?;
         match (kind, value) {
             (ATTACH, modes) => Ok(Request::Attach { modes }),
             (ADOPT, 0) => Ok(Request::Adopt),
             (MORE_HANDLES, count @ 1..=HANDLES_MAX) => Ok(Request::MoreHandles { count }),
             (PASS_FILE, 0) => Ok(Request::PassFile),
+            _ => Err(BadPacket::Malformed),
+        }
+    }
+
+    fn decode_reattach(kind: u16, packet: &[u8]) -> Result<Request, BadPacket> {
+        let record: &ReattachRecord = record(packet)?;
+        let (app, key) = (AppId(record.app.get()), Key::new(record.key));
+        match (kind, record.channel.get()) {
+            (JOIN, 0) => Ok(Request::Join { app, key }),
+            (REATTACH, channel) => Ok(Request::Reattach {
+                app,
+                channel: ChannelId(channel),
+                key,
+            }),
             _ => Err(BadPacket::Malformed),
         }
     }
@@ -271,9 +380,11 @@ impl Reply {
                 segment_bytes: attached.limits.segment_bytes.into(),
                 sockets_max: attached.limits.sockets_max.into(),
                 reserved: 0.into(),
+                key: attached.key.bytes(),
             }
             .as_bytes()
             .to_vec(),
+            Reply::Reattached => head(REATTACHED, 0).as_bytes().to_vec(),
             Reply::Refused { errno } => head(REFUSED, errno).as_bytes().to_vec(),
             Reply::Handles {
                 first,
@@ -313,7 +424,12 @@ impl Reply {
                         segment_bytes: record.segment_bytes.get(),
                     },
                     modes,
+                    key: Key::new(record.key),
                 }))
+            }
+            (REATTACHED, 0) => {
+                let _: &Head = record(packet)?;
+                Ok(Reply::Reattached)
             }
             (REFUSED, errno @ 1..) => {
                 let _: &Head = record(packet)?;

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use proptest::prelude::*;
-use socket_channel::attach::{Attached, BadPacket, HANDLES_MAX, Reply, Request, VERSION};
+use socket_channel::attach::{Attached, BadPacket, HANDLES_MAX, Key, Reply, Request, VERSION};
 use socket_channel::message::{
     BindFlags, COMMAND_BYTES_MAX, EVENT_BYTES_MAX, Info, Malformed, PATH_BYTES_MAX,
 };
@@ -274,38 +274,55 @@ fn the_longest_path_fits_and_no_longer_one_decodes() {
     assert_eq!(Command::decode(&message), Err(Malformed));
 }
 
-const REQUESTS: [Request; 3] = [
-    Request::Attach { modes: 15 },
-    Request::Adopt,
-    Request::MoreHandles { count: HANDLES_MAX },
-];
+const KEY: [u8; Key::BYTES] = *b"0123456789abcdef";
 
-const REPLIES: [Reply; 3] = [
-    Reply::Attached(Attached {
-        app: AppId(7),
-        channel: ChannelId(8),
-        limits: Limits {
-            sockets_max: 9,
-            segment_bytes: 1 << 33,
+fn requests() -> [Request; 5] {
+    [
+        Request::Attach { modes: 15 },
+        Request::Adopt,
+        Request::MoreHandles { count: HANDLES_MAX },
+        Request::Reattach {
+            app: AppId(7),
+            channel: ChannelId(8),
+            key: Key::new(KEY),
         },
-        modes: 10,
-    }),
-    Reply::Refused { errno: 13 },
-    Reply::Handles {
-        first: HandleId(100),
-        count: 64,
-        errno: 24,
-    },
-];
+        Request::Join {
+            app: AppId(7),
+            key: Key::new(KEY),
+        },
+    ]
+}
+
+fn replies() -> [Reply; 4] {
+    [
+        Reply::Attached(Attached {
+            app: AppId(7),
+            channel: ChannelId(8),
+            limits: Limits {
+                sockets_max: 9,
+                segment_bytes: 1 << 33,
+            },
+            modes: 10,
+            key: Key::new(KEY),
+        }),
+        Reply::Refused { errno: 13 },
+        Reply::Handles {
+            first: HandleId(100),
+            count: 64,
+            errno: 24,
+        },
+        Reply::Reattached,
+    ]
+}
 
 #[test]
 fn packets_decode_to_themselves_and_say_what_goes_along() {
-    for request in REQUESTS {
+    for request in requests() {
         let packet = request.encode();
         assert_eq!(Request::decode(&packet), Ok(request));
         assert_eq!(Reply::decode(&packet), Err(BadPacket::Malformed));
     }
-    for reply in REPLIES {
+    for reply in replies() {
         let packet = reply.encode();
         assert!(packet.len() <= socket_channel::attach::PACKET_BYTES_MAX);
         assert_eq!(Reply::decode(&packet), Ok(reply));
@@ -313,13 +330,39 @@ fn packets_decode_to_themselves_and_say_what_goes_along() {
         let longer = [&packet[..], &[0]].concat();
         assert_eq!(Reply::decode(&longer), Err(BadPacket::Malformed));
     }
-    assert_eq!(REQUESTS.map(|request| request.descriptors()), [0, 1, 0]);
-    assert_eq!(REPLIES.map(|reply| reply.descriptors()), [4, 0, 64]);
+    let descriptors = requests().map(|request| request.descriptors());
+    assert_eq!(descriptors, [0, 1, 0, 0, 0]);
+    assert_eq!(replies().map(|reply| reply.descriptors()), [4, 0, 64, 0]);
+}
+
+#[test]
+fn a_key_is_compared_as_a_whole_and_not_printed() {
+    for at in 0..Key::BYTES {
+        let mut other = KEY;
+        other[at] ^= 1 << (at % 8);
+        assert_ne!(Key::new(other), Key::new(KEY));
+    }
+    assert_eq!(Key::new(KEY), Key::new(KEY));
+    let printed = format!("{:?} {:?}", replies()[0], requests()[3]);
+    assert!(
+        printed.contains("key: Key") && !printed.contains("48"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_child_that_joins_has_no_channel_yet() {
+    let packet = requests()[4].encode();
+    for at in [12, 20] {
+        let mut packet = packet.clone();
+        packet[at] = 1;
+        assert_eq!(Request::decode(&packet), Err(BadPacket::Malformed), "{at}");
+    }
 }
 
 #[test]
 fn another_version_is_named_and_too_many_handles_are_refused() {
-    let mut packet = REQUESTS[0].encode();
+    let mut packet = requests()[0].encode();
     packet[8..10].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let error = Request::decode(&packet).unwrap_err();
     assert_eq!(

@@ -12,7 +12,7 @@ use socket_channel::{
     AppId, Block, ChannelId, Event, Flags, HandleId, HostRecord, Segment, SocketId,
 };
 
-use crate::broker::Arrivals;
+use crate::broker::{Arrivals, First, Identity, NewHandles};
 use crate::counters::{Counters, Traffic};
 use crate::grant::Grant;
 use crate::place::Places;
@@ -34,7 +34,13 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Channel {
     pub(crate) id: ChannelId,
     pub(crate) pid: u32,
+    pub(crate) uid: u32,
     pub(crate) end: HostEnd,
+    /// Open handles that were given to its process.
+    pub(crate) handles: usize,
+    /// The broker that has brought it is gone, and its process has not come to another one, which
+    /// would report its end.
+    pub(crate) is_orphaned: bool,
     /// Hints found no room: the process is to look at all of its sockets.
     pub(crate) hints_lost: bool,
     /// Answers that have found no room: its process waits for each of them.
@@ -45,11 +51,14 @@ pub(crate) struct Channel {
 const UNSENT_MAX: usize = 4096;
 
 impl Channel {
-    pub(crate) fn new(id: ChannelId, pid: u32, end: HostEnd) -> Channel {
+    pub(crate) fn new(id: ChannelId, pid: u32, uid: u32, end: HostEnd) -> Channel {
         Channel {
             id,
             pid,
+            uid,
             end,
+            handles: 0,
+            is_orphaned: false,
             hints_lost: false,
             unsent: VecDeque::new(),
         }
@@ -94,6 +103,8 @@ impl Channel {
 pub(crate) struct Handle {
     /// Hangs up when the last copy is closed. `None` in a simulation.
     pub(crate) fd: Option<OwnedFd>,
+    /// The process that it was given to.
+    pub(crate) channel: ChannelId,
     pub(crate) socket: Option<SocketId>,
 }
 
@@ -103,12 +114,14 @@ pub(crate) struct App {
     pub(crate) id: AppId,
     pub(crate) uid: u32,
     pub(crate) grant: Grant,
+    pub(crate) identity: Identity,
     segment: Segment,
     area: FifoArea,
     pub(crate) sockets: Slab<Socket>,
     /// The last generation of each place.
     generations: Vec<u32>,
     pub(crate) handles: HashMap<HandleId, Handle>,
+    pub(crate) next_handle: HandleId,
     pub(crate) channels: Vec<Channel>,
     /// The channel whose commands come first in the next turn.
     pub(crate) first: usize,
@@ -130,21 +143,26 @@ pub(crate) struct App {
     pub(crate) unmarked: HashMap<SocketId, u64>,
     /// It is served no more.
     pub(crate) is_detached: bool,
-    /// The broker that has brought it is gone, and will not say when its processes end.
-    pub(crate) is_orphaned: bool,
 }
 
 impl App {
-    pub(crate) fn new(id: AppId, uid: u32, grant: Grant, segment: Segment) -> App {
+    pub(crate) fn new(id: AppId, uid: u32, first: First) -> App {
+        let First {
+            grant,
+            segment,
+            identity,
+        } = first;
         App {
             id,
             uid,
             area: FifoArea::new(segment.layout()),
             segment,
             grant,
+            identity,
             sockets: Slab::new(),
             generations: Vec::new(),
             handles: HashMap::new(),
+            next_handle: HandleId(0),
             channels: Vec::new(),
             first: 0,
             listeners: 0,
@@ -157,7 +175,6 @@ impl App {
             unadopted: HashMap::new(),
             unmarked: HashMap::new(),
             is_detached: false,
-            is_orphaned: false,
         }
     }
 
@@ -179,18 +196,25 @@ impl App {
         self.area.bytes() - self.area.free_bytes()
     }
 
-    pub(crate) fn add_handle(&mut self, handle: HandleId, fd: Option<OwnedFd>) {
-        self.handles.insert(handle, Handle { fd, socket: None });
+    pub(crate) fn add_handle(&mut self, handle: HandleId, channel: ChannelId, fd: Option<OwnedFd>) {
+        let handle_of = Handle {
+            fd,
+            channel,
+            socket: None,
+        };
+        if self.handles.insert(handle, handle_of).is_none()
+            && let Some(found) = self.channel(channel)
+        {
+            found.handles += 1;
+        }
+        // As the broker numbers them: from 0 again when there are no more.
+        self.next_handle = HandleId(handle.0.checked_add(1).unwrap_or(0));
     }
 
-    /// Adds handles, numbered from `first` on, and has their hang-ups noticed.
-    pub(crate) fn add_handles(
-        &mut self,
-        waker: Option<&Waker>,
-        first: HandleId,
-        descriptors: Vec<OwnedFd>,
-    ) {
-        for (number, fd) in (first.0..).zip(descriptors) {
+    /// Adds handles, and has their hang-ups noticed.
+    pub(crate) fn add_handles(&mut self, waker: Option<&Waker>, new: NewHandles) {
+        let channel = new.channel;
+        for (fd, number) in new.descriptors.into_iter().zip(new.first.0..) {
             let handle = HandleId(number);
             let watched = waker.map(|waker| waker.add_handle(fd.as_fd(), self.id, handle));
             if let Some(Err(error)) = watched {
@@ -198,7 +222,7 @@ impl App {
                 tracing::warn!(%error, "a descriptor of an application is not watched");
                 continue;
             }
-            self.add_handle(handle, Some(fd));
+            self.add_handle(handle, channel, Some(fd));
         }
     }
 
@@ -207,11 +231,16 @@ impl App {
         self.handles.len()
     }
 
+    /// The channel of this number.
+    pub(crate) fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        self.channels.iter_mut().find(|channel| channel.id == id)
+    }
+
     /// True for a handle that no socket has.
     pub(crate) fn is_free(&mut self, cx: &mut Context<'_>, handle: HandleId) -> bool {
         if !self.handles.contains_key(&handle) {
-            for (first, descriptors) in cx.arrivals.take_handles(self.id) {
-                self.add_handles(cx.waker, first, descriptors);
+            for new in cx.arrivals.take_handles(self.id) {
+                self.add_handles(cx.waker, new);
             }
         }
         let found = self.handles.get(&handle);

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
+use socket_channel::attach::Key;
 use socket_channel::channel::HostEnd;
 use socket_channel::{AppId, ChannelId, HandleId, Segment};
 
@@ -21,10 +23,61 @@ pub struct Attachment {
     pub pid: u32,
     /// Its user, who may share ports with applications of its own.
     pub uid: u32,
-    /// For the first process of an application: what that may do and use, and its segment.
-    pub first: Option<(Grant, Segment)>,
+    /// For the first process of an application.
+    pub first: Option<First>,
     /// The host's end of the channel.
     pub end: HostEnd,
+}
+
+/// What the first process of an application brings.
+#[derive(Debug)]
+pub struct First {
+    /// What the application may do and use.
+    pub grant: Grant,
+    /// Its segment.
+    pub segment: Segment,
+    /// How brokers know it.
+    pub identity: Identity,
+}
+
+/// What a broker needs to serve an application that another broker attached.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The secret by which its processes prove that they belong to it.
+    pub key: Key,
+    /// The modes that are on: a sum of the `MODE_` numbers of [`socket_channel::attach`].
+    pub modes: u32,
+    /// The file of its segment. `None` in a simulation, which has no descriptors.
+    pub segment_file: Option<Arc<OwnedFd>>,
+}
+
+/// What an earlier broker attached.
+#[derive(Debug)]
+pub enum Known {
+    /// An application.
+    Application {
+        /// Its number.
+        app: AppId,
+        /// The user of its first process.
+        uid: u32,
+        /// Number of its next handle.
+        next_handle: HandleId,
+        /// How brokers know it.
+        identity: Identity,
+    },
+    /// A process of the application before it.
+    Process {
+        /// Its application.
+        app: AppId,
+        /// Its channel.
+        channel: ChannelId,
+        /// Its process ID when it attached; 0 if it is not known.
+        pid: u32,
+        /// Its user when it attached.
+        uid: u32,
+    },
+    /// There is nothing more.
+    All,
 }
 
 /// What has arrived.
@@ -32,10 +85,19 @@ pub struct Attachment {
 pub enum Arrived {
     /// A process attaches. Answered by [`Broker::attached`] or [`Broker::refused`].
     Process(Box<Attachment>),
+    /// A process that an earlier broker attached has come to this one. Answered in the same way.
+    Again {
+        /// Its application.
+        app: AppId,
+        /// Its channel.
+        channel: ChannelId,
+    },
     /// Handles of an application: the host's ends, numbered from `first` on.
     Handles {
         /// The application.
         app: AppId,
+        /// The channel of the process that gets them.
+        channel: ChannelId,
         /// Number of the first.
         first: HandleId,
         /// The host's ends.
@@ -63,15 +125,30 @@ pub trait Broker: fmt::Debug {
     /// # Errors
     /// When nothing will arrive any more.
     fn receive(&mut self) -> Result<Option<Arrived>, BrokerGone>;
+    /// True while messages to the broker wait for room: [`Broker::receive`] sends them once
+    /// [`Broker::wake_fd`] is writable.
+    fn is_behind(&self) -> bool;
+    /// What earlier brokers have attached, up to [`Known::All`]. Nothing arrives before.
+    fn inform(&mut self, known: Known);
     /// The channel is served.
     fn attached(&mut self, app: AppId, channel: ChannelId);
     /// The channel is not served, and neither is an application whose first it was.
     fn refused(&mut self, app: AppId, channel: ChannelId, errno: Errno);
+    /// A process of [`Known::Process`] has ended.
+    fn ended(&mut self, app: AppId, channel: ChannelId);
     /// Nothing is left of an application.
     fn detached(&mut self, app: AppId);
     /// Nothing will be sent any more of the file of which an application has passed a descriptor
     /// with this number.
     fn file_released(&mut self, app: AppId, file: u32);
+}
+
+/// The host's ends of handles, numbered from `first` on, and the process that gets the others.
+#[derive(Debug)]
+pub(crate) struct NewHandles {
+    pub(crate) channel: ChannelId,
+    pub(crate) first: HandleId,
+    pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 /// What has arrived and waits to be dealt with.
@@ -102,7 +179,7 @@ impl Arrivals {
 
     /// Handles of an application that are there, though it has named one already: the command was
     /// faster than the broker's word.
-    pub(crate) fn take_handles(&mut self, of: AppId) -> Vec<(HandleId, Vec<OwnedFd>)> {
+    pub(crate) fn take_handles(&mut self, of: AppId) -> Vec<NewHandles> {
         self.hear();
         let mut taken = Vec::new();
         let queue = std::mem::take(&mut self.queue);
@@ -110,9 +187,14 @@ impl Arrivals {
             match arrived {
                 Arrived::Handles {
                     app,
+                    channel,
                     first,
                     descriptors,
-                } if app == of => taken.push((first, descriptors)),
+                } if app == of => taken.push(NewHandles {
+                    channel,
+                    first,
+                    descriptors,
+                }),
                 other => self.queue.push_back(other),
             }
         }

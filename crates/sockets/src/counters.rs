@@ -7,6 +7,8 @@ counters::counters! {
         processes: Gauge,
         /// Processes attached since the start.
         processes_attached: Counter,
+        /// Processes that have come to another broker after the death of theirs.
+        processes_reattached: Counter,
         /// Sockets of applications, also of connections that nothing but their peer is waited for.
         sockets: Gauge,
         /// Commands taken from applications.

@@ -50,7 +50,7 @@ mod turn;
 mod view;
 mod waker;
 
-pub use crate::broker::{Arrived, Attachment, Broker, BrokerGone};
+pub use crate::broker::{Arrived, Attachment, Broker, BrokerGone, First, Identity, Known};
 pub use crate::counters::Counters;
 pub use crate::grant::{Grant, Rules};
 pub use crate::sockets::Sockets;

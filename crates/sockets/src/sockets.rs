@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use socket_channel::{AppId, ChannelId, HandleId};
 
 use crate::application::{App, Channel, Context};
-use crate::broker::{Arrivals, Arrived, Attachment, Broker};
+use crate::broker::{Arrivals, Arrived, Attachment, Broker, Known, NewHandles};
 use crate::counters::Counters;
 use crate::place::Places;
 use crate::state::passed::app_of;
@@ -29,6 +29,8 @@ pub struct Sockets {
     waker: Option<Waker>,
     counters: Counters,
     arrivals: Arrivals,
+    /// The shard wakes up when the broker takes messages.
+    is_watched_for_room: bool,
     /// Applications that are to be served no more.
     detaching: Vec<AppId>,
 }
@@ -53,6 +55,7 @@ impl Sockets {
             waker: None,
             counters: Counters::default(),
             arrivals: Arrivals::default(),
+            is_watched_for_room: false,
             detaching: Vec::new(),
         }
     }
@@ -87,15 +90,56 @@ impl Sockets {
         if let Some(waker) = &self.waker {
             waker.add_broker(broker.wake_fd())?;
         }
-        // What the one before has said still counts, but whom it attached is not answered any more.
+        // Handles and ends of which the broker before has told still count. Processes that attached
+        // to it hear no answer, and start again.
         self.arrivals.hear();
-        let is_answered = |arrived: &Arrived| !matches!(arrived, Arrived::Process(_));
-        self.arrivals.queue.retain(is_answered);
-        self.arrivals.broker = Some(broker);
-        for app in self.apps.values_mut() {
-            app.is_orphaned = true;
+        for arrived in std::mem::take(&mut self.arrivals.queue) {
+            match arrived {
+                Arrived::Process(_) | Arrived::Again { .. } => {}
+                Arrived::Handles { .. } => self.take_handles(arrived),
+                Arrived::Gone { .. } => self.arrivals.queue.push_back(arrived),
+            }
         }
+        self.arrivals.broker = Some(broker);
+        self.is_watched_for_room = false;
+        self.inform();
         Ok(())
+    }
+
+    /// Tells a new broker what there is.
+    fn inform(&mut self) {
+        let Some(broker) = &mut self.arrivals.broker else {
+            return;
+        };
+        for app in self.apps.values_mut() {
+            broker.inform(Known::Application {
+                app: app.id,
+                uid: app.uid,
+                next_handle: app.next_handle,
+                identity: app.identity.clone(),
+            });
+            for channel in &mut app.channels {
+                channel.is_orphaned = true;
+                broker.inform(Known::Process {
+                    app: app.id,
+                    channel: channel.id,
+                    pid: channel.pid,
+                    uid: channel.uid,
+                });
+            }
+        }
+        broker.inform(Known::All);
+        self.watch_for_room();
+    }
+
+    /// Has the shard wake up when the broker takes messages that wait.
+    fn watch_for_room(&mut self) {
+        if let (Some(waker), Some(broker)) = (&self.waker, &self.arrivals.broker)
+            && broker.is_behind() != self.is_watched_for_room
+        {
+            self.is_watched_for_room = broker.is_behind();
+            waker.watch_broker(broker.wake_fd(), self.is_watched_for_room);
+        }
     }
 
     /// A process attaches. An application that is known keeps its segment and its grant.
@@ -119,11 +163,11 @@ impl Sockets {
         if let (Some(waker), Some(bell)) = (&self.waker, end.wake_fd()) {
             waker.add_bell(bell)?;
         }
-        if let (false, Some((grant, segment))) = (is_known, first) {
-            self.apps.insert(app, App::new(app, uid, grant, segment));
+        if let (false, Some(first)) = (is_known, first) {
+            self.apps.insert(app, App::new(app, uid, first));
         }
         if let Some(found) = self.apps.get_mut(&app) {
-            found.channels.push(Channel::new(channel, pid, end));
+            found.channels.push(Channel::new(channel, pid, uid, end));
             self.counters.processes += 1;
             self.counters.processes_attached += 1;
         }
@@ -137,39 +181,68 @@ impl Sockets {
                 Arrived::Process(attachment) => {
                     let (app, channel) = (attachment.app, attachment.channel);
                     let attached = self.attach(*attachment);
-                    let Some(broker) = &mut self.arrivals.broker else {
-                        continue;
-                    };
-                    match attached {
-                        Ok(()) => broker.attached(app, channel),
-                        Err(error) => {
-                            tracing::warn!(%error, app = app.0, "a process cannot attach");
-                            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                            broker.refused(app, channel, errno);
-                        }
-                    }
+                    self.answer(app, channel, attached);
                 }
-                Arrived::Handles {
-                    app,
-                    first,
-                    descriptors,
-                } => {
-                    let waker = self.waker.as_ref();
-                    if let Some(app) = self.apps.get_mut(&app) {
-                        app.add_handles(waker, first, descriptors);
-                    }
+                Arrived::Again { app, channel } => {
+                    let attached = self.attach_again(app, channel);
+                    self.answer(app, channel, attached);
                 }
+                Arrived::Handles { .. } => self.take_handles(arrived),
                 Arrived::Gone { app, channel } => self.end_process(io, now_us, app, channel),
             }
         }
     }
 
-    /// Handles of an application without descriptors, numbered from `first` on: for tests and
-    /// simulation.
+    /// A process that an earlier broker attached has come to this one, which reports its end.
+    fn attach_again(&mut self, app: AppId, channel: ChannelId) -> io::Result<()> {
+        let app = self.apps.get_mut(&app);
+        let channel = app.and_then(|app| app.channel(channel));
+        let channel = channel.ok_or(Errno::SHUTDOWN)?;
+        channel.is_orphaned = false;
+        self.counters.processes_reattached += 1;
+        Ok(())
+    }
+
+    /// Answers a process that attaches.
+    fn answer(&mut self, app: AppId, channel: ChannelId, attached: io::Result<()>) {
+        let Some(broker) = &mut self.arrivals.broker else {
+            return;
+        };
+        match attached {
+            Ok(()) => broker.attached(app, channel),
+            Err(error) => {
+                tracing::warn!(%error, app = app.0, "a process cannot attach");
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                broker.refused(app, channel, errno);
+            }
+        }
+    }
+
+    fn take_handles(&mut self, arrived: Arrived) {
+        if let Arrived::Handles {
+            app,
+            channel,
+            first,
+            descriptors,
+        } = arrived
+            && let Some(app) = self.apps.get_mut(&app)
+        {
+            let new = NewHandles {
+                channel,
+                first,
+                descriptors,
+            };
+            app.add_handles(self.waker.as_ref(), new);
+        }
+    }
+
+    /// Handles of an application without descriptors, given to its first process and numbered from
+    /// `first` on: for tests and simulation.
     pub fn add_handles_without_descriptors(&mut self, app: AppId, first: HandleId, count: u32) {
         if let Some(found) = self.apps.get_mut(&app) {
+            let channel = found.channels.first().map_or(ChannelId(0), |it| it.id);
             for number in first.0..first.0 + count {
-                found.add_handle(HandleId(number), None);
+                found.add_handle(HandleId(number), channel, None);
             }
         }
     }
@@ -297,6 +370,7 @@ impl Application for Sockets {
             });
             busy |= turned == Some(true);
         }
+        self.watch_for_room();
         busy
     }
 

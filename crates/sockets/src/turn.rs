@@ -7,7 +7,7 @@ use socket_channel::channel::{COMMAND_RING_BYTES, ReceiveError};
 use socket_channel::record::Wanted;
 use socket_channel::{ChannelId, Event, Flags, HandleId, SocketId};
 
-use crate::application::{App, Context};
+use crate::application::{App, Channel, Context};
 use crate::commands::Outcome;
 use crate::counters::Counters;
 use crate::state::socket::{Kind, Socket};
@@ -28,6 +28,9 @@ impl App {
         };
         if let (Some(waker), Some(fd)) = (cx.waker, &closed.fd) {
             waker.remove(fd.as_fd());
+        }
+        if let Some(channel) = self.channel(closed.channel) {
+            channel.handles -= 1;
         }
         if let Some(id) = closed.socket {
             if let Some(socket) = self.socket(id) {
@@ -166,6 +169,11 @@ impl App {
             waker.remove(bell);
         }
         cx.counters.processes -= 1;
+        if channel.is_orphaned
+            && let Some(broker) = &mut cx.arrivals.broker
+        {
+            broker.ended(self.id, id);
+        }
         true
     }
 
@@ -191,14 +199,18 @@ impl App {
         }
     }
 
-    /// Ends the channels of processes whose ends no broker tells: as long as one lives it has a
-    /// handle, by which it notices the end of the host process.
+    /// Ends the channels of processes whose ends no broker reports. While such a process lives, a
+    /// handle that was given to it is open: the one by which it notices the end of the host
+    /// process.
     pub(crate) fn end_orphaned_channels(&mut self, cx: &mut Context<'_>, now_us: u64) {
-        if !self.is_orphaned || !self.handles.is_empty() {
-            return;
-        }
-        let ids: Vec<ChannelId> = self.channels.iter().map(|channel| channel.id).collect();
-        for id in ids {
+        let is_over = |channel: &&Channel| channel.is_orphaned && channel.handles == 0;
+        let over: Vec<ChannelId> = self
+            .channels
+            .iter()
+            .filter(is_over)
+            .map(|channel| channel.id)
+            .collect();
+        for id in over {
             self.end_channel(cx, now_us, id);
         }
     }

@@ -69,6 +69,14 @@ impl Waker {
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
+    /// Watches the way to the broker for room as well, or no longer.
+    pub(crate) fn watch_broker(&self, fd: BorrowedFd<'_>, for_room: bool) {
+        let mut flags = epoll::EventFlags::IN;
+        flags.set(epoll::EventFlags::OUT, for_room);
+        // One whose end was found is closed, and watched no more.
+        let _ = epoll::modify(&self.epoll, fd, data(NONE, BROUGHT), flags);
+    }
+
     /// Watches a handle for its hang-up alone: what an application writes there says nothing.
     pub(crate) fn add_handle(
         &self,

@@ -3,13 +3,17 @@
 //! The broker listens on a `SOCK_SEQPACKET` socket. A new application connects and sends Attach; a
 //! forked child sends Adopt over the connection that it inherited, with one end of a new pair,
 //! which becomes its own connection. Either way a segment, a channel and two bells come back.
+//!
+//! A broker that has died has a successor at the same path, which knows its applications from the
+//! host process: an attached process connects and sends Reattach, a child sends Join, both with the
+//! key of their application. Until there is a successor, connections wait in the backlog.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -18,16 +22,20 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use socket_channel::attach::{
-    ATTACHED_DESCRIPTORS, Attached, BadPacket, HANDLES_MAX, PACKET_BYTES_MAX, Reply, Request,
+    ATTACHED_DESCRIPTORS, Attached, BadPacket, HANDLES_MAX, Key, PACKET_BYTES_MAX, Reply, Request,
 };
 use socket_channel::channel::AppEnd;
-use socket_channel::{Layout, Segment};
+use socket_channel::{AppId, ChannelId, Layout, Segment};
 
 /// Where the broker listens unless something else is asked for.
 pub const DEFAULT_PATH: &str = "/run/splitway/sockets.sock";
 
 /// A broker that does not answer in this time is broken.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a process waits before it tries another broker: the first time, and at most.
+const RETRY_WAIT_MIN: Duration = Duration::from_millis(1);
+const RETRY_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Library descriptors lie above those that a program counts on, such as 0 to 2 after a `close`.
 pub(crate) const LIBRARY_FDS_FROM: i32 = 64;
@@ -47,6 +55,8 @@ pub enum AttachError {
         /// Why: EACCES, EMFILE or another.
         errno: Errno,
     },
+    /// The broker has ended.
+    Gone,
     /// The broker is of another version.
     Version {
         /// Which.
@@ -73,6 +83,7 @@ impl AttachError {
             AttachError::Connect { errno, .. }
             | AttachError::Refused { errno }
             | AttachError::System { errno, .. } => *errno,
+            AttachError::Gone => Errno::CONNRESET,
             AttachError::Version { .. } => Errno::PROTONOSUPPORT,
             AttachError::Broken { .. } => Errno::PROTO,
         }
@@ -89,6 +100,7 @@ impl fmt::Display for AttachError {
                 path.display()
             ),
             AttachError::Refused { errno } => write!(f, "the broker refuses: {errno}"),
+            AttachError::Gone => f.write_str("the broker ends before it answers"),
             AttachError::Version { theirs } => write!(
                 f,
                 "the broker speaks version {theirs} of the channel, this library {}; install both \
@@ -130,8 +142,76 @@ pub(crate) struct Attachment {
     pub(crate) bell: OwnedFd,
 }
 
+/// How a process proves to another broker that it belongs to an application.
+#[derive(Clone, Debug)]
+pub(crate) struct Membership {
+    /// The broker's socket.
+    pub(crate) path: PathBuf,
+    pub(crate) app: AppId,
+    pub(crate) channel: ChannelId,
+    pub(crate) key: Key,
+}
+
 /// Attaches this process as an application of its own.
 pub(crate) fn attach(path: &Path, modes: u32) -> Result<Attachment, AttachError> {
+    let broker = connect(path)?;
+    send(&broker, &Request::Attach { modes }, &[])?;
+    await_attached(broker)
+}
+
+/// Attaches this process, a child of an attached one, to the broker that is there now.
+pub(crate) fn join(parent: &Membership) -> Result<Attachment, AttachError> {
+    let broker = connect(&parent.path)?;
+    let (app, key) = (parent.app, parent.key);
+    send(&broker, &Request::Join { app, key }, &[])?;
+    await_attached(broker)
+}
+
+/// Connects this process, which is attached, to the broker that is there now.
+pub(crate) fn reattach(process: &Membership) -> Result<OwnedFd, AttachError> {
+    let broker = connect(&process.path)?;
+    let request = Request::Reattach {
+        app: process.app,
+        channel: process.channel,
+        key: process.key,
+    };
+    send(&broker, &request, &[])?;
+    match receive(&broker)? {
+        (Reply::Reattached, _) => Ok(broker),
+        (Reply::Refused { errno }, _) => Err(AttachError::Refused {
+            errno: errno_of(errno),
+        }),
+        _ => Err(BadPacket::Malformed.into()),
+    }
+}
+
+/// Tries again, later each time, while brokers end before they have answered, or have too many
+/// processes to deal with. Ends when there is no time left, or when `check` fails.
+pub(crate) fn retry<T>(
+    check: impl Fn() -> rustix::io::Result<()>,
+    mut attempt: impl FnMut() -> Result<T, AttachError>,
+) -> Result<T, AttachError> {
+    let until = Instant::now() + ANSWER_TIMEOUT;
+    let mut wait = RETRY_WAIT_MIN;
+    loop {
+        let outcome = attempt();
+        let may_succeed = matches!(
+            outcome,
+            Err(AttachError::Gone
+                | AttachError::Refused {
+                    errno: Errno::AGAIN
+                })
+        );
+        if !may_succeed || Instant::now() + wait >= until || check().is_err() {
+            return outcome;
+        }
+        std::thread::sleep(wait);
+        wait = (2 * wait).min(RETRY_WAIT_MAX);
+    }
+}
+
+/// A connection to the broker that waits no longer than [`ANSWER_TIMEOUT`].
+fn connect(path: &Path) -> Result<OwnedFd, AttachError> {
     let failed = |errno| AttachError::Connect {
         path: path.to_owned(),
         errno,
@@ -140,9 +220,12 @@ pub(crate) fn attach(path: &Path, modes: u32) -> Result<Attachment, AttachError>
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let broker = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
     let broker = move_up(broker.map_err(failed)?)?;
+    for direction in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&broker, direction, Some(ANSWER_TIMEOUT))
+            .map_err(system("setting a timeout"))?;
+    }
     rustix::io::retry_on_intr(|| rustix::net::connect(&broker, &address)).map_err(failed)?;
-    send(&broker, &Request::Attach { modes }, &[])?;
-    await_attached(broker)
+    Ok(broker)
 }
 
 /// Attaches this process, a child of an attached one, over the connection that it inherited.
@@ -151,6 +234,8 @@ pub(crate) fn adopt(inherited: BorrowedFd<'_>) -> Result<Attachment, AttachError
     let pair = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None);
     let (own, theirs) = pair.map_err(system("making a connection for this process"))?;
     let own = move_up(own)?;
+    set_socket_timeout(&own, Timeout::Recv, Some(ANSWER_TIMEOUT))
+        .map_err(system("setting a timeout"))?;
     send(inherited, &Request::Adopt, &[theirs.as_fd()])?;
     drop(theirs);
     await_attached(own)
@@ -162,8 +247,6 @@ fn move_up(fd: OwnedFd) -> Result<OwnedFd, AttachError> {
 }
 
 fn await_attached(broker: OwnedFd) -> Result<Attachment, AttachError> {
-    set_socket_timeout(&broker, Timeout::Recv, Some(ANSWER_TIMEOUT))
-        .map_err(system("setting a timeout"))?;
     let (reply, descriptors) = receive(&broker)?;
     let attached = match reply {
         Reply::Attached(attached) => attached,
@@ -172,7 +255,9 @@ fn await_attached(broker: OwnedFd) -> Result<Attachment, AttachError> {
                 errno: errno_of(errno),
             });
         }
-        Reply::Handles { .. } | Reply::Passed { .. } => return Err(BadPacket::Malformed.into()),
+        Reply::Reattached | Reply::Handles { .. } | Reply::Passed { .. } => {
+            return Err(BadPacket::Malformed.into());
+        }
     };
     let wrong = |why: &dyn fmt::Display| AttachError::Broken {
         why: why.to_string(),
@@ -221,8 +306,11 @@ pub(crate) fn send(
     let sent = rustix::io::retry_on_intr(|| {
         rustix::net::sendmsg(&broker, &packet, &mut ancillary, SendFlags::NOSIGNAL)
     });
-    sent.map_err(system("asking the broker"))?;
-    Ok(())
+    match sent {
+        Ok(_) => Ok(()),
+        Err(Errno::PIPE | Errno::CONNRESET) => Err(AttachError::Gone),
+        Err(errno) => Err(system("asking the broker")(errno)),
+    }
 }
 
 /// The broker's next answer, with its descriptors; fewer than it names came only if this process
@@ -237,10 +325,11 @@ pub(crate) fn receive(broker: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), AttachE
         rustix::net::recvmsg(broker, pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     });
     let received = match received {
-        Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
-        received => received,
+        Ok(received) => received,
+        Err(Errno::CONNRESET) => return Err(AttachError::Gone),
+        Err(Errno::AGAIN) => return Err(system("waiting for the broker")(Errno::TIMEDOUT)),
+        Err(errno) => return Err(system("waiting for the broker")(errno)),
     };
-    let received = received.map_err(system("waiting for the broker"))?;
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(passed) = message {
@@ -248,10 +337,7 @@ pub(crate) fn receive(broker: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), AttachE
         }
     }
     if received.bytes == 0 {
-        return Err(AttachError::System {
-            what: "waiting for the broker",
-            errno: Errno::CONNRESET,
-        });
+        return Err(AttachError::Gone);
     }
     let reply = Reply::decode(&packet[..received.bytes])?;
     if received.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < reply.descriptors() {

@@ -137,7 +137,7 @@ fn take(listener: &Socket<'_>) -> Result<Option<(super::handles::Handle, SocketI
     }
     // First, for without a handle the connection has to stay in the queue.
     let process = listener.process;
-    let handle = process.handles.take()?;
+    let handle = process.take_handle()?;
     let taken = listener.record.accept().map_err(errno);
     let Ok(Some(socket)) = taken else {
         process.handles.put_back(handle);

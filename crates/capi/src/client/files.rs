@@ -28,7 +28,7 @@ impl Client {
             return Err(Errno::NAMETOOLONG);
         }
         let process = self.process()?;
-        let handle = process.handles.take()?;
+        let handle = process.take_handle()?;
         let id = handle.id;
         let answer = process.link.ask(|request| Command::OpenFile {
             request,

@@ -3,16 +3,20 @@
 //! The broker makes them in batches, so that `accept` seldom waits for it. What is in store at a
 //! fork is in the child as well, and its hang-up would come late; so the parent closes its store
 //! then, and the child never touches it.
+//!
+//! A broker that has died is noticed when the store is empty: then the process connects to its
+//! successor. The connection keeps its number, so that a child finds it without a lock.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::{Errno, Result};
 use socket_channel::HandleId;
-use socket_channel::attach::{HANDLES_MAX, Reply, Request};
+use socket_channel::attach::{BadPacket, HANDLES_MAX, Reply, Request};
 
-use super::attach::{errno_of, receive, send};
+use super::attach::{AttachError, Membership, errno_of, reattach, receive, retry, send};
 use super::fork;
+use crate::sys;
 
 /// A descriptor whose lifetime the kernel counts; the host stack has its other end.
 #[derive(Debug)]
@@ -25,6 +29,7 @@ pub(crate) struct Handle {
 #[derive(Debug)]
 pub(crate) struct Handles {
     broker: OwnedFd,
+    membership: Membership,
     store: Mutex<Store>,
 }
 
@@ -36,15 +41,27 @@ struct Store {
 }
 
 impl Handles {
-    pub(crate) fn new(broker: OwnedFd) -> Handles {
-        let store = Store {
-            handles: Vec::new(),
-            children: fork::children(),
-        };
-        Handles {
+    /// With a first batch, and a handle out of it.
+    pub(crate) fn new(
+        broker: OwnedFd,
+        membership: Membership,
+    ) -> std::result::Result<(Handles, Handle), AttachError> {
+        let mut handles = Handles {
             broker,
-            store: Mutex::new(store),
-        }
+            membership,
+            store: Mutex::new(Store {
+                handles: Vec::new(),
+                children: fork::children(),
+            }),
+        };
+        let mut batch = handles.ask()?;
+        let first = batch.pop().ok_or(AttachError::System {
+            what: "taking a first handle",
+            errno: Errno::MFILE,
+        })?;
+        let store = handles.store.get_mut();
+        store.unwrap_or_else(PoisonError::into_inner).handles = batch;
+        Ok((handles, first))
     }
 
     /// The connection to the broker, for a child to be adopted over.
@@ -52,9 +69,15 @@ impl Handles {
         &self.broker
     }
 
-    /// A handle: from the store, or else from the broker. EMFILE if this process may have no more
-    /// descriptors, or the application no more handles; ECONNRESET if the broker is gone.
-    pub(crate) fn take(&self) -> Result<Handle> {
+    /// How this process belongs to its application.
+    pub(crate) fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    /// A handle: from the store, or else from the broker, or from its successor as long as `check`
+    /// succeeds. EMFILE if this process may have no more descriptors, or the application no more
+    /// handles; ECONNRESET if no broker answers, ESHUTDOWN if the application was detached.
+    pub(crate) fn take(&self, check: impl Fn() -> Result<()>) -> Result<Handle> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let children = fork::children();
         if store.children != children {
@@ -62,7 +85,7 @@ impl Handles {
             store.handles.clear();
         }
         if store.handles.is_empty() {
-            store.handles = self.fetch()?;
+            store.handles = self.reach(check, || self.ask())?;
         }
         store.handles.pop().ok_or(Errno::MFILE)
     }
@@ -75,37 +98,73 @@ impl Handles {
         }
     }
 
-    /// Passes an open file to the NIC stacks; returns its number. Why not: EOPNOTSUPP if none takes
-    /// files, EBADF if it is not open for reading, EMFILE, EBUSY; ECONNRESET if the broker is gone.
-    pub(crate) fn pass_file(&self, file: BorrowedFd<'_>) -> Result<u32> {
+    /// Passes an open file to the NIC stacks; returns its number. Asks the successor of a broker
+    /// that has died as long as `check` succeeds. Why not: EOPNOTSUPP if none takes files, EBADF if
+    /// it is not open for reading, EMFILE, EBUSY; ECONNRESET if no broker answers.
+    pub(crate) fn pass_file(
+        &self,
+        file: BorrowedFd<'_>,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<u32> {
         // Its answer is the next that comes.
         let _store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        send(&self.broker, &Request::PassFile, &[file]).map_err(|error| error.errno())?;
-        let (reply, _) = receive(&self.broker).map_err(|error| error.errno())?;
+        let (reply, _) = self.reach(check, || {
+            send(&self.broker, &Request::PassFile, &[file])?;
+            receive(&self.broker)
+        })?;
         match reply {
             Reply::Passed { file } => file.map_err(errno_of),
             Reply::Refused { errno } => Err(errno_of(errno)),
-            Reply::Attached(_) | Reply::Handles { .. } => Err(Errno::PROTO),
+            Reply::Attached(_) | Reply::Reattached | Reply::Handles { .. } => Err(Errno::PROTO),
         }
     }
 
+    /// Asks the broker that there is, or else its successor, as long as `check` succeeds. The
+    /// caller has the store: answers come in order.
+    fn reach<T>(
+        &self,
+        check: impl Fn() -> Result<()>,
+        ask: impl Fn() -> std::result::Result<T, AttachError>,
+    ) -> Result<T> {
+        let mut is_gone = false;
+        let answer = retry(check, || {
+            if is_gone {
+                sys::replace(&self.broker, reattach(&self.membership)?).map_err(|errno| {
+                    AttachError::System {
+                        what: "keeping the connection to the broker",
+                        errno,
+                    }
+                })?;
+            }
+            is_gone = true;
+            ask()
+        });
+        answer.map_err(|error| match error {
+            // Not the errors of a path.
+            AttachError::Connect { .. } => Errno::CONNRESET,
+            error => error.errno(),
+        })
+    }
+
     /// A batch, the first last.
-    fn fetch(&self) -> Result<Vec<Handle>> {
+    fn ask(&self) -> std::result::Result<Vec<Handle>, AttachError> {
         let mut count = HANDLES_MAX;
         let (reply, descriptors) = loop {
-            let request = Request::MoreHandles { count };
-            send(&self.broker, &request, &[]).map_err(|error| error.errno())?;
+            send(&self.broker, &Request::MoreHandles { count }, &[])?;
             match receive(&self.broker) {
                 Ok(received) => break received,
                 // Near the limit of descriptors, one at a time still goes.
                 Err(error) if error.errno() == Errno::MFILE && count > 1 => count = 1,
-                Err(error) => return Err(error.errno()),
+                Err(error) => return Err(error),
             }
+        };
+        let refused = |errno| AttachError::Refused {
+            errno: errno_of(errno),
         };
         match reply {
             Reply::Handles {
                 count: 0, errno, ..
-            } => Err(errno_of(errno)),
+            } => Err(refused(errno)),
             Reply::Handles { first, .. } => {
                 let numbered = (first.0..).zip(descriptors);
                 let handles = numbered.map(|(id, fd)| Handle {
@@ -116,8 +175,10 @@ impl Handles {
                 handles.reverse();
                 Ok(handles)
             }
-            Reply::Refused { errno } => Err(errno_of(errno)),
-            Reply::Attached(_) | Reply::Passed { .. } => Err(Errno::PROTO),
+            Reply::Refused { errno } => Err(refused(errno)),
+            Reply::Attached(_) | Reply::Reattached | Reply::Passed { .. } => {
+                Err(BadPacket::Malformed.into())
+            }
         }
     }
 }

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use socket_channel::channel::{AppEnd, ReceiveError};
 use socket_channel::message::Info;
@@ -132,6 +132,16 @@ impl Link {
             return Err(Errno::CONNRESET);
         }
         Ok(())
+    }
+
+    /// The same, after a look at whether the host stack is there.
+    pub(crate) fn look_at_host(&self) -> Result<()> {
+        let mut fds = [PollFd::new(&self.canary, PollFlags::empty())];
+        let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
+        if polled == Ok(1) && fds[0].revents().contains(PollFlags::HUP) {
+            self.die();
+        }
+        self.check()
     }
 
     /// The host stack is gone: all that wait look again.

@@ -50,7 +50,7 @@ impl Client {
     /// ECONNRESET if the host stack is gone.
     pub fn socket(&self, family: Family, flags: DescriptorFlags) -> Result<OwnedFd> {
         let process = self.process()?;
-        let handle = process.handles.take()?;
+        let handle = process.take_handle()?;
         let id = open(process, &handle, family)?;
         set_flags(&handle.fd, flags)?;
         let fd = self.adopt(handle.fd, id)?;

@@ -1,14 +1,15 @@
 //! What one process of an application has: the segment, its channel, its store of handles.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::{Errno, Result};
 use socket_channel::{AppRecord, Segment, SocketId, Unusable};
 
-use super::attach::{AttachError, Attachment, adopt, attach};
+use super::attach::{AttachError, Attachment, Membership, adopt, attach, join, retry};
 use super::fork;
-use super::handles::Handles;
+use super::handles::{Handle, Handles};
 use super::link::{Link, Pump};
 use super::modes::{Modes, Options};
 use super::sent_files::SentFiles;
@@ -37,15 +38,27 @@ impl Process {
                 errno: Errno::NOMEM,
             });
         }
-        Process::new(attach(&options.path, options.modes.bits())?)
+        // The working directory may be another when the path is needed again.
+        let path = std::path::absolute(&options.path).unwrap_or_else(|_| options.path.clone());
+        retry(always, || {
+            Process::new(attach(&path, options.modes.bits())?, &path)
+        })
     }
 
-    /// Attaches this process, a child of `parent`.
+    /// Attaches this process, a child of `parent`, over the connection that it inherited, or if
+    /// that leads to no broker any more by a new one.
     pub(crate) fn adopted_by(parent: &Process) -> std::result::Result<Process, AttachError> {
-        Process::new(adopt(parent.handles.broker().as_fd())?)
+        let membership = parent.handles.membership();
+        retry(always, || {
+            let attachment = match adopt(parent.handles.broker().as_fd()) {
+                Err(AttachError::Gone) => join(membership),
+                adopted => adopted,
+            };
+            Process::new(attachment?, &membership.path)
+        })
     }
 
-    fn new(attachment: Attachment) -> std::result::Result<Process, AttachError> {
+    fn new(attachment: Attachment, path: &Path) -> std::result::Result<Process, AttachError> {
         let Attachment {
             broker,
             attached,
@@ -53,11 +66,13 @@ impl Process {
             channel,
             bell,
         } = attachment;
-        let handles = Handles::new(broker);
-        let canary = handles.take().map_err(|errno| AttachError::System {
-            what: "taking a first handle",
-            errno,
-        })?;
+        let membership = Membership {
+            path: path.to_owned(),
+            app: attached.app,
+            channel: attached.channel,
+            key: attached.key,
+        };
+        let (handles, canary) = Handles::new(broker, membership)?;
         let link = Link::new(attached.channel, channel, bell, canary.fd);
         let link = link.map_err(|errno| AttachError::System {
             what: "making a bell",
@@ -80,6 +95,24 @@ impl Process {
         self.generation == fork::generation()
     }
 
+    /// A handle for a new socket.
+    pub(crate) fn take_handle(&self) -> Result<Handle> {
+        self.note_end(self.handles.take(|| self.link.look_at_host()))
+    }
+
+    /// Passes an open file to the NIC stacks; returns its number.
+    pub(crate) fn pass_file(&self, file: BorrowedFd<'_>) -> Result<u32> {
+        self.note_end(self.handles.pass_file(file, || self.link.look_at_host()))
+    }
+
+    /// Where the host stack has ended the channel, no command would be answered.
+    fn note_end<T>(&self, answer: Result<T>) -> Result<T> {
+        if let Err(Errno::SHUTDOWN) = answer {
+            self.link.die();
+        }
+        answer
+    }
+
     /// The record of a socket.
     pub(crate) fn record(&self, id: SocketId) -> Result<AppRecord<'_>> {
         AppRecord::of(&self.segment, id).map_err(errno)
@@ -93,6 +126,11 @@ impl Process {
         }
         Ok(())
     }
+}
+
+/// Nothing but time ends the tries of a process that is not attached.
+fn always() -> Result<()> {
+    Ok(())
 }
 
 /// What a call reports of a socket with which nothing can be done: the host stack has ended it

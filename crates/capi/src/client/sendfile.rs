@@ -112,8 +112,8 @@ impl Client {
 
     /// Passes a file, and waits until the NIC stack has opened it.
     fn pass(&self, process: &Process, file: BorrowedFd<'_>) -> Result<OwnedFd> {
-        let handle = process.handles.take()?;
-        let number = match process.handles.pass_file(file) {
+        let handle = process.take_handle()?;
+        let number = match process.pass_file(file) {
             Ok(number) => number,
             Err(errno) => {
                 process.handles.put_back(handle);

@@ -1,20 +1,37 @@
-//! The fake broker: it attaches processes, and gives handles.
+//! The fake broker: it attaches processes, and gives handles. It dies and comes again as often as a
+//! test wants; the host stack beside it goes on.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, recvmsg,
     sendmsg, socketpair,
 };
-use socket_channel::attach::{Attached, Reply, Request};
+use socket_channel::attach::{Attached, Key, Reply, Request};
 use socket_channel::channel::{self, HostEnd};
 use socket_channel::{AppId, ChannelId, HandleId};
 
 use super::world::{BELL, BROKER, ChannelOf, HANDLE, HandleOf, World, new_bell};
+
+/// The secret of the application.
+const KEY: Key = Key::new(*b"0123456789abcdef");
+
+/// What the fake broker does with a process that comes again, or with a child that joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Welcome {
+    Serve,
+    /// It refuses with this errno.
+    Refuse(Errno),
+    /// It dies so many times more before it answers.
+    Die(u32),
+    /// It never answers.
+    Ignore,
+}
 
 fn reply(socket: &OwnedFd, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
@@ -72,8 +89,27 @@ impl World {
             self.brokers.remove(&number);
             return;
         }
-        match Request::decode(&packet[..received]).unwrap() {
+        let request = Request::decode(&packet[..received]).unwrap();
+        if let Request::Reattach { .. } | Request::Join { .. } = request
+            && !self.welcomes(number)
+        {
+            return;
+        }
+        match request {
             Request::Attach { modes } => self.attach(number, modes),
+            Request::Join { app, key } => {
+                assert_eq!((app, key), (AppId(1), KEY));
+                self.joined += 1;
+                self.attach(number, 30);
+            }
+            Request::Reattach { app, channel, key } => {
+                assert_eq!((app, key), (AppId(1), KEY));
+                assert!(self.channels.contains_key(&channel.0), "it is attached");
+                self.reattached += 1;
+                let (process, of) = self.brokers.get_mut(&number).unwrap();
+                *of = Some(channel.0);
+                reply(process, &Reply::Reattached, &[]);
+            }
             Request::Adopt => {
                 let child = self.add_process(descriptors.pop().unwrap());
                 self.attach(child, 30);
@@ -81,6 +117,32 @@ impl World {
             Request::MoreHandles { count } => self.give_handles(number, count),
             Request::PassFile => self.pass_file(number, descriptors.pop().unwrap()),
         }
+    }
+
+    /// The broker dies, and another one takes its place at once.
+    pub(crate) fn kill_broker(&mut self) {
+        self.brokers.clear();
+    }
+
+    /// True if a process of an earlier broker is to be served.
+    fn welcomes(&mut self, number: u32) -> bool {
+        match self.welcome {
+            Welcome::Serve => return true,
+            Welcome::Refuse(errno) => {
+                let errno = errno.raw_os_error().unsigned_abs();
+                reply(&self.brokers[&number].0, &Reply::Refused { errno }, &[]);
+                self.brokers.remove(&number);
+            }
+            Welcome::Die(times) => {
+                self.kill_broker();
+                self.welcome = match times {
+                    1 => Welcome::Serve,
+                    times => Welcome::Die(times - 1),
+                };
+            }
+            Welcome::Ignore => self.ignored += 1,
+        }
+        false
     }
 
     fn attach(&mut self, process: u32, modes: u32) {
@@ -97,6 +159,7 @@ impl World {
             channel: ChannelId(number),
             limits: self.limits,
             modes,
+            key: KEY,
         };
         let descriptors = [
             self.segment_file.as_fd(),

@@ -18,6 +18,8 @@ use socket_channel::{
     SocketOption, Wanted,
 };
 
+use super::broker::Welcome;
+
 /// A port where no peer answers.
 pub(crate) const NO_ANSWER: u16 = 9;
 
@@ -73,7 +75,7 @@ pub(super) struct Socket {
 
 /// The broker and the host stack, for one application.
 pub(crate) struct World {
-    pub(super) listener: Option<OwnedFd>,
+    pub(crate) listener: Option<OwnedFd>,
     pub(super) set: OwnedFd,
     pub(super) segment: Segment,
     pub(super) segment_file: OwnedFd,
@@ -97,6 +99,12 @@ pub(crate) struct World {
     /// Why files that were passed cannot be opened.
     pub(crate) opens_passed: Result<(), Errno>,
     pub(super) passed: HashMap<u32, OwnedFd>,
+    pub(crate) welcome: Welcome,
+    /// Processes that have come again, and children that have joined.
+    pub(crate) reattached: u32,
+    pub(crate) joined: u32,
+    /// Such processes that wait for an answer which never comes.
+    pub(crate) ignored: u32,
 }
 
 impl World {
@@ -144,6 +152,10 @@ impl World {
             takes_files: Ok(()),
             opens_passed: Ok(()),
             passed: HashMap::new(),
+            welcome: Welcome::Serve,
+            reattached: 0,
+            joined: 0,
+            ignored: 0,
         }
     }
 

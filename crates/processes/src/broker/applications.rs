@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use socket_channel::attach::Key;
+
 use crate::broker::token_bucket::{Rate, TokenBucket};
+use crate::ipc::messages::KnownApplication;
 
 /// How often the processes of a user may attach.
 const ATTACH: Rate = Rate {
@@ -38,8 +41,11 @@ pub(crate) struct User {
 /// An application.
 #[derive(Debug)]
 pub(crate) struct Application {
-    uid: u32,
+    /// The user of its first process.
+    pub(crate) uid: u32,
     pub(crate) modes: u32,
+    /// Its secret.
+    pub(crate) key: Key,
     /// Processes that have attached, or are about to.
     processes: u32,
     /// Its segment, as long as more processes may come.
@@ -131,17 +137,19 @@ impl Applications {
         }
     }
 
-    /// Adds an application with a first process.
-    pub(crate) fn add(&mut self, app: u32, uid: u32, modes: u32, segment: OwnedFd, now: Instant) {
-        self.user(uid, now).applications += 1;
+    /// Adds an application that has no process yet. One of this number takes its place.
+    pub(crate) fn add(&mut self, known: &KnownApplication, segment: Option<OwnedFd>, now: Instant) {
+        self.remove(known.app);
+        self.user(known.uid, now).applications += 1;
         let application = Application {
-            uid,
-            modes,
-            processes: 1,
-            segment: Some(segment),
-            next_handle: 0,
+            uid: known.uid,
+            modes: known.modes,
+            key: known.key,
+            processes: 0,
+            segment,
+            next_handle: known.next_handle,
         };
-        self.applications.insert(app, application);
+        self.applications.insert(known.app, application);
     }
 
     pub(crate) fn get(&self, app: u32) -> Option<&Application> {
@@ -156,6 +164,13 @@ impl Applications {
         }
         application.processes += 1;
         Ok(())
+    }
+
+    /// Adds a process that an earlier broker has let in.
+    pub(crate) fn add_known_process(&mut self, app: u32) {
+        if let Some(application) = self.applications.get_mut(&app) {
+            application.processes = application.processes.saturating_add(1);
+        }
     }
 
     /// Takes a process from an application. The application stays until the host stack has nothing
@@ -208,8 +223,16 @@ mod tests {
         processes_max: 2,
     };
 
-    fn segment() -> OwnedFd {
-        std::fs::File::open("/dev/null").unwrap().into()
+    fn add(applications: &mut Applications, app: u32, uid: u32, now: Instant) {
+        let known = KnownApplication {
+            app,
+            uid,
+            modes: 0,
+            next_handle: 0,
+            key: Key::new([7; Key::BYTES]),
+        };
+        applications.add(&known, None, now);
+        applications.add_process(app).unwrap();
     }
 
     #[test]
@@ -219,7 +242,7 @@ mod tests {
         let next = |applications: &mut Applications| applications.next_number(|it| it == 2);
         let first = next(&mut applications);
         assert_eq!(first, u32::MAX - 1);
-        applications.add(u32::MAX, 7, 0, segment(), now);
+        add(&mut applications, u32::MAX, 7, now);
         assert_eq!(next(&mut applications), 1, "0 is none");
         assert_eq!(next(&mut applications), 3);
     }
@@ -228,7 +251,7 @@ mod tests {
     fn handles_of_a_packet_have_numbers_that_follow_each_other() {
         let now = Instant::now();
         let mut applications = Applications::new(LIMITS, 1);
-        applications.add(1, 7, 0, segment(), now);
+        add(&mut applications, 1, 7, now);
         assert_eq!(applications.take_handles(1, 64), Some(0));
         assert_eq!(applications.take_handles(1, u32::MAX - 100), Some(64));
         assert_eq!(applications.take_handles(1, 64), Some(0));
@@ -242,11 +265,11 @@ mod tests {
         let mut applications = Applications::new(LIMITS, 1);
         for app in [1, 2] {
             assert_eq!(applications.check_room(7, now), Ok(()));
-            applications.add(app, 7, 0, segment(), now);
+            add(&mut applications, app, 7, now);
         }
         assert_eq!(applications.check_room(7, now), Err(TooMany));
         assert_eq!(applications.check_room(8, now), Ok(()));
-        applications.add(3, 8, 0, segment(), now);
+        add(&mut applications, 3, 8, now);
         assert_eq!(applications.check_room(9, now), Err(TooMany));
         assert_eq!(applications.add_process(1), Ok(()));
         assert_eq!(applications.add_process(1), Err(TooMany));

@@ -10,7 +10,7 @@ use crate::ipc::fd_passing;
 use crate::ipc::messages::{BrokerToHost, HostToBroker};
 
 /// Longest message of the host process, in bytes.
-const MESSAGE_BYTES_MAX: usize = 128;
+const MESSAGE_BYTES_MAX: usize = 512;
 
 /// The host process has ended, or has sent a message that does not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +65,13 @@ impl HostLink {
         self.gone.push_back(BrokerToHost::Gone { app, channel });
     }
 
-    /// The next message, if one has come.
-    pub(crate) fn receive(&self) -> Result<Option<HostToBroker>, HostGone> {
+    /// The next message, if one has come, with the descriptor of [`HostToBroker::Application`].
+    pub(crate) fn receive(&self) -> Result<Option<(HostToBroker, Option<OwnedFd>)>, HostGone> {
         let buffer = &mut [0; MESSAGE_BYTES_MAX];
         match fd_passing::receive_many("the host process", &self.socket, buffer) {
-            Ok(received) => Ok(received.map(|(message, _)| message)),
+            Ok(received) => Ok(
+                received.map(|(message, descriptors)| (message, descriptors.into_iter().next()))
+            ),
             Err(failure) => {
                 tracing::debug!("{failure}");
                 Err(HostGone)

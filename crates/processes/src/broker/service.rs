@@ -1,7 +1,12 @@
 //! The broker's service: processes attach, and get handles.
 //!
+//! It serves once the host process has named what earlier brokers attached: their processes come
+//! again, with the key of their application.
+//!
 //! It never waits for a client. It takes one packet of each at a time, those of a user at the rate
 //! of its token buckets, and none while the host process does not take messages.
+
+mod reattach;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -14,9 +19,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
-use socket_channel::attach::{Attached, BadPacket, MODES_ALL, MODES_ALWAYS, Reply, Request};
+use rustix::rand::{GetRandomFlags, getrandom};
+use socket_channel::attach::{Attached, BadPacket, Key, MODES_ALL, MODES_ALWAYS, Reply, Request};
 use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment, channel};
 
+use crate::broker::absent::Absent;
 use crate::broker::applications::{Applications, TooMany};
 use crate::broker::connection::{Connection, Received};
 use crate::broker::doors::Doors;
@@ -24,7 +31,9 @@ use crate::broker::host_link::{HostGone, HostLink};
 use crate::broker::rules::{Rule, rights_of};
 use crate::broker::token_bucket::{Rate, TokenBucket};
 use crate::closer::Closer;
-use crate::ipc::messages::{BrokerToHost, HostToBroker, NewApplication, NewProcess, SocketLimits};
+use crate::ipc::messages::{
+    BrokerToHost, HostToBroker, KnownApplication, NewApplication, NewProcess, SocketLimits,
+};
 
 /// How long a process that has connected may take to attach.
 pub(crate) const ATTACH_WAIT: Duration = Duration::from_secs(5);
@@ -60,6 +69,8 @@ const LISTENER: u64 = 0;
 pub(crate) struct Counters {
     /// Processes that have attached.
     pub(crate) attached: u64,
+    /// Processes of earlier brokers that have come again.
+    pub(crate) reattached: u64,
     /// Processes that were refused.
     pub(crate) refused: u64,
     /// Handles that were passed to processes.
@@ -75,6 +86,7 @@ impl Counters {
     pub(crate) fn rows(self) -> Vec<(String, u64)> {
         let rows = [
             ("broker_attached", self.attached),
+            ("broker_reattached", self.reattached),
             ("broker_refused", self.refused),
             ("broker_handles", self.handles),
             ("broker_files", self.files),
@@ -103,7 +115,8 @@ enum State {
     /// The host process has not answered.
     Waiting {
         of: Member,
-        ends: ChannelEnds,
+        /// `None` for a process that has its channel.
+        ends: Option<ChannelEnds>,
     },
     Attached(Member),
 }
@@ -174,7 +187,11 @@ pub(crate) struct Service {
     ready: OwnedFd,
     /// The host process does not take messages.
     is_host_behind: bool,
+    /// The host process has named all that earlier brokers attached.
+    is_informed: bool,
     applications: Applications,
+    /// Processes that earlier brokers attached, and that have not come again.
+    absent: Absent,
     clients: HashMap<u64, Client>,
     next_client: u64,
     /// Clients that have not attached, the oldest first.
@@ -214,7 +231,9 @@ impl Service {
             host: HostLink::new(host),
             ready,
             is_host_behind: false,
+            is_informed: false,
             applications,
+            absent: Absent::default(),
             clients: HashMap::new(),
             next_client: LISTENER + 1,
             strangers: BTreeSet::new(),
@@ -233,8 +252,10 @@ impl Service {
     pub(crate) fn watch(&self) -> Vec<PollFd<'_>> {
         let (host, clients) = if self.is_host_behind {
             (PollFlags::IN | PollFlags::OUT, PollFlags::empty())
-        } else {
+        } else if self.is_informed {
             (PollFlags::IN, PollFlags::IN)
+        } else {
+            (PollFlags::IN, PollFlags::empty())
         };
         let fds = [
             PollFd::new(&self.host, host),
@@ -256,10 +277,13 @@ impl Service {
     /// Serves all that is ready, and waits for nothing.
     pub(crate) fn turn(&mut self, now: Instant) -> Result<(), HostGone> {
         for _ in 0..MESSAGES_PER_TURN {
-            let Some(message) = self.host.receive()? else {
+            let Some((message, descriptor)) = self.host.receive()? else {
                 break;
             };
-            self.on_host(message, now);
+            self.on_host(message, descriptor, now);
+        }
+        if !self.is_informed {
+            return Ok(());
         }
         self.on_timers(now)?;
         self.serve_awaiting(now)?;
@@ -455,7 +479,10 @@ impl Service {
                 return Ok(());
             }
             Request::PassFile => user.files.take(now),
-            Request::Attach { .. } | Request::Adopt => user.attach.take(now),
+            Request::Attach { .. }
+            | Request::Adopt
+            | Request::Reattach { .. }
+            | Request::Join { .. } => user.attach.take(now),
         };
         if let Err(at) = may {
             client.held = Some((request, descriptor));
@@ -469,11 +496,17 @@ impl Service {
         };
         match (&client.state, request, descriptor) {
             (State::Stranger, Request::Attach { modes }, None) => self.attach(token, modes, now),
+            (State::Stranger, Request::Reattach { app, channel, key }, None) => {
+                self.reattach(token, app.0, channel.0, key, now)
+            }
+            (State::Stranger, Request::Join { app, key }, None) => {
+                self.join(token, app.0, key, now)
+            }
             (State::Attached(member), Request::Adopt, Some(socket)) => {
                 self.adopt(member.app, socket, now)
             }
-            (State::Attached(member), Request::MoreHandles { count }, None) => {
-                self.give_handles(token, member.app, count)
+            (&State::Attached(member), Request::MoreHandles { count }, None) => {
+                self.give_handles(token, member, count)
             }
             (State::Attached(member), Request::PassFile, descriptor) => {
                 self.pass_file(token, member.app, descriptor);
@@ -575,14 +608,29 @@ impl Service {
                 return Ok(());
             }
         };
-        let app = self.applications.next_number(|_| false);
-        self.applications
-            .add(app, uid, modes & MODES_ALL | MODES_ALWAYS, segment, now);
+        let key = match new_key() {
+            Ok(key) => key,
+            Err(errno) => {
+                self.complain(format_args!("making a key: {errno}"), now);
+                self.refuse(token, errno);
+                return Ok(());
+            }
+        };
+        let known = KnownApplication {
+            app: self.applications.next_number(|_| false),
+            uid,
+            modes: modes & MODES_ALL | MODES_ALWAYS,
+            next_handle: 0,
+            key,
+        };
+        self.applications.add(&known, Some(segment), now);
+        self.applications.add_known_process(known.app);
         let application = NewApplication {
             limits: self.terms.limits,
             rights,
+            key,
         };
-        self.open_channel(token, app, Some(application))
+        self.open_channel(token, known.app, Some(application))
     }
 
     /// Another process of an application.
@@ -616,8 +664,8 @@ impl Service {
     ) -> Result<(), HostGone> {
         self.leave_strangers(token);
         let is_first = application.is_some();
-        let channels = &self.channels;
-        let number = |it| channels.contains_key(&it);
+        let (channels, absent) = (&self.channels, &self.absent);
+        let number = |it| channels.contains_key(&it) || absent.has(it);
         let channel = self.applications.next_number(number);
         let (Some(client), Some(known)) =
             (self.clients.get_mut(&token), self.applications.get(app))
@@ -650,7 +698,10 @@ impl Service {
         };
         match sent {
             Ok(ends) => {
-                client.state = State::Waiting { of: member, ends };
+                client.state = State::Waiting {
+                    of: member,
+                    ends: Some(ends),
+                };
                 self.channels.insert(channel, token);
                 self.set_watch(token, None);
             }
@@ -664,7 +715,8 @@ impl Service {
 
     /// Makes handles, and passes the host's ends first: the application may name a handle as soon
     /// as it has its end.
-    fn give_handles(&mut self, token: u64, app: u32, count: u32) -> Result<(), HostGone> {
+    fn give_handles(&mut self, token: u64, of: Member, count: u32) -> Result<(), HostGone> {
+        let Member { app, channel, .. } = of;
         let mut ends = (Vec::new(), Vec::new());
         let mut why = None;
         while ends.0.len() < count as usize {
@@ -685,9 +737,12 @@ impl Service {
         };
         if made > 0 {
             let host: Vec<_> = ends.0.iter().map(AsFd::as_fd).collect();
-            let sent = self
-                .host
-                .send(&BrokerToHost::Handles { app, first }, &host)?;
+            let message = BrokerToHost::Handles {
+                app,
+                channel,
+                first,
+            };
+            let sent = self.host.send(&message, &host)?;
             if let Err(errno) = sent {
                 why = Some(errno);
                 ends.1.clear();
@@ -707,8 +762,20 @@ impl Service {
         Ok(())
     }
 
-    fn on_host(&mut self, message: HostToBroker, now: Instant) {
+    fn on_host(&mut self, message: HostToBroker, descriptor: Option<OwnedFd>, now: Instant) {
         match message {
+            HostToBroker::Application(known) => self.applications.add(&known, descriptor, now),
+            HostToBroker::Process(known) => {
+                self.applications.add_known_process(known.app);
+                self.absent.add(&known);
+            }
+            HostToBroker::Known => self.is_informed = true,
+            HostToBroker::Ended { app, channel } => {
+                if self.absent.get(app, channel).is_some() {
+                    self.absent.remove(channel);
+                    self.applications.remove_process(app);
+                }
+            }
             HostToBroker::Attached { app, channel } => self.on_attached(app, channel),
             HostToBroker::Refused {
                 app,
@@ -718,6 +785,7 @@ impl Service {
             HostToBroker::Detached { app } => {
                 self.applications.remove(app);
                 self.doors.release_all(app);
+                self.absent.remove_all_of(app);
                 let of_app =
                     |client: &Client| client.state.member().is_some_and(|it| it.app == app);
                 let clients = self.clients.iter();
@@ -749,22 +817,34 @@ impl Service {
             return;
         };
         let state = std::mem::replace(&mut client.state, State::Attached(member));
-        let application = self.applications.get(app);
-        let segment = application.and_then(|it| Some((it.segment.as_ref()?, it.modes)));
-        let (State::Waiting { ends, .. }, Some((segment, modes))) = (state, segment) else {
-            self.remove(token);
-            return;
+        let mut counter = &mut self.counters.attached;
+        let sent = match state {
+            State::Waiting { ends: None, .. } => {
+                counter = &mut self.counters.reattached;
+                client.connection.send(&Reply::Reattached, &[]).is_ok()
+            }
+            State::Waiting {
+                ends: Some(ends), ..
+            } => {
+                let segment = self.applications.get(app);
+                let segment = segment.and_then(|it| Some((it.segment.as_ref()?, it)));
+                segment.is_some_and(|(segment, known)| {
+                    let [memory, host_bell, app_bell] = ends.of_application();
+                    let reply = Reply::Attached(Attached {
+                        app: AppId(app),
+                        channel: ChannelId(channel),
+                        limits: self.terms.limits.of_segment(),
+                        modes: known.modes,
+                        key: known.key,
+                    });
+                    let all = [segment.as_fd(), memory, host_bell, app_bell];
+                    client.connection.send(&reply, &all).is_ok()
+                })
+            }
+            State::Stranger | State::Attached(_) => false,
         };
-        let [memory, host_bell, app_bell] = ends.of_application();
-        let reply = Reply::Attached(Attached {
-            app: AppId(app),
-            channel: ChannelId(channel),
-            limits: self.terms.limits.of_segment(),
-            modes,
-        });
-        let all = [segment.as_fd(), memory, host_bell, app_bell];
-        if client.connection.send(&reply, &all).is_ok() {
-            self.counters.attached += 1;
+        if sent {
+            *counter += 1;
             self.set_watch(token, Some(EventFlags::IN));
         } else {
             self.remove(token);
@@ -888,6 +968,18 @@ impl Service {
 fn refusal(errno: Errno) -> Reply {
     Reply::Refused {
         errno: errno.raw_os_error().unsigned_abs(),
+    }
+}
+
+/// The secret of a new application.
+fn new_key() -> rustix::io::Result<Key> {
+    let mut bytes = [0; Key::BYTES];
+    let count = rustix::io::retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
+    // The kernel gives so few bytes at once.
+    if count == bytes.len() {
+        Ok(Key::new(bytes))
+    } else {
+        Err(Errno::IO)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Applications and a host process that the tests play, over real sockets. Time is the tests' own.
 
 mod passed;
+mod successor;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,9 +16,9 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, recvmsg, sendmsg,
 };
-use socket_channel::attach::{Attached, HANDLES_MAX, MODES_ALL, Reply, Request};
+use socket_channel::attach::{Attached, HANDLES_MAX, Key, MODES_ALL, Reply, Request};
 use socket_channel::channel::{AppEnd, HostEnd};
-use socket_channel::{Command, Layout, Segment, SocketId};
+use socket_channel::{AppId, ChannelId, Command, Layout, Segment, SocketId};
 
 use super::applications::ApplicationLimits;
 use super::rules::Rule;
@@ -48,7 +49,7 @@ fn settings() -> BrokerSettings {
     }
 }
 
-/// A broker between the two.
+/// A broker between the two, which follows none unless the host process says so.
 struct Between {
     service: Service,
     listener: Listener,
@@ -59,6 +60,13 @@ struct Between {
 
 impl Between {
     fn new(settings: BrokerSettings) -> Self {
+        let between = Self::uninformed(settings);
+        between.host_says(HostToBroker::Known);
+        between
+    }
+
+    /// The host process has not said what there is.
+    fn uninformed(settings: BrokerSettings) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sockets");
         let listener = Listener::bind_for_all("sockets", &path, "--sockets").unwrap();
@@ -204,6 +212,7 @@ fn a_process_that_attaches_shares_memory_with_the_host_process() {
     let application = process.application.clone().unwrap();
     assert_eq!(application.limits, LIMITS);
     assert!(application.rights.may_listen(8000));
+    assert_ne!(application.key, Key::new([0; Key::BYTES]));
     assert!(reply(&client).is_none(), "the host process has not agreed");
 
     let (attached, own_ends) = between.agree(&process, &client);
@@ -215,6 +224,9 @@ fn a_process_that_attaches_shares_memory_with_the_host_process() {
         (attached.limits, attached.modes),
         (LIMITS.of_segment(), MODES_ALL)
     );
+    assert_eq!(attached.key, application.key);
+    let other = between.attached().1.application.unwrap();
+    assert_ne!(other.key, attached.key);
     let layout = Layout::of(attached.limits).unwrap();
     let mut host_ends = host_ends.into_iter();
     let mut own_ends = own_ends.into_iter();
@@ -309,7 +321,13 @@ fn handles_are_numbered_and_live_as_long_as_the_applications_end() {
         between.settle();
         let (message, host_ends) = between.host_hears().unwrap();
         let app = process.app;
-        assert_eq!(message, BrokerToHost::Handles { app, first });
+        let channel = process.channel;
+        let expected = BrokerToHost::Handles {
+            app,
+            channel,
+            first,
+        };
+        assert_eq!(message, expected);
         let (
             Reply::Handles {
                 first: told,
@@ -589,7 +607,7 @@ fn nothing_is_lost_while_the_host_process_does_not_listen() {
     let (mut heard, mut gone) = (0, 0);
     while own < 20 || gone == 0 {
         match between.host_hears() {
-            Some((BrokerToHost::Handles { app, first }, ends)) => {
+            Some((BrokerToHost::Handles { app, first, .. }, ends)) => {
                 assert_eq!((app, first, ends.len()), (process.app, heard, 1));
                 heard += 1;
             }
@@ -597,7 +615,9 @@ fn nothing_is_lost_while_the_host_process_does_not_listen() {
                 assert_eq!(app, others.app);
                 gone += 1;
             }
-            Some((BrokerToHost::Attach(_), _)) => panic!("none attaches"),
+            Some((BrokerToHost::Attach(_) | BrokerToHost::Reattach { .. }, _)) => {
+                panic!("none attaches")
+            }
             None => {}
         }
         between.settle();
@@ -655,9 +675,13 @@ fn nonsense_does_no_harm() {
     for _ in 0..500 {
         let client = between.connect();
         for _ in 0..random.next() % 4 {
-            let mut packet = match random.next() % 3 {
+            let (app, channel) = (AppId(random.next() as u32 % 4), ChannelId(1));
+            let key = Key::new([random.next() as u8 % 2; Key::BYTES]);
+            let mut packet = match random.next() % 5 {
                 0 => Request::Attach { modes: 0 }.encode(),
                 1 => Request::Adopt.encode(),
+                2 => Request::Reattach { app, channel, key }.encode(),
+                3 => Request::Join { app, key }.encode(),
                 _ => Request::MoreHandles { count: 64 }.encode(),
             };
             for _ in 0..random.next() % 3 {

@@ -3,15 +3,18 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use failure::Failure;
 use rustix::io::Errno;
 use socket_channel::channel::HostEnd;
 use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment};
-use sockets::{Arrived, Attachment, Broker, BrokerGone, Grant, Rules};
+use sockets::{Arrived, Attachment, Broker, BrokerGone, First, Grant, Identity, Known, Rules};
 
 use crate::ipc::fd_passing;
-use crate::ipc::messages::{BrokerToHost, HostToBroker, NewApplication, NewProcess};
+use crate::ipc::messages::{
+    BrokerToHost, HostToBroker, KnownApplication, KnownProcess, NewApplication, NewProcess,
+};
 
 /// Longest message of the broker, in bytes: with as many ports and addresses as a rule may have.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
@@ -22,8 +25,8 @@ const BROKER: &str = "the broker";
 #[derive(Debug)]
 pub struct BrokerLink {
     socket: OwnedFd,
-    /// Messages that the socket has not taken.
-    unsent: VecDeque<HostToBroker>,
+    /// Messages that the socket has not taken, with their descriptors.
+    unsent: VecDeque<(HostToBroker, Option<Arc<OwnedFd>>)>,
 }
 
 impl BrokerLink {
@@ -45,9 +48,18 @@ impl BrokerLink {
             };
             let process = match message {
                 BrokerToHost::Attach(process) => process,
-                BrokerToHost::Handles { app, first } => {
+                BrokerToHost::Reattach { app, channel } => {
+                    let (app, channel) = (AppId(app), ChannelId(channel));
+                    return Ok(Some(Arrived::Again { app, channel }));
+                }
+                BrokerToHost::Handles {
+                    app,
+                    channel,
+                    first,
+                } => {
                     return Ok(Some(Arrived::Handles {
                         app: AppId(app),
+                        channel: ChannelId(channel),
                         first: HandleId(first),
                         descriptors,
                     }));
@@ -71,17 +83,25 @@ impl BrokerLink {
 
     /// Sends a message as soon as the socket takes it.
     fn send(&mut self, message: HostToBroker) {
-        self.unsent.push_back(message);
+        self.send_with(message, None);
+    }
+
+    fn send_with(&mut self, message: HostToBroker, descriptor: Option<Arc<OwnedFd>>) {
+        self.unsent.push_back((message, descriptor));
         self.send_queued();
     }
 
     fn send_queued(&mut self) {
-        while let Some(message) = self.unsent.front() {
-            match fd_passing::pass(&self.socket, message, None) {
+        while let Some((message, descriptor)) = self.unsent.front_mut() {
+            match fd_passing::pass(&self.socket, message, descriptor.as_deref()) {
                 Err(Errno::AGAIN) => return,
+                // Without its segment an application goes on, but for other processes of it.
+                Err(_) if descriptor.take().is_some() => {}
                 // The end of the broker is found by the next receive.
-                Ok(()) | Err(_) => self.unsent.pop_front(),
-            };
+                Ok(()) | Err(_) => {
+                    self.unsent.pop_front();
+                }
+            }
         }
     }
 }
@@ -99,6 +119,43 @@ impl Broker for BrokerLink {
         })
     }
 
+    fn is_behind(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    fn inform(&mut self, known: Known) {
+        match known {
+            Known::Application {
+                app,
+                uid,
+                next_handle,
+                identity,
+            } => {
+                let application = KnownApplication {
+                    app: app.0,
+                    uid,
+                    modes: identity.modes,
+                    next_handle: next_handle.0,
+                    key: identity.key,
+                };
+                let message = HostToBroker::Application(application);
+                self.send_with(message, identity.segment_file);
+            }
+            Known::Process {
+                app,
+                channel,
+                pid,
+                uid,
+            } => self.send(HostToBroker::Process(KnownProcess {
+                app: app.0,
+                channel: channel.0,
+                pid,
+                uid,
+            })),
+            Known::All => self.send(HostToBroker::Known),
+        }
+    }
+
     fn attached(&mut self, app: AppId, channel: ChannelId) {
         let (app, channel) = (app.0, channel.0);
         self.send(HostToBroker::Attached { app, channel });
@@ -109,6 +166,13 @@ impl Broker for BrokerLink {
             app: app.0,
             channel: channel.0,
             errno: errno.raw_os_error().unsigned_abs(),
+        });
+    }
+
+    fn ended(&mut self, app: AppId, channel: ChannelId) {
+        self.send(HostToBroker::Ended {
+            app: app.0,
+            channel: channel.0,
         });
     }
 
@@ -131,8 +195,16 @@ fn map(process: NewProcess, descriptors: Vec<OwnedFd>) -> std::io::Result<Attach
         Some(application) => {
             let layout = Layout::of(application.limits.of_segment());
             let layout = layout.map_err(|_| Errno::INVAL)?;
-            let segment = Segment::host_from_file(next()?, layout)?;
-            Some((grant(&application), segment))
+            let file = next()?;
+            Some(First {
+                segment: Segment::host_from_file(&file, layout)?,
+                grant: grant(&application),
+                identity: Identity {
+                    key: application.key,
+                    modes: process.modes,
+                    segment_file: Some(Arc::new(file)),
+                },
+            })
         }
         None => None,
     };
@@ -149,7 +221,7 @@ fn map(process: NewProcess, descriptors: Vec<OwnedFd>) -> std::io::Result<Attach
 
 /// The bounds and rights of an application.
 fn grant(application: &NewApplication) -> Grant {
-    let NewApplication { limits, rights } = application;
+    let NewApplication { limits, rights, .. } = application;
     let addresses = rights.addresses.iter().map(|range| range.0.prefix());
     Grant {
         sockets_max: limits.sockets_max,
@@ -171,10 +243,14 @@ fn grant(application: &NewApplication) -> Grant {
 #[cfg(test)]
 mod tests {
     use netsetup::seqpacket;
+    use rustix::net::sockopt::set_socket_send_buffer_size;
+    use socket_channel::attach::Key;
     use socket_channel::channel;
 
     use super::*;
     use crate::ipc::messages::{NewApplication, SocketLimits, SocketRights};
+
+    const KEY: Key = Key::new(*b"0123456789abcdef");
 
     fn process(app: u32, is_first: bool) -> NewProcess {
         let application = NewApplication {
@@ -190,6 +266,7 @@ mod tests {
                 addresses: Vec::new(),
                 connect: true,
             },
+            key: KEY,
         };
         NewProcess {
             app,
@@ -236,26 +313,107 @@ mod tests {
             assert_eq!((come.app, come.channel), (AppId(5), ChannelId(6)));
             assert_eq!((come.uid, come.pid), (7, 0));
             assert_eq!(come.first.is_some(), is_first);
-            if let Some((grant, _)) = come.first {
-                assert_eq!((grant.sockets_max, grant.rules.addresses), (4, None));
+            if let Some(first) = come.first {
+                let Grant {
+                    sockets_max, rules, ..
+                } = first.grant;
+                assert_eq!((sockets_max, rules.addresses), (4, None));
+                assert_eq!((first.identity.key, first.identity.modes), (KEY, 0));
+                assert!(first.identity.segment_file.is_some());
             }
             assert!(come.end.wake_fd().is_some());
         }
-        let (app, first) = (5, 64);
+        let (app, channel, first) = (5, 6, 64);
         let handles = made(64 << 10);
-        pass(&broker, &BrokerToHost::Handles { app, first }, &handles);
+        let message = BrokerToHost::Handles {
+            app,
+            channel,
+            first,
+        };
+        pass(&broker, &message, &handles);
         let event = link.receive().unwrap();
         let is_right = matches!(
             &event,
             Some(Arrived::Handles {
                 app: AppId(5),
+                channel: ChannelId(6),
                 first: HandleId(64),
                 descriptors,
             }) if descriptors.len() == 4
         );
         assert!(is_right, "{event:?}");
+        pass(&broker, &BrokerToHost::Reattach { app, channel }, &[]);
+        let event = link.receive().unwrap();
+        let is_right = matches!(
+            event,
+            Some(Arrived::Again {
+                app: AppId(5),
+                channel: ChannelId(6)
+            })
+        );
+        assert!(is_right, "{event:?}");
         drop(broker);
         assert!(link.receive().is_err());
+    }
+
+    #[test]
+    fn a_broker_that_is_slow_learns_all_that_there_is_with_segments_and_in_order() {
+        let (broker, socket) = seqpacket::pair().unwrap();
+        set_socket_send_buffer_size(&socket, 1).unwrap();
+        let mut link = BrokerLink::new(socket);
+        let segment = Arc::new(made(64 << 10).swap_remove(0));
+        for app in 1..=100 {
+            link.inform(Known::Application {
+                app: AppId(app),
+                uid: 7,
+                next_handle: HandleId(app * 10),
+                identity: Identity {
+                    key: KEY,
+                    modes: 30,
+                    segment_file: Some(Arc::clone(&segment)),
+                },
+            });
+            link.inform(Known::Process {
+                app: AppId(app),
+                channel: ChannelId(app + 1),
+                pid: u32::from(u16::MAX),
+                uid: u32::MAX,
+            });
+        }
+        link.inform(Known::All);
+        link.ended(AppId(1), ChannelId(2));
+        assert!(link.is_behind());
+        let mut heard = Vec::new();
+        loop {
+            let buffer = &mut [0; 512];
+            match fd_passing::receive::<HostToBroker>(&broker, buffer).unwrap() {
+                Some(message) => heard.push(message),
+                None if !link.is_behind() => break,
+                None => assert!(link.receive().unwrap().is_none()),
+            }
+        }
+        assert_eq!(heard.len(), 202);
+        let (app, channel) = (1, 2);
+        assert_eq!(heard.pop().unwrap().0, HostToBroker::Ended { app, channel });
+        assert_eq!(heard.pop().unwrap().0, HostToBroker::Known);
+        for (app, pair) in (1..).zip(heard.chunks(2)) {
+            let application = KnownApplication {
+                app,
+                uid: 7,
+                modes: 30,
+                next_handle: app * 10,
+                key: KEY,
+            };
+            assert_eq!(pair[0].0, HostToBroker::Application(application));
+            assert!(pair[0].1.is_some());
+            let process = KnownProcess {
+                app,
+                channel: app + 1,
+                pid: u32::from(u16::MAX),
+                uid: u32::MAX,
+            };
+            assert_eq!(pair[1].0, HostToBroker::Process(process));
+        }
     }
 
     #[test]

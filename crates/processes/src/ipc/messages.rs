@@ -13,6 +13,7 @@ use config::socket_values::{AddressRange, PortRange};
 use failure::Failure;
 use observer::{FetcherReport, Health, Report, WorkerReport};
 use sandbox::lockdown::LockedOut;
+use socket_channel::attach::Key;
 
 /// A line of a child that says `M`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -263,11 +264,21 @@ pub enum BrokerToHost {
     /// first process of an application, its segment. Answered by [`HostToBroker::Attached`] or
     /// [`HostToBroker::Refused`].
     Attach(NewProcess),
+    /// A process that an earlier broker attached has come to this one. Answered like
+    /// [`BrokerToHost::Attach`].
+    Reattach {
+        /// The application.
+        app: u32,
+        /// The channel of the process.
+        channel: u32,
+    },
     /// With the host's ends of handles, in the order of their numbers. It comes before the
     /// application has the other ends.
     Handles {
         /// The application.
         app: u32,
+        /// The channel of the process that gets them.
+        channel: u32,
         /// Number of the first. When there are no more, they begin again at 0.
         first: u32,
     },
@@ -281,10 +292,24 @@ pub enum BrokerToHost {
     },
 }
 
-/// What the host process says to the broker.
+/// What the host process says to the broker: first what earlier brokers have attached, with
+/// [`HostToBroker::Known`] behind the last of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostToBroker {
+    /// An application, with its segment.
+    Application(KnownApplication),
+    /// A process of the application before it.
+    Process(KnownProcess),
+    /// The broker knows all that there is, and may serve.
+    Known,
+    /// A process that an earlier broker attached has ended, and will not come to this one.
+    Ended {
+        /// The application.
+        app: u32,
+        /// The channel of the process.
+        channel: u32,
+    },
     /// The host stack serves the channel.
     Attached {
         /// The application.
@@ -317,6 +342,35 @@ pub enum HostToBroker {
     },
 }
 
+/// An application that an earlier broker attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownApplication {
+    /// Its number.
+    pub app: u32,
+    /// The user of its first process.
+    pub uid: u32,
+    /// The modes that are on, of `socket_channel::attach`.
+    pub modes: u32,
+    /// Number of its next handle.
+    pub next_handle: u32,
+    /// Its secret.
+    #[serde(with = "key_bytes")]
+    pub key: Key,
+}
+
+/// A process that an earlier broker attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownProcess {
+    /// Its application.
+    pub app: u32,
+    /// Its channel.
+    pub channel: u32,
+    /// Its process ID when it attached; 0 if it was not visible.
+    pub pid: u32,
+    /// Its user when it attached.
+    pub uid: u32,
+}
+
 /// A process that attaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewProcess {
@@ -341,6 +395,23 @@ pub struct NewApplication {
     pub limits: SocketLimits,
     /// What it may do.
     pub rights: SocketRights,
+    /// Its secret.
+    #[serde(with = "key_bytes")]
+    pub key: Key,
+}
+
+/// A key as a list of its bytes.
+mod key_bytes {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use socket_channel::attach::Key;
+
+    pub(super) fn serialize<S: Serializer>(key: &Key, serializer: S) -> Result<S::Ok, S::Error> {
+        key.bytes().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Key, D::Error> {
+        <[u8; Key::BYTES]>::deserialize(deserializer).map(Key::new)
+    }
 }
 
 /// How much an application may use.

@@ -14,7 +14,7 @@ use socket_channel::{
 };
 use sockets::{Attachment, Grant, Sockets};
 
-use crate::program::{Program, text};
+use crate::program::{Program, first, text};
 use crate::world::World;
 
 fn some_socket(random: &mut dyn FnMut(u64) -> u64) -> SocketId {
@@ -177,7 +177,7 @@ fn attach(world: &mut World, app: u32) -> (OwnedFd, OwnedFd) {
         channel: ChannelId(app),
         pid: app,
         uid: 1000,
-        first: Some((Grant::default(), segment)),
+        first: Some(first(Grant::default(), segment)),
         end: HostEnd::from_files(&memory, own, peer).unwrap(),
     });
     attached.unwrap();

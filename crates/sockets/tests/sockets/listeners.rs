@@ -1,14 +1,13 @@
 //! Listeners of programs.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use rustix::io::Errno;
-use socket_channel::channel;
 use socket_channel::message::BindFlags;
-use socket_channel::{AppId, ChannelId, Command, Flags, HandleId, SocketOption};
-use sockets::{Arrived, Broker, BrokerGone, Sockets};
+use socket_channel::{AppId, Command, Flags, HandleId, SocketOption};
+use sockets::{Arrived, Sockets};
 
+use crate::brokers::PlayedBroker;
 use crate::program::{HANDLES, Program};
 use crate::world::World;
 
@@ -171,31 +170,6 @@ fn a_waiting_process_gets_one_hint_for_what_has_changed() {
     world.assert_nothing_left();
 }
 
-/// A broker that brings what it was given.
-#[derive(Debug)]
-struct Bringer {
-    bell: OwnedFd,
-    brings: Vec<Arrived>,
-}
-
-impl Broker for Bringer {
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
-    }
-
-    fn receive(&mut self) -> Result<Option<Arrived>, BrokerGone> {
-        Ok(self.brings.pop())
-    }
-
-    fn attached(&mut self, _: AppId, _: ChannelId) {}
-
-    fn refused(&mut self, _: AppId, _: ChannelId, _: Errno) {}
-
-    fn detached(&mut self, _: AppId) {}
-
-    fn file_released(&mut self, _: AppId, _: u32) {}
-}
-
 #[test]
 fn the_address_of_a_descriptor_that_was_closed_is_free_at_once() {
     let mut world = World::new();
@@ -208,15 +182,14 @@ fn the_address_of_a_descriptor_that_was_closed_is_free_at_once() {
         .map(|_| UnixStream::pair().unwrap())
         .map(|(theirs, own)| (theirs.into(), own.into()))
         .unzip();
-    let bringer = Bringer {
-        bell: channel::create_bell().unwrap(),
-        brings: vec![Arrived::Handles {
-            app: program.app,
-            first,
-            descriptors: theirs,
-        }],
-    };
-    world.apps.others.set_broker(Box::new(bringer)).unwrap();
+    let broker = PlayedBroker::new();
+    broker.bring(Arrived::Handles {
+        app: program.app,
+        channel: program.channel,
+        first,
+        descriptors: theirs,
+    });
+    broker.start(&mut world);
     let mut own = own.into_iter();
     let address = "0.0.0.0:8000";
     // A socket that is bound, and one that listens.
@@ -235,25 +208,4 @@ fn the_address_of_a_descriptor_that_was_closed_is_free_at_once() {
     world.hang_up(app, first);
     world.hang_up(app, HandleId(first.0 + 1));
     world.assert_nothing_left();
-}
-
-#[test]
-fn processes_that_outlive_their_broker_leave_nothing() {
-    let mut world = World::new();
-    world.apps.others = Sockets::new().unwrap();
-    let mut program = Program::new(&mut world, 1);
-    let bringer = Bringer {
-        bell: channel::create_bell().unwrap(),
-        brings: Vec::new(),
-    };
-    world.apps.others.set_broker(Box::new(bringer)).unwrap();
-    program.listener(&mut world, 8000);
-    assert_eq!(world.sockets().processes(), 1);
-    // The process ends: of its channel, no broker says so.
-    for number in 0..HANDLES {
-        world.hang_up(program.app, HandleId(number));
-    }
-    world.run_for_us(1_000);
-    world.assert_nothing_left();
-    assert_eq!(world.sockets().processes(), 0);
 }

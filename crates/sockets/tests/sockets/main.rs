@@ -2,6 +2,7 @@
 //! one.
 #![forbid(unsafe_code)]
 
+mod brokers;
 mod bytes;
 mod ends;
 mod files;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use socket_channel::{AppId, ChannelId, Command, Flags, HandleId, SocketId, channel};
-use sockets::{Arrived, Broker, BrokerGone};
+use sockets::{Arrived, Broker, BrokerGone, Known};
 
 use crate::files::{bytes_of, write_file};
 use crate::program::Program;
@@ -41,6 +41,14 @@ impl Broker for Notes {
     fn detached(&mut self, app: AppId) {
         self.told.lock().unwrap().detached.push(app);
     }
+
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    fn inform(&mut self, _: Known) {}
+
+    fn ended(&mut self, _: AppId, _: ChannelId) {}
 
     fn file_released(&mut self, app: AppId, file: u32) {
         self.told.lock().unwrap().released.push((app, file));

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use host::app::StreamId;
+use socket_channel::attach::Key;
 use socket_channel::channel::{AppEnd, in_memory};
 use socket_channel::message::BindFlags;
 use socket_channel::{
     AppId, AppRecord, ChannelId, Command, Event, Family, Flags, HandleId, How, Layout, Limits,
     Segment, SocketId,
 };
-use sockets::{Attachment, Grant};
+use sockets::{Attachment, First, Grant, Identity};
 
 use crate::world::World;
 
@@ -27,6 +28,25 @@ pub(crate) struct Program {
     answers: BTreeMap<u32, Event>,
     /// Sockets of which a hint has come.
     pub(crate) hints: Vec<SocketId>,
+}
+
+/// The modes of each program, of `socket_channel::attach`.
+pub(crate) const MODES: u32 = 30;
+
+/// The secret of each program.
+pub(crate) const KEY: Key = Key::new([7; Key::BYTES]);
+
+/// What the first process of an application brings.
+pub(crate) fn first(grant: Grant, segment: Segment) -> First {
+    First {
+        grant,
+        segment,
+        identity: Identity {
+            key: KEY,
+            modes: MODES,
+            segment_file: None,
+        },
+    }
 }
 
 impl Program {
@@ -48,7 +68,7 @@ impl Program {
             channel,
             pid: app.0.wrapping_add(1000),
             uid: 1000,
-            first: Some((grant, segment.clone())),
+            first: Some(first(grant, segment.clone())),
             end: host,
         });
         attached.unwrap();

@@ -211,6 +211,13 @@ impl World {
         self.server.wake(self.now_us, &mut Once(Some(act)));
     }
 
+    /// A descriptor that the shard watches ends its sleep.
+    pub(crate) fn on_wake(&mut self) {
+        let (sockets, now_us) = (&mut self.apps.others, self.now_us);
+        let act = |io: &mut dyn Io| sockets.on_wake(io, now_us);
+        self.server.wake(now_us, &mut Once(Some(act)));
+    }
+
     pub(crate) fn detach(&mut self, app: AppId) -> bool {
         self.apps.others.detach(app)
     }
