@@ -1,5 +1,6 @@
 //! One application: what it holds.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -36,8 +37,6 @@ pub(crate) struct Channel {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) end: HostEnd,
-    /// Open handles that were given to its process.
-    pub(crate) handles: usize,
     /// The broker that has brought it is gone, and its process has not come to another one, which
     /// would report its end.
     pub(crate) is_orphaned: bool,
@@ -57,7 +56,6 @@ impl Channel {
             pid,
             uid,
             end,
-            handles: 0,
             is_orphaned: false,
             hints_lost: false,
             unsent: VecDeque::new(),
@@ -121,6 +119,8 @@ pub(crate) struct App {
     /// The last generation of each place.
     generations: Vec<u32>,
     pub(crate) handles: HashMap<HandleId, Handle>,
+    /// How many of them were given to each process, if any.
+    pub(crate) handles_of: HashMap<ChannelId, usize>,
     pub(crate) next_handle: HandleId,
     pub(crate) channels: Vec<Channel>,
     /// The channel whose commands come first in the next turn.
@@ -162,6 +162,7 @@ impl App {
             sockets: Slab::new(),
             generations: Vec::new(),
             handles: HashMap::new(),
+            handles_of: HashMap::new(),
             next_handle: HandleId(0),
             channels: Vec::new(),
             first: 0,
@@ -202,13 +203,22 @@ impl App {
             channel,
             socket: None,
         };
-        if self.handles.insert(handle, handle_of).is_none()
-            && let Some(found) = self.channel(channel)
-        {
-            found.handles += 1;
+        *self.handles_of.entry(channel).or_default() += 1;
+        if let Some(replaced) = self.handles.insert(handle, handle_of) {
+            self.count_closed(replaced.channel);
         }
         // As the broker numbers them: from 0 again when there are no more.
         self.next_handle = HandleId(handle.0.checked_add(1).unwrap_or(0));
+    }
+
+    /// A handle that was given to this process is closed.
+    pub(crate) fn count_closed(&mut self, channel: ChannelId) {
+        if let Entry::Occupied(mut handles) = self.handles_of.entry(channel) {
+            *handles.get_mut() -= 1;
+            if *handles.get() == 0 {
+                handles.remove();
+            }
+        }
     }
 
     /// Adds handles, and has their hang-ups noticed.

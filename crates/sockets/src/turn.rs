@@ -29,9 +29,7 @@ impl App {
         if let (Some(waker), Some(fd)) = (cx.waker, &closed.fd) {
             waker.remove(fd.as_fd());
         }
-        if let Some(channel) = self.channel(closed.channel) {
-            channel.handles -= 1;
-        }
+        self.count_closed(closed.channel);
         if let Some(id) = closed.socket {
             if let Some(socket) = self.socket(id) {
                 socket.handle = None;
@@ -203,7 +201,8 @@ impl App {
     /// handle that was given to it is open: the one by which it notices the end of the host
     /// process.
     pub(crate) fn end_orphaned_channels(&mut self, cx: &mut Context<'_>, now_us: u64) {
-        let is_over = |channel: &&Channel| channel.is_orphaned && channel.handles == 0;
+        let is_over =
+            |channel: &&Channel| channel.is_orphaned && !self.handles_of.contains_key(&channel.id);
         let over: Vec<ChannelId> = self
             .channels
             .iter()

@@ -360,3 +360,54 @@ fn what_a_killed_program_has_queued_still_arrives() {
         connection.read_end().unwrap();
     });
 }
+
+/// Connections of an echo server that stay open.
+fn hold(count: usize) -> Vec<TcpStream> {
+    let open = |_| {
+        let stream = TcpStream::connect(at(ECHO_PORT)).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream
+    };
+    (0..count).map(open).collect()
+}
+
+/// Sends bytes on each connection, and compares what comes back.
+fn echo_on_each(connections: &mut [TcpStream], file: &KnownFile, round: usize) {
+    for (number, connection) in connections.iter_mut().enumerate() {
+        let sent = file.bytes((number * 7 + round * 1000) as u64, 500);
+        connection.write_all(&sent).unwrap();
+        let mut received = vec![0; sent.len()];
+        connection.read_exact(&mut received).unwrap();
+        assert!(received == sent, "every byte of connection {number}");
+    }
+}
+
+#[test]
+fn a_program_serves_hundreds_of_connections_while_brokers_die_under_load() {
+    isolated(|site| {
+        let file = site.file("echo", 30_000).unwrap();
+        let stack = Stack::serve(&site);
+        let server = stack.start(&stack.compile("echo"), ECHO_PORT);
+        let broker = || process(&stack.splitway, "splitway-broker");
+        let mut held = Vec::new();
+        for death in 0..5 {
+            // Three times what the program has in store, and all at work while the broker dies.
+            held.extend(hold(200));
+            std::thread::scope(|scope| {
+                let load = scope.spawn(|| on_threads(100, |_| echo(at(ECHO_PORT), &file)));
+                echo_on_each(&mut held, &file, death);
+                let before = broker().unwrap();
+                signal(before, Signal::KILL).unwrap();
+                echo_on_each(&mut held, &file, death + 1);
+                load.join().unwrap();
+                let another = || broker().filter(|pid| *pid != before);
+                wait::until(SOON, "another broker", another).unwrap();
+            });
+        }
+        // Of a program that begins later as well.
+        let other = stack.start(&stack.compile("echo"), ECHO_PORT + 1);
+        echo(at(ECHO_PORT + 1), &file).unwrap();
+        drop((held, server, other));
+        stack.assert_nothing_left();
+    });
+}
