@@ -1,16 +1,18 @@
 //! Programs of others on the stack: those of `examples/c`, and clients that are the kernel's.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
 use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
-use testbed::process::{Process, signal};
+use testbed::process::{Process, run, signal};
 use testbed::procfs::{cpu_ns, descriptors};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
@@ -19,7 +21,7 @@ use testbed::wait;
 use crate::deaths::{files, lose_packets};
 use crate::sockets::attach;
 use crate::sockets_stat::applications;
-use crate::support::{Random, SOON, on_threads, process, serve_with};
+use crate::support::{Random, SOON, on_threads, process, program, serve_with};
 
 const FILES_PORT: u16 = 8080;
 const ECHO_PORT: u16 = 9000;
@@ -410,4 +412,160 @@ fn a_program_serves_hundreds_of_connections_while_brokers_die_under_load() {
         drop((held, server, other));
         stack.assert_nothing_left();
     });
+}
+
+#[test]
+fn children_are_attached_though_brokers_die_before_and_while_they_are() {
+    isolated(|site| {
+        let file = site.file("echo", 5_000).unwrap();
+        let stack = Stack::serve(&site);
+        let crashes = stack.compile_from("tests/programs", "crashes");
+        let server = stack.start_with(&crashes, FILES_PORT, &[Path::new("fork")]);
+        for _ in 0..6 {
+            let broker = || process(&stack.splitway, "splitway-broker");
+            let before = wait::until(SOON, "a broker", broker).unwrap();
+            // Each connection is served by a child whose first call comes before, with or after it.
+            std::thread::scope(|scope| {
+                let load = scope.spawn(|| on_threads(10, |_| echo(at(FILES_PORT), &file)));
+                signal(before, Signal::KILL).unwrap();
+                on_threads(10, |_| echo(at(FILES_PORT), &file));
+                load.join().unwrap();
+            });
+        }
+        signal(server.pid(), Signal::KILL).unwrap();
+        drop(server);
+        stack.assert_nothing_left();
+    });
+}
+
+/// What applications and connections hold, as `splitway stat --json` says: of each application its
+/// processes, sockets and memory, and what the host stack has in use.
+fn holdings() -> Value {
+    let mut stat = Command::new(program());
+    let text = run(stat.args(["stat", "--json", "--summary"])).unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let applications = document["applications"].as_array().unwrap();
+    let held = |row: &Value| {
+        let fields = [
+            "application",
+            "processes",
+            "sockets",
+            "listeners",
+            "connections",
+            "files",
+            "memory_bytes",
+        ];
+        let fields = fields.map(|field| row[field].clone());
+        Value::from(fields.to_vec())
+    };
+    let usage = &document["host"]["usage"];
+    // Not TIME-WAIT: the port is free meanwhile.
+    let in_use = ["connections", "half_open", "files"].map(|field| usage[field].clone());
+    json!({
+        "applications": applications.iter().map(held).collect::<Vec<_>>(),
+        "host": in_use.to_vec(),
+    })
+}
+
+/// Says so when it is dropped, also by a failure.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sends bytes to a server whose processes abort, and compares what comes back before it fails.
+fn echo_in_part(server: SocketAddr, file: &KnownFile) {
+    let sent = file.bytes(0, file.size() as usize);
+    let Ok(mut stream) = TcpStream::connect(server) else {
+        return;
+    };
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    if stream.write_all(&sent).is_err() || stream.shutdown(Shutdown::Write).is_err() {
+        return;
+    }
+    let mut received = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut received) {
+        assert_ne!(error.kind(), ErrorKind::WouldBlock, "it never ends");
+    }
+    assert!(sent.starts_with(&received), "every byte that comes back");
+}
+
+/// A thousand rounds of a program whose processes end in one bad way, under load, beside another
+/// program.
+fn crash(site: &Site, mode: &str) {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 1000;
+    let (file, small) = (site.file("echo", 5_000).unwrap(), site.file("small", 500));
+    let small = small.unwrap();
+    let stack = Stack::serve(site);
+    let other = stack.start(&stack.compile("echo"), ECHO_PORT);
+    let mut held = hold(20);
+    echo_on_each(&mut held, &small, 0);
+    let connected = || (holdings()["applications"][0][4] == held.len()).then(holdings);
+    let before = wait::until(SOON, "only those connections are left", connected).unwrap();
+    let crashes = stack.compile_from("tests/programs", "crashes");
+    let server = stack.start_with(&crashes, FILES_PORT, &[Path::new(mode)]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let over = Over(&is_over);
+        // The other program goes on all the time.
+        let beside = scope.spawn(|| {
+            let mut round = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                echo_on_each(&mut held, &small, round);
+                round += 1;
+            }
+        });
+        if mode == "abort" {
+            let aborting = scope.spawn(|| {
+                let next = at(FILES_PORT + 1);
+                let listens = || TcpStream::connect(next).ok();
+                wait::until(2 * SOON, "all have aborted", listens).unwrap();
+            });
+            on_threads(CLIENTS, |_| {
+                while !aborting.is_finished() {
+                    echo_in_part(at(FILES_PORT), &file);
+                }
+                Ok(())
+            });
+            echo(at(FILES_PORT), &file).unwrap();
+        } else {
+            on_threads(CLIENTS, |_| {
+                (0..ROUNDS / CLIENTS).try_for_each(|_| echo(at(FILES_PORT), &file))
+            });
+        }
+        drop(over);
+        beside.join().unwrap();
+    });
+    signal(server.pid(), Signal::KILL).unwrap();
+    drop(server);
+    let same = || (holdings() == before).then_some(());
+    let after = wait::until(SOON, "nothing is left", same);
+    assert!(after.is_ok(), "{} is left, {before} before", holdings());
+    echo_on_each(&mut held, &small, 0);
+    drop((held, other));
+    stack.assert_nothing_left();
+}
+
+#[test]
+fn a_thousand_children_serve_a_connection_each_and_leave_nothing() {
+    isolated(|site| crash(&site, "fork"));
+}
+
+#[test]
+fn a_thousand_processes_execute_another_program_and_leave_nothing() {
+    isolated(|site| crash(&site, "exec"));
+}
+
+#[test]
+fn a_thousand_connections_closed_in_the_wrong_process_go_on_in_the_right_one() {
+    isolated(|site| crash(&site, "close"));
+}
+
+#[test]
+fn a_thousand_processes_abort_at_any_moment_and_leave_nothing() {
+    isolated(|site| crash(&site, "abort"));
 }
