@@ -69,12 +69,12 @@ use crate::supervisor::reload::Reload;
 use crate::supervisor::rolling::Rolling;
 use crate::supervisor::service_manager::ServiceManager;
 use crate::terminal::say;
-use ::observer::{FetcherReport, Health};
+use ::observer::{BrokerReport, FetcherReport, Health};
 use config::log_level::LogLevel;
 use config::{Config, Text};
 use processes::ipc::fd_passing;
 use processes::ipc::log_lines;
-use processes::ipc::messages::{FromFetcher, FromHost, ToHost, ToObserver};
+use processes::ipc::messages::{FromBroker, FromFetcher, FromHost, ToHost, ToObserver};
 use processes::ipc::signals::{HangUp, Hint, Signals};
 
 /// The signals that ask for more than an end.
@@ -214,6 +214,12 @@ impl Supervisor<'_> {
             self.observer.send(&ToObserver::Fetcher(FetcherReport {
                 process: self.fetcher.processes(),
                 origin: origin.clone(),
+                report: report.clone(),
+            }));
+        }
+        if let (Event::Broker(FromBroker::Counters(report)), Some(broker)) = (event, &self.broker) {
+            self.observer.send(&ToObserver::Broker(BrokerReport {
+                process: broker.processes(),
                 report: report.clone(),
             }));
         }

@@ -2,7 +2,9 @@
 
 use counters::Counter;
 
-use crate::counter_names::{CACHE, CounterSet, HOST, NIC, ORIGINS, SOCKETS_OF_APPLICATIONS};
+use crate::counter_names::{
+    BROKER, CACHE, CounterSet, HOST, NIC, ORIGINS, SOCKETS_OF_APPLICATIONS,
+};
 
 /// What kind of number a metric is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,11 @@ pub(crate) fn host() -> Vec<Counted> {
 /// What each worker of a NIC process counts.
 pub(crate) fn nic() -> Vec<Counted> {
     Counted::all("nic_", &[NIC])
+}
+
+/// What a broker counts.
+pub(crate) fn broker() -> Vec<Counted> {
+    Counted::all("", &[BROKER])
 }
 
 /// What a fetcher counts of each origin.

@@ -59,6 +59,30 @@ pub const SOCKETS_OF_APPLICATIONS: CounterSet = CounterSet {
     counters: sockets::Counters::ALL,
 };
 
+counters::counters! {
+    /// What a broker counts.
+    pub struct BrokerCounters {
+        /// Processes that the broker has attached.
+        attached: Counter,
+        /// Processes of earlier brokers that have come to this one.
+        reattached: Counter,
+        /// Processes that the broker has refused.
+        refused: Counter,
+        /// Descriptors for sockets passed to processes.
+        handles: Counter,
+        /// Open files passed to NIC processes.
+        files: Counter,
+        /// Connections to the broker closed because their process did not keep to the protocol.
+        cut_off: Counter,
+    }
+}
+
+/// What a broker reports.
+pub const BROKER: CounterSet = CounterSet {
+    prefix: OF_BROKER,
+    counters: BrokerCounters::ALL,
+};
+
 /// What a worker of a NIC process reports.
 pub const NIC: CounterSet = CounterSet {
     prefix: "",
@@ -79,6 +103,7 @@ pub const CACHE: CounterSet = CounterSet {
 
 const HTTP: &str = "http_";
 const SOCKETS: &str = "sockets_";
+const OF_BROKER: &str = "broker_";
 const ORIGIN: &str = "origin_";
 const CONTROL_LINK: &str = "control_link_";
 
@@ -91,6 +116,11 @@ pub fn host(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u
 /// What was done for applications in other processes.
 pub fn sockets(counters: &sockets::Counters) -> Vec<(String, u64)> {
     named(SOCKETS, counters.rows()).collect()
+}
+
+/// What a broker has counted.
+pub fn broker(counters: &BrokerCounters) -> Vec<(String, u64)> {
+    named(OF_BROKER, counters.rows()).collect()
 }
 
 /// What the host process itself has counted.

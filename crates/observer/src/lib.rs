@@ -37,4 +37,4 @@ pub use intake::{receive_errors, receive_records, wait};
 pub use log_file::{LogCounters, LogFile};
 pub use metrics::Metrics;
 pub use packet::{PACKET_BYTES_MAX, Packet, SocketSink, report};
-pub use report::{FetcherReport, Health, Report, WorkerReport};
+pub use report::{BrokerReport, FetcherReport, Health, Report, WorkerReport};

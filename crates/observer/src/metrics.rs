@@ -12,7 +12,7 @@ use crate::catalog::{self, Counted, Kind, Metric};
 use crate::exposition::{Exposition, Histogram, Labels, seconds};
 use crate::format::parts;
 use crate::log_file::LogCounters;
-use crate::report::{FetcherReport, Health, Report, WorkerReport};
+use crate::report::{BrokerReport, FetcherReport, Health, Report, WorkerReport};
 use crate::top::Top;
 
 /// A host process that has been silent for so long does not serve.
@@ -34,6 +34,7 @@ pub struct Metrics {
     nic: Vec<Counted>,
     origins: Vec<Counted>,
     cache: Vec<Counted>,
+    broker: Vec<Counted>,
 }
 
 #[derive(Debug)]
@@ -50,6 +51,8 @@ struct State {
     /// Which process of each NIC stack that was.
     processes: BTreeMap<usize, u64>,
     fetcher: Fetched,
+    /// What the broker has told last.
+    broker: Option<BrokerReport>,
     accesses: Accesses,
 }
 
@@ -84,6 +87,7 @@ impl Metrics {
             workers: BTreeMap::new(),
             processes: BTreeMap::new(),
             fetcher: Fetched::default(),
+            broker: None,
             accesses: Accesses::default(),
         };
         Self {
@@ -94,6 +98,7 @@ impl Metrics {
             nic: catalog::nic(),
             origins: catalog::origins(),
             cache: catalog::cache(),
+            broker: catalog::broker(),
         }
     }
 
@@ -174,6 +179,19 @@ impl Metrics {
         }
     }
 
+    /// The broker has.
+    pub fn on_broker(&self, mut told: BrokerReport) {
+        let is_known = |name: &str| self.broker.iter().any(|counted| counted.counter == name);
+        told.report.counters.retain(|(name, _)| is_known(name));
+        let broker = &mut self.lock().broker;
+        if broker
+            .as_ref()
+            .is_none_or(|last| last.process <= told.process)
+        {
+            *broker = Some(told);
+        }
+    }
+
     /// The supervisor has told what it knows.
     pub fn on_health(&self, health: Health) {
         self.lock().health = health;
@@ -249,6 +267,14 @@ impl Metrics {
             }
         }
         state.fetcher.expose(&self.origins, &self.cache, &mut text);
+        if let Some(broker) = &state.broker {
+            for counted in &self.broker {
+                if let Some(value) = broker.report.counter(&counted.counter) {
+                    text.metric(&counted.metric);
+                    sample(&mut text, counted, &[], value);
+                }
+            }
+        }
         let accesses = &state.accesses;
         text.metric(&own.responses);
         for (status, count) in &accesses.statuses {
@@ -341,7 +367,9 @@ impl State {
             .map(|(nic, report)| ("nic", nic.to_string(), report));
         let fetcher = self.fetcher.all.iter();
         let fetcher = fetcher.map(|report| ("fetcher", String::new(), report));
-        let all: Vec<_> = host.chain(nics).chain(fetcher).collect();
+        let broker = self.broker.iter();
+        let broker = broker.map(|told| ("broker", String::new(), &told.report));
+        let all: Vec<_> = host.chain(nics).chain(fetcher).chain(broker).collect();
         text.metric(&own.cpu);
         for (process, nic, report) in &all {
             for (mode, us) in [
@@ -468,7 +496,7 @@ fn own() -> Own {
         cpu: metric(
             "process_cpu_seconds_total",
             Counter,
-            "CPU time of the host process, of the NIC processes and of the fetcher, in seconds.",
+            "CPU time of host process, NIC processes, fetcher and broker, in seconds.",
         ),
         memory: metric(
             "process_resident_memory_max_bytes",
@@ -625,6 +653,7 @@ mod tests {
             .chain(catalog::host().into_iter().map(|counted| counted.metric))
             .chain(catalog::nic().into_iter().map(|counted| counted.metric))
             .chain(catalog::origins().into_iter().map(|counted| counted.metric))
+            .chain(catalog::broker().into_iter().map(|counted| counted.metric))
             .chain(catalog::cache().into_iter().map(|counted| counted.metric))
             .collect();
         let rows: String = metrics
@@ -689,6 +718,40 @@ mod tests {
         on_worker(1, 1, 9_500_000);
         assert_eq!(cpu(), 1.0);
         assert_eq!(metrics.lock().workers.len(), 1);
+    }
+
+    #[test]
+    fn what_a_broker_has_told_is_shown_until_another_one_counts_from_zero() {
+        let metrics = metrics();
+        let rows = catalog::broker();
+        let told = |process, from: u64| BrokerReport {
+            process,
+            report: Report {
+                counters: rows
+                    .iter()
+                    .zip(from..)
+                    .map(|(counted, value)| (counted.counter.clone(), value))
+                    .chain([("not_of_a_broker".to_owned(), 7)])
+                    .collect(),
+                cpu_user_us: 2_000_000,
+                ..Report::default()
+            },
+        };
+        assert!(!metrics.text().contains("splitway_broker_"));
+        metrics.on_broker(told(1, 100));
+        let text = metrics.text();
+        let samples = parse(&text);
+        for (place, counted) in rows.iter().enumerate() {
+            assert_eq!(samples[&counted.metric.name], 100.0 + place as f64);
+        }
+        assert_eq!(samples["splitway_broker_attached_total"], 100.0);
+        assert!(!text.contains("not_of_a_broker"));
+        let cpu = "splitway_process_cpu_seconds_total{process=\"broker\",nic=\"\",mode=\"user\"}";
+        assert_eq!(samples[cpu], 2.0);
+        metrics.on_broker(told(2, 1));
+        metrics.on_broker(told(1, 200));
+        let text = metrics.text();
+        assert_eq!(parse(&text)["splitway_broker_attached_total"], 1.0);
     }
 
     #[test]

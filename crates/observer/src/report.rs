@@ -29,6 +29,15 @@ pub struct FetcherReport {
     pub report: Report,
 }
 
+/// Counters of a broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerReport {
+    /// Which process, from 1: another counts from zero.
+    pub process: u32,
+    /// What it has counted and cost.
+    pub report: Report,
+}
+
 /// The health of the server, as the supervisor knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {

@@ -28,9 +28,11 @@ mod tests;
 
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use failure::Failure;
+use observer::Report;
+use observer::counter_names::{self, BrokerCounters};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use sandbox::{descriptors, lockdown, seccomp};
@@ -92,7 +94,7 @@ pub fn run() -> Result<(), Failure> {
     let mut service = service(settings, listener, host, closer)?;
     child::tell(FromBroker::Ready)?;
     serve(&mut service, &control, stop)?;
-    child::report(service.counters().rows())
+    child::report(counter_names::broker(&service.counters()))
 }
 
 fn service(
@@ -135,15 +137,46 @@ fn listener(control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, 
     }
 }
 
+/// Reports the counters when they have changed, and not more often than this.
+const REPORT_PERIOD: Duration = Duration::from_secs(1);
+
+/// Tells the supervisor what was counted.
+#[derive(Debug, Default)]
+struct Reporter {
+    told: BrokerCounters,
+    /// When it may be told again.
+    next: Option<Instant>,
+}
+
+impl Reporter {
+    /// Reports counters that have changed if it is time; returns when it is, if they wait.
+    fn on_turn(&mut self, counters: BrokerCounters, now: Instant) -> Option<Instant> {
+        if counters == self.told {
+            return None;
+        }
+        if self.next.is_none_or(|next| next <= now) {
+            let report = Report::now(counter_names::broker(&counters));
+            if child::tell_if_writable(FromBroker::Counters(report)) {
+                self.told = counters;
+            }
+            self.next = Some(now + REPORT_PERIOD);
+        }
+        self.next.filter(|_| counters != self.told)
+    }
+}
+
 /// Serves until the host process is gone, or `stop` becomes readable.
 fn serve(service: &mut Service, control: &OwnedFd, stop: BorrowedFd<'_>) -> Result<(), Failure> {
+    let mut reporter = Reporter::default();
     while service.turn(Instant::now()).is_ok() {
+        let report_at = reporter.on_turn(service.counters(), Instant::now());
         let own = [
             PollFd::from_borrowed_fd(stop, PollFlags::IN),
             PollFd::new(control, PollFlags::IN),
         ];
         let mut fds: Vec<_> = own.into_iter().chain(service.watch()).collect();
-        wait(&mut fds, service.deadline())?;
+        let due = service.deadline().into_iter().chain(report_at).min();
+        wait(&mut fds, due)?;
         if !fds[0].revents().is_empty() {
             return Ok(());
         }

@@ -97,6 +97,7 @@ pub fn run() -> Result<(), Failure> {
                 ToObserver::ErrorLog => change(error_log, file),
                 ToObserver::Worker(report) => metrics.on_worker(report),
                 ToObserver::Fetcher(report) => metrics.on_fetcher(report),
+                ToObserver::Broker(report) => metrics.on_broker(report),
                 ToObserver::Health(health) => metrics.on_health(health),
                 ToObserver::Ping => child::tell(FromObserver::Pong)?,
                 // What a process starts with stays.
@@ -177,6 +178,7 @@ impl InheritedFds {
                 // The supervisor sends them later only.
                 ToObserver::Worker(_)
                 | ToObserver::Fetcher(_)
+                | ToObserver::Broker(_)
                 | ToObserver::Health(_)
                 | ToObserver::Ping => continue,
             };

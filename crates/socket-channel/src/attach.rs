@@ -55,6 +55,14 @@ pub const MODE_EAGER_RECEIVE: u32 = 4;
 pub const MODE_EAGER_ACCEPT: u32 = 8;
 /// Setup With Accept: an accepted connection comes with addresses, options and first bytes.
 pub const MODE_SETUP_WITH_ACCEPT: u32 = 16;
+/// Their names, as users write them.
+pub const MODE_NAMES: [(&str, u32); 5] = [
+    ("split-tcp", MODE_SPLIT_TCP),
+    ("async-send", MODE_ASYNC_SEND),
+    ("eager-receive", MODE_EAGER_RECEIVE),
+    ("eager-accept", MODE_EAGER_ACCEPT),
+    ("setup-with-accept", MODE_SETUP_WITH_ACCEPT),
+];
 /// All of them.
 pub const MODES_ALL: u32 = 31;
 /// Those that are on whatever an application asks for.

@@ -13,6 +13,8 @@ pub struct ApplicationView {
     pub pid: u32,
     /// Its user.
     pub uid: u32,
+    /// The modes that are on: a sum of the `MODE_` numbers of [`socket_channel::attach`].
+    pub modes: u32,
     /// Processes that are attached.
     pub processes: usize,
     /// Sockets of all kinds.
@@ -50,6 +52,7 @@ impl ApplicationView {
             app: app.id,
             pid: app.channels.first().map_or(0, |channel| channel.pid),
             uid: app.uid,
+            modes: app.identity.modes,
             processes: app.channels.len(),
             sockets: app.sockets.len(),
             listeners: app.listeners,

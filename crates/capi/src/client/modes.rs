@@ -31,14 +31,6 @@ impl Modes {
     /// An accepted connection comes with addresses, options and first bytes.
     pub const SETUP_WITH_ACCEPT: Modes = Modes(attach::MODE_SETUP_WITH_ACCEPT);
 
-    const NAMES: &[(&str, Modes)] = &[
-        ("split-tcp", Modes::SPLIT_TCP),
-        ("async-send", Modes::ASYNC_SEND),
-        ("eager-receive", Modes::EAGER_RECEIVE),
-        ("eager-accept", Modes::EAGER_ACCEPT),
-        ("setup-with-accept", Modes::SETUP_WITH_ACCEPT),
-    ];
-
     /// The modes of these bits; bits of no mode are left out.
     pub const fn from_bits(bits: u32) -> Modes {
         Modes(bits & attach::MODES_ALL)
@@ -64,9 +56,10 @@ impl Modes {
     pub fn parse(names: &str) -> Result<Modes, String> {
         let mut modes = Modes(0);
         for name in names.split(',').filter(|name| !name.is_empty()) {
-            let known = Modes::NAMES.iter().find(|(known, _)| *known == name);
+            let mut known = attach::MODE_NAMES.into_iter();
+            let known = known.find(|(known, _)| *known == name);
             let (_, mode) = known.ok_or_else(|| name.to_owned())?;
-            modes = modes.with(*mode);
+            modes = modes.with(Modes(mode));
         }
         Ok(modes)
     }
@@ -81,7 +74,8 @@ impl Default for Modes {
 
 impl fmt::Display for Modes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let on = Modes::NAMES.iter().filter(|(_, mode)| self.has(*mode));
+        let names = attach::MODE_NAMES.into_iter();
+        let on = names.filter(|(_, mode)| self.has(Modes(*mode)));
         for (i, (name, _)) in on.enumerate() {
             let separator = if i == 0 { "" } else { "," };
             write!(f, "{separator}{name}")?;
@@ -106,7 +100,7 @@ pub struct UnknownMode(pub String);
 impl fmt::Display for UnknownMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{MODES_VARIABLE} names {:?}; modes are", self.0)?;
-        for (i, (name, _)) in Modes::NAMES.iter().enumerate() {
+        for (i, (name, _)) in attach::MODE_NAMES.into_iter().enumerate() {
             write!(f, "{}{name}", if i == 0 { " " } else { ", " })?;
         }
         Ok(())

@@ -171,6 +171,11 @@ impl BrokerSupervisor {
         })
     }
 
+    /// How many brokers have been started.
+    pub(crate) fn processes(&self) -> u32 {
+        self.processes
+    }
+
     /// Where programs attach.
     pub(crate) fn path(&self) -> &Path {
         self.plan.listener.path()
@@ -262,7 +267,8 @@ impl BrokerSupervisor {
                 let unasked = || Failure::broken(NAME, "ended unasked");
                 self.fail(now, &failure.unwrap_or_else(unasked));
             }
-            Event::Host(_)
+            Event::Broker(FromBroker::Counters(_))
+            | Event::Host(_)
             | Event::Nic(..)
             | Event::Fetcher(_)
             | Event::Observer(_)

@@ -10,7 +10,9 @@ use rustix::net::{
     SocketFlags, SocketType, recvmsg,
 };
 use serde_json::Value;
-use socket_channel::attach::{ATTACHED_DESCRIPTORS, Attached, MODES_ALL, Reply, Request};
+use socket_channel::attach::{
+    ATTACHED_DESCRIPTORS, Attached, MODE_NAMES, MODES_ALL, Reply, Request,
+};
 use testbed::namespace::isolated;
 use testbed::process::run;
 use testbed::wait;
@@ -94,6 +96,8 @@ fn a_program_is_shown_from_outside_and_detached_by_its_process() {
         assert_eq!((&row["processes"], &row["sockets"]), (&1.into(), &0.into()));
         assert_eq!(row["offloaded_share"], Value::Null);
         assert_eq!(row["is_detached"], false);
+        let modes = MODE_NAMES.map(|(name, _)| name);
+        assert_eq!(row["modes"], Value::from(modes.to_vec()));
         let text = run(Command::new(crate::support::program()).arg("stat")).unwrap();
         let row = text.lines().find(|line| line.starts_with(name.trim_end()));
         assert!(
@@ -101,7 +105,13 @@ fn a_program_is_shown_from_outside_and_detached_by_its_process() {
             "{text}"
         );
         let attached = "splitway_sockets_processes_attached_total";
-        assert_eq!(awaited(&[(attached, 1.0)])[attached], 1.0, "{ADMIN}");
+        let of_broker = "splitway_broker_attached_total";
+        let samples = awaited(&[(attached, 1.0), (of_broker, 1.0)]);
+        assert_eq!(
+            (samples[attached], samples[of_broker]),
+            (1.0, 1.0),
+            "{ADMIN}"
+        );
 
         let (code, said) = detach();
         assert_eq!(code, Some(0), "{said}");

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netsetup::seqpacket;
+use observer::counter_names::BrokerCounters;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -63,38 +64,6 @@ const LOG: Rate = Rate {
 
 /// The listener's token; clients have larger ones.
 const LISTENER: u64 = 0;
-
-/// Counters of the broker's work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
-    /// Processes that have attached.
-    pub(crate) attached: u64,
-    /// Processes of earlier brokers that have come again.
-    pub(crate) reattached: u64,
-    /// Processes that were refused.
-    pub(crate) refused: u64,
-    /// Handles that were passed to processes.
-    pub(crate) handles: u64,
-    /// Files that were passed to NIC processes.
-    pub(crate) files: u64,
-    /// Connections that were closed because their process did not keep to the protocol.
-    pub(crate) cut_off: u64,
-}
-
-impl Counters {
-    /// The counters with their names.
-    pub(crate) fn rows(self) -> Vec<(String, u64)> {
-        let rows = [
-            ("broker_attached", self.attached),
-            ("broker_reattached", self.reattached),
-            ("broker_refused", self.refused),
-            ("broker_handles", self.handles),
-            ("broker_files", self.files),
-            ("broker_cut_off", self.cut_off),
-        ];
-        rows.map(|(name, value)| (name.to_owned(), value)).into()
-    }
-}
 
 /// A process that has connected.
 #[derive(Debug)]
@@ -201,7 +170,7 @@ pub(crate) struct Service {
     timers: BTreeSet<(Instant, u64)>,
     log: TokenBucket,
     unlogged: u64,
-    counters: Counters,
+    counters: BrokerCounters,
     /// Where NIC processes take files.
     doors: Doors,
     /// Clients whose files wait until NIC processes take them.
@@ -241,7 +210,7 @@ impl Service {
             timers: BTreeSet::new(),
             log: TokenBucket::full(LOG, now),
             unlogged: 0,
-            counters: Counters::default(),
+            counters: BrokerCounters::default(),
             doors: Doors::new(closer.clone()),
             awaiting_nics: Vec::new(),
             closer,
@@ -270,7 +239,7 @@ impl Service {
         timer.filter(|_| !self.is_host_behind)
     }
 
-    pub(crate) fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> BrokerCounters {
         self.counters
     }
 

@@ -11,7 +11,7 @@ use config::Text;
 use config::log_level::LogLevel;
 use config::socket_values::{AddressRange, PortRange};
 use failure::Failure;
-use observer::{FetcherReport, Health, Report, WorkerReport};
+use observer::{BrokerReport, FetcherReport, Health, Report, WorkerReport};
 use sandbox::lockdown::LockedOut;
 use socket_channel::attach::Key;
 
@@ -122,13 +122,15 @@ pub enum FromFetcher {
 }
 
 /// What the broker says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromBroker {
     /// Applications can attach.
     Ready,
     /// The answer to [`ToBroker::Ping`].
     Pong,
+    /// Its counters so far, if they have changed.
+    Counters(Report),
 }
 
 /// What the observer says.
@@ -483,6 +485,8 @@ pub enum ToObserver {
     Worker(WorkerReport),
     /// The counters of the fetcher.
     Fetcher(FetcherReport),
+    /// The counters of the broker.
+    Broker(BrokerReport),
     /// The health of the server has changed.
     Health(Health),
     /// Is to be answered.

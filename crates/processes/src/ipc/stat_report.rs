@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use observer::Report;
+use socket_channel::attach::{MODE_NAMES, MODE_SPLIT_TCP};
 
 /// Version of the document.
 pub const SCHEMA: u32 = 2;
@@ -151,6 +152,8 @@ pub struct Application {
     pub name: Option<String>,
     /// Its user.
     pub uid: u32,
+    /// The modes that are on, by name.
+    pub modes: Vec<String>,
     /// It is served no more, and goes when its processes have ended.
     pub is_detached: bool,
     /// Processes that are attached.
@@ -386,13 +389,25 @@ impl Host {
 }
 
 impl Application {
+    /// True if the modes are those of a program that asks for none.
+    pub fn has_default_modes(&self) -> bool {
+        let mut names = MODE_NAMES.into_iter();
+        names.all(|(name, mode)| {
+            let is_on = self.modes.iter().any(|it| it == name);
+            is_on == (mode != MODE_SPLIT_TCP)
+        })
+    }
+
     /// What the sockets know of it.
     pub fn of(view: &sockets::ApplicationView) -> Self {
+        let modes = MODE_NAMES.into_iter();
+        let modes = modes.filter(|(_, mode)| view.modes & mode != 0);
         Self {
             application: view.app.0,
             pid: Some(view.pid).filter(|pid| *pid != 0),
             name: None,
             uid: view.uid,
+            modes: modes.map(|(name, _)| name.to_owned()).collect(),
             is_detached: view.is_detached,
             processes: view.processes,
             sockets: view.sockets,

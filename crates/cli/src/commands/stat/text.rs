@@ -129,6 +129,9 @@ fn application_cells(application: &Application, rates: &Rates) -> [String; 13] {
     if let Some(rate) = rates.sent(application.application) {
         let _ = write!(offloaded, "  sent_rate {}", bits_per_second(rate));
     }
+    if !application.has_default_modes() {
+        let _ = write!(offloaded, "  modes {}", modes(&application.modes));
+    }
     if application.is_detached {
         offloaded.push_str("  detached");
     }
@@ -153,6 +156,15 @@ fn application_cells(application: &Application, rates: &Rates) -> [String; 13] {
         grouped(application.file_bytes),
         offloaded,
     ]
+}
+
+/// Names of modes in one word.
+fn modes(names: &[String]) -> String {
+    if names.is_empty() {
+        "-".to_owned()
+    } else {
+        shown(&names.join(","))
+    }
 }
 
 /// A part of 1 in percent, with one decimal.
@@ -426,6 +438,7 @@ fn bits_per_second(bytes_per_second: u64) -> String {
 pub(super) mod tests {
     use super::*;
     use processes::ipc::stat_report::{File, Host, Http, SCHEMA, Server, Tls, Usage, Worker};
+    use socket_channel::attach::MODE_NAMES;
 
     /// One that is being sent a file.
     pub(in crate::commands::stat) fn connection() -> Connection {
@@ -500,6 +513,7 @@ pub(super) mod tests {
             pid: Some(4000 + number),
             name: Some("web\x1b[2Jserver".to_owned()),
             uid: 33,
+            modes: vec!["async-send".to_owned(), "eager-receive".to_owned()],
             is_detached: false,
             processes: 2,
             sockets: 1_300,
@@ -620,6 +634,9 @@ pub(super) mod tests {
         document.applications[1].name = None;
         document.applications[1].offloaded_share = None;
         document.applications[1].is_detached = true;
+        let every = MODE_NAMES.map(|(name, _)| name.to_owned());
+        document.applications[0].modes = every[1..].to_vec();
+        document.applications[1].modes = every.to_vec();
         let text = whole(&document, &Rates::default());
         let words = |start: &str| -> Vec<String> {
             let line = text.lines().find(|line| line.starts_with(start));
@@ -632,7 +649,11 @@ pub(super) mod tests {
         assert_eq!(words("web"), known);
         let unknown = words("102 ");
         assert_eq!(unknown[1], "-");
-        assert_eq!(unknown[unknown.len() - 2..], ["-", "detached"]);
+        let modes = every.join(",");
+        assert_eq!(
+            unknown[unknown.len() - 4..],
+            ["-", "modes", &modes, "detached"]
+        );
         document.applications.clear();
         assert!(!whole(&document, &Rates::default()).contains("Offloaded"));
     }
