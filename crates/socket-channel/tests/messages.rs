@@ -371,7 +371,11 @@ fn another_version_is_named_and_too_many_handles_are_refused() {
             theirs: VERSION + 1
         }
     );
-    assert_eq!(error.to_string(), "the other side speaks version 2, not 1");
+    let said = format!(
+        "the other side speaks version {}, not {VERSION}",
+        VERSION + 1
+    );
+    assert_eq!(error.to_string(), said);
     packet[0] = b'S';
     assert_eq!(Request::decode(&packet), Err(BadPacket::Malformed));
     for count in [0, HANDLES_MAX + 1, u32::MAX] {
