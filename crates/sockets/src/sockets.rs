@@ -14,11 +14,15 @@ use crate::counters::Counters;
 use crate::place::Places;
 use crate::state::passed::app_of;
 use crate::view::ApplicationView;
-use crate::waker::{Waker, Woken};
+use crate::waker::{EVENTS_MAX, Waker, Woken};
 
 /// While processes are attached, the shard rests no longer than this without a wake-up, in
 /// microseconds.
 const PAUSE_US_MAX: u64 = 50;
+
+/// Most looks at descriptors in a wake-up: a shard that never sleeps has few of these, and a
+/// process that ends hangs up all of its handles at once.
+const LOOKS_MAX: usize = 32;
 
 /// Applications in other processes, as one application of the shard.
 #[derive(Debug)]
@@ -386,19 +390,26 @@ impl Application for Sockets {
         // The commands before all that has hung up are taken once, though a process goes on to send
         // more: a turn has its bound.
         let mut caught_up = BTreeSet::new();
-        for woken in self.waker.as_ref().map(Waker::look).unwrap_or_default() {
-            match woken {
-                Woken::Broker => self.arrivals.hear(),
-                Woken::HungUp(app, handle) => {
-                    self.with(io, app, |app, cx| {
-                        if caught_up.insert(app.id) {
-                            app.take_last_commands(cx);
-                        }
-                        app.close_handle(cx, handle);
-                    });
+        for _ in 0..LOOKS_MAX {
+            let all = self.waker.as_ref().map(Waker::look).unwrap_or_default();
+            let may_be_more = all.len() == EVENTS_MAX;
+            for woken in all {
+                match woken {
+                    Woken::Broker => self.arrivals.hear(),
+                    Woken::HungUp(app, handle) => {
+                        self.with(io, app, |app, cx| {
+                            if caught_up.insert(app.id) {
+                                app.take_last_commands(cx);
+                            }
+                            app.close_handle(cx, handle);
+                        });
+                    }
+                    // Channels are disarmed after each sleep, and looked at in each turn.
+                    Woken::Bell => {}
                 }
-                // Channels are disarmed after each sleep, and looked at in each turn.
-                Woken::Bell => {}
+            }
+            if !may_be_more {
+                break;
             }
         }
     }

@@ -7,7 +7,7 @@ use rustix::event::{Timespec, epoll};
 use socket_channel::{AppId, HandleId};
 
 /// Most events that one look takes; others are there at the next.
-const EVENTS_MAX: usize = 256;
+pub(crate) const EVENTS_MAX: usize = 256;
 
 const NO_TIME: Timespec = Timespec {
     tv_sec: 0,

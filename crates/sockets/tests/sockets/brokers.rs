@@ -340,6 +340,25 @@ fn a_process_that_never_comes_again_ends_with_its_last_handle_and_its_parent_goe
 }
 
 #[test]
+fn a_thousand_descriptors_that_hang_up_together_are_let_go_together() {
+    let mut world = world();
+    let program = Program::new(&mut world, 1);
+    let broker = PlayedBroker::new();
+    broker.start(&mut world);
+    let place = (program.app, program.channel);
+    let batches = (0..400).map(|batch| HANDLES + batch * 3);
+    let own: Vec<_> = batches
+        .map(|first| give(&broker, &mut world, place, first))
+        .collect();
+    let handles = |world: &World| world.sockets().applications().next().unwrap().handles;
+    assert_eq!(handles(&world), HANDLES as usize + 1200);
+    drop(own);
+    // One that never sleeps is woken seldom.
+    world.on_wake();
+    assert_eq!(handles(&world), HANDLES as usize);
+}
+
+#[test]
 fn the_shard_wakes_up_for_room_while_messages_wait_for_it_and_no_longer() {
     let mut world = world();
     let broker = PlayedBroker::new();
