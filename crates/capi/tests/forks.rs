@@ -224,6 +224,15 @@ fn children_of_a_dead_broker_find_the_next_one_by_its_path() {
     assert_eq!(serve_in_child(), (1, 1), "over the parent's new connection");
     fake.world().kill_broker();
     assert_eq!(serve_in_child(), (2, 1));
+    // Without the path there is no way.
+    fake.world().kill_broker();
+    std::fs::remove_file(fake.path()).unwrap();
+    let child = in_child(&fake, || {
+        receive(&client, &accepted, 1) == Err(Errno::CONNRESET)
+    });
+    assert_done(child);
+    send(&client, &opened, b"on");
+    assert_eq!(receive(&client, &accepted, 10).unwrap(), b"on");
 }
 
 #[test]

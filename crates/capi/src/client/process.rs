@@ -49,12 +49,17 @@ impl Process {
     /// that leads to no broker any more by a new one.
     pub(crate) fn adopted_by(parent: &Process) -> std::result::Result<Process, AttachError> {
         let membership = parent.handles.membership();
-        retry(always, || {
+        let attached = retry(always, || {
             let attachment = match adopt(parent.handles.broker().as_fd()) {
                 Err(AttachError::Gone) => join(membership),
                 adopted => adopted,
             };
             Process::new(attachment?, &membership.path)
+        });
+        attached.map_err(|error| match error {
+            // The call that attaches the child has named no path.
+            AttachError::Connect { .. } => AttachError::Gone,
+            error => error,
         })
     }
 
