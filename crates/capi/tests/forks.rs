@@ -236,6 +236,22 @@ fn children_of_a_dead_broker_find_the_next_one_by_its_path() {
 }
 
 #[test]
+fn a_process_that_forks_for_each_connection_throws_few_descriptors_away() {
+    const FORKS: u32 = 20;
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    open_many(&client);
+    let before = fake.world().handles_left;
+    for _ in 0..FORKS {
+        assert_done(in_child(&fake, || true));
+        client.socket(Family::V4, BLOCKING).unwrap();
+    }
+    let asked_for = before - fake.world().handles_left;
+    assert_eq!(asked_for, FORKS * 8, "a small batch for each");
+}
+
+#[test]
 fn a_child_that_drops_what_it_inherits_leaves_its_parent_alone() {
     let _turn = TURN.lock().unwrap();
     let fake = Fake::start();

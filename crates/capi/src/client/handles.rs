@@ -2,7 +2,8 @@
 //!
 //! The broker makes them in batches, so that `accept` seldom waits for it. What is in store at a
 //! fork is in the child as well, and its hang-up would come late; so the parent closes its store
-//! then, and the child never touches it.
+//! then, and the child never touches it. A batch is twice as large as the one before, and small
+//! again after a fork: a process that forks for each connection throws little away.
 //!
 //! A broker that has died is noticed when the store is empty: then the process connects to its
 //! successor. The connection keeps its number, so that a child finds it without a lock.
@@ -17,6 +18,9 @@ use socket_channel::attach::{BadPacket, HANDLES_MAX, Reply, Request};
 use super::attach::{AttachError, Membership, errno_of, reattach, receive, retry, send};
 use super::fork;
 use crate::sys;
+
+/// Handles of a first batch.
+const BATCH_MIN: u32 = 8;
 
 /// A descriptor whose lifetime the kernel counts; the host stack has its other end.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ struct Store {
     handles: Vec<Handle>,
     /// Children of this process when it last looked.
     children: u32,
+    /// How many handles are asked for next.
+    batch: u32,
 }
 
 impl Handles {
@@ -52,9 +58,10 @@ impl Handles {
             store: Mutex::new(Store {
                 handles: Vec::new(),
                 children: fork::children(),
+                batch: 2 * BATCH_MIN,
             }),
         };
-        let mut batch = handles.ask()?;
+        let mut batch = handles.ask(BATCH_MIN)?;
         let first = batch.pop().ok_or(AttachError::System {
             what: "taking a first handle",
             errno: Errno::MFILE,
@@ -83,9 +90,12 @@ impl Handles {
         if store.children != children {
             store.children = children;
             store.handles.clear();
+            store.batch = BATCH_MIN;
         }
         if store.handles.is_empty() {
-            store.handles = self.reach(check, || self.ask())?;
+            let count = store.batch;
+            store.handles = self.reach(check, || self.ask(count))?;
+            store.batch = (2 * count).min(HANDLES_MAX);
         }
         store.handles.pop().ok_or(Errno::MFILE)
     }
@@ -147,8 +157,7 @@ impl Handles {
     }
 
     /// A batch, the first last.
-    fn ask(&self) -> std::result::Result<Vec<Handle>, AttachError> {
-        let mut count = HANDLES_MAX;
+    fn ask(&self, mut count: u32) -> std::result::Result<Vec<Handle>, AttachError> {
         let (reply, descriptors) = loop {
             send(&self.broker, &Request::MoreHandles { count }, &[])?;
             match receive(&self.broker) {
