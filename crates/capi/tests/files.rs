@@ -1,14 +1,14 @@
 //! Files of the NIC stack: open, fstat, write, close, as IO-TCP has them.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
-use splitway::client::{Client, EpollChange, EpollEvent, ReceiveFlags, SendFlags};
+use splitway::client::{Client, EpollChange, EpollEvent, SendFlags};
 
-use crate::support::{BLOCKING, FILE, FILE_SLOW, Fake, finish, pair};
+use crate::support::{BLOCKING, FILE, FILE_SLOW, Fake, finish, pair, receive_all};
 
 mod support;
 
@@ -33,19 +33,6 @@ fn events_of(client: &Client, fd: &OwnedFd, timeout: Option<Duration>) -> u32 {
     events[..found]
         .iter()
         .fold(0, |all, event| all | event.events)
-}
-
-fn receive_all(client: &Client, fd: &OwnedFd) -> Vec<u8> {
-    let mut all = Vec::new();
-    let mut bytes = vec![0; 50_000];
-    loop {
-        let pieces = &mut [IoSliceMut::new(&mut bytes)];
-        let flags = ReceiveFlags::default();
-        match client.receive(fd.as_fd(), pieces, flags).unwrap() {
-            0 => return all,
-            len => all.extend(&bytes[..len]),
-        }
-    }
 }
 
 #[test]

@@ -13,7 +13,9 @@ use rustix::io::Errno;
 use splitway::Family;
 use splitway::client::{Client, EpollChange, EpollEvent, OptionValue, ReceiveFlags, SendFlags};
 
-use crate::support::{BLOCKING, FILE, Fake, NONBLOCKING, connected, listener, pair, pattern, v4};
+use crate::support::{
+    BLOCKING, FILE, Fake, NONBLOCKING, connected, listener, pair, pattern, receive_all, v4,
+};
 
 mod support;
 
@@ -26,16 +28,6 @@ fn receive(client: &Client, fd: &OwnedFd, len: usize) -> rustix::io::Result<Vec<
     let received = client.receive(fd.as_fd(), pieces, ReceiveFlags::default())?;
     bytes.truncate(received);
     Ok(bytes)
-}
-
-fn receive_all(client: &Client, fd: &OwnedFd) -> Vec<u8> {
-    let mut all = Vec::new();
-    loop {
-        match receive(client, fd, 4096).unwrap() {
-            bytes if bytes.is_empty() => return all,
-            bytes => all.extend(bytes),
-        }
-    }
 }
 
 fn send(client: &Client, fd: &OwnedFd, bytes: &[u8]) {

@@ -1,17 +1,17 @@
 //! C programs that are linked with the library: those of examples/c, and one that makes each call.
 
 use std::fs;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use sha2::{Digest, Sha256};
 use splitway::Family;
-use splitway::client::{Client, ReceiveFlags, SendFlags};
+use splitway::client::{Client, SendFlags};
 
 use crate::library::library;
-use crate::support::{BLOCKING, FILE, Fake, finish, pattern, v4};
+use crate::support::{BLOCKING, FILE, Fake, finish, pattern, receive_all, v4};
 
 mod library;
 mod support;
@@ -77,19 +77,6 @@ fn connect(client: &Client, port: u16) -> OwnedFd {
             return fd;
         }
         std::thread::yield_now();
-    }
-}
-
-fn receive_all(client: &Client, fd: &OwnedFd) -> Vec<u8> {
-    let mut all = Vec::new();
-    let mut bytes = vec![0; 50_000];
-    loop {
-        let pieces = &mut [IoSliceMut::new(&mut bytes)];
-        let flags = ReceiveFlags::default();
-        match client.receive(fd.as_fd(), pieces, flags).unwrap() {
-            0 => return all,
-            len => all.extend(&bytes[..len]),
-        }
     }
 }
 

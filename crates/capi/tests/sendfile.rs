@@ -1,16 +1,16 @@
 //! sendfile(2) of files that the program has opened.
 
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom, Write};
+use std::io::{IoSlice, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
-use splitway::client::{Client, ReceiveFlags, SendFlags};
+use splitway::client::{Client, SendFlags};
 
-use crate::support::{BLOCKING, FILE, Fake, finish, pair, pattern};
+use crate::support::{BLOCKING, FILE, Fake, finish, pair, pattern, receive_all};
 
 mod support;
 
@@ -25,19 +25,6 @@ fn settle(file: &File) {
     let changed = file.metadata().unwrap().modified().unwrap();
     while changed.elapsed().unwrap() < Duration::from_millis(40) {
         std::thread::yield_now();
-    }
-}
-
-fn receive_all(client: &Client, fd: &OwnedFd) -> Vec<u8> {
-    let mut all = Vec::new();
-    let mut bytes = vec![0; 50_000];
-    loop {
-        let pieces = &mut [IoSliceMut::new(&mut bytes)];
-        let flags = ReceiveFlags::default();
-        match client.receive(fd.as_fd(), pieces, flags).unwrap() {
-            0 => return all,
-            len => all.extend(&bytes[..len]),
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
-use socket_channel::{Command, Flags};
+use socket_channel::{Command, FileMeta, Flags};
 
 use super::application::Client;
 use super::attach::LIBRARY_FDS_FROM;
@@ -72,8 +72,8 @@ impl Client {
             return Ok(way);
         }
         let way = match self.pass(process, file) {
-            Ok(passed) => {
-                has_distinct_version &= !self.file_meta(passed.as_fd())?.is_weak;
+            Ok((passed, meta)) => {
+                has_distinct_version &= !meta.is_weak;
                 Way::Passed(Arc::new(passed))
             }
             Err(Errno::BADF) => return Err(Errno::BADF),
@@ -111,7 +111,7 @@ impl Client {
     }
 
     /// Passes a file, and waits until the NIC stack has opened it.
-    fn pass(&self, process: &Process, file: BorrowedFd<'_>) -> Result<OwnedFd> {
+    fn pass(&self, process: &Process, file: BorrowedFd<'_>) -> Result<(OwnedFd, FileMeta)> {
         let handle = process.take_handle()?;
         let number = match process.pass_file(file) {
             Ok(number) => number,
@@ -131,7 +131,7 @@ impl Client {
         drop(handle);
         let passed = self.adopt(fd, named(answer)?)?;
         match self.await_open(passed.as_fd()) {
-            Ok(()) => Ok(passed),
+            Ok(meta) => Ok((passed, meta)),
             Err(errno) => {
                 let _ = self.close(passed);
                 // It is not the program's descriptor that is wrong.
@@ -144,7 +144,7 @@ impl Client {
         }
     }
 
-    fn await_open(&self, file: BorrowedFd<'_>) -> Result<()> {
+    fn await_open(&self, file: BorrowedFd<'_>) -> Result<FileMeta> {
         let socket = self.socket_of(file)?;
         let until = Instant::now() + OPENING;
         loop {
@@ -158,7 +158,7 @@ impl Client {
                 // Reading a disk is not interrupted by signals.
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
-                Ok(()) => return self.file_meta(file).map(drop),
+                Ok(()) => return self.file_meta(file),
             }
         }
     }

@@ -2,6 +2,7 @@
 //! and connect the sockets of an application with each other inside its segment.
 #![allow(dead_code, reason = "each test uses its part")]
 
+use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
-use splitway::client::{Client, DescriptorFlags, Modes, Options};
+use splitway::client::{Client, DescriptorFlags, Modes, Options, ReceiveFlags};
 use splitway::{Family, How};
 use tempfile::TempDir;
 
@@ -143,6 +144,20 @@ pub(crate) fn pair(client: &Client, port: u16) -> (OwnedFd, OwnedFd) {
     let (accepted, _) = client.accept(listener.as_fd(), BLOCKING).unwrap();
     client.close(listener).unwrap();
     (opened, accepted)
+}
+
+/// All bytes up to the end of the stream.
+pub(crate) fn receive_all(client: &Client, fd: &OwnedFd) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut bytes = vec![0; 50_000];
+    loop {
+        let pieces = &mut [IoSliceMut::new(&mut bytes)];
+        let flags = ReceiveFlags::default();
+        match client.receive(fd.as_fd(), pieces, flags).unwrap() {
+            0 => return all,
+            len => all.extend(&bytes[..len]),
+        }
+    }
 }
 
 pub(crate) fn finish(client: &Client, fd: &OwnedFd) {
