@@ -10,7 +10,6 @@ use failure::Failure;
 use netsetup::listener::Listener;
 use netsetup::seqpacket;
 use nix::unistd::{Group, User};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
@@ -19,7 +18,7 @@ use crate::supervisor::restart::Restart;
 use config::log_level::LogLevel;
 use config::{Allow, Config, Sockets, Text};
 use processes::broker::{ApplicationLimits, BrokerSettings, Rule};
-use processes::ipc::fd_passing;
+use processes::ipc::fd_passing::{self, has_hung_up};
 use processes::ipc::launch;
 use processes::ipc::launch::Settings as _;
 use processes::ipc::messages::{FromBroker, SocketLimits, ToBroker, ToHost};
@@ -204,7 +203,7 @@ impl BrokerSupervisor {
         let listener =
             listener.map_err(|error| Failure::broken(format!("starting the {NAME}"), error))?;
         fd_passing::pass(&control, &ToBroker::Listener, Some(&listener)).map_err(failed)?;
-        self.doors.retain(|door| !is_hung_up(door));
+        self.doors.retain(|door| !has_hung_up(door));
         for door in &self.doors {
             fd_passing::pass(&control, &ToBroker::Nic, Some(door)).map_err(failed)?;
         }
@@ -216,13 +215,13 @@ impl BrokerSupervisor {
     /// The broker, and those after it, log from this level up.
     pub(crate) fn set_log_level(&mut self, level: LogLevel) {
         self.log = level;
-        self.send(ToBroker::LogLevel(Text(level)));
+        self.send(ToBroker::LogLevel(Text(level)), None);
     }
 
     /// Sends a message to the broker. A broker that has ended is noticed by its end.
-    fn send(&self, message: ToBroker) {
+    fn send(&self, message: ToBroker, descriptor: Option<&OwnedFd>) {
         if let Some(control) = &self.control
-            && let Err(errno) = fd_passing::pass(control, &message, None)
+            && let Err(errno) = fd_passing::pass(control, &message, descriptor)
         {
             tracing::debug!(%errno, "the {NAME} does not get {message:?}");
         }
@@ -230,12 +229,8 @@ impl BrokerSupervisor {
 
     /// A NIC process takes files at the other end of this socket.
     pub(crate) fn add_nic(&mut self, door: OwnedFd) {
-        if let Some(control) = &self.control
-            && let Err(errno) = fd_passing::pass(control, &ToBroker::Nic, Some(&door))
-        {
-            tracing::debug!(%errno, "the {NAME} does not get a NIC process");
-        }
-        self.doors.retain(|door| !is_hung_up(door));
+        self.send(ToBroker::Nic, Some(&door));
+        self.doors.retain(|door| !has_hung_up(door));
         self.doors.push(door);
     }
 
@@ -281,7 +276,7 @@ impl BrokerSupervisor {
             | Event::Timeout => {}
         }
         if self.is_ready && self.heartbeat.ask_or_kill(now, Role::Broker, children) {
-            self.send(ToBroker::Ping);
+            self.send(ToBroker::Ping, None);
         }
         if self.restart.take_due(now)
             && let Err(failure) = self.start(children)
@@ -297,13 +292,6 @@ impl BrokerSupervisor {
              started in {wait:?}"
         );
     }
-}
-
-/// True if the process at the other end of a socket is gone.
-fn is_hung_up(socket: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::empty())];
-    let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
-    polled == Ok(1)
 }
 
 #[cfg(test)]

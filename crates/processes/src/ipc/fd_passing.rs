@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use failure::Failure;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -136,6 +137,13 @@ fn receive_with<M: DeserializeOwned>(
     let message = serde_json::from_slice(&buffer[..bytes])
         .map_err(|error| broken(&format!("a message that is none: {error}")))?;
     Ok(Some((message, descriptors)))
+}
+
+/// True if the other end of a terminal or a socket is gone.
+pub fn has_hung_up(descriptor: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(descriptor, PollFlags::empty())];
+    let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())));
+    polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
 #[cfg(test)]

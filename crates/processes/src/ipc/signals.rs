@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use failure::Failure;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+
+use crate::ipc::fd_passing::has_hung_up;
 
 /// Some signals: readable once one of them has come.
 #[derive(Debug)]
@@ -96,7 +97,7 @@ impl HangUp {
     /// What SIGHUP asks for, if it has come since the last call.
     pub fn take(&mut self) -> Option<Hint> {
         self.signals.take().then(|| match &self.terminal {
-            Some(terminal) if is_gone(terminal) => Hint::End,
+            Some(terminal) if has_hung_up(terminal) => Hint::End,
             _ => Hint::Reload,
         })
     }
@@ -119,16 +120,6 @@ fn terminal() -> Option<OwnedFd> {
         .or_else(|| terminal(std::io::stderr()))
 }
 
-fn is_gone(terminal: &OwnedFd) -> bool {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let mut fds = [PollFd::new(terminal, PollFlags::empty())];
-    let polled = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now)));
-    polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -143,8 +134,8 @@ mod tests {
         let name = ptsname(&master, Vec::new()).unwrap();
         let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
         let terminal = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
-        assert!(!is_gone(&terminal));
+        assert!(!has_hung_up(&terminal));
         drop(master);
-        assert!(is_gone(&terminal));
+        assert!(has_hung_up(&terminal));
     }
 }
