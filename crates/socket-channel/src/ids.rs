@@ -1,8 +1,28 @@
 //! Names of what an application and the host stack share.
 
+use std::ops::RangeInclusive;
+
 /// An application: what one attachment was granted. The broker chooses it, and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AppId(pub u32);
+
+impl AppId {
+    /// The number among those of all applications of a file that this one has passed, by the number
+    /// that the broker has given it.
+    pub const fn passed(self, file: u32) -> u64 {
+        (self.0 as u64) << u32::BITS | file as u64
+    }
+
+    /// These numbers of all files that it may pass.
+    pub const fn all_passed(self) -> RangeInclusive<u64> {
+        self.passed(0)..=self.passed(u32::MAX)
+    }
+
+    /// The application that has passed the file of such a number.
+    pub const fn of_passed(number: u64) -> AppId {
+        AppId((number >> u32::BITS) as u32)
+    }
+}
 
 /// The channel of one process of an application. The broker chooses it, and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -92,17 +92,8 @@ pub enum Arrived {
         /// Its channel.
         channel: ChannelId,
     },
-    /// Handles of an application: the host's ends, numbered from `first` on.
-    Handles {
-        /// The application.
-        app: AppId,
-        /// The channel of the process that gets them.
-        channel: ChannelId,
-        /// Number of the first.
-        first: HandleId,
-        /// The host's ends.
-        descriptors: Vec<OwnedFd>,
-    },
+    /// Handles of an application.
+    Handles(NewHandles),
     /// A process has ended.
     Gone {
         /// Its application.
@@ -143,12 +134,17 @@ pub trait Broker: fmt::Debug {
     fn file_released(&mut self, app: AppId, file: u32);
 }
 
-/// The host's ends of handles, numbered from `first` on, and the process that gets the others.
+/// The host's ends of handles.
 #[derive(Debug)]
-pub(crate) struct NewHandles {
-    pub(crate) channel: ChannelId,
-    pub(crate) first: HandleId,
-    pub(crate) descriptors: Vec<OwnedFd>,
+pub struct NewHandles {
+    /// The application.
+    pub app: AppId,
+    /// The channel of the process that gets the other ends.
+    pub channel: ChannelId,
+    /// Number of the first; they follow each other.
+    pub first: HandleId,
+    /// The host's ends.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// What has arrived and waits to be dealt with.
@@ -185,16 +181,7 @@ impl Arrivals {
         let queue = std::mem::take(&mut self.queue);
         for arrived in queue {
             match arrived {
-                Arrived::Handles {
-                    app,
-                    channel,
-                    first,
-                    descriptors,
-                } if app == of => taken.push(NewHandles {
-                    channel,
-                    first,
-                    descriptors,
-                }),
+                Arrived::Handles(new) if new.app == of => taken.push(new),
                 other => self.queue.push_back(other),
             }
         }

@@ -50,7 +50,9 @@ mod turn;
 mod view;
 mod waker;
 
-pub use crate::broker::{Arrived, Attachment, Broker, BrokerGone, First, Identity, Known};
+pub use crate::broker::{
+    Arrived, Attachment, Broker, BrokerGone, First, Identity, Known, NewHandles,
+};
 pub use crate::counters::Counters;
 pub use crate::grant::{Grant, Rules};
 pub use crate::sockets::Sockets;

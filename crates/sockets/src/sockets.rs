@@ -12,7 +12,6 @@ use crate::application::{App, Channel, Context};
 use crate::broker::{Arrivals, Arrived, Attachment, Broker, Known, NewHandles};
 use crate::counters::Counters;
 use crate::place::Places;
-use crate::state::passed::app_of;
 use crate::view::ApplicationView;
 use crate::waker::{EVENTS_MAX, Waker, Woken};
 
@@ -100,7 +99,7 @@ impl Sockets {
         for arrived in std::mem::take(&mut self.arrivals.queue) {
             match arrived {
                 Arrived::Process(_) | Arrived::Again { .. } => {}
-                Arrived::Handles { .. } => self.take_handles(arrived),
+                Arrived::Handles(new) => self.take_handles(new),
                 Arrived::Gone { .. } => self.arrivals.queue.push_back(arrived),
             }
         }
@@ -191,7 +190,7 @@ impl Sockets {
                     let attached = self.attach_again(app, channel);
                     self.answer(app, channel, attached);
                 }
-                Arrived::Handles { .. } => self.take_handles(arrived),
+                Arrived::Handles(new) => self.take_handles(new),
                 Arrived::Gone { app, channel } => self.end_process(io, now_us, app, channel),
             }
         }
@@ -222,20 +221,8 @@ impl Sockets {
         }
     }
 
-    fn take_handles(&mut self, arrived: Arrived) {
-        if let Arrived::Handles {
-            app,
-            channel,
-            first,
-            descriptors,
-        } = arrived
-            && let Some(app) = self.apps.get_mut(&app)
-        {
-            let new = NewHandles {
-                channel,
-                first,
-                descriptors,
-            };
+    fn take_handles(&mut self, new: NewHandles) {
+        if let Some(app) = self.apps.get_mut(&new.app) {
             app.add_handles(self.waker.as_ref(), new);
         }
     }
@@ -356,7 +343,7 @@ impl Application for Sockets {
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
         self.take_arrivals(io, now_us);
         for passed in io.take_released_passed() {
-            self.with(io, app_of(passed), |app, cx| {
+            self.with(io, AppId::of_passed(passed.0), |app, cx| {
                 app.on_passed_unused(cx, passed)
             });
         }

@@ -8,10 +8,11 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use socket_channel::AppId;
 
 use crate::closer::Closer;
 use crate::ipc::fd_passing;
-use crate::ipc::messages::{BrokerToNic, passed_number};
+use crate::ipc::messages::BrokerToNic;
 
 /// A NIC process.
 #[derive(Debug)]
@@ -58,17 +59,17 @@ impl Doors {
 
     /// True if an application has a file of this number.
     pub(crate) fn keeps(&self, app: u32, file: u32) -> bool {
-        self.kept.contains_key(&passed_number(app, file))
+        self.kept.contains_key(&AppId(app).passed(file))
     }
 
     /// How many files of an application are kept.
     pub(crate) fn kept_of(&self, app: u32) -> usize {
-        self.kept.range(numbers_of(app)).count()
+        self.kept.range(AppId(app).all_passed()).count()
     }
 
     /// Passes a file on, and keeps it.
     pub(crate) fn pass(&mut self, app: u32, file: u32, descriptor: OwnedFd) {
-        let file = passed_number(app, file);
+        let file = AppId(app).passed(file);
         if let Some(before) = self.kept.insert(file, descriptor) {
             self.closer.close(before);
         }
@@ -77,7 +78,7 @@ impl Doors {
 
     /// Nothing is sent any more of this file.
     pub(crate) fn release(&mut self, app: u32, file: u32) {
-        let file = passed_number(app, file);
+        let file = AppId(app).passed(file);
         if let Some(descriptor) = self.kept.remove(&file) {
             self.closer.close(descriptor);
         }
@@ -89,7 +90,7 @@ impl Doors {
     pub(crate) fn release_all(&mut self, app: u32) {
         let files: Vec<u64> = self
             .kept
-            .range(numbers_of(app))
+            .range(AppId(app).all_passed())
             .map(|(&it, _)| it)
             .collect();
         for file in files {
@@ -148,8 +149,4 @@ impl Door {
         }
         true
     }
-}
-
-fn numbers_of(app: u32) -> std::ops::RangeInclusive<u64> {
-    passed_number(app, 0)..=passed_number(app, u32::MAX)
 }

@@ -9,7 +9,9 @@ use failure::Failure;
 use rustix::io::Errno;
 use socket_channel::channel::HostEnd;
 use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment};
-use sockets::{Arrived, Attachment, Broker, BrokerGone, First, Grant, Identity, Known, Rules};
+use sockets::{
+    Arrived, Attachment, Broker, BrokerGone, First, Grant, Identity, Known, NewHandles, Rules,
+};
 
 use crate::ipc::fd_passing;
 use crate::ipc::messages::{
@@ -57,12 +59,12 @@ impl BrokerLink {
                     channel,
                     first,
                 } => {
-                    return Ok(Some(Arrived::Handles {
+                    return Ok(Some(Arrived::Handles(NewHandles {
                         app: AppId(app),
                         channel: ChannelId(channel),
                         first: HandleId(first),
                         descriptors,
-                    }));
+                    })));
                 }
                 BrokerToHost::Gone { app, channel } => {
                     let (app, channel) = (AppId(app), ChannelId(channel));
@@ -334,12 +336,12 @@ mod tests {
         let event = link.receive().unwrap();
         let is_right = matches!(
             &event,
-            Some(Arrived::Handles {
+            Some(Arrived::Handles(NewHandles {
                 app: AppId(5),
                 channel: ChannelId(6),
                 first: HandleId(64),
                 descriptors,
-            }) if descriptors.len() == 4
+            })) if descriptors.len() == 4
         );
         assert!(is_right, "{event:?}");
         pass(&broker, &BrokerToHost::Reattach { app, channel }, &[]);

@@ -234,7 +234,8 @@ pub enum ToBroker {
 pub enum BrokerToNic {
     /// With a descriptor that is open for reading, which an application may have as well.
     File {
-        /// Its number among those of all applications ([`passed_number`]).
+        /// Its number among those of all applications
+        /// ([`AppId::passed`](socket_channel::AppId::passed)).
         file: u64,
     },
     /// Nothing is sent of a file any more.
@@ -249,12 +250,6 @@ pub enum BrokerToNic {
     },
     /// All files that were passed before this NIC process began have been sent.
     Complete,
-}
-
-/// The number of a file among those of all applications, as
-/// [`PassedId`](contract::PassedId) names it.
-pub fn passed_number(app: u32, file: u32) -> u64 {
-    u64::from(app) << u32::BITS | u64::from(file)
 }
 
 /// What the broker says to the host process. It has made all descriptors itself: none of them was

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use contract::PassedId;
 use nic::PassedFiles;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket_channel::AppId;
 
 use crate::closer::Closer;
 use crate::ipc::fd_passing;
-use crate::ipc::messages::{BrokerToNic, passed_number};
+use crate::ipc::messages::BrokerToNic;
 
 /// Longest message of the broker, in bytes.
 const MESSAGE_BYTES_MAX: usize = 128;
@@ -118,13 +119,9 @@ impl Door {
             },
             BrokerToNic::Close { file } => self.close(state.files.remove(&file)),
             BrokerToNic::CloseAll { app } => {
-                let mut rest = state.files.split_off(&passed_number(app, 0));
-                let others = match app.checked_add(1) {
-                    Some(next) => rest.split_off(&passed_number(next, 0)),
-                    None => BTreeMap::new(),
-                };
-                state.files.extend(others);
-                self.close(rest.into_values());
+                let of_app = state.files.range(AppId(app).all_passed());
+                let of_app: Vec<u64> = of_app.map(|(&file, _)| file).collect();
+                self.close(of_app.iter().filter_map(|file| state.files.remove(file)));
             }
             BrokerToNic::Complete => state.is_complete = true,
         }
@@ -192,12 +189,12 @@ mod tests {
     fn files_of_one_application_are_closed_and_no_others() {
         let (broker, door) = door();
         for app in [1, 2, u32::MAX] {
-            broker.passes(passed_number(app, 0));
-            broker.passes(passed_number(app, u32::MAX));
+            broker.passes(AppId(app).passed(0));
+            broker.passes(AppId(app).passed(u32::MAX));
         }
         let files = |door: &Door| {
             let apps = [1, 2, u32::MAX];
-            apps.map(|app| [0, u32::MAX].map(|file| has(door, passed_number(app, file))))
+            apps.map(|app| [0, u32::MAX].map(|file| has(door, AppId(app).passed(file))))
         };
         assert_eq!(files(&door), [[true; 2]; 3]);
         for (app, left) in [(2, [true, false, true]), (u32::MAX, [true, false, false])] {

@@ -51,7 +51,7 @@ impl Passed {
 
     /// Begins to use the descriptor that the broker has given this number.
     pub(crate) fn begin(&mut self, file: u32) -> PassedUse {
-        let id = PassedId(u64::from(self.app.0) << u32::BITS | u64::from(file));
+        let id = PassedId(self.app.passed(file));
         self.leaving.remove(&id);
         *self.uses.entry(id).or_default() += 1;
         PassedUse {
@@ -85,11 +85,6 @@ impl Passed {
     pub(crate) fn on_unused(&mut self, id: PassedId) -> Option<u32> {
         self.leaving.remove(&id).then(|| number_of(id))
     }
-}
-
-/// Whose descriptor it is.
-pub(crate) fn app_of(id: PassedId) -> AppId {
-    AppId((id.0 >> u32::BITS) as u32)
 }
 
 fn number_of(id: PassedId) -> u32 {

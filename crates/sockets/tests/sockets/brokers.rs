@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket_channel::channel::{self, AppEnd, in_memory};
 use socket_channel::{AppId, ChannelId, HandleId};
-use sockets::{Arrived, Attachment, Broker, BrokerGone, Known, Sockets};
+use sockets::{Arrived, Attachment, Broker, BrokerGone, Known, NewHandles, Sockets};
 
 use crate::program::{HANDLES, KEY, MODES, Program};
 use crate::world::World;
@@ -181,12 +181,12 @@ fn give(
     let first = HandleId(first);
     broker.tell(
         world,
-        Arrived::Handles {
+        Arrived::Handles(NewHandles {
             app,
             channel,
             first,
             descriptors,
-        },
+        }),
     );
     own
 }
@@ -228,12 +228,12 @@ fn a_broker_learns_what_the_one_before_has_attached_and_told() {
     let (late, _late_end) = child_of(&two);
     let (theirs, _own) = pair();
     before.bring(Arrived::Process(late));
-    before.bring(Arrived::Handles {
+    before.bring(Arrived::Handles(NewHandles {
         app: two.app,
         channel: two.channel,
         first: HandleId(u32::MAX - 1),
         descriptors: vec![theirs],
-    });
+    }));
     before.bring(Arrived::Gone {
         app: one.app,
         channel: one.channel,

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use socket_channel::message::BindFlags;
 use socket_channel::{AppId, Command, Flags, HandleId, SocketOption};
-use sockets::{Arrived, Sockets};
+use sockets::{Arrived, NewHandles, Sockets};
 
 use crate::brokers::PlayedBroker;
 use crate::program::{HANDLES, Program};
@@ -183,12 +183,12 @@ fn the_address_of_a_descriptor_that_was_closed_is_free_at_once() {
         .map(|(theirs, own)| (theirs.into(), own.into()))
         .unzip();
     let broker = PlayedBroker::new();
-    broker.bring(Arrived::Handles {
+    broker.bring(Arrived::Handles(NewHandles {
         app: program.app,
         channel: program.channel,
         first,
         descriptors: theirs,
-    });
+    }));
     broker.start(&mut world);
     let mut own = own.into_iter();
     let address = "0.0.0.0:8000";

@@ -28,13 +28,12 @@ impl Service {
         let Some(peer) = self.clients.get(&token).map(|it| it.connection.peer) else {
             return Ok(());
         };
-        let why = match self.applications.get(app) {
-            None => Err(Errno::SHUTDOWN),
-            Some(known) if known.key != key => Err(Errno::ACCESS),
-            Some(_) if self.channels.contains_key(&channel) => Err(Errno::BUSY),
-            Some(known) => match self.absent.get(app, channel) {
+        let why = match self.user_of(app, key) {
+            Err(errno) => Err(errno),
+            Ok(_) if self.channels.contains_key(&channel) => Err(Errno::BUSY),
+            Ok(uid) => match self.absent.get(app, channel) {
                 None => Err(Errno::SHUTDOWN),
-                Some(process) if process.may_be(&peer, known.uid) => Ok(()),
+                Some(process) if process.may_be(&peer, uid) => Ok(()),
                 Some(_) => Err(Errno::ACCESS),
             },
         };
@@ -78,14 +77,13 @@ impl Service {
         let Some(peer) = self.clients.get(&token).map(|it| it.connection.peer) else {
             return Ok(());
         };
-        let why = match self.applications.get(app) {
-            None => Err(Errno::SHUTDOWN),
-            Some(known) if known.key != key => Err(Errno::ACCESS),
-            Some(known) if self.is_user_of(peer.uid.as_raw(), app, known.uid) => {
+        let why = match self.user_of(app, key) {
+            Err(errno) => Err(errno),
+            Ok(uid) if self.is_user_of(peer.uid.as_raw(), app, uid) => {
                 let added = self.applications.add_process(app);
                 added.map_err(|TooMany| Errno::USERS)
             }
-            Some(_) => Err(Errno::ACCESS),
+            Ok(_) => Err(Errno::ACCESS),
         };
         match why {
             Ok(()) => self.open_channel(token, app, None),
@@ -93,6 +91,16 @@ impl Service {
                 self.turn_away(token, "to join", app, errno, now);
                 Ok(())
             }
+        }
+    }
+
+    /// The user of an application of which a process names the key.
+    fn user_of(&self, app: u32, key: Key) -> Result<u32, Errno> {
+        let known = self.applications.get(app).ok_or(Errno::SHUTDOWN)?;
+        if known.key == key {
+            Ok(known.uid)
+        } else {
+            Err(Errno::ACCESS)
         }
     }
 

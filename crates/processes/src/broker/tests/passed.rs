@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{Mode, OFlags};
 
 use super::*;
-use crate::ipc::messages::{BrokerToNic, passed_number};
+use crate::ipc::messages::BrokerToNic;
 
 /// A NIC process.
 struct Nic(OwnedFd);
@@ -67,7 +67,7 @@ fn a_nic_process_has_a_file_before_its_application_knows_the_number() {
     let Some((Reply::Passed { file: Ok(number) }, _)) = reply(&client) else {
         panic!("no number");
     };
-    let name = passed_number(process.app, number);
+    let name = AppId(process.app).passed(number);
     assert_eq!(message, BrokerToNic::File { file: name });
     assert_eq!(inode_there, Some(inode(&sent)));
 
@@ -98,7 +98,7 @@ fn a_nic_process_that_begins_later_gets_what_is_kept() {
     .collect();
     assert_eq!(heard.pop(), Some((BrokerToNic::Complete, None)));
     let mut kept = [0, 1].map(|it| {
-        let file = passed_number(process.app, numbers[it]);
+        let file = AppId(process.app).passed(numbers[it]);
         (BrokerToNic::File { file }, Some(inodes[it]))
     });
     kept.sort_by_key(|(_, inode)| *inode);
