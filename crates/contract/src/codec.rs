@@ -6,7 +6,7 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–9, events 129–137 |
+//! | 4 | 1 | kind: commands 1–9, events 129–138 |
 //! | 5 | 3 | zero |
 //! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS) |
 //!
@@ -77,6 +77,7 @@ const SEALED: u8 = 134;
 const SEAL_MISMATCH: u8 = 135;
 const ENDED: u8 = 136;
 const LISTED: u8 = 137;
+const LOAD: u8 = 138;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
@@ -197,6 +198,7 @@ records! {
         zero: [u8; 6],
     }
     EndedRecord: 16 { head: Head, zero: [u8; 8], }
+    LoadRecord: 16 { head: Head, busy_us: U32, elapsed_us: U32, }
 }
 
 /// Longest encoded event, in bytes.
@@ -747,6 +749,17 @@ impl Event {
                 };
                 out.extend_from_slice(record.as_bytes());
             }
+            Event::Load {
+                busy_us,
+                elapsed_us,
+            } => {
+                let record = LoadRecord {
+                    head: head(LOAD, size_of::<LoadRecord>()),
+                    busy_us: busy_us.into(),
+                    elapsed_us: elapsed_us.into(),
+                };
+                out.extend_from_slice(record.as_bytes());
+            }
         }
     }
 
@@ -855,6 +868,17 @@ impl Event {
                 let record = whole::<EndedRecord>(bytes)?;
                 all_zero(&record.zero)?;
                 Ok(Event::Ended)
+            }
+            LOAD => {
+                let record = whole::<LoadRecord>(bytes)?;
+                let (busy_us, elapsed_us) = (record.busy_us.get(), record.elapsed_us.get());
+                if elapsed_us == 0 || busy_us > elapsed_us {
+                    return Err("a worker is busy for a part of the time");
+                }
+                Ok(Event::Load {
+                    busy_us,
+                    elapsed_us,
+                })
             }
             _ => Err("the kind is an event's"),
         }

@@ -96,6 +96,14 @@ pub enum Event {
     /// this. The relay on its machine says so in its place, when all that it had said is on its way
     /// to the host. On one machine, the end of its socket says so.
     Ended,
+    /// How busy the worker has been in the last [`crate::limits::LOAD_PERIOD_US`] or more. Comes
+    /// again while that is something, and once more when it is nothing.
+    Load {
+        /// Time in which it had work, in microseconds; at most `elapsed_us`.
+        busy_us: u32,
+        /// All time that has passed, in microseconds; not zero.
+        elapsed_us: u32,
+    },
 }
 
 /// Why a command was rejected.

@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// Longest path in an OPEN or LIST, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -74,3 +74,8 @@ const _: () = assert!(
 /// How long a worker may stand still unless told otherwise, in seconds: [`HEARTBEATS_MISSED_MAX`]
 /// heartbeats.
 pub const HEARTBEAT_SECONDS: u64 = 5;
+
+/// How often a worker that works says how busy it is, in microseconds: Linux's scheduler averages
+/// the utilisation of a core over a time of this order (PELT halves what is 32 ms old, and has
+/// forgotten it after 345 ms).
+pub const LOAD_PERIOD_US: u64 = 250_000;

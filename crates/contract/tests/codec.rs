@@ -378,6 +378,19 @@ fn the_layout_of_sealed_of_a_mismatch_and_of_the_end() {
     let mut bytes = [0; 16];
     bytes[..5].copy_from_slice(&[16, 0, 0, 0, 136]);
     assert_eq!(encoded_event(&Event::Ended), bytes);
+
+    let load = Event::Load {
+        busy_us: 2,
+        elapsed_us: 3,
+    };
+    let mut bytes = [0; 16];
+    bytes[..5].copy_from_slice(&[16, 0, 0, 0, 138]);
+    (bytes[8], bytes[12]) = (2, 3);
+    assert_eq!(encoded_event(&load), bytes);
+    for impossible in [[4, 3], [0, 0]] {
+        (bytes[8], bytes[12]) = impossible.into();
+        assert!(Event::decode(&bytes).is_err(), "{impossible:?}");
+    }
 }
 
 #[test]
@@ -1099,6 +1112,12 @@ fn any_event() -> impl Strategy<Value = Event> {
             }
         }),
         Just(Event::Ended),
+        (1..=u32::MAX)
+            .prop_flat_map(|elapsed_us| (0..=elapsed_us, Just(elapsed_us)))
+            .prop_map(|(busy_us, elapsed_us)| Event::Load {
+                busy_us,
+                elapsed_us
+            }),
     ]
 }
 

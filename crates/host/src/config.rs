@@ -43,6 +43,13 @@ pub struct StackConfig {
     /// response may then go on from another NIC stack, if that has a file of the same path, size
     /// and time.
     pub roots_are_replicas: bool,
+    /// Fewest workers in use of each NIC stack; the most are all that it has. With load, more of
+    /// them are used, and fewer without. Default: all, always.
+    pub workers_min: usize,
+    /// How often the load of NIC workers is looked at, in microseconds; all other times of the
+    /// division of labour are multiples of it. Default: half a second, in which a worker reports
+    /// twice.
+    pub load_interval_us: u64,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
     pub secret: [u8; 16],
@@ -131,6 +138,8 @@ impl StackConfig {
             resets_per_second: Self::REPLIES_PER_SECOND,
             departs_at_issue: false,
             roots_are_replicas: false,
+            workers_min: usize::MAX,
+            load_interval_us: 2 * contract::limits::LOAD_PERIOD_US,
             secret,
         }
     }

@@ -53,6 +53,15 @@ counters::counters! {
         /// Connections that went on through another NIC stack: theirs was gone, or has not the
         /// file.
         connections_moved: Counter,
+        /// Connections that went on through another worker of their NIC stack, because of the load.
+        connections_rebalanced: Counter,
+        /// Connections that were to, and stayed: the worker could not open a file of theirs, or not
+        /// the version that they send.
+        migrations_failed: Counter,
+        /// NIC workers put in use because of the load.
+        nic_workers_added: Counter,
+        /// NIC workers that the load needs no more.
+        nic_workers_removed: Counter,
         /// SENDs that failed while reading.
         reads_failed: Counter,
         /// Connections accepted.

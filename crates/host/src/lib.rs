@@ -15,7 +15,7 @@
 //! | ... connections that only end; that wait for the same thing | `orphans`, `waiting` |
 //! | ... what applications bind; ports of connections that this side opens | `bindings`; `ephemeral_ports` |
 //! | ... which connections go when there are too many | `by_source`, `victims` |
-//! | `nics/` | `nic_source`: where NIC stacks come from; `nic_stacks`, `balance`: which NIC worker serves a connection |
+//! | `nics/` | `nic_source`: where NIC stacks come from; `nic_stacks`, `balance`, `rebalance`: which NIC worker serves a connection; `governor`: how many are in use |
 //! | `link/` | `neighbor`, `icmp`: ARP, neighbour discovery, next hops, echo; `duplicate`: address detection; `mac`; `reply_limit` |
 //! | `tls_layer` | the TLS layer of a connection |
 //! | `timer` | the timing wheel |
@@ -52,6 +52,7 @@ pub use nics::nic_stacks::NIC_STACKS_MAX;
 pub use polling::Polling;
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{
-    ChannelCorrupt, ConnectionInfo, ConnectionView, FileInfo, Link, Stack, Usage, WorkerView,
+    ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Link, Stack, Usage,
+    WorkerView,
 };
 pub use tcp::CongestionAlgorithm;

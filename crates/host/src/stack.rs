@@ -19,6 +19,8 @@
 //! | `route` | which NIC stack has a file, and where a connection goes whose NIC stack is gone |
 //! | `transmit` | SENDs, own packets, ACKD |
 //! | `workers` | the channels, and what did not fit |
+//! | `division` | how many workers are in use, and which connections go to which, as load changes |
+//! | `migration` | a connection that goes from one worker to another |
 //! | `memory`, `shortage` | what happens when memory of connections, or files and descriptors, run short |
 //! | `streams` | what an application may do, on a stack |
 //! | `tls_streams` | connections that speak TLS |
@@ -37,12 +39,14 @@ mod arrival;
 mod change;
 mod congestion;
 mod connect;
+mod division;
 mod inspect;
 mod link;
 mod listening;
 mod listing;
 mod look_up;
 mod memory;
+mod migration;
 mod records;
 mod reports;
 mod restart;
@@ -64,8 +68,10 @@ use tcp::{ConnectionEvent, Instant};
 
 use self::admission::Gate;
 use self::arrival::Replies;
+use self::division::Division;
 use self::listening::{defers_accept, unreserve};
 use self::memory::Memory;
+use self::migration::Migrations;
 use self::shortage::Shortage;
 use self::streams::Streams;
 use self::workers::{Deferred, Nic};
@@ -84,7 +90,9 @@ use crate::tables::time_wait::TimeWaits;
 use crate::tables::waiting::Waiting;
 use crate::timer::TimerWheel;
 
-pub use self::inspect::{ConnectionInfo, ConnectionView, FileInfo, Usage, WorkerView};
+pub use self::inspect::{
+    ConnectionInfo, ConnectionView, DivisionView, FileInfo, Usage, WorkerView,
+};
 pub use self::link::Link;
 pub use self::reports::ChannelCorrupt;
 
@@ -126,6 +134,8 @@ pub struct Stack {
     gate: Gate,
     shortage: Shortage,
     memory: Memory,
+    division: Division,
+    migrations: Migrations,
     orphans: Orphans,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
@@ -189,6 +199,8 @@ impl Stack {
             gate: Gate::new(config.admission, config.secret, hash_key),
             shortage: Shortage::default(),
             memory: Memory::default(),
+            division: Division::default(),
+            migrations: Migrations::default(),
             orphans: Orphans::default(),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
@@ -284,6 +296,7 @@ impl Stack {
         self.on_half_open_timeouts(now_us);
         self.give_up_nics(now_us);
         self.look_at_memory(now_us);
+        self.look_at_load(now_us);
         if self
             .neighbors
             .next_timeout_us()
@@ -328,6 +341,7 @@ impl Stack {
             time_wait_us,
             half_open_us,
             self.nic_stacks.next_timeout_us(),
+            self.division.next_timeout_us(),
         ]
         .into_iter()
         .flatten()
@@ -647,6 +661,7 @@ impl Stack {
         self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
         let files = std::mem::take(&mut entry.files);
         entry.tls = None;
+        self.migrations.forget(StreamId(flow.0));
         if std::mem::replace(&mut entry.flow_open, false) {
             self.counters.ackds += 1;
             self.nics[worker].send_or_defer(Deferred::Acked {
@@ -668,8 +683,10 @@ impl Stack {
 
     /// Sends CLOS.
     pub(crate) fn send_close(&mut self, close: MayClose) {
-        self.counters.closes += 1;
-        self.nics[close.worker].send_or_defer(Deferred::Close { file: close.file });
+        for worker in [close.worker].into_iter().chain(close.twin) {
+            self.counters.closes += 1;
+            self.nics[worker].send_or_defer(Deferred::Close { file: close.file });
+        }
     }
 
     /// Sends OPEN or LIST.

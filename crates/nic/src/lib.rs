@@ -10,6 +10,7 @@
 //! | File | What happens there |
 //! |---|---|
 //! | `counter_report` | what a worker has done, told while it works |
+//! | `load` | how busy the worker has been, for the host |
 //! | `run`, `polling` | the loop around a worker: when to poll, when to sleep, when to end |
 //! | `worker` | one turn: completions, commands, planning, departure, events |
 //! | `engine`, `config` | what a worker is made of; what can be set |
@@ -51,6 +52,7 @@ mod flow;
 mod follow;
 pub mod heap;
 mod job;
+mod load;
 mod need;
 mod passed;
 mod plan;

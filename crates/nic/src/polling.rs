@@ -7,8 +7,11 @@ pub(crate) struct Polling {
     spin_us_max: u64,
     /// How long sleeps have been lately: a moving average, in microseconds.
     sleep_us: u64,
-    /// When the worker became idle.
+    /// When the worker became idle, and when it has looked last.
     idle_since_us: Option<u64>,
+    looked_us: u64,
+    /// Time in which it has slept, or looked for work in vain, in microseconds.
+    idle_us: u64,
 }
 
 impl Polling {
@@ -18,18 +21,32 @@ impl Polling {
             spin_us_max,
             sleep_us: u64::MAX / 2,
             idle_since_us: None,
+            looked_us: 0,
+            idle_us: 0,
         }
     }
 
     /// A turn has found work.
     pub(crate) fn on_work(&mut self) {
-        self.idle_since_us = None;
+        self.end_idleness();
+    }
+
+    fn end_idleness(&mut self) {
+        if let Some(since_us) = self.idle_since_us.take() {
+            self.idle_us += self.looked_us.saturating_sub(since_us);
+        }
+    }
+
+    /// Time in which the worker had nothing to do, asleep or not, in microseconds.
+    pub(crate) fn idle_us(&self) -> u64 {
+        self.idle_us
     }
 
     /// A turn has found nothing to do. True if the worker is to look again at once rather than
     /// sleep.
     pub(crate) fn on_idle(&mut self, now_us: u64) -> bool {
         let since_us = *self.idle_since_us.get_or_insert(now_us);
+        self.looked_us = now_us;
         self.sleep_us <= self.spin_us_max && now_us.saturating_sub(since_us) < self.spin_us_max
     }
 
@@ -38,7 +55,8 @@ impl Polling {
         self.sleep_us = (self.sleep_us / 4)
             .saturating_mul(3)
             .saturating_add(slept_us / 4);
-        self.idle_since_us = None;
+        self.end_idleness();
+        self.idle_us += slept_us;
     }
 }
 
@@ -57,8 +75,10 @@ mod tests {
         assert!(polling.on_idle(2_019));
         assert!(!polling.on_idle(2_020));
         polling.on_work();
+        assert_eq!(polling.idle_us(), 300 * 5 + 20);
         assert!(polling.on_idle(2_021), "work has come in between");
         polling.on_wake(1_000_000);
+        assert_eq!(polling.idle_us(), 300 * 5 + 20 + 1_000_000);
         assert!(!polling.on_idle(3_000));
     }
 

@@ -20,6 +20,7 @@ use crate::buffer::Pages;
 use crate::config::{Config, ReaderKind};
 use crate::counter_report::{CounterReporter, ReportCounters};
 use crate::counters::Counters;
+use crate::load::LoadMeter;
 use crate::passed::Sources;
 use crate::polling::Polling;
 use crate::reader::Reader;
@@ -295,6 +296,7 @@ fn work<P: Port>(
 ) -> Result<Counters, RunError> {
     let mut counter_report = CounterReporter::new(tell, number, monotonic_us());
     let mut polling = Polling::new(if cores() > 1 { config.spin_us_max } else { 0 });
+    let mut load = LoadMeter::new(monotonic_us());
     let mut end_check_us = monotonic_us() + END_CHECK_US;
     loop {
         match worker.turn(&monotonic_us) {
@@ -316,12 +318,20 @@ fn work<P: Port>(
                     Sleep::UntilWoken => None,
                 };
                 let from_us = monotonic_us();
+                if tell_load(&mut worker, &mut load, from_us, polling.idle_us()) {
+                    worker.finish_sleep();
+                    continue;
+                }
                 let tell_us = counter_report.on_time(from_us, || worker.counters());
                 let tell_us = tell_us.map(|at_us| at_us.saturating_sub(from_us));
                 let held_us = worker
                     .next_timeout_us()
                     .map(|at_us| at_us.saturating_sub(from_us));
-                let timeout_us = us_max.into_iter().chain(held_us).chain(tell_us).min();
+                let load_us = load.next_us().map(|at_us| at_us.saturating_sub(from_us));
+                let timeout_us = [us_max, held_us, tell_us, load_us]
+                    .into_iter()
+                    .flatten()
+                    .min();
                 let ended = wait(&worker, ends, timeout_us.map(microseconds).as_ref())?;
                 worker.finish_sleep();
                 if ended {
@@ -338,8 +348,26 @@ fn work<P: Port>(
         }
         let now_us = monotonic_us();
         counter_report.on_time(now_us, || worker.counters());
+        tell_load(&mut worker, &mut load, now_us, polling.idle_us());
         end_check_us = now_us + END_CHECK_US;
     }
+}
+
+/// Tells the host how busy the worker is, if it is time. True if so.
+fn tell_load<P: Port>(
+    worker: &mut Worker<P>,
+    meter: &mut LoadMeter,
+    now_us: u64,
+    idle_us: u64,
+) -> bool {
+    let Some(load) = meter.on_time(now_us, idle_us) else {
+        return false;
+    };
+    let has_told = worker.report_load(load.busy_us, load.elapsed_us);
+    if !has_told {
+        meter.on_untold();
+    }
+    has_told
 }
 
 fn reader(kind: ReaderKind, opener: Opener) -> Result<Box<dyn Reader>, RunError> {

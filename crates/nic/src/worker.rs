@@ -3,7 +3,7 @@
 use std::{fmt, io};
 
 use contract::channel::{NicChannel, ReceiveError};
-use contract::{FlowId, RejectReason};
+use contract::{Event, FlowId, RejectReason};
 use netdev::Port;
 use rustix::event::{PollFd, PollFlags};
 
@@ -173,6 +173,20 @@ impl<P: Port> Worker<P> {
             .filter(|_| engine.port_busy)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT));
         readable.chain(writable)
+    }
+
+    /// Tells the host how busy the worker has been: its next turn does. `elapsed_us` is not zero,
+    /// and `busy_us` no more than that. False if the host does not take events now: then it is not
+    /// told.
+    pub fn report_load(&mut self, busy_us: u32, elapsed_us: u32) -> bool {
+        let takes = self.engine.events.is_empty();
+        if takes {
+            self.engine.emit(Event::Load {
+                busy_us,
+                elapsed_us,
+            });
+        }
+        takes
     }
 
     /// What has been done so far.

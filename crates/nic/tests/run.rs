@@ -11,6 +11,7 @@ use std::time::UNIX_EPOCH;
 
 use contract::channel::HostChannel;
 use contract::control::{HostSession, host_hello, nic_hello};
+use contract::limits::LOAD_PERIOD_US;
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
 use fakes::recording_port::{Recording, RecordingPort};
 use nic::{Config, Counters, ReaderKind, RootDir, RunError};
@@ -77,8 +78,17 @@ impl Host {
         }
     }
 
-    /// The next event of a worker, sleeping until it comes.
+    /// The next event of a worker, sleeping until it comes. How busy it is does not count.
     fn next(&mut self, worker: usize) -> Event {
+        loop {
+            match self.next_of_all(worker) {
+                Event::Load { .. } => {}
+                event => return event,
+            }
+        }
+    }
+
+    fn next_of_all(&mut self, worker: usize) -> Event {
         let channel = &mut self.session.channels[worker];
         loop {
             if let Some(event) = channel.receive().expect("the ring is sound") {
@@ -226,6 +236,42 @@ fn many_flows_share_a_worker_and_workers_share_nothing() {
         assert!(streams.values().all(|stream| *stream == file));
     }
     assert_eq!(result.unwrap().sends, 600);
+}
+
+#[test]
+fn a_worker_says_that_it_is_busy_and_once_that_it_is_not_and_another_says_nothing() {
+    let root = TempDir::new().unwrap();
+    fs::write(root.path().join("f"), content(400_000)).unwrap();
+    let wires = [Recording::default(), Recording::default()];
+    let result = session(root.path(), &small_config(), &wires, |mut host, _| {
+        host.open(0, 1, "f");
+        let mut flow = 0;
+        loop {
+            flow += 1;
+            host.send(0, flow, 0, [range(1, 0, 400_000)]);
+            match host.next_of_all(0) {
+                Event::Departed { .. } => {}
+                Event::Load {
+                    busy_us,
+                    elapsed_us,
+                } => {
+                    assert!(0 < busy_us && busy_us <= elapsed_us);
+                    assert!(u64::from(elapsed_us) >= LOAD_PERIOD_US);
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        loop {
+            match host.next_of_all(0) {
+                Event::Departed { .. } | Event::Load { busy_us: 1.., .. } => {}
+                Event::Load { busy_us: 0, .. } => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(host.session.channels[1].receive(), Ok(None));
+    });
+    assert!(result.unwrap().sends > 0);
 }
 
 #[test]

@@ -821,6 +821,14 @@ impl Connection {
         self.queue.only_piece(range)
     }
 
+    /// Something that was issued may still have to leave. Where echoes can be lost
+    /// ([`Config::departure_timeout`](crate::Config::departure_timeout)), none is awaited of what
+    /// the peer has got.
+    pub fn awaits_departure(&self) -> bool {
+        let is_lossless = self.config.departure_timeout.is_none();
+        self.sent.unreported() > 0 && (is_lossless || self.sent.has_undeparted())
+    }
+
     /// Nothing that has departed is in flight: all that is, if anything, has not left yet.
     pub fn nothing_departed_in_flight(&self) -> bool {
         self.sent.flight() == self.sent.undeparted_bytes()

@@ -1,5 +1,6 @@
-//! Which NIC worker a connection goes to: one with the fewest. It stays there to its end, unless
-//! another NIC stack has the file that it needs, or its own is gone.
+//! Which NIC worker a connection goes to: of those in use, one with the fewest. It stays there to
+//! its end, unless another NIC stack has the file that it needs, its own is gone, or the load is
+//! shared out again among the workers in use ([`rebalance`](super::rebalance)).
 //!
 //! A hash of the addresses alone would do for very many connections. Of 300, though, the fullest of
 //! 16 workers would get about 27, where 19 are its share.

@@ -47,6 +47,8 @@ pub(crate) struct NicStacks {
 #[derive(Clone, Debug, Default)]
 struct NicStack {
     workers: Range<usize>,
+    /// How many of them are in use: the first ones.
+    in_use: usize,
     presence: Presence,
     /// It is on another machine.
     is_elsewhere: bool,
@@ -94,11 +96,29 @@ impl NicStacks {
         self.stacks[nic].workers.clone()
     }
 
-    /// It has come for the first time, with so many workers.
+    /// It has come for the first time, with so many workers, all of which are in use.
     pub(crate) fn introduce(&mut self, nic: usize, workers: usize) {
         let first = self.of_workers.len();
         self.of_workers.resize(first + workers, nic);
         self.stacks[nic].workers = first..first + workers;
+        self.stacks[nic].in_use = workers;
+    }
+
+    /// Its workers in use: they get the connections.
+    pub(crate) fn workers_in_use(&self, nic: usize) -> Range<usize> {
+        let stack = &self.stacks[nic];
+        stack.workers.start..stack.workers.start + stack.in_use
+    }
+
+    /// So many of its workers are in use from now on.
+    pub(crate) fn use_workers(&mut self, nic: usize, in_use: usize) {
+        let stack = &mut self.stacks[nic];
+        stack.in_use = in_use.clamp(1, stack.workers.len().max(1));
+    }
+
+    /// This worker is in use.
+    pub(crate) fn is_in_use(&self, worker: usize) -> bool {
+        self.workers_in_use(self.of(worker)).contains(&worker)
     }
 
     /// One that is there, or expected back, and not among these.
@@ -152,14 +172,18 @@ impl NicStacks {
         Some(late)
     }
 
-    /// The workers of those that are there and not among `without`.
-    pub(crate) fn workers_there(
+    /// The workers in use of those that are there and not among `without`.
+    pub(crate) fn workers_to_choose(
         &self,
         without: NicSet,
     ) -> impl Iterator<Item = usize> + Clone + '_ {
         let workers = self.of_workers.iter().enumerate();
+        let may_be_chosen = move |worker: usize, nic: usize| {
+            let in_use = self.workers_in_use(nic);
+            self.is_there(nic) && !without.contains(nic) && worker < in_use.end
+        };
         workers
-            .filter(move |&(_, &nic)| self.is_there(nic) && !without.contains(nic))
+            .filter(move |&(worker, &nic)| may_be_chosen(worker, nic))
             .map(|(worker, _)| worker)
     }
 
@@ -174,7 +198,7 @@ mod tests {
     use super::*;
 
     fn there(stacks: &NicStacks, without: NicSet) -> Vec<usize> {
-        stacks.workers_there(without).collect()
+        stacks.workers_to_choose(without).collect()
     }
 
     #[test]
@@ -190,6 +214,25 @@ mod tests {
         assert_eq!(there(&stacks, NicSet::of(2)), [2]);
         stacks.has_gone(0, 7);
         assert_eq!(there(&stacks, NicSet::default()), [0, 1]);
+    }
+
+    #[test]
+    fn the_first_workers_are_in_use() {
+        let mut stacks = NicStacks::new(2);
+        for (nic, workers) in [(0, 3), (1, 2)] {
+            stacks.introduce(nic, workers);
+            stacks.has_come(nic);
+        }
+        stacks.use_workers(0, 1);
+        assert_eq!(there(&stacks, NicSet::default()), [0, 3, 4]);
+        assert_eq!([0, 1].map(|nic| stacks.workers_in_use(nic)), [0..1, 3..5]);
+        assert_eq!(
+            [0, 1, 3].map(|worker| stacks.is_in_use(worker)),
+            [true, false, true]
+        );
+        stacks.use_workers(0, 9);
+        stacks.use_workers(1, 0);
+        assert_eq!(there(&stacks, NicSet::default()), [0, 1, 2, 3]);
     }
 
     #[test]

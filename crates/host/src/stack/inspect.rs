@@ -41,8 +41,9 @@ pub struct ConnectionView<'a> {
     pub tcp: &'a tcp::Connection,
     /// SENDs issued and not departed.
     pub sends_outstanding: u64,
-    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, or for
-    /// a file that a new worker has to open again, and is served when that has come. Or for its
+    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, for a
+    /// file that a new worker has to open again, or for its SENDs to depart before it goes to
+    /// another worker, and is served when that has come. Or for its
     /// turn, amid a handshake of TLS.
     pub waits: bool,
 }
@@ -94,6 +95,10 @@ pub struct WorkerView {
     pub worker: usize,
     /// The NIC stack is there.
     pub is_there: bool,
+    /// New connections may go to it.
+    pub is_in_use: bool,
+    /// For which part of the time it had work, in its last report, in permille.
+    pub busy_permille: u64,
     /// Connections that it sends for.
     pub connections: usize,
     /// Of these, connections that wait for room in its ring.
@@ -102,7 +107,33 @@ pub struct WorkerView {
     pub commands_waiting: usize,
 }
 
+/// The workers of a NIC stack that has come, as far as the host stack decides about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DivisionView {
+    /// The NIC stack.
+    pub nic: usize,
+    /// Its workers in use: the first ones.
+    pub workers_in_use: usize,
+    /// So many are in use at least.
+    pub workers_min: usize,
+    /// And so many at most: all that it has.
+    pub workers_max: usize,
+}
+
 impl Stack {
+    /// How many workers of each NIC stack are in use.
+    pub fn division(&self) -> impl Iterator<Item = DivisionView> {
+        (0..self.nic_stacks.len()).filter_map(|nic| {
+            let (workers_min, workers_max) = self.worker_bounds(nic)?;
+            Some(DivisionView {
+                nic,
+                workers_in_use: self.nic_stacks.workers_in_use(nic).len(),
+                workers_min,
+                workers_max,
+            })
+        })
+    }
+
     /// The connections in the table from a place on, each with its own, in the order of places;
     /// those that there is no place for any more come with `None`. To go on, begin behind the last
     /// place: what comes and goes meanwhile is seen or not.
@@ -156,6 +187,8 @@ impl Stack {
                 nic,
                 worker: number - self.nic_stacks.workers(nic).start,
                 is_there: channel.is_there(),
+                is_in_use: self.nic_stacks.is_in_use(number),
+                busy_permille: self.division.busy_permille(number),
                 connections: self.connections.of_worker(number),
                 connections_waiting: channel.waiting.len(),
                 commands_waiting: channel.commands_waiting(),
@@ -197,7 +230,7 @@ impl Stack {
     fn waits(&self, entry: &Entry) -> bool {
         let handle = entry.handle();
         entry.dirty
-            || entry.files_reopening > 0
+            || entry.holds > 0
             || !self.nics[entry.worker].is_there()
             || self.waiting_neighbor.contains(handle)
             || self.nics[entry.worker].waiting.contains(handle)

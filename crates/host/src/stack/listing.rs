@@ -37,7 +37,7 @@ impl Stack {
         let worker = if place.nic == own {
             worker
         } else {
-            let workers = self.nic_stacks.workers(place.nic);
+            let workers = self.nic_stacks.workers_in_use(place.nic);
             self.connections.least_busy(workers)?
         };
         let from = place.from;

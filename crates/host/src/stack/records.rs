@@ -50,7 +50,7 @@ impl Stack {
             return true;
         };
         // A file that is opened again may be another one.
-        if entry.files_reopening > 0 {
+        if entry.holds > 0 {
             return false;
         }
         let nic = &mut self.nics[entry.worker];
@@ -137,7 +137,7 @@ impl Stack {
         let handle = entry.handle();
         if entry.worker != worker {
             // It has moved, once the peer had acknowledged everything.
-            return self.nic_stacks.len() > 1;
+            return self.may_have_moved();
         }
         let local = entry.tuple.local;
         let Some(tls) = entry.tls.as_mut() else {

@@ -73,6 +73,8 @@ impl Stack {
             Event::Departed { .. } => unreachable!("it is dealt with"),
             Event::Opened { file, meta } if self.on_reopened(worker, file, Some(meta)) => true,
             Event::OpenFailed { file, .. } if self.on_reopened(worker, file, None) => true,
+            Event::Opened { file, meta } if self.on_twin_opened(worker, file, Some(&meta)) => true,
+            Event::OpenFailed { file, .. } if self.on_twin_opened(worker, file, None) => true,
             Event::Opened { file, meta } => self.on_opened(worker, file, meta),
             Event::OpenFailed { file, errno } => self.on_open_failed(now_us, worker, file, errno),
             Event::Listed { file, ref part } => self.on_listed(worker, file, part),
@@ -113,6 +115,13 @@ impl Stack {
                 self.nics[worker].heard.on_last();
                 true
             }
+            Event::Load {
+                busy_us,
+                elapsed_us,
+            } => {
+                self.on_load(now_us, worker, busy_us, elapsed_us);
+                true
+            }
         };
         if !valid {
             self.on_invalid_event(worker, &event);
@@ -141,7 +150,7 @@ impl Stack {
         if entry.worker != worker {
             // It may have moved, once the peer had acknowledged everything, and this is the echo of
             // some of it.
-            return self.nic_stacks.len() > 1;
+            return self.may_have_moved();
         }
         if handle_of_send(send.0) != Some(handle) {
             return false;
@@ -179,17 +188,26 @@ impl Stack {
         };
         let errno = errno.raw_os_error() as u16;
         u32::try_from(id).map(FileId).is_ok_and(|file| {
-            self.on_reopened(worker, file, None) || self.on_open_failed(now_us, worker, file, errno)
+            self.on_reopened(worker, file, None)
+                || self.on_twin_opened(worker, file, None)
+                || self.on_open_failed(now_us, worker, file, errno)
         })
+    }
+
+    /// A worker may still speak of connections that others send for.
+    #[cold]
+    pub(super) fn may_have_moved(&self) -> bool {
+        self.nic_stacks.len() > 1 || self.counters.connections_rebalanced > 0
     }
 
     /// Aborts a connection because the data plane could not do its part.
     pub(super) fn fail(&mut self, worker: usize, handle: ConnectionHandle) -> bool {
+        let may_have_moved = self.may_have_moved();
         let Some(entry) = self.connections.get_mut(handle) else {
             return false;
         };
         if entry.worker != worker {
-            return false;
+            return may_have_moved;
         }
         entry.data_plane_failed = true;
         entry.tcp.abort();

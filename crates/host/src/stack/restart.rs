@@ -30,6 +30,8 @@ impl Stack {
     pub fn on_nic_restarted(&mut self, worker: usize, channel: HostChannel) {
         let nic = self.nic_stacks.of(worker);
         self.leave_workers(worker..worker + 1);
+        self.stop_migrations_of(worker);
+        self.division.forget_load(worker);
         // What waited for room in the old ring is replayed from the tables, or means nothing to the
         // new worker.
         self.nics[worker] = Nic::new(channel);
@@ -38,7 +40,7 @@ impl Stack {
                 && entry.worker == worker
             {
                 self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
-                entry.files_reopening = 0;
+                entry.holds = 0;
                 entry.tcp.on_all_undeparted_lost();
                 self.mark_dirty(handle);
             }
@@ -51,7 +53,7 @@ impl Stack {
         } in self.files.reopen(nic, worker)
         {
             if let Some(entry) = waits.and_then(|stream| self.connections.by_stream_mut(stream)) {
-                entry.files_reopening += 1;
+                entry.holds += 1;
             }
             self.send_open(worker, file, &path, lookup);
         }
@@ -80,8 +82,8 @@ impl Stack {
         if let Reopened::Changed(_) = outcome {
             entry.refused_by.insert(nic);
         }
-        entry.files_reopening = entry.files_reopening.saturating_sub(1);
-        if entry.files_reopening == 0 {
+        entry.holds = entry.holds.saturating_sub(1);
+        if entry.holds == 0 {
             // What was refused may have been acknowledged since.
             let lacks_a_file = entry.refused_by.contains(nic) && self.lacks_a_file(handle);
             if lacks_a_file {

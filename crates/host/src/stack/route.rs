@@ -24,7 +24,7 @@ use crate::app::{AppEvent, FileHandle, StreamId};
 use crate::nics::nic_source::NicRefusal;
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::connections::ConnectionHandle;
-use crate::tables::files::{Lookup, Name, State};
+use crate::tables::files::{Lookup, MayClose, Name, State};
 
 /// The error of a file that no NIC stack has answered for.
 const NO_FILE: u16 = Errno::NOENT.raw_os_error() as u16;
@@ -79,6 +79,7 @@ impl Stack {
     pub(super) fn introduce_nic(&mut self, nic: usize, channels: Vec<HostChannel>) {
         self.nic_stacks.introduce(nic, channels.len());
         self.nic_stacks.has_come(nic);
+        self.divide_labour_of(nic);
         self.nics.extend(channels.into_iter().map(Nic::new));
     }
 
@@ -98,13 +99,17 @@ impl Stack {
         for worker in workers.clone() {
             self.nics[worker].lose();
         }
+        for worker in workers.clone() {
+            self.stop_migrations_of(worker);
+            self.division.forget_load(worker);
+        }
         self.files.lose(nic, &workers);
         for handle in self.connections.handles() {
             if let Some(entry) = self.connections.get_mut(handle)
                 && workers.contains(&entry.worker)
             {
                 self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
-                entry.files_reopening = 0;
+                entry.holds = 0;
                 entry.refused_by = NicSet::default();
                 entry.tcp.on_all_undeparted_lost();
                 self.reroute(handle);
@@ -229,9 +234,14 @@ impl Stack {
     /// A worker that is there, of none of the NIC stacks that were asked: the connection's own, if
     /// it can be.
     fn worker_to_ask(&self, home: Option<usize>, asked: NicSet) -> Option<usize> {
-        let there = self.nic_stacks.workers_there(asked);
-        let home = home.filter(|&home| there.clone().any(|worker| worker == home));
-        home.or_else(|| self.connections.least_busy(there))
+        let home = home.filter(|&home| {
+            let nic = self.nic_stacks.of(home);
+            self.nic_stacks.is_there(nic) && !asked.contains(nic)
+        });
+        home.or_else(|| {
+            let there = self.nic_stacks.workers_to_choose(asked);
+            self.connections.least_busy(there)
+        })
     }
 
     /// No NIC stack is left that could have a file now.
@@ -258,7 +268,8 @@ impl Stack {
             (_, Some(nic)) => {
                 let workers = self.nic_stacks.workers(nic);
                 let own = home.filter(|home| workers.contains(home));
-                let worker = own.or_else(|| self.connections.least_busy(workers));
+                let in_use = self.nic_stacks.workers_in_use(nic);
+                let worker = own.or_else(|| self.connections.least_busy(in_use));
                 if let (Some(found), Some(worker)) = (self.files.by_id_mut(file), worker) {
                     found.worker = worker;
                 }
@@ -293,6 +304,7 @@ impl Stack {
     }
 
     /// The connection was to move. Perhaps it can now.
+    #[cold]
     pub(super) fn move_on(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
@@ -302,6 +314,7 @@ impl Stack {
             self.reroute(handle);
         }
         self.tell_opened(handle);
+        self.go_on_migrating(handle);
     }
 
     /// Tells the application of files that are open, one after the other as it has asked for them.
@@ -309,13 +322,15 @@ impl Stack {
     /// holds it.
     pub(super) fn tell_opened(&mut self, handle: ConnectionHandle) {
         let is_alone = self.nic_stacks.len() == 1;
+        let entry = self.connections.get(handle);
+        let is_migrating = entry.is_some_and(|it| self.migrations.is_under_way(it.stream));
         let mut is_held = false;
         let mut next = 0;
         loop {
             let Some(entry) = self.connections.get_mut(handle) else {
                 return;
             };
-            entry.is_to_move = false;
+            entry.is_to_move = is_migrating;
             let Some(&file) = entry.files.get(next) else {
                 return;
             };
@@ -353,7 +368,8 @@ impl Stack {
 
     /// Another worker sends for the connection from now on. Nothing that has not departed is left
     /// at the one before.
-    fn change_worker(&mut self, handle: ConnectionHandle, worker: usize) {
+    pub(super) fn change_worker(&mut self, handle: ConnectionHandle, worker: usize) {
+        self.stop_migrating(handle);
         if (self.connections.get(handle)).is_some_and(|entry| entry.worker != worker) {
             self.leave_records(handle, false);
         }
@@ -364,9 +380,13 @@ impl Stack {
         if before == worker {
             return;
         }
+        if self.nic_stacks.of(before) == self.nic_stacks.of(worker) {
+            self.counters.connections_rebalanced += 1;
+        } else {
+            self.counters.connections_moved += 1;
+        }
         // What was refused there is not needed any more, or it would not go there.
         entry.refused_by.remove(self.nic_stacks.of(worker));
-        self.counters.connections_moved += 1;
         // What is still to be heard of SENDs that have been acknowledged does not matter.
         self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
         if std::mem::replace(&mut entry.flow_open, false) && self.nics[before].is_there() {
@@ -397,6 +417,7 @@ impl Stack {
     /// version; or back to the one that had it, if that is away, to wait for it. If there is no
     /// hope it fails.
     pub(super) fn reroute(&mut self, handle: ConnectionHandle) {
+        self.stop_migrating(handle);
         let Some(entry) = self.connections.get(handle) else {
             return;
         };
@@ -421,7 +442,7 @@ impl Stack {
         };
         let may_be_elsewhere = self.config.roots_are_replicas || is_free;
         let next = if may_be_elsewhere {
-            let there = self.nic_stacks.workers_there(refused_by);
+            let there = self.nic_stacks.workers_to_choose(refused_by);
             self.connections.least_busy(there)
         } else {
             None
@@ -443,7 +464,8 @@ impl Stack {
                 let home = if workers.contains(&worker) {
                     worker
                 } else {
-                    let least_busy = self.connections.least_busy(workers.clone());
+                    let in_use = self.nic_stacks.workers_in_use(home);
+                    let least_busy = self.connections.least_busy(in_use);
                     least_busy.unwrap_or(workers.start)
                 };
                 self.change_worker(handle, home);
@@ -475,7 +497,7 @@ impl Stack {
             return;
         };
         found.state = State::Reopening;
-        entry.files_reopening += 1;
+        entry.holds += 1;
         let (path, lookup) = (found.path.clone(), found.lookup());
         self.send_open(worker, file, &path, lookup);
     }
@@ -487,10 +509,7 @@ impl Stack {
         };
         let before = std::mem::replace(&mut found.worker, worker);
         if std::mem::replace(&mut found.state, State::Gone) == State::Open {
-            self.send_close(crate::tables::files::MayClose {
-                worker: before,
-                file,
-            });
+            self.send_close(MayClose::at(before, file));
         }
     }
 }

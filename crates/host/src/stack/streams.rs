@@ -320,9 +320,9 @@ impl Io for Streams<'_> {
 
     fn waits_for_peer(&self, stream: StreamId) -> bool {
         self.unacknowledged(stream) > 0
-            && self.entry(stream).is_some_and(|entry| {
-                entry.tcp.undeparted_transmissions() == 0 && entry.files_reopening == 0
-            })
+            && self
+                .entry(stream)
+                .is_some_and(|entry| entry.tcp.undeparted_transmissions() == 0 && entry.holds == 0)
     }
 
     fn retransmissions(&self, stream: StreamId) -> u32 {

@@ -60,10 +60,11 @@ impl Stack {
         let now = Instant::from_us(now_us);
         let mut buffer = [0; HEADER_BYTES_MAX];
         loop {
-            // What a SEND would read may be another version. The answer to the OPEN marks the
-            // connection dirty again.
-            let is_reopening = entry.files_reopening > 0;
-            let takes_send = may_send && !is_reopening && nic.has_room();
+            // What a SEND would read may be another version, or it would overtake what another
+            // worker has. The answer to the OPEN, or the departure, marks the connection dirty
+            // again.
+            let is_held = entry.holds > 0;
+            let takes_send = may_send && !is_held && nic.has_room();
             // Acknowledgments and resets leave even if no SEND can: they need neither room nor
             // files. Looked at where it was put: it is large. An `if` costs five instructions more
             // here.
@@ -72,7 +73,7 @@ impl Stack {
                 false => entry.tcp.poll_bare(now),
             };
             let Some(transmit) = &polled else {
-                if !takes_send && !is_reopening {
+                if !takes_send && !is_held {
                     // If its NIC stack is gone, there may be another one by now, or no more need to
                     // wait for this one.
                     if nic.is_there() {

@@ -26,7 +26,8 @@ pub(crate) struct Entry {
     pub(crate) route: Route,
     /// What its packets begin with, as long as the next hop's link address is the same.
     pub(crate) prefix: Option<TcpPrefix>,
-    /// The NIC worker that sends for it: to its end, unless it has to go to another NIC stack.
+    /// The NIC worker that sends for it: to its end, unless it has to go to another NIC stack, or
+    /// another worker has less to do.
     pub(crate) worker: usize,
     /// Files opened for it that may still be open.
     pub(crate) files: Vec<FileId>,
@@ -59,15 +60,18 @@ pub(crate) struct Entry {
     /// SENDs issued and not departed.
     pub(crate) sends_outstanding: u64,
     /// Files that a NIC worker which has started again, or has taken the connection over, must open
-    /// again. Until it has, nothing is sent.
-    pub(crate) files_reopening: u32,
+    /// again; and one more while it waits for its SENDs to depart, to go to another worker. Until
+    /// there are none, nothing is sent.
+    pub(crate) holds: u32,
     /// NIC stacks that do not have the version of a file that is being sent.
     pub(crate) refused_by: NicSet,
     /// It goes to another NIC worker as soon as nothing holds it where it is: a file is open there,
-    /// or its own NIC stack is gone.
+    /// its own NIC stack is gone, or that worker is to have it.
     pub(crate) is_to_move: bool,
     /// Stream offset up to which the NIC stack knows that the peer has acknowledged.
     pub(crate) ackd_offset: u64,
+    /// What the peer had acknowledged when connections were last looked at for their load.
+    pub(crate) marked_bytes: u64,
     /// The last transmission handed out; completes the ids in departures.
     pub(crate) last_transmission: u64,
     /// The application's timer, in microseconds.
@@ -208,7 +212,7 @@ impl Connections {
         nics: &NicStacks,
     ) -> ConnectionHandle {
         let hash = self.by_tuple.hash(&tuple);
-        let there = nics.workers_there(NicSet::default());
+        let there = nics.workers_to_choose(NicSet::default());
         let worker = self.balance.choose(there, hash);
         let worker = worker.or_else(|| self.balance.choose(nics.all_workers(), hash));
         let worker = worker.unwrap_or(0);
@@ -239,10 +243,11 @@ impl Connections {
             orphan_since: None,
             flow_open: false,
             sends_outstanding: 0,
-            files_reopening: 0,
+            holds: 0,
             refused_by: NicSet::default(),
             is_to_move: false,
             ackd_offset: 0,
+            marked_bytes: 0,
             last_transmission: 0,
             app_deadline_us: None,
             notsent_lowat: None,

@@ -4,6 +4,9 @@
 //! stream, or, until the stream has the answer, one of another NIC stack that has it. It is closed
 //! below when the application has let go of it and every byte queued from it has been acknowledged:
 //! until then a retransmission may ask for it.
+//!
+//! Before a stream goes to another worker of its NIC stack, that one opens its files, too: each has
+//! a [`Twin`] there, under the same id. Only when all are the same versions does the stream go.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -45,6 +48,37 @@ pub(crate) struct File {
     pub(crate) path: Vec<u8>,
     held: bool,
     extents_queued: u32,
+    twin: Option<Twin>,
+}
+
+/// The same file at another worker of the NIC stack, to which its stream is about to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Twin {
+    worker: u16,
+    /// OPEN is answered.
+    is_open: bool,
+}
+
+/// How a file is at the worker to which its stream is about to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// It can go there.
+    Ready,
+    /// That worker can be asked for it.
+    Unasked,
+    /// An answer is awaited, of this worker or another one.
+    Awaited,
+}
+
+/// What a worker to which a stream is about to go says about a file of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TwinOpened {
+    /// It has the same version open.
+    Same,
+    /// It has another version, to be closed, or none.
+    Other(Option<MayClose>),
+    /// The file is not needed any more, and may be closed.
+    LetGo(Option<MayClose>),
 }
 
 /// How a file is opened.
@@ -113,6 +147,19 @@ impl File {
         self.held || self.extents_queued > 0
     }
 
+    /// True if what NIC stack `nic` has, if anything, is the version that the stream knows.
+    fn is_same(&self, nic: usize, meta: Option<&FileMeta>) -> bool {
+        match (&self.meta, meta) {
+            (Some(old), Some(new)) if self.version_of == nic => match self.name {
+                Name::Path(Growth::Forbidden) => old == new,
+                Name::Path(Growth::Allowed) => has_grown(old, new),
+                Name::Passed(_) => is_unchanged(old, new),
+            },
+            (Some(old), Some(new)) => is_copy(old, new),
+            _ => false,
+        }
+    }
+
     /// What its worker is asked.
     pub(crate) fn lookup(&self) -> Lookup {
         match &self.listing {
@@ -154,13 +201,26 @@ pub(crate) struct FileTable {
     released_passed: Vec<PassedId>,
 }
 
-/// CLOS this file at this worker; its id is free again.
+/// CLOS this file at these workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MayClose {
-    /// The worker.
+    /// The worker that has it open, ...
     pub(crate) worker: usize,
+    /// ... and another one that has.
+    pub(crate) twin: Option<usize>,
     /// The file.
     pub(crate) file: FileId,
+}
+
+impl MayClose {
+    /// At this worker alone.
+    pub(crate) fn at(worker: usize, file: FileId) -> MayClose {
+        MayClose {
+            worker,
+            twin: None,
+            file,
+        }
+    }
 }
 
 /// A file that must be opened again.
@@ -242,6 +302,7 @@ impl FileTable {
             path: path_kept,
             held: true,
             extents_queued: 0,
+            twin: None,
         });
         Some((FileId(index as u32), handle(index, self.opened as u32)))
     }
@@ -365,6 +426,9 @@ impl FileTable {
             self.forget(file);
         }
         for (_, file) in &mut self.files {
+            file.twin = file
+                .twin
+                .filter(|twin| !workers.contains(&twin.worker.into()));
             if !file.is_answered() && !file.has_listed(nic) {
                 // It may have the file when it is back.
                 file.asked.remove(nic);
@@ -403,21 +467,16 @@ impl FileTable {
             return None;
         }
         let stream = found.stream;
-        let close = meta.map(|_| MayClose { worker, file });
+        let close = meta.map(|_| MayClose::at(worker, file));
         if !found.is_needed() {
-            self.forget(file);
-            return Some((stream, Reopened::LetGo(close)));
+            found.state = if meta.is_some() {
+                State::Open
+            } else {
+                State::Gone
+            };
+            return Some((stream, Reopened::LetGo(self.may_close(file))));
         }
-        let is_same = match (&found.meta, &meta) {
-            (Some(old), Some(new)) if found.version_of == nic => match found.name {
-                Name::Path(Growth::Forbidden) => old == new,
-                Name::Path(Growth::Allowed) => has_grown(old, new),
-                Name::Passed(_) => is_unchanged(old, new),
-            },
-            (Some(old), Some(new)) => is_copy(old, new),
-            _ => false,
-        };
-        if !is_same {
+        if !found.is_same(nic, meta.as_ref()) {
             found.state = State::Gone;
             return Some((stream, Reopened::Changed(close)));
         }
@@ -456,6 +515,89 @@ impl FileTable {
         found.held = false;
         found.extents_queued = 0;
         self.may_close(file)
+    }
+
+    /// How the file is at worker `to` of its NIC stack.
+    pub(crate) fn readiness(&self, file: FileId, to: usize) -> Readiness {
+        let Some(found) = self.files.get(file.0 as usize) else {
+            return Readiness::Ready;
+        };
+        match (found.state, found.twin) {
+            (State::Open, None) => Readiness::Unasked,
+            (State::Open, Some(twin)) if twin.is_open && usize::from(twin.worker) == to => {
+                Readiness::Ready
+            }
+            _ => Readiness::Awaited,
+        }
+    }
+
+    /// Worker `to` of its NIC stack is asked for the file, too.
+    pub(crate) fn open_twin(&mut self, file: FileId, to: usize) {
+        if let (Some(found), Ok(worker)) = (self.files.get_mut(file.0 as usize), to.try_into()) {
+            found.twin = Some(Twin {
+                worker,
+                is_open: false,
+            });
+        }
+    }
+
+    /// That OPEN has been answered at `worker`, of NIC stack `nic`: with this metadata, or with a
+    /// failure. Returns the stream, and what the answer says; `None` if it was not awaited.
+    pub(crate) fn twin_opened(
+        &mut self,
+        nic: usize,
+        worker: usize,
+        file: FileId,
+        meta: Option<&FileMeta>,
+    ) -> Option<(StreamId, TwinOpened)> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        let twin = found.twin.as_mut()?;
+        if usize::from(twin.worker) != worker || twin.is_open {
+            return None;
+        }
+        twin.is_open = true;
+        let stream = found.stream;
+        let is_same = found.is_same(nic, meta);
+        if meta.is_none() {
+            found.twin = None;
+        }
+        if !found.is_needed() {
+            return Some((stream, TwinOpened::LetGo(self.may_close(file))));
+        }
+        if is_same {
+            return Some((stream, TwinOpened::Same));
+        }
+        Some((stream, TwinOpened::Other(self.drop_twin(file))))
+    }
+
+    /// The stream does not go to the other worker. One that has not answered is waited for.
+    pub(crate) fn drop_twin(&mut self, file: FileId) -> Option<MayClose> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        let twin = found.twin.take_if(|twin| twin.is_open)?;
+        Some(MayClose::at(twin.worker.into(), file))
+    }
+
+    /// The stream has gone to the other worker: closes the file at the one before.
+    pub(crate) fn take_over(&mut self, file: FileId) -> Option<MayClose> {
+        let found = self.files.get_mut(file.0 as usize)?;
+        let twin = found.twin.take_if(|twin| twin.is_open)?;
+        let before = std::mem::replace(&mut found.worker, twin.worker.into());
+        Some(MayClose::at(before, file))
+    }
+
+    /// This worker starts again: of what it had open for streams that were about to come, it knows
+    /// nothing. Returns what has waited for its answers, to be closed.
+    pub(crate) fn lose_twins(&mut self, worker: usize) -> Vec<MayClose> {
+        let mut lost = Vec::new();
+        for (index, file) in &mut self.files {
+            let is_there = |twin: &mut Twin| usize::from(twin.worker) == worker;
+            if file.twin.take_if(is_there).is_some() {
+                lost.push(FileId(index as u32));
+            }
+        }
+        lost.into_iter()
+            .filter_map(|file| self.may_close(file))
+            .collect()
     }
 
     /// Frees the id, and keeps the memory of the path for another one. What is returned has none.
@@ -500,14 +642,20 @@ impl FileTable {
     fn may_close(&mut self, file: FileId) -> Option<MayClose> {
         let found = &self.files[file.0 as usize];
         // While OPEN is unanswered the id stays taken, so that its answer cannot meet another file.
-        let is_unanswered = matches!(found.state, State::Opening | State::Reopening);
+        let is_unanswered = matches!(found.state, State::Opening | State::Reopening)
+            || found.twin.is_some_and(|twin| !twin.is_open);
         if found.is_needed() || is_unanswered {
             return None;
         }
         let is_open = matches!(found.state, State::Found | State::Open);
-        let worker = found.worker;
+        let worker = is_open.then_some(found.worker);
+        let twin = found.twin.map(|twin| usize::from(twin.worker));
         self.forget(file);
-        is_open.then_some(MayClose { worker, file })
+        match (worker, twin) {
+            (Some(worker), twin) => Some(MayClose { worker, twin, file }),
+            (None, Some(twin)) => Some(MayClose::at(twin, file)),
+            (None, None) => None,
+        }
     }
 }
 
@@ -570,13 +718,7 @@ mod tests {
             files.by_handle(handle).is_none(),
             "the application has let go"
         );
-        assert_eq!(
-            files.extent_released(id),
-            Some(MayClose {
-                worker: 0,
-                file: id
-            })
-        );
+        assert_eq!(files.extent_released(id), Some(MayClose::at(0, id)));
         assert!(files.by_id(id).is_none());
     }
 
@@ -587,10 +729,7 @@ mod tests {
         assert_eq!(files.stream_over(first), None);
         let (second, _) = open(&mut files, b"b");
         assert_ne!(first, second);
-        let close = MayClose {
-            worker: 0,
-            file: first,
-        };
+        let close = MayClose::at(0, first);
         assert_eq!(
             files.opened(NIC, 0, first, FileMeta::default()),
             Some(Err(close))
@@ -669,10 +808,7 @@ mod tests {
             ..old
         };
         assert_eq!(answered_by_another(old, Some(copy)), Reopened::Same);
-        let close = MayClose {
-            worker: 1,
-            file: FileId(0),
-        };
+        let close = MayClose::at(1, FileId(0));
         for other in [
             FileMeta { size: 6, ..copy },
             FileMeta {
@@ -688,10 +824,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_means_the_same_file_though_that_has_lost_its_name() {
-        let close = MayClose {
-            worker: 1,
-            file: FileId(0),
-        };
+        let close = MayClose::at(1, FileId(0));
         let unlinked = FileMeta {
             ctime_ns: 99,
             ..OLD
@@ -722,10 +855,7 @@ mod tests {
         };
         let replaced = FileMeta { inode: 2, ..grown };
         let cut = FileMeta { size: 4, ..grown };
-        let close = MayClose {
-            worker: 1,
-            file: FileId(0),
-        };
+        let close = MayClose::at(1, FileId(0));
         let changed = Reopened::Changed(Some(close));
         for (nic, new, outcome) in [
             (NIC, grown, Reopened::Same),

@@ -40,11 +40,21 @@ impl Secured {
         nics: usize,
         configure: impl FnOnce(&mut StackConfig),
     ) -> Secured {
+        Secured::with_workers(suite, settings, &vec![1; nics], configure)
+    }
+
+    /// The same with NIC stacks of so many workers.
+    pub(crate) fn with_workers(
+        suite: Suite,
+        settings: &Settings,
+        nics: &[usize],
+        configure: impl FnOnce(&mut StackConfig),
+    ) -> Secured {
         let site = Site::new(&[Identity::ecdsa(&["localhost"])], settings);
-        let mut rig = Rig::with_nics(nics, configure);
+        let mut rig = Rig::with_workers(nics, configure);
         let world = World::default();
-        for nic in 0..nics {
-            rig.nic(nic).sealer = Some(world.sealer());
+        for worker in 0..nics.iter().sum() {
+            rig.nic(worker).sealer = Some(world.sealer());
         }
         rig.stack.set_unix_time(UNIX_TIME);
         rig.stack.serve_tls(80, Arc::clone(&site.config));

@@ -7,6 +7,7 @@ mod crowded;
 mod downloads;
 mod ends;
 mod hostile;
+mod moved;
 mod replaced;
 mod restarts;
 #[path = "../rig/mod.rs"]
