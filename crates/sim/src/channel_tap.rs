@@ -76,7 +76,7 @@ impl ChannelTap {
                         nonces.on_command(self.life, &command)?;
                     }
                     if let Command::Send(send) = &command {
-                        affinity.on_send(send.flow, number)?;
+                        affinity.on_send(send, number)?;
                     }
                     match (&command, &mut self.fairness) {
                         (Command::Send(send), Some(fairness)) => fairness.on_send(send),
@@ -117,6 +117,7 @@ impl ChannelTap {
         &mut self,
         now_us: u64,
         number: usize,
+        affinity: &mut FlowAffinityCheck,
         nonces: &mut Option<NonceCheck>,
         trace: &mut Trace<'_>,
     ) -> Result<usize, Violation> {
@@ -134,6 +135,7 @@ impl ChannelTap {
                         self.opens_unanswered = self.opens_unanswered.saturating_sub(1);
                     }
                     trace.event(now_us, number, &event);
+                    affinity.on_event(&event, number);
                     passed += 1;
                     if let Some(nonces) = nonces {
                         nonces.on_event(self.life, &event)?;

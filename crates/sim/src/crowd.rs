@@ -237,6 +237,7 @@ impl Place {
             },
             cramped: None,
             control: None,
+            loads: Vec::new(),
             cache_bytes: crowd.cache_bytes,
             records_per_key_max: u64::MAX,
             forgets_tags: false,

@@ -1,55 +1,148 @@
 //! Which worker sends for a flow: the same one from its first SEND to its last, unless there are
-//! several NIC stacks.
+//! several NIC stacks, or the number of workers in use follows the load. Then a flow goes to
+//! another worker of its NIC stack only when nothing is left at the one before that could arrive
+//! too late.
 
 use std::collections::BTreeMap;
 
-use contract::FlowId;
+use contract::{Event, FlowId, Send, SendId};
 
 use crate::violation::{Check, violation};
 
 /// The worker of each flow that there has been.
 #[derive(Debug)]
 pub(crate) struct FlowAffinityCheck {
-    workers: BTreeMap<FlowId, usize>,
+    flows: BTreeMap<FlowId, Flow>,
     may_move: bool,
+    /// What stays behind is known: nothing is lost between the stacks.
+    knows_sends: bool,
+}
+
+#[derive(Debug)]
+struct Flow {
+    worker: usize,
+    /// SENDs that the worker has, and where they end in the stream.
+    sends: BTreeMap<SendId, u64>,
 }
 
 impl FlowAffinityCheck {
-    pub(crate) fn new(may_move: bool) -> FlowAffinityCheck {
+    pub(crate) fn new(may_move: bool, knows_sends: bool) -> FlowAffinityCheck {
         FlowAffinityCheck {
-            workers: BTreeMap::new(),
+            flows: BTreeMap::new(),
             may_move,
+            knows_sends,
         }
     }
 
-    /// A SEND of a flow goes to a worker.
-    pub(crate) fn on_send(&mut self, flow: FlowId, worker: usize) -> Check {
-        match self.workers.insert(flow, worker) {
-            Some(home) if home != worker && !self.may_move => {
-                violation(format!("{flow:?} moves from worker {home} to {worker}"))
+    /// A SEND goes to a worker.
+    pub(crate) fn on_send(&mut self, send: &Send<'_>, worker: usize) -> Check {
+        let flow = self.flows.entry(send.flow).or_insert_with(|| Flow {
+            worker,
+            sends: BTreeMap::new(),
+        });
+        if flow.worker != worker {
+            let Flow {
+                worker: home,
+                ref sends,
+            } = *flow;
+            if !self.may_move {
+                return violation(format!("{:?} moves from {home} to {worker}", send.flow));
             }
-            _ => Ok(()),
+            let mut late = sends.iter().filter(|(_, end)| **end > send.acked_offset);
+            if let Some((late, _)) = late.next().filter(|_| self.knows_sends) {
+                return violation(format!("{:?} overtakes {late:?} of worker {home}", send.id));
+            }
+            flow.sends.clear();
+            flow.worker = worker;
+        }
+        let bytes: u64 = send
+            .segments
+            .iter()
+            .map(|segment| u64::from(segment.len()))
+            .sum();
+        flow.sends.insert(send.id, send.stream_offset + bytes);
+        Ok(())
+    }
+
+    /// A worker says something.
+    pub(crate) fn on_event(&mut self, event: &Event, worker: usize) {
+        if let Event::Departed { send, flow, .. }
+        | Event::ReadFailed { send, flow, .. }
+        | Event::SealMismatch { send, flow, .. } = event
+            && let Some(found) = self.flows.get_mut(flow)
+            && found.worker == worker
+        {
+            found.sends.remove(send);
+        }
+    }
+
+    /// A worker has ended, with all that it had.
+    pub(crate) fn on_end(&mut self, worker: usize) {
+        for flow in self.flows.values_mut() {
+            if flow.worker == worker {
+                flow.sends.clear();
+            }
         }
     }
 
     /// How many flows a worker has had.
     pub(crate) fn flows_of(&self, worker: usize) -> usize {
-        let affinity = self.workers.values();
-        affinity.filter(|&&home| home == worker).count()
+        let flows = self.flows.values();
+        flows.filter(|flow| flow.worker == worker).count()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use contract::{Segment, Segments};
+
     use super::*;
+
+    fn send(affinity: &mut FlowAffinityCheck, flow: u64, id: u64, worker: usize) -> Check {
+        affinity.on_send(
+            &Send {
+                id: SendId(id),
+                flow: FlowId(flow),
+                stream_offset: id * 10,
+                acked_offset: 0,
+                issued_us: 0,
+                not_before_us: 0,
+                tsval_fraction_us: 0,
+                follow_bytes: 0,
+                mss: 1000,
+                header: &[],
+                segments: Segments::from([Segment::Inline(b"0123456789")]),
+            },
+            worker,
+        )
+    }
 
     #[test]
     fn a_flow_that_moves_is_noticed() {
-        let mut affinity = FlowAffinityCheck::new(false);
+        let mut affinity = FlowAffinityCheck::new(false, true);
         for (flow, worker) in [(1, 0), (2, 1), (3, 1), (1, 0)] {
-            assert_eq!(affinity.on_send(FlowId(flow), worker), Ok(()));
+            assert_eq!(send(&mut affinity, flow, 1, worker), Ok(()));
         }
         assert_eq!([affinity.flows_of(0), affinity.flows_of(1)], [1, 2]);
-        assert!(affinity.on_send(FlowId(1), 1).is_err());
+        assert!(send(&mut affinity, 1, 2, 1).is_err());
+    }
+
+    #[test]
+    fn a_send_that_overtakes_another_is_noticed() {
+        for departs in [true, false] {
+            let mut affinity = FlowAffinityCheck::new(true, true);
+            send(&mut affinity, 1, 1, 0).unwrap();
+            send(&mut affinity, 1, 2, 0).unwrap();
+            let departed = |id| Event::Departed {
+                send: SendId(id),
+                flow: FlowId(1),
+                departed_us: 0,
+            };
+            affinity.on_event(&departed(2), 0);
+            if departs {
+                affinity.on_event(&departed(1), 0);
+            }
+            assert_eq!(send(&mut affinity, 1, 3, 1).is_ok(), departs);
+        }
     }
 }

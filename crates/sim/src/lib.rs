@@ -24,6 +24,7 @@
 //! | `disk`, `file_versions`, `content` | reads that take time and fail; which version of a file is there; what is in it |
 //! | `nic_crash_stats` | what was under way when NIC processes died |
 //! | `tls_counters` | what became of connections that speak TLS |
+//! | `division_counters` | what became of workers and connections whose load rose and fell |
 //! | `audit` | an eye on the wire: sequence space and windows |
 //! | `cwnd_check`, `fairness`, `flow_affinity` | the congestion window; whose turn it is to leave; who sends for a flow |
 //! | `trace`, `pcap` | a run as text, as a capture, as a number |
@@ -44,6 +45,7 @@ mod control_link;
 mod crowd;
 mod cwnd_check;
 mod disk;
+mod division_counters;
 mod entropy;
 mod event_drain;
 mod fairness;
@@ -80,6 +82,7 @@ use world::World;
 
 pub use control_link::ControlLinkCounters;
 pub use crowd::{Crowd, CrowdReport, WorkerShare, run_crowd};
+pub use division_counters::DivisionCounters;
 pub use nic_crash_stats::NicCrashStats;
 pub use tls_counters::TlsCounters;
 pub use trace::{Options, Sink};
@@ -102,6 +105,9 @@ pub struct Report {
     pub nic_deaths: NicCrashStats,
     /// How often connections have gone to a worker of another NIC stack.
     pub connections_moved: u64,
+    /// Workers that came into use or went out of it, and connections that went to another worker of
+    /// their NIC stack for it, or could not.
+    pub division: DivisionCounters,
     /// Connections that have ended before they should have: a violation follows.
     pub connections_lost: u64,
     /// What has happened to those that speak TLS.
@@ -136,6 +142,7 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
         retransmissions: world.retransmissions(),
         nic_deaths: world.nic_deaths(),
         connections_moved: world.connections_moved(),
+        division: world.division(),
         connections_lost: world.connections_lost(),
         tls: world.tls(),
         control_link: world.control_link(),
@@ -155,6 +162,11 @@ pub fn nic_deaths_planned(seed: u64) -> usize {
 pub fn nic_stacks(seed: u64) -> (usize, bool) {
     let scenario = Scenario::draw(seed);
     (scenario.nic_stacks, scenario.replicas)
+}
+
+/// True if the number of workers in use follows the load in the scenario of a seed.
+pub fn has_loads(seed: u64) -> bool {
+    !Scenario::draw(seed).loads.is_empty()
 }
 
 /// True if clients speak TLS in the scenario of a seed.
@@ -188,6 +200,7 @@ impl fmt::Display for Report {
             retransmissions,
             nic_deaths,
             connections_moved: _,
+            division: _,
             connections_lost,
             tls,
             control_link: _,

@@ -36,6 +36,9 @@ use crate::worker_slot::{SlotMaker, WorkerSlot};
 /// TLS listeners of the simulation limit keys of the others by nothing but this many records.
 const RECORDS_PER_KEY_MAX: u64 = 1 << 23;
 
+/// How often the host looks at the load: often, so that much comes of it in a run.
+const LOAD_INTERVAL_US: u64 = 40_000;
+
 /// Most frames, and events of each worker, that a turn of the host takes in.
 const BATCH: usize = 256;
 
@@ -142,6 +145,7 @@ impl Machine {
                 scenario.nic_stacks
             },
             versions: versions.clone(),
+            loads: scenario.loads.clone(),
             contract_loss_ppm: scenario.contract_loss_ppm,
             clock_us: clock_us.clone(),
             random: random.fork(),
@@ -152,7 +156,7 @@ impl Machine {
         for number in 0..scenario.workers_of_all() {
             let (slot, channel) = match scenario.control {
                 None => {
-                    let (slot, channel) = maker.make(number / scenario.workers);
+                    let (slot, channel) = maker.make(number / scenario.workers, number);
                     (Some(slot), channel)
                 }
                 // The other end is absent before the machines have met.
@@ -175,6 +179,12 @@ impl Machine {
             },
             connections_max: 2000,
             roots_are_replicas: scenario.replicas,
+            workers_min: if scenario.loads.is_empty() {
+                usize::MAX
+            } else {
+                1
+            },
+            load_interval_us: LOAD_INTERVAL_US,
             admission: host::Admission {
                 half_open_max: scenario.half_open_max,
                 ..host::Admission::default()
@@ -216,7 +226,10 @@ impl Machine {
             stack,
             app,
             slots,
-            affinity: FlowAffinityCheck::new(nic_stacks > 1),
+            affinity: FlowAffinityCheck::new(
+                nic_stacks > 1 || !scenario.loads.is_empty(),
+                scenario.contract_loss_ppm == 0,
+            ),
             nonces: scenario.has_tls().then(NonceCheck::default),
             workers: scenario.workers,
             processes: (0..nic_stacks)
@@ -282,6 +295,7 @@ impl Machine {
             let Some(mut slot) = self.slots[number].take() else {
                 continue;
             };
+            self.affinity.on_end(number);
             if self.nonces.is_none() {
                 continue;
             }
@@ -297,7 +311,13 @@ impl Machine {
                 continue;
             }
             while left > 0 {
-                let passed = slot.relay.events(now_us, number, &mut self.nonces, trace)?;
+                let passed = slot.relay.events(
+                    now_us,
+                    number,
+                    &mut self.affinity,
+                    &mut self.nonces,
+                    trace,
+                )?;
                 left = left.saturating_sub(passed as u32);
                 if left > 0 {
                     // The host reads all the while.
@@ -320,7 +340,8 @@ impl Machine {
                 relay,
                 left,
             } = dying;
-            let passed = relay.events(now_us, *number, &mut self.nonces, trace)?;
+            let passed =
+                relay.events(now_us, *number, &mut self.affinity, &mut self.nonces, trace)?;
             *left = left.saturating_sub(passed as u32);
             if let Some(nonces) = &mut self.nonces
                 && *left == 0
@@ -358,7 +379,7 @@ impl Machine {
 
     /// A worker that knows nothing, and the host's end of its channel.
     fn successor(&mut self, number: usize) -> (WorkerSlot, HostChannel) {
-        let (mut slot, channel) = self.maker.make(number / self.workers);
+        let (mut slot, channel) = self.maker.make(number / self.workers, number);
         slot.relay.replays = true;
         self.versions.lose_descriptors();
         (slot, channel)
@@ -481,11 +502,12 @@ impl Machine {
             self.versions.lose_descriptors();
             is_nic_over = true;
             let mut channels = Vec::new();
-            for place in &mut self.slots {
+            for (number, place) in self.slots.iter_mut().enumerate() {
+                self.affinity.on_end(number);
                 if let (Some(nonces), Some(slot)) = (&mut self.nonces, place.take()) {
                     nonces.on_lost(slot.relay.life);
                 }
-                let (mut slot, channel) = self.maker.make(0);
+                let (mut slot, channel) = self.maker.make(0, number);
                 slot.relay.replays = replays;
                 *place = Some(slot);
                 channels.push(channel);
@@ -518,17 +540,23 @@ impl Machine {
             self.forget_dying();
         }
         self.hear_dying(now_us, trace)?;
-        for (number, slot) in self.slots.iter_mut().enumerate() {
-            let Some(slot) = slot else {
-                continue;
-            };
-            let taken =
-                slot.relay
-                    .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
-            let passed = slot.relay.events(now_us, number, &mut self.nonces, trace)?;
-            woken.workers |= taken + passed > 0;
-        }
+        woken.workers |= self.pass_records(now_us, trace)? > 0;
         Ok(woken)
+    }
+
+    /// Commands and events pass between the workers and their relay; returns how many.
+    fn pass_records(&mut self, now_us: u64, trace: &mut Trace<'_>) -> Result<usize, Violation> {
+        let (affinity, nonces) = (&mut self.affinity, &mut self.nonces);
+        let mut passed = 0;
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if let Some(slot) = slot {
+                passed += slot
+                    .relay
+                    .commands(now_us, number, affinity, nonces, trace)?;
+                passed += slot.relay.events(now_us, number, affinity, nonces, trace)?;
+            }
+        }
+        Ok(passed)
     }
 
     /// The network, the disk and the machines are well from now on.
@@ -586,7 +614,9 @@ impl Machine {
                 slot.relay
                     .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
             // There is room for events again.
-            passed += slot.relay.events(now_us, number, &mut self.nonces, trace)?;
+            passed +=
+                slot.relay
+                    .events(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
         }
         let host = events + arrived + passed > 0 || served;
         Ok(Woken {
@@ -618,6 +648,7 @@ impl Machine {
         if std::mem::take(&mut slot.asleep) {
             slot.worker.finish_sleep();
         }
+        slot.report_load(now_us);
         let Ok(progress) = slot.worker.turn(&|| now_us) else {
             return Err(Violation(format!("worker {number} finds its ring corrupt")));
         };
@@ -645,7 +676,11 @@ impl Machine {
         let taken =
             slot.relay
                 .commands(now_us, number, &mut self.affinity, &mut self.nonces, trace)?;
-        let told = slot.relay.events(now_us, number, &mut self.nonces, trace)? + taken > 0;
+        let told =
+            slot.relay
+                .events(now_us, number, &mut self.affinity, &mut self.nonces, trace)?
+                + taken
+                > 0;
         if let Some(death) = fate {
             process.fates.pop_front();
             self.die(nic, death, now_us, trace)?;

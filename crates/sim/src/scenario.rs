@@ -73,12 +73,22 @@ pub(crate) struct Scenario {
     pub(crate) cramped: Option<Cramped>,
     /// The NIC stack is on another machine.
     pub(crate) control: Option<ControlPlan>,
+    /// What each worker says of its load, the last first: the number of workers in use follows. No
+    /// workers: all are in use, always.
+    pub(crate) loads: Vec<Vec<Load>>,
     /// Memory of each worker for content, in bytes.
     pub(crate) cache_bytes: usize,
     /// So many records use up a key of the listener whose keys do not last.
     pub(crate) records_per_key_max: u64,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
     pub(crate) forgets_tags: bool,
+}
+
+/// From this time on a worker says that it is so busy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) at_us: u64,
+    pub(crate) busy_permille: u32,
 }
 
 /// The NIC process dies: its workers, what they knew, and what they had read from the rings or
@@ -349,6 +359,7 @@ impl Scenario {
                 every_us: random.pick(&[1, 100, 2_000, 10_000]),
             }),
             control: None,
+            loads: Vec::new(),
             cache_bytes: nic::Config::CACHE_BYTES_MIN,
             records_per_key_max: u64::MAX,
             forgets_tags: false,
@@ -378,7 +389,32 @@ impl Scenario {
         if random.one_in(3) {
             scenario.draw_tls(&mut random);
         }
+        if scenario.workers > 1 && random.one_in(2) {
+            scenario.draw_loads(&mut random);
+        }
         scenario
+    }
+
+    /// The load of workers rises and falls, of each by itself, until all is well.
+    fn draw_loads(&mut self, random: &mut Random) {
+        let loads = (0..self.workers_of_all()).map(|_| {
+            let mut at_us = BEGINNING_US;
+            let mut loads = Vec::new();
+            while at_us < BEGINNING_US + CALM_US {
+                loads.push(Load {
+                    at_us,
+                    busy_permille: random.pick(&[0, 100, 400, 700, 950, 1000]),
+                });
+                at_us += random.across(20_000..2_000_000);
+            }
+            loads.push(Load {
+                at_us,
+                busy_permille: 0,
+            });
+            loads.reverse();
+            loads
+        });
+        self.loads = loads.collect();
     }
 
     /// Most clients speak TLS.
@@ -811,6 +847,9 @@ impl fmt::Display for Scenario {
         writeln!(f, "port of the host: {:?}", self.host_port)?;
         writeln!(f, "ports of the workers: {:?}", self.nic_port)?;
         writeln!(f, "disk: {:?}", self.disk)?;
+        for (number, loads) in self.loads.iter().enumerate() {
+            writeln!(f, "load of worker {number}, from behind: {loads:?}")?;
+        }
         for (at_us, number, how) in &self.replacements {
             writeln!(f, "file f{number} is {how:?} at {at_us}")?;
         }

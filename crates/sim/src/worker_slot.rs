@@ -14,7 +14,7 @@ use crate::fairness::FairnessCheck;
 use crate::file_versions::FileVersions;
 use crate::ports::FaultyPort;
 use crate::random::Random;
-use crate::scenario::{Cramped, DiskPlan, PortPlan};
+use crate::scenario::{Cramped, DiskPlan, Load, PortPlan};
 
 /// A worker, with what is around it.
 pub(crate) struct WorkerSlot {
@@ -24,7 +24,14 @@ pub(crate) struct WorkerSlot {
     pub(crate) relay: ChannelTap,
 
     pub(crate) asleep: bool,
+    /// How busy it is going to say that it is, from when on, what comes next at the end.
+    loads: Vec<Load>,
+    next_load_us: Option<u64>,
+    busy_permille: u32,
 }
+
+/// How often a worker says how busy it is, in microseconds, while it says anything.
+const LOAD_PERIOD_US: u64 = 20_000;
 
 /// What every worker is made of.
 pub(crate) struct SlotMaker {
@@ -40,6 +47,8 @@ pub(crate) struct SlotMaker {
     /// Roots that have the files between them.
     pub(crate) parts: usize,
     pub(crate) versions: FileVersions,
+    /// For each worker, by number, what it says of its load.
+    pub(crate) loads: Vec<Vec<Load>>,
     pub(crate) contract_loss_ppm: u32,
     pub(crate) clock_us: Rc<Cell<u64>>,
     pub(crate) random: Random,
@@ -53,8 +62,9 @@ impl SlotMaker {
     }
 
     /// A worker of this NIC stack that knows nothing, and the host's end of its channel.
-    pub(crate) fn make(&mut self, nic: usize) -> (WorkerSlot, HostChannel) {
+    pub(crate) fn make(&mut self, nic: usize, number: usize) -> (WorkerSlot, HostChannel) {
         let capacity = self.capacity();
+        let loads = self.loads.get(number).cloned().unwrap_or_default();
         let (host, relay_host) = in_memory_of(capacity);
         let (relay_worker, worker) = in_memory_of(capacity);
         let (port, far) = memory::pair(self.link);
@@ -94,6 +104,9 @@ impl SlotMaker {
                 fairness: self.watches_turns.then(FairnessCheck::default),
             },
             asleep: false,
+            next_load_us: loads.last().map(|load| load.at_us),
+            loads,
+            busy_permille: 0,
         };
         (slot, host)
     }
@@ -114,6 +127,23 @@ impl WorkerSlot {
     /// not pass.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let paced_us = self.worker.next_timeout_us();
-        paced_us.into_iter().chain(self.relay.opens_us).min()
+        let times_us = [paced_us, self.relay.opens_us, self.next_load_us];
+        times_us.into_iter().flatten().min()
+    }
+
+    /// Says how busy it is, if it is time.
+    pub(crate) fn report_load(&mut self, now_us: u64) {
+        if self.next_load_us.is_none_or(|at_us| at_us > now_us) {
+            return;
+        }
+        while let Some(load) = self.loads.pop_if(|load| load.at_us <= now_us) {
+            self.busy_permille = load.busy_permille;
+        }
+        let elapsed_us = LOAD_PERIOD_US as u32;
+        let busy_us = elapsed_us / 1000 * self.busy_permille;
+        let has_told = self.worker.report_load(busy_us, elapsed_us);
+        // What does not change for good is said once more.
+        let is_over = self.loads.is_empty() && self.busy_permille == 0 && has_told;
+        self.next_load_us = (!is_over).then_some(now_us + LOAD_PERIOD_US);
     }
 }

@@ -14,6 +14,7 @@ use crate::audit::Audit;
 use crate::client::Client;
 use crate::control_link::ControlLinkCounters;
 use crate::cwnd_check::WindowCheck;
+use crate::division_counters::DivisionCounters;
 use crate::file_versions::FileVersions;
 use crate::hostile::Hostile;
 use crate::link::{Link, Loss};
@@ -175,6 +176,10 @@ impl<'a> World<'a> {
     }
 
     /// How often connections have gone to a worker of another NIC stack.
+    pub(crate) fn division(&self) -> DivisionCounters {
+        DivisionCounters::of(&self.machine.stack.counters())
+    }
+
     pub(crate) fn connections_moved(&self) -> u64 {
         self.machine.stack.counters().connections_moved
     }

@@ -1,6 +1,8 @@
 //! Many deaths of NIC processes, survived.
 
-use sim::{ControlLinkCounters, NicCrashStats, Options, TlsCounters, replay_command, run};
+use sim::{
+    ControlLinkCounters, DivisionCounters, NicCrashStats, Options, TlsCounters, replay_command, run,
+};
 
 /// What was survived.
 #[derive(Debug, Default)]
@@ -9,6 +11,8 @@ pub(crate) struct Survived {
     pub(crate) link: ControlLinkCounters,
     /// How often connections went to another NIC stack.
     pub(crate) moved: u64,
+    /// What a load that rises and falls has led to.
+    pub(crate) division: DivisionCounters,
     /// Connections that speak TLS.
     pub(crate) tls: TlsCounters,
 }
@@ -33,6 +37,7 @@ pub(crate) fn survive(
         survived.deaths += report.nic_deaths;
         survived.link += report.control_link;
         survived.moved += report.connections_moved;
+        survived.division.add(&report.division);
         survived.tls += report.tls;
     }
     println!("{survived:?}");
