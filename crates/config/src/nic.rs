@@ -15,8 +15,13 @@ use crate::size::Size;
 pub struct Nic {
     /// Directory whose files are served, by a NIC process of the server's own.
     pub root: Option<PathBuf>,
-    /// Its workers, from 1 to 64, each a thread with its own port and its share of the cache.
+    /// Its workers, from 1 to 64, each a thread with its own port and its share of the cache. As
+    /// many of them are in use as the load needs; the others sleep.
     pub workers: u16,
+    /// Fewest workers in use, from 1 to `workers`; the same number as there means that all are,
+    /// always. It holds for each NIC stack, also for those that run already, which say themselves
+    /// how many workers they have.
+    pub workers_min: u16,
     /// Its memory for content, all workers together, such as `"512M"` or `"2G"`. Without it: a
     /// quarter of the memory of the machine, or of the control group if that may use less, at most
     /// 1G.
@@ -46,6 +51,7 @@ impl Default for Nic {
         Self {
             root: None,
             workers: 1,
+            workers_min: 1,
             cache: None,
             attach: Vec::new(),
             key_file: None,

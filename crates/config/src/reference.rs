@@ -244,6 +244,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         &[
             ("root", &["'/srv/a b'", "'/\u{e9}'"]),
             ("workers", &["1", "64"]),
+            ("workers_min", &["1"]),
             ("cache", &["'512M'", "'2048K'", "'8388609'"]),
             ("attach", &["['/run/x', 'eth:e,02:00:5e:10:00:01']"]),
             ("key_file", &["'/key'"]),

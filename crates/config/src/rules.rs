@@ -135,6 +135,22 @@ impl Config {
         }
     }
 
+    fn check_workers_min(&self, problems: &mut Vec<Problem>) {
+        let nic = &self.nic;
+        // NIC stacks that run already may have more.
+        let most = if nic.attach.is_empty() {
+            nic.workers.clamp(1, WORKERS_MAX)
+        } else {
+            WORKERS_MAX
+        };
+        if !(1..=most).contains(&nic.workers_min) {
+            let why = format!("{} is not from 1 to {most}", nic.workers_min);
+            let place = Place::of("nic").key("workers_min");
+            let problem = Problem::new(place, why).option("--workers-min");
+            problems.push(problem.remedy("It is the fewest of the workers that are in use."));
+        }
+    }
+
     fn check_nic(&self, problems: &mut Vec<Problem>) {
         let nic = &self.nic;
         let here = |key: &str| Place::of("nic").key(key);
@@ -168,6 +184,7 @@ impl Config {
                     .remedy(remedy),
             );
         }
+        self.check_workers_min(problems);
         if !nic.attach.is_empty() && self.network.interface.is_none() {
             let why = "a NIC stack that runs already needs the interface that it sends on";
             let problem = Problem::new(here("attach"), why).option("--nic");
@@ -425,6 +442,14 @@ mod tests {
             (
                 "nic = { root = \"/\", workers = 65 }",
                 "nic.workers: 65 is not from 1 to 64",
+            ),
+            (
+                "nic = { root = \"/\", workers = 3, workers_min = 4 }",
+                "nic.workers_min: 4 is not from 1 to 3",
+            ),
+            (
+                "nic = { root = \"/\", workers_min = 0 }",
+                "nic.workers_min: 0 is not from 1 to 1",
             ),
             (
                 "nic = { root = \"/\", cache = \"1M\" }",

@@ -23,6 +23,8 @@ counters::counters! {
         sends_outstanding: Gauge,
         /// Small commands that wait for room in a ring.
         commands_waiting: Gauge,
+        /// NIC workers that new connections go to, of all NIC stacks.
+        nic_workers_in_use: Gauge,
         /// Lines for the error log that found no room on their way.
         error_lines_lost: Counter,
     }

@@ -65,6 +65,8 @@ pub struct HostSettings {
     pub remote_nics: Vec<usize>,
     /// Their roots are copies of each other.
     pub replicas: bool,
+    /// Fewest workers in use of each.
+    pub workers_min: u16,
     /// How long a NIC worker may give no heartbeat; zero: forever.
     pub heartbeat: Duration,
     /// Directory that must be out of reach once the process is locked out of the file system.
@@ -195,6 +197,7 @@ fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
     let mut config = StackConfig {
         gateways: settings.gateways.clone(),
         roots_are_replicas: settings.replicas,
+        workers_min: usize::from(settings.workers_min),
         ..StackConfig::new(addresses.collect(), settings.ports.clone(), secret)
     };
     settings.ablation.apply(&mut config);

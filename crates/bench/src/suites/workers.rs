@@ -102,6 +102,7 @@ fn series(workers: usize) -> String {
 fn run_with(workspace: &Workspace, settings: &Settings, workers: usize) -> Result<Run> {
     let mut arguments = settings.splitway.clone();
     arguments.push(format!("--workers={workers}"));
+    arguments.push(format!("--workers-min={workers}"));
     let mut splitway = start_splitway_anywhere(workspace, &arguments)?;
     let server = splitway_server(&splitway);
     let load = |seconds| workspace.load(&server, settings.connections, seconds);

@@ -94,6 +94,7 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
 
         nic.root = some(&args.root);
         nic.workers = args.workers;
+        nic.workers_min = args.workers_min;
         nic.cache = some(&args.cache.cache.map(Text));
         nic.attach = list(&args.nic, Text);
         nic.key_file = some(&args.key_file);

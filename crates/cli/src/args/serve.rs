@@ -95,7 +95,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) tcp: TcpOptions,
 
-    /// NIC workers, each a thread with its own port and its share of the cache [default: 1]
+    /// NIC workers, each a thread with its own port and its share of the cache; those that the
+    /// load does not need sleep [default: 1]
     #[arg(
         long,
         value_name = "N",
@@ -103,6 +104,10 @@ pub(crate) struct ServeArgs {
         value_parser = value_parser!(u16).range(1..=64),
     )]
     pub(crate) workers: Option<u16>,
+
+    /// Fewest NIC workers in use, of each NIC stack; as many as --workers: always all [default: 1]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=64))]
+    pub(crate) workers_min: Option<u16>,
 
     #[command(flatten)]
     pub(crate) cache: CacheOption,

@@ -171,6 +171,7 @@ impl Startup<'_> {
             nics: self.sources.len(),
             remote_nics: self.sources.iter().enumerate().filter_map(remote).collect(),
             replicas: config.nic.replicas,
+            workers_min: config.nic.workers_min,
             heartbeat: config.operation.heartbeat.0.0,
             probe: roots.next_back().unwrap_or(Path::new("/")).to_owned(),
             ablation: self.args.host_ablation,

@@ -53,7 +53,7 @@ fn two_workers_share_the_work() {
         let files: Vec<_> = (0..8)
             .map(|i| site.file(&format!("{i}"), 1_000_000 + i).unwrap())
             .collect();
-        let _splitway = serve_with(&site, &["--workers", "2"]);
+        let _splitway = serve_with(&site, &["--workers", "2", "--workers-min", "2"]);
         on_threads(64, |index| {
             let mut connection = Connection::open(FAMILIES[index % 2])?;
             for round in 0..3 {

@@ -14,6 +14,7 @@ mod concurrency;
 mod config;
 mod dashboard_long;
 mod deaths;
+mod division;
 mod dpu;
 mod drain;
 mod emulated;

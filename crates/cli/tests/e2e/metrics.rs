@@ -82,7 +82,7 @@ pub(crate) const WORKER_BYTES: &str = "splitway_nic_file_sent_bytes_total{nic=\"
 fn what_is_served_is_in_the_metrics() {
     isolated(|site| {
         let file = site.file("file", 1_000_000).unwrap();
-        let mut splitway = watched(&site, &["--workers", "2"]);
+        let mut splitway = watched(&site, &["--workers", "2", "--workers-min", "2"]);
         let mut first = Connection::open(HTTP_V4).unwrap();
         let mut second = Connection::open(HTTP_V6).unwrap();
         for connection in [&mut first, &mut second] {

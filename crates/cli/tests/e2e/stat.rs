@@ -28,7 +28,7 @@ fn stat(arguments: &[&str]) -> String {
     run(Command::new(program()).arg("stat").args(arguments)).unwrap()
 }
 
-fn json(arguments: &[&str]) -> Value {
+pub(crate) fn json(arguments: &[&str]) -> Value {
     let arguments = [&["--json"], arguments].concat();
     serde_json::from_str(&stat(&arguments)).unwrap()
 }

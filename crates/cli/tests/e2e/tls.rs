@@ -178,7 +178,8 @@ fn many_download_at_once_with_two_workers() {
         let files: Vec<KnownFile> = (0..8)
             .map(|i| site.file(&format!("{i}"), 500_000 + i * 4093).unwrap())
             .collect();
-        let (mut splitway, client) = serve_and_trust(&site, &["--workers", "2"]);
+        let both = ["--workers", "2", "--workers-min", "2"];
+        let (mut splitway, client) = serve_and_trust(&site, &both);
         on_threads(64, |index| {
             let mut connection = client.open(HTTPS[index % 2])?;
             for turn in 0..4 {

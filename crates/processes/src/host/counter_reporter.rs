@@ -90,6 +90,7 @@ fn all(stack: &Stack, server: &Server, sockets: &Sockets) -> Vec<(String, u64)> 
         files_open: usage.files as u64,
         sends_outstanding: usage.sends_outstanding,
         commands_waiting: usage.commands_waiting as u64,
+        nic_workers_in_use: stack.division().map(|nic| nic.workers_in_use as u64).sum(),
         error_lines_lost: log_lines::lost(),
     };
     let mut rows = counted(stack, server, sockets);

@@ -99,6 +99,9 @@ pub struct Fetcher {
 pub struct Host {
     /// What the host stack holds.
     pub usage: Usage,
+    /// How many workers of each NIC stack are in use.
+    #[serde(default)]
+    pub nics: Vec<Division>,
     /// The NIC workers of all NIC stacks.
     pub workers: Vec<Worker>,
     /// Counters since the start, by metric name without prefix and `_total`.
@@ -124,6 +127,19 @@ pub struct Usage {
     pub commands_waiting: usize,
 }
 
+/// The workers of a NIC stack, as far as the host stack decides about them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Division {
+    /// The NIC stack, from 0.
+    pub nic: usize,
+    /// Its workers that new connections go to: the first ones.
+    pub workers_in_use: usize,
+    /// So many at least.
+    pub workers_min: usize,
+    /// All that it has.
+    pub workers_max: usize,
+}
+
 /// A NIC worker, as the host stack knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
@@ -133,6 +149,12 @@ pub struct Worker {
     pub worker: usize,
     /// The worker takes commands.
     pub is_there: bool,
+    /// New connections may go to it.
+    #[serde(default)]
+    pub is_in_use: bool,
+    /// For which part of the time it has had work lately, from 0 to 1.
+    #[serde(default)]
+    pub busy_share: f64,
     /// Connections that it sends for.
     pub connections: usize,
     /// Those of them that wait for room in its ring.
@@ -368,6 +390,8 @@ impl Host {
             nic: worker.nic,
             worker: worker.worker,
             is_there: worker.is_there,
+            is_in_use: worker.is_in_use,
+            busy_share: worker.busy_permille as f64 / 1000.0,
             connections: worker.connections,
             connections_waiting: worker.connections_waiting,
             commands_waiting: worker.commands_waiting,
@@ -382,8 +406,20 @@ impl Host {
                 sends_outstanding: usage.sends_outstanding,
                 commands_waiting: usage.commands_waiting,
             },
+            nics: stack.division().map(Division::from).collect(),
             workers: workers.collect(),
             counters: counters.into_iter().collect(),
+        }
+    }
+}
+
+impl From<host::DivisionView> for Division {
+    fn from(view: host::DivisionView) -> Self {
+        Self {
+            nic: view.nic,
+            workers_in_use: view.workers_in_use,
+            workers_min: view.workers_min,
+            workers_max: view.workers_max,
         }
     }
 }

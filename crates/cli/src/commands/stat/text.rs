@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use super::rates::Rates;
 use crate::terminal::grouped;
-use processes::ipc::stat_report::{Application, Connection, Document, Fetcher, Nic, Process, Tcp};
+use processes::ipc::stat_report::{
+    Application, Connection, Document, Fetcher, Host, Nic, Process, Tcp,
+};
 
 /// Moves to the upper left corner; clears what is right of it, and all below.
 const HOME: &str = "\x1b[H";
@@ -222,6 +224,21 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
             grouped(rates.connections),
         ));
     }
+    lines.extend(workers(host));
+    lines
+}
+
+/// The workers of all NIC stacks.
+fn workers(host: &Host) -> Vec<String> {
+    let mut lines = Vec::new();
+    for nic in &host.nics {
+        if nic.workers_min < nic.workers_max {
+            lines.push(format!(
+                "NIC {}: {} of {} workers in use, at least {}",
+                nic.nic, nic.workers_in_use, nic.workers_max, nic.workers_min
+            ));
+        }
+    }
     for worker in &host.workers {
         let mut line = format!(
             "NIC {}/{}: {} connections",
@@ -239,6 +256,11 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
         }
         if !worker.is_there {
             line.push_str(", gone");
+        } else if worker.busy_share > 0.0 {
+            let _ = write!(line, ", {} busy", percent(worker.busy_share));
+        }
+        if !worker.is_in_use {
+            line.push_str(", not in use");
         }
         lines.push(line);
     }
@@ -437,7 +459,7 @@ fn bits_per_second(bytes_per_second: u64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use processes::ipc::stat_report::{File, Host, Http, SCHEMA, Server, Tls, Usage, Worker};
+    use processes::ipc::stat_report::{Division, File, Http, SCHEMA, Server, Tls, Usage, Worker};
     use socket_channel::attach::MODE_NAMES;
 
     /// One that is being sent a file.
@@ -529,19 +551,34 @@ pub(super) mod tests {
         }
     }
 
+    /// One that is in use, and one that is not.
+    fn two_workers(connections: usize) -> Vec<Worker> {
+        let worker = Worker {
+            nic: 0,
+            worker: 0,
+            is_there: true,
+            is_in_use: true,
+            busy_share: 0.425,
+            connections,
+            connections_waiting: 2,
+            commands_waiting: 0,
+        };
+        let asleep = Worker {
+            worker: 1,
+            is_in_use: false,
+            busy_share: 0.0,
+            connections: 0,
+            connections_waiting: 0,
+            ..worker.clone()
+        };
+        vec![worker, asleep]
+    }
+
     pub(in crate::commands::stat) fn document(connections: usize) -> Document {
         let process = |pid| Process {
             pid,
             cpu_us: Some(1_250_000),
             memory_bytes: Some(12_345_678),
-        };
-        let worker = Worker {
-            nic: 0,
-            worker: 0,
-            is_there: true,
-            connections,
-            connections_waiting: 2,
-            commands_waiting: 0,
         };
         Document {
             schema: SCHEMA,
@@ -591,7 +628,13 @@ pub(super) mod tests {
                     sends_outstanding: 3,
                     commands_waiting: 0,
                 },
-                workers: vec![worker],
+                nics: vec![Division {
+                    nic: 0,
+                    workers_in_use: 1,
+                    workers_min: 1,
+                    workers_max: 2,
+                }],
+                workers: two_workers(connections),
                 counters: [("http_requests".to_owned(), 12_345)].into(),
             }),
             applications: vec![application(100), application(102)],
@@ -611,7 +654,9 @@ pub(super) mod tests {
             "  75 % of 40 were there; 12 requests, 0 failed; 0 bytes fetched; 0 objects, 0 of \
              10,000,000 bytes kept",
             "so far: 0 connections, 12,345 requests",
-            "NIC 0/0: 1 connections, 2 of them wait for room",
+            "NIC 0: 1 of 2 workers in use, at least 1",
+            "NIC 0/0: 1 connections, 2 of them wait for room, 42.5 % busy",
+            "NIC 0/1: 0 connections, not in use",
             "ESTABLISHED  4000    10.77.0.2:80        10.77.0.1:40312    0/1  films/movie?[2J.mp4 \
              @ 1000 of 5000",
             "ts sack cubic ca_state:recovery wscale:7,5 rto:220 rtt:20.31/0.08 minrtt:20 mss:1448 \
