@@ -36,8 +36,10 @@ impl WindowCheck {
             let nxt = view.tcp.acknowledged_bytes() + view.tcp.flight_bytes();
             let issued = nxt.saturating_sub(before.nxt);
             let (pipe, window) = (view.tcp.pipe_bytes(), view.tcp.congestion_window());
-            // FIN takes a sequence number and no room.
-            let fits = issued == 0 || pipe <= window + 1;
+            // FIN takes a sequence number and no room, as Linux's `tcp_cwnd_test` had it: alone, it
+            // goes though a probe or a reduced window has left none.
+            let is_fin_alone = issued == 1 && view.tcp.has_sent_fin();
+            let fits = issued == 0 || is_fin_alone || pipe <= window + 1;
             // A tail loss probe goes in any case, and is one segment, once (RFC 8985 §7.3).
             let probes = before.probes && before.pipe + issued <= pipe;
             let segment = issued <= u64::from(view.tcp.mss()) + 1;
