@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use splitway::client::{Client, EpollChange, EpollEvent, SendFlags};
 
-use crate::support::{BLOCKING, FILE, FILE_SLOW, Fake, finish, pair, receive_all};
+use crate::support::{BLOCKING, FILE, FILE_SLOW, Fake, LOOPED, finish, pair, receive_all};
 
 mod support;
 
@@ -74,6 +74,25 @@ fn a_file_goes_out_between_bytes_in_order() {
         assert_eq!(received.len(), expected.len());
         assert_eq!(Sha256::digest(received), Sha256::digest(expected));
     });
+}
+
+#[test]
+fn no_range_goes_to_a_peer_on_the_same_stack_but_bytes_do() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, LOOPED);
+    for path in [FILE, FILE_SLOW] {
+        let file = client.open_file(path.as_bytes(), BLOCKING).unwrap();
+        for fd in [&opened, &accepted] {
+            let refused = client.send_file(fd.as_fd(), file.as_fd(), 0, 10);
+            assert_eq!(refused, Err(Errno::OPNOTSUPP));
+        }
+    }
+    let pieces = &[IoSlice::new(b"bytes")];
+    let sent = client.send(accepted.as_fd(), pieces, SendFlags::default());
+    assert_eq!(sent, Ok(5));
+    finish(&client, &accepted);
+    assert_eq!(receive_all(&client, &opened), b"bytes");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use splitway::client::{Client, SendFlags};
 
-use crate::support::{BLOCKING, FILE, Fake, finish, pair, pattern, receive_all};
+use crate::support::{BLOCKING, FILE, Fake, LOOPED, finish, pair, pattern, receive_all};
 
 mod support;
 
@@ -48,6 +48,27 @@ fn count(fake: &Fake, command: &str) -> usize {
 fn is_same(received: &[u8], expected: &[u8]) {
     assert_eq!(received.len(), expected.len());
     assert_eq!(Sha256::digest(received), Sha256::digest(expected));
+}
+
+#[test]
+fn to_a_peer_on_the_same_stack_a_file_goes_as_bytes() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, LOOPED);
+    let content = pattern(5, 300_000);
+    let file = file(&content);
+    settle(&file);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            send_range(&client, &accepted, &file, 0, content.len());
+            finish(&client, &accepted);
+        });
+        is_same(&receive_all(&client, &opened), &content);
+        sender.join().unwrap();
+    });
+    for passed in ["OpenPassed", "SendFile"] {
+        assert_eq!(count(&fake, passed), 0, "{passed}");
+    }
 }
 
 #[test]

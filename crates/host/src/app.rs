@@ -50,7 +50,8 @@ pub struct BindingId(pub(crate) NonZeroU64);
 pub struct Bind {
     /// The application.
     pub owner: Owner,
-    /// One of the stack's addresses, or an unspecified one for all; a port of 0 is chosen.
+    /// One of the stack's addresses, a loopback address, or an unspecified one for all; a port of
+    /// 0 is chosen.
     pub address: SocketAddr,
     /// An unspecified IPv6 address does not cover IPv4 (`IPV6_V6ONLY`).
     pub v6_only: bool,
@@ -240,6 +241,8 @@ pub enum ConnectError {
     /// Another application has the port, or a connection from it to the same peer exists
     /// (`EADDRINUSE`).
     PortInUse,
+    /// From a loopback address, only the stack's own are reached (`EINVAL`).
+    LoopbackOnly,
     /// Every port has a connection to the same peer (`EADDRNOTAVAIL`).
     NoPort,
     /// There are too many connections (`ENOBUFS`).
@@ -251,6 +254,7 @@ impl fmt::Display for ConnectError {
         f.write_str(match self {
             ConnectError::NoAddress => "the stack has no such address",
             ConnectError::PortInUse => "the port is in use",
+            ConnectError::LoopbackOnly => "a loopback address reaches no other machine",
             ConnectError::NoPort => "every port has a connection to this peer",
             ConnectError::TooManyConnections => "there are too many connections",
         })
@@ -412,8 +416,14 @@ pub trait Io {
     /// Queues bytes; returns how many were taken. After a short write, `Writable` follows.
     fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize;
     /// Queues a range of a file, without touching it; returns how many bytes were virtually queued:
-    /// all, or 0 if the queue is full (`Writable` follows) or the range reaches past the end.
+    /// all, or 0 if the queue is full (`Writable` follows), the range reaches past the end, or the
+    /// stream [is looped](Io::is_looped).
     fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64;
+    /// True if the peer is on this stack, too: no NIC stack sends for such a stream, so that it
+    /// takes no files.
+    fn is_looped(&self, _stream: StreamId) -> bool {
+        false
+    }
     /// Asks the NIC stack to open a file below its root, for this stream. The path is relative,
     /// without a leading `/`. `growth` says whether a file that becomes longer can still be sent,
     /// up to its size at the open. `Opened` or `OpenFailed` follows.

@@ -148,4 +148,10 @@ impl StackConfig {
     pub(crate) fn has_address(&self, ip: IpAddr) -> bool {
         self.addresses.iter().any(|&(address, _)| address == ip)
     }
+
+    /// True if the address is one of ours, or one of those that every host has for itself: 127/8
+    /// and ::1 (RFC 6890).
+    pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.has_address(ip)
+    }
 }

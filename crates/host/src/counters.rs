@@ -17,6 +17,15 @@ counters::counters! {
         syns_received: Counter,
         /// TCP segments received for own addresses.
         segments_received: Counter,
+        /// TCP segments from a wire whose addresses no wire may carry, dropped: the source is an
+        /// own address, or either is a loopback address.
+        martians_dropped: Counter,
+        /// TCP segments from own connections to own connections. They are on no wire.
+        loopback_segments: Counter,
+        /// Payload of these, in bytes.
+        loopback_bytes: Counter,
+        /// RSTs, and SYN,ACKs, to own connections dropped because too many segments wait.
+        loopback_drops: Counter,
         /// Packets sent by the host itself: ACKs, handshakes, headers without file bytes, ARP,
         /// ICMP.
         packets_sent: Counter,

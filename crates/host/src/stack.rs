@@ -27,6 +27,7 @@
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `change` | limits and times that change while connections go on |
 //! | `connect` | connections that this side opens |
+//! | `loopback` | connections with both ends here |
 //! | `congestion` | congestion control by listener and by stream |
 //! | `listing` | what is in a directory |
 //! | `listening` | addresses that applications bind, and listeners |
@@ -45,6 +46,7 @@ mod link;
 mod listening;
 mod listing;
 mod look_up;
+mod loopback;
 mod memory;
 mod migration;
 mod records;
@@ -70,6 +72,7 @@ use self::admission::Gate;
 use self::arrival::Replies;
 use self::division::Division;
 use self::listening::{defers_accept, unreserve};
+use self::loopback::Loopback;
 use self::memory::Memory;
 use self::migration::Migrations;
 use self::shortage::Shortage;
@@ -129,6 +132,7 @@ pub struct Stack {
     dirty: VecDeque<ConnectionHandle>,
     /// Those of them that are amid a handshake of TLS: they come last, and few at a time.
     shaking_hands: VecDeque<ConnectionHandle>,
+    loopback: Loopback,
     /// Connections that wait for a neighbour's address.
     waiting_neighbor: Waiting,
     gate: Gate,
@@ -195,6 +199,7 @@ impl Stack {
             replies: Replies::new(&config, now_us),
             dirty: VecDeque::new(),
             shaking_hands: VecDeque::new(),
+            loopback: Loopback::default(),
             waiting_neighbor: Waiting::default(),
             gate: Gate::new(config.admission, config.secret, hash_key),
             shortage: Shortage::default(),
@@ -350,7 +355,7 @@ impl Stack {
 
     /// Tells the application what has happened, and sends what there is to send. Returns true if
     /// anything was done: there may be more to do then, since few handshakes of TLS are served at a
-    /// time.
+    /// time, and what own connections send to each other is heard in the next turn.
     pub fn serve<P: Port, A: Application>(
         &mut self,
         now_us: u64,
@@ -360,6 +365,7 @@ impl Stack {
         for nic in &mut self.nics {
             nic.send_backlog();
         }
+        self.hear_loopback(now_us);
         let mut handshakes = 0;
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
         busy |= app.on_turn(&mut self.streams(now_us), now_us);
@@ -383,7 +389,7 @@ impl Stack {
         for nic in &mut self.nics {
             nic.channel.flush();
         }
-        busy
+        busy || !self.loopback.is_empty()
     }
 
     /// Tells the application that its descriptor is readable. What comes of it is done by
@@ -535,8 +541,7 @@ impl Stack {
         };
         entry.orphan_since = Some(self.orphans.add(entry.stream));
         // It is not the peer that is waited for any more.
-        self.gate
-            .on_heard(entry.tuple.remote.ip(), entry.unheard.take());
+        self.gate.on_heard(entry.source(), entry.unheard.take());
         while let Some(oldest) = self.orphans.take_beyond(self.config.orphans_max) {
             if let Some(entry) = self.connections.by_stream_mut(oldest) {
                 let handle = entry.handle();
@@ -567,8 +572,7 @@ impl Stack {
             };
             let has_text = matches!(event, ConnectionEvent::Readable);
             if has_text && !std::mem::replace(&mut entry.heard, true) {
-                self.gate
-                    .on_heard(entry.tuple.remote.ip(), entry.unheard.take());
+                self.gate.on_heard(entry.source(), entry.unheard.take());
             }
             let event = match event {
                 ConnectionEvent::Connected if entry.is_active => AppEvent::Connected,
@@ -705,8 +709,7 @@ impl Stack {
         if let Some(mut entry) = self.connections.remove(handle) {
             unreserve(&mut self.bindings, &mut entry);
             if !entry.is_active {
-                self.gate
-                    .on_forgotten(entry.tuple.remote.ip(), entry.unheard);
+                self.gate.on_forgotten(entry.source(), entry.unheard);
             }
             if let Some(since) = entry.orphan_since {
                 self.orphans.remove(since);

@@ -133,6 +133,8 @@ impl Flags {
     pub const FILE_OPEN: Flags = Flags(512);
     /// The host stack serves this application no more.
     pub const DETACHED: Flags = Flags(1024);
+    /// The peer is on the same stack: the connection takes no ranges of files.
+    pub const LOOPED: Flags = Flags(2048);
 
     /// True if all of `flags` are set.
     pub const fn has(self, flags: Flags) -> bool {

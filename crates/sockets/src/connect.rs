@@ -12,6 +12,15 @@ use crate::errno;
 use crate::state::socket::{Kind, Socket, Unconnected};
 use crate::state::stream::Stream;
 
+/// What the record says of a connection whose peer is on this stack.
+pub(crate) fn looped(cx: &Context<'_>, stream: StreamId) -> Flags {
+    if cx.io.is_looped(stream) {
+        Flags::LOOPED
+    } else {
+        Flags::default()
+    }
+}
+
 fn is_of(family: Family, address: SocketAddr) -> bool {
     match family {
         Family::V4 => address.is_ipv4(),
@@ -161,7 +170,7 @@ impl App {
             socket.record.set_local(local);
             socket.record.set_peer(peer);
         }
-        socket.record.set(Flags::CONNECTING);
+        socket.record.set(Flags::CONNECTING | looped(cx, stream));
         socket.kind = Kind::Stream(Stream::new(stream, None, binding));
         cx.places.streams.insert(stream, (app, id));
         self.connections += 1;

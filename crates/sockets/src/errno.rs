@@ -20,6 +20,7 @@ pub(crate) fn of_bind(error: BindError) -> Errno {
 pub(crate) fn of_connect(error: ConnectError) -> Errno {
     match error {
         ConnectError::NoAddress | ConnectError::NoPort => Errno::ADDRNOTAVAIL,
+        ConnectError::LoopbackOnly => Errno::INVAL,
         ConnectError::PortInUse => Errno::ADDRINUSE,
         ConnectError::TooManyConnections => Errno::NOBUFS,
     }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use socket_channel::{Flags, SocketId};
 
 use crate::application::{App, Context};
+use crate::connect::looped;
 use crate::errno;
 use crate::state::listener::Listener;
 use crate::state::socket::{Kind, Socket, Unconnected};
@@ -108,7 +109,7 @@ impl App {
     ) -> Option<SocketId> {
         let options = self.socket(listener)?.options;
         let (rx, tx) = self.allocate_fifos(&options)?;
-        let flags = Flags::STREAM | Flags::CONNECTED;
+        let flags = Flags::STREAM | Flags::CONNECTED | looped(cx, stream);
         let kind = Kind::Stream(Stream::new(stream, Some(listener), None));
         let id = self.insert(flags, Some(rx), Some(tx), None, kind, cx.counters)?;
         let socket = self.socket(id)?;

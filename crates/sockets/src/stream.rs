@@ -200,6 +200,10 @@ impl App {
                 What::File(range) => range.len,
                 What::Finish => 0,
             };
+            // The library sends none: the record says so.
+            if file_bytes > 0 && socket.record.flags().has(Flags::LOOPED) {
+                return self.abort(cx, id, Errno::OPNOTSUPP, Flags::default());
+            }
             // Before anything counts a number that the application has made up.
             if socket.record.queue_file(file_bytes).is_err() {
                 return self.reset_nonsense(cx, id);

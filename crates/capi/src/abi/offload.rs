@@ -91,9 +91,10 @@ fn stat_of(meta: FileMeta) -> libc::stat {
 /// Queues a range of a file behind what was sent, and returns how many bytes of it: fewer if the
 /// connection may not queue more, 0 at the end of the file. The file may still be being opened.
 ///
-/// EAGAIN if none may be queued and `socket` does not block; EPIPE with SIGPIPE, and the other
-/// errors of `sw_send`; what `offload_fstat` tells of a file that has failed; EINVAL for a negative
-/// offset; EBADF if `fid` is no file of the NIC stack.
+/// EOPNOTSUPP if the peer is on the same stack: what the NIC stack sends goes to others, so send
+/// the bytes themselves. EAGAIN if none may be queued and `socket` does not block; EPIPE with
+/// SIGPIPE, and the other errors of `sw_send`; what `offload_fstat` tells of a file that has
+/// failed; EINVAL for a negative offset; EBADF if `fid` is no file of the NIC stack.
 #[unsafe(no_mangle)]
 pub extern "C" fn offload_write(
     socket: libc::c_int,

@@ -53,7 +53,8 @@ impl Client {
     /// the connection may queue, and the file has from `offset` on. A file that is being opened
     /// may be named; then nothing is known of its end, and a range beyond it fails the connection.
     ///
-    /// EAGAIN if none may be queued and the connection does not block; the errors of
+    /// EOPNOTSUPP if the peer is on the same stack: the NIC stack, which has the file, sends to
+    /// others only. EAGAIN if none may be queued and the connection does not block; the errors of
     /// [`Client::send`], and of [`Client::file_meta`] but EAGAIN.
     pub fn send_file(
         &self,
@@ -75,6 +76,9 @@ impl Client {
             let wanted = rest.min(len as u64);
             if wanted == 0 {
                 return Ok(0);
+            }
+            if socket.look()?.flags.has(Flags::LOOPED) {
+                return Err(Errno::OPNOTSUPP);
             }
             if can_send {
                 let queued = queue(&socket, &file, offset, wanted)?;

@@ -5,7 +5,7 @@
 //! other, which this process keeps for the next call, by what fstat(2) says of it; unless that does
 //! not tell its versions apart. Where a file cannot be passed, its bytes are read here and sent: a
 //! pipe or a device, a file system that may make its readers wait, a stack whose NIC stacks all run
-//! on other machines.
+//! on other machines, a peer on the same stack.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,6 +49,9 @@ impl Client {
         }
         let socket = self.socket_of(fd)?;
         may_send(&socket)?;
+        if socket.look()?.flags.has(Flags::LOOPED) {
+            return self.read_and_send(fd, file, offset, len);
+        }
         match self.way_of(socket.process, file)? {
             Way::Passed(passed) => {
                 let sent = self.send_file(fd, passed.as_fd(), offset, len);

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use socket_channel::host_record::Turn;
 use socket_channel::{Command, Event, Family, Flags, HandleId, How, SocketId, SocketOption};
 
-use super::world::{Done, FILE, FILE_SLOW, NO_ANSWER, Range, World, shuts_write};
+use super::world::{Done, FILE, FILE_SLOW, LOOPED, NO_ANSWER, Range, World, shuts_write};
 
 impl World {
     pub(super) fn obey(&mut self, channel: u32, command: Command<'_>) {
@@ -239,7 +239,12 @@ impl World {
         let found = self.sockets.get_mut(&index).unwrap();
         found.record.set_blocks(rx, tx);
         found.record.set_peer(to);
-        found.record.set(Flags::CONNECTING);
+        let looped = if to.port() == LOOPED {
+            Flags::LOOPED
+        } else {
+            Flags::default()
+        };
+        found.record.set(Flags::CONNECTING | looped);
         if to.port() == NO_ANSWER {
             return Ok(Done::default());
         }
@@ -252,7 +257,7 @@ impl World {
         };
         let local = found.local.unwrap();
         let family = found.family;
-        let flags = Flags::STREAM | Flags::CONNECTED;
+        let flags = Flags::STREAM | Flags::CONNECTED | looped;
         let other = self.allocate(flags, family, true).ok_or(Errno::NOBUFS)?;
         let accepted = self.sockets.get_mut(&other).unwrap();
         accepted.peer = Some(index);

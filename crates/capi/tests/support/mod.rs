@@ -24,7 +24,7 @@ mod world;
 #[allow(unused_imports, reason = "each test uses its part")]
 pub(crate) use self::broker::Welcome;
 #[allow(unused_imports, reason = "each test uses its part")]
-pub(crate) use self::world::{FILE, FILE_SLOW, NO_ANSWER};
+pub(crate) use self::world::{FILE, FILE_SLOW, LOOPED, NO_ANSWER};
 
 /// The broker and the host stack; they end when this is dropped.
 pub(crate) struct Fake {

@@ -23,6 +23,9 @@ use super::broker::Welcome;
 /// A port where no peer answers.
 pub(crate) const NO_ANSWER: u16 = 9;
 
+/// A connection to this port has its peer on the same stack.
+pub(crate) const LOOPED: u16 = 10;
+
 /// The one file that there is, and one whose opening takes until [`World::open_slow_files`].
 pub(crate) const FILE: &str = "/film.mp4";
 pub(crate) const FILE_SLOW: &str = "/slow.mp4";

@@ -278,6 +278,47 @@ fn an_echo_server_in_rust_has_a_task_for_each_of_many_connections() {
     isolated(|site| echo_to_many(&site, |_| built("examples/tokio_echo")));
 }
 
+/// Runs a program of this stack to its end.
+fn output_of(stack: &Stack, program: &Path, arguments: &[&str]) -> std::process::Output {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("SPLITWAY_SOCKET", stack.folder.join("sockets"))
+        .env("LD_LIBRARY_PATH", &stack.folder);
+    command.output().unwrap()
+}
+
+#[test]
+fn programs_of_one_stack_connect_to_each_other() {
+    isolated(|site| {
+        let file = site.file("echo", 30_000).unwrap();
+        let stack = Stack::serve(&site);
+        let program = stack.compile("echo");
+        let server = stack.start(&program, ECHO_PORT);
+        let client = built("examples/echo_client");
+        for (ip, connections, bytes) in [
+            ("127.0.0.1", "3000", "2000"),
+            ("10.77.0.2", "40", "1000000"),
+            ("10.77.0.2", "1000", "1"),
+        ] {
+            let to = format!("{ip}:{ECHO_PORT}");
+            let done = output_of(&stack, &client, &[&to, connections, bytes]);
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(done.status.success(), "{to}: {said}");
+            // Others are served meanwhile as before.
+            echo(at(ECHO_PORT), &file).unwrap();
+        }
+        // No program listens there, and the server of the host process is for others.
+        for refused in ["127.0.0.1:9", "10.77.0.2:80"] {
+            let done = output_of(&stack, &client, &[refused, "1", "1"]);
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(!done.status.success() && said.contains("refused"), "{said}");
+        }
+        drop(server);
+        stack.assert_nothing_left();
+    });
+}
+
 #[test]
 fn ten_programs_without_traffic_use_less_than_a_hundredth_of_a_core_with_both_stacks() {
     isolated(|site| {

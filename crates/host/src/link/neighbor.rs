@@ -66,6 +66,8 @@ pub(crate) enum Resolution {
     Pending,
     /// It has not answered, there is no way to it, or too many others are being asked for.
     Unreachable,
+    /// Nowhere: it is an own address.
+    Own,
 }
 
 /// The way that packets to one destination take. It remembers what [`Neighbors::resolve`] has said,
@@ -73,6 +75,8 @@ pub(crate) enum Resolution {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     next_hop: IpAddr,
+    /// The destination is an own address: nothing goes to the link.
+    is_looped: bool,
     mac: [u8; 6],
     /// `mac` is good until then, unless the neighbours have changed since.
     until_us: u64,
@@ -85,6 +89,12 @@ impl Route {
     /// [`Neighbors::confirm`], when next it is asked.
     pub(crate) fn confirm(&mut self) {
         self.confirmed = true;
+    }
+
+    /// True if the destination is an own address.
+    #[inline]
+    pub(crate) fn is_looped(&self) -> bool {
+        self.is_looped
     }
 }
 
@@ -199,6 +209,7 @@ impl Neighbors {
     pub(crate) fn route(&self, destination: IpAddr) -> Route {
         Route {
             next_hop: self.next_hop(destination),
+            is_looped: destination.is_loopback() || self.is_own(destination),
             mac: [0; 6],
             until_us: 0,
             changes: 0,
@@ -210,6 +221,9 @@ impl Neighbors {
     pub(crate) fn resolve_route(&mut self, now_us: u64, route: &mut Route) -> Resolution {
         if now_us < route.until_us && route.changes == self.changes {
             return Resolution::Known(route.mac);
+        }
+        if route.is_looped {
+            return Resolution::Own;
         }
         if std::mem::take(&mut route.confirmed) {
             self.confirm(now_us, route.next_hop);

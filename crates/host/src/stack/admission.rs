@@ -13,7 +13,8 @@
 //!
 //! So the source that takes most pays, and newcomers get in.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use tcp::{HalfOpen, HalfOpenReaction, Instant, SynCookies};
 use wire::tcp::{Flags, Segment};
@@ -142,8 +143,9 @@ impl Stack {
         self.gate.half_open()
     }
 
-    /// What a connection begins with, at this own address, and of this listener if one accepts it.
-    pub(super) fn tcp_config(&self, local: SocketAddr, listener: Option<BindingId>) -> tcp::Config {
+    /// What a connection begins with, and of this listener if one accepts it.
+    pub(super) fn tcp_config(&self, tuple: &Tuple, listener: Option<BindingId>) -> tcp::Config {
+        let local = tuple.local;
         let config = match local {
             SocketAddr::V4(_) => &self.tcp_config_v4,
             SocketAddr::V6(_) => &self.tcp_config_v6,
@@ -159,6 +161,9 @@ impl Stack {
             },
             ..*config
         };
+        if self.loops(tuple.remote.ip()) {
+            config = Stack::loopback_config(&config);
+        }
         if let Some(options) = listener.and_then(|listener| self.bindings.options(listener)) {
             options.apply(&mut config);
         }
@@ -168,8 +173,8 @@ impl Stack {
     /// What a connection that a peer opens begins with.
     fn passive_config(&self, tuple: &Tuple) -> tcp::Config {
         match self.destination(tuple) {
-            Destination::Listener(listener) => self.tcp_config(tuple.local, Some(listener)),
-            Destination::Full | Destination::Closed => self.tcp_config(tuple.local, None),
+            Destination::Listener(listener) => self.tcp_config(tuple, Some(listener)),
+            Destination::Full | Destination::Closed => self.tcp_config(tuple, None),
         }
     }
 
@@ -344,7 +349,7 @@ impl Stack {
         let Some(entry) = self.connections.by_stream_mut(stream) else {
             return;
         };
-        let (handle, source) = (entry.handle(), entry.tuple.remote.ip());
+        let (handle, source) = (entry.handle(), entry.source());
         self.gate.on_heard(source, entry.unheard.take());
         entry.tcp.abort();
         self.counters.backlog_evictions += 1;
@@ -412,7 +417,7 @@ impl Stack {
         let idle = self.connections.iter().filter_map(|entry| {
             Some(Candidate {
                 stream: entry.stream,
-                remote: entry.tuple.remote.ip(),
+                remote: entry.source(),
                 since: entry.idle_since_us.filter(|_| entry.is_drained())?,
             })
         });
@@ -424,10 +429,11 @@ impl Stack {
     /// Whether the source may have one more connection.
     fn admit_source(&mut self, now_us: u64, tuple: &Tuple) -> Result<(), Refusal> {
         let limits = self.gate.limits;
-        if self.gate.sources.is_exhausted(tuple.remote.ip()) {
+        let source = self.source(tuple);
+        if self.gate.sources.is_exhausted(source) {
             self.counters.sources_refused += 1;
             if self.gate.source_exhausted.begins(now_us) {
-                let (source, limit) = (tuple.remote.ip(), limits.connections_per_source);
+                let limit = limits.connections_per_source;
                 tracing::warn!(%source, limit, "a source has as many connections as it may have");
             }
             return Err(Refusal::Reset);
@@ -467,9 +473,9 @@ impl Stack {
             entry.listener = Some(listener);
             entry.is_reserved = self.bindings.reserve(listener);
             entry.owner = self.bindings.owner(listener).unwrap_or_default();
-            let remote = tuple.remote.ip();
-            entry.unheard = Some(self.gate.unheard.add(remote, entry.stream));
-            self.gate.sources.add(remote);
+            let source = entry.source();
+            entry.unheard = Some(self.gate.unheard.add(source, entry.stream));
+            self.gate.sources.add(source);
         }
         self.mark_dirty(handle);
     }

@@ -118,6 +118,10 @@ impl Stack {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
+        // No router is on the way of a connection with both ends here.
+        if entry.route.is_looped() {
+            return;
+        }
         let seq = error.quoted.seq;
         match error.kind {
             icmp::ErrorKind::TooBig { mtu } => {
@@ -143,6 +147,9 @@ impl Stack {
         if let Some(handle) = self.connections.find(&Tuple::of(packet))
             && let Some(entry) = self.connections.get_mut(handle)
         {
+            if entry.route.is_looped() {
+                return self.on_martian();
+            }
             self.counters.segments_received += 1;
             let Some(time_wait) = entry.tcp.replaced_by(segment) else {
                 entry.tcp.on_segment(Instant::from_us(now_us), segment);
@@ -152,12 +159,43 @@ impl Stack {
             // As if all had been read: the table knows how to go on.
             self.forget(handle);
             self.time_waits.insert(&Tuple::of(packet), time_wait);
+        } else if self.is_martian(packet) {
+            return self.on_martian();
         } else if self.config.has_address(packet.destination) {
             self.counters.segments_received += 1;
         } else {
             return;
         }
         self.on_stray(now_us, packet);
+    }
+
+    /// The same for a segment that has come from this stack.
+    #[cold]
+    pub(super) fn on_looped(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
+        let (tuple, segment) = (Tuple::of(packet), &packet.segment);
+        self.counters.segments_received += 1;
+        if let Some(handle) = self.connections.find(&tuple)
+            && let Some(entry) = self.connections.get_mut(handle)
+        {
+            let Some(time_wait) = entry.tcp.replaced_by(segment) else {
+                entry.tcp.on_segment(Instant::from_us(now_us), segment);
+                return self.mark_dirty(handle);
+            };
+            self.forget(handle);
+            self.time_waits.insert(&tuple, time_wait);
+        }
+        self.on_stray(now_us, packet);
+    }
+
+    /// True if no host on a wire may send from this address, or to it: an own one, or a loopback
+    /// address (RFC 1122 §3.2.1.3).
+    fn is_martian(&self, packet: &TcpPacket<'_>) -> bool {
+        packet.destination.is_loopback() || self.config.is_own(packet.source)
+    }
+
+    #[cold]
+    fn on_martian(&mut self) {
+        self.counters.martians_dropped += 1;
     }
 
     /// A segment that belongs to no connection of the table.
@@ -196,7 +234,8 @@ impl Stack {
         let Some(reset) = tcp::reset_for(segment) else {
             return;
         };
-        if self.replies.resets.allows(now_us) {
+        // A program of this stack that is refused takes none of what others are answered with.
+        if self.loops(tuple.remote.ip()) || self.replies.resets.allows(now_us) {
             self.counters.resets_sent += 1;
             self.send_bare(now_us, tuple, &reset);
             return;
@@ -219,11 +258,15 @@ impl Stack {
         tuple: Tuple,
         header: &wire::tcp::Header,
     ) -> Bare {
+        if self.loops(tuple.remote.ip()) {
+            self.loop_bare(tuple, header);
+            return Bare::Gone;
+        }
         let next_hop = self.neighbors.next_hop(tuple.remote.ip());
         let destination_mac = match self.neighbors.resolve(now_us, next_hop) {
             Resolution::Known(mac) => mac,
             Resolution::Pending => return Bare::Pending,
-            Resolution::Unreachable => return Bare::Gone,
+            Resolution::Unreachable | Resolution::Own => return Bare::Gone,
         };
         let mut buffer = [0; contract::limits::HEADER_BYTES_MAX];
         let template = TcpTemplate::new(self.link.mac, destination_mac, tuple.local, tuple.remote);

@@ -26,7 +26,7 @@ impl Stack {
         config.admission.connections_per_source = to.connections_per_source;
         self.replies.change(config);
         let accepted = self.connections.iter().filter(|entry| !entry.is_active);
-        let remotes = accepted.map(|entry| entry.tuple.remote.ip());
+        let remotes = accepted.map(|entry| entry.source());
         self.gate.limit_sources(to.connections_per_source, remotes);
     }
 }

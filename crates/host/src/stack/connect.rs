@@ -6,6 +6,7 @@ use tcp::Instant;
 
 use super::Stack;
 use super::admission::Gate;
+use super::loopback;
 use crate::app::{ConnectError, Owner, StreamId};
 use crate::tables::connections::Connections;
 use crate::tables::time_wait::TimeWaits;
@@ -23,6 +24,7 @@ impl Stack {
         local: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<StreamId, ConnectError> {
+        let remote = loopback::peer(local, remote);
         let ip = self.source_address(local.map(|local| local.ip()), remote.ip())?;
         if self.connections.len() >= self.config.connections_max && !self.evict_idle(now_us) {
             return Err(ConnectError::TooManyConnections);
@@ -53,7 +55,7 @@ impl Stack {
             None => isn,
         };
         let ts_offset = self.isn.ts_offset(local, remote);
-        let config = self.tcp_config(local, None);
+        let config = self.tcp_config(&tuple, None);
         let connection =
             tcp::Connection::connect(&config, port, remote.port(), isn, ts_offset, now);
         let route = self.neighbors.route(remote.ip());
@@ -70,7 +72,7 @@ impl Stack {
     }
 
     /// The own address from which a peer is reached: one of the peer's network, or else any of its
-    /// family.
+    /// family; of itself, itself.
     fn source_address(
         &self,
         wanted: Option<IpAddr>,
@@ -78,11 +80,20 @@ impl Stack {
     ) -> Result<IpAddr, ConnectError> {
         let same_family = |ip: IpAddr| ip.is_ipv4() == remote.is_ipv4();
         if let Some(ip) = wanted.filter(|ip| !ip.is_unspecified()) {
-            let is_own = same_family(ip) && self.config.has_address(ip);
-            return is_own.then_some(ip).ok_or(ConnectError::NoAddress);
+            if !same_family(ip) || !self.config.is_own(ip) {
+                return Err(ConnectError::NoAddress);
+            }
+            // RFC 1122 §3.2.1.3: it must not appear outside a host.
+            if ip.is_loopback() && !self.loops(remote) {
+                return Err(ConnectError::LoopbackOnly);
+            }
+            return Ok(ip);
         }
         if wanted.is_some_and(|ip| !same_family(ip)) {
             return Err(ConnectError::NoAddress);
+        }
+        if self.loops(remote) {
+            return Ok(loopback::source_for(remote));
         }
         self.neighbors
             .source_for(remote)
@@ -106,7 +117,10 @@ impl Stack {
         let chosen = ephemeral_ports.choose(ip, remote, |port| {
             let local = SocketAddr::new(ip, port);
             let tuple = Tuple { local, remote };
-            !bindings.has_port(port) && is_free(connections, gate, time_waits, now, &tuple)
+            // Who has not asked for it is not connected with itself.
+            local != remote
+                && !bindings.has_port(port)
+                && is_free(connections, gate, time_waits, now, &tuple)
         });
         chosen.ok_or(ConnectError::NoPort)
     }

@@ -100,7 +100,9 @@ impl Stack {
         let mss = [self.link.mss(false), self.link.mss(true)];
         (self.tcp_config_v4.mss, self.tcp_config_v6.mss) = (mss[0], mss[1]);
         for handle in self.connections.handles() {
-            if let Some(entry) = self.connections.get_mut(handle) {
+            if let Some(entry) = self.connections.get_mut(handle)
+                && !entry.route.is_looped()
+            {
                 let ipv6 = entry.tuple.local.is_ipv6();
                 if entry.tcp.on_link_mss(now, mss[usize::from(ipv6)]) {
                     queue_dirty(&mut self.dirty, entry);

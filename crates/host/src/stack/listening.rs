@@ -12,7 +12,7 @@ impl Stack {
     /// Binds an address of the stack, or all of a family, and a port; 0 is chosen.
     pub fn bind(&mut self, bind: &Bind) -> Result<BindingId, BindError> {
         let ip = bind.address.ip();
-        if !ip.is_unspecified() && !self.config.has_address(ip) {
+        if !ip.is_unspecified() && !self.config.is_own(ip) {
             return Err(BindError::NoAddress);
         }
         let Stack {
@@ -59,7 +59,8 @@ impl Stack {
     /// Where a connection goes that a peer opens.
     pub(super) fn destination(&self, tuple: &Tuple) -> Destination {
         let hash = self.connections.hash(tuple);
-        self.bindings.destination(tuple.local, hash)
+        let to = self.bindings.destination(tuple.local, hash);
+        self.without_server(tuple, to)
     }
 
     /// Has the application accept a connection that was deferred; false if it was not.

@@ -124,7 +124,7 @@ impl Stack {
         let Some(entry) = self.connections.by_stream(stream) else {
             return false;
         };
-        let own = Source::from(entry.tuple.remote.ip());
+        let own = Source::from(entry.source());
         let own_files = self.shortage.files.get(&own).copied().unwrap_or(0);
         while let Some((files, victim)) = self
             .shortage
@@ -134,7 +134,7 @@ impl Stack {
             let Some(entry) = self.connections.by_stream_mut(victim) else {
                 continue;
             };
-            let (handle, source) = (entry.handle(), entry.tuple.remote.ip());
+            let (handle, source) = (entry.handle(), entry.source());
             if entry.files.is_empty() || entry.tcp.is_closed() {
                 continue;
             }
@@ -158,7 +158,7 @@ impl Stack {
         let mut candidates = Vec::new();
         for file in self.files.iter().filter(|file| file.is_needed()) {
             if let Some(entry) = self.connections.by_stream(file.stream) {
-                let remote = entry.tuple.remote.ip();
+                let remote = entry.source();
                 *files.entry(Source::from(remote)).or_default() += 1;
                 candidates.push(Candidate {
                     stream: file.stream,

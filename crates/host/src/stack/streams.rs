@@ -154,6 +154,7 @@ impl Io for Streams<'_> {
         }
         let len = range.end - range.start;
         let queued = self.act(stream, |entry| match &mut entry.tls {
+            _ if entry.route.is_looped() => 0,
             None => entry.tcp.write_virtual(id.0, range.start, len),
             Some(tls) => tls.write_range(id.0, range.start, len),
         });
@@ -161,6 +162,11 @@ impl Io for Streams<'_> {
             self.stack.files.extent_queued(id);
         }
         queued
+    }
+
+    fn is_looped(&self, stream: StreamId) -> bool {
+        let entry = self.stack.connections.by_stream(stream);
+        entry.is_some_and(|entry| entry.route.is_looped())
     }
 
     fn open(&mut self, stream: StreamId, path: &[u8], growth: Growth) -> FileHandle {

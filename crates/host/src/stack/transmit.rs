@@ -55,6 +55,7 @@ impl Stack {
                 entry.tcp.on_no_route();
                 false
             }
+            Resolution::Own => return self.transmit_looped(now_us, handle),
         };
         let limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
         let now = Instant::from_us(now_us);

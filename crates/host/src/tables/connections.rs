@@ -1,5 +1,7 @@
 //! The connections of a shard: found by stream id, or by addresses and ports.
 
+use std::net::IpAddr;
+
 use contract::{FileId, FlowId, SendId};
 use slab::Slab;
 use wire::frame::TcpPrefix;
@@ -10,6 +12,7 @@ use crate::nics::balance::Balance;
 use crate::nics::nic_stacks::{NicSet, NicStacks};
 use crate::tables::by_source::Age;
 use crate::tables::orphans::Since;
+use crate::tables::sources;
 use crate::tables::sparsity::Sparsity;
 use crate::tables::tuple::{Tuple, TupleMap};
 use crate::tls_layer::TlsLayer;
@@ -88,6 +91,14 @@ impl Entry {
     /// Its place in the table.
     pub(crate) fn handle(&self) -> ConnectionHandle {
         ConnectionHandle::of(self.stream)
+    }
+
+    /// Who counts as its source.
+    pub(crate) fn source(&self) -> IpAddr {
+        if self.route.is_looped() {
+            return sources::LOOPBACK;
+        }
+        self.tuple.remote.ip()
     }
 
     /// True if it speaks TLS, and its handshake is not over.

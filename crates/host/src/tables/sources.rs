@@ -1,9 +1,14 @@
 //! How many connections each source has.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::tables::keyed_hash::KeyedHash;
+
+/// The source of all connections that have both ends here, so that they take no other source's
+/// share. No peer on a wire has this address. What bounds their number is the sockets that a
+/// program may have: they are not limited as a source.
+pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Who counts as one: an IPv4 address, or an IPv6 network of 64 bits, of which a single machine can
 /// use every address (RFC 6177).
@@ -57,7 +62,7 @@ impl Sources {
     }
 
     pub(crate) fn add(&mut self, ip: IpAddr) {
-        if self.limit.is_some() {
+        if self.limit.is_some() && ip != LOOPBACK {
             *self.connections.entry(Source::from(ip)).or_default() += 1;
         }
     }

@@ -12,10 +12,14 @@ fn client(port: u16) -> SocketAddr {
     SocketAddr::new(CLIENT.parse().unwrap(), port)
 }
 
-/// An address drawn at random: from all of IPv4's unicast range but the stack's own link.
+/// An address drawn at random: from all of IPv4's unicast range but the stack's own link, and
+/// loopback addresses, which are martians.
 fn random_source(n: u64) -> SocketAddr {
     let word = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let ip = Ipv4Addr::from_bits((word >> 32) as u32 % 0xbfff_ffff + 0x1000_0000);
+    let [first, rest @ ..] = ip.octets();
+    let first = if ip.is_loopback() { 16 } else { first };
+    let ip = Ipv4Addr::new(first, rest[0], rest[1], rest[2]);
     SocketAddr::new(ip.into(), word as u16)
 }
 

@@ -5,4 +5,5 @@
 mod active_open;
 mod listening;
 mod look_up;
+mod loopback;
 mod pair;

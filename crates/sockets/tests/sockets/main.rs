@@ -9,6 +9,7 @@ mod files;
 mod hostile;
 mod limits;
 mod listeners;
+mod loopback;
 mod passed;
 mod program;
 mod views;

@@ -1,0 +1,245 @@
+//! Loopback: connections whose two ends are both on this stack (RFC 1122 §3.2.1.3, RFC 4291
+//! §2.5.3).
+//!
+//! A packet to an own address, or to a loopback address, never reaches a port. Its segment waits in
+//! a queue, and the next turn takes it in as it takes in frames, so that nothing here calls itself.
+//! There is one shard, and one table of connections: both ends are in it, each under its own view
+//! of the addresses. What comes from a wire and names such a pair of addresses is a martian (RFC
+//! 1812 §5.3.7), and is dropped.
+//!
+//! Payload crosses the queue as real bytes. A range of a file has none here: the NIC stack has the
+//! content, and sends to a wire. So no range goes on such a connection ([`Io::write_file`] takes
+//! none), and the server in this process, whose answers are ranges, is not reached over it.
+//!
+//! [`Io::write_file`]: crate::app::Io::write_file
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tcp::{Instant, Limits, Piece, Transmit};
+use wire::frame::TcpPacket;
+use wire::ip::Ecn;
+use wire::tcp::{Header, Segment};
+
+use super::Stack;
+use crate::app::{BindingId, Owner};
+use crate::tables::bindings::Destination;
+use crate::tables::connections::ConnectionHandle;
+use crate::tables::sources;
+use crate::tables::tuple::Tuple;
+use crate::tables::waiting::Waiting;
+
+/// The MSS of both ends, in bytes. A segment fits into the smallest receive buffer that a program
+/// may ask for: for less than a segment, the sender would wait until its override timer expires
+/// (RFC 9293 §3.8.6.2.1).
+const MSS: u16 = 4 << 10;
+
+/// Segments that a turn takes in, as many as it takes of frames.
+const BATCH: usize = 256;
+
+/// Connections send no more while so many segments wait ...
+const SEGMENTS_MAX: usize = 1024;
+
+/// ... or so many bytes of payload.
+const BYTES_MAX: usize = 2 << 20;
+
+/// Segments of no connection are dropped beyond. A turn makes one for each that it takes in, and
+/// for each half-open connection that is due.
+const BARE_SEGMENTS_MAX: usize = 8 * SEGMENTS_MAX;
+
+const _: () = assert!(
+    SEGMENTS_MAX >= 2 * BATCH,
+    "connections send while a turn's batch is taken in"
+);
+
+/// A segment on its way from one own connection to another.
+#[derive(Debug)]
+struct Looped {
+    source: IpAddr,
+    destination: IpAddr,
+    header: Header,
+    ecn: Ecn,
+    payload: Vec<u8>,
+}
+
+/// What is on its way, and who waits for room.
+#[derive(Debug, Default)]
+pub(super) struct Loopback {
+    segments: VecDeque<Looped>,
+    /// Payload of these, in bytes.
+    bytes: usize,
+    waiting: Waiting,
+}
+
+impl Loopback {
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.segments.len() >= SEGMENTS_MAX || self.bytes >= BYTES_MAX
+    }
+
+    fn push(&mut self, from: Tuple, header: Header, ecn: Ecn, payload: Vec<u8>) {
+        self.bytes += payload.len();
+        self.segments.push_back(Looped {
+            source: from.local.ip(),
+            destination: from.remote.ip(),
+            header,
+            ecn,
+            payload,
+        });
+    }
+
+    fn pop(&mut self) -> Option<Looped> {
+        let looped = self.segments.pop_front()?;
+        self.bytes -= looped.payload.len();
+        Some(looped)
+    }
+}
+
+/// One segment for each transmission.
+fn limits(mss: u16) -> Limits {
+    let mss = usize::from(mss.max(1));
+    Limits {
+        bytes_max: mss,
+        pieces_max: contract::limits::SEGMENTS_MAX,
+        real_bytes_max: mss,
+    }
+}
+
+/// The address that the kernel takes for an unspecified one of a peer: the own one that is bound,
+/// or else the loopback address (connect(2), `ip_route_connect`).
+pub(super) fn peer(local: Option<SocketAddr>, remote: SocketAddr) -> SocketAddr {
+    let bound = local.map(|local| local.ip());
+    let bound = bound.filter(|ip| ip.is_ipv4() && !ip.is_unspecified());
+    let ip = match remote.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => bound.unwrap_or(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, remote.port())
+}
+
+/// The address from which an own one is reached: itself, or the loopback address.
+pub(super) fn source_for(own: IpAddr) -> IpAddr {
+    match own {
+        IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+impl Stack {
+    /// True if what is sent to this address comes back here.
+    pub(super) fn loops(&self, remote: IpAddr) -> bool {
+        self.config.is_own(remote)
+    }
+
+    /// Who counts as the source of a connection that a peer opens.
+    pub(super) fn source(&self, tuple: &Tuple) -> IpAddr {
+        match tuple.remote.ip() {
+            ip if self.loops(ip) => sources::LOOPBACK,
+            ip => ip,
+        }
+    }
+
+    /// What a connection begins with that both ends of are here.
+    pub(super) fn loopback_config(config: &tcp::Config) -> tcp::Config {
+        tcp::Config {
+            mss: MSS,
+            pace: false,
+            ..*config
+        }
+    }
+
+    /// A listener of the server is not reached over loopback: its answers are ranges of files.
+    pub(super) fn without_server(&self, tuple: &Tuple, to: Destination) -> Destination {
+        let is_server = |id: BindingId| self.bindings.owner(id) == Some(Owner::SERVER);
+        match to {
+            Destination::Listener(id) if self.loops(tuple.remote.ip()) && is_server(id) => {
+                Destination::Closed
+            }
+            to => to,
+        }
+    }
+
+    /// Takes in what own connections have sent to each other before this turn.
+    pub(super) fn hear_loopback(&mut self, now_us: u64) {
+        for _ in 0..self.loopback.segments.len().min(BATCH) {
+            let Some(looped) = self.loopback.pop() else {
+                return;
+            };
+            self.counters.loopback_segments += 1;
+            self.counters.loopback_bytes += looped.payload.len() as u64;
+            let packet = TcpPacket {
+                source_mac: self.link.mac,
+                source: looped.source,
+                destination: looped.destination,
+                segment: Segment {
+                    header: looped.header,
+                    payload: &looped.payload,
+                    ecn: looped.ecn,
+                },
+            };
+            self.on_looped(now_us, &packet);
+        }
+        // Who finds none again waits behind the others.
+        let room = SEGMENTS_MAX.saturating_sub(self.loopback.segments.len());
+        for _ in 0..room.min(self.loopback.waiting.len()) {
+            if let Some(handle) = self.loopback.waiting.take() {
+                self.mark_dirty(handle);
+            }
+        }
+    }
+
+    /// Sends a segment without data that belongs to no connection of the table.
+    pub(super) fn loop_bare(&mut self, tuple: Tuple, header: &Header) {
+        if self.loopback.segments.len() >= BARE_SEGMENTS_MAX {
+            self.counters.loopback_drops += 1;
+            return;
+        }
+        let payload = Vec::new();
+        self.loopback.push(tuple, *header, Ecn::NotEct, payload);
+    }
+
+    /// Hands out what a connection wants to send to another one of this stack. False if it has to
+    /// wait for room in the queue.
+    #[cold]
+    pub(super) fn transmit_looped(&mut self, now_us: u64, handle: ConnectionHandle) -> bool {
+        let Some(entry) = self.connections.get_mut(handle) else {
+            return true;
+        };
+        let now = Instant::from_us(now_us);
+        let limits = limits(entry.tcp.mss());
+        loop {
+            if self.loopback.is_full() {
+                self.loopback.waiting.add(handle);
+                return false;
+            }
+            let Some(transmit) = entry.tcp.poll_transmit(now, &limits) else {
+                return true;
+            };
+            self.counters.retransmissions += u64::from(transmit.retransmission);
+            let Transmit { header, ecn, .. } = transmit;
+            let payload = payload(&entry.tcp, &transmit);
+            self.loopback.push(entry.tuple, header, ecn, payload);
+            if let Some(transmission) = transmit.transmission {
+                entry.last_transmission = transmission;
+                entry.tcp.on_departed(transmission, now);
+            }
+        }
+    }
+}
+
+/// The payload of a transmission, which has no virtual bytes.
+fn payload(tcp: &tcp::Connection, transmit: &Transmit) -> Vec<u8> {
+    let bytes = (transmit.range.end - transmit.range.start) as usize;
+    let mut payload = Vec::with_capacity(bytes);
+    for piece in tcp.pieces(transmit.range.clone()) {
+        if let Piece::Real(bytes) = piece {
+            payload.extend_from_slice(bytes);
+        }
+    }
+    debug_assert_eq!(payload.len(), bytes, "no range of a file is queued");
+    payload
+}
