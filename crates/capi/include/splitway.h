@@ -92,8 +92,9 @@ int sw_bind(int fd, const struct sockaddr *at, socklen_t len);
 // listen(2). EINVAL if it is connected; EADDRINUSE.
 int sw_listen(int fd, int backlog);
 
-// connect(2). EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
-// EADDRNOTAVAIL, EACCES; EINTR, after which the connection goes on to be opened.
+// connect(2). Of AF_UNSPEC, the socket is neither connected nor listens any more. After an error
+// it may be called again. EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH,
+// ENETUNREACH, EADDRNOTAVAIL, EACCES; EINTR, after which the connection goes on to be opened.
 //
 // # Safety
 // `at` is null or has `len` bytes.

@@ -385,6 +385,8 @@ pub trait Io {
     fn set_listener_room(&mut self, _binding: BindingId, _room: usize) {}
     /// Lets go of a bound address, and accepts no more connections there.
     fn release(&mut self, _binding: BindingId) {}
+    /// Accepts no more connections at a bound address, which stays bound.
+    fn unlisten(&mut self, _binding: BindingId) {}
     /// The address of a binding, with the port that was chosen.
     fn bound_address(&self, _binding: BindingId) -> Option<SocketAddr> {
         None

@@ -14,10 +14,13 @@ use crate::ids::{ChannelId, SocketId};
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACKED, APP_FLAGS, EDGE, ERROR, ERROR_TAKEN, FILE_LIMIT, FILE_META,
     FILE_QUEUED, FileMeta, Flags, LOCAL, Look, NEVER, Nonsense, PEER, RX_ALARM, RX_FIFO, RX_HEAD,
-    RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LOCK, TX_MARKS, TX_TAIL,
+    RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_TAIL,
     address_from_words,
 };
 use crate::segment::{Block, Segment};
+
+/// Where not all of the tx FIFO is used, so many bytes are written at once all the same.
+const TX_STEP_BYTES: u64 = 4096;
 
 /// Why nothing can be done with a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +97,7 @@ impl<'a> AppRecord<'a> {
             error_is_new: (record.get_acquire(ERROR) >> 32) != record.get(ERROR_TAKEN),
             waiting,
             unsent_bytes: tx_tail.saturating_sub(record.get_acquire(TX_HEAD)),
-            tx_bytes: tx.map_or(0, Block::bytes) as u64,
+            tx_bytes: self.tx_limit_bytes(tx.map_or(0, Block::bytes) as u64),
             is_file_blocked: record.get(FILE_LIMIT) > 0 && self.file_credit_bytes() == 0,
         })
     }
@@ -173,6 +176,14 @@ impl<'a> AppRecord<'a> {
         self.tx_room().map(|(room, ..)| room)
     }
 
+    /// How much of the tx FIFO is used, in bytes.
+    fn tx_limit_bytes(&self, fifo_bytes: u64) -> u64 {
+        match self.record.get(TX_LIMIT) {
+            0 => fifo_bytes,
+            limit => limit.min(fifo_bytes),
+        }
+    }
+
     fn tx_room(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
         self.flags()?;
         let fifo = self.fifo(TX_FIFO)?;
@@ -180,6 +191,11 @@ impl<'a> AppRecord<'a> {
         let head = self.record.get_acquire(TX_HEAD);
         let queued = tail.checked_sub(head).ok_or(Unusable::Nonsense)?;
         let room = fifo.bytes().checked_sub(queued).ok_or(Unusable::Nonsense)?;
+        let room = match self.tx_limit_bytes(fifo.bytes()).checked_sub(queued) {
+            None | Some(0) => 0,
+            // As Linux, which looks at the limit before it fills a buffer, and not within.
+            Some(wanted) => wanted.max(TX_STEP_BYTES).min(room),
+        };
         Ok((room as usize, tail, fifo))
     }
 

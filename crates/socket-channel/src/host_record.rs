@@ -14,7 +14,7 @@ use crate::ids::SocketId;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACKED, EDGE, ERROR, FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta,
     Flags, KICKED, LOCAL, Look, NEVER, Nonsense, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record,
-    STATE, TX_FIFO, TX_HEAD, TX_MARKS, TX_TAIL, Wanted, address_to_words,
+    STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS, TX_TAIL, Wanted, address_to_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -165,6 +165,42 @@ impl HostRecord {
         let words = self.record();
         words.set(RX_FIFO, raw(rx));
         words.set(TX_FIFO, raw(tx));
+    }
+
+    /// Has the application fill the tx FIFO with no more than so many bytes; `None`: all of it.
+    pub fn limit_tx(&mut self, bytes: Option<u64>) {
+        self.record()
+            .set(TX_LIMIT, bytes.map_or(0, |bytes| bytes.max(1)));
+        self.bump_edge();
+    }
+
+    /// Makes it a socket that nothing has come to yet, of the kind that `flags` names. Returns the
+    /// blocks to be given back. What applies to the socket itself stays: errors, notes of the
+    /// application, whom to send Ready.
+    pub fn disconnect(&mut self, flags: Flags) -> [Option<Block>; 2] {
+        let blocks = self.blocks();
+        (self.rx, self.tx) = (None, None);
+        (self.rx_tail, self.rx_head, self.tx_tail, self.tx_head) = (0, 0, 0, 0);
+        (self.file_limit, self.file_queued, self.tx_marks) = (0, 0, 0);
+        (self.accept_head, self.accept_tail) = (0, 0);
+        self.queue.clear();
+        let words = self.record();
+        for at in [
+            RX_FIFO, TX_FIFO, TX_LIMIT, RX_TAIL, TX_HEAD, FILE_LIMIT, ACKED,
+        ] {
+            words.set(at, 0);
+        }
+        for at in [RX_HEAD, TX_TAIL, FILE_QUEUED, TX_MARKS, ACCEPT_TAIL] {
+            words.set(at, 0);
+        }
+        words.set_all(PEER, address_to_words(None));
+        words.set(RX_ALARM, NEVER);
+        // Last: who accepts meanwhile compares this one.
+        words.set_release(ACCEPT_HEAD, 0);
+        self.flags = flags;
+        self.publish_state();
+        self.bump_edge();
+        blocks
     }
 
     fn publish_state(&self) {

@@ -196,6 +196,14 @@ pub enum Command<'a> {
         /// Connections that may wait, at most.
         backlog: u32,
     },
+    /// Makes a connection, or a listener, a socket that is neither: connect(2) to `AF_UNSPEC`. The
+    /// sender has both locks of the socket.
+    Disconnect {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+    },
     /// Opens a connection. The Answer says that it has begun; the record says how it went.
     Connect {
         /// Echoed in the Answer.
@@ -400,6 +408,7 @@ const CLOSE: u8 = 11;
 const OPEN_FILE: u8 = 12;
 const SEND_FILE: u8 = 13;
 const OPEN_PASSED: u8 = 14;
+const DISCONNECT: u8 = 15;
 const ANSWER: u8 = 129;
 const READY: u8 = 130;
 const SCAN_ALL: u8 = 131;
@@ -647,6 +656,9 @@ impl<'a> Command<'a> {
             Command::GetInfo { request, socket } => {
                 append(message, &socket_record(GET_INFO, 0, request, socket));
             }
+            Command::Disconnect { request, socket } => {
+                append(message, &socket_record(DISCONNECT, 0, request, socket));
+            }
             Command::Close { handle } => append(message, &handle_record(CLOSE, 0, 0, handle)),
             Command::OpenFile { .. } | Command::OpenPassed { .. } | Command::SendFile { .. } => {
                 self.encode_file(message);
@@ -711,7 +723,9 @@ impl<'a> Command<'a> {
         is(head.reserved.get() == 0)?;
         match head.kind {
             OPEN | CLOSE => Command::decode_handle(head, record(message)?),
-            KICK | GET_OPTION | GET_INFO => Command::decode_socket(head, record(message)?),
+            KICK | GET_OPTION | GET_INFO | DISCONNECT => {
+                Command::decode_socket(head, record(message)?)
+            }
             LISTEN | ACCEPT | SHUTDOWN | SET_OPTION => {
                 Command::decode_value(head, record(message)?)
             }
@@ -795,6 +809,10 @@ impl<'a> Command<'a> {
             GET_INFO => {
                 is(head.small == 0)?;
                 Ok(Command::GetInfo { request, socket })
+            }
+            DISCONNECT => {
+                is(head.small == 0)?;
+                Ok(Command::Disconnect { request, socket })
             }
             _ => {
                 is(head.small == 0 && request == 0)?;

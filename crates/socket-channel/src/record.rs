@@ -1,6 +1,7 @@
 //! What is shared of a socket: a record of [`RECORD_WORDS`] words in the segment.
 //!
-//! Positions are total counts of bytes or entries since the socket was made. They only grow.
+//! Positions are total counts of bytes or entries since the socket was made, or disconnected. They
+//! only grow.
 //!
 //! | Word | Written by | What |
 //! |---|---|---|
@@ -17,6 +18,7 @@
 //! | 15 | host | `EDGE`: grows with each change of readiness |
 //! | 16–21 | host | `FILE_META`: size, mtime in ns, ctime in ns, inode, device, bit 0: weak |
 //! | 22 | host | `RX_ALARM`: kick when `RX_HEAD` passes this |
+//! | 23 | host | `TX_LIMIT`: bytes of the tx FIFO that are used; 0: all |
 //! | 32 | application | `RX_HEAD`: bytes taken out of the rx FIFO |
 //! | 33 | application | `TX_TAIL`: bytes put into the tx FIFO |
 //! | 34 | both | `KICKED`: 1 while a Kick is on its way |
@@ -49,6 +51,12 @@
 //! long as the host stack has not had as many marks, it takes no bytes that are new to it: they may
 //! be behind one that is still on its way.
 //!
+//! # Disconnecting
+//!
+//! A socket that is connected no more may be connected again. The host stack then sets all
+//! positions to zero, those of the application too, whose process has both locks meanwhile; a
+//! process that accepts, which takes no lock, finds the entry that it wants already taken.
+//!
 //! # Hints
 //!
 //! An application that finds nothing to do writes its channel into `WANTS` and looks once more. The
@@ -79,6 +87,7 @@ pub(crate) const ACKED: usize = 14;
 pub(crate) const EDGE: usize = 15;
 pub(crate) const FILE_META: usize = 16;
 pub(crate) const RX_ALARM: usize = 22;
+pub(crate) const TX_LIMIT: usize = 23;
 pub(crate) const RX_HEAD: usize = 32;
 pub(crate) const TX_TAIL: usize = 33;
 pub(crate) const KICKED: usize = 34;
@@ -135,6 +144,8 @@ impl Flags {
     pub const DETACHED: Flags = Flags(1024);
     /// The peer is on the same stack: the connection takes no ranges of files.
     pub const LOOPED: Flags = Flags(2048);
+    /// It has bound an address.
+    pub const BOUND: Flags = Flags(4096);
 
     /// True if all of `flags` are set.
     pub const fn has(self, flags: Flags) -> bool {
@@ -188,7 +199,7 @@ pub struct Look {
     pub waiting: u64,
     /// Bytes in the tx FIFO.
     pub unsent_bytes: u64,
-    /// Size of the tx FIFO, in bytes; 0 if there is none.
+    /// Size of the tx FIFO, in bytes, as far as it is used; 0 if there is none.
     pub tx_bytes: u64,
     /// All file bytes that may be queued so far have been.
     pub is_file_blocked: bool,

@@ -94,6 +94,7 @@ fn asked() -> impl Strategy<Value = Command<'static>> {
             }
         }),
         (request, socket()).prop_map(|(request, socket)| Command::GetInfo { request, socket }),
+        (request, socket()).prop_map(|(request, socket)| Command::Disconnect { request, socket }),
         (request, handle()).prop_map(|(request, handle)| {
             Command::OpenFile {
                 request,
@@ -248,7 +249,7 @@ fn unknown_kinds_and_reserved_bytes_are_malformed() {
     };
     let kick = encoded(|message| Command::Kick { socket }.encode(message));
     assert_eq!(kick, [6, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0]);
-    for (place, byte) in [(0, 0), (0, 15), (0, 255), (1, 1), (2, 1), (4, 1)] {
+    for (place, byte) in [(0, 0), (0, 16), (0, 255), (1, 1), (2, 1), (4, 1)] {
         let mut message = kick.clone();
         message[place] = byte;
         assert_eq!(Command::decode(&message), Err(Malformed), "byte {place}");

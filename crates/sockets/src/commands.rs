@@ -59,6 +59,29 @@ impl App {
                 let begun = self.connect(cx, socket, address);
                 answer(cx, request, begun)
             }
+            Command::Disconnect { request, socket } => {
+                let done = self.disconnect(cx, socket);
+                answer(cx, request, done)
+            }
+            Command::OpenFile { request, .. } | Command::OpenPassed { request, .. } => {
+                let opened = self
+                    .unless_detached()
+                    .and_then(|()| self.execute_open(cx, command));
+                answer_with_socket(cx, request, opened)
+            }
+            Command::SetOption { .. } | Command::GetOption { .. } | Command::GetInfo { .. } => {
+                self.execute_about_options(cx, command)
+            }
+            Command::Accept { .. }
+            | Command::Kick { .. }
+            | Command::Shutdown { .. }
+            | Command::SendFile { .. }
+            | Command::Close { .. } => self.execute_unanswered(cx, command),
+        }
+    }
+
+    fn execute_about_options(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
+        match *command {
             Command::SetOption {
                 request,
                 socket,
@@ -85,17 +108,7 @@ impl App {
                 Ok(info) => Outcome::Answer(Event::Info { request, info }),
                 Err(errno) => answer(cx, request, Err(errno)),
             },
-            Command::OpenFile { request, .. } | Command::OpenPassed { request, .. } => {
-                let opened = self
-                    .unless_detached()
-                    .and_then(|()| self.execute_open(cx, command));
-                answer_with_socket(cx, request, opened)
-            }
-            Command::Accept { .. }
-            | Command::Kick { .. }
-            | Command::Shutdown { .. }
-            | Command::SendFile { .. }
-            | Command::Close { .. } => self.execute_unanswered(cx, command),
+            _ => Outcome::Malformed,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sockets before they are connected, connections that applications open, and ends.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use host::app::{Bind, BindError, BindingId, StreamId};
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use socket_channel::{Family, Flags, HandleId, SocketId};
 
 use crate::application::{App, Context};
 use crate::errno;
-use crate::state::socket::{Kind, Socket, Unconnected};
+use crate::state::socket::{Kind, Own, Socket, Unconnected};
 use crate::state::stream::Stream;
 
 /// What the record says of a connection whose peer is on this stack.
@@ -39,12 +39,13 @@ impl App {
         if !self.is_free(cx, handle) {
             return Err(Errno::BADF);
         }
-        let kind = Kind::Unconnected(Unconnected {
-            family,
-            binding: None,
-        });
+        let kind = Kind::Unconnected(Unconnected::default());
         let made = self.insert(Flags::STREAM, None, None, Some(handle), kind, cx.counters);
-        made.ok_or(Errno::NFILE)
+        let id = made.ok_or(Errno::NFILE)?;
+        if let Some(socket) = self.socket(id) {
+            socket.own = Own::of(family);
+        }
+        Ok(id)
     }
 
     /// Binds a socket.
@@ -68,7 +69,7 @@ impl App {
         if unconnected.binding.is_some() {
             return Err(Errno::INVAL);
         }
-        if !is_of(unconnected.family, address) {
+        if !is_of(socket.own.family, address) {
             return Err(Errno::AFNOSUPPORT);
         }
         if !is_allowed {
@@ -92,23 +93,22 @@ impl App {
         if let Kind::Unconnected(unconnected) = &mut socket.kind {
             unconnected.binding = Some(binding);
         }
+        socket.own.ip = Some(address.ip()).filter(|ip| !ip.is_unspecified());
+        socket.own.is_port_named = address.port() != 0;
         let local = cx.io.bound_address(binding).unwrap_or(address);
-        socket.record.set_local(local);
+        socket.set_local(local);
+        socket.record.set(Flags::BOUND);
         self.touch(id);
         Ok(())
     }
 
-    /// Binds a socket to any port of all addresses.
+    /// Binds a socket to any port, of all addresses or the one that it has kept.
     pub(crate) fn bind_any(
         &mut self,
         cx: &mut Context<'_>,
         id: SocketId,
-        family: Family,
     ) -> Result<BindingId, Errno> {
-        let ip: IpAddr = match family {
-            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-        };
+        let ip = self.socket(id).ok_or(Errno::BADF)?.own.ip_or_all();
         self.bind(cx, id, SocketAddr::new(ip, 0), BindFlags::NONE)?;
         match self.socket(id).map(|socket| &socket.kind) {
             Some(Kind::Unconnected(unconnected)) => unconnected.binding.ok_or(Errno::BADF),
@@ -127,7 +127,8 @@ impl App {
         let may_connect = self.grant.rules.may_connect;
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let options = socket.options;
-        let Unconnected { family, binding } = match &socket.kind {
+        let own = socket.own;
+        let Unconnected { binding } = match &socket.kind {
             Kind::Unconnected(_) if socket.is_over() => return Err(Errno::CONNRESET),
             Kind::Unconnected(unconnected) => *unconnected,
             Kind::Stream(_) if socket.record.flags().has(Flags::CONNECTING) => {
@@ -136,13 +137,15 @@ impl App {
             Kind::Stream(_) | Kind::Listener(_) => return Err(Errno::ISCONN),
             Kind::File(_) => return Err(Errno::NOTSOCK),
         };
-        if !is_of(family, peer) {
+        if !is_of(own.family, peer) {
             return Err(Errno::AFNOSUPPORT);
         }
         if !may_connect {
             return Err(Errno::ACCESS);
         }
+        let kept = own.ip.map(|ip| SocketAddr::new(ip, 0));
         let local = binding.and_then(|binding| cx.io.bound_address(binding));
+        let local = local.or(kept);
         let (rx, tx) = self.allocate_fifos(&options).ok_or(Errno::NOBUFS)?;
         let opened = cx.io.connect(owner, local, peer);
         let opened = opened.map_err(errno::of_connect).and_then(|stream| {
@@ -167,7 +170,7 @@ impl App {
         options.apply(cx.io, stream);
         socket.record.set_blocks(Some(rx), Some(tx));
         if let Some((local, peer)) = addresses {
-            socket.record.set_local(local);
+            socket.set_local(local);
             socket.record.set_peer(peer);
         }
         socket.record.set(Flags::CONNECTING | looped(cx, stream));
@@ -176,6 +179,13 @@ impl App {
         self.connections += 1;
         cx.counters.connections_opened += 1;
         self.grant_file_credit(cx, id);
+        if options.notsent_lowat_bytes().is_some() {
+            self.bound_notsent(cx, id);
+        }
+        if cx.io.is_looped(stream) {
+            // To a listener that the application has closed before, nothing connects.
+            self.close_hung_up(cx);
+        }
         Ok(())
     }
 

@@ -19,7 +19,7 @@
 //! | `commands` | what it asks for |
 //! | `state/` | what the host alone knows: `socket`, `stream`, `listener`, `file`, `passed`, `options` |
 //! | `listener` | connections that wait to be accepted |
-//! | `connect` | connections that it opens |
+//! | `connect`, `disconnect` | connections that it opens; sockets that are to be used again |
 //! | `stream` | bytes between FIFOs and TCP |
 //! | `file` | files, and ranges of them that go into a stream |
 //! | `options`, `info` | setting options; what `TCP_INFO` says |
@@ -36,6 +36,7 @@ mod broker;
 mod commands;
 mod connect;
 mod counters;
+mod disconnect;
 mod errno;
 mod file;
 mod grant;

@@ -25,7 +25,7 @@ impl App {
         if socket.is_over() {
             return Err(Errno::CONNRESET);
         }
-        let Unconnected { family, binding } = match &mut socket.kind {
+        let Unconnected { binding } = match &mut socket.kind {
             Kind::Unconnected(unconnected) => *unconnected,
             Kind::Listener(listener) => {
                 let max = socket.record.accept_queue_max();
@@ -41,7 +41,7 @@ impl App {
         let binding = match binding {
             Some(binding) => binding,
             // As listen(2) binds a socket that is not bound.
-            None => self.bind_any(cx, id, family)?,
+            None => self.bind_any(cx, id)?,
         };
         let backlog = (backlog as usize).max(1);
         let queue = self.allocate(backlog.saturating_mul(size_of::<u64>()));
@@ -107,16 +107,22 @@ impl App {
         stream: StreamId,
         (local, peer): (SocketAddr, SocketAddr),
     ) -> Option<SocketId> {
-        let options = self.socket(listener)?.options;
+        let Socket { options, own, .. } = *self.socket(listener)?;
         let (rx, tx) = self.allocate_fifos(&options)?;
         let flags = Flags::STREAM | Flags::CONNECTED | looped(cx, stream);
         let kind = Kind::Stream(Stream::new(stream, Some(listener), None));
         let id = self.insert(flags, Some(rx), Some(tx), None, kind, cx.counters)?;
         let socket = self.socket(id)?;
         socket.options = options;
-        socket.record.set_local(local);
+        // The port is the listener's.
+        socket.own = own;
+        socket.own.is_port_named = false;
+        socket.set_local(local);
         socket.record.set_peer(peer);
         self.grant_file_credit(cx, id);
+        if options.notsent_lowat_bytes().is_some() {
+            self.bound_notsent(cx, id);
+        }
         Some(id)
     }
 
@@ -155,13 +161,21 @@ impl App {
             return;
         };
         let binding = listener.binding;
-        let waiting: Vec<SocketId> = socket.record.accept_waiting_ids().collect();
+        self.reset_waiting(cx, id);
         cx.io.release(binding);
         cx.places.bindings.remove(&binding);
+        self.remove(id, cx.counters);
+    }
+
+    /// Resets the connections that wait to be accepted.
+    pub(crate) fn reset_waiting(&mut self, cx: &mut Context<'_>, listener: SocketId) {
+        let Some(socket) = self.socket(listener) else {
+            return;
+        };
+        let waiting: Vec<SocketId> = socket.record.accept_waiting_ids().collect();
         for connection in waiting {
             self.abort(cx, connection, Errno::CONNRESET, Flags::default());
             self.remove_if_over(cx, connection);
         }
-        self.remove(id, cx.counters);
     }
 }

@@ -19,6 +19,10 @@ impl App {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         socket.options.set(option, value)?;
         let options = socket.options;
+        if option == SocketOption::NotSentLowWaterBytes {
+            self.bound_notsent(cx, id);
+        }
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
         match &socket.kind {
             Kind::Listener(listener) if !socket.is_over() => {
                 // A stack that accepts no more takes none.

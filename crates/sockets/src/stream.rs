@@ -124,6 +124,19 @@ impl App {
         }
     }
 
+    /// Half of the bytes that may be queued and not sent (`TCP_NOTSENT_LOWAT`) wait in the tx FIFO,
+    /// the other half in TCP.
+    pub(crate) fn bound_notsent(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        if let Kind::Stream(_) = &socket.kind {
+            let lowat_bytes = socket.options.notsent_lowat_bytes();
+            socket.record.limit_tx(lowat_bytes.map(|bytes| bytes / 2));
+            self.pump(cx, id);
+        }
+    }
+
     fn drain_tx(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let mut sends_files = false;
         loop {
@@ -140,10 +153,21 @@ impl App {
             let limit = stream.marks.front().map_or(u64::MAX, |mark| mark.at);
             let io = &mut *cx.io;
             let stream_id = stream.id;
-            let taken = record.tx_read(limit, |chunk| io.write(stream_id, chunk));
+            let lowat_bytes = socket.options.notsent_lowat_bytes();
+            let taken = record.tx_read(limit, |chunk| {
+                // As Linux, which looks at the mark before it takes some bytes, and not within.
+                let enough = lowat_bytes.map(|bytes| (bytes / 2).max(1));
+                if enough.is_some_and(|bytes| io.unsent(stream_id) >= bytes) {
+                    return 0;
+                }
+                io.write(stream_id, chunk)
+            });
             cx.counters.sent_bytes += taken as u64;
             if record.tx_head() < limit.min(record.tx_tail()) {
-                // TCP has no room: `Writable` follows.
+                // TCP has no room, or enough: `Writable` follows.
+                if let Some(bytes) = lowat_bytes {
+                    cx.io.set_notsent_lowat(stream_id, bytes / 4);
+                }
                 return;
             }
             match stream.marks.front_mut().map(|mark| &mut mark.what) {
@@ -292,12 +316,12 @@ impl App {
         stream.is_gone = true;
         stream.current = None;
         stream.marks.clear();
-        let (stream_id, binding) = (stream.id, stream.binding.take());
+        let stream_id = stream.id;
         cx.places.streams.remove(&stream_id);
-        if let Some(binding) = binding {
-            cx.io.release(binding);
-        }
         if stream.is_closing {
+            if let Some(binding) = stream.binding.take() {
+                cx.io.release(binding);
+            }
             return self.remove(id, cx.counters);
         }
         match errno::of_close(reason) {
@@ -328,6 +352,9 @@ impl App {
             return;
         };
         if stream.is_gone {
+            if let Some(binding) = stream.binding.take() {
+                cx.io.release(binding);
+            }
             return self.remove(id, cx.counters);
         }
         let unread = unread_bytes > 0 || cx.io.unread(stream.id) > 0;

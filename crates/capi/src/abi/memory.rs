@@ -147,6 +147,20 @@ pub(crate) unsafe fn address(
     }
 }
 
+/// True for an address of `AF_UNSPEC`, which is longer than it needs to be or not.
+///
+/// # Safety
+/// `at` is null or has `len` bytes.
+pub(crate) unsafe fn is_unspecified(
+    at: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> Result<bool> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { bytes(at.cast(), len as usize)? };
+    let family: &[u8; 2] = bytes.first_chunk().ok_or(Errno::INVAL)?;
+    Ok(i32::from(u16::from_ne_bytes(*family)) == libc::AF_UNSPEC)
+}
+
 /// An address as C has it.
 fn address_bytes(address: SocketAddr) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of::<libc::sockaddr_in6>());

@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use rustix::io::{Errno, Result};
 
 use super::global::{borrow, client, client_if_attached};
-use super::memory::{address, put_address};
+use super::memory::{address, is_unspecified, put_address};
 use super::outcome::{descriptor, zero};
 use crate::client::DescriptorFlags;
 use crate::{Family, How};
@@ -72,8 +72,9 @@ pub extern "C" fn sw_listen(fd: libc::c_int, backlog: libc::c_int) -> libc::c_in
     zero(listen())
 }
 
-/// connect(2). EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
-/// EADDRNOTAVAIL, EACCES; EINTR, after which the connection goes on to be opened.
+/// connect(2). Of AF_UNSPEC, the socket is neither connected nor listens any more. After an error
+/// it may be called again. EINPROGRESS, EALREADY, EISCONN; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH,
+/// ENETUNREACH, EADDRNOTAVAIL, EACCES; EINTR, after which the connection goes on to be opened.
 ///
 /// # Safety
 /// `at` is null or has `len` bytes.
@@ -83,6 +84,11 @@ pub unsafe extern "C" fn sw_connect(
     at: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { is_unspecified(at, len) } == Ok(true) {
+        let disconnect = || client()?.disconnect(borrow(fd)?);
+        return zero(disconnect());
+    }
     // SAFETY: the caller's promise.
     let address = unsafe { address(at, len) };
     let connect = |address| client()?.connect(borrow(fd)?, address);

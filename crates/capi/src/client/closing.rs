@@ -9,6 +9,7 @@ use socket_channel::{Command, Flags, How, Lock, SocketOption};
 
 use super::application::Client;
 use super::blocking;
+use super::connecting::disconnect;
 use super::link::Answer;
 use super::process::number;
 use super::sets::{Member, Source};
@@ -23,8 +24,19 @@ impl Client {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
         let is_open = flags.has(Flags::CONNECTED) || flags.has(Flags::CONNECTING);
-        if !flags.has(Flags::LISTENER) && (!is_open || is_over(flags)) {
+        if flags.has(Flags::LISTENER) {
+            // inet_shutdown of Linux: for writing there is nothing to end.
+            return if how == How::Write {
+                Ok(())
+            } else {
+                disconnect(&socket)
+            };
+        }
+        if !is_open || is_over(flags) {
             return Err(Errno::NOTCONN);
+        }
+        if flags.has(Flags::CONNECTING) {
+            return disconnect(&socket);
         }
         if how != How::Write {
             socket.set_note(note::SHUT_READ, true);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, Result};
-use socket_channel::{Command, Flags, SocketId};
+use socket_channel::{Command, Flags, Lock, SocketId};
 
 use super::application::Client;
 use super::blocking;
@@ -17,8 +17,8 @@ const BACKLOG_MAX: u32 = 4096;
 
 impl Client {
     /// Opens a connection, as connect(2). Non-blocking: EINPROGRESS, then EALREADY, and once 0
-    /// after it has succeeded. EISCONN if there is one; ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH,
-    /// ENETUNREACH, EADDRNOTAVAIL, EACCES as they are found.
+    /// after it has succeeded. After an error it may be called again. EISCONN if there is one;
+    /// ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EADDRNOTAVAIL, EACCES as they are found.
     pub fn connect(&self, fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
@@ -39,7 +39,20 @@ impl Client {
             address,
         })?;
         socket.set_note(note::CONNECT_BEGUN, true);
+        if socket.is_nonblocking()? {
+            // Also if it is open already, as on Linux.
+            return Err(Errno::INPROGRESS);
+        }
         await_connection(&socket, Errno::INPROGRESS)
+    }
+
+    /// Makes a socket one that is neither connected nor listens, as connect(2) to `AF_UNSPEC`: a
+    /// connection is reset, and those that wait at a listener are. A port that was named stays
+    /// bound.
+    pub fn disconnect(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let socket = self.socket_of(fd)?;
+        socket.look_at_stream()?;
+        disconnect(&socket)
     }
 
     /// Makes a socket a listener, or changes how many connections may wait, as listen(2). A socket
@@ -50,8 +63,9 @@ impl Client {
         if flags.has(Flags::CONNECTING) || flags.has(Flags::CONNECTED) {
             return Err(Errno::INVAL);
         }
-        if socket.record.local().is_none() && !flags.has(Flags::LISTENER) {
-            self.bind(fd, socket.local())?;
+        if !flags.has(Flags::BOUND) && !flags.has(Flags::LISTENER) {
+            let ip = socket.local().ip();
+            self.bind(fd, SocketAddr::new(ip, 0))?;
         }
         // As Linux, which takes a negative number for a large one.
         let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
@@ -113,7 +127,32 @@ fn await_connection(socket: &Socket<'_>, while_connecting: Errno) -> Result<()> 
         })?);
     }
     socket.set_note(note::CONNECT_BEGUN, false);
-    outcome.unwrap_or(Ok(()))
+    let outcome = outcome.unwrap_or(Ok(()));
+    if outcome.is_err() {
+        // What is detached stays what it is.
+        let _ = disconnect(socket);
+    }
+    outcome
+}
+
+/// Has the host stack disconnect a socket. No process may use its FIFOs meanwhile.
+pub(crate) fn disconnect(socket: &Socket<'_>) -> Result<()> {
+    socket.with_lock(Lock::Rx, || {
+        socket.with_lock(Lock::Tx, || {
+            let id = socket.id;
+            socket.process.link.ask(|request| Command::Disconnect {
+                request,
+                socket: id,
+            })?;
+            let begun = note::CONNECT_BEGUN | note::SHUT_READ | note::SHUT_WRITE | note::MORE;
+            socket.set_note(begun, false);
+            Ok(())
+        })?
+    })??;
+    // Threads of this process that wait for it look again.
+    socket.process.link.watchers.notify(socket.id.index);
+    socket.process.link.nudge();
+    Ok(())
 }
 
 /// `None` while the connection is being opened.

@@ -69,7 +69,7 @@ impl Client {
         let is_used = look.flags.has(Flags::LISTENER)
             || look.flags.has(Flags::CONNECTING)
             || look.flags.has(Flags::CONNECTED);
-        if is_used || socket.record.local().is_some() {
+        if is_used || look.flags.has(Flags::BOUND) {
             return Err(Errno::INVAL);
         }
         let id = socket.id;

@@ -161,10 +161,10 @@ impl Client {
         value: &OptionValue,
     ) -> Result<()> {
         let socket = self.socket_of(fd)?;
-        socket.look_at_stream()?;
+        let flags = socket.look_at_stream()?.flags;
         if let Some(note) = note_of(level, name) {
             is_of_family(&socket, level)?;
-            if note == note::V6_ONLY && socket.record.local().is_some() {
+            if note == note::V6_ONLY && has_port(flags) {
                 return Err(Errno::INVAL);
             }
             let &OptionValue::Number(value) = value else {
@@ -236,6 +236,12 @@ fn domain(socket: &Socket<'_>) -> i32 {
     } else {
         libc::AF_INET
     }
+}
+
+/// True if a socket has a port of its own.
+fn has_port(flags: Flags) -> bool {
+    let having = [Flags::BOUND, Flags::CONNECTING, Flags::CONNECTED];
+    having.into_iter().any(|having| flags.has(having))
 }
 
 /// Options of IPv6 are of its sockets only.

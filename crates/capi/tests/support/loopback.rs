@@ -45,6 +45,17 @@ impl World {
                 let done = self.connect(socket, address);
                 self.answer(channel, request, done);
             }
+            Command::Disconnect { request, socket } => {
+                if let Some(found) = self.sockets.get_mut(&socket.index) {
+                    let blocks = found.record.disconnect(Flags::STREAM);
+                    (found.local, found.peer) = (None, None);
+                    for block in blocks.into_iter().flatten() {
+                        self.area.release(block);
+                    }
+                    self.hint(socket.index);
+                }
+                self.answer(channel, request, Ok(Done::default()));
+            }
             Command::Accept { socket, handle } => {
                 if let Some(handle) = self.handles.get_mut(&handle.0) {
                     handle.socket = Some(socket);
@@ -200,6 +211,7 @@ impl World {
         let socket = self.sockets.get_mut(&socket.index).unwrap();
         socket.local = Some(address);
         socket.record.set_local(address);
+        socket.record.set(Flags::BOUND);
         Ok(Done::default())
     }
 
@@ -220,7 +232,8 @@ impl World {
 
     fn connect(&mut self, socket: SocketId, to: std::net::SocketAddr) -> Result<Done, Errno> {
         let index = socket.index;
-        if !self.is_there(socket) || self.sockets[&index].record.flags() != Flags::STREAM {
+        let is_fresh = |flags: Flags| flags - Flags::BOUND == Flags::STREAM;
+        if !self.is_there(socket) || !is_fresh(self.sockets[&index].record.flags()) {
             return Err(Errno::ISCONN);
         }
         if self.sockets[&index].local.is_none() {

@@ -87,7 +87,8 @@ impl Stack {
         let own = Path::new(env!("CARGO_MANIFEST_DIR"));
         let program = self.folder.join(name);
         let done = Command::new("cc")
-            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+            .args(["-O1", "-D_GNU_SOURCE"])
+            .args(["-Wall", "-Wextra", "-Werror", "-I"])
             .arg(own.join("../capi/include"))
             .arg("-o")
             .arg(&program)
@@ -317,6 +318,47 @@ fn programs_of_one_stack_connect_to_each_other() {
         drop(server);
         stack.assert_nothing_left();
     });
+}
+
+/// Runs all cases of a program on the kernel's sockets and on those of the stack: both print the
+/// same lines.
+fn compare_with_kernel(site: &Site, name: &str) {
+    const NO_SUCH_CASE: i32 = 2;
+    let stack = Stack::serve(site);
+    let program = stack.compile_from("../capi/tests/programs", name);
+    let mut differences = Vec::new();
+    for case in 0.. {
+        let case = case.to_string();
+        let [kernel, split] = ["kernel", "split"].map(|on| {
+            let done = output_of(&stack, &program, &[on, &case]);
+            let said = String::from_utf8_lossy(&done.stdout).into_owned();
+            let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+            let code = done.status.code();
+            assert!(
+                matches!(code, Some(0 | NO_SUCH_CASE)),
+                "{on}\n{said}\n{errors}"
+            );
+            (code, said)
+        });
+        if kernel.0 == Some(NO_SUCH_CASE) {
+            assert!(case.parse::<usize>().unwrap() > 2, "there are cases");
+            break;
+        }
+        let title = kernel.1.lines().next().unwrap_or_default();
+        let lines = kernel.1.lines().zip(split.1.lines()).enumerate();
+        let different = lines.filter(|(_, (kernel, split))| kernel != split);
+        differences.extend(different.map(|(line, (kernel, split))| {
+            format!("{title}, line {line}: {kernel} on the kernel, {split}")
+        }));
+        assert_eq!(kernel.1.lines().count(), split.1.lines().count(), "{title}");
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    stack.assert_nothing_left();
+}
+
+#[test]
+fn sockets_go_through_the_states_that_they_have_on_the_kernel() {
+    isolated(|site| compare_with_kernel(&site, "states"));
 }
 
 #[test]

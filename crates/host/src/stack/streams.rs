@@ -103,6 +103,10 @@ impl Io for Streams<'_> {
         self.stack.release(binding);
     }
 
+    fn unlisten(&mut self, binding: BindingId) {
+        self.stack.bindings.unlisten(binding);
+    }
+
     fn bound_address(&self, binding: BindingId) -> Option<SocketAddr> {
         self.stack.bound_address(binding)
     }

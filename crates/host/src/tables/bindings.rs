@@ -185,6 +185,13 @@ impl Bindings {
         Ok(())
     }
 
+    /// Listens no more. The address stays bound.
+    pub(crate) fn unlisten(&mut self, binding: BindingId) {
+        if let Some((index, _)) = self.get(binding) {
+            self.bindings[index].listening = None;
+        }
+    }
+
     /// Lets go of an address. Returns whether it was bound.
     pub(crate) fn release(&mut self, binding: BindingId) -> bool {
         let Some((index, found)) = self.get(binding) else {

@@ -139,6 +139,11 @@ impl Options {
         Ok(())
     }
 
+    /// `TCP_NOTSENT_LOWAT`, in bytes, if it is set.
+    pub(crate) fn notsent_lowat_bytes(&self) -> Option<u64> {
+        self.notsent_lowat_bytes.filter(|bytes| *bytes > 0)
+    }
+
     pub(crate) fn get(&self, option: SocketOption) -> Result<u64, Errno> {
         Ok(match option {
             SocketOption::NoDelay => self.nodelay.into(),

@@ -1,5 +1,7 @@
 //! A socket of an application.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use host::app::BindingId;
 use socket_channel::{Family, Flags, HandleId, HostRecord, SocketId};
 
@@ -16,6 +18,7 @@ pub(crate) struct Socket {
     /// the last copy is closed.
     pub(crate) handle: Option<HandleId>,
     pub(crate) options: Options,
+    pub(crate) own: Own,
     pub(crate) kind: Kind,
     /// Hints of its last changes are still to be sent.
     pub(crate) is_changed: bool,
@@ -32,10 +35,47 @@ pub(crate) enum Kind {
 }
 
 /// A socket that may become a listener or a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unconnected {
-    pub(crate) family: Family,
     pub(crate) binding: Option<BindingId>,
+}
+
+/// What a socket keeps of its own end when it is disconnected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    pub(crate) family: Family,
+    /// The address that it was bound to, if that was not all.
+    pub(crate) ip: Option<IpAddr>,
+    /// The application has named the port.
+    pub(crate) is_port_named: bool,
+    /// The last port that it had.
+    port: u16,
+}
+
+impl Own {
+    pub(crate) fn of(family: Family) -> Own {
+        Own {
+            family,
+            ip: None,
+            is_port_named: false,
+            port: 0,
+        }
+    }
+
+    /// The address that it was bound to, or all.
+    pub(crate) fn ip_or_all(&self) -> IpAddr {
+        let all = match self.family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        self.ip.unwrap_or(all)
+    }
+
+    /// Where it is after it was disconnected; `None` if it never was anywhere. As the kernel does,
+    /// it names the port also if that is not its own any more.
+    pub(crate) fn left(&self) -> Option<SocketAddr> {
+        (self.port != 0).then(|| SocketAddr::new(self.ip_or_all(), self.port))
+    }
 }
 
 impl Socket {
@@ -44,6 +84,7 @@ impl Socket {
             record,
             handle,
             options: Options::default(),
+            own: Own::of(Family::V4),
             kind,
             is_changed: false,
         }
@@ -51,6 +92,12 @@ impl Socket {
 
     pub(crate) fn id(&self) -> SocketId {
         self.record.id()
+    }
+
+    /// Says where its own end is.
+    pub(crate) fn set_local(&mut self, local: SocketAddr) {
+        self.own.port = local.port();
+        self.record.set_local(local);
     }
 
     pub(crate) fn stream(&self) -> Option<&Stream> {

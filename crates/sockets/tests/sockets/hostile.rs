@@ -34,7 +34,7 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
         [7, 8001, 8002, 0][random(4) as usize]
     );
     let address = address.parse().unwrap();
-    match random(14) {
+    match random(15) {
         0 => Command::Open {
             request,
             handle,
@@ -82,6 +82,7 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
             handle,
             file: 5000 * random(2) as u32,
         },
+        13 => Command::Disconnect { request, socket },
         _ => Command::SendFile {
             socket,
             file: some_socket(random),

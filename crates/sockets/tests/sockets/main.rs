@@ -4,6 +4,7 @@
 
 mod brokers;
 mod bytes;
+mod disconnect;
 mod ends;
 mod files;
 mod hostile;

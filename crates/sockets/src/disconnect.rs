@@ -1,0 +1,76 @@
+//! Sockets that are to be neither connected nor listening any more (connect(2) to `AF_UNSPEC`,
+//! `tcp_disconnect` of Linux).
+
+use rustix::io::Errno;
+use socket_channel::{Flags, SocketId};
+
+use crate::application::{App, Context};
+use crate::errno;
+use crate::state::socket::{Kind, Unconnected};
+
+impl App {
+    /// Makes a socket one that may be bound, connect and listen. A connection that is open, or is
+    /// being opened, is reset, which is the socket's next error; those that wait at a listener are
+    /// reset, too. A port stays bound if the application has named it, an address in any case.
+    pub(crate) fn disconnect(&mut self, cx: &mut Context<'_>, id: SocketId) -> Result<(), Errno> {
+        if self.is_detached {
+            return Err(Errno::CONNRESET);
+        }
+        // What a process has taken from a listener before is its own.
+        self.look(cx, id);
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let mut was_open = false;
+        let mut binding = match &mut socket.kind {
+            Kind::File(_) => return Err(Errno::NOTSOCK),
+            Kind::Unconnected(_) | Kind::Listener(_)
+                if socket.record.flags().has(Flags::CLOSED) =>
+            {
+                return Err(Errno::CONNRESET);
+            }
+            Kind::Unconnected(_) => return Ok(()),
+            Kind::Stream(stream) => {
+                was_open = !stream.is_gone;
+                let (stream, binding) = (stream.id, stream.binding.take());
+                if was_open {
+                    cx.io.abort(stream);
+                    cx.places.streams.remove(&stream);
+                }
+                self.connections -= 1;
+                binding
+            }
+            Kind::Listener(listener) => {
+                let binding = listener.binding;
+                self.reset_waiting(cx, id);
+                cx.io.unlisten(binding);
+                cx.places.bindings.remove(&binding);
+                self.listeners -= 1;
+                Some(binding)
+            }
+        };
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        if !socket.own.is_port_named
+            && let Some(binding) = binding.take()
+        {
+            cx.io.release(binding);
+        }
+        let flags = if binding.is_some() {
+            Flags::STREAM | Flags::BOUND
+        } else {
+            Flags::STREAM
+        };
+        socket.kind = Kind::Unconnected(Unconnected { binding });
+        let blocks = socket.record.disconnect(flags);
+        if let Some(left) = socket.own.left() {
+            socket.record.set_local(left);
+        }
+        if was_open {
+            let errno = errno::number(Errno::CONNRESET);
+            socket.record.fail(errno, Flags::default());
+        }
+        self.free(blocks);
+        self.unadopted.remove(&id);
+        self.unmarked.remove(&id);
+        self.touch(id);
+        Ok(())
+    }
+}
