@@ -13,8 +13,7 @@
 //!
 //! So the source that takes most pays, and newcomers get in.
 
-use std::net::IpAddr;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tcp::{HalfOpen, HalfOpenReaction, Instant, SynCookies};
 use wire::tcp::{Flags, Segment};

@@ -117,7 +117,7 @@ impl Stack {
         let chosen = ephemeral_ports.choose(ip, remote, |port| {
             let local = SocketAddr::new(ip, port);
             let tuple = Tuple { local, remote };
-            // Who has not asked for it is not connected with itself.
+            // A program connects a port to itself only by binding it.
             local != remote
                 && !bindings.has_port(port)
                 && is_free(connections, gate, time_waits, now, &tuple)
