@@ -385,6 +385,10 @@ pub trait Io {
     fn set_listener_room(&mut self, _binding: BindingId, _room: usize) {}
     /// Lets go of a bound address, and accepts no more connections there.
     fn release(&mut self, _binding: BindingId) {}
+    /// Addresses that an application has bound.
+    fn bindings(&self, _owner: Owner) -> usize {
+        0
+    }
     /// Accepts no more connections at a bound address, which stays bound.
     fn unlisten(&mut self, _binding: BindingId) {}
     /// The address of a binding, with the port that was chosen.

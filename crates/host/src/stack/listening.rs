@@ -46,8 +46,7 @@ impl Stack {
     /// # Panics
     /// If another application has the port: the server comes first.
     pub(super) fn serve_port(&mut self, port: u16) {
-        let served = self.bindings.owners(port).any(|it| it == Owner::SERVER);
-        if served {
+        if self.bindings.has_owner(port, Owner::SERVER) {
             return;
         }
         let all = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);

@@ -103,6 +103,10 @@ impl Io for Streams<'_> {
         self.stack.release(binding);
     }
 
+    fn bindings(&self, owner: Owner) -> usize {
+        self.stack.bindings.of_owner(owner)
+    }
+
     fn unlisten(&mut self, binding: BindingId) {
         self.stack.bindings.unlisten(binding);
     }

@@ -32,32 +32,6 @@ impl Scope {
             IpAddr::V6(_) => Scope::All,
         }
     }
-
-    fn covers(self, ip: IpAddr) -> bool {
-        match self {
-            Scope::One(own) => own == ip,
-            Scope::AllV4 => ip.is_ipv4(),
-            Scope::AllV6 => ip.is_ipv6(),
-            Scope::All => true,
-        }
-    }
-
-    fn overlaps(self, other: Scope) -> bool {
-        match (self, other) {
-            (Scope::One(ip), scope) | (scope, Scope::One(ip)) => scope.covers(ip),
-            (Scope::AllV4, Scope::AllV6) | (Scope::AllV6, Scope::AllV4) => false,
-            _ => true,
-        }
-    }
-
-    /// The more, the sooner it is chosen.
-    fn specificity(self) -> u8 {
-        match self {
-            Scope::One(_) => 2,
-            Scope::AllV4 | Scope::AllV6 => 1,
-            Scope::All => 0,
-        }
-    }
 }
 
 /// One bound address and port.
@@ -80,6 +54,8 @@ struct Listening {
     room: Option<usize>,
     /// Those of which the application has not heard yet.
     on_their_way: usize,
+    /// Its place among the listeners of its scope that have room.
+    open_at: Option<usize>,
 }
 
 impl Listening {
@@ -88,9 +64,139 @@ impl Listening {
     }
 }
 
-impl Binding {
+/// All of a binding that others conflict with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class {
+    owner: Owner,
+    reuse_address: bool,
+    reuse_port: Option<u32>,
+    listens: bool,
+}
+
+impl Class {
     fn is_shared_with(&self, reuse_port: Option<u32>) -> bool {
         reuse_port.is_some() && self.reuse_port == reuse_port
+    }
+}
+
+impl Binding {
+    fn class(&self) -> Class {
+        Class {
+            owner: self.owner,
+            reuse_address: self.reuse_address,
+            reuse_port: self.reuse_port,
+            listens: self.listening.is_some(),
+        }
+    }
+}
+
+/// How many bindings there are of each class: there are as many classes as applications, times
+/// eight at most, however many bindings there are.
+#[derive(Debug, Default)]
+struct Classes(Vec<(Class, u32)>);
+
+impl Classes {
+    fn add(&mut self, class: Class) {
+        match self.0.iter_mut().find(|(other, _)| *other == class) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((class, 1)),
+        }
+    }
+
+    fn remove(&mut self, class: Class) {
+        if let Some(at) = self.0.iter().position(|(other, _)| *other == class) {
+            self.0[at].1 -= 1;
+            if self.0[at].1 == 0 {
+                self.0.swap_remove(at);
+            }
+        }
+    }
+
+    fn any(&self, is: impl Fn(&Class) -> bool) -> bool {
+        self.0.iter().any(|(class, _)| is(class))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The bindings of one port and one scope.
+#[derive(Debug, Default)]
+struct Group {
+    classes: Classes,
+    /// How many of them listen.
+    listeners: usize,
+    /// Those that listen and have room.
+    open: Vec<usize>,
+}
+
+/// The bindings of one port.
+#[derive(Debug, Default)]
+struct Port {
+    one: HashMap<IpAddr, Group>,
+    /// Of those of one address: IPv4's, and IPv6's.
+    ones: [Classes; 2],
+    /// Of all addresses of IPv4, of IPv6, and of both.
+    all: [Group; 3],
+}
+
+fn family(ip: IpAddr) -> usize {
+    usize::from(ip.is_ipv6())
+}
+
+impl Port {
+    fn group_mut(&mut self, scope: Scope) -> &mut Group {
+        match scope {
+            Scope::One(ip) => self.one.entry(ip).or_default(),
+            Scope::AllV4 => &mut self.all[0],
+            Scope::AllV6 => &mut self.all[1],
+            Scope::All => &mut self.all[2],
+        }
+    }
+
+    fn add(&mut self, scope: Scope, class: Class) {
+        self.group_mut(scope).classes.add(class);
+        if let Scope::One(ip) = scope {
+            self.ones[family(ip)].add(class);
+        }
+    }
+
+    fn remove(&mut self, scope: Scope, class: Class) {
+        let group = self.group_mut(scope);
+        group.classes.remove(class);
+        let is_empty = group.classes.is_empty();
+        if let Scope::One(ip) = scope {
+            self.ones[family(ip)].remove(class);
+            if is_empty {
+                self.one.remove(&ip);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.one.is_empty() && self.all.iter().all(|group| group.classes.is_empty())
+    }
+
+    /// True if any binding whose scope overlaps this one is such.
+    fn any_overlapping(&self, scope: Scope, is: impl Fn(&Class) -> bool) -> bool {
+        let [v4, v6, both] = &self.all;
+        let [ones_v4, ones_v6] = &self.ones;
+        let none = Classes::default();
+        let of_one = |ip| self.one.get(&ip).map_or(&none, |group| &group.classes);
+        let overlapping = match scope {
+            Scope::One(ip) => [of_one(ip), &self.all[family(ip)].classes, &none, &none],
+            Scope::AllV4 => [ones_v4, &v4.classes, &none, &none],
+            Scope::AllV6 => [ones_v6, &v6.classes, &none, &none],
+            Scope::All => [ones_v4, ones_v6, &v4.classes, &v6.classes],
+        };
+        both.classes.any(&is) || overlapping.into_iter().any(|classes| classes.any(&is))
+    }
+
+    /// The scopes that cover an address, the most specific first.
+    fn covering(&self, ip: IpAddr) -> impl Iterator<Item = &Group> {
+        let of_one = self.one.get(&ip).into_iter();
+        of_one.chain([&self.all[family(ip)], &self.all[2]])
     }
 }
 
@@ -109,7 +215,8 @@ pub(crate) enum Destination {
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
     bindings: Slab<Binding>,
-    by_port: HashMap<u16, Vec<usize>>,
+    by_port: HashMap<u16, Port>,
+    by_owner: HashMap<Owner, usize>,
     generation: u32,
     /// No connections are accepted any more.
     is_closed: bool,
@@ -139,17 +246,16 @@ impl Bindings {
             0 => choose(&mut |port| !self.by_port.contains_key(&port)).ok_or(BindError::NoPort)?,
             port => port,
         };
-        let conflicts = self.of_port(port).any(|(_, other)| {
+        let conflicts = |other: &Class| {
             let both_reuse = bind.reuse_address && other.reuse_address;
-            other.scope.overlaps(scope)
-                && !(both_reuse && other.listening.is_none())
-                && !other.is_shared_with(bind.reuse_port)
-        });
-        if conflicts {
+            (!both_reuse || other.listens) && !other.is_shared_with(bind.reuse_port)
+        };
+        let of_port = self.by_port.get(&port);
+        if of_port.is_some_and(|found| found.any_overlapping(scope, conflicts)) {
             return Err(BindError::InUse);
         }
         self.generation = self.generation.wrapping_add(1).max(1);
-        let index = self.bindings.insert(Binding {
+        let binding = Binding {
             generation: self.generation,
             owner: bind.owner,
             scope,
@@ -157,8 +263,11 @@ impl Bindings {
             reuse_address: bind.reuse_address,
             reuse_port: bind.reuse_port,
             listening: None,
-        });
-        self.by_port.entry(port).or_default().push(index);
+        };
+        let of_port = self.by_port.entry(port).or_default();
+        of_port.add(scope, binding.class());
+        *self.by_owner.entry(bind.owner).or_default() += 1;
+        let index = self.bindings.insert(binding);
         Ok(id(index, &self.bindings[index]))
     }
 
@@ -171,38 +280,65 @@ impl Bindings {
         let open = self.get(binding).filter(|_| !self.is_closed);
         let (index, found) = open.ok_or(BindError::NoBinding)?;
         let (scope, reuse_port, port) = (found.scope, found.reuse_port, found.address.port());
-        let conflicts = self.of_port(port).any(|(other_index, other)| {
-            other_index != index
-                && other.listening.is_some()
-                && other.scope.overlaps(scope)
-                && !other.is_shared_with(reuse_port)
-        });
-        if conflicts {
+        if let Some(listening) = &mut self.bindings[index].listening {
+            listening.options = options;
+            return Ok(());
+        }
+        let conflicts = |other: &Class| other.listens && !other.is_shared_with(reuse_port);
+        let of_port = self.by_port.get(&port);
+        if of_port.is_some_and(|found| found.any_overlapping(scope, conflicts)) {
             return Err(BindError::InUse);
         }
-        let listening = self.bindings[index].listening.get_or_insert_default();
-        listening.options = options;
+        let listening = Listening {
+            options,
+            ..Listening::default()
+        };
+        self.change_listening(index, Some(listening));
         Ok(())
     }
 
     /// Listens no more. The address stays bound.
     pub(crate) fn unlisten(&mut self, binding: BindingId) {
         if let Some((index, _)) = self.get(binding) {
-            self.bindings[index].listening = None;
+            self.change_listening(index, None);
         }
+    }
+
+    /// A binding begins to listen, or ends.
+    fn change_listening(&mut self, index: usize, listening: Option<Listening>) {
+        self.take_out(index);
+        let binding = &mut self.bindings[index];
+        let (scope, before) = (binding.scope, binding.class());
+        binding.listening = listening;
+        let after = binding.class();
+        let port = self.by_port.entry(binding.address.port()).or_default();
+        // Before the other goes, so that its group stays.
+        port.add(scope, after);
+        port.remove(scope, before);
+        let group = port.group_mut(scope);
+        group.listeners += usize::from(after.listens);
+        group.listeners -= usize::from(before.listens);
+        self.note_room(index);
     }
 
     /// Lets go of an address. Returns whether it was bound.
     pub(crate) fn release(&mut self, binding: BindingId) -> bool {
-        let Some((index, found)) = self.get(binding) else {
+        let Some((index, _)) = self.get(binding) else {
             return false;
         };
+        self.change_listening(index, None);
+        let found = self.bindings.remove(index);
         let port = found.address.port();
-        self.bindings.remove(index);
         if let Some(of_port) = self.by_port.get_mut(&port) {
-            of_port.retain(|other| *other != index);
+            of_port.remove(found.scope, found.class());
             if of_port.is_empty() {
                 self.by_port.remove(&port);
+            }
+        }
+        if let Some(count) = self.by_owner.get_mut(&found.owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_owner.remove(&found.owner);
             }
         }
         true
@@ -211,33 +347,76 @@ impl Bindings {
     /// No binding listens any more, nor begins to. The addresses stay bound.
     pub(crate) fn stop_listening(&mut self) {
         self.is_closed = true;
-        for (_, binding) in &mut self.bindings {
-            binding.listening = None;
+        let listening = self
+            .bindings
+            .iter()
+            .filter(|(_, it)| it.listening.is_some());
+        let listening: Vec<usize> = listening.map(|(index, _)| index).collect();
+        for index in listening {
+            self.change_listening(index, None);
         }
     }
 
     /// How many connections the listener's application can hold.
     pub(crate) fn set_room(&mut self, binding: BindingId, room: usize) {
-        if let Some(listening) = self.listening_mut(binding) {
+        if let Some((index, listening)) = self.listening_mut(binding) {
             listening.room = Some(room);
+            self.note_room(index);
         }
     }
 
     /// A connection is on its way to the listener's application. True if there is a bound on that,
     /// so that its arrival counts.
     pub(crate) fn reserve(&mut self, binding: BindingId) -> bool {
-        let bounded = self.listening_mut(binding).filter(|it| it.room.is_some());
-        let Some(listening) = bounded else {
+        let found = self.listening_mut(binding);
+        let Some((index, listening)) = found.filter(|(_, it)| it.room.is_some()) else {
             return false;
         };
         listening.on_their_way += 1;
+        self.note_room(index);
         true
     }
 
     /// It has arrived, or is gone.
     pub(crate) fn unreserve(&mut self, binding: BindingId) {
-        if let Some(listening) = self.listening_mut(binding) {
+        if let Some((index, listening)) = self.listening_mut(binding) {
             listening.on_their_way = listening.on_their_way.saturating_sub(1);
+            self.note_room(index);
+        }
+    }
+
+    /// Has a listener among those with room, or not, as it has.
+    fn note_room(&mut self, index: usize) {
+        let Some(binding) = self.bindings.get_mut(index) else {
+            return;
+        };
+        let (scope, port) = (binding.scope, binding.address.port());
+        let Some(listening) = &mut binding.listening else {
+            return;
+        };
+        if listening.is_full() {
+            self.take_out(index);
+        } else if listening.open_at.is_none() {
+            let group = self.by_port.entry(port).or_default().group_mut(scope);
+            listening.open_at = Some(group.open.len());
+            group.open.push(index);
+        }
+    }
+
+    /// Has a listener not among those with room.
+    fn take_out(&mut self, index: usize) {
+        let binding = &mut self.bindings[index];
+        let (scope, port) = (binding.scope, binding.address.port());
+        let open_at = binding.listening.as_mut().and_then(|it| it.open_at.take());
+        let Some(place) = open_at else {
+            return;
+        };
+        let group = self.by_port.entry(port).or_default().group_mut(scope);
+        group.open.swap_remove(place);
+        let moved = group.open.get(place).copied();
+        let moved = moved.and_then(|other| self.bindings[other].listening.as_mut());
+        if let Some(moved) = moved {
+            moved.open_at = Some(place);
         }
     }
 
@@ -257,9 +436,15 @@ impl Bindings {
         Some(&found.listening.as_ref()?.options)
     }
 
-    /// The applications that have this port.
-    pub(crate) fn owners(&self, port: u16) -> impl Iterator<Item = Owner> {
-        self.of_port(port).map(|(_, binding)| binding.owner)
+    /// How many bindings an application has.
+    pub(crate) fn of_owner(&self, owner: Owner) -> usize {
+        self.by_owner.get(&owner).copied().unwrap_or(0)
+    }
+
+    /// True if an application has this port.
+    pub(crate) fn has_owner(&self, port: u16, owner: Owner) -> bool {
+        let found = self.by_port.get(&port);
+        found.is_some_and(|port| port.any_overlapping(Scope::All, |class| class.owner == owner))
     }
 
     /// True if any binding has this port.
@@ -269,38 +454,25 @@ impl Bindings {
 
     /// True if an application other than `owner` has this address and port.
     pub(crate) fn is_taken(&self, owner: Owner, local: SocketAddr) -> bool {
-        self.of_port(local.port())
-            .any(|(_, other)| other.owner != owner && other.scope.covers(local.ip()))
+        let found = self.by_port.get(&local.port());
+        let mut groups = found.into_iter().flat_map(|port| port.covering(local.ip()));
+        groups.any(|group| group.classes.any(|class| class.owner != owner))
     }
 
     /// Where a connection to `local` goes. `hash` is of its addresses and ports, so that all
     /// segments of one connection meet the same listener.
     pub(crate) fn destination(&self, local: SocketAddr, hash: u64) -> Destination {
-        let listeners = || {
-            self.of_port(local.port()).filter(|(_, binding)| {
-                binding.listening.is_some() && binding.scope.covers(local.ip())
-            })
-        };
-        let Some(best) = listeners().map(|(_, it)| it.scope.specificity()).max() else {
+        let found = self.by_port.get(&local.port());
+        let mut groups = found.into_iter().flat_map(|port| port.covering(local.ip()));
+        let Some(group) = groups.find(|group| group.listeners > 0) else {
             return Destination::Closed;
         };
-        let with_room = || {
-            listeners().filter(|(_, binding)| {
-                let is_full = binding.listening.as_ref().is_some_and(Listening::is_full);
-                binding.scope.specificity() == best && !is_full
-            })
-        };
-        let count = with_room().count() as u64;
-        let chosen = (count > 0).then(|| with_room().nth((hash % count) as usize));
-        match chosen.flatten() {
-            Some((index, binding)) => Destination::Listener(id(index, binding)),
+        let count = group.open.len() as u64;
+        let chosen = (count > 0).then(|| group.open[(hash % count) as usize]);
+        match chosen {
+            Some(index) => Destination::Listener(id(index, &self.bindings[index])),
             None => Destination::Full,
         }
-    }
-
-    fn of_port(&self, port: u16) -> impl Iterator<Item = (usize, &Binding)> {
-        let indices = self.by_port.get(&port).into_iter().flatten();
-        indices.map(|index| (*index, &self.bindings[*index]))
     }
 
     fn get(&self, binding: BindingId) -> Option<(usize, &Binding)> {
@@ -310,9 +482,9 @@ impl Bindings {
         (found.generation == (word >> 32) as u32).then_some((index, found))
     }
 
-    fn listening_mut(&mut self, binding: BindingId) -> Option<&mut Listening> {
+    fn listening_mut(&mut self, binding: BindingId) -> Option<(usize, &mut Listening)> {
         let (index, _) = self.get(binding)?;
-        self.bindings[index].listening.as_mut()
+        Some((index, self.bindings[index].listening.as_mut()?))
     }
 }
 
@@ -343,6 +515,199 @@ mod tests {
 
     fn to(bindings: &Bindings, local: &str, hash: u64) -> Destination {
         bindings.destination(local.parse().unwrap(), hash)
+    }
+
+    /// Bindings one by one, as the rules say.
+    #[derive(Default)]
+    struct Model(Vec<Modelled>);
+
+    struct Modelled {
+        id: BindingId,
+        bind: Bind,
+        /// How many connections a listener can take, if it has a bound.
+        listens: Option<Option<usize>>,
+    }
+
+    impl Modelled {
+        fn covers(&self, ip: IpAddr) -> bool {
+            let all = match self.bind.address.ip() {
+                IpAddr::V4(_) => ip.is_ipv4(),
+                IpAddr::V6(_) => ip.is_ipv6() || !self.bind.v6_only,
+            };
+            let own = self.bind.address.ip();
+            own == ip || (own.is_unspecified() && all)
+        }
+
+        /// What its scope says is true of one of these addresses at least.
+        fn overlaps(&self, other: &Bind) -> bool {
+            let id = self.id;
+            let other = Modelled {
+                id,
+                bind: *other,
+                listens: None,
+            };
+            let mut ips = IPS.iter().map(|ip| ip.parse::<IpAddr>().unwrap());
+            let same_port = self.bind.address.port() == other.bind.address.port();
+            same_port && ips.any(|ip| self.covers(ip) && other.covers(ip))
+        }
+
+        fn shares_with(&self, other: &Bind) -> bool {
+            other.reuse_port.is_some() && self.bind.reuse_port == other.reuse_port
+        }
+
+        fn specificity(&self) -> u8 {
+            match Scope::of(&self.bind) {
+                Scope::One(_) => 2,
+                Scope::AllV4 | Scope::AllV6 => 1,
+                Scope::All => 0,
+            }
+        }
+    }
+
+    impl Model {
+        fn may_bind(&self, wanted: &Bind) -> bool {
+            !self.0.iter().any(|other| {
+                let reuse = wanted.reuse_address && other.bind.reuse_address;
+                let is_reused = reuse && other.listens.is_none();
+                other.overlaps(wanted) && !is_reused && !other.shares_with(wanted)
+            })
+        }
+
+        fn may_listen(&self, at: usize) -> bool {
+            let wanted = self.0[at].bind;
+            let others = self.0.iter().enumerate().filter(|(index, _)| *index != at);
+            let mut listening = others.filter(|(_, other)| other.listens.is_some());
+            !listening.any(|(_, other)| other.overlaps(&wanted) && !other.shares_with(&wanted))
+        }
+
+        /// The listeners that a connection may go to; `None`: there are none, full or not.
+        fn destinations(&self, local: SocketAddr) -> Option<Vec<BindingId>> {
+            let port = local.port();
+            let listeners = self.0.iter().filter(|it| {
+                it.listens.is_some() && it.bind.address.port() == port && it.covers(local.ip())
+            });
+            let listeners: Vec<&Modelled> = listeners.collect();
+            let best = listeners.iter().map(|it| it.specificity()).max()?;
+            let with_room = listeners
+                .into_iter()
+                .filter(|it| it.specificity() == best && it.listens != Some(Some(0)));
+            Some(with_room.map(|it| it.id).collect())
+        }
+
+        fn check(&self, bindings: &Bindings, local: SocketAddr, seed: u64) {
+            let expected = self.destinations(local);
+            let count = expected.as_ref().map_or(0, Vec::len) as u64;
+            let mut found = Vec::new();
+            for hash in 0..count.max(1) {
+                match bindings.destination(local, hash) {
+                    Destination::Listener(id) => found.push(id),
+                    Destination::Full => assert_eq!(expected, Some(Vec::new()), "seed {seed}"),
+                    Destination::Closed => assert_eq!(expected, None, "seed {seed}"),
+                }
+            }
+            let mut expected = expected.unwrap_or_default();
+            expected.sort_by_key(|id| id.0);
+            found.sort_by_key(|id| id.0);
+            assert_eq!(found, expected, "seed {seed}, {local}");
+            let of_port = |it: &&Modelled| it.bind.address.port() == local.port();
+            for owner in [ONE, TWO] {
+                let own = self.0.iter().filter(|it| it.bind.owner == owner);
+                assert_eq!(bindings.of_owner(owner), own.clone().count(), "seed {seed}");
+                let has = own.filter(of_port).count() > 0;
+                let port = local.port();
+                assert_eq!(bindings.has_owner(port, owner), has, "seed {seed}");
+                let mut others = self.0.iter().filter(of_port);
+                let taken = others.any(|it| it.bind.owner != owner && it.covers(local.ip()));
+                assert_eq!(bindings.is_taken(owner, local), taken, "seed {seed}");
+            }
+        }
+    }
+
+    const IPS: [&str; 6] = [
+        "10.0.0.1", "10.0.0.2", "fd77::1", "fd77::2", "0.0.0.0", "::",
+    ];
+
+    struct Random(u64);
+
+    impl Random {
+        /// xorshift64*
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+        }
+
+        fn address(&mut self, ips: usize) -> SocketAddr {
+            let ip = IPS[self.below(ips as u64) as usize].parse().unwrap();
+            SocketAddr::new(ip, 80 + self.below(2) as u16)
+        }
+    }
+
+    #[test]
+    fn any_sequence_of_changes_leaves_what_the_rules_say_of_each_binding() {
+        for seed in 1..200 {
+            let mut random = Random(seed);
+            let mut bindings = Bindings::default();
+            let mut model = Model::default();
+            for _ in 0..150 {
+                change(&mut random, &mut bindings, &mut model, seed);
+                let local = random.address(4);
+                model.check(&bindings, local, seed);
+            }
+            for left in &model.0 {
+                assert!(bindings.release(left.id), "seed {seed}");
+            }
+            assert!(bindings.by_port.is_empty() && bindings.by_owner.is_empty());
+        }
+    }
+
+    fn change(random: &mut Random, bindings: &mut Bindings, model: &mut Model, seed: u64) {
+        let what = random.below(8);
+        if what < 3 || model.0.is_empty() {
+            let wanted = Bind {
+                owner: [ONE, TWO][random.below(2) as usize],
+                address: random.address(6),
+                v6_only: random.below(2) == 0,
+                reuse_address: random.below(3) > 0,
+                reuse_port: [None, Some(1), Some(2)][random.below(3) as usize],
+            };
+            let bound = bind(bindings, &wanted);
+            assert_eq!(bound.is_ok(), model.may_bind(&wanted), "seed {seed}");
+            model.0.extend(bound.ok().map(|id| Modelled {
+                id,
+                bind: wanted,
+                listens: None,
+            }));
+            return;
+        }
+        let at = random.below(model.0.len() as u64) as usize;
+        let may_listen = model.may_listen(at);
+        let Modelled { id, listens, .. } = &mut model.0[at];
+        match what {
+            3 | 4 => {
+                let listened = bindings.listen(*id, StreamOptions::default()).is_ok();
+                assert_eq!(listened, may_listen, "seed {seed}");
+                if listened {
+                    listens.get_or_insert(None);
+                }
+            }
+            5 => {
+                bindings.unlisten(*id);
+                *listens = None;
+            }
+            6 => {
+                let room = random.below(3) as usize;
+                bindings.set_room(*id, room);
+                if let Some(bound) = listens {
+                    *bound = Some(room);
+                }
+            }
+            _ => {
+                assert!(bindings.release(*id), "seed {seed}");
+                model.0.remove(at);
+            }
+        }
     }
 
     #[test]
