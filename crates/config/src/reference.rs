@@ -379,6 +379,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("path", &["'/run/s'"]),
             ("sockets_max", &["1", "1048576"]),
             ("listeners_max", &["0", "7"]),
+            ("bindings_max", &["0", "7"]),
             ("segment", &["'64M'", "'1G'"]),
             ("files_max", &["0", "7"]),
             ("messages_per_turn", &["1"]),

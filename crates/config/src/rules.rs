@@ -319,6 +319,7 @@ impl Config {
             path: _,
             sockets_max,
             listeners_max,
+            bindings_max,
             segment: Text(segment),
             files_max,
             messages_per_turn,
@@ -331,6 +332,7 @@ impl Config {
         for (key, value, least, most) in [
             ("sockets_max", *sockets_max, 1, SOCKETS_MAX),
             ("listeners_max", *listeners_max, 0, SOCKETS_MAX),
+            ("bindings_max", *bindings_max, 0, SOCKETS_MAX),
             ("files_max", *files_max, 0, SOCKETS_MAX),
             ("messages_per_turn", *messages_per_turn, 1, u32::MAX),
             ("applications_max", *applications_max, 1, APPLICATIONS_MAX),

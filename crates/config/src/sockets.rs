@@ -20,6 +20,8 @@ pub struct Sockets {
     pub sockets_max: u32,
     /// Most listening sockets of an application.
     pub listeners_max: u32,
+    /// Most addresses and ports that an application may have bound, those of listeners among them.
+    pub bindings_max: u32,
     /// Memory that an application shares with the host stack, for its sockets and for bytes on
     /// their way: at least 8 KiB, and 1 KiB for each socket that it may have.
     pub segment: Text<Size>,
@@ -66,6 +68,7 @@ impl Default for Sockets {
             path: None,
             sockets_max: 65_536,
             listeners_max: 64,
+            bindings_max: 4096,
             segment: Text(Size(256 << 20)),
             files_max: 1024,
             messages_per_turn: 256,

@@ -127,6 +127,8 @@ pub(crate) struct App {
     pub(crate) first: usize,
     pub(crate) listeners: u32,
     pub(crate) files: u32,
+    /// The log says already that it has bound as many addresses as it may.
+    pub(crate) is_full_logged: bool,
     pub(crate) passed: Passed,
     /// Sockets that are connections, or are being connected.
     pub(crate) connections: usize,
@@ -168,6 +170,7 @@ impl App {
             first: 0,
             listeners: 0,
             files: 0,
+            is_full_logged: false,
             passed: Passed::new(id),
             connections: 0,
             traffic: Traffic::default(),

@@ -75,6 +75,9 @@ impl App {
         if !is_allowed {
             return Err(Errno::ACCESS);
         }
+        if cx.io.bindings(owner) >= self.grant.bindings_max as usize {
+            return Err(self.refuse_binding(cx));
+        }
         let wanted = Bind {
             owner,
             address,
@@ -100,6 +103,21 @@ impl App {
         socket.record.set(Flags::BOUND);
         self.touch(id);
         Ok(())
+    }
+
+    /// An application has bound as many addresses as it may.
+    #[cold]
+    fn refuse_binding(&mut self, cx: &mut Context<'_>) -> Errno {
+        cx.counters.bindings_refused += 1;
+        if !std::mem::replace(&mut self.is_full_logged, true) {
+            tracing::warn!(
+                app = self.id.0,
+                uid = self.uid,
+                bindings_max = self.grant.bindings_max,
+                "an application has bound as many addresses as it may"
+            );
+        }
+        Errno::NOBUFS
     }
 
     /// Binds a socket to any port, of all addresses or the one that it has kept.

@@ -21,6 +21,8 @@ counters::counters! {
         connections_accepted: Counter,
         /// Connections of listeners of applications reset for want of a socket or memory.
         connections_refused: Counter,
+        /// Addresses not bound because the application has bound as many as it may.
+        bindings_refused: Counter,
         /// Connections that applications have begun to open.
         connections_opened: Counter,
         /// Bytes taken from applications to be sent.

@@ -10,6 +10,8 @@ pub struct Grant {
     pub sockets_max: u32,
     /// Most listeners at once.
     pub listeners_max: u32,
+    /// Most bound addresses and ports at once, those of listeners among them.
+    pub bindings_max: u32,
     /// Most open files at once.
     pub files_max: u32,
     /// Most commands in a turn, of all its processes together.
@@ -23,6 +25,7 @@ impl Default for Grant {
         Grant {
             sockets_max: 65_536,
             listeners_max: 64,
+            bindings_max: 4096,
             files_max: 1024,
             messages_per_turn: 256,
             rules: Rules::default(),

@@ -66,6 +66,7 @@ pub(crate) fn settings(sockets: &Sockets) -> Result<BrokerSettings, Failure> {
             sockets_max: sockets.sockets_max,
             segment_bytes: sockets.segment.0.0,
             listeners_max: sockets.listeners_max,
+            bindings_max: sockets.bindings_max,
             files_max: sockets.files_max,
             messages_per_turn: sockets.messages_per_turn,
         },

@@ -32,6 +32,7 @@ const LIMITS: SocketLimits = SocketLimits {
     sockets_max: 16,
     segment_bytes: 64 << 10,
     listeners_max: 2,
+    bindings_max: 5,
     files_max: 3,
     messages_per_turn: 4,
 };

@@ -228,6 +228,7 @@ fn grant(application: &NewApplication) -> Grant {
     Grant {
         sockets_max: limits.sockets_max,
         listeners_max: limits.listeners_max,
+        bindings_max: limits.bindings_max,
         files_max: limits.files_max,
         messages_per_turn: limits.messages_per_turn,
         rules: Rules {
@@ -260,6 +261,7 @@ mod tests {
                 sockets_max: 4,
                 segment_bytes: 64 << 10,
                 listeners_max: 1,
+                bindings_max: 2,
                 files_max: 1,
                 messages_per_turn: 1,
             },

@@ -420,6 +420,8 @@ pub struct SocketLimits {
     pub segment_bytes: u64,
     /// Listening sockets.
     pub listeners_max: u32,
+    /// Bound addresses and ports.
+    pub bindings_max: u32,
     /// Files.
     pub files_max: u32,
     /// Messages that the host stack takes in a turn.

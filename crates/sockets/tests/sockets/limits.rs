@@ -94,6 +94,40 @@ fn sockets_listeners_and_files_are_bounded_for_each_application() {
 }
 
 #[test]
+fn bound_addresses_are_bounded_for_each_application() {
+    let mut world = World::new();
+    let grant = Grant {
+        bindings_max: 3,
+        ..Grant::default()
+    };
+    let mut program = Program::with_grant(&mut world, 1, grant);
+    let mut other = Program::new(&mut world, 2);
+    let bind = |world: &mut World, program: &mut Program| {
+        let handle = program.handle();
+        let socket = program.open(world, handle);
+        let bound = program.bind(world, socket, "10.77.0.2:0", BindFlags::NONE);
+        bound.map(|_| handle)
+    };
+    // A listener's address, and two that are only bound.
+    program.listener(&mut world, 8000);
+    let last = [(); 2].map(|()| bind(&mut world, &mut program).unwrap())[1];
+    for _ in 0..2 {
+        assert_eq!(bind(&mut world, &mut program), Err(ENOBUFS));
+    }
+    assert_eq!(world.sockets().counters().bindings_refused, 2);
+    bind(&mut world, &mut other).unwrap();
+    // To connect takes none.
+    let handle = program.handle();
+    let socket = program.open(&mut world, handle);
+    program.connect(&mut world, socket, "10.77.0.1:7").unwrap();
+    world.hang_up(program.app, last);
+    bind(&mut world, &mut program).unwrap();
+    program.exit(&mut world);
+    other.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
 fn an_application_that_floods_its_ring_leaves_turns_to_others() {
     let mut world = World::new();
     let mut flooding = Program::new(&mut world, 1);
