@@ -18,6 +18,7 @@ use crate::counters::{Counters, Traffic};
 use crate::grant::Grant;
 use crate::place::Places;
 use crate::state::passed::Passed;
+use crate::state::search::Search;
 use crate::state::socket::{Kind, Socket};
 use crate::waker::Waker;
 
@@ -143,6 +144,8 @@ pub(crate) struct App {
     /// Streams of which a mark was counted that has not come, and until when, in microseconds, a
     /// process may be about to send it.
     pub(crate) unmarked: HashMap<SocketId, u64>,
+    /// Of what processes that have ended did without a word.
+    pub(crate) search: Search,
     /// It is served no more.
     pub(crate) is_detached: bool,
 }
@@ -178,6 +181,7 @@ impl App {
             retired: Vec::new(),
             unadopted: HashMap::new(),
             unmarked: HashMap::new(),
+            search: Search::default(),
             is_detached: false,
         }
     }
@@ -270,6 +274,11 @@ impl App {
     pub(crate) fn socket(&mut self, id: SocketId) -> Option<&mut Socket> {
         let found = self.sockets.get_mut(id.index as usize)?;
         (found.id() == id).then_some(found)
+    }
+
+    /// Places that sockets have, or have had.
+    pub(crate) fn sockets_ever(&self) -> usize {
+        self.generations.len()
     }
 
     /// FIFO space of about so many bytes.

@@ -17,7 +17,7 @@
 //! | `grant` | what it may do and use |
 //! | `place` | from streams, listeners and look-ups to sockets |
 //! | `commands` | what it asks for |
-//! | `state/` | what the host alone knows: `socket`, `stream`, `listener`, `file`, `passed`, `options` |
+//! | `state/` | what the host alone knows: `socket`, `stream`, `listener`, `file`, `passed`, `search`, `options` |
 //! | `listener` | connections that wait to be accepted |
 //! | `connect`, `disconnect` | connections that it opens; sockets that are to be used again |
 //! | `stream` | bytes between FIFOs and TCP |

@@ -178,7 +178,7 @@ impl Sockets {
     }
 
     /// Deals with what the broker has brought.
-    fn take_arrivals(&mut self, io: &mut dyn Io, now_us: u64) {
+    fn take_arrivals(&mut self, io: &mut dyn Io) {
         while let Some(arrived) = self.arrivals.queue.pop_front() {
             match arrived {
                 Arrived::Process(attachment) => {
@@ -191,7 +191,7 @@ impl Sockets {
                     self.answer(app, channel, attached);
                 }
                 Arrived::Handles(new) => self.take_handles(new),
-                Arrived::Gone { app, channel } => self.end_process(io, now_us, app, channel),
+                Arrived::Gone { app, channel } => self.end_process(io, app, channel),
             }
         }
     }
@@ -267,10 +267,10 @@ impl Sockets {
     }
 
     /// A process has ended.
-    pub fn end_process(&mut self, io: &mut dyn Io, now_us: u64, app: AppId, channel: ChannelId) {
+    pub fn end_process(&mut self, io: &mut dyn Io, app: AppId, channel: ChannelId) {
         self.with(io, app, |app, cx| {
             app.take_last_commands(cx);
-            app.end_channel(cx, now_us, channel);
+            app.end_channel(cx, channel);
         });
     }
 
@@ -341,7 +341,7 @@ impl Application for Sockets {
     }
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
-        self.take_arrivals(io, now_us);
+        self.take_arrivals(io);
         for passed in io.take_released_passed() {
             self.with(io, AppId::of_passed(passed.0), |app, cx| {
                 app.on_passed_unused(cx, passed)
@@ -354,10 +354,11 @@ impl Application for Sockets {
         for id in self.ids() {
             let turned = self.with(io, id, |app, cx| {
                 app.on_time(cx, now_us);
-                app.end_orphaned_channels(cx, now_us);
+                app.end_orphaned_channels(cx);
                 let had_commands = app.turn(cx);
+                let has_more = app.search(cx, now_us);
                 app.flush(cx.counters);
-                had_commands
+                had_commands || has_more
             });
             busy |= turned == Some(true);
         }

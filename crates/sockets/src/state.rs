@@ -4,5 +4,6 @@ pub(crate) mod file;
 pub(crate) mod listener;
 pub(crate) mod options;
 pub(crate) mod passed;
+pub(crate) mod search;
 pub(crate) mod socket;
 pub(crate) mod stream;

@@ -20,6 +20,9 @@ const LAST_COMMANDS_MAX: u32 = (COMMAND_RING_BYTES / 16) as u32;
 /// microseconds, or its process has ended before it could.
 const ADOPTION_US_MAX: u64 = 1_000_000;
 
+/// Most sockets that a turn looks at because processes have ended.
+const SEARCHED_MAX: usize = 256;
+
 impl App {
     /// The last copy of a descriptor is closed, or the application says so.
     pub(crate) fn close_handle(&mut self, cx: &mut Context<'_>, handle: HandleId) {
@@ -175,14 +178,28 @@ impl App {
         true
     }
 
-    /// A process has ended: what it did without a word is looked for, for a command may be missing.
-    pub(crate) fn end_channel(&mut self, cx: &mut Context<'_>, now_us: u64, ended: ChannelId) {
-        if !self.drop_channel(cx, ended) {
-            return;
+    /// A process has ended: what it did without a word is looked for from now on, at all sockets,
+    /// for it may have used any of them, and a command may be missing.
+    pub(crate) fn end_channel(&mut self, cx: &mut Context<'_>, ended: ChannelId) {
+        if self.drop_channel(cx, ended) {
+            self.search.begin(self.sockets_ever());
+        }
+    }
+
+    /// Looks at some of the sockets that a process which has ended may have used. True if others
+    /// are left.
+    pub(crate) fn search(&mut self, cx: &mut Context<'_>, now_us: u64) -> bool {
+        if self.search.is_over() {
+            return false;
         }
         let until_us = now_us + ADOPTION_US_MAX;
-        let ids: Vec<SocketId> = self.sockets.iter().map(|(_, socket)| socket.id()).collect();
-        for id in ids {
+        for _ in 0..SEARCHED_MAX {
+            let Some(place) = self.search.next() else {
+                break;
+            };
+            let Some(id) = self.sockets.get(place).map(Socket::id) else {
+                continue;
+            };
             self.look(cx, id);
             let lacks_marks = self
                 .socket(id)
@@ -191,16 +208,20 @@ impl App {
                 self.unmarked.entry(id).or_insert(until_us);
             }
         }
+        if !self.search.is_over() {
+            return true;
+        }
         // Another process may be about to adopt what it has taken.
         for doubtful_us in self.unadopted.values_mut() {
             doubtful_us.get_or_insert(until_us);
         }
+        false
     }
 
     /// Ends the channels of processes whose ends no broker reports. While such a process lives, a
     /// handle that was given to it is open: the one by which it notices the end of the host
     /// process.
-    pub(crate) fn end_orphaned_channels(&mut self, cx: &mut Context<'_>, now_us: u64) {
+    pub(crate) fn end_orphaned_channels(&mut self, cx: &mut Context<'_>) {
         let is_over =
             |channel: &&Channel| channel.is_orphaned && !self.handles_of.contains_key(&channel.id);
         let over: Vec<ChannelId> = self
@@ -210,7 +231,7 @@ impl App {
             .map(|channel| channel.id)
             .collect();
         for id in over {
-            self.end_channel(cx, now_us, id);
+            self.end_channel(cx, id);
         }
     }
 

@@ -125,6 +125,38 @@ fn a_process_that_ends_between_taking_and_adopting_leaves_no_connection_behind()
 }
 
 #[test]
+fn what_a_process_did_without_a_word_is_found_at_any_socket_some_in_each_turn() {
+    const CONNECTIONS: u64 = 600;
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let connections: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            let handle = program.handle();
+            let socket = program.open(&mut world, handle);
+            program.connect(&mut world, socket, "10.77.0.1:7").unwrap();
+            world.run_until(|_| program.flags(socket).has(Flags::CONNECTED));
+            socket
+        })
+        .collect();
+    for socket in &connections {
+        assert_eq!(program.record(*socket).write(b"x"), Ok(1));
+    }
+    world.run_for_us(10_000);
+    assert_eq!(world.sockets().counters().sent_bytes, 0, "no command came");
+    world.end_process(program.app, program.channel);
+    let mut before = 0;
+    world.run_until(|world| {
+        let sent_bytes = world.sockets().counters().sent_bytes;
+        let found = sent_bytes - std::mem::replace(&mut before, sent_bytes);
+        assert!(found <= 256, "{found} in a turn");
+        sent_bytes == CONNECTIONS
+    });
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
 fn an_application_that_is_detached_sees_it_and_its_clients_are_reset() {
     let mut world = World::new();
     world.clients.echoes = false;

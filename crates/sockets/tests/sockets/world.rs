@@ -199,9 +199,9 @@ impl World {
 
     /// A process of an application ends without a word.
     pub(crate) fn end_process(&mut self, app: AppId, channel: ChannelId) {
-        let (sockets, now_us) = (&mut self.apps.others, self.now_us);
-        let act = |io: &mut dyn Io| sockets.end_process(io, now_us, app, channel);
-        self.server.wake(now_us, &mut Once(Some(act)));
+        let sockets = &mut self.apps.others;
+        let act = |io: &mut dyn Io| sockets.end_process(io, app, channel);
+        self.server.wake(self.now_us, &mut Once(Some(act)));
     }
 
     /// The kernel closes a descriptor.
