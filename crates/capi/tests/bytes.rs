@@ -108,6 +108,27 @@ fn descriptors_give_their_sockets_back() {
 }
 
 #[test]
+fn a_port_is_free_once_its_listener_is_closed_though_the_broker_has_a_copy_yet() {
+    let fake = Fake::start();
+    fake.world().is_late_to_close = true;
+    let client = fake.attach();
+    let before = fake.world().handles_left;
+    for _ in 0..200 {
+        let fd = listener(&client, 7, BLOCKING);
+        client.close(fd).unwrap();
+    }
+    // Batches of 16, 32 and 64 follow, and one more handle makes the broker close each.
+    let given = before - fake.world().handles_left;
+    assert_eq!(given, 16 + 32 + 64 + 64 + 64 + 6);
+    let fd = listener(&client, 7, BLOCKING);
+    let other = client.socket(Family::V4, BLOCKING).unwrap();
+    for _ in 0..2 {
+        assert_eq!(client.bind(other.as_fd(), v4(7)), Err(Errno::ADDRINUSE));
+    }
+    drop(fd);
+}
+
+#[test]
 fn two_threads_block_in_receive_and_each_gets_its_own() {
     let fake = Fake::start();
     let client = fake.attach();

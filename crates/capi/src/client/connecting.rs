@@ -70,7 +70,7 @@ impl Client {
         // As Linux, which takes a negative number for a large one.
         let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
         let id = socket.id;
-        socket.process.link.ask(|request| Command::Listen {
+        socket.process.ask_for_address(|request| Command::Listen {
             request,
             socket: id,
             backlog: backlog.max(1),

@@ -44,6 +44,8 @@ struct Store {
     children: u32,
     /// How many handles are asked for next.
     batch: u32,
+    /// The broker may not have closed its copies of the last batch.
+    is_fresh: bool,
 }
 
 impl Handles {
@@ -59,6 +61,7 @@ impl Handles {
                 handles: Vec::new(),
                 children: fork::children(),
                 batch: 2 * BATCH_MIN,
+                is_fresh: true,
             }),
         };
         let mut batch = handles.ask(BATCH_MIN)?;
@@ -96,6 +99,7 @@ impl Handles {
             let count = store.batch;
             store.handles = self.reach(check, || self.ask(count))?;
             store.batch = (2 * count).min(HANDLES_MAX);
+            store.is_fresh = true;
         }
         store.handles.pop().ok_or(Errno::MFILE)
     }
@@ -106,6 +110,19 @@ impl Handles {
         if store.children == fork::children() {
             store.handles.push(handle);
         }
+    }
+
+    /// Waits until the broker has closed its copies of all handles that this process has: until
+    /// then, one that is closed here does not hang up. False if it had before.
+    pub(crate) fn settle(&self) -> bool {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut store.is_fresh, false) {
+            return false;
+        }
+        // It deals with one request after the other, and has closed them before it answers this
+        // one. A broker that has died has none. The handle is closed: it has a copy of that one.
+        drop(self.ask(1));
+        true
     }
 
     /// Passes an open file to the NIC stacks; returns its number. Asks the successor of a broker

@@ -74,7 +74,7 @@ impl Client {
         }
         let id = socket.id;
         let flags = bind_flags(socket.notes());
-        socket.process.link.ask(|request| Command::Bind {
+        socket.process.ask_for_address(|request| Command::Bind {
             request,
             socket: id,
             address,

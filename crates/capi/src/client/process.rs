@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::{Errno, Result};
-use socket_channel::{AppRecord, Segment, SocketId, Unusable};
+use socket_channel::{AppRecord, Command, Segment, SocketId, Unusable};
 
 use super::attach::{AttachError, Attachment, Membership, adopt, attach, join, retry};
 use super::fork;
 use super::handles::{Handle, Handles};
-use super::link::{Link, Pump};
+use super::link::{Answer, Link, Pump};
 use super::modes::{Modes, Options};
 use super::sent_files::SentFiles;
 use super::sets::Sets;
@@ -103,6 +103,18 @@ impl Process {
     /// A handle for a new socket.
     pub(crate) fn take_handle(&self) -> Result<Handle> {
         self.note_end(self.handles.take(|| self.link.look_at_host()))
+    }
+
+    /// Asks for an address. A socket that was closed may still have it because the broker has a
+    /// copy of the descriptor: then it is asked for again when that is closed.
+    pub(crate) fn ask_for_address<'a>(
+        &self,
+        command: impl Fn(u32) -> Command<'a>,
+    ) -> Result<Answer> {
+        match self.link.ask(&command) {
+            Err(Errno::ADDRINUSE) if self.handles.settle() => self.link.ask(&command),
+            answer => answer,
+        }
     }
 
     /// Passes an open file to the NIC stacks; returns its number.

@@ -5,6 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -89,6 +90,7 @@ impl World {
             self.brokers.remove(&number);
             return;
         }
+        self.copies.clear();
         let request = Request::decode(&packet[..received]).unwrap();
         if let Request::Reattach { .. } | Request::Join { .. } = request
             && !self.welcomes(number)
@@ -200,8 +202,11 @@ impl World {
             count,
             errno: if count > 0 { 0 } else { emfile },
         };
-        let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
-        reply(&self.brokers[&process].0, &handles, &passed);
+        let lent: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();
+        reply(&self.brokers[&process].0, &handles, &lent);
+        if self.is_late_to_close {
+            self.copies = passed;
+        }
     }
 
     fn pass_file(&mut self, process: u32, descriptor: OwnedFd) {
@@ -214,6 +219,24 @@ impl World {
             Err(errno) => Err(errno.raw_os_error() as u32),
         };
         reply(&self.brokers[&process].0, &Reply::Passed { file }, &[]);
+    }
+
+    /// Closes sockets without connections whose last descriptor is closed already.
+    pub(super) fn close_hung_up(&mut self) {
+        let mut events = Vec::with_capacity(64);
+        let none = Timespec::default();
+        let spare = rustix::buffer::spare_capacity(&mut events);
+        epoll::wait(&self.set, spare, Some(&none)).unwrap();
+        for event in events {
+            let data = event.data.u64();
+            let number = data as u32;
+            let is_handle = data & !0xffff_ffff == HANDLE;
+            let socket = self.handles.get(&number).and_then(|handle| handle.socket);
+            let socket = socket.and_then(|id| self.sockets.get(&id.index));
+            if is_handle && socket.is_some_and(|socket| socket.peer.is_none()) {
+                self.close_handle(number);
+            }
+        }
     }
 
     /// The last copy of a handle is closed.

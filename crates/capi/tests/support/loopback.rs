@@ -201,18 +201,24 @@ impl World {
         } else if address.port() == 1 {
             return Err(Errno::ACCESS);
         }
-        let mut others = self.sockets.values();
-        let is_taken = others.any(|other| {
-            other.local.map(|local| local.port()) == Some(address.port()) && other.peer.is_none()
-        });
-        if is_taken {
-            return Err(Errno::ADDRINUSE);
+        if self.is_bound(address.port()) {
+            self.close_hung_up();
+            if self.is_bound(address.port()) {
+                return Err(Errno::ADDRINUSE);
+            }
         }
         let socket = self.sockets.get_mut(&socket.index).unwrap();
         socket.local = Some(address);
         socket.record.set_local(address);
         socket.record.set(Flags::BOUND);
         Ok(Done::default())
+    }
+
+    fn is_bound(&self, port: u16) -> bool {
+        let mut sockets = self.sockets.values();
+        sockets.any(|socket| {
+            socket.local.map(|local| local.port()) == Some(port) && socket.peer.is_none()
+        })
     }
 
     fn listen(&mut self, socket: SocketId) -> Result<Done, Errno> {

@@ -97,6 +97,10 @@ pub(crate) struct World {
     pub(crate) seen: Vec<String>,
     /// Handles that the broker still gives.
     pub(crate) handles_left: u32,
+    /// The broker closes its copies of a batch of handles no sooner than it has to: when it deals
+    /// with the next request.
+    pub(crate) is_late_to_close: bool,
+    pub(super) copies: Vec<OwnedFd>,
     /// Why files cannot be passed.
     pub(crate) takes_files: Result<(), Errno>,
     /// Why files that were passed cannot be opened.
@@ -152,6 +156,8 @@ impl World {
             content: Arc::new(super::pattern(99, 1_000_000)),
             seen: Vec::new(),
             handles_left: 1 << 20,
+            is_late_to_close: false,
+            copies: Vec::new(),
             takes_files: Ok(()),
             opens_passed: Ok(()),
             passed: HashMap::new(),
@@ -237,6 +243,7 @@ impl World {
         self.brokers.clear();
         self.channels.clear();
         self.handles.clear();
+        self.copies.clear();
     }
 
     pub(super) fn allocate(&mut self, flags: Flags, family: Family, fifos: bool) -> Option<u32> {
