@@ -31,7 +31,7 @@
 // The host stack fills the receive FIFO before it is asked to.
 #define SW_MODE_EAGER_RECEIVE 4
 
-// The host stack completes connections before it is asked to.
+// The host stack puts connections into the accept queue before it is asked to.
 #define SW_MODE_EAGER_ACCEPT 8
 
 // An accepted connection comes with addresses, options and first bytes.

@@ -366,7 +366,7 @@ fn every_call_works_when_each_waits_for_its_answer() {
     // The answer came, so the bytes are there without waiting.
     assert_eq!(client.unread_bytes(accepted.as_fd()), Ok(4));
     assert_eq!(client.unacknowledged_bytes(opened.as_fd()), Ok(0));
-    assert!(fake.world().seen.iter().any(|name| name == "GetInfo"));
+    assert!(fake.world().seen.iter().any(|name| name == "Look"));
 }
 
 #[test]
@@ -407,7 +407,8 @@ fn threads_share_a_socket_for_writing_and_no_byte_is_lost() {
 #[test]
 fn closing_lingers_until_the_peer_has_all_if_asked_to() {
     let fake = Fake::start();
-    let client = fake.attach();
+    // A call that waits until the peer has taken all leaves nothing to linger for.
+    let client = fake.attach_with(Modes::default());
     let (opened, accepted) = pair(&client, 80);
     let linger = OptionValue::Linger {
         on: true,
@@ -469,4 +470,9 @@ fn more_to_come_corks_the_connection_until_it_has_come() {
     finish(&client, &opened);
     let (total, _) = hash_to_end(&client, &accepted);
     assert_eq!((total, corks()), (14, 2));
+}
+
+#[test]
+fn all_of_this_holds_in_each_mode() {
+    support::rerun_in_each_mode("all_of_this_holds_in_each_mode");
 }

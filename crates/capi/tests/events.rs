@@ -501,3 +501,8 @@ fn serve(client: &Client, listener: &OwnedFd, connections: u64) {
         }
     }
 }
+
+#[test]
+fn all_of_this_holds_in_each_mode() {
+    support::rerun_in_each_mode("all_of_this_holds_in_each_mode");
+}

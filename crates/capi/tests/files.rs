@@ -177,3 +177,8 @@ fn files_and_sockets_are_not_taken_for_each_other() {
     let opened = client.open_file(b"", BLOCKING).unwrap_err();
     assert_eq!(opened, Errno::NOENT);
 }
+
+#[test]
+fn all_of_this_holds_in_each_mode() {
+    support::rerun_in_each_mode("all_of_this_holds_in_each_mode");
+}

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use splitway::Family;
-use splitway::client::{Client, EpollChange, EpollEvent, OptionValue, ReceiveFlags, SendFlags};
+use splitway::client::{
+    Client, EpollChange, EpollEvent, Modes, OptionValue, ReceiveFlags, SendFlags,
+};
 
 use crate::support::{
     BLOCKING, FILE, Fake, NONBLOCKING, connected, listener, pair, pattern, receive_all, v4,
@@ -278,7 +280,7 @@ fn a_child_that_drops_what_it_inherits_leaves_its_parent_alone() {
 fn bytes_go_without_any_system_call_but_the_bell() {
     let _turn = TURN.lock().unwrap();
     let fake = Fake::start();
-    let client = fake.attach();
+    let client = fake.attach_with(Modes::default());
     let child = in_child(&fake, || {
         // No call blocks, so the library has no thread that would outlive this one.
         let listener = listener(&client, 80, NONBLOCKING);
@@ -380,4 +382,9 @@ fn a_signal_interrupts_a_call_unless_its_handler_restarts_it() {
     let thread = receiver(client, accepted);
     interrupt_until(&thread, || thread.is_finished());
     assert_eq!(thread.join().unwrap(), Err(Errno::INTR));
+}
+
+#[test]
+fn all_of_this_holds_in_each_mode() {
+    support::rerun_in_each_mode("all_of_this_holds_in_each_mode");
 }

@@ -279,3 +279,8 @@ fn a_broker_that_is_not_there_or_not_ours_is_named() {
     assert!(matches!(error, AttachError::Connect { .. }), "{error}");
     assert_eq!(error.errno(), Errno::PROTOTYPE);
 }
+
+#[test]
+fn all_of_this_holds_in_each_mode() {
+    support::rerun_in_each_mode("all_of_this_holds_in_each_mode");
+}

@@ -11,11 +11,12 @@ use shm::sync::{Ordering, fence};
 
 use crate::fifo::Fifo;
 use crate::ids::{ChannelId, SocketId};
+use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACKED, APP_FLAGS, EDGE, ERROR, ERROR_TAKEN, FILE_LIMIT, FILE_META,
-    FILE_QUEUED, FileMeta, Flags, LOCAL, Look, NEVER, Nonsense, PEER, RX_ALARM, RX_FIFO, RX_HEAD,
-    RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_TAIL,
-    address_from_words,
+    FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, NEVER, Nonsense, OPTIONS, PEER, RX_ALARM,
+    RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK,
+    TX_MARKS, TX_TAIL, address_from_words, option_from_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -95,7 +96,7 @@ impl<'a> AppRecord<'a> {
         Ok(Look {
             flags,
             error_is_new: (record.get_acquire(ERROR) >> 32) != record.get(ERROR_TAKEN),
-            waiting,
+            waiting: waiting.saturating_add(record.get_acquire(HELD)),
             unsent_bytes: tx_tail.saturating_sub(record.get_acquire(TX_HEAD)),
             tx_bytes: self.tx_limit_bytes(tx.map_or(0, Block::bytes) as u64),
             is_file_blocked: record.get(FILE_LIMIT) > 0 && self.file_credit_bytes() == 0,
@@ -220,6 +221,11 @@ impl<'a> AppRecord<'a> {
         (mark, self.record.get_acquire(TX_TAIL))
     }
 
+    /// Position up to which the host stack has taken the tx FIFO.
+    pub fn tx_head(&self) -> u64 {
+        self.record.get_acquire(TX_HEAD)
+    }
+
     /// Position up to which the tx FIFO is filled.
     pub fn tx_tail(&self) -> u64 {
         self.record.get_acquire(TX_TAIL)
@@ -312,6 +318,16 @@ impl<'a> AppRecord<'a> {
     pub fn file_meta(&self) -> Result<Option<FileMeta>, Unusable> {
         let is_open = self.flags()?.has(Flags::FILE_OPEN);
         Ok(is_open.then(|| FileMeta::from_words(self.record.get_all(FILE_META))))
+    }
+
+    /// Bytes, or connections of a listener, that the host stack hands over when it is asked.
+    pub fn held(&self) -> u64 {
+        self.record.get_acquire(HELD)
+    }
+
+    /// The value of an option, if the record tells it.
+    pub fn option(&self, option: SocketOption) -> Option<u64> {
+        option_from_words(self.record.get_all(OPTIONS), option)
     }
 
     /// Bytes of the stream that the peer has acknowledged.

@@ -47,11 +47,12 @@ pub const PACKET_BYTES_MAX: usize = size_of::<AttachedRecord>();
 /// Split-TCP of *TCP Servers* (Rangarajan et al., 2002): every call waits until the host stack has
 /// done its part.
 pub const MODE_SPLIT_TCP: u32 = 1;
-/// AsyncSend: sending returns when the bytes are in the FIFO.
+/// AsyncSend: sending returns when the bytes are in the FIFO. Off: when the host stack has dealt
+/// with them.
 pub const MODE_ASYNC_SEND: u32 = 2;
 /// Eager Receive: the host stack fills the receive FIFO before it is asked to.
 pub const MODE_EAGER_RECEIVE: u32 = 4;
-/// Eager Accept: the host stack completes connections before it is asked to.
+/// Eager Accept: the host stack puts connections into the accept queue before it is asked to.
 pub const MODE_EAGER_ACCEPT: u32 = 8;
 /// Setup With Accept: an accepted connection comes with addresses, options and first bytes.
 pub const MODE_SETUP_WITH_ACCEPT: u32 = 16;
@@ -65,8 +66,8 @@ pub const MODE_NAMES: [(&str, u32); 5] = [
 ];
 /// All of them.
 pub const MODES_ALL: u32 = 31;
-/// Those that are on whatever an application asks for.
-pub const MODES_ALWAYS: u32 = MODES_ALL & !MODE_SPLIT_TCP;
+/// Those that are on unless an application asks for others.
+pub const MODES_DEFAULT: u32 = MODES_ALL & !MODE_SPLIT_TCP;
 
 /// The secret of an application: only its processes, the broker and the host process know it.
 #[derive(Clone, Copy)]

@@ -11,10 +11,12 @@ use shm::sync::{Ordering, fence};
 
 use crate::fifo::Fifo;
 use crate::ids::SocketId;
+use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACKED, EDGE, ERROR, FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta,
-    Flags, KICKED, LOCAL, Look, NEVER, Nonsense, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record,
-    STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS, TX_TAIL, Wanted, address_to_words,
+    Flags, HELD, KICKED, LOCAL, Look, NEVER, Nonsense, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD,
+    RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS, TX_TAIL, Wanted,
+    address_to_words, options_to_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -68,6 +70,8 @@ pub struct HostRecord {
     tx_head: u64,
     file_limit: u64,
     file_queued: u64,
+    /// Bytes or connections that are held.
+    held: u64,
     /// Marks that have come.
     tx_marks: u32,
     accept_head: u64,
@@ -104,6 +108,7 @@ impl HostRecord {
             tx_head: 0,
             file_limit: 0,
             file_queued: 0,
+            held: 0,
             tx_marks: 0,
             accept_head: 0,
             accept_tail: 0,
@@ -182,11 +187,12 @@ impl HostRecord {
         (self.rx, self.tx) = (None, None);
         (self.rx_tail, self.rx_head, self.tx_tail, self.tx_head) = (0, 0, 0, 0);
         (self.file_limit, self.file_queued, self.tx_marks) = (0, 0, 0);
+        self.held = 0;
         (self.accept_head, self.accept_tail) = (0, 0);
         self.queue.clear();
         let words = self.record();
         for at in [
-            RX_FIFO, TX_FIFO, TX_LIMIT, RX_TAIL, TX_HEAD, FILE_LIMIT, ACKED,
+            RX_FIFO, TX_FIFO, TX_LIMIT, RX_TAIL, TX_HEAD, FILE_LIMIT, ACKED, HELD,
         ] {
             words.set(at, 0);
         }
@@ -260,6 +266,30 @@ impl HostRecord {
     /// Says what an open file is. Before [`Flags::FILE_OPEN`].
     pub fn set_file_meta(&mut self, meta: FileMeta) {
         self.record().set_all(FILE_META, meta.to_words());
+    }
+
+    /// Says what the options are, for those who would ask for them.
+    pub fn set_options(&mut self, value: impl Fn(SocketOption) -> u64) {
+        self.record().set_all(OPTIONS, options_to_words(value));
+    }
+
+    /// Says how many bytes, or connections of a listener, are there and handed over when they are
+    /// asked for.
+    pub fn set_held(&mut self, held: u64) {
+        if held != self.held {
+            let is_more = held > self.held;
+            self.held = held;
+            self.record().set_release(HELD, held);
+            // Those that were handed over have told of it themselves.
+            if is_more {
+                self.bump_edge();
+            }
+        }
+    }
+
+    /// Bytes, or connections of a listener, that are held.
+    pub fn held(&self) -> u64 {
+        self.held
     }
 
     /// Says how much of the stream the peer has acknowledged, in bytes.
@@ -518,11 +548,12 @@ impl HostRecord {
         Look {
             flags: self.flags,
             error_is_new: false,
-            waiting: if is_listener {
-                self.accept_waiting() as u64
-            } else {
-                self.rx_unread_bytes() as u64
-            },
+            waiting: self.held
+                + if is_listener {
+                    self.accept_waiting() as u64
+                } else {
+                    self.rx_unread_bytes() as u64
+                },
             unsent_bytes: self.tx_waiting_bytes() as u64,
             tx_bytes: self.tx.map_or(0, Block::bytes) as u64,
             is_file_blocked: self.file_limit > 0 && self.file_credit_bytes() == 0,

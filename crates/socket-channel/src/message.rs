@@ -5,7 +5,7 @@
 //!
 //! | Offset | Bytes | What |
 //! |---|---|---|
-//! | 0 | 1 | kind: commands 1–13, events 129–132 |
+//! | 0 | 1 | kind: commands 1–19, events 129–132 |
 //! | 1 | 3 | small numbers of the kind, or zero |
 //! | 4 | 4 | request, chosen by the application, or number of a mark; zero where there is neither |
 //!
@@ -134,6 +134,16 @@ numbered! {
         ReusePort = 17,
         /// `IPV6_V6ONLY`.
         V6Only = 18,
+    }
+}
+
+numbered! {
+    /// An end of a connection.
+    Side: u8 {
+        /// This one: getsockname(2).
+        Local = 1,
+        /// The other: getpeername(2).
+        Peer = 2,
     }
 }
 
@@ -302,6 +312,41 @@ pub enum Command<'a> {
         /// Position in the tx FIFO behind which it goes.
         at: u64,
     },
+    /// Look at what was written and read, as with a Kick; the Answer comes when that is done.
+    Look {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The socket.
+        socket: SocketId,
+    },
+    /// Asks for bytes that are held. They are in the rx FIFO before the Answer.
+    Receive {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The connection.
+        socket: SocketId,
+        /// How many the rx FIFO is to have, at most.
+        bytes: u64,
+    },
+    /// Asks for a connection that a listener holds, for a handle. The Answer names it: EAGAIN if
+    /// there is none.
+    AcceptNext {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The listener.
+        socket: SocketId,
+        /// The descriptor that the connection lives as long as.
+        handle: HandleId,
+    },
+    /// Asks for an address of a connection, which the record has before the Answer.
+    GetAddress {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The connection.
+        socket: SocketId,
+        /// Whose.
+        side: Side,
+    },
 }
 
 /// What the host stack tells an application.
@@ -409,6 +454,10 @@ const OPEN_FILE: u8 = 12;
 const SEND_FILE: u8 = 13;
 const OPEN_PASSED: u8 = 14;
 const DISCONNECT: u8 = 15;
+const LOOK: u8 = 16;
+const RECEIVE: u8 = 17;
+const ACCEPT_NEXT: u8 = 18;
+const GET_ADDRESS: u8 = 19;
 const ANSWER: u8 = 129;
 const READY: u8 = 130;
 const SCAN_ALL: u8 = 131;
@@ -419,7 +468,7 @@ const INFO: u8 = 132;
 #[repr(C)]
 struct Head {
     kind: u8,
-    /// A small number of the kind: family, flags, how or option.
+    /// A small number of the kind: family, flags, how, option or side.
     small: u8,
     reserved: U16,
     request: U32,
@@ -663,6 +712,43 @@ impl<'a> Command<'a> {
             Command::OpenFile { .. } | Command::OpenPassed { .. } | Command::SendFile { .. } => {
                 self.encode_file(message);
             }
+            Command::Look { .. }
+            | Command::Receive { .. }
+            | Command::AcceptNext { .. }
+            | Command::GetAddress { .. } => self.encode_held(message),
+        }
+    }
+
+    fn encode_held(&self, message: &mut Vec<u8>) {
+        match *self {
+            Command::Look { request, socket } => {
+                append(message, &socket_record(LOOK, 0, request, socket));
+            }
+            Command::Receive {
+                request,
+                socket,
+                bytes,
+            } => append(
+                message,
+                &value_record(Head::new(RECEIVE, 0, request), socket, bytes),
+            ),
+            Command::AcceptNext {
+                request,
+                socket,
+                handle,
+            } => append(
+                message,
+                &value_record(Head::new(ACCEPT_NEXT, 0, request), socket, handle.0.into()),
+            ),
+            Command::GetAddress {
+                request,
+                socket,
+                side,
+            } => append(
+                message,
+                &socket_record(GET_ADDRESS, side.code(), request, socket),
+            ),
+            _ => unreachable!("commands for what is held"),
         }
     }
 
@@ -723,10 +809,10 @@ impl<'a> Command<'a> {
         is(head.reserved.get() == 0)?;
         match head.kind {
             OPEN | CLOSE => Command::decode_handle(head, record(message)?),
-            KICK | GET_OPTION | GET_INFO | DISCONNECT => {
+            KICK | GET_OPTION | GET_INFO | DISCONNECT | LOOK | GET_ADDRESS => {
                 Command::decode_socket(head, record(message)?)
             }
-            LISTEN | ACCEPT | SHUTDOWN | SET_OPTION => {
+            LISTEN | ACCEPT | SHUTDOWN | SET_OPTION | RECEIVE | ACCEPT_NEXT => {
                 Command::decode_value(head, record(message)?)
             }
             BIND => {
@@ -814,6 +900,15 @@ impl<'a> Command<'a> {
                 is(head.small == 0)?;
                 Ok(Command::Disconnect { request, socket })
             }
+            LOOK => {
+                is(head.small == 0)?;
+                Ok(Command::Look { request, socket })
+            }
+            GET_ADDRESS => Ok(Command::GetAddress {
+                request,
+                socket,
+                side: Side::from_code(head.small).ok_or(Malformed)?,
+            }),
             _ => {
                 is(head.small == 0 && request == 0)?;
                 Ok(Command::Kick { socket })
@@ -845,6 +940,22 @@ impl<'a> Command<'a> {
                 mark: request,
                 at: record.value.get(),
             }),
+            RECEIVE => {
+                is(head.small == 0)?;
+                Ok(Command::Receive {
+                    request,
+                    socket,
+                    bytes: record.value.get(),
+                })
+            }
+            ACCEPT_NEXT => {
+                is(head.small == 0)?;
+                Ok(Command::AcceptNext {
+                    request,
+                    socket,
+                    handle: HandleId(u32_of(record.value)?),
+                })
+            }
             _ => Ok(Command::SetOption {
                 request,
                 socket,

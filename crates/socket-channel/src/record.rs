@@ -19,6 +19,8 @@
 //! | 16–21 | host | `FILE_META`: size, mtime in ns, ctime in ns, inode, device, bit 0: weak |
 //! | 22 | host | `RX_ALARM`: kick when `RX_HEAD` passes this |
 //! | 23 | host | `TX_LIMIT`: bytes of the tx FIFO that are used; 0: all |
+//! | 24 | host | `HELD`: bytes, or connections, that the host stack holds until it is asked |
+//! | 25–28 | host | `OPTIONS`: values of options, if it tells them: see [`OPTION_PLACES`] |
 //! | 32 | application | `RX_HEAD`: bytes taken out of the rx FIFO |
 //! | 33 | application | `TX_TAIL`: bytes put into the tx FIFO |
 //! | 34 | both | `KICKED`: 1 while a Kick is on its way |
@@ -43,6 +45,13 @@
 //!
 //! After reading, an application kicks only if its index passes `RX_ALARM`: the event index of
 //! VIRTIO 1.2 §2.7.10, which costs nothing while all that arrives fits.
+//!
+//! # Modes
+//!
+//! Where a mode is off, the host stack holds what it would hand over: bytes until a Receive, and
+//! connections until an AcceptNext. `HELD` says how much, and counts as what is there, so readiness
+//! is the same in all modes. `LOCAL`, `PEER` and `OPTIONS` of a connection are empty until they are
+//! asked for.
 //!
 //! # Marks
 //!
@@ -69,6 +78,7 @@ use std::ops::{BitOr, BitOrAssign, Sub};
 use shm::sync::{AtomicU64, Ordering, fence};
 
 use crate::ids::ChannelId;
+use crate::message::SocketOption;
 
 /// Words of a record.
 pub const RECORD_WORDS: usize = 64;
@@ -88,6 +98,8 @@ pub(crate) const EDGE: usize = 15;
 pub(crate) const FILE_META: usize = 16;
 pub(crate) const RX_ALARM: usize = 22;
 pub(crate) const TX_LIMIT: usize = 23;
+pub(crate) const HELD: usize = 24;
+pub(crate) const OPTIONS: usize = 25;
 pub(crate) const RX_HEAD: usize = 32;
 pub(crate) const TX_TAIL: usize = 33;
 pub(crate) const KICKED: usize = 34;
@@ -146,6 +158,9 @@ impl Flags {
     pub const LOOPED: Flags = Flags(2048);
     /// It has bound an address.
     pub const BOUND: Flags = Flags(4096);
+    /// The peer has finished. Bytes before that may still be held: [`Flags::PEER_FINISHED`] follows
+    /// when all are in the rx FIFO.
+    pub const FIN_RECEIVED: Flags = Flags(8192);
 
     /// True if all of `flags` are set.
     pub const fn has(self, flags: Flags) -> bool {
@@ -195,7 +210,7 @@ pub struct Look {
     pub flags: Flags,
     /// There is an error that has not been reported.
     pub error_is_new: bool,
-    /// Bytes in the rx FIFO, or entries in the accept queue.
+    /// Bytes in the rx FIFO, or entries in the accept queue; with those that are held.
     pub waiting: u64,
     /// Bytes in the tx FIFO.
     pub unsent_bytes: u64,
@@ -215,7 +230,8 @@ impl Look {
         let flags = self.flags;
         let any = |among: Flags| flags.0 & among.0 != 0;
         let is_over = any(Flags::FAILED | Flags::CLOSED | Flags::DETACHED);
-        let peer_finished = any(Flags::PEER_FINISHED) || is_over;
+        let is_at_end = any(Flags::PEER_FINISHED) || is_over;
+        let peer_finished = is_at_end || any(Flags::FIN_RECEIVED);
         let shut_write = any(Flags::SHUT_WRITE);
         let is_stream = any(Flags::STREAM);
         // It hangs up, and writing to it does not block: it fails.
@@ -223,13 +239,56 @@ impl Look {
         let has_room = self.unsent_bytes <= self.tx_bytes / 4 * 3 && !self.is_file_blocked;
         let can_write = any(Flags::CONNECTED) && (has_room || shut_write);
         Readiness {
-            readable: self.waiting > 0 || peer_finished || any(Flags::FILE_OPEN),
+            readable: self.waiting > 0 || is_at_end || any(Flags::FILE_OPEN),
             writable: is_stream && (can_write || is_over || is_idle),
             peer_finished: is_stream && peer_finished,
             error: self.error_is_new,
             hangup: is_over || is_idle || (peer_finished && shut_write),
         }
     }
+}
+
+/// Words that hold the values of options.
+pub(crate) const OPTION_WORDS: usize = 4;
+
+/// Set in the first of them once they hold any.
+pub(crate) const OPTIONS_TOLD: u64 = 1 << 63;
+
+/// Where the values of options are: the word, the lowest bit, and how many bits. Other options are
+/// asked for.
+pub const OPTION_PLACES: [(SocketOption, usize, u32, u32); 12] = [
+    (SocketOption::NoDelay, 0, 0, 1),
+    (SocketOption::Cork, 0, 1, 1),
+    (SocketOption::KeepAlive, 0, 2, 1),
+    (SocketOption::QuickAck, 0, 3, 1),
+    (SocketOption::KeepCount, 0, 8, 8),
+    (SocketOption::KeepIdleSeconds, 0, 16, 16),
+    (SocketOption::KeepIntervalSeconds, 0, 32, 16),
+    (SocketOption::UserTimeoutMs, 1, 0, 32),
+    (SocketOption::DeferAcceptSeconds, 1, 32, 32),
+    (SocketOption::ReceiveBufferBytes, 2, 0, 32),
+    (SocketOption::SendBufferBytes, 2, 32, 32),
+    (SocketOption::LingerMs, 3, 0, 64),
+];
+
+/// The words that say what `value` says of each option.
+pub(crate) fn options_to_words(value: impl Fn(SocketOption) -> u64) -> [u64; OPTION_WORDS] {
+    let mut words = [0; OPTION_WORDS];
+    words[0] = OPTIONS_TOLD;
+    for (option, word, low, bits) in OPTION_PLACES {
+        words[word] |= (value(option) & u64::MAX >> (64 - bits)) << low;
+    }
+    words
+}
+
+/// What words say of an option; `None` if they do not.
+pub(crate) fn option_from_words(words: [u64; OPTION_WORDS], option: SocketOption) -> Option<u64> {
+    if words[0] & OPTIONS_TOLD == 0 {
+        return None;
+    }
+    let mut places = OPTION_PLACES.iter();
+    let (_, word, low, bits) = places.find(|(known, ..)| *known == option)?;
+    Some(words[*word] >> low & u64::MAX >> (64 - bits))
 }
 
 /// Metadata of an open file, as the NIC stack has reported it.

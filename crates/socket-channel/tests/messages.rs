@@ -10,7 +10,7 @@ use socket_channel::message::{
     BindFlags, COMMAND_BYTES_MAX, EVENT_BYTES_MAX, Info, Malformed, PATH_BYTES_MAX,
 };
 use socket_channel::{
-    AppId, ChannelId, Command, Event, Family, HandleId, How, Limits, SocketId, SocketOption,
+    AppId, ChannelId, Command, Event, Family, HandleId, How, Limits, Side, SocketId, SocketOption,
 };
 use zerocopy::FromBytes;
 
@@ -112,6 +112,34 @@ fn asked() -> impl Strategy<Value = Command<'static>> {
     ]
 }
 
+/// Commands for what is held.
+fn held() -> impl Strategy<Value = Command<'static>> {
+    prop_oneof![
+        (any::<u32>(), socket()).prop_map(|(request, socket)| Command::Look { request, socket }),
+        (any::<u32>(), socket(), any::<u64>()).prop_map(|(request, socket, bytes)| {
+            Command::Receive {
+                request,
+                socket,
+                bytes,
+            }
+        }),
+        (any::<u32>(), socket(), handle()).prop_map(|(request, socket, handle)| {
+            Command::AcceptNext {
+                request,
+                socket,
+                handle,
+            }
+        }),
+        (any::<u32>(), socket(), one_of(Side::ALL)).prop_map(|(request, socket, side)| {
+            Command::GetAddress {
+                request,
+                socket,
+                side,
+            }
+        }),
+    ]
+}
+
 fn unasked() -> impl Strategy<Value = Command<'static>> {
     let file = (socket(), socket(), any::<u32>(), any::<[u64; 3]>());
     prop_oneof![
@@ -142,7 +170,7 @@ fn unasked() -> impl Strategy<Value = Command<'static>> {
 /// A command that keeps its path beside it.
 fn command() -> impl Strategy<Value = (Command<'static>, Vec<u8>)> {
     let path = prop::collection::vec(any::<u8>(), 0..40);
-    (prop_oneof![asked(), unasked()], path)
+    (prop_oneof![asked(), held(), unasked()], path)
 }
 
 /// The command with its path, if it has one.
@@ -249,7 +277,7 @@ fn unknown_kinds_and_reserved_bytes_are_malformed() {
     };
     let kick = encoded(|message| Command::Kick { socket }.encode(message));
     assert_eq!(kick, [6, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0]);
-    for (place, byte) in [(0, 0), (0, 16), (0, 255), (1, 1), (2, 1), (4, 1)] {
+    for (place, byte) in [(0, 0), (0, 20), (0, 255), (1, 1), (2, 1), (4, 1)] {
         let mut message = kick.clone();
         message[place] = byte;
         assert_eq!(Command::decode(&message), Err(Malformed), "byte {place}");

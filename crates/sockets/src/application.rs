@@ -133,6 +133,8 @@ pub(crate) struct App {
     pub(crate) passed: Passed,
     /// Sockets that are connections, or are being connected.
     pub(crate) connections: usize,
+    /// Connections that listeners hold until they are asked for.
+    pub(crate) held_connections: usize,
     pub(crate) traffic: Traffic,
     /// Sockets whose hints are still to be sent.
     pub(crate) changed: Vec<SocketId>,
@@ -176,6 +178,7 @@ impl App {
             is_full_logged: false,
             passed: Passed::new(id),
             connections: 0,
+            held_connections: 0,
             traffic: Traffic::default(),
             changed: Vec::new(),
             retired: Vec::new(),
@@ -292,6 +295,20 @@ impl App {
         }
     }
 
+    /// True if it is served in a mode, one of the `MODE_` numbers of [`socket_channel::attach`].
+    pub(crate) fn has_mode(&self, mode: u32) -> bool {
+        self.identity.modes & mode != 0
+    }
+
+    /// True if there may be one socket more.
+    pub(crate) fn has_place(&self) -> bool {
+        let max = self
+            .grant
+            .sockets_max
+            .min(self.segment.layout().sockets_max());
+        self.sockets.len() + self.held_connections < max as usize
+    }
+
     /// Makes a socket; `None` if there are as many as there may be. Its blocks are given back then.
     pub(crate) fn insert(
         &mut self,
@@ -302,11 +319,7 @@ impl App {
         kind: Kind,
         counters: &mut Counters,
     ) -> Option<SocketId> {
-        let max = self
-            .grant
-            .sockets_max
-            .min(self.segment.layout().sockets_max());
-        if self.sockets.len() >= max as usize {
+        if !self.has_place() {
             self.free([rx, tx]);
             return None;
         }

@@ -1,7 +1,7 @@
 //! What an application asks for.
 
 use rustix::io::Errno;
-use socket_channel::{Command, Event, HandleId, How, SocketId};
+use socket_channel::{Command, Event, HandleId, How, Side, SocketId};
 
 use crate::application::{App, Context};
 use crate::errno;
@@ -72,6 +72,10 @@ impl App {
             Command::SetOption { .. } | Command::GetOption { .. } | Command::GetInfo { .. } => {
                 self.execute_about_options(cx, command)
             }
+            Command::Look { .. }
+            | Command::Receive { .. }
+            | Command::AcceptNext { .. }
+            | Command::GetAddress { .. } => self.execute_for_held(cx, command),
             Command::Accept { .. }
             | Command::Kick { .. }
             | Command::Shutdown { .. }
@@ -123,6 +127,60 @@ impl App {
             Command::OpenPassed { handle, file, .. } => self.open_passed(cx, handle, file),
             _ => Err(Errno::INVAL),
         }
+    }
+
+    /// Carries out a command that asks for what is held.
+    fn execute_for_held(&mut self, cx: &mut Context<'_>, command: &Command<'_>) -> Outcome {
+        match *command {
+            Command::Look { request, socket } => {
+                self.look(cx, socket);
+                answer(cx, request, self.is_there(socket))
+            }
+            Command::Receive {
+                request,
+                socket,
+                bytes,
+            } => {
+                self.receive(cx, socket, bytes);
+                answer(cx, request, self.is_there(socket))
+            }
+            Command::AcceptNext {
+                request,
+                socket,
+                handle,
+            } => {
+                let accepted = self
+                    .unless_detached()
+                    .and_then(|()| self.accept_next(cx, socket, handle));
+                answer_with_socket(cx, request, accepted)
+            }
+            Command::GetAddress {
+                request,
+                socket,
+                side,
+            } => {
+                let told = self.tell_address(socket, side);
+                answer(cx, request, told)
+            }
+            _ => Outcome::Malformed,
+        }
+    }
+
+    fn is_there(&mut self, id: SocketId) -> Result<(), Errno> {
+        self.socket(id).map(drop).ok_or(Errno::BADF)
+    }
+
+    /// Has the record say an address of a connection.
+    fn tell_address(&mut self, id: SocketId, side: Side) -> Result<(), Errno> {
+        let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let untold = socket.stream().ok_or(Errno::INVAL)?.untold.as_deref();
+        if let Some(&(local, peer)) = untold {
+            match side {
+                Side::Local => socket.record.set_local(local),
+                Side::Peer => socket.record.set_peer(peer),
+            }
+        }
+        Ok(())
     }
 
     /// Carries out a command that has no answer.
@@ -185,8 +243,13 @@ impl App {
             return Err(Errno::INVAL);
         }
         self.take_handle(handle, id);
-        if let Some(socket) = self.socket(id) {
-            socket.handle = Some(handle);
+        let Some(socket) = self.socket(id) else {
+            return Ok(());
+        };
+        socket.handle = Some(handle);
+        let stream = socket.stream_mut();
+        if stream.is_some_and(|it| std::mem::take(&mut it.waits_for_handle)) {
+            self.pump(cx, id);
         }
         Ok(())
     }

@@ -237,6 +237,7 @@ impl App {
     /// Ends what a socket does: a connection is reset, and the record says why. The socket stays
     /// for its descriptor.
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>, id: SocketId, errno: Errno, flags: Flags) {
+        self.abort_held(cx, id);
         let Some(socket) = self.socket(id) else {
             return;
         };

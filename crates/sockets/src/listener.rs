@@ -1,15 +1,20 @@
 //! Connections that wait to be accepted.
+//!
+//! With Eager Accept they wait in the accept queue, complete, and cost the host stack nothing more
+//! when they are taken. Without it they wait here, until an AcceptNext asks for the oldest.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use host::app::{BindError, StreamId};
+use host::app::{AppEvent, BindError, StreamId};
 use rustix::io::Errno;
-use socket_channel::{Flags, SocketId};
+use socket_channel::attach::{MODE_EAGER_ACCEPT, MODE_SETUP_WITH_ACCEPT};
+use socket_channel::{Flags, HandleId, SocketId};
 
 use crate::application::{App, Context};
 use crate::connect::looped;
 use crate::errno;
-use crate::state::listener::Listener;
+use crate::state::listener::{HeldConnection, Listener};
 use crate::state::socket::{Kind, Socket, Unconnected};
 use crate::state::stream::Stream;
 
@@ -63,6 +68,7 @@ impl App {
         socket.kind = Kind::Listener(Listener {
             binding,
             backlog: backlog.min(socket.record.accept_queue_max()),
+            held: VecDeque::new(),
         });
         self.listeners += 1;
         cx.places.bindings.insert(binding, (self.id, id));
@@ -78,6 +84,9 @@ impl App {
         listener: SocketId,
         stream: StreamId,
     ) {
+        if !self.has_mode(MODE_EAGER_ACCEPT) {
+            return self.hold(cx, listener, stream);
+        }
         let addresses = cx.io.addresses(stream);
         let pushed = addresses.and_then(|addresses| {
             let id = self.open_accepted(cx, listener, stream, addresses)?;
@@ -110,20 +119,144 @@ impl App {
         let Socket { options, own, .. } = *self.socket(listener)?;
         let (rx, tx) = self.allocate_fifos(&options)?;
         let flags = Flags::STREAM | Flags::CONNECTED | looped(cx, stream);
-        let kind = Kind::Stream(Stream::new(stream, Some(listener), None));
+        let mut stream = Stream::new(stream, Some(listener), None);
+        let with_setup = self.has_mode(MODE_SETUP_WITH_ACCEPT);
+        if !with_setup {
+            stream.untold = Some(Box::new((local, peer)));
+            stream.waits_for_handle = true;
+        }
+        let kind = Kind::Stream(stream);
         let id = self.insert(flags, Some(rx), Some(tx), None, kind, cx.counters)?;
         let socket = self.socket(id)?;
         socket.options = options;
         // The port is the listener's.
         socket.own = own;
         socket.own.is_port_named = false;
-        socket.set_local(local);
-        socket.record.set_peer(peer);
+        if with_setup {
+            socket.set_local(local);
+            socket.record.set_peer(peer);
+            socket.tell_options();
+        }
         self.grant_file_credit(cx, id);
         if options.notsent_lowat_bytes().is_some() {
             self.bound_notsent(cx, id);
         }
         Some(id)
+    }
+
+    /// A connection waits until it is asked for: it has no socket, and takes no memory of the
+    /// segment.
+    fn hold(&mut self, cx: &mut Context<'_>, id: SocketId, stream: StreamId) {
+        let has_place = self.has_place();
+        let listener = self.socket(id).and_then(|socket| socket.listener_mut());
+        let addresses = cx.io.addresses(stream);
+        let (Some(listener), Some(addresses), true) = (listener, addresses, has_place) else {
+            cx.counters.connections_refused += 1;
+            return cx.io.abort(stream);
+        };
+        listener.held.push_back(HeldConnection {
+            stream,
+            addresses,
+            peer_finished: false,
+            end: None,
+        });
+        self.held_connections += 1;
+        cx.counters.connections_accepted += 1;
+        cx.places.streams.insert(stream, (self.id, id));
+        self.bound_queue(cx, id);
+        self.touch(id);
+    }
+
+    /// Something happens to a connection that waits to be asked for. False if it is none.
+    pub(crate) fn on_event_of_held(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        stream: StreamId,
+        event: &AppEvent,
+    ) -> bool {
+        let listener = self.socket(id).and_then(|socket| socket.listener_mut());
+        let Some(listener) = listener else {
+            return false;
+        };
+        let mut held = listener.held.iter_mut();
+        if let Some(held) = held.find(|held| held.stream == stream) {
+            match event {
+                AppEvent::PeerFinished => held.peer_finished = true,
+                AppEvent::Closed { reason, .. } => {
+                    held.end = Some((*reason, cx.io.take_unread(stream)));
+                    cx.places.streams.remove(&stream);
+                }
+                // What is there to be read is read later.
+                _ => {}
+            }
+        }
+        true
+    }
+
+    /// Gives a process the oldest connection that a listener holds, for a handle; EAGAIN if there
+    /// is none.
+    pub(crate) fn accept_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        handle: HandleId,
+    ) -> Result<SocketId, Errno> {
+        if !self.is_free(cx, handle) {
+            return Err(Errno::BADF);
+        }
+        loop {
+            let socket = self.socket(id).ok_or(Errno::BADF)?;
+            let listener = socket.listener_mut().ok_or(Errno::INVAL)?;
+            let held = listener.held.pop_front().ok_or(Errno::AGAIN)?;
+            self.held_connections -= 1;
+            let (stream, end) = (held.stream, held.end);
+            let made = self.open_accepted(cx, id, stream, held.addresses);
+            self.bound_queue(cx, id);
+            let Some(connection) = made else {
+                cx.counters.connections_refused += 1;
+                if end.is_none() {
+                    cx.places.streams.remove(&stream);
+                    cx.io.abort(stream);
+                }
+                continue;
+            };
+            self.take_handle(handle, connection);
+            if let Some(socket) = self.socket(connection) {
+                socket.handle = Some(handle);
+                if let Some(stream) = socket.stream_mut() {
+                    stream.waits_for_handle = false;
+                }
+            }
+            match end {
+                Some((reason, unread)) => self.end_stream(cx, connection, reason, unread),
+                None => {
+                    cx.places.streams.insert(stream, (self.id, connection));
+                    if held.peer_finished {
+                        self.on_peer_finished(cx, connection);
+                    } else {
+                        self.pump(cx, connection);
+                    }
+                }
+            }
+            return Ok(connection);
+        }
+    }
+
+    /// Resets the connections that a listener holds.
+    pub(crate) fn abort_held(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let socket = self.socket(id);
+        let Some(listener) = socket.and_then(|socket| socket.listener_mut()) else {
+            return;
+        };
+        let held = std::mem::take(&mut listener.held);
+        self.held_connections -= held.len();
+        for connection in held {
+            if connection.end.is_none() {
+                cx.places.streams.remove(&connection.stream);
+                cx.io.abort(connection.stream);
+            }
+        }
     }
 
     /// The queue of a listener was looked at: connections that a process has taken wait for their
@@ -136,7 +269,9 @@ impl App {
         let Kind::Listener(listener) = kind else {
             return;
         };
-        let room = listener.backlog.saturating_sub(record.accept_waiting());
+        record.set_held(listener.held.len() as u64);
+        let waiting = record.accept_waiting() + listener.held.len();
+        let room = listener.backlog.saturating_sub(waiting);
         cx.io.set_listener_room(listener.binding, room);
         let mut taken = Vec::new();
         while let Some(connection) = record.accept_taken() {
@@ -169,6 +304,7 @@ impl App {
 
     /// Resets the connections that wait to be accepted.
     pub(crate) fn reset_waiting(&mut self, cx: &mut Context<'_>, listener: SocketId) {
+        self.abort_held(cx, listener);
         let Some(socket) = self.socket(listener) else {
             return;
         };

@@ -18,6 +18,9 @@ impl App {
     ) -> Result<(), Errno> {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         socket.options.set(option, value)?;
+        if socket.tells_options {
+            socket.tell_options();
+        }
         let options = socket.options;
         if option == SocketOption::NotSentLowWaterBytes {
             self.bound_notsent(cx, id);

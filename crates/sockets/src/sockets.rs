@@ -321,6 +321,7 @@ impl Application for Sockets {
             return;
         };
         self.with(io, app, |app, cx| match event {
+            event if app.on_event_of_held(cx, id, stream, &event) => {}
             AppEvent::Accepted { .. } | AppEvent::Listed { .. } => {}
             AppEvent::Connected => app.on_connected(cx, id),
             AppEvent::Readable => app.pump(cx, id),

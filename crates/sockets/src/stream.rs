@@ -3,12 +3,14 @@
 //! The tx FIFO is a place of passage: TCP takes its bytes as far as its send buffer has room, and
 //! keeps them until they are acknowledged. Ranges of files and the end of the stream have places
 //! between these bytes, their *marks*. What TCP has received goes to the rx FIFO as far as that has
-//! room; the rest keeps the window closed.
+//! room; the rest keeps the window closed. Without Eager Receive it stays there until the
+//! application asks for it.
 
 use std::time::Duration;
 
 use host::app::CloseReason;
 use rustix::io::Errno;
+use socket_channel::attach::MODE_EAGER_RECEIVE;
 use socket_channel::host_record::Turn;
 use socket_channel::{Block, Flags, SocketId};
 
@@ -70,12 +72,27 @@ impl App {
 
     /// Moves what there is to move, both ways.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>, id: SocketId) {
-        self.fill_rx(cx, id);
+        self.fill_rx(cx, id, 0);
         self.drain_tx(cx, id);
         self.touch(id);
     }
 
-    fn fill_rx(&mut self, cx: &mut Context<'_>, id: SocketId) {
+    /// An application asks for bytes that are held: so many are to be in the rx FIFO.
+    pub(crate) fn receive(&mut self, cx: &mut Context<'_>, id: SocketId, bytes: u64) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        if socket.record.look().is_err() {
+            return self.reset_nonsense(cx, id);
+        }
+        self.fill_rx(cx, id, bytes);
+        self.touch(id);
+    }
+
+    /// Moves what was received to the rx FIFO: all, or if it is held as much as makes the FIFO have
+    /// `asked_bytes`.
+    fn fill_rx(&mut self, cx: &mut Context<'_>, id: SocketId, asked_bytes: u64) {
+        let is_eager = self.has_mode(MODE_EAGER_RECEIVE);
         let mut buffer = [0; STEP_BYTES];
         loop {
             let Some(socket) = self.socket(id) else {
@@ -88,7 +105,17 @@ impl App {
             if record.flags().has(Flags::FAILED) {
                 return;
             }
-            let room = record.rx_room_bytes().min(STEP_BYTES);
+            let mut room = record.rx_room_bytes().min(STEP_BYTES);
+            let holds = !stream.is_gone && (!is_eager || stream.waits_for_handle);
+            let held = if holds { cx.io.unread(stream.id) } else { 0 };
+            if held > 0 {
+                record.set_held(held as u64);
+                let wanted = asked_bytes.saturating_sub(record.rx_unread_bytes() as u64);
+                room = room.min(usize::try_from(wanted).unwrap_or(usize::MAX));
+                if room == 0 {
+                    return;
+                }
+            }
             if room == 0 {
                 if record.rx_wait_for_room() {
                     return;
@@ -112,6 +139,7 @@ impl App {
                 cx.io.read(stream.id, &mut buffer[..room])
             };
             if count == 0 {
+                record.set_held(0);
                 if stream.is_gone {
                     record.set(Flags::PEER_FINISHED | Flags::SHUT_WRITE | Flags::CLOSED);
                 } else if stream.peer_finished {
@@ -288,8 +316,11 @@ impl App {
 
     /// The peer will send no more.
     pub(crate) fn on_peer_finished(&mut self, cx: &mut Context<'_>, id: SocketId) {
-        if let Some(stream) = self.socket(id).and_then(|socket| socket.stream_mut()) {
+        if let Some(socket) = self.socket(id)
+            && let Some(stream) = socket.stream_mut()
+        {
             stream.peer_finished = true;
+            socket.record.set(Flags::FIN_RECEIVED);
         }
         self.pump(cx, id);
     }
@@ -307,6 +338,21 @@ impl App {
 
     /// The stack has forgotten a connection.
     pub(crate) fn on_closed(&mut self, cx: &mut Context<'_>, id: SocketId, reason: CloseReason) {
+        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        if let Some(stream_id) = stream.map(|stream| stream.id) {
+            let unread = cx.io.take_unread(stream_id);
+            self.end_stream(cx, id, reason, unread);
+        }
+    }
+
+    /// A connection is over, with these bytes received and not read.
+    pub(crate) fn end_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        reason: CloseReason,
+        unread: Vec<u8>,
+    ) {
         let Some(socket) = self.socket(id) else {
             return;
         };
@@ -326,13 +372,19 @@ impl App {
         }
         match errno::of_close(reason) {
             Some(errno) => {
+                // What has come before the error is read before it.
+                if socket.record.look().is_ok() {
+                    let count = socket.record.rx_write(&unread);
+                    cx.counters.received_bytes += count as u64;
+                }
+                socket.record.set_held(0);
                 socket.record.clear(Flags::CONNECTING);
                 let flags = Flags::FAILED | Flags::CLOSED;
                 socket.record.fail(errno::number(errno), flags);
                 self.touch(id);
             }
             None => {
-                stream.rest = cx.io.take_unread(stream_id).into();
+                stream.rest = unread.into();
                 self.pump(cx, id);
             }
         }

@@ -18,7 +18,7 @@ pub const SW_MODE_SPLIT_TCP: u32 = 1;
 pub const SW_MODE_ASYNC_SEND: u32 = 2;
 /// The host stack fills the receive FIFO before it is asked to.
 pub const SW_MODE_EAGER_RECEIVE: u32 = 4;
-/// The host stack completes connections before it is asked to.
+/// The host stack puts connections into the accept queue before it is asked to.
 pub const SW_MODE_EAGER_ACCEPT: u32 = 8;
 /// An accepted connection comes with addresses, options and first bytes.
 pub const SW_MODE_SETUP_WITH_ACCEPT: u32 = 16;

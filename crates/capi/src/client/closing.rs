@@ -95,7 +95,7 @@ impl Client {
 /// caller has the lock for writing.
 fn finish(socket: &Socket<'_>, how: How) -> Result<u64> {
     let (mark, at) = socket.record.mark();
-    socket.process.link.send(&Command::Shutdown {
+    socket.tell(&Command::Shutdown {
         socket: socket.id,
         how,
         mark,

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, Result};
-use socket_channel::{Command, Flags, Lock, SocketId};
+use socket_channel::{Command, Flags, HandleId, Lock, SocketId};
 
 use super::application::Client;
 use super::blocking;
-use super::opening::{DescriptorFlags, check_family, set_flags};
+use super::opening::{DescriptorFlags, check_family, named, peer, set_flags};
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
 
@@ -107,7 +107,7 @@ impl Client {
         if listener.has_note(note::IS_V6) {
             connection.set_note(note::IS_V6, true);
         }
-        Ok(connection.record.peer().unwrap_or_else(|| listener.local()))
+        Ok(peer(&connection)?.unwrap_or_else(|| listener.local()))
     }
 }
 
@@ -178,13 +178,41 @@ fn take(listener: &Socket<'_>) -> Result<Option<(super::handles::Handle, SocketI
     let process = listener.process;
     let handle = process.take_handle()?;
     let taken = listener.record.accept().map_err(errno);
-    let Ok(Some(socket)) = taken else {
-        process.handles.put_back(handle);
-        return taken.map(|_| None);
+    let taken = match taken {
+        Ok(None) if listener.record.held() > 0 => ask_for_held(listener, handle.id),
+        Ok(Some(socket)) => {
+            listener.tell(&Command::Accept {
+                socket,
+                handle: handle.id,
+            })?;
+            Ok(Some(socket))
+        }
+        other => other,
     };
-    process.link.send(&Command::Accept {
+    match taken {
+        Ok(Some(socket)) => Ok(Some((handle, socket))),
+        Ok(None) => {
+            process.handles.put_back(handle);
+            Ok(None)
+        }
+        Err(errno) => {
+            process.handles.put_back(handle);
+            Err(errno)
+        }
+    }
+}
+
+/// Without Eager Accept: asks the host stack for the oldest connection that it holds.
+fn ask_for_held(listener: &Socket<'_>, handle: HandleId) -> Result<Option<SocketId>> {
+    let socket = listener.id;
+    let answer = listener.process.link.ask(|request| Command::AcceptNext {
+        request,
         socket,
-        handle: handle.id,
-    })?;
-    Ok(Some((handle, socket)))
+        handle,
+    });
+    match answer {
+        // Another has been faster.
+        Err(Errno::AGAIN) => Ok(None),
+        answer => named(answer?).map(Some),
+    }
 }

@@ -130,7 +130,7 @@ fn queue(socket: &Socket<'_>, file: &Socket<'_>, offset: u64, wanted: u64) -> Re
         let len = record.queue_file(wanted);
         if len > 0 {
             let (mark, at) = record.mark();
-            socket.process.link.send(&Command::SendFile {
+            socket.tell(&Command::SendFile {
                 socket: socket.id,
                 file: file.id,
                 offset,

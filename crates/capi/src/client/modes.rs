@@ -22,13 +22,17 @@ pub struct Modes(u32);
 impl Modes {
     /// Every call waits until the host stack has done its part.
     pub const SPLIT_TCP: Modes = Modes(attach::MODE_SPLIT_TCP);
-    /// Sending returns when the bytes are in the FIFO.
+    /// Sending returns when the bytes are in the FIFO. Without: when the host stack has dealt with
+    /// them.
     pub const ASYNC_SEND: Modes = Modes(attach::MODE_ASYNC_SEND);
-    /// The host stack fills the receive FIFO before it is asked to.
+    /// The host stack fills the receive FIFO before it is asked to. Without: each call asks for as
+    /// many bytes as it has room for.
     pub const EAGER_RECEIVE: Modes = Modes(attach::MODE_EAGER_RECEIVE);
-    /// The host stack completes connections before it is asked to.
+    /// The host stack puts connections into the accept queue before it is asked to. Without: each
+    /// `accept` asks for one.
     pub const EAGER_ACCEPT: Modes = Modes(attach::MODE_EAGER_ACCEPT);
-    /// An accepted connection comes with addresses, options and first bytes.
+    /// An accepted connection comes with addresses, options and first bytes. Without: addresses and
+    /// options are asked for, and bytes come after it was accepted.
     pub const SETUP_WITH_ACCEPT: Modes = Modes(attach::MODE_SETUP_WITH_ACCEPT);
 
     /// The modes of these bits; bits of no mode are left out.
@@ -68,7 +72,7 @@ impl Modes {
 impl Default for Modes {
     /// All but Split-TCP, which waits where the others do not.
     fn default() -> Self {
-        Modes(attach::MODES_ALWAYS)
+        Modes(attach::MODES_DEFAULT)
     }
 }
 

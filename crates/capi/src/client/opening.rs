@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags, Result};
 use socket_channel::message::BindFlags;
-use socket_channel::{Command, Family, Flags, SocketId};
+use socket_channel::{Command, Family, Flags, Side, SocketId};
 
 use super::application::Client;
 use super::handles::Handle;
@@ -86,7 +86,10 @@ impl Client {
     /// Where a socket is, as getsockname(2); zeros before it is bound.
     pub fn local_address(&self, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
         let socket = self.socket_of(fd)?;
-        socket.look_at_stream()?;
+        let flags = socket.look_at_stream()?.flags;
+        if flags.has(Flags::CONNECTED) && socket.record.local().is_none() {
+            ask_address(&socket, Side::Local)?;
+        }
         Ok(socket.local())
     }
 
@@ -95,9 +98,30 @@ impl Client {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
         let is_connected = flags.has(Flags::CONNECTED) && !flags.has(Flags::CLOSED);
-        let peer = socket.record.peer().filter(|_| is_connected);
-        peer.ok_or(Errno::NOTCONN)
+        if !is_connected {
+            return Err(Errno::NOTCONN);
+        }
+        peer(&socket)?.ok_or(Errno::NOTCONN)
     }
+}
+
+/// Where the peer of a connection is; the host stack is asked if the record does not tell.
+pub(crate) fn peer(socket: &Socket<'_>) -> Result<Option<SocketAddr>> {
+    if socket.record.peer().is_none() {
+        ask_address(socket, Side::Peer)?;
+    }
+    Ok(socket.record.peer())
+}
+
+/// Has the host stack write an address into the record of a connection.
+fn ask_address(socket: &Socket<'_>, side: Side) -> Result<()> {
+    let id = socket.id;
+    let request = |request| Command::GetAddress {
+        request,
+        socket: id,
+        side,
+    };
+    socket.process.link.ask(request).map(drop)
 }
 
 fn open(process: &Process, handle: &Handle, family: Family) -> Result<SocketId> {

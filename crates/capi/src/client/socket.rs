@@ -153,18 +153,44 @@ impl Socket<'_> {
         })
     }
 
-    /// Tells the host stack that the tx FIFO has more, or the rx FIFO more room.
-    pub(crate) fn send_kick(&self) -> Result<()> {
-        let link = &self.process.link;
-        link.send(&Command::Kick { socket: self.id })?;
-        if self.process.modes.has(Modes::SPLIT_TCP) {
-            let socket = self.id;
-            // Answered in turn, so what was kicked is done. That there is nothing to tell of the
-            // connection is no matter.
-            let _ = link.ask(|request| Command::GetInfo { request, socket });
-            link.check()?;
+    /// Tells the host stack that the rx FIFO has more room.
+    pub(crate) fn tell_of_room(&self) -> Result<()> {
+        self.tell(&Command::Kick { socket: self.id })
+    }
+
+    /// Tells the host stack that the tx FIFO has more, unless it is about to look. Without
+    /// AsyncSend, waits until it has.
+    pub(crate) fn tell_of_bytes(&self) -> Result<()> {
+        let must_kick = self.record.must_kick();
+        if self.waits() || !self.process.modes.has(Modes::ASYNC_SEND) {
+            return self.await_look();
+        }
+        if must_kick {
+            self.process.link.send(&Command::Kick { socket: self.id })?;
         }
         Ok(())
+    }
+
+    /// Sends a command that is not answered; with Split-TCP, waits until it is carried out.
+    pub(crate) fn tell(&self, command: &Command<'_>) -> Result<()> {
+        self.process.link.send(command)?;
+        if self.waits() {
+            self.await_look()?;
+        }
+        Ok(())
+    }
+
+    /// Split-TCP: every call waits for the host stack.
+    pub(crate) fn waits(&self) -> bool {
+        self.process.modes.has(Modes::SPLIT_TCP)
+    }
+
+    /// Waits until the host stack has carried out all commands and looked at the socket.
+    fn await_look(&self) -> Result<()> {
+        let (link, socket) = (&self.process.link, self.id);
+        // That the socket has ended meanwhile is seen in its record.
+        let _ = link.ask(|request| Command::Look { request, socket });
+        link.check()
     }
 
     /// Runs `work` with a lock of the socket, which all its processes share. A signal handler that

@@ -279,7 +279,28 @@ fn for_host(value: i32, unit: Unit) -> Result<u64> {
     u64::try_from(value).map_err(|_| Errno::INVAL)
 }
 
+/// Setting one of these to what it is has no effect, and needs not be told. The others have
+/// effects of their own, or are set by others than their callers.
+const IDEMPOTENT: [SocketOption; 7] = [
+    SocketOption::NoDelay,
+    SocketOption::KeepAlive,
+    SocketOption::KeepIdleSeconds,
+    SocketOption::KeepIntervalSeconds,
+    SocketOption::KeepCount,
+    SocketOption::UserTimeoutMs,
+    SocketOption::LingerMs,
+];
+
+/// What the record of a connection that came with its options says of one.
+fn told(socket: &Socket<'_>, option: SocketOption) -> Option<u64> {
+    let told = socket.record.option(option);
+    told.filter(|_| !socket.waits())
+}
+
 fn get(socket: &Socket<'_>, option: SocketOption) -> Result<u64> {
+    if let Some(value) = told(socket, option) {
+        return Ok(value);
+    }
     let id = socket.id;
     let answer = socket.process.link.ask(|request| Command::GetOption {
         request,
@@ -293,6 +314,9 @@ fn get(socket: &Socket<'_>, option: SocketOption) -> Result<u64> {
 }
 
 fn set(socket: &Socket<'_>, option: SocketOption, value: u64) -> Result<()> {
+    if IDEMPOTENT.contains(&option) && told(socket, option) == Some(value) {
+        return Ok(());
+    }
     let id = socket.id;
     socket.process.link.ask(|request| Command::SetOption {
         request,

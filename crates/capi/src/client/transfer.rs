@@ -8,6 +8,7 @@ use socket_channel::{Command, Flags, Lock, Look, SocketOption};
 
 use super::application::Client;
 use super::blocking;
+use super::modes::Modes;
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
 
@@ -51,6 +52,7 @@ impl Client {
         loop {
             // Before the bytes, so that an end that is seen now is behind all of them.
             let look = socket.look_at_stream()?;
+            ask_for_held(&socket, wanted - done)?;
             done += receive_some(&socket, buffers, done, flags)?;
             let is_enough = done > 0 && (flags.peek || !flags.wait_all);
             if done == wanted || is_enough {
@@ -79,8 +81,11 @@ impl Client {
     }
 
     /// Sends bytes of buffers, in order; returns how many. A call that blocks returns when all are
-    /// in the FIFO. EAGAIN, EINTR; EPIPE if this side was shut down, or there is no connection; and
-    /// the error of the connection, once.
+    /// in the FIFO; without AsyncSend, when TCP has taken them out of it, or a signal comes. One
+    /// that does not block returns then when the host stack has taken what TCP has room for.
+    ///
+    /// EAGAIN, EINTR; EPIPE if this side was shut down, or there is no connection; and the error of
+    /// the connection, once.
     pub fn send(
         &self,
         fd: BorrowedFd<'_>,
@@ -101,6 +106,7 @@ impl Client {
                         if !flags.more {
                             cork(&socket, false)?;
                         }
+                        await_taken(&socket, flags)?;
                         return Ok(done);
                     }
                 }
@@ -126,6 +132,36 @@ impl Client {
             }
         }
     }
+}
+
+/// Asks the host stack for bytes that it holds, if the FIFO has less than a buffer of so many.
+fn ask_for_held(socket: &Socket<'_>, bytes: usize) -> Result<()> {
+    let (id, bytes) = (socket.id, bytes as u64);
+    let is_enough = socket.record.held() == 0 || socket.record.rx_waiting_bytes() >= bytes;
+    if is_enough || socket.look()?.flags.has(Flags::LISTENER) {
+        return Ok(());
+    }
+    let request = |request| Command::Receive {
+        request,
+        socket: id,
+        bytes,
+    };
+    socket.process.link.ask(request).map(drop)
+}
+
+/// Without AsyncSend: waits until TCP has taken all that was written, if the call blocks. That it
+/// was written counts more than what comes between.
+fn await_taken(socket: &Socket<'_>, flags: SendFlags) -> Result<()> {
+    if socket.process.modes.has(Modes::ASYNC_SEND) || flags.dont_wait || socket.is_nonblocking()? {
+        return Ok(());
+    }
+    let written = socket.record.tx_tail();
+    let _ = blocking::wait(socket, socket.timeout(Direction::Send), || {
+        let is_over = is_over(socket.look()?.flags);
+        let is_taken = socket.record.tx_head() >= written;
+        Ok((is_taken || is_over).then_some(()))
+    });
+    Ok(())
 }
 
 /// What was done counts more than why there is no more.
@@ -197,7 +233,7 @@ fn receive_some(
         Err(errno) => return Err(errno),
     };
     if must_kick {
-        socket.send_kick()?;
+        socket.tell_of_room()?;
     }
     Ok(received)
 }
@@ -252,8 +288,8 @@ fn send_some(socket: &Socket<'_>, buffers: &[IoSlice<'_>], skip: usize) -> Resul
         }
         Ok(sent)
     })??;
-    if sent > 0 && record.must_kick() {
-        socket.send_kick()?;
+    if sent > 0 {
+        socket.tell_of_bytes()?;
     }
     Ok(sent)
 }

@@ -98,11 +98,14 @@ impl World {
             return;
         }
         match request {
-            Request::Attach { modes } => self.attach(number, modes),
+            Request::Attach { modes } => {
+                self.modes = modes;
+                self.attach(number, modes);
+            }
             Request::Join { app, key } => {
                 assert_eq!((app, key), (AppId(1), KEY));
                 self.joined += 1;
-                self.attach(number, 30);
+                self.attach(number, self.modes);
             }
             Request::Reattach { app, channel, key } => {
                 assert_eq!((app, key), (AppId(1), KEY));
@@ -114,7 +117,7 @@ impl World {
             }
             Request::Adopt => {
                 let child = self.add_process(descriptors.pop().unwrap());
-                self.attach(child, 30);
+                self.attach(child, self.modes);
             }
             Request::MoreHandles { count } => self.give_handles(number, count),
             Request::PassFile => self.pass_file(number, descriptors.pop().unwrap()),

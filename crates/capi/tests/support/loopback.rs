@@ -6,10 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use socket_channel::attach::{MODE_EAGER_ACCEPT, MODE_EAGER_RECEIVE, MODE_SETUP_WITH_ACCEPT};
 use socket_channel::host_record::Turn;
-use socket_channel::{Command, Event, Family, Flags, HandleId, How, SocketId, SocketOption};
+use socket_channel::{Command, Event, Family, Flags, HandleId, How, Side, SocketId, SocketOption};
 
-use super::world::{Done, FILE, FILE_SLOW, LOOPED, NO_ANSWER, Range, World, shuts_write};
+use super::world::{Done, FILE, FILE_SLOW, LOOPED, NO_ANSWER, Range, Socket, World, shuts_write};
+
+/// Bytes that a connection holds, at most.
+const HELD_MAX: usize = 64 << 10;
 
 impl World {
     pub(super) fn obey(&mut self, channel: u32, command: Command<'_>) {
@@ -80,7 +84,86 @@ impl World {
             Command::OpenFile { .. } | Command::OpenPassed { .. } | Command::SendFile { .. } => {
                 self.obey_about_files(channel, command);
             }
+            Command::Look { .. }
+            | Command::Receive { .. }
+            | Command::AcceptNext { .. }
+            | Command::GetAddress { .. } => self.obey_about_held(channel, command),
         }
+    }
+
+    fn obey_about_held(&mut self, channel: u32, command: Command<'_>) {
+        let there = |world: &World, socket| {
+            let there = world.is_there(socket).then(Done::default);
+            there.ok_or(Errno::BADF)
+        };
+        match command {
+            Command::Look { request, socket } => {
+                self.obey(channel, Command::Kick { socket });
+                self.answer(channel, request, there(self, socket));
+            }
+            Command::Receive {
+                request,
+                socket,
+                bytes,
+            } => {
+                if self.is_there(socket) {
+                    self.hand_over(socket.index, bytes);
+                    self.carry_to(socket.index);
+                }
+                self.answer(channel, request, there(self, socket));
+            }
+            Command::AcceptNext {
+                request,
+                socket,
+                handle,
+            } => {
+                let queue = self.sockets.get_mut(&socket.index);
+                let next = queue.and_then(|queue| {
+                    let next = queue.held_connections.pop_front();
+                    queue.record.set_held(queue.held_connections.len() as u64);
+                    next
+                });
+                let done = next.map(|next| self.give(handle, next));
+                self.answer(channel, request, done.ok_or(Errno::AGAIN));
+            }
+            Command::GetAddress {
+                request,
+                socket,
+                side,
+            } => {
+                if let Some(found) = self.sockets.get_mut(&socket.index)
+                    && let Some((local, peer)) = found.untold
+                {
+                    match side {
+                        Side::Local => found.record.set_local(local),
+                        Side::Peer => found.record.set_peer(peer),
+                    }
+                }
+                self.answer(channel, request, there(self, socket));
+            }
+            _ => unreachable!("commands for what is held"),
+        }
+    }
+
+    /// Hands held bytes over, until so many are in the rx FIFO.
+    pub(super) fn hand_over(&mut self, index: u32, bytes: u64) {
+        let found = self.sockets.get_mut(&index).unwrap();
+        if found.record.look().is_err() {
+            return;
+        }
+        let room = found.record.rx_room_bytes();
+        let wanted = bytes.saturating_sub(found.record.rx_unread_bytes() as u64);
+        let len = room.min(wanted as usize).min(found.held.len());
+        let bytes: Vec<u8> = found.held.drain(..len).collect();
+        assert_eq!(found.record.rx_write(&bytes), len);
+        found.record.set_held(found.held.len() as u64);
+        if found.held.is_empty() && found.record.flags().has(Flags::FIN_RECEIVED) {
+            found.record.set(Flags::PEER_FINISHED);
+        }
+    }
+
+    fn has_mode(&self, mode: u32) -> bool {
+        self.modes & mode != 0
     }
 
     fn obey_about_files(&mut self, channel: u32, command: Command<'_>) {
@@ -143,6 +226,11 @@ impl World {
                 if there.is_some() {
                     let socket = self.sockets.get_mut(&socket.index).unwrap();
                     socket.options.insert(option, value);
+                    let options = socket.options.clone();
+                    if socket.untold.is_none() {
+                        let value = |option| *options.get(&option).unwrap_or(&default_of(option));
+                        socket.record.set_options(value);
+                    }
                 }
                 self.answer(channel, request, there.ok_or(Errno::INVAL));
             }
@@ -173,14 +261,7 @@ impl World {
 
     fn option(&self, socket: SocketId, option: SocketOption) -> Option<u64> {
         let socket = self.sockets.get(&socket.index)?;
-        let default = match option {
-            SocketOption::LingerMs => u64::MAX,
-            SocketOption::MaxSegmentBytes => 1448,
-            SocketOption::Congestion => 1,
-            SocketOption::KeepIdleSeconds => 7200,
-            _ => 0,
-        };
-        Some(*socket.options.get(&option).unwrap_or(&default))
+        Some(*socket.options.get(&option).unwrap_or(&default_of(option)))
     }
 
     fn open_socket(&mut self, handle: HandleId, family: Family) -> Result<Done, Errno> {
@@ -278,11 +359,18 @@ impl World {
         let family = found.family;
         let flags = Flags::STREAM | Flags::CONNECTED | looped;
         let other = self.allocate(flags, family, true).ok_or(Errno::NOBUFS)?;
+        let with_setup = self.has_mode(MODE_SETUP_WITH_ACCEPT);
+        let accepts_eagerly = self.has_mode(MODE_EAGER_ACCEPT);
         let accepted = self.sockets.get_mut(&other).unwrap();
         accepted.peer = Some(index);
         accepted.local = Some(to);
-        accepted.record.set_local(to);
-        accepted.record.set_peer(local);
+        if with_setup {
+            accepted.record.set_local(to);
+            accepted.record.set_peer(local);
+            accepted.record.set_options(default_of);
+        } else {
+            accepted.untold = Some((to, local));
+        }
         let id = accepted.record.id();
         let found = self.sockets.get_mut(&index).unwrap();
         found.peer = Some(other);
@@ -291,7 +379,10 @@ impl World {
         self.credit(index);
         self.credit(other);
         let queue = self.sockets.get_mut(&listener).unwrap();
-        if queue.record.look().is_err() || queue.record.accept_push(id).is_err() {
+        if !accepts_eagerly {
+            queue.held_connections.push_back(other);
+            queue.record.set_held(queue.held_connections.len() as u64);
+        } else if queue.record.look().is_err() || queue.record.accept_push(id).is_err() {
             return Err(Errno::NOBUFS);
         }
         self.hint(index);
@@ -362,9 +453,13 @@ impl World {
         let Ok(_) = found.record.look() else {
             return self.retire(index);
         };
-        let unread = found.record.flags().has(Flags::STREAM) && found.record.rx_unread_bytes() > 0;
+        let unread = found.record.rx_unread_bytes() > 0 || !found.held.is_empty();
+        let unread = found.record.flags().has(Flags::STREAM) && unread;
         while found.record.accept_taken().is_some() {}
+        let held = std::mem::take(&mut found.held_connections);
         let waiting: Vec<SocketId> = found.record.accept_waiting_ids().collect();
+        let held = held.iter().map(|index| self.sockets[index].record.id());
+        let waiting: Vec<SocketId> = waiting.into_iter().chain(held).collect();
         for connection in waiting {
             self.close(connection);
         }
@@ -409,11 +504,12 @@ impl World {
             return;
         };
         let peer = from.peer.unwrap();
+        let holds = !self.has_mode(MODE_EAGER_RECEIVE);
         let is_sane = from.record.look().is_ok() && to.record.look().is_ok();
         let mut is_blocked = false;
         while is_sane && !is_blocked {
             let next = from.ranges.front().map_or(u64::MAX, |range| range.at);
-            let mut carried = from.record.tx_read(next, |chunk| to.record.rx_write(chunk));
+            let mut carried = from.record.tx_read(next, |chunk| to.take_in(chunk, holds));
             let head = from.record.tx_head();
             if let Some(range) = from.ranges.front_mut()
                 && range.at == head
@@ -427,7 +523,7 @@ impl World {
                 let content = range.content.clone().unwrap_or_default();
                 let rest = content.get(range.offset as usize..).unwrap_or_default();
                 let rest = &rest[..rest.len().min(range.len as usize)];
-                let len = to.record.rx_write(rest);
+                let len = to.take_in(rest, holds);
                 range.offset += len as u64;
                 range.len -= len as u64;
                 carried += len;
@@ -440,7 +536,7 @@ impl World {
             from.sent_bytes += carried as u64;
             if carried == 0 {
                 let has_more = from.record.tx_waiting_bytes() > 0 || !from.ranges.is_empty();
-                is_blocked = !has_more || to.record.rx_room_bytes() > 0;
+                is_blocked = !has_more || holds || to.record.rx_room_bytes() > 0;
                 is_blocked |= to.record.rx_wait_for_room();
                 let _ = to.record.look();
             }
@@ -449,7 +545,12 @@ impl World {
         let is_done = from.ranges.is_empty() && from.record.tx_waiting_bytes() == 0;
         let finished = from.finish_at.is_some() && is_done;
         if finished {
-            to.record.set(Flags::PEER_FINISHED);
+            let end = if to.held.is_empty() {
+                Flags::PEER_FINISHED | Flags::FIN_RECEIVED
+            } else {
+                Flags::FIN_RECEIVED
+            };
+            to.record.set(end);
             from.record.set(Flags::SHUT_WRITE);
         }
         let is_over = !is_sane || from.is_orphan && finished;
@@ -463,5 +564,29 @@ impl World {
         if is_over {
             self.retire(index);
         }
+    }
+}
+
+impl Socket {
+    /// Takes bytes that have arrived; tells how many.
+    fn take_in(&mut self, bytes: &[u8], holds: bool) -> usize {
+        if !holds {
+            return self.record.rx_write(bytes);
+        }
+        let len = bytes.len().min(HELD_MAX - self.held.len());
+        self.held.extend(&bytes[..len]);
+        self.record.set_held(self.held.len() as u64);
+        len
+    }
+}
+
+/// What an option is before it is set.
+fn default_of(option: SocketOption) -> u64 {
+    match option {
+        SocketOption::LingerMs => u64::MAX,
+        SocketOption::MaxSegmentBytes => 1448,
+        SocketOption::Congestion => 1,
+        SocketOption::KeepIdleSeconds => 7200,
+        _ => 0,
     }
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -25,6 +26,35 @@ mod world;
 pub(crate) use self::broker::Welcome;
 #[allow(unused_imports, reason = "each test uses its part")]
 pub(crate) use self::world::{FILE, FILE_SLOW, LOOPED, NO_ANSWER};
+
+/// Names the modes that applications are attached with.
+const MODES_VARIABLE: &str = "SPLITWAY_TEST_MODES";
+
+/// Each mode off, all of them, and Split-TCP with and without the others.
+const MODES: [&str; 7] = [
+    "eager-receive,eager-accept,setup-with-accept",
+    "async-send,eager-accept,setup-with-accept",
+    "async-send,eager-receive,setup-with-accept",
+    "async-send,eager-receive,eager-accept",
+    "",
+    "split-tcp",
+    "split-tcp,async-send,eager-receive,eager-accept,setup-with-accept",
+];
+
+/// Runs the other tests of this program in each mode; `own` is the name of the test that does.
+pub(crate) fn rerun_in_each_mode(own: &str) {
+    for modes in MODES {
+        let program = std::env::current_exe().unwrap();
+        let ran = Command::new(program)
+            .args(["--skip", own])
+            .env(MODES_VARIABLE, modes)
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success(), "with modes {modes:?}: {output}");
+        assert!(!output.contains(" 0 passed"), "{output}");
+    }
+}
 
 /// The broker and the host stack; they end when this is dropped.
 pub(crate) struct Fake {
@@ -73,8 +103,20 @@ impl Fake {
     pub(crate) fn options(&self) -> Options {
         Options {
             path: self.path(),
-            modes: Modes::default(),
+            modes: match std::env::var(MODES_VARIABLE) {
+                Ok(modes) => Modes::parse(&modes).unwrap(),
+                Err(_) => Modes::default(),
+            },
         }
+    }
+
+    /// Attaches with these modes, whatever the tests are run in.
+    pub(crate) fn attach_with(&self, modes: Modes) -> Client {
+        let options = Options {
+            modes,
+            ..self.options()
+        };
+        Client::attach(&options).unwrap()
     }
 
     pub(crate) fn attach(&self) -> Client {

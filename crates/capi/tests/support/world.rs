@@ -10,6 +10,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use socket_channel::attach::MODES_DEFAULT;
 use socket_channel::channel::HostEnd;
 use socket_channel::fifo_area::FifoArea;
 use socket_channel::message::Info;
@@ -72,6 +73,11 @@ pub(super) struct Socket {
     pub(super) sent_bytes: u64,
     /// Its last descriptor is closed.
     pub(super) is_orphan: bool,
+    /// What has arrived and was not asked for: bytes, and connections of a listener.
+    pub(super) held: VecDeque<u8>,
+    pub(super) held_connections: VecDeque<u32>,
+    /// Its own and its peer's address, unless the record tells them.
+    pub(super) untold: Option<(SocketAddr, SocketAddr)>,
     pub(super) options: HashMap<SocketOption, u64>,
     pub(super) content: Option<Arc<Vec<u8>>>,
 }
@@ -89,6 +95,8 @@ pub(crate) struct World {
     pub(super) handles: HashMap<u32, HandleOf>,
     pub(super) sockets: HashMap<u32, Socket>,
     pub(super) numbers: u32,
+    /// Modes of the application.
+    pub(super) modes: u32,
     generation: u32,
     free: Vec<u32>,
     ports: u16,
@@ -150,6 +158,7 @@ impl World {
             handles: HashMap::new(),
             sockets: HashMap::new(),
             numbers: 0,
+            modes: MODES_DEFAULT,
             generation: 0,
             free: (0..sockets_max).rev().collect(),
             ports: 40_000,
@@ -199,7 +208,9 @@ impl World {
     /// A connection fails, as by a reset or a timeout.
     pub(crate) fn fail(&mut self, index: u32, errno: Errno) {
         let errno = errno.raw_os_error() as u32;
+        self.hand_over(index, u64::MAX);
         let socket = self.sockets.get_mut(&index).unwrap();
+        socket.record.set_held(0);
         socket.record.fail(errno, Flags::FAILED | Flags::CLOSED);
         self.hint(index);
         self.flush();
@@ -265,6 +276,9 @@ impl World {
             finish_at: None,
             sent_bytes: 0,
             is_orphan: false,
+            held: VecDeque::new(),
+            held_connections: VecDeque::new(),
+            untold: None,
             options: HashMap::new(),
             content: None,
         };

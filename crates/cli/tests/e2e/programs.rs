@@ -108,11 +108,18 @@ impl Stack {
 
     /// The same with further arguments.
     fn start_with(&self, program: &Path, port: u16, arguments: &[&Path]) -> Process {
+        let all = "async-send,eager-receive,eager-accept,setup-with-accept";
+        self.start_in(program, port, all, arguments)
+    }
+
+    /// The same in these modes.
+    fn start_in(&self, program: &Path, port: u16, modes: &str, arguments: &[&Path]) -> Process {
         let mut command = Command::new(program);
         command
             .arg(port.to_string())
             .args(arguments)
             .env("SPLITWAY_SOCKET", self.folder.join("sockets"))
+            .env("SPLITWAY_MODES", modes)
             .env("LD_LIBRARY_PATH", &self.folder)
             .stdout(Stdio::null());
         let started = Process::spawn(&mut command).unwrap();
@@ -359,6 +366,35 @@ fn compare_with_kernel(site: &Site, name: &str) {
 #[test]
 fn sockets_go_through_the_states_that_they_have_on_the_kernel() {
     isolated(|site| compare_with_kernel(&site, "states"));
+}
+
+#[test]
+fn programs_do_the_same_in_each_mode() {
+    isolated(|site| {
+        let file = site.file("file", 300_000).unwrap();
+        let stack = Stack::serve(&site);
+        let (echoes, files) = (stack.compile("echo"), stack.compile("file_server"));
+        let tasks = built("examples/tokio_echo");
+        for modes in [
+            "eager-receive,eager-accept,setup-with-accept",
+            "async-send,eager-accept,setup-with-accept",
+            "async-send,eager-receive,setup-with-accept",
+            "async-send,eager-receive,eager-accept",
+            "split-tcp",
+        ] {
+            let servers = [
+                stack.start_in(&echoes, ECHO_PORT, modes, &[]),
+                stack.start_in(&tasks, ECHO_PORT + 1, modes, &[]),
+                stack.start_in(&files, FILES_PORT, modes, &[]),
+            ];
+            on_threads(20, |index| {
+                echo(at(ECHO_PORT + index as u16 % 2), &file)?;
+                download(at(FILES_PORT), &file).map(drop)
+            });
+            drop(servers);
+            stack.assert_nothing_left();
+        }
+    });
 }
 
 #[test]

@@ -21,7 +21,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use rustix::rand::{GetRandomFlags, getrandom};
-use socket_channel::attach::{Attached, BadPacket, Key, MODES_ALL, MODES_ALWAYS, Reply, Request};
+use socket_channel::attach::{Attached, BadPacket, Key, MODES_ALL, Reply, Request};
 use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment, channel};
 
 use crate::broker::absent::Absent;
@@ -588,7 +588,7 @@ impl Service {
         let known = KnownApplication {
             app: self.applications.next_number(|_| false),
             uid,
-            modes: modes & MODES_ALL | MODES_ALWAYS,
+            modes: modes & MODES_ALL,
             next_handle: 0,
             key,
         };

@@ -209,7 +209,7 @@ fn a_process_that_attaches_shares_memory_with_the_host_process() {
     let (process, host_ends) = between.attaching();
     assert_eq!(process.pid, Some(std::process::id().cast_signed()));
     assert_eq!(process.uid, rustix::process::geteuid().as_raw());
-    assert_eq!((process.modes, host_ends.len()), (MODES_ALL, 4));
+    assert_eq!((process.modes, host_ends.len()), (5, 4));
     let application = process.application.clone().unwrap();
     assert_eq!(application.limits, LIMITS);
     assert!(application.rights.may_listen(8000));
@@ -221,10 +221,7 @@ fn a_process_that_attaches_shares_memory_with_the_host_process() {
         (attached.app.0, attached.channel.0),
         (process.app, process.channel)
     );
-    assert_eq!(
-        (attached.limits, attached.modes),
-        (LIMITS.of_segment(), MODES_ALL)
-    );
+    assert_eq!((attached.limits, attached.modes), (LIMITS.of_segment(), 5));
     assert_eq!(attached.key, application.key);
     let other = between.attached().1.application.unwrap();
     assert_ne!(other.key, attached.key);

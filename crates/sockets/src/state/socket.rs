@@ -19,6 +19,8 @@ pub(crate) struct Socket {
     pub(crate) handle: Option<HandleId>,
     pub(crate) options: Options,
     pub(crate) own: Own,
+    /// The record says what they are.
+    pub(crate) tells_options: bool,
     pub(crate) kind: Kind,
     /// Hints of its last changes are still to be sent.
     pub(crate) is_changed: bool,
@@ -85,6 +87,7 @@ impl Socket {
             handle,
             options: Options::default(),
             own: Own::of(Family::V4),
+            tells_options: false,
             kind,
             is_changed: false,
         }
@@ -112,6 +115,21 @@ impl Socket {
             Kind::Stream(stream) => Some(stream),
             Kind::Unconnected(_) | Kind::Listener(_) | Kind::File(_) => None,
         }
+    }
+
+    pub(crate) fn listener_mut(&mut self) -> Option<&mut Listener> {
+        match &mut self.kind {
+            Kind::Listener(listener) => Some(listener),
+            Kind::Unconnected(_) | Kind::Stream(_) | Kind::File(_) => None,
+        }
+    }
+
+    /// Says in the record what the options are, from now on.
+    pub(crate) fn tell_options(&mut self) {
+        self.tells_options = true;
+        let options = self.options;
+        self.record
+            .set_options(|option| options.get(option).unwrap_or_default());
     }
 
     /// True if nothing will come or go any more.

@@ -1,6 +1,7 @@
 //! A connection of an application, and what has its place in its stream.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use host::app::{BindingId, StreamId};
 use socket_channel::SocketId;
@@ -45,6 +46,10 @@ pub(crate) struct Stream {
     pub(crate) is_closing: bool,
     /// Bytes that were acknowledged when it was last looked at, while it is being closed.
     pub(crate) acknowledged: u64,
+    /// Its own and its peer's address, for those who ask: the record does not tell them.
+    pub(crate) untold: Option<Box<(SocketAddr, SocketAddr)>>,
+    /// Its first bytes wait until a process has given it a handle.
+    pub(crate) waits_for_handle: bool,
 }
 
 impl Stream {
@@ -65,6 +70,8 @@ impl Stream {
             rest: VecDeque::new(),
             is_closing: false,
             acknowledged: 0,
+            untold: None,
+            waits_for_handle: false,
         }
     }
 

@@ -12,7 +12,8 @@ use socket_channel::channel::{self, AppEnd, in_memory};
 use socket_channel::{AppId, ChannelId, HandleId};
 use sockets::{Arrived, Attachment, Broker, BrokerGone, Known, NewHandles, Sockets};
 
-use crate::program::{HANDLES, KEY, MODES, Program};
+use crate::modes;
+use crate::program::{HANDLES, KEY, Program};
 use crate::world::World;
 
 /// What a broker has heard of the host stack.
@@ -107,7 +108,7 @@ impl Broker for PlayedBroker {
                 next_handle,
                 identity,
             } => {
-                assert_eq!((identity.key, identity.modes), (KEY, MODES));
+                assert_eq!((identity.key, identity.modes), (KEY, modes::modes()));
                 Heard::Application {
                     app,
                     uid,

@@ -1,9 +1,10 @@
 //! How connections end, and programs.
 
 use host::app::CloseReason;
+use socket_channel::attach::MODES_DEFAULT;
 use socket_channel::{Command, Flags};
 
-use crate::program::{Program, silent_connection, text};
+use crate::program::{Program, silent_connection, silent_connection_in, text};
 use crate::world::World;
 
 const ECONNREFUSED: u32 = 111;
@@ -37,7 +38,7 @@ fn a_connection_with_unread_bytes_is_reset_when_it_is_closed() {
     let (mut world, mut program, listener, stream) = silent_connection();
     world.client_sends(stream, b"unread", false);
     let (socket, handle) = program.accept(&mut world, listener);
-    world.run_until(|_| program.record(socket).rx_waiting_bytes() == 6);
+    world.run_until(|_| program.record(socket).look().unwrap().waiting == 6);
     program.close(handle);
     world.run_until(|world| world.heard(stream).closed.is_some());
     assert_eq!(world.heard(stream).closed, Some(CloseReason::Reset));
@@ -99,7 +100,7 @@ fn a_peer_that_resets_is_an_error_and_what_came_before_can_be_read() {
     let (mut world, mut program, listener, stream) = silent_connection();
     world.client_sends(stream, b"before", false);
     let (socket, _) = program.accept(&mut world, listener);
-    world.run_until(|_| program.record(socket).rx_waiting_bytes() == 6);
+    world.run_until(|_| program.record(socket).look().unwrap().waiting == 6);
     world.client_aborts(stream);
     world.run_until(|_| program.flags(socket).has(Flags::FAILED | Flags::CLOSED));
     assert_eq!(program.read(socket), b"before");
@@ -110,7 +111,8 @@ fn a_peer_that_resets_is_an_error_and_what_came_before_can_be_read() {
 
 #[test]
 fn a_process_that_ends_between_taking_and_adopting_leaves_no_connection_behind() {
-    let (mut world, program, listener, stream) = silent_connection();
+    // A connection that is asked for has its handle at once.
+    let (mut world, program, listener, stream) = silent_connection_in(MODES_DEFAULT);
     let mut taken = None;
     world.run_until(|_| {
         taken = program.record(listener).accept().unwrap();

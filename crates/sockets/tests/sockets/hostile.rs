@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use fakes::seeds::each_seed;
 use host::app::Application;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use socket_channel::attach::MODES_DEFAULT;
 use socket_channel::channel::{self, HostEnd};
 use socket_channel::message::BindFlags;
 use socket_channel::{
-    AppId, ChannelId, Command, Family, Flags, HandleId, How, Layout, Limits, Segment, SocketId,
-    SocketOption,
+    AppId, ChannelId, Command, Family, Flags, HandleId, How, Layout, Limits, Segment, Side,
+    SocketId, SocketOption,
 };
 use sockets::{Attachment, Grant, Sockets};
 
@@ -34,7 +35,7 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
         [7, 8001, 8002, 0][random(4) as usize]
     );
     let address = address.parse().unwrap();
-    match random(15) {
+    match random(20) {
         0 => Command::Open {
             request,
             handle,
@@ -71,6 +72,22 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
             value: random(u64::MAX),
         },
         9 => Command::GetInfo { request, socket },
+        13 => Command::Look { request, socket },
+        14 => Command::Receive {
+            request,
+            socket,
+            bytes: random(3) * random(u64::MAX / 3),
+        },
+        15 | 16 => Command::AcceptNext {
+            request,
+            socket,
+            handle,
+        },
+        17 => Command::GetAddress {
+            request,
+            socket,
+            side: Side::Peer,
+        },
         10 => Command::Close { handle },
         11 => Command::OpenFile {
             request,
@@ -82,7 +99,7 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
             handle,
             file: 5000 * random(2) as u32,
         },
-        13 => Command::Disconnect { request, socket },
+        18 => Command::Disconnect { request, socket },
         _ => Command::SendFile {
             socket,
             file: some_socket(random),
@@ -128,7 +145,8 @@ fn whatever_an_application_does_others_get_every_byte_and_nothing_is_left() {
     each_seed(20, |random| {
         let mut world = World::new();
         world.nic.lacks.insert("none".to_owned());
-        let mut hostile = Program::new(&mut world, 1);
+        let modes = random(32) as u32;
+        let mut hostile = Program::with(&mut world, 1, Grant::default(), modes);
         let mut honest = Program::new(&mut world, 2);
         let (listener, _) = honest.listener(&mut world, 8000);
         world.clients.echoes = false;
@@ -178,7 +196,7 @@ fn attach(world: &mut World, app: u32) -> (OwnedFd, OwnedFd) {
         channel: ChannelId(app),
         pid: app,
         uid: 1000,
-        first: Some(first(Grant::default(), segment)),
+        first: Some(first(Grant::default(), MODES_DEFAULT, segment)),
         end: HostEnd::from_files(&memory, own, peer).unwrap(),
     });
     attached.unwrap();

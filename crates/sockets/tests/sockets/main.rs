@@ -11,6 +11,7 @@ mod hostile;
 mod limits;
 mod listeners;
 mod loopback;
+mod modes;
 mod passed;
 mod program;
 mod views;

@@ -9,10 +9,11 @@ use socket_channel::channel::{AppEnd, in_memory};
 use socket_channel::message::BindFlags;
 use socket_channel::{
     AppId, AppRecord, ChannelId, Command, Event, Family, Flags, HandleId, How, Layout, Limits,
-    Segment, SocketId,
+    Segment, Side, SocketId,
 };
 use sockets::{Attachment, First, Grant, Identity};
 
+use crate::modes;
 use crate::world::World;
 
 /// Handles that a program begins with.
@@ -30,20 +31,17 @@ pub(crate) struct Program {
     pub(crate) hints: Vec<SocketId>,
 }
 
-/// The modes of each program, of `socket_channel::attach`.
-pub(crate) const MODES: u32 = 30;
-
 /// The secret of each program.
 pub(crate) const KEY: Key = Key::new([7; Key::BYTES]);
 
 /// What the first process of an application brings.
-pub(crate) fn first(grant: Grant, segment: Segment) -> First {
+pub(crate) fn first(grant: Grant, modes: u32, segment: Segment) -> First {
     First {
         grant,
         segment,
         identity: Identity {
             key: KEY,
-            modes: MODES,
+            modes,
             segment_file: None,
         },
     }
@@ -55,6 +53,10 @@ impl Program {
     }
 
     pub(crate) fn with_grant(world: &mut World, app: u32, grant: Grant) -> Program {
+        Program::with(world, app, grant, modes::modes())
+    }
+
+    pub(crate) fn with(world: &mut World, app: u32, grant: Grant, modes: u32) -> Program {
         let limits = Limits {
             sockets_max: 4096,
             segment_bytes: 64 << 20,
@@ -68,7 +70,7 @@ impl Program {
             channel,
             pid: app.0.wrapping_add(1000),
             uid: 1000,
-            first: Some(first(grant, segment.clone())),
+            first: Some(first(grant, modes, segment.clone())),
             end: host,
         });
         attached.unwrap();
@@ -222,11 +224,52 @@ impl Program {
         let mut taken = None;
         world.run_until(|_| {
             taken = self.record(listener).accept().unwrap();
-            taken.is_some()
+            taken.is_some() || self.record(listener).held() > 0
         });
-        let (socket, handle) = (taken.unwrap(), self.handle());
-        self.send(&Command::Accept { socket, handle });
+        let handle = self.handle();
+        let socket = match taken {
+            Some(socket) => {
+                self.send(&Command::Accept { socket, handle });
+                socket
+            }
+            None => self.accept_next(world, listener, handle).unwrap(),
+        };
+        self.ask_addresses(world, socket);
         (socket, handle)
+    }
+
+    /// Asks for the oldest connection that a listener holds.
+    pub(crate) fn accept_next(
+        &mut self,
+        world: &mut World,
+        listener: SocketId,
+        handle: HandleId,
+    ) -> Result<SocketId, u32> {
+        let accepted = self.call(world, |request| Command::AcceptNext {
+            request,
+            socket: listener,
+            handle,
+        });
+        accepted.map(|(socket, _)| socket.unwrap())
+    }
+
+    /// Asks for what the record of an accepted connection does not tell.
+    fn ask_addresses(&mut self, world: &mut World, socket: SocketId) {
+        for side in Side::ALL {
+            let record = AppRecord::of(&self.segment, socket).unwrap();
+            let told = match side {
+                Side::Local => record.local(),
+                Side::Peer => record.peer(),
+            };
+            if told.is_none() {
+                let asked = self.call(world, |request| Command::GetAddress {
+                    request,
+                    socket,
+                    side: *side,
+                });
+                asked.unwrap();
+            }
+        }
     }
 
     /// Writes as much as there is room for; returns how many bytes.
@@ -250,9 +293,18 @@ impl Program {
         });
     }
 
-    /// Reads what is there.
+    /// Reads what is there, and asks for what is held.
     pub(crate) fn read(&mut self, socket: SocketId) -> Vec<u8> {
         let mut bytes = vec![0; 10_000];
+        if self.record(socket).held() > 0 {
+            // The answer is not waited for.
+            let _ = self.end.send(&Command::Receive {
+                request: 0,
+                socket,
+                bytes: bytes.len() as u64,
+            });
+            self.end.flush();
+        }
         let record = self.record(socket);
         let count = record.read(&mut bytes).unwrap_or(0);
         if count > 0 && record.rx_must_kick(count) {
@@ -310,9 +362,14 @@ impl Program {
 /// A world whose clients echo nothing, with a program that listens at port 8000 and a client that
 /// connects to it: the listener, and the client's stream.
 pub(crate) fn silent_connection() -> (World, Program, SocketId, StreamId) {
+    silent_connection_in(modes::modes())
+}
+
+/// The same with a program that is granted this.
+pub(crate) fn silent_connection_in(modes: u32) -> (World, Program, SocketId, StreamId) {
     let mut world = World::new();
     world.clients.echoes = false;
-    let mut program = Program::new(&mut world, 1);
+    let mut program = Program::with(&mut world, 1, Grant::default(), modes);
     let (listener, _) = program.listener(&mut world, 8000);
     let stream = world.connect(8000);
     (world, program, listener, stream)
