@@ -29,10 +29,11 @@ struct Sleeper {
 }
 
 impl Watch for Sleeper {
-    fn notify(&self) {
+    fn notify(&self) -> bool {
         if self.is_awake.swap(1, Ordering::SeqCst) == 0 {
             let _ = futex::wake(&self.is_awake, futex::Flags::PRIVATE, 1);
         }
+        false
     }
 }
 
@@ -77,14 +78,14 @@ fn sleep(socket: &Socket<'_>, sleeper: &Sleeper, deadline: Option<Instant>) -> R
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Err(Errno::AGAIN);
     }
-    link.fall_asleep();
+    link.fall_asleep(None);
     // The host stack may have died after the look.
     let slept = link.check().and_then(|()| {
         let timeout = remaining.map(timespec);
         let flags = futex::Flags::PRIVATE;
         futex::wait(&sleeper.is_awake, flags, 0, timeout.as_ref())
     });
-    link.wake_up();
+    link.wake_up(None);
     match slept {
         // The word was 1 already, or the deadline is looked at again.
         Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),

@@ -236,9 +236,16 @@ fn change_member(
                 return Err(Errno::EXIST);
             }
             let member = Member::new(source, interest(event), set);
-            if let Source::Socket(id) = &member.source {
-                let watch: Arc<dyn Watch> = Arc::clone(&member) as Arc<dyn Watch>;
-                process.link.watchers.add(id.index, watch);
+            match &member.source {
+                Source::Socket(id) => {
+                    let watch: Arc<dyn Watch> = Arc::clone(&member) as Arc<dyn Watch>;
+                    process.link.watchers.add(id.index, watch);
+                }
+                Source::Set(inner) => {
+                    if let Some(inner) = inner.upgrade() {
+                        inner.candidates.nest();
+                    }
+                }
             }
             members.insert(place, Arc::clone(&member));
             member.queue();
@@ -283,7 +290,7 @@ impl Wait<'_, '_> {
                 }
                 return Ok(());
             }
-            link.fall_asleep();
+            link.fall_asleep(Some(&self.set.candidates.sleepers));
             self.collect(found);
             let remaining = match deadline {
                 _ if !found.is_empty() => Some(Duration::ZERO),
@@ -291,7 +298,7 @@ impl Wait<'_, '_> {
                 None => None,
             };
             let asked = self.ask(found, remaining);
-            link.wake_up();
+            link.wake_up(Some(&self.set.candidates.sleepers));
             match asked {
                 // What was found counts more than a signal.
                 Err(errno) if found.is_empty() => return Err(errno),

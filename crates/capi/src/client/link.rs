@@ -8,7 +8,7 @@
 //! `EPOLLET`, where each ring is an edge. So no sleeper can take a ring from another.
 //!
 //! Events themselves are taken out of the ring by any thread that comes along, under one lock, and
-//! passed to those that they are for ([`Link::drain`]). Three rules make that safe:
+//! passed to those that they are for ([`Link::drain`]). Four rules make that safe:
 //!
 //! 1. *The alarm stays armed as long as any thread sleeps.* Sleepers are counted under the lock; a
 //!    thread that takes events while others sleep arms the alarm again behind what it took, and
@@ -18,9 +18,12 @@
 //! 3. *What is taken is passed on under the same lock.* So an event that another thread took before
 //!    the sleeper was counted is where the sleeper looks; one that comes later rings. Without this
 //!    rule, a sleeper could look between the two, and sleep on while its answer is there.
+//! 4. *A thread that takes an event for a sleeper rings for it*, with a bell of the process's own.
+//!    The host stack publishes an event, and then looks at the alarm. If a thread takes the event
+//!    in between, and arms the alarm behind it, the host stack does not ring.
 //!
-//! What a process changes itself, as by `epoll_ctl`, rings no bell: [`Link::nudge`] rings one
-//! of the process's own, which is watched in the same way.
+//! What a process changes itself, as by `epoll_ctl`, rings no bell: [`Link::nudge`] rings that of
+//! the process's own, which is watched in the same way.
 //!
 //! Threads that wait for an answer, `sw_epoll_wait` and `sw_poll` sleep on the bell like this. A
 //! thread that blocks in a call on one socket sleeps on a futex instead (`blocking.rs`), and one
@@ -30,9 +33,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -75,6 +78,8 @@ pub(crate) struct Link {
     is_dead: AtomicBool,
     requests: Mutex<Requests>,
     pub(crate) watchers: Watchers,
+    /// Threads that sleep in `sw_poll`, for any sockets. Changed under the lock of the ring.
+    pub(crate) pollers: AtomicUsize,
     beds: Mutex<Vec<OwnedFd>>,
 }
 
@@ -85,10 +90,23 @@ struct Ring {
     is_full: bool,
 }
 
+/// What taking events has left to do, without the lock.
+#[derive(Default)]
+struct Drained {
+    is_to_ring: bool,
+    is_corrupt: bool,
+}
+
 #[derive(Default)]
 struct Requests {
     last: u32,
-    open: HashMap<u32, Option<Result<Answer>>>,
+    open: HashMap<u32, Request>,
+}
+
+/// A request whose answer a thread waits for.
+struct Request {
+    thread: ThreadId,
+    answer: Option<Result<Answer>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,6 +135,7 @@ impl Link {
             is_dead: AtomicBool::new(false),
             requests: Mutex::default(),
             watchers: Watchers::default(),
+            pollers: AtomicUsize::new(0),
             beds: Mutex::default(),
         })
     }
@@ -189,35 +208,41 @@ impl Link {
             requests.last = requests.last.wrapping_add(1).max(1);
             let number = requests.last;
             if let std::collections::hash_map::Entry::Vacant(free) = requests.open.entry(number) {
-                free.insert(None);
+                free.insert(Request {
+                    thread: std::thread::current().id(),
+                    answer: None,
+                });
                 return number;
             }
         }
     }
 
     fn take_answer(&self, request: u32) -> Option<Result<Answer>> {
-        lock(&self.requests).open.get_mut(&request)?.take()
+        let mut requests = lock(&self.requests);
+        requests.open.get_mut(&request)?.answer.take()
     }
 
     /// Takes all events that are there, and passes them on.
     pub(crate) fn drain(&self) {
-        let ring = lock(&self.ring);
-        self.drain_locked(ring);
+        let mut ring = lock(&self.ring);
+        let drained = self.drain_locked(&mut ring);
+        drop(ring);
+        self.act_on(drained);
     }
 
-    fn drain_locked(&self, mut ring: MutexGuard<'_, Ring>) {
+    fn drain_locked(&self, ring: &mut Ring) -> Drained {
         let mut taken = 0;
-        let mut is_corrupt = false;
+        let mut drained = Drained::default();
         loop {
             match ring.end.receive() {
                 // Rule 3: before another thread can have the lock.
                 Ok(Some(event)) => {
-                    self.pass_on(event);
+                    drained.is_to_ring |= self.pass_on(event);
                     taken += 1;
                 }
                 Err(ReceiveError::Malformed) => {}
                 Err(ReceiveError::Corrupt) => {
-                    is_corrupt = true;
+                    drained.is_corrupt = true;
                     break;
                 }
                 // Rule 1: the alarm is behind what was taken, or there is more.
@@ -226,17 +251,23 @@ impl Link {
             }
             if taken == EVENTS_MAX {
                 // Nothing is armed, so those who sleep come and take the rest.
-                self.ring_own_bell();
+                drained.is_to_ring = true;
                 break;
             }
         }
         // Whether there is room was asked here, so the host stack may not ring for it any more.
         if ring.is_full && ring.end.has_room() {
             ring.is_full = false;
+            drained.is_to_ring = true;
+        }
+        drained
+    }
+
+    fn act_on(&self, drained: Drained) {
+        if drained.is_to_ring {
             self.ring_own_bell();
         }
-        drop(ring);
-        if is_corrupt {
+        if drained.is_corrupt {
             self.die();
         }
     }
@@ -248,10 +279,12 @@ impl Link {
         }
     }
 
-    fn pass_on(&self, event: Event) {
+    /// True if another thread that may sleep on the bell waits for it (rule 4).
+    fn pass_on(&self, event: Event) -> bool {
+        let is_polled = self.pollers.load(Ordering::Relaxed) > 0;
         match event {
-            Event::Ready { socket } => self.watchers.notify(socket.index),
-            Event::ScanAll => self.watchers.notify_all(),
+            Event::Ready { socket } => self.watchers.notify(socket.index) | is_polled,
+            Event::ScanAll => self.watchers.notify_all() | is_polled,
             Event::Answer {
                 request,
                 errno: 0,
@@ -263,27 +296,42 @@ impl Link {
         }
     }
 
-    fn answer(&self, request: u32, answer: Result<Answer>) {
-        if let Some(slot) = lock(&self.requests).open.get_mut(&request) {
-            *slot = Some(answer);
-        }
+    fn answer(&self, request: u32, answer: Result<Answer>) -> bool {
+        let mut requests = lock(&self.requests);
+        let Some(request) = requests.open.get_mut(&request) else {
+            return false;
+        };
+        request.answer = Some(answer);
+        request.thread != std::thread::current().id()
     }
 
-    /// Counts this thread as a sleeper; it looks once more after this, and then sleeps.
-    pub(crate) fn fall_asleep(&self) {
+    /// Counts this thread as a sleeper, also among those who wait for the same, if events tell of
+    /// that; it looks once more after this, and then sleeps.
+    pub(crate) fn fall_asleep(&self, among: Option<&AtomicUsize>) {
         let mut ring = lock(&self.ring);
         ring.sleepers += 1;
-        self.drain_locked(ring);
+        let drained = self.drain_locked(&mut ring);
+        // It looks at what it took itself.
+        if let Some(among) = among {
+            among.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(ring);
+        self.act_on(drained);
     }
 
     /// This thread is awake again.
-    pub(crate) fn wake_up(&self) {
+    pub(crate) fn wake_up(&self, among: Option<&AtomicUsize>) {
         let mut ring = lock(&self.ring);
         ring.sleepers -= 1;
         if ring.sleepers == 0 {
             ring.end.disarm();
         }
-        self.drain_locked(ring);
+        if let Some(among) = among {
+            among.fetch_sub(1, Ordering::Relaxed);
+        }
+        let drained = self.drain_locked(&mut ring);
+        drop(ring);
+        self.act_on(drained);
     }
 
     /// Waits on the bell until `ready` brings something; signals do not interrupt that. Fails with
@@ -295,15 +343,15 @@ impl Link {
         }
         let bed = self.bed()?;
         loop {
-            self.fall_asleep();
+            self.fall_asleep(None);
             let mut done = ready();
             if done.is_none() && self.check().is_ok() {
                 let slept = self.sleep_in(&bed, None);
-                self.wake_up();
+                self.wake_up(None);
                 slept?;
                 done = ready();
             } else {
-                self.wake_up();
+                self.wake_up(None);
             }
             if let Some(done) = done {
                 self.make_bed(bed);
@@ -431,5 +479,131 @@ impl Drop for Pump {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use socket_channel::channel::{self, HostEnd};
+
+    use super::*;
+    use crate::client::sets::{Interest, Member, Set, Source};
+    use crate::client::watchers::Watch;
+
+    const SOCKET: SocketId = SocketId {
+        index: 3,
+        generation: 1,
+    };
+
+    const READY: Event = Event::Ready { socket: SOCKET };
+
+    /// A link, and a host stack that publishes its events and rings for none: other threads take
+    /// them, and arm the alarm anew, before it looks at that.
+    fn link() -> (Link, HostEnd) {
+        let memory = channel::create_file().unwrap();
+        let bell = || channel::create_bell().unwrap();
+        let host = HostEnd::from_files(&memory, bell(), bell()).unwrap();
+        let end = AppEnd::from_files(&memory, bell(), bell()).unwrap();
+        let link = Link::new(ChannelId(1), end, bell(), bell()).unwrap();
+        (link, host)
+    }
+
+    /// Has a thread take an event.
+    fn take(link: &Link, host: &mut HostEnd, event: &Event) {
+        host.send(event).unwrap();
+        host.flush();
+        std::thread::scope(|scope| {
+            scope.spawn(|| link.drain());
+        });
+    }
+
+    /// Whether those who sleep are woken by a hint that a thread takes.
+    fn wakes(link: &Link, host: &mut HostEnd) -> bool {
+        let bed = link.bed().unwrap();
+        let is_rung = || {
+            let mut events = Vec::with_capacity(4);
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            epoll::wait(&bed, spare, Some(&Timespec::default())).unwrap() > 0
+        };
+        // A new set tells of earlier rings.
+        is_rung();
+        take(link, host, &READY);
+        is_rung()
+    }
+
+    #[test]
+    fn an_answer_that_another_thread_takes_wakes_the_thread_that_waits_for_it() {
+        let (link, mut host) = link();
+        let (woken, is_woken) = mpsc::channel();
+        std::thread::spawn(move || {
+            let request = link.open_request();
+            let mut looks = 0;
+            let answer = link.wait(|| {
+                let answer = link.take_answer(request);
+                looks += 1;
+                // The look after it was counted: it sleeps now.
+                if looks == 2 {
+                    let event = Event::Answer {
+                        request,
+                        errno: 0,
+                        socket: None,
+                        value: 7,
+                    };
+                    take(&link, &mut host, &event);
+                }
+                answer
+            });
+            woken.send((looks, answer)).unwrap();
+        });
+        let woken = is_woken.recv_timeout(Duration::from_secs(20));
+        let (looks, answer) = woken.expect("it sleeps on");
+        assert!(
+            matches!(answer, Ok(Ok(Answer::Done { value: 7, .. }))),
+            "{answer:?}"
+        );
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    fn a_hint_that_another_thread_takes_wakes_those_who_sleep_for_its_socket() {
+        let (link, mut host) = link();
+        let set = Set::new();
+        let interest = Interest {
+            events: 1,
+            data: 0,
+            edge: None,
+            is_spent: false,
+        };
+        let member = Member::new(Source::Socket(SOCKET), interest, &set);
+        let watch: Arc<dyn Watch> = Arc::clone(&member) as Arc<dyn Watch>;
+        link.watchers.add(SOCKET.index, watch);
+        assert!(!wakes(&link, &mut host), "no thread sleeps");
+
+        let in_set = Some(&set.candidates.sleepers);
+        link.fall_asleep(in_set);
+        assert!(wakes(&link, &mut host));
+        link.wake_up(in_set);
+        let of_others = Set::new();
+        let in_other = Some(&of_others.candidates.sleepers);
+        link.fall_asleep(in_other);
+        assert!(!wakes(&link, &mut host), "a thread sleeps for others");
+        // One that sleeps in a set sleeps for what is in the sets within.
+        set.candidates.nest();
+        assert!(wakes(&link, &mut host));
+        link.wake_up(in_other);
+        assert_eq!(set.candidates.len(), 1);
+    }
+
+    #[test]
+    fn a_hint_that_another_thread_takes_wakes_those_who_poll() {
+        let (link, mut host) = link();
+        assert!(!wakes(&link, &mut host));
+        link.fall_asleep(Some(&link.pollers));
+        assert!(wakes(&link, &mut host));
+        link.wake_up(Some(&link.pollers));
+        assert!(!wakes(&link, &mut host));
     }
 }

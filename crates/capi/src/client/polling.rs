@@ -48,7 +48,7 @@ impl Client {
         }
         let bed = link.bed()?;
         let found = loop {
-            link.fall_asleep();
+            link.fall_asleep(Some(&link.pollers));
             let split = poll.look_and_hint(fds);
             let remaining = match deadline {
                 _ if split > 0 => Some(Duration::ZERO),
@@ -57,7 +57,7 @@ impl Client {
             };
             let asked = poll.ask_kernel(fds, remaining, Some(bed.as_fd()));
             let taken = link.sleep_in(&bed, Some(&Timespec::default()));
-            link.wake_up();
+            link.wake_up(Some(&link.pollers));
             let found = match asked {
                 Ok(kernel) => split + kernel,
                 Err(_) if split > 0 => split,

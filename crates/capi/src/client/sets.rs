@@ -49,7 +49,13 @@ pub(crate) struct Member {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Candidates(Mutex<VecDeque<Arc<Member>>>);
+pub(crate) struct Candidates {
+    queue: Mutex<VecDeque<Arc<Member>>>,
+    /// Threads that sleep in the set. Changed under the lock of the link.
+    pub(crate) sleepers: AtomicUsize,
+    /// It was added to another set, in which threads sleep for it.
+    is_nested: AtomicBool,
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -57,14 +63,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Candidates {
     pub(crate) fn len(&self) -> usize {
-        lock(&self.0).len()
+        lock(&self.queue).len()
     }
 
     /// The next, which may queue again from now on.
     pub(crate) fn pop(&self) -> Option<Arc<Member>> {
-        let member = lock(&self.0).pop_front()?;
+        let member = lock(&self.queue).pop_front()?;
         member.is_queued.store(false, Ordering::SeqCst);
         Some(member)
+    }
+
+    /// It was added to another set.
+    pub(crate) fn nest(&self) {
+        self.is_nested.store(true, Ordering::Relaxed);
+    }
+
+    fn has_sleeper(&self) -> bool {
+        self.sleepers.load(Ordering::Relaxed) > 0 || self.is_nested.load(Ordering::Relaxed)
     }
 }
 
@@ -86,7 +101,7 @@ impl Member {
             return;
         }
         if let (Some(candidates), Some(own)) = (self.candidates.upgrade(), self.own.upgrade()) {
-            lock(&candidates.0).push_back(own);
+            lock(&candidates.queue).push_back(own);
         }
     }
 
@@ -104,8 +119,10 @@ impl Member {
 }
 
 impl Watch for Member {
-    fn notify(&self) {
+    fn notify(&self) -> bool {
         self.queue();
+        let candidates = self.candidates.upgrade();
+        candidates.is_some_and(|candidates| candidates.has_sleeper())
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Something that waits for a change.
 pub(crate) trait Watch: Send + Sync {
-    /// The socket may have changed.
-    fn notify(&self);
+    /// The socket may have changed. True if a thread sleeps on the bell for it, which this does not
+    /// ring.
+    fn notify(&self) -> bool;
 }
 
 type BySocket = HashMap<u32, Vec<Arc<dyn Watch>>>;
@@ -39,17 +40,18 @@ impl Watchers {
         }
     }
 
-    /// A socket may have changed.
-    pub(crate) fn notify(&self, socket: u32) {
-        if let Some(watches) = self.lock().get(&socket) {
-            watches.iter().for_each(|watch| watch.notify());
-        }
+    /// A socket may have changed. True if a thread sleeps on the bell for it.
+    pub(crate) fn notify(&self, socket: u32) -> bool {
+        let by_socket = self.lock();
+        let watches = by_socket.get(&socket).into_iter().flatten();
+        watches.fold(false, |sleeps, watch| watch.notify() | sleeps)
     }
 
-    /// Any socket may have changed.
-    pub(crate) fn notify_all(&self) {
+    /// Any socket may have changed. True if a thread sleeps on the bell for one.
+    pub(crate) fn notify_all(&self) -> bool {
         let by_socket = self.lock();
-        by_socket.values().flatten().for_each(|it| it.notify());
+        let watches = by_socket.values().flatten();
+        watches.fold(false, |sleeps, watch| watch.notify() | sleeps)
     }
 }
 
