@@ -18,7 +18,7 @@ fn commands_of_a_request(modes: Modes) -> Vec<String> {
     let opened = connected(&client, 80);
     send(&client, &opened, b"request");
     let own = client.local_address(opened.as_fd()).unwrap();
-    let begun = fake.world().seen.len();
+    let begun = seen_to_a_look(&fake, 0).len();
 
     let (accepted, peer) = client.accept(listener.as_fd(), BLOCKING).unwrap();
     assert_eq!(peer, own);
@@ -41,11 +41,16 @@ fn commands_of_a_request(modes: Modes) -> Vec<String> {
     assert_eq!(&bytes[..7], b"request");
     send(&client, &accepted, b"answer");
 
+    seen_to_a_look(&fake, begun)
+}
+
+/// The commands from one on, once they end in a look at what was written. Not all modes wait for
+/// that.
+fn seen_to_a_look(fake: &Fake, begun: usize) -> Vec<String> {
     loop {
         let seen = fake.world().seen[begun..].to_vec();
-        // The last of them is not waited for in all modes.
-        let is_last = |name: &&str| *name == "Kick" || *name == "Look";
-        if seen.iter().map(String::as_str).any(|name| is_last(&name)) {
+        let is_look = |name: &String| name == "Kick" || name == "Look";
+        if seen.last().is_some_and(is_look) {
             return seen;
         }
         std::thread::yield_now();
