@@ -9,7 +9,7 @@ ROOT    ?= examples/site
 # Creating a link needs root.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-.PHONY: help serve demo deny test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-ceiling bench-instructions aarch64 deb man release clean
+.PHONY: help serve demo deny test test-long test-loom test-aarch64 test-machine test-fuzz check bench bench-link bench-ceiling bench-instructions aarch64 deb man library install release clean
 
 help: ## Shows this
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -80,13 +80,23 @@ bench-link: setup-bench ## Goodput over emulated links, against the kernel's TCP
 aarch64: ## Builds splitway for the Arm cores of a DPU
 	@scripts/aarch64.sh build --release
 
-deb: setup-deb man ## Makes a Debian package, in target/debian: program, manual pages, completions, systemd units
+deb: setup-deb man library ## Makes a Debian package, in target/debian: program, library, manual pages, completions, systemd units
 	@gzip --best --no-name --keep --force $(RELEASE)/package/man/*.1
 	@$(CARGO) deb --no-build --strip --locked -p splitway-cli --output $(TARGET)/debian/
 
 man: setup-serve release ## Writes manual pages, and completions for bash, zsh and fish, to target/release/package
 	@$(RELEASE)/splitway generate man $(RELEASE)/package/man
 	@$(RELEASE)/splitway generate completions $(RELEASE)/package/completions
+
+PREFIX  ?= /usr/local
+# Where the library says that it is installed; in a package, below /usr.
+deb: PREFIX = /usr
+library: setup-serve ## Links libsplitway.so with versions of symbols, its header and pages beside it, in target/release/package
+	@$(CARGO) build --release --locked -p splitway-capi
+	@scripts/library.sh stage $(RELEASE)/libsplitway.a $(RELEASE)/package $(PREFIX)
+
+install: man library ## Installs program, library, manual pages and completions below PREFIX (default: /usr/local), within DESTDIR
+	@$(if $(DESTDIR),,$(AS_ROOT)) scripts/install.sh $(RELEASE) $(DESTDIR)$(PREFIX)
 
 release:
 	@$(CARGO) build --release --locked -p splitway-cli

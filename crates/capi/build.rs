@@ -1,5 +1,6 @@
-//! Gives the shared library the name that programs are linked with. What it exports is what has a C
-//! name: rustc hides all else.
+//! Gives the shared library that Cargo makes the name that programs are linked with. It exports
+//! what has a C name: rustc hides all else. Versions of symbols has only the library of packages,
+//! which scripts/library.sh links; it says why.
 
 /// Another number, when a program linked before no longer runs with it.
 const SONAME: &str = "libsplitway.so.0";

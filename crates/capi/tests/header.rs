@@ -67,20 +67,60 @@ fn output_of(program: &str, arguments: &[&str], file: &PathBuf) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// What a version of the library exports, by the script that it is linked with.
+fn versions() -> BTreeSet<(String, String)> {
+    let text = fs::read_to_string(here().join("libsplitway.map")).unwrap();
+    let code = text.lines().filter(|line| !line.trim().starts_with('#'));
+    let code = code.collect::<Vec<_>>().join(" ");
+    let mut names = BTreeSet::new();
+    let (mut version, mut exports) = ("", false);
+    for word in code.split([' ', ';']).filter(|word| !word.is_empty()) {
+        match word {
+            "global:" => exports = true,
+            "local:" | "}" => exports = false,
+            "{" | "*" => {}
+            word if word.starts_with("SPLITWAY_") => version = word,
+            word => {
+                assert!(exports, "{word}");
+                names.insert((word.to_owned(), version.to_owned()));
+            }
+        }
+    }
+    names
+}
+
+/// The dynamic symbols that a file defines, with their versions.
+fn exported(file: &PathBuf) -> BTreeSet<(String, String)> {
+    let symbols = output_of("readelf", &["--wide", "--dyn-syms"], file);
+    let fields = symbols.lines().map(|line| line.split_whitespace());
+    let symbols = fields.filter_map(|fields| {
+        let fields: Vec<&str> = fields.collect();
+        let [_, _, _, _, binding, _, section, name] = fields[..] else {
+            return None;
+        };
+        // A version itself is an absolute symbol.
+        let is_defined = section.parse::<u32>().is_ok() && binding != "LOCAL";
+        let (name, version) = name.split_once("@@").unwrap_or((name, ""));
+        is_defined.then(|| (name.to_owned(), version.to_owned()))
+    });
+    symbols.collect()
+}
+
 #[test]
 fn the_library_exports_what_the_header_declares_and_nothing_else() {
-    let symbols = output_of("nm", &["-D", "--defined-only"], &library());
-    let exported = symbols.lines().filter_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let kind = words.next()?;
-        // Weak and absolute ones are the linker's.
-        (kind == "T" || kind == "D" || kind == "B" || kind == "R").then(|| words.next())?
-    });
-    let exported: BTreeSet<String> = exported.map(str::to_owned).collect();
-    assert!(exported.contains("sw_socket"));
-    assert_eq!(exported, declared());
+    let exported = exported(&library());
+    let names: BTreeSet<String> = exported.iter().map(|(name, _)| name.clone()).collect();
+    assert!(names.contains("sw_socket"));
+    assert_eq!(names, declared());
     let names = output_of("readelf", &["-d"], &library());
     assert!(names.contains("[libsplitway.so.0]"), "{names}");
+}
+
+#[test]
+fn every_function_has_the_version_that_brought_it() {
+    let exported = exported(&library());
+    assert_eq!(exported, versions(), "crates/capi/libsplitway.map");
+    assert!(exported.iter().all(|(_, version)| !version.is_empty()));
 }
 
 #[test]

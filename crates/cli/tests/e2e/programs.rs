@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,17 @@ fn built(name: &str) -> PathBuf {
     place.unwrap_or_else(|| panic!("no {name}: cargo build -p splitway-capi --examples"))
 }
 
+/// The library for programs, linked as packages have it.
 fn library() -> PathBuf {
-    built("libsplitway.so")
+    static LINKED: OnceLock<PathBuf> = OnceLock::new();
+    let link = || {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/library.sh");
+        let mut linking = Command::new(script);
+        run(linking.arg("link").args([&built("libsplitway.a"), &place])).unwrap();
+        place.join("libsplitway.so")
+    };
+    LINKED.get_or_init(link).clone()
 }
 
 /// A server with a socket for programs, and a folder for these.

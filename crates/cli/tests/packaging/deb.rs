@@ -28,6 +28,15 @@ fn package(place: &Path) -> PathBuf {
             .arg(release.join(directory)))
         .unwrap();
     }
+    let test = std::env::current_exe().unwrap();
+    let mut archives = test.ancestors().map(|it| it.join("libsplitway.a"));
+    let archive = archives.find(|it| it.exists());
+    let archive = archive.expect("cargo build -p splitway-capi");
+    let mut library = Command::new(tree("scripts/library.sh"));
+    library
+        .arg("stage")
+        .args([&archive, &release.join("package")]);
+    run(library.arg("/usr")).unwrap();
     let pages = fs::read_dir(release.join("package/man")).unwrap();
     let mut gzip = Command::new("gzip");
     gzip.args(["--best", "--no-name", "--keep"]);
@@ -115,6 +124,9 @@ fn the_package_installs_serves_and_goes() {
             "usr/share/bash-completion/completions/splitway",
             "etc/logrotate.d/splitway",
             "usr/share/doc/splitway/docs/http.md",
+            "usr/include/splitway.h",
+            "usr/lib/libsplitway.so",
+            "usr/lib/pkgconfig/splitway.pc",
         ] {
             assert!(root.join(path).exists(), "{path}");
         }
