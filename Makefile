@@ -81,7 +81,7 @@ aarch64: ## Builds splitway for the Arm cores of a DPU
 	@scripts/aarch64.sh build --release
 
 deb: setup-deb man library ## Makes a Debian package, in target/debian: program, library, manual pages, completions, systemd units
-	@gzip --best --no-name --keep --force $(RELEASE)/package/man/*.1
+	@gzip --best --no-name --keep --force $(RELEASE)/package/man/*.[137]
 	@$(CARGO) deb --no-build --strip --locked -p splitway-cli --output $(TARGET)/debian/
 
 man: setup-serve release ## Writes manual pages, and completions for bash, zsh and fish, to target/release/package

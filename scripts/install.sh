@@ -8,7 +8,9 @@ readonly RELEASE=$1 PREFIX=$2
 readonly PACKAGE=$RELEASE/package
 
 install -D -m 755 -t "$PREFIX/bin" "$RELEASE/splitway"
-install -D -m 644 -t "$PREFIX/share/man/man1" "$PACKAGE"/man/*.1
+for section in 1 3 7; do
+    install -D -m 644 -t "$PREFIX/share/man/man$section" "$PACKAGE"/man/*."$section"
+done
 install -D -m 644 "$PACKAGE/completions/splitway.bash" "$PREFIX/share/bash-completion/completions/splitway"
 install -D -m 644 -t "$PREFIX/share/zsh/site-functions" "$PACKAGE/completions/_splitway"
 install -D -m 644 -t "$PREFIX/share/fish/vendor_completions.d" "$PACKAGE/completions/splitway.fish"

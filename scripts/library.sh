@@ -39,7 +39,8 @@ point() { [ "$(readlink "$1")" = "$2" ] || ln -sfn "$2" "$1"; }
 stage() {
     local archive=$1 directory=$2 prefix=$3
     link "$archive" "$directory/lib"
-    mkdir -p "$directory"/{include,lib/pkgconfig}
+    mkdir -p "$directory"/{include,man,lib/pkgconfig}
+    install -m 644 -t "$directory/man" "$CAPI"/man/*.[37]
     install -m 644 "$CAPI/include/splitway.h" "$directory/include"
     sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|\${prefix}/lib|" -e "s|@VERSION@|$VERSION|" \
         "$CAPI/splitway.pc.in" >"$directory/lib/pkgconfig/splitway.pc"

@@ -125,6 +125,8 @@ fn the_package_installs_serves_and_goes() {
             "etc/logrotate.d/splitway",
             "usr/share/doc/splitway/docs/http.md",
             "usr/include/splitway.h",
+            "usr/share/man/man3/sw_sendto.3.gz",
+            "usr/share/man/man7/splitway.7.gz",
             "usr/lib/libsplitway.so",
             "usr/lib/pkgconfig/splitway.pc",
         ] {
