@@ -40,6 +40,9 @@
 // All but `SW_MODE_SPLIT_TCP`.
 #define SW_MODE_DEFAULT 30
 
+// The bytes of the send were copied, so its buffer was free when it returned.
+#define SW_ZC_COPIED 1
+
 // How to attach.
 struct sw_options {
   // Path of the broker's socket; null: `$SPLITWAY_SOCKET`, or `/run/splitway/sockets.sock`.
@@ -48,6 +51,16 @@ struct sw_options {
   uint32_t modes;
   // 0.
   uint32_t reserved;
+};
+
+// The completion of an `sw_send_zc`.
+struct sw_zc_completion {
+  // What the send was given.
+  uint64_t cookie;
+  // 0: the peer has acknowledged all that was sent. Else why it has not: an `errno`.
+  int error;
+  // `SW_ZC_…` bits.
+  uint32_t flags;
 };
 
 #ifdef __cplusplus
@@ -315,6 +328,27 @@ int offload_fstat(int fid, struct stat *buffer);
 // SIGPIPE, and the other errors of `sw_send`; what `offload_fstat` tells of a file that has
 // failed; EINVAL for a negative offset; EBADF if `fid` is no file of the NIC stack.
 ssize_t offload_write(int socket, int fid, off_t offset, size_t len);
+
+// Sends as `sw_send`, and has `sw_zc_complete` tell when the peer has acknowledged the last of the
+// bytes that were taken. Those may be fewer than `len`. The buffer stays as it is until then, as
+// with MSG_ZEROCOPY. No bytes have no completion.
+//
+// The errors of `sw_send`; ENOBUFS if 1,024 completions of the socket have not been taken.
+//
+// # Safety
+// `buffer` is null or has `len` bytes.
+ssize_t sw_send_zc(int fd, const void *buffer, size_t len, int flags, uint64_t cookie);
+
+// Takes completions of this process's `sw_send_zc` on a socket, in the order of the stream, and
+// returns how many. EPOLLERR says that there are some. If there are none, it waits for
+// `timeout_ms` milliseconds, or for ever if that is negative, unless no send is outstanding, and
+// returns 0 then.
+//
+// EINVAL if `max` is not above 0; EINTR, as in signal(7).
+//
+// # Safety
+// `completions` is null or has room for `max`.
+int sw_zc_complete(int fd, struct sw_zc_completion *completions, int max, int timeout_ms);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -13,6 +13,7 @@
 //! | `options` | setsockopt, getsockopt, fcntl, ioctl |
 //! | `events` | epoll and poll |
 //! | `offload` | the functions of IO-TCP |
+//! | `zero_copy` | sends that report when the peer has what they sent |
 
 mod bytes;
 mod events;
@@ -22,6 +23,7 @@ mod offload;
 mod options;
 mod outcome;
 mod sockets;
+mod zero_copy;
 
 pub use bytes::*;
 pub use events::*;
@@ -29,3 +31,4 @@ pub use global::*;
 pub use offload::*;
 pub use options::*;
 pub use sockets::*;
+pub use zero_copy::*;

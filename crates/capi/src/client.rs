@@ -25,6 +25,8 @@
 //! | `readiness` | readiness as poll and epoll say it |
 //! | `epoll` | epoll for split sockets and others in one set |
 //! | `polling` | poll for both together |
+//! | `zero_copy` | sending with completions |
+//! | `sends` | sends whose completions are to be taken |
 //! | `timing` | durations as the kernel takes them |
 
 mod application;
@@ -44,6 +46,7 @@ mod process;
 mod queues;
 mod readiness;
 mod sendfile;
+mod sends;
 mod sent_files;
 mod sets;
 mod socket;
@@ -52,6 +55,7 @@ mod table;
 mod timing;
 mod transfer;
 mod watchers;
+mod zero_copy;
 
 pub use application::Client;
 pub use attach::{AttachError, DEFAULT_PATH};
@@ -59,5 +63,6 @@ pub use epoll::{EpollChange, EpollEvent};
 pub use modes::{Modes, Options, UnknownMode};
 pub use opening::DescriptorFlags;
 pub use polling::Polled;
+pub use sends::{Completion, SENDS_MAX};
 pub use sockopt::OptionValue;
 pub use transfer::{ReceiveFlags, SendFlags};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use splitway::Family;
 use splitway::client::{
-    Client, EpollChange, EpollEvent, Modes, OptionValue, ReceiveFlags, SendFlags,
+    Client, Completion, EpollChange, EpollEvent, Modes, OptionValue, ReceiveFlags, SendFlags,
 };
 
 use crate::support::{
@@ -80,6 +80,36 @@ fn a_child_goes_on_with_a_connection() {
     client.close(accepted).unwrap();
     assert_eq!(receive_all(&client, &opened), bytes);
     assert_done(child);
+}
+
+#[test]
+fn each_process_gets_the_completions_of_its_own_sends() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let send = |cookie| {
+        let (fd, pieces) = (accepted.as_fd(), &[IoSlice::new(b"abc")]);
+        client.send_zero_copy(fd, pieces, SendFlags::default(), cookie)
+    };
+    let take = || {
+        let none = Completion {
+            cookie: 0,
+            outcome: Err(Errno::AGAIN),
+        };
+        let mut found = [none; 4];
+        let count = client.completions(accepted.as_fd(), &mut found, None);
+        let found = found.into_iter().take(count.unwrap());
+        found.map(|it| (it.cookie, it.outcome)).collect::<Vec<_>>()
+    };
+    assert_eq!(send(1), Ok(3));
+    let child = in_child(&fake, || {
+        take().is_empty() && send(2) == Ok(3) && take() == [(2, Ok(()))] && take().is_empty()
+    });
+    assert_done(child);
+    assert_eq!(take(), [(1, Ok(()))]);
+    assert_eq!(take(), []);
+    assert_eq!(receive(&client, &opened, 10).unwrap(), b"abcabc");
 }
 
 #[test]

@@ -10,7 +10,15 @@ use crate::library::library;
 mod library;
 
 /// The files of the interface, in the order of the header.
-const FILES: [&str; 6] = ["global", "sockets", "bytes", "options", "events", "offload"];
+const FILES: [&str; 7] = [
+    "global",
+    "sockets",
+    "bytes",
+    "options",
+    "events",
+    "offload",
+    "zero_copy",
+];
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

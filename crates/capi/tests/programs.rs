@@ -4,14 +4,14 @@ use std::fs;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use sha2::{Digest, Sha256};
 use splitway::Family;
 use splitway::client::{Client, SendFlags};
 
 use crate::library::library;
-use crate::support::{BLOCKING, FILE, Fake, finish, pattern, receive_all, v4};
+use crate::support::{BLOCKING, FILE, Fake, finish, listener, pattern, receive_all, v4};
 
 mod library;
 mod support;
@@ -148,6 +148,30 @@ fn the_file_server_sends_files_that_it_never_reads() {
         get("/none"),
         b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n"
     );
+}
+
+#[test]
+fn a_sender_uses_its_buffers_again_when_the_peer_has_their_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(&example("send_zc.c"), directory.path());
+    let fake = Fake::start();
+    let client = fake.attach();
+    let listener = listener(&client, 9000, BLOCKING);
+    let bytes = pattern(3, 3_000_001);
+    let file = directory.path().join("file");
+    fs::write(&file, &bytes).unwrap();
+    let mut sender = command(&program, &fake);
+    sender.args(["10.0.0.1", "9000"]).arg(&file);
+    let sender = sender.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let sender = sender.spawn().unwrap();
+    let (accepted, _) = client.accept(listener.as_fd(), BLOCKING).unwrap();
+    let received = receive_all(&client, &accepted);
+    assert_eq!(received.len(), bytes.len());
+    assert_eq!(Sha256::digest(received), Sha256::digest(&bytes));
+    let done = sender.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{errors}");
+    assert_eq!(done.stdout, b"the peer has it all\n");
 }
 
 #[test]

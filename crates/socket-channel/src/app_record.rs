@@ -13,10 +13,10 @@ use crate::fifo::Fifo;
 use crate::ids::{ChannelId, SocketId};
 use crate::message::SocketOption;
 use crate::record::{
-    ACCEPT_HEAD, ACCEPT_TAIL, ACKED, APP_FLAGS, EDGE, ERROR, ERROR_TAKEN, FILE_LIMIT, FILE_META,
-    FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, NEVER, Nonsense, OPTIONS, PEER, RX_ALARM,
-    RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK,
-    TX_MARKS, TX_TAIL, address_from_words, option_from_words,
+    ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, APP_FLAGS, DISCONNECTS, EDGE, ERROR, ERROR_TAKEN,
+    FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, NEVER, Nonsense,
+    OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD,
+    TX_LIMIT, TX_LOCK, TX_MARKS, TX_TAIL, address_from_words, option_from_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -55,6 +55,7 @@ impl Lock {
 pub struct AppRecord<'a> {
     segment: &'a Segment,
     record: Record<'a>,
+    index: u32,
     generation: u32,
 }
 
@@ -65,8 +66,17 @@ impl<'a> AppRecord<'a> {
         Ok(AppRecord {
             segment,
             record,
+            index: id.index,
             generation: id.generation,
         })
+    }
+
+    /// The name of the socket.
+    pub fn id(&self) -> SocketId {
+        SocketId {
+            index: self.index,
+            generation: self.generation,
+        }
     }
 
     /// The state.
@@ -333,6 +343,30 @@ impl<'a> AppRecord<'a> {
     /// Bytes of the stream that the peer has acknowledged.
     pub fn acked_bytes(&self) -> u64 {
         self.record.get_acquire(ACKED)
+    }
+
+    /// True if the peer has acknowledged the stream up to a position. If not, the edge grows when
+    /// it has: then, or at an earlier position that another waits for.
+    pub fn await_acked(&self, position: u64) -> bool {
+        if self.acked_bytes() >= position {
+            return true;
+        }
+        let word = self.record.word(ACK_ALARM);
+        let mut alarm = self.record.get(ACK_ALARM);
+        while alarm == 0 || alarm > position {
+            match word.compare_exchange(alarm, position, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => alarm = now,
+            }
+        }
+        fence(Ordering::SeqCst);
+        self.acked_bytes() >= position
+    }
+
+    /// How often the socket was disconnected. Looked at after a position, it tells whether that
+    /// is one of the connection before.
+    pub fn disconnects(&self) -> u64 {
+        self.record.get_acquire(DISCONNECTS)
     }
 
     /// Bytes in the rx FIFO: `SIOCINQ`.

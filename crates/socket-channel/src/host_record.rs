@@ -13,10 +13,10 @@ use crate::fifo::Fifo;
 use crate::ids::SocketId;
 use crate::message::SocketOption;
 use crate::record::{
-    ACCEPT_HEAD, ACCEPT_TAIL, ACKED, EDGE, ERROR, FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta,
-    Flags, HELD, KICKED, LOCAL, Look, NEVER, Nonsense, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD,
-    RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS, TX_TAIL, Wanted,
-    address_to_words, options_to_words,
+    ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, DISCONNECTS, EDGE, ERROR, FILE_LIMIT, FILE_META,
+    FILE_QUEUED, FileMeta, Flags, HELD, KICKED, LOCAL, Look, NEVER, Nonsense, OPTIONS, PEER,
+    RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS,
+    TX_TAIL, Wanted, address_to_words, options_to_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -81,6 +81,7 @@ pub struct HostRecord {
     errors: u32,
     error: u32,
     edge: u64,
+    disconnects: u64,
 }
 
 impl HostRecord {
@@ -116,6 +117,7 @@ impl HostRecord {
             errors: 0,
             error: 0,
             edge: 0,
+            disconnects: 0,
         };
         let words = record.record();
         // Until the new state is there, processes that know the old name find none.
@@ -190,9 +192,12 @@ impl HostRecord {
         self.held = 0;
         (self.accept_head, self.accept_tail) = (0, 0);
         self.queue.clear();
+        self.disconnects += 1;
         let words = self.record();
+        words.set(DISCONNECTS, self.disconnects);
+        fence(Ordering::Release);
         for at in [
-            RX_FIFO, TX_FIFO, TX_LIMIT, RX_TAIL, TX_HEAD, FILE_LIMIT, ACKED, HELD,
+            RX_FIFO, TX_FIFO, TX_LIMIT, RX_TAIL, TX_HEAD, FILE_LIMIT, ACKED, ACK_ALARM, HELD,
         ] {
             words.set(at, 0);
         }
@@ -294,7 +299,17 @@ impl HostRecord {
 
     /// Says how much of the stream the peer has acknowledged, in bytes.
     pub fn set_acked(&mut self, bytes: u64) {
-        self.record().set_release(ACKED, bytes);
+        let words = self.record();
+        words.set_release(ACKED, bytes);
+        fence(Ordering::SeqCst);
+        let alarm = words.get(ACK_ALARM);
+        if alarm == 0 || alarm > bytes {
+            return;
+        }
+        // One who writes another meanwhile looks at what was set.
+        let word = words.word(ACK_ALARM);
+        let _ = word.compare_exchange(alarm, 0, Ordering::Relaxed, Ordering::Relaxed);
+        self.bump_edge();
     }
 
     /// Looks at what the application has done. The Kick that led here, if any, is answered.

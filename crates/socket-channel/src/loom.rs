@@ -194,6 +194,42 @@ fn two_processes_that_wait_are_both_told() {
 }
 
 #[test]
+fn an_acknowledgment_that_is_waited_for_is_heard_of() {
+    check(|| {
+        let (segment, mut host) = connection();
+        let bells = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+        let waiters = [2, 1].map(|position| {
+            let segment = segment.clone();
+            let bell = bells[position - 1].clone();
+            let channel = ChannelId(position as u32 - 1);
+            thread::spawn(move || {
+                let app = AppRecord::of(&segment, ID).unwrap();
+                loop {
+                    let edge = app.edge();
+                    if app.await_acked(position as u64) {
+                        break;
+                    }
+                    if app.want(channel, edge) {
+                        bell.wait();
+                    }
+                }
+            })
+        });
+        for acked in 1..=2 {
+            host.set_acked(acked);
+            match host.take_wanted() {
+                Wanted::None => {}
+                Wanted::By(channel) => bells[channel.0 as usize].notify(),
+                Wanted::BySeveral => bells.iter().for_each(|bell| bell.notify()),
+            }
+        }
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+#[test]
 fn each_connection_is_accepted_once() {
     check(|| {
         let segment = Segment::for_model(1);

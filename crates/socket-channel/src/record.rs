@@ -21,6 +21,7 @@
 //! | 23 | host | `TX_LIMIT`: bytes of the tx FIFO that are used; 0: all |
 //! | 24 | host | `HELD`: bytes, or connections, that the host stack holds until it is asked |
 //! | 25–28 | host | `OPTIONS`: values of options, if it tells them: see [`OPTION_PLACES`] |
+//! | 29 | host | `DISCONNECTS`: how often the socket was disconnected |
 //! | 32 | application | `RX_HEAD`: bytes taken out of the rx FIFO |
 //! | 33 | application | `TX_TAIL`: bytes put into the tx FIFO |
 //! | 34 | both | `KICKED`: 1 while a Kick is on its way |
@@ -31,6 +32,7 @@
 //! | 40 | both | `WANTS`: the channel to which a hint goes with the next change |
 //! | 41 | application | `APP_FLAGS`: free for the application |
 //! | 42 | application | `TX_MARKS`: marks put between the bytes of the tx FIFO |
+//! | 43 | both | `ACK_ALARM`: `EDGE` grows when `ACKED` reaches this; 0: it does not |
 //!
 //! For a listener, `RX_FIFO` is the accept queue: a power of two of words, each the name of a
 //! socket.
@@ -64,7 +66,14 @@
 //!
 //! A socket that is connected no more may be connected again. The host stack then sets all
 //! positions to zero, those of the application too, whose process has both locks meanwhile; a
-//! process that accepts, which takes no lock, finds the entry that it wants already taken.
+//! process that accepts, which takes no lock, finds the entry that it wants already taken. Before
+//! all that, it counts in `DISCONNECTS`: a position means nothing once that has grown.
+//!
+//! # Acknowledgments
+//!
+//! An application that waits for one writes the position into `ACK_ALARM`, unless an earlier one is
+//! there, and then looks at `ACKED`. The host stack moves `ACKED`, and then takes an alarm away
+//! that it has reached. The same fence stands between the two steps, on both sides.
 //!
 //! # Hints
 //!
@@ -100,6 +109,7 @@ pub(crate) const RX_ALARM: usize = 22;
 pub(crate) const TX_LIMIT: usize = 23;
 pub(crate) const HELD: usize = 24;
 pub(crate) const OPTIONS: usize = 25;
+pub(crate) const DISCONNECTS: usize = 29;
 pub(crate) const RX_HEAD: usize = 32;
 pub(crate) const TX_TAIL: usize = 33;
 pub(crate) const KICKED: usize = 34;
@@ -111,6 +121,7 @@ pub(crate) const FILE_QUEUED: usize = 39;
 pub(crate) const WANTS: usize = 40;
 pub(crate) const APP_FLAGS: usize = 41;
 pub(crate) const TX_MARKS: usize = 42;
+pub(crate) const ACK_ALARM: usize = 43;
 
 /// No index ever passes this.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -165,6 +176,11 @@ impl Flags {
     /// True if all of `flags` are set.
     pub const fn has(self, flags: Flags) -> bool {
         self.0 & flags.0 == flags.0
+    }
+
+    /// True if nothing will come or go any more.
+    pub const fn is_over(self) -> bool {
+        self.has(Flags::CLOSED) || self.has(Flags::FAILED) || self.has(Flags::DETACHED)
     }
 }
 

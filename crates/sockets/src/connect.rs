@@ -238,6 +238,7 @@ impl App {
     /// for its descriptor.
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>, id: SocketId, errno: Errno, flags: Flags) {
         self.abort_held(cx, id);
+        self.publish_acked(cx, id);
         let Some(socket) = self.socket(id) else {
             return;
         };

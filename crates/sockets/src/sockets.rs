@@ -331,7 +331,11 @@ impl Application for Sockets {
             AppEvent::Opened { file, meta } => app.on_file_opened(cx, id, file, &meta),
             AppEvent::OpenFailed { errno, .. } => app.on_file_failed(cx, id, errno),
             AppEvent::Timer => app.on_closing_timer(cx, id),
-            AppEvent::Closed { reason, .. } => app.on_closed(cx, id, reason),
+            AppEvent::Closed {
+                reason,
+                acknowledged,
+                ..
+            } => app.on_closed(cx, id, reason, acknowledged),
         });
     }
 

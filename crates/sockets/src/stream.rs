@@ -74,6 +74,7 @@ impl App {
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>, id: SocketId) {
         self.fill_rx(cx, id, 0);
         self.drain_tx(cx, id);
+        self.publish_acked(cx, id);
         self.touch(id);
     }
 
@@ -87,6 +88,17 @@ impl App {
         }
         self.fill_rx(cx, id, bytes);
         self.touch(id);
+    }
+
+    /// Says how much the peer has acknowledged: in each step of a stream, since the stack has no
+    /// event for every ACK. What is queued gets the last one when all of it is acknowledged.
+    pub(crate) fn publish_acked(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        if let Some(socket) = self.socket(id)
+            && let Some(stream) = socket.stream().filter(|stream| !stream.is_gone)
+        {
+            let acknowledged = cx.io.acknowledged(stream.id);
+            socket.record.set_acked(acknowledged);
+        }
     }
 
     /// Moves what was received to the rx FIFO: all, or if it is held as much as makes the FIFO have
@@ -327,20 +339,25 @@ impl App {
 
     /// The peer has acknowledged all that was queued.
     pub(crate) fn on_drained(&mut self, cx: &mut Context<'_>, id: SocketId) {
-        if let Some(socket) = self.socket(id)
-            && let Some(stream) = socket.stream()
-        {
-            let acknowledged = cx.io.acknowledged(stream.id);
-            socket.record.set_acked(acknowledged);
-            self.touch(id);
-        }
+        self.publish_acked(cx, id);
+        self.touch(id);
     }
 
-    /// The stack has forgotten a connection.
-    pub(crate) fn on_closed(&mut self, cx: &mut Context<'_>, id: SocketId, reason: CloseReason) {
-        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
-        if let Some(stream_id) = stream.map(|stream| stream.id) {
-            let unread = cx.io.take_unread(stream_id);
+    /// The stack has forgotten a connection, of which the peer has acknowledged so many bytes.
+    pub(crate) fn on_closed(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        reason: CloseReason,
+        acknowledged: u64,
+    ) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        if let Some(stream) = socket.stream().map(|stream| stream.id) {
+            // Before the state that ends it.
+            socket.record.set_acked(acknowledged);
+            let unread = cx.io.take_unread(stream);
             self.end_stream(cx, id, reason, unread);
         }
     }
@@ -356,7 +373,7 @@ impl App {
         let Some(socket) = self.socket(id) else {
             return;
         };
-        let Some(stream) = socket.stream_mut() else {
+        let Kind::Stream(stream) = &mut socket.kind else {
             return;
         };
         stream.is_gone = true;

@@ -27,7 +27,7 @@ fn receive_flags(bits: libc::c_int) -> Result<ReceiveFlags> {
     })
 }
 
-fn send_flags(bits: libc::c_int) -> Result<SendFlags> {
+pub(crate) fn send_flags(bits: libc::c_int) -> Result<SendFlags> {
     let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
     if bits & !known != 0 {
         return Err(Errno::OPNOTSUPP);

@@ -118,6 +118,11 @@ impl Client {
         Ok(new)
     }
 
+    /// Whether a descriptor of this process is a socket.
+    pub(crate) fn has_descriptor_of(&self, id: SocketId) -> bool {
+        self.table.has(id)
+    }
+
     /// Forgets a descriptor; tells which socket it was.
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) -> Option<SocketId> {
         self.table.remove(number(fd))

@@ -84,7 +84,11 @@ impl Client {
                 }
             }
         }
-        self.forget(fd.as_fd());
+        if let Some(id) = self.forget(fd.as_fd())
+            && let Some(generation) = self.process_if_attached()
+        {
+            generation.sends.forget(id, || self.has_descriptor_of(id));
+        }
         // The host stack hears of the last copy by its hang-up.
         drop(fd);
         lingered
@@ -129,7 +133,7 @@ fn linger(socket: &Socket<'_>) -> Result<()> {
     let waited = blocking::wait(socket, Some(Duration::from_millis(ms)), || {
         let look = socket.look()?;
         let queued = at.saturating_add(socket.record.file_queued_bytes());
-        let is_done = is_over(look.flags) || socket.record.acked_bytes() >= queued;
+        let is_done = is_over(look.flags) || socket.record.await_acked(queued);
         Ok(is_done.then_some(()))
     });
     match waited {

@@ -12,6 +12,7 @@ use super::fork;
 use super::handles::{Handle, Handles};
 use super::link::{Answer, Link, Pump};
 use super::modes::{Modes, Options};
+use super::sends::Sends;
 use super::sent_files::SentFiles;
 use super::sets::Sets;
 
@@ -26,6 +27,7 @@ pub(crate) struct Process {
     pub(crate) handles: Handles,
     pub(crate) sets: Sets,
     pub(crate) sent_files: SentFiles,
+    pub(crate) sends: Sends,
     pump: Mutex<Option<Pump>>,
 }
 
@@ -91,6 +93,7 @@ impl Process {
             handles,
             sets: Sets::default(),
             sent_files: SentFiles::default(),
+            sends: Sends::default(),
             pump: Mutex::default(),
         })
     }

@@ -41,7 +41,10 @@ pub(crate) fn bits(process: &Process, record: AppRecord<'_>) -> u32 {
         (readable || is_shut, EventFlags::IN | EventFlags::RDNORM),
         (writable, EventFlags::OUT | EventFlags::WRNORM),
         (peer_finished || is_shut, EventFlags::RDHUP),
-        (error, EventFlags::ERR),
+        (
+            error || process.sends.has_completed(record),
+            EventFlags::ERR,
+        ),
         (hangup, EventFlags::HUP),
     ];
     let set = conditions.into_iter().filter(|(is_set, _)| *is_set);
@@ -81,10 +84,12 @@ pub(crate) fn report(process: &Process, member: &Member) -> Option<(u32, u64)> {
             let record = process.record(*id).ok()?;
             loop {
                 let edge = record.edge();
-                let is_reported = events & EDGE != 0 && interest.edge == Some(edge);
+                // Both only grow, and so does their sum.
+                let changes = edge.wrapping_add(process.sends.changes());
+                let is_reported = events & EDGE != 0 && interest.edge == Some(changes);
                 let ready = bits(process, record) & (events | ALWAYS);
                 if ready != 0 && !is_reported {
-                    interest.edge = Some(edge);
+                    interest.edge = Some(changes);
                     break ready;
                 }
                 let is_over = process.link.check().is_err() || record.flags().is_err();

@@ -39,6 +39,13 @@ impl Table {
         SocketId::from_raw(self.slot(fd)?.load(Ordering::Acquire))
     }
 
+    /// Whether a socket is behind any descriptor. It looks at all of them.
+    pub(crate) fn has(&self, socket: SocketId) -> bool {
+        let raw = socket.to_raw();
+        let mut slots = self.pages.iter().filter_map(OnceLock::get).flatten();
+        slots.any(|slot| slot.load(Ordering::Acquire) == raw)
+    }
+
     /// Notes the socket behind a descriptor; EMFILE beyond the table.
     pub(crate) fn insert(&self, fd: RawFd, socket: SocketId) -> Result<()> {
         let place = usize::try_from(fd).map_err(|_| Errno::BADF)?;

@@ -171,7 +171,7 @@ fn partial(done: usize, errno: Errno) -> Result<usize> {
 
 /// Nothing will come or go any more.
 pub(crate) fn is_over(flags: Flags) -> bool {
-    flags.has(Flags::CLOSED) || flags.has(Flags::FAILED) || flags.has(Flags::DETACHED)
+    flags.is_over()
 }
 
 /// With an empty FIFO: true at the end of the stream, false if bytes may come.

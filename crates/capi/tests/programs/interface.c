@@ -117,6 +117,23 @@ static void bytes(int opened, int accepted)
     CHECK(sw_read(accepted, a, 3) == 1 && a[0] == 'y');
 }
 
+static void completions(int opened, int accepted)
+{
+    struct sw_zc_completion done[2] = {{0}};
+    char bytes[8];
+    FAILS(sw_send_zc(opened, NULL, 3, 0, 1), EFAULT);
+    FAILS(sw_send_zc(opened, "abc", 3, MSG_OOB, 1), EOPNOTSUPP);
+    FAILS(sw_send_zc(0, "abc", 3, 0, 1), ENOTSOCK);
+    FAILS(sw_zc_complete(opened, NULL, 1, 0), EFAULT);
+    FAILS(sw_zc_complete(opened, done, 0, 0), EINVAL);
+    FAILS(sw_zc_complete(-1, done, 1, 0), EBADF);
+    CHECK(sw_zc_complete(opened, done, 2, -1) == 0);
+    CHECK(sw_send_zc(opened, "abc", 3, MSG_NOSIGNAL, UINT64_MAX) == 3);
+    CHECK(sw_zc_complete(opened, done, 2, -1) == 1);
+    CHECK(done[0].cookie == UINT64_MAX && done[0].error == 0 && done[0].flags == SW_ZC_COPIED);
+    CHECK(sw_recv(accepted, bytes, sizeof bytes, 0) == 3 && memcmp(bytes, "abc", 3) == 0);
+}
+
 static void options(int fd)
 {
     int one = 1, odd = 70000;
@@ -233,6 +250,8 @@ static void ends(int opened, int accepted)
     CHECK(pipes == 0);
     FAILS(sw_send(opened, "x", 1, 0), EPIPE);
     CHECK(pipes == 1);
+    FAILS(sw_send_zc(opened, "x", 1, 0, 1), EPIPE);
+    CHECK(pipes == 2);
     CHECK(sw_close(opened) == 0 && sw_close(accepted) == 0);
 }
 
@@ -270,6 +289,7 @@ int main(void)
     CHECK(sw_modes() == SW_MODE_DEFAULT);
     sockets(&opened, &accepted);
     bytes(opened, accepted);
+    completions(opened, accepted);
     options(accepted);
     events(opened, accepted);
     ends(opened, accepted);

@@ -53,6 +53,7 @@ impl World {
                 if let Some(found) = self.sockets.get_mut(&socket.index) {
                     let blocks = found.record.disconnect(Flags::STREAM);
                     (found.local, found.peer) = (None, None);
+                    found.sent_bytes = 0;
                     for block in blocks.into_iter().flatten() {
                         self.area.release(block);
                     }
@@ -529,6 +530,7 @@ impl World {
                 carried += len;
                 from.record.add_file_credit(len as u64);
                 if range.len == 0 {
+                    from.sent_bytes += carried as u64;
                     from.ranges.pop_front();
                     continue;
                 }
@@ -541,7 +543,9 @@ impl World {
                 let _ = to.record.look();
             }
         }
-        from.record.set_acked(from.sent_bytes);
+        if !self.holds_acks {
+            from.record.set_acked(from.sent_bytes);
+        }
         let is_done = from.ranges.is_empty() && from.record.tx_waiting_bytes() == 0;
         let finished = from.finish_at.is_some() && is_done;
         if finished {

@@ -120,6 +120,8 @@ pub(crate) struct World {
     pub(crate) joined: u32,
     /// Such processes that wait for an answer which never comes.
     pub(crate) ignored: u32,
+    /// Peers take bytes and acknowledge none, until [`World::acknowledge`].
+    pub(crate) holds_acks: bool,
 }
 
 impl World {
@@ -174,6 +176,7 @@ impl World {
             reattached: 0,
             joined: 0,
             ignored: 0,
+            holds_acks: false,
         }
     }
 
@@ -294,6 +297,15 @@ impl World {
             self.area.release(block);
         }
         self.free.push(index);
+    }
+
+    /// The peer of a socket acknowledges so many bytes.
+    pub(crate) fn acknowledge(&mut self, index: u32, bytes: u64) {
+        let socket = self.sockets.get_mut(&index).unwrap();
+        assert!(bytes <= socket.sent_bytes, "it has not been sent");
+        socket.record.set_acked(bytes);
+        self.hint(index);
+        self.flush();
     }
 
     pub(super) fn port(&mut self) -> u16 {

@@ -1,7 +1,7 @@
 //! Programs of others on the stack: those of `examples/c`, and clients that are the kernel's.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -289,6 +289,41 @@ fn echo_to_many(site: &Site, program: impl FnOnce(&Stack) -> PathBuf) {
 #[test]
 fn an_echo_server_in_c_returns_every_byte_of_many_connections() {
     isolated(|site| echo_to_many(&site, |stack| stack.compile("echo")));
+}
+
+#[test]
+fn sends_of_a_program_complete_when_its_peer_has_their_bytes_while_packets_are_lost() {
+    isolated(|site| {
+        let stack = Stack::serve(&site);
+        let program = stack.compile("send_zc");
+        lose_packets();
+        for turn in 0..5 {
+            let file = site.file(&format!("sent{turn}"), 2_000_000 + turn).unwrap();
+            let listener = TcpListener::bind("10.77.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port().to_string();
+            let mut sender = Command::new(&program);
+            sender.args(["10.77.0.1", &port]);
+            let path = site.root().join(file.name());
+            let sender = sender
+                .arg(path)
+                .env("SPLITWAY_SOCKET", stack.folder.join("sockets"))
+                .env("LD_LIBRARY_PATH", &stack.folder);
+            std::thread::scope(|scope| {
+                let receiver = scope.spawn(|| {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    stream.set_read_timeout(Some(SOON)).unwrap();
+                    let mut received = Vec::new();
+                    stream.read_to_end(&mut received).unwrap();
+                    received
+                });
+                let said = run(sender).unwrap();
+                assert_eq!(said.trim(), "the peer has it all");
+                let sent = file.bytes(0, file.size() as usize);
+                assert!(receiver.join().unwrap() == sent, "every byte");
+            });
+        }
+        stack.assert_nothing_left();
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! one.
 #![forbid(unsafe_code)]
 
+mod acknowledgments;
 mod brokers;
 mod bytes;
 mod disconnect;

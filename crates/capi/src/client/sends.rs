@@ -1,0 +1,209 @@
+//! Sends that report when the peer has acknowledged what they sent, and their completions.
+//!
+//! A send has a cookie. Its completion is due when `ACKED` has passed the last of its bytes, or the
+//! connection has ended without that. It belongs to the process that has sent, and comes to
+//! whichever of its threads asks. While one waits to be taken, the socket reports `EPOLLERR`.
+//!
+//! While a send is under way it has no position yet, and counts all the same: there may not be more
+//! than [`SENDS_MAX`].
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::{Errno, Result};
+use socket_channel::{AppRecord, Flags, SocketId};
+
+use super::attach::errno_of;
+
+/// Sends of a socket whose completions have not been taken, at most.
+pub const SENDS_MAX: usize = 1024;
+
+/// The completion of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// What the send was given.
+    pub cookie: u64,
+    /// `Ok` if the peer has acknowledged all that was sent; else why it has not.
+    pub outcome: Result<()>,
+}
+
+/// A send that has not completed, as far as is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Send {
+    pub(crate) cookie: u64,
+    /// Position of the stream up to which the peer has to acknowledge.
+    pub(crate) position: u64,
+    /// How often the socket had been disconnected when it began.
+    pub(crate) disconnects: u64,
+}
+
+/// The sends of a socket.
+#[derive(Debug)]
+struct Queue {
+    id: SocketId,
+    /// In the order of the stream.
+    sends: VecDeque<Send>,
+    /// Sends that are under way.
+    begun: usize,
+}
+
+/// The sends of a process. See the [module documentation](self).
+#[derive(Debug, Default)]
+pub(crate) struct Sends {
+    /// By the index of the record. A queue of an earlier socket of that place is of no use.
+    queues: Mutex<HashMap<u32, Queue>>,
+    /// How many there are: most processes have none.
+    count: AtomicUsize,
+    /// Grows when a completion was due before its send was noted: no edge tells of that.
+    changes: AtomicU64,
+}
+
+/// How far the sends of a socket have come.
+struct Reach<'a> {
+    record: AppRecord<'a>,
+    /// Why nothing more is acknowledged.
+    end: Option<Errno>,
+}
+
+impl<'a> Reach<'a> {
+    fn of(record: AppRecord<'a>, is_attached: bool) -> Reach<'a> {
+        // The state first: what was acknowledged before the end is seen then.
+        let end = match record.flags() {
+            Ok(flags) if is_attached && !flags.is_over() => None,
+            Ok(flags) if flags.has(Flags::FAILED) && record.last_error() != 0 => {
+                Some(errno_of(record.last_error()))
+            }
+            Ok(_) | Err(_) => Some(Errno::CONNRESET),
+        };
+        Reach { record, end }
+    }
+
+    fn outcome(&self, send: &Send) -> Option<Result<()>> {
+        // What was looked at counts if the record is that of the socket afterwards.
+        let is_acked = self.record.await_acked(send.position) && self.record.flags().is_ok();
+        // The same is true of a connection that has come after.
+        if self.record.disconnects() != send.disconnects {
+            return Some(Err(Errno::CONNRESET));
+        }
+        if is_acked {
+            return Some(Ok(()));
+        }
+        self.end.map(Err)
+    }
+}
+
+impl Sends {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a send begins; ENOBUFS if there are as many as there may be.
+    pub(crate) fn begin(&self, id: SocketId) -> Result<()> {
+        let mut queues = self.lock();
+        let queue = queues.entry(id.index).or_insert_with(|| Queue::new(id));
+        if queue.id != id {
+            *queue = Queue::new(id);
+        }
+        let is_full = queue.sends.len() + queue.begun >= SENDS_MAX;
+        if !is_full {
+            queue.begun += 1;
+        }
+        self.count.store(queues.len(), Ordering::Release);
+        if is_full { Err(Errno::NOBUFS) } else { Ok(()) }
+    }
+
+    /// A send that has begun is over; `None` if it has sent nothing.
+    pub(crate) fn end(&self, id: SocketId, send: Option<Send>) {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(&id.index).filter(|queue| queue.id == id) else {
+            return;
+        };
+        queue.begun -= 1;
+        if let Some(send) = send {
+            let at = (send.disconnects, send.position);
+            let place = queue
+                .sends
+                .partition_point(|it| (it.disconnects, it.position) <= at);
+            queue.sends.insert(place, send);
+        }
+    }
+
+    /// Takes completions that are due, as many as there is room for. `None` if there are none, but
+    /// sends that have not completed. `is_attached` is false when the host stack is gone.
+    pub(crate) fn take(
+        &self,
+        record: AppRecord<'_>,
+        is_attached: bool,
+        completions: &mut [Completion],
+    ) -> Option<usize> {
+        let mut queues = self.lock();
+        let id = record.id();
+        let queue = queues.get_mut(&id.index);
+        let Some(queue) = queue.filter(|queue| queue.id == id) else {
+            return Some(0);
+        };
+        let reach = Reach::of(record, is_attached);
+        let mut count = 0;
+        while let Some(place) = completions.get_mut(count)
+            && let Some(send) = queue.sends.front()
+            && let Some(outcome) = reach.outcome(send)
+        {
+            *place = Completion {
+                cookie: send.cookie,
+                outcome,
+            };
+            queue.sends.pop_front();
+            count += 1;
+        }
+        let is_idle = queue.sends.is_empty() && queue.begun == 0;
+        (count > 0 || is_idle).then_some(count)
+    }
+
+    /// Whether a completion of a socket is due. If not, its edge grows when the next one is.
+    pub(crate) fn has_completed(&self, record: AppRecord<'_>) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let queues = self.lock();
+        let id = record.id();
+        let queue = queues.get(&id.index).filter(|queue| queue.id == id);
+        let first = queue.and_then(|queue| queue.sends.front());
+        first.is_some_and(|first| Reach::of(record, true).outcome(first).is_some())
+    }
+
+    /// A completion was due before its send was noted, or a send has sent nothing: those who wait
+    /// look again.
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Changes that no edge tells of.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// A descriptor of a socket is closed; if it was the last one of this process, its completions
+    /// go with it.
+    pub(crate) fn forget(&self, id: SocketId, has_other: impl FnOnce() -> bool) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut queues = self.lock();
+        let is_known = queues.get(&id.index).is_some_and(|queue| queue.id == id);
+        if is_known && !has_other() {
+            queues.remove(&id.index);
+            self.count.store(queues.len(), Ordering::Release);
+        }
+    }
+}
+
+impl Queue {
+    fn new(id: SocketId) -> Queue {
+        Queue {
+            id,
+            sends: VecDeque::new(),
+            begun: 0,
+        }
+    }
+}
