@@ -501,7 +501,7 @@ mod tests {
     const READY: Event = Event::Ready { socket: SOCKET };
 
     /// A link, and a host stack that publishes its events and rings for none: other threads take
-    /// them, and arm the alarm anew, before it looks at that.
+    /// them, and arm the alarm again, before it looks at that.
     fn link() -> (Link, HostEnd) {
         let memory = channel::create_file().unwrap();
         let bell = || channel::create_bell().unwrap();

@@ -92,6 +92,19 @@ impl World {
         }
     }
 
+    /// The oldest connection that a listener holds, of those that are still there.
+    fn next_held(&mut self, listener: u32) -> Option<u32> {
+        loop {
+            let queue = self.sockets.get_mut(&listener)?;
+            let next = queue.held_connections.pop_front();
+            queue.record.set_held(queue.held_connections.len() as u64);
+            let next = next?;
+            if self.sockets.contains_key(&next) {
+                return Some(next);
+            }
+        }
+    }
+
     fn obey_about_held(&mut self, channel: u32, command: Command<'_>) {
         let there = |world: &World, socket| {
             let there = world.is_there(socket).then(Done::default);
@@ -118,13 +131,8 @@ impl World {
                 socket,
                 handle,
             } => {
-                let queue = self.sockets.get_mut(&socket.index);
-                let next = queue.and_then(|queue| {
-                    let next = queue.held_connections.pop_front();
-                    queue.record.set_held(queue.held_connections.len() as u64);
-                    next
-                });
-                let done = next.map(|next| self.give(handle, next));
+                let done = self.next_held(socket.index);
+                let done = done.map(|next| self.give(handle, next));
                 self.answer(channel, request, done.ok_or(Errno::AGAIN));
             }
             Command::GetAddress {
@@ -459,7 +467,8 @@ impl World {
         while found.record.accept_taken().is_some() {}
         let held = std::mem::take(&mut found.held_connections);
         let waiting: Vec<SocketId> = found.record.accept_waiting_ids().collect();
-        let held = held.iter().map(|index| self.sockets[index].record.id());
+        let held = held.iter().filter_map(|index| self.sockets.get(index));
+        let held = held.map(|connection| connection.record.id());
         let waiting: Vec<SocketId> = waiting.into_iter().chain(held).collect();
         for connection in waiting {
             self.close(connection);

@@ -35,7 +35,7 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
         [7, 8001, 8002, 0][random(4) as usize]
     );
     let address = address.parse().unwrap();
-    match random(20) {
+    match random(15) {
         0 => Command::Open {
             request,
             handle,
@@ -72,22 +72,6 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
             value: random(u64::MAX),
         },
         9 => Command::GetInfo { request, socket },
-        13 => Command::Look { request, socket },
-        14 => Command::Receive {
-            request,
-            socket,
-            bytes: random(3) * random(u64::MAX / 3),
-        },
-        15 | 16 => Command::AcceptNext {
-            request,
-            socket,
-            handle,
-        },
-        17 => Command::GetAddress {
-            request,
-            socket,
-            side: Side::Peer,
-        },
         10 => Command::Close { handle },
         11 => Command::OpenFile {
             request,
@@ -99,7 +83,7 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
             handle,
             file: 5000 * random(2) as u32,
         },
-        18 => Command::Disconnect { request, socket },
+        13 => Command::Disconnect { request, socket },
         _ => Command::SendFile {
             socket,
             file: some_socket(random),
@@ -111,10 +95,37 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
     }
 }
 
+fn some_command_for_held(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
+    let request = random(5) as u32;
+    let socket = some_socket(random);
+    match random(5) {
+        0 => Command::Look { request, socket },
+        1 => Command::Receive {
+            request,
+            socket,
+            bytes: random(3) * random(u64::MAX / 3),
+        },
+        2 | 3 => Command::AcceptNext {
+            request,
+            socket,
+            handle: HandleId(random(24) as u32),
+        },
+        _ => Command::GetAddress {
+            request,
+            socket,
+            side: Side::Peer,
+        },
+    }
+}
+
 /// One step of an application that does as it likes.
 fn misbehave(program: &mut Program, random: &mut dyn FnMut(u64) -> u64) {
     for _ in 0..random(20) {
-        let _ = program.end.send(&some_command(random));
+        let command = match random(4) {
+            0 => some_command_for_held(random),
+            _ => some_command(random),
+        };
+        let _ = program.end.send(&command);
     }
     // Not all events are taken.
     for _ in 0..random(30) {

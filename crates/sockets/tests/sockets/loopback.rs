@@ -77,21 +77,13 @@ fn many_short_connections_leave_nothing() {
     let mut client = Program::new(&mut world, 2);
     let (listener, _) = server.listener(&mut world, 8000);
     for round in 0..95 {
-        let handles = [(); 20].map(|()| (client.handle(), server.handle()));
-        let mut pairs = Vec::new();
-        for &(near_handle, far_handle) in &handles {
+        let (mut handles, mut pairs) = (Vec::new(), Vec::new());
+        for _ in 0..20 {
+            let near_handle = client.handle();
             let near = client.open(&mut world, near_handle);
             client.connect(&mut world, near, "127.0.0.1:8000").unwrap();
-            let mut taken = None;
-            world.run_until(|_| {
-                taken = server.record(listener).accept().unwrap();
-                taken.is_some()
-            });
-            let far = taken.unwrap();
-            server.send(&Command::Accept {
-                socket: far,
-                handle: far_handle,
-            });
+            let (far, far_handle) = server.accept(&mut world, listener);
+            handles.push((near_handle, far_handle));
             pairs.push((near, far));
         }
         for (number, (near, far)) in pairs.iter().enumerate() {
