@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
-use rustix::net::{RecvFlags, recv, sockopt::set_tcp_congestion};
+use rustix::net::sockopt::set_tcp_congestion;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, connect, recv, socket_with};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustls::ClientConfig;
@@ -122,27 +123,29 @@ pub(crate) struct Percentiles {
     pub(crate) p50_us: f64,
     pub(crate) p90_us: f64,
     pub(crate) p99_us: f64,
+    pub(crate) p99_9_us: f64,
 }
 
 impl Percentiles {
-    fn of(times_ns: &Histogram<u64>) -> Percentiles {
+    pub(crate) fn of(times_ns: &Histogram<u64>) -> Percentiles {
         let at = |percentile| times_ns.value_at_percentile(percentile) as f64 / 1e3;
         Percentiles {
             p50_us: at(50.0),
             p90_us: at(90.0),
             p99_us: at(99.0),
+            p99_9_us: at(99.9),
         }
     }
 }
 
 /// How long requests took.
-struct Latencies {
-    first_byte_ns: Histogram<u64>,
-    response_ns: Histogram<u64>,
+pub(crate) struct Latencies {
+    pub(crate) first_byte_ns: Histogram<u64>,
+    pub(crate) response_ns: Histogram<u64>,
 }
 
 impl Latencies {
-    fn new() -> Latencies {
+    pub(crate) fn new() -> Latencies {
         // Up to a minute, to three digits.
         let histogram = || {
             Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds and digits are sound")
@@ -153,7 +156,7 @@ impl Latencies {
         }
     }
 
-    fn record(&mut self, asked: Instant, first_byte: Instant, end: Instant) {
+    pub(crate) fn record(&mut self, asked: Instant, first_byte: Instant, end: Instant) {
         let ns = |until: Instant| until.saturating_duration_since(asked).as_nanos() as u64;
         self.first_byte_ns.saturating_record(ns(first_byte));
         self.response_ns.saturating_record(ns(end));
@@ -228,6 +231,22 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
         latencies: Latencies::new(),
     };
     generator.run()
+}
+
+/// Begins a connection with CUBIC, on a socket that does not block.
+pub(crate) fn begin_connection(server: SocketAddr) -> Result<OwnedFd> {
+    let family = match server {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)
+        .context(|| "opening a socket".into())?;
+    set_tcp_congestion(&socket, "cubic").context(|| "choosing CUBIC, which needs root".into())?;
+    match connect(&socket, &server) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
+        Err(errno) => Err(errno).context(|| format!("connecting to {server}")),
+    }
 }
 
 /// A load generator has a core of its own, and as many connections as are wanted.
@@ -677,6 +696,7 @@ mod tests {
             (found.p50_us, 50e3),
             (found.p90_us, 90e3),
             (found.p99_us, 99e3),
+            (found.p99_9_us, 100e3),
         ] {
             assert!((value / expected - 1.0).abs() < 0.002, "{found:?}");
         }

@@ -127,6 +127,14 @@ enum Benchmark {
     /// Millions of short connections, aborts, reloads and deaths of the NIC process: what each
     /// process holds before and after.
     Soak(suites::soak::Settings),
+    /// Programs on split sockets, against the kernel's sockets and the server in the host process.
+    Sockets(suites::sockets::Settings),
+    /// Runs the server program of `sockets`.
+    #[command(hide = true)]
+    SocketsServer(suites::sockets::server::Settings),
+    /// Generates load on an echo server.
+    #[command(hide = true)]
+    EchoLoad(suites::sockets::client::Settings),
     /// Generates load.
     #[command(hide = true)]
     Load(load::Settings),
@@ -163,6 +171,8 @@ fn main() -> ExitCode {
     let done = match arguments.benchmark {
         Benchmark::Load(settings) => load::generate(&settings),
         Benchmark::LoadMixClient(settings) => suites::load_mix::client::generate(&settings),
+        Benchmark::SocketsServer(settings) => suites::sockets::server::serve(&settings),
+        Benchmark::EchoLoad(settings) => suites::sockets::client::generate(&settings),
         Benchmark::Handshakes(settings) => suites::tls::handshakes::generate(&settings),
         Benchmark::Fetch(settings) => suites::goodput::fetch::fetch(&settings),
         Benchmark::Ceiling(settings) => suites::ceiling::measure(&settings),
@@ -229,10 +239,13 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Latency(settings) => suites::latency::measure(&settings),
         Benchmark::LoadMix(settings) => suites::load_mix::measure(&settings),
         Benchmark::Soak(settings) => suites::soak::measure(&settings),
+        Benchmark::Sockets(settings) => suites::sockets::measure(&settings),
         Benchmark::Fairness(settings) => suites::goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::measure(&settings),
         Benchmark::Load(_)
         | Benchmark::LoadMixClient(_)
+        | Benchmark::SocketsServer(_)
+        | Benchmark::EchoLoad(_)
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)
         | Benchmark::Ceiling(_)
@@ -271,6 +284,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Latency(settings) => suites::latency::plan(settings),
         Benchmark::LoadMix(settings) => suites::load_mix::plan(settings),
         Benchmark::Soak(settings) => suites::soak::plan(settings),
+        Benchmark::Sockets(settings) => suites::sockets::plan(settings),
         Benchmark::Fairness(settings) => suites::goodput::plan(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::plan(settings),
         Benchmark::Ceiling(settings) => suites::ceiling::plan(settings),
@@ -287,6 +301,8 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Cores(settings) => suites::model::plan(&[suites::model::Name::Cores], settings),
         Benchmark::Load(_)
         | Benchmark::LoadMixClient(_)
+        | Benchmark::SocketsServer(_)
+        | Benchmark::EchoLoad(_)
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)
         | Benchmark::CeilingHost(_)

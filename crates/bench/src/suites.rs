@@ -10,6 +10,7 @@
 //! | `latency` | one client of an idle server |
 //! | `load_mix` | everything at once: sizes, ranges, slow readers, clients that go away, reloads |
 //! | `soak` | whether anything is left behind: millions of connections, reloads, deaths |
+//! | `sockets` | programs on split sockets, against the kernel's and the server in the host process |
 //! | `goodput` | goodput and fairness over emulated links |
 //! | `all` | several of these |
 
@@ -22,6 +23,7 @@ pub(crate) mod load_mix;
 pub(crate) mod model;
 pub(crate) mod plain;
 pub(crate) mod soak;
+pub(crate) mod sockets;
 pub(crate) mod targets;
 pub(crate) mod tls;
 pub(crate) mod workers;

@@ -119,7 +119,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "testbed", "contract", "wire", "tcp", "netdev", "host", "server", "sim",
+            "testbed", "contract", "wire", "tcp", "netdev", "host", "server", "sim", "capi",
         ],
     ),
 ];

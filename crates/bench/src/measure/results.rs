@@ -301,6 +301,11 @@ impl Results {
         self.notes.push(note.into());
     }
 
+    /// Whether anything was measured of a part.
+    pub(crate) fn has(&self, part: &str) -> bool {
+        self.samples.iter().any(|sample| sample.part == part)
+    }
+
     /// The samples of a series.
     pub(crate) fn of(&self, part: &'static str, series: &str) -> Selection<'_> {
         let samples = self.samples.iter();

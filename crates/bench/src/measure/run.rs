@@ -69,8 +69,9 @@ pub(crate) struct ProcessCost {
     pub(crate) cache_bytes: u64,
 }
 
-/// What all processes of a server, and all of the machine are called: no process is.
-pub(crate) const ALL_NAMES: [&str; 2] = ["server", "machine"];
+/// What all processes of a server, all of the machine, and the load generator are called: no
+/// process of a server is.
+pub(crate) const ALL_NAMES: [&str; 3] = ["server", "machine", "client"];
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -111,6 +112,7 @@ impl Run {
                 ("p50", percentiles.p50_us),
                 ("p90", percentiles.p90_us),
                 ("p99", percentiles.p99_us),
+                ("p99_9", percentiles.p99_9_us),
             ] {
                 tell(format!("{name}.{rank}"), value);
             }
@@ -118,7 +120,14 @@ impl Run {
         tell("device_share".into(), self.device_share());
         // Nanoseconds per byte are seconds per gigabyte.
         let per_gb = |ns: u64| ns as f64 / load.body_bytes as f64;
-        tell("cpu_s_per_gb.machine".into(), per_gb(self.cost.machine_ns));
+        for (name, ns) in [
+            ("machine", self.cost.machine_ns),
+            ("client", self.cost.client_ns),
+        ] {
+            tell(format!("cpu_s_per_gb.{name}"), per_gb(ns));
+            let us = ns as f64 / load.responses as f64 / 1e3;
+            tell(format!("cpu_us_per_request.{name}"), us);
+        }
         tell(
             "interrupt_s_per_gb.machine".into(),
             per_gb(self.cost.interrupt_ns),
@@ -152,6 +161,8 @@ impl Run {
             }
             if let Some(calls) = process.system_calls {
                 tell(format!("system_calls_per_gb.{name}"), calls as f64 / gb);
+                let each = calls as f64 / load.responses as f64;
+                tell(format!("system_calls_per_request.{name}"), each);
             }
         }
         measures
@@ -205,7 +216,17 @@ pub(crate) fn run_counting(server: &Server, load: &Settings) -> Result<Run> {
 }
 
 fn measured(server: &Server, load: &Settings, count_calls: bool) -> Result<Run> {
-    let (load, cost): (Outcome, Cost) = generate(server, load.arguments(), count_calls)?;
+    run_generator(server, load.arguments(), count_calls)
+}
+
+/// Runs this program as a load generator with these arguments against a server; counts system calls
+/// if that is wanted.
+pub(crate) fn run_generator(
+    server: &Server,
+    arguments: Vec<String>,
+    count_calls: bool,
+) -> Result<Run> {
+    let (load, cost): (Outcome, Cost) = generate(server, arguments, count_calls)?;
     if load.body_bytes == 0 {
         return Err(Failure::new(format!(
             "{}: not a byte in its run",
@@ -225,7 +246,9 @@ pub(crate) struct Cost {
     pub(crate) processes: Vec<ProcessCost>,
     /// CPU time of the whole machine: servers, client, kernel, and whatever else ran.
     pub(crate) machine_ns: u64,
-    /// Of that, time in interrupts.
+    /// CPU time of the load generator.
+    pub(crate) client_ns: u64,
+    /// Of the machine's, time in interrupts.
     pub(crate) interrupt_ns: u64,
     /// Bytes that the machine has read from its disks.
     pub(crate) device_read_bytes: u64,
@@ -343,9 +366,12 @@ pub(crate) fn generate<O: DeserializeOwned>(
     } else {
         pids.map(|_| None).collect()
     };
+    let client = generator.process.pid();
     let before = Reading::take(server)?;
+    let client_before_ns = cpu_ns(client)?;
     let outcome = generator.outcome()?;
     let after = Reading::take(server)?;
+    let client_ns = cpu_ns(client)? - client_before_ns;
     let calls: Vec<_> = counters
         .into_iter()
         .map(|counter| counter.and_then(CallCounter::stop))
@@ -383,6 +409,7 @@ pub(crate) fn generate<O: DeserializeOwned>(
     let cost = Cost {
         processes: costs.collect(),
         machine_ns: after.machine.busy_ns - before.machine.busy_ns,
+        client_ns,
         interrupt_ns: after.machine.interrupt_ns - before.machine.interrupt_ns,
         device_read_bytes: after.device_read_bytes - before.device_read_bytes,
     };
@@ -465,6 +492,7 @@ pub(crate) mod tests {
             cost: Cost {
                 processes: processes.iter().map(cost).collect(),
                 machine_ns: 1_000_000_000,
+                client_ns: 300_000_000,
                 interrupt_ns: 0,
                 device_read_bytes: 500_000_000,
             },
@@ -486,6 +514,8 @@ pub(crate) mod tests {
             ("cpu_s_per_gb.server", 0.2),
             ("cpu_s_per_gb.machine", 0.5),
             ("cpu_us_per_request.server", 400.0),
+            ("cpu_us_per_request.machine", 1000.0),
+            ("cpu_us_per_request.client", 300.0),
             ("busy_cores.master", 0.1),
             ("user_s_per_gb.server", 0.05),
             ("system_s_per_gb.server", 0.15),

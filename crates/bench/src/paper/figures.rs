@@ -164,7 +164,7 @@ const FIGURES: [Figure; 8] = [
         title: "Figure 9: TLS throughput over connections, files of 500 KB",
         axis: Axis::Connections,
         points: &[64, 1000, 2000, 3000, 4000],
-        quick_points: &[1000],
+        quick_points: &[64],
         sizes: &[500_000],
         servers: &[SPLITWAY, NGINX],
         plain: false,

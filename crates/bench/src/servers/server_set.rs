@@ -2,13 +2,14 @@
 //! ended.
 
 use std::ffi::OsStr;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Pid, Signal};
 use testbed::namespace;
 use testbed::process::{run as run_tool, tool};
+use testbed::procfs::children;
 use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, LINK, STACK_V4, Splitway};
 use testbed::{Context, Failure, Result};
@@ -29,6 +30,9 @@ use crate::suites::tls::identity::Identity;
 pub(crate) const SPLITWAY: &str = "splitway";
 pub(crate) const NGINX: &str = "nginx";
 pub(crate) const LIGHTTPD: &str = "lighttpd";
+
+/// What the kernel calls the process to which programs attach.
+const BROKER: &str = "splitway-broker";
 
 /// Where Splitway speaks TLS.
 const PORT: u16 = 80;
@@ -220,6 +224,20 @@ impl ServerSet {
     /// request, and whose descendants all processes of the server are.
     pub(crate) fn parents(&self) -> [Pid; 2] {
         [self.splitway.supervisor(), self.nginx.master()]
+    }
+
+    /// A process in the network of nginx, for others to serve from there, and the address there.
+    pub(crate) fn peer_network(&self) -> (Pid, Ipv4Addr) {
+        self.nginx.network()
+    }
+
+    /// Splitway's broker, if it has one.
+    pub(crate) fn broker(&self) -> Result<Option<Pid>> {
+        let mut children = children(self.splitway.supervisor())?.into_iter();
+        Ok(children.find(|pid| {
+            let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
+            std::fs::read_to_string(path).is_ok_and(|name| name.trim() == BROKER)
+        }))
     }
 
     /// Another lighttpd beside the first, on another core.

@@ -14,7 +14,7 @@ use crate::{Arguments, plan};
 
 /// What is measured unless told, in this order: the model looks at what the ceiling has come to.
 /// Links and `soak` are not, which take an hour.
-const ALL: [&str; 23] = [
+const ALL: [&str; 24] = [
     "ceiling",
     "targets",
     "plain",
@@ -34,6 +34,7 @@ const ALL: [&str; 23] = [
     "figure12b",
     "fairness",
     "latency",
+    "sockets",
     "figure3",
     "figure12a",
     "table4",

@@ -9,16 +9,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_tcp_congestion, socket_error};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
-};
+use rustix::net::sockopt::socket_error;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use testbed::http::request;
 use testbed::{Context, Failure, Result};
 
 use crate::CLIENT_CORE;
+use crate::load::begin_connection;
 
 /// Most bytes that are taken at once.
 const READ_BYTES_MAX: usize = 1 << 20;
@@ -111,7 +110,11 @@ pub(crate) fn fetch(settings: &Settings) -> Result<()> {
     let began = Instant::now();
     let mut connections = Vec::with_capacity(settings.flows);
     for index in 0..settings.flows {
-        let connection = open(settings.server[index % settings.server.len()])?;
+        let connection = Connection {
+            socket: begin_connection(settings.server[index % settings.server.len()])?,
+            asked: false,
+            flow: Flow::default(),
+        };
         let data = epoll::EventData::new_u64(index as u64);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
         epoll::add(&waiting, &connection.socket, data, flags).context(|| "epoll_ctl".into())?;
@@ -160,26 +163,6 @@ pub(crate) fn fetch(settings: &Settings) -> Result<()> {
         serde_json::to_string(&outcome).context(|| "writing JSON".into())?
     );
     Ok(())
-}
-
-/// Begins a connection.
-fn open(server: SocketAddr) -> Result<Connection> {
-    let family = match server {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)
-        .context(|| "opening a socket".into())?;
-    set_tcp_congestion(&socket, "cubic").context(|| "choosing CUBIC, which needs root".into())?;
-    match connect(&socket, &server) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(Connection {
-            socket,
-            asked: false,
-            flow: Flow::default(),
-        }),
-        Err(errno) => Err(errno).context(|| format!("connecting to {server}")),
-    }
 }
 
 impl Connection {

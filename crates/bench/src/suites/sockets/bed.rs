@@ -1,0 +1,250 @@
+//! Servers, started and measured: Splitway and nginx stay, the server program is another process in
+//! each run.
+
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use capi::client::Modes;
+use rustix::process::Pid;
+use testbed::namespace::within;
+use testbed::process::{Process, tool};
+use testbed::splitway::STACK_V4;
+use testbed::{Context, Failure, Result};
+
+use super::Cell;
+use super::client;
+use crate::load::READY;
+use crate::measure::results::{Measures, Results};
+use crate::measure::run::{self, Server};
+use crate::servers::cores::server_cores;
+use crate::servers::server_set::{ServerSet, Wanted, Workspace};
+
+/// Where the server program listens: nginx and lighttpd have other ports.
+const PORT: u16 = 7000;
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Kernel,
+    Split(Modes),
+    /// The server in the host process.
+    InProcess,
+    Nginx,
+}
+
+impl Subject {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Subject::Kernel => KERNEL,
+            Subject::Split(_) => SPLIT,
+            Subject::InProcess => IN_PROCESS,
+            Subject::Nginx => NGINX,
+        }
+    }
+}
+
+/// Names of series.
+pub(super) const KERNEL: &str = "kernel sockets";
+pub(super) const SPLIT: &str = "split sockets";
+pub(super) const IN_PROCESS: &str = "in-process server";
+pub(super) const NGINX: &str = "nginx";
+
+/// What the load is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Load {
+    Echo { cell: Cell, short: bool },
+    Files,
+}
+
+/// Where all of them are.
+pub(super) struct Bed {
+    workspace: Workspace,
+    servers: ServerSet,
+    broker: PathBuf,
+}
+
+/// A server program.
+struct Program {
+    process: Process,
+}
+
+impl Bed {
+    pub(super) fn start(
+        (files, file_bytes): (usize, u64),
+        splitway: &[String],
+        steer_requests: bool,
+    ) -> Result<Bed> {
+        let workspace = Workspace::prepare(files, file_bytes)?;
+        let broker = workspace.site.outside().join("sockets");
+        let own = format!("--sockets={}", broker.display());
+        let wanted = Wanted {
+            splitway: std::iter::once(own)
+                .chain(splitway.iter().cloned())
+                .collect(),
+            steer_requests,
+            ..Wanted::default()
+        };
+        let servers = ServerSet::start(&workspace, &wanted)?;
+        Ok(Bed {
+            workspace,
+            servers,
+            broker,
+        })
+    }
+
+    pub(super) fn describe(&self, results: &mut Results) -> Result<()> {
+        self.servers.describe(results)
+    }
+
+    pub(super) fn output(&self) -> &Path {
+        &self.workspace.output
+    }
+
+    pub(super) fn end(self, results: &mut Results) -> Result<()> {
+        self.servers.end(results)
+    }
+
+    /// One run of a load on a subject: what can be told of it.
+    pub(super) fn run(
+        &self,
+        name: &'static str,
+        subject: Subject,
+        load: Load,
+        seconds: f64,
+        count_calls: bool,
+    ) -> Result<Measures> {
+        let program = self.program(subject, load)?;
+        let server = self.server(name, subject, program.as_ref())?;
+        let arguments = self.load(&server, load, seconds);
+        let run = run::run_generator(&server, arguments, count_calls)?;
+        drop(program);
+        let mut measures = run.measures();
+        add_sums(&mut measures);
+        let request_us = measures["cpu_us_per_request.server"];
+        eprintln!(
+            "{run}  {:.0} requests/s  {request_us:.2} µs each",
+            measures["requests_per_s"]
+        );
+        Ok(measures)
+    }
+
+    fn load(&self, server: &Server, load: Load, seconds: f64) -> Vec<String> {
+        match load {
+            Load::Echo { cell, short } => client::Settings {
+                server: server.addresses[0],
+                connections: cell.connections,
+                message_bytes: cell.message_bytes,
+                seconds,
+                short,
+            }
+            .arguments(),
+            Load::Files => self
+                .workspace
+                .load(server, super::CONNECTIONS, seconds)
+                .arguments(),
+        }
+    }
+
+    /// Where the server program is, over the kernel's sockets and over split ones.
+    fn network(&self, subject: Subject) -> Option<(Option<Pid>, IpAddr)> {
+        let (holder, address) = self.servers.peer_network();
+        match subject {
+            Subject::Kernel => Some((Some(holder), address.into())),
+            Subject::Split(_) => Some((None, STACK_V4)),
+            Subject::InProcess | Subject::Nginx => None,
+        }
+    }
+
+    fn program(&self, subject: Subject, load: Load) -> Result<Option<Program>> {
+        let Some((holder, address)) = self.network(subject) else {
+            return Ok(None);
+        };
+        let line = format!("taskset --cpu-list {}", server_cores(1));
+        let mut command = holder.map_or_else(|| tool(&line), |holder| within(holder, &line));
+        let own = std::env::current_exe().context(|| "finding this program".into())?;
+        command.arg(own).arg("sockets-server");
+        match subject {
+            Subject::Split(modes) => {
+                command.arg("--sockets=split");
+                command.arg(format!("--broker={}", self.broker.display()));
+                command.arg(format!("--modes={modes}"));
+            }
+            _ => {
+                command.arg("--sockets=kernel");
+            }
+        }
+        command.arg(format!("--listen={}", SocketAddr::from((address, PORT))));
+        match load {
+            Load::Echo { cell, short: true } => {
+                command.arg(format!("--close-after={}", cell.message_bytes));
+            }
+            Load::Echo { short: false, .. } => {}
+            Load::Files => {
+                command.arg("--files").arg(self.workspace.site.root());
+            }
+        }
+        Program::start(command.stdin(Stdio::null())).map(Some)
+    }
+
+    fn server(
+        &self,
+        name: &'static str,
+        subject: Subject,
+        program: Option<&Program>,
+    ) -> Result<Server> {
+        let [own, nginx, _] = self.servers.servers()?;
+        let application = program.map(|program| ("application", program.process.pid()));
+        let server = match (subject, self.network(subject)) {
+            (Subject::Nginx, _) => nginx,
+            (_, None) => own,
+            (Subject::Kernel, Some((_, address))) => {
+                Server::new(name, (address, PORT).into(), application)
+            }
+            (_, Some((_, address))) => {
+                let broker = self.servers.broker()?.map(|pid| ("broker", pid));
+                let processes = application.into_iter().chain(own.processes).chain(broker);
+                Server::new(name, (address, PORT).into(), processes)
+            }
+        };
+        Ok(Server { name, ..server })
+    }
+}
+
+impl Program {
+    /// Starts it, and waits until it listens.
+    fn start(command: &mut std::process::Command) -> Result<Program> {
+        let mut process = Process::spawn(command.stdout(Stdio::piped()))?;
+        let stdout = process.child().stdout.take().expect("a pipe, as asked for");
+        let mut line = String::new();
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .context(|| "reading from the server".into())?;
+        if line.trim_end() == READY {
+            Ok(Program { process })
+        } else {
+            // It has said on standard error why.
+            Err(Failure::new("the server has not begun to listen"))
+        }
+    }
+}
+
+/// Control plane, and server and client: names of sums.
+pub(super) const CONTROL: &str = "control";
+pub(super) const ENDS: &str = "both_ends";
+
+/// Adds what application and host process cost together, and server and client.
+pub(super) fn add_sums(measures: &mut Measures) {
+    for unit in ["cpu_s_per_gb", "cpu_us_per_request"] {
+        for (sum, parts) in [
+            (CONTROL, ["application", "host"]),
+            (ENDS, ["server", "client"]),
+        ] {
+            let parts = parts.iter();
+            let of = |part: &&str| measures.get(&format!("{unit}.{part}")).copied();
+            let value = parts.filter_map(of).sum();
+            measures.insert(format!("{unit}.{sum}"), value);
+        }
+    }
+}
