@@ -124,6 +124,31 @@ fn no_more_is_queued_than_there_is_credit_for() {
 }
 
 #[test]
+fn the_end_of_a_range_ends_what_more_has_begun() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let file = client.open_file(FILE.as_bytes(), BLOCKING).unwrap();
+    assert_eq!(events_of(&client, &file, None), IN);
+    let more = SendFlags {
+        more: true,
+        ..SendFlags::default()
+    };
+    let pieces = &[IoSlice::new(b"head")];
+    assert_eq!(client.send(accepted.as_fd(), pieces, more), Ok(4));
+    let queued = client.send_file(accepted.as_fd(), file.as_fd(), 0, 100);
+    assert_eq!(queued, Ok(100));
+    // Nothing is left to be ended.
+    let queued = client.send_file(accepted.as_fd(), file.as_fd(), 100, 100);
+    assert_eq!(queued, Ok(100));
+    finish(&client, &accepted);
+    assert_eq!(receive_all(&client, &opened).len(), 204);
+    let world = fake.world();
+    let corks = world.seen.iter().filter(|name| *name == "SetOption");
+    assert_eq!(corks.count(), 2);
+}
+
+#[test]
 fn a_file_may_be_named_before_it_is_open() {
     let fake = Fake::start();
     let client = fake.attach();

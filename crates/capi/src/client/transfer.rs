@@ -296,7 +296,7 @@ fn send_some(socket: &Socket<'_>, buffers: &[IoSlice<'_>], skip: usize) -> Resul
 
 /// Corks the connection before bytes with `MSG_MORE`, and uncorks it behind those without, unless
 /// the application has set `TCP_CORK` itself.
-fn cork(socket: &Socket<'_>, more: bool) -> Result<()> {
+pub(crate) fn cork(socket: &Socket<'_>, more: bool) -> Result<()> {
     if socket.has_note(note::MORE) == more || socket.has_note(note::CORK) {
         return Ok(());
     }
