@@ -136,6 +136,8 @@ impl App {
             socket.set_local(local);
             socket.record.set_peer(peer);
             socket.tell_options();
+        } else {
+            socket.own.note_port(local);
         }
         self.grant_file_credit(cx, id);
         if options.notsent_lowat_bytes().is_some() {

@@ -73,6 +73,11 @@ impl Own {
         self.ip.unwrap_or(all)
     }
 
+    /// It has this address now, whether or not its record says so.
+    pub(crate) fn note_port(&mut self, local: SocketAddr) {
+        self.port = local.port();
+    }
+
     /// Where it is after it was disconnected; `None` if it never was anywhere. As the kernel does,
     /// it names the port also if that is not its own any more.
     pub(crate) fn left(&self) -> Option<SocketAddr> {
@@ -99,7 +104,7 @@ impl Socket {
 
     /// Says where its own end is.
     pub(crate) fn set_local(&mut self, local: SocketAddr) {
-        self.own.port = local.port();
+        self.own.note_port(local);
         self.record.set_local(local);
     }
 

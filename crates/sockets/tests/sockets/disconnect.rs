@@ -2,10 +2,11 @@
 //! kernel, a program shows that runs on both (`capi/tests/programs/states.c`).
 
 use host::app::CloseReason;
+use socket_channel::attach::{MODE_SETUP_WITH_ACCEPT, MODES_DEFAULT};
 use socket_channel::message::BindFlags;
 use socket_channel::{Command, Flags, SocketId, SocketOption};
 
-use crate::program::{Program, silent_connection, text};
+use crate::program::{Program, silent_connection, silent_connection_in, text};
 use crate::world::World;
 
 const EADDRINUSE: u32 = 98;
@@ -174,6 +175,26 @@ fn what_is_queued_and_not_sent_stays_below_the_low_water_mark() {
         assert!(world.heard(stream).received == sent, "every byte");
         program.exit(&mut world);
         world.client_sends(stream, b"", true);
+        world.assert_nothing_left();
+    }
+}
+
+#[test]
+fn an_accepted_connection_has_had_its_port_also_if_it_did_not_say_so() {
+    for off in [0, MODE_SETUP_WITH_ACCEPT] {
+        let (mut world, mut program, listener, _) = silent_connection_in(MODES_DEFAULT & !off);
+        let mut taken = None;
+        world.run_until(|_| {
+            taken = program.record(listener).accept().unwrap();
+            taken.is_some()
+        });
+        let (socket, handle) = (taken.unwrap(), program.handle());
+        program.send(&Command::Accept { socket, handle });
+        assert_eq!(program.record(socket).local().is_some(), off == 0);
+        assert_eq!(disconnect(&mut world, &mut program, socket), Ok(()));
+        let left = program.record(socket).local();
+        assert_eq!(left.map(|left| left.port()), Some(8000), "without {off}");
+        program.exit(&mut world);
         world.assert_nothing_left();
     }
 }

@@ -221,12 +221,22 @@ impl Program {
     /// Accepts the next connection of a listener, waiting for it.
     #[track_caller]
     pub(crate) fn accept(&mut self, world: &mut World, listener: SocketId) -> (SocketId, HandleId) {
+        let handle = self.handle();
+        (self.accept_for(world, listener, handle), handle)
+    }
+
+    /// Accepts a connection for a handle.
+    pub(crate) fn accept_for(
+        &mut self,
+        world: &mut World,
+        listener: SocketId,
+        handle: HandleId,
+    ) -> SocketId {
         let mut taken = None;
         world.run_until(|_| {
             taken = self.record(listener).accept().unwrap();
             taken.is_some() || self.record(listener).held() > 0
         });
-        let handle = self.handle();
         let socket = match taken {
             Some(socket) => {
                 self.send(&Command::Accept { socket, handle });
@@ -235,7 +245,7 @@ impl Program {
             None => self.accept_next(world, listener, handle).unwrap(),
         };
         self.ask_addresses(world, socket);
-        (socket, handle)
+        socket
     }
 
     /// Asks for the oldest connection that a listener holds.
