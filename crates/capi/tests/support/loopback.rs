@@ -50,15 +50,7 @@ impl World {
                 self.answer(channel, request, done);
             }
             Command::Disconnect { request, socket } => {
-                if let Some(found) = self.sockets.get_mut(&socket.index) {
-                    let blocks = found.record.disconnect(Flags::STREAM);
-                    (found.local, found.peer) = (None, None);
-                    found.sent_bytes = 0;
-                    for block in blocks.into_iter().flatten() {
-                        self.area.release(block);
-                    }
-                    self.hint(socket.index);
-                }
+                self.disconnect(socket);
                 self.answer(channel, request, Ok(Done::default()));
             }
             Command::Accept { socket, handle } => {
@@ -92,17 +84,43 @@ impl World {
         }
     }
 
-    /// The oldest connection that a listener holds, of those that are still there.
-    fn next_held(&mut self, listener: u32) -> Option<u32> {
+    /// The oldest connection that a listener holds and that is still there.
+    fn next_held(&mut self, listener: SocketId) -> Option<SocketId> {
         loop {
-            let queue = self.sockets.get_mut(&listener)?;
+            let queue = self.sockets.get_mut(&listener.index)?;
             let next = queue.held_connections.pop_front();
             queue.record.set_held(queue.held_connections.len() as u64);
             let next = next?;
-            if self.sockets.contains_key(&next) {
+            if self.is_there(next) {
                 return Some(next);
             }
         }
+    }
+
+    /// Resets the connection of a socket, which may connect again.
+    fn disconnect(&mut self, socket: SocketId) {
+        let Some(found) = self.sockets.get_mut(&socket.index) else {
+            return;
+        };
+        let blocks = found.record.disconnect(Flags::STREAM);
+        (found.local, found.untold) = (None, None);
+        found.held.clear();
+        found.ranges.clear();
+        found.finish_at = None;
+        found.sent_bytes = 0;
+        let peer = found.peer.take();
+        for block in blocks.into_iter().flatten() {
+            self.area.release(block);
+        }
+        if let Some(peer) = peer
+            && let Some(of_peer) = self.sockets.get_mut(&peer)
+        {
+            of_peer.peer = None;
+            self.fail(peer, Errno::CONNRESET);
+            // If its last descriptor is closed, it ends.
+            self.carry(peer);
+        }
+        self.hint(socket.index);
     }
 
     fn obey_about_held(&mut self, channel: u32, command: Command<'_>) {
@@ -131,8 +149,8 @@ impl World {
                 socket,
                 handle,
             } => {
-                let done = self.next_held(socket.index);
-                let done = done.map(|next| self.give(handle, next));
+                let next = self.next_held(socket);
+                let done = next.map(|next| self.give(handle, next.index));
                 self.answer(channel, request, done.ok_or(Errno::AGAIN));
             }
             Command::GetAddress {
@@ -389,7 +407,7 @@ impl World {
         self.credit(other);
         let queue = self.sockets.get_mut(&listener).unwrap();
         if !accepts_eagerly {
-            queue.held_connections.push_back(other);
+            queue.held_connections.push_back(id);
             queue.record.set_held(queue.held_connections.len() as u64);
         } else if queue.record.look().is_err() || queue.record.accept_push(id).is_err() {
             return Err(Errno::NOBUFS);
@@ -467,8 +485,6 @@ impl World {
         while found.record.accept_taken().is_some() {}
         let held = std::mem::take(&mut found.held_connections);
         let waiting: Vec<SocketId> = found.record.accept_waiting_ids().collect();
-        let held = held.iter().filter_map(|index| self.sockets.get(index));
-        let held = held.map(|connection| connection.record.id());
         let waiting: Vec<SocketId> = waiting.into_iter().chain(held).collect();
         for connection in waiting {
             self.close(connection);

@@ -75,7 +75,7 @@ pub(super) struct Socket {
     pub(super) is_orphan: bool,
     /// What has arrived and was not asked for: bytes, and connections of a listener.
     pub(super) held: VecDeque<u8>,
-    pub(super) held_connections: VecDeque<u32>,
+    pub(super) held_connections: VecDeque<SocketId>,
     /// Its own and its peer's address, unless the record tells them.
     pub(super) untold: Option<(SocketAddr, SocketAddr)>,
     pub(super) options: HashMap<SocketOption, u64>,
