@@ -82,6 +82,8 @@ pub struct HostRecord {
     error: u32,
     edge: u64,
     disconnects: u64,
+    /// Something has changed since the last hint.
+    is_untold: bool,
 }
 
 impl HostRecord {
@@ -118,6 +120,7 @@ impl HostRecord {
             error: 0,
             edge: 0,
             disconnects: 0,
+            is_untold: true,
         };
         let words = record.record();
         // Until the new state is there, processes that know the old name find none.
@@ -253,6 +256,7 @@ impl HostRecord {
     /// Last of all, so that a process that knows the number has seen what it tells of.
     fn bump_edge(&mut self) {
         self.edge += 1;
+        self.is_untold = true;
         self.record().set_release(EDGE, self.edge);
     }
 
@@ -552,9 +556,14 @@ impl HostRecord {
         self.queue.iter().copied()
     }
 
-    /// Whom to send Ready, after all changes of a turn.
+    /// Whom to send Ready, after all changes of a turn; no one if there were none. Who has asked
+    /// since the last change has seen it.
     pub fn take_wanted(&mut self) -> Wanted {
-        self.record().take_wanted()
+        if std::mem::take(&mut self.is_untold) {
+            self.record().take_wanted()
+        } else {
+            Wanted::None
+        }
     }
 
     /// What readiness depends on, as an application sees it that has read all errors.

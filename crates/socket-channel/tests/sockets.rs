@@ -202,6 +202,8 @@ fn a_hint_goes_to_whom_it_concerns_once() {
     assert!(!app.want(ChannelId(3), edge), "something has come");
     assert!(app.want(ChannelId(4), app.edge()));
     assert!(app.want(ChannelId(3), app.edge()));
+    assert_eq!(host.take_wanted(), Wanted::None, "they have seen all");
+    host.rx_write(b"y");
     assert_eq!(host.take_wanted(), Wanted::BySeveral);
 }
 
