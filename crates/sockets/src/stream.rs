@@ -303,7 +303,9 @@ impl App {
         let unsent = cx.io.unsent(stream_id);
         let credit = socket.record.file_credit_bytes();
         let wanted = bound.saturating_sub(waiting + unsent);
-        if wanted > credit {
+        // Most of a credit that is left, or little more of it, is not worth waking anyone: there is
+        // another look when half of the bound has left.
+        if credit <= bound / 2 && wanted >= credit + bound / 4 {
             socket.record.add_file_credit(wanted - credit);
             self.touch(id);
         }
