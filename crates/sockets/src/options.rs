@@ -26,12 +26,19 @@ impl App {
             self.bound_notsent(cx, id);
         }
         let socket = self.socket(id).ok_or(Errno::BADF)?;
-        match &socket.kind {
-            Kind::Listener(listener) if !socket.is_over() => {
+        let is_over = socket.is_over();
+        match &mut socket.kind {
+            Kind::Listener(listener) if !is_over => {
                 // A stack that accepts no more takes none.
                 let _ = cx.io.listen(listener.binding, options.to_stream_options());
             }
             Kind::Stream(stream) if !stream.is_gone => {
+                if option == SocketOption::Cork {
+                    stream.uncorks_behind_marks = value == 0 && !stream.marks.is_empty();
+                    if stream.uncorks_behind_marks {
+                        return Ok(());
+                    }
+                }
                 if let Some(change) = options.change_of(option) {
                     cx.io.set_option(stream.id, change);
                 }

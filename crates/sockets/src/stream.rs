@@ -12,7 +12,7 @@ use host::app::CloseReason;
 use rustix::io::Errno;
 use socket_channel::attach::MODE_EAGER_RECEIVE;
 use socket_channel::host_record::Turn;
-use socket_channel::{Block, Flags, SocketId};
+use socket_channel::{Block, Flags, SocketId, SocketOption};
 
 use crate::application::{App, Context};
 use crate::errno;
@@ -232,10 +232,28 @@ impl App {
                 }
             }
         }
+        self.uncork_behind_marks(cx, id);
         if sends_files {
             self.grant_file_credit(cx, id);
         }
         self.finish_closing(cx, id);
+    }
+
+    /// Takes the cork off that was to be taken off behind the last mark.
+    fn uncork_behind_marks(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let change = socket.options.change_of(SocketOption::Cork);
+        let Some(stream) = socket.stream_mut() else {
+            return;
+        };
+        if stream.marks.is_empty()
+            && std::mem::take(&mut stream.uncorks_behind_marks)
+            && let Some(change) = change
+        {
+            cx.io.set_option(stream.id, change);
+        }
     }
 
     /// An application puts a mark between the bytes of a stream: a range of a file, or its end.

@@ -35,6 +35,9 @@ pub(crate) struct Stream {
     pub(crate) marks: VecDeque<Mark>,
     /// Marks of other processes than the one whose turn it is.
     pub(crate) early: Vec<Mark>,
+    /// The cork is to be taken off behind the marks: bytes in front of a range of a file wait for
+    /// it, and go in one packet with it.
+    pub(crate) uncorks_behind_marks: bool,
     /// The file that it sends.
     pub(crate) current: Option<Current>,
     pub(crate) peer_finished: bool,
@@ -64,6 +67,7 @@ impl Stream {
             binding,
             marks: VecDeque::new(),
             early: Vec::new(),
+            uncorks_behind_marks: false,
             current: None,
             peer_finished: false,
             is_gone: false,

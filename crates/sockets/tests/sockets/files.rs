@@ -2,7 +2,7 @@
 
 use fakes::content::content;
 use host::app::CloseReason;
-use socket_channel::{Command, Flags, HandleId, SocketId};
+use socket_channel::{Command, Flags, HandleId, SocketId, SocketOption};
 
 use crate::program::{Program, silent_connection, text};
 use crate::world::World;
@@ -93,6 +93,50 @@ fn ranges_of_files_and_bytes_keep_their_order() {
         program.exit(&mut world);
         world.assert_nothing_left();
     }
+}
+
+#[test]
+fn a_cork_is_taken_off_behind_the_ranges_in_front_of_it() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let (file, _) = open_file(&mut world, &mut program, "777");
+    world.run_until(|_| program.flags(file).has(Flags::FILE_OPEN));
+    let stream = world.connect(8000);
+    let (socket, _) = program.accept(&mut world, listener);
+    for round in 0..2 {
+        let cork = |value| Command::SetOption {
+            request: 0,
+            socket,
+            option: SocketOption::Cork,
+            value,
+        };
+        let before = world.heard(stream).received.len();
+        program.send(&cork(1));
+        assert_eq!(program.write(socket, b"head"), 4);
+        let (mark, at) = {
+            let record = program.record(socket);
+            assert_eq!(record.queue_file(700), 700);
+            record.mark()
+        };
+        program.send(&Command::SendFile {
+            socket,
+            file,
+            offset: 7,
+            len: 700,
+            mark,
+            at,
+        });
+        // The NIC stack has not opened the file yet when this is taken.
+        program.send(&cork(0));
+        let at_us = world.now_us;
+        world.run_until(|world| world.heard(stream).received.len() > before);
+        let received = world.heard(stream).received.len() - before;
+        assert_eq!(received, 704, "round {round}: one packet");
+        assert!(world.now_us - at_us < 100_000, "long before a cork lets go");
+    }
+    program.exit(&mut world);
 }
 
 #[test]
