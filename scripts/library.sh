@@ -20,16 +20,19 @@ readonly SONAME
 
 link() {
     local archive=$1 directory=$2
-    local library=$directory/libsplitway.so.$VERSION
+    local name=libsplitway.so.$VERSION
     mkdir -p "$directory"
-    # Moved into place when it is whole: programs may be using the one that was there.
+    # Moved into place when it is whole: programs may be using the one that was there. In a directory of its own
+    # until then, for another process may link the same, and have the same number in another namespace.
+    beside=$(mktemp -d "$directory/link.XXXXXX")
+    trap 'rm -rf "$beside"' EXIT
     # shellcheck disable=SC2086
-    ${CC:-cc} -shared -o "$library.$$" -Wl,-soname,"$SONAME" -Wl,--version-script="$CAPI/libsplitway.map" \
+    ${CC:-cc} -shared -o "$beside/$name" -Wl,-soname,"$SONAME" -Wl,--version-script="$CAPI/libsplitway.map" \
         -Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
         -Wl,--gc-sections -Wl,--strip-debug -Wl,--no-undefined -Wl,-z,relro,-z,now,-z,noexecstack \
         -Wl,--as-needed -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
-    mv -f "$library.$$" "$library"
-    point "$directory/$SONAME" "libsplitway.so.$VERSION"
+    mv -f "$beside/$name" "$directory/$name"
+    point "$directory/$SONAME" "$name"
     point "$directory/libsplitway.so" "$SONAME"
 }
 
