@@ -359,9 +359,15 @@ pub trait Application {
     /// The shard has slept.
     fn finish_sleep(&mut self) {}
 
-    /// The shard may rest without a wake-up for no longer than this, in microseconds: others than
-    /// peers wait for the application.
-    fn pause_us_max(&self) -> u64 {
+    /// An epoll set that ends a rest when it has events: someone waits for the application to
+    /// answer. The rest takes the events.
+    fn hurry_set(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Longest rest without a wake-up while the NIC stack has nothing to do, in microseconds: others
+    /// than peers may wait for the application. What they ask for while it has leaves no later.
+    fn moderation_us_max(&self) -> u64 {
         u64::MAX
     }
 }

@@ -59,7 +59,13 @@ impl<S: Application, O: Application> Application for Applications<S, O> {
         self.others.finish_sleep();
     }
 
-    fn pause_us_max(&self) -> u64 {
-        self.server.pause_us_max().min(self.others.pause_us_max())
+    fn hurry_set(&self) -> Option<BorrowedFd<'_>> {
+        // The server answers none but peers.
+        self.others.hurry_set()
+    }
+
+    fn moderation_us_max(&self) -> u64 {
+        let server_us = self.server.moderation_us_max();
+        server_us.min(self.others.moderation_us_max())
     }
 }

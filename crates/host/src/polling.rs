@@ -48,12 +48,24 @@ pub enum Rest {
 }
 
 /// What lies ahead when a turn has found nothing to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// SENDs issued and not departed.
     pub outstanding: u64,
     /// Until the next timer, in microseconds.
     pub timer_us: Option<u64>,
+    /// Longest pause without a backlog, in microseconds.
+    pub moderation_us_max: u64,
+}
+
+impl Default for Ahead {
+    fn default() -> Ahead {
+        Ahead {
+            outstanding: 0,
+            timer_us: None,
+            moderation_us_max: u64::MAX,
+        }
+    }
 }
 
 /// What a pause has come to.
@@ -161,6 +173,7 @@ impl Polling {
         self.moderating = self.short_sleeps >= self.patience;
         self.moderating
             .then_some(MODERATION_US.min(self.pause_us_max))
+            .map(|us| us.min(ahead.moderation_us_max))
             .filter(|&us| us >= PAUSE_US_MIN)
     }
 
@@ -225,7 +238,7 @@ mod tests {
     fn backlog(outstanding: u64) -> Ahead {
         Ahead {
             outstanding,
-            timer_us: None,
+            ..Ahead::default()
         }
     }
 
@@ -406,6 +419,22 @@ mod tests {
             polling.on_idle(0, backlog(0)),
             Rest::Sleep,
             "a poor one ends them"
+        );
+    }
+
+    #[test]
+    fn a_pause_without_a_backlog_is_no_longer_than_an_application_allows() {
+        let mut polling = Polling::new(0, 4_000);
+        sleep_shortly(&mut polling, PATIENCE_MIN);
+        let impatient = |outstanding| Ahead {
+            moderation_us_max: 50,
+            ..backlog(outstanding)
+        };
+        assert_eq!(polling.on_idle(0, impatient(0)), Rest::Pause(50));
+        assert_eq!(
+            polling.on_idle(0, impatient(1_000_000)),
+            Rest::Pause(4_000),
+            "what it asks for leaves no earlier"
         );
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use contract::control::HostSession;
 use contract::limits::HEARTBEATS_MISSED_MAX;
 use netdev::Port;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::net::{Shutdown, shutdown};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -275,6 +275,7 @@ impl<P: Port, A: Application> Shard<P, A> {
                 let ahead = Ahead {
                     outstanding: self.stack.sends_outstanding(),
                     timer_us: timer_us.map(|at_us| at_us.saturating_sub(now_us)),
+                    moderation_us_max: self.app.moderation_us_max(),
                 };
                 rest = Some(self.polling.on_idle(now_us, ahead));
             }
@@ -298,7 +299,7 @@ impl<P: Port, A: Application> Shard<P, A> {
                     waiter.wait(Some(NO_TIME)).map_err(ShardError::Wait)?
                 }
                 Some(Rest::Pause(us)) => {
-                    self.pause(us.min(self.app.pause_us_max()), now_us)?;
+                    self.pause(us, now_us)?;
                     continue;
                 }
                 Some(Rest::LookAgain) => {
@@ -485,11 +486,20 @@ impl<P: Port, A: Application> Shard<P, A> {
         let outstanding = self.stack.sends_outstanding();
         let departed = self.stack.sends_departed();
         let items = self.stack.items();
-        nap(us);
+        let is_whole = match self.app.hurry_set() {
+            None => {
+                nap(us);
+                true
+            }
+            Some(set) => !nap_unless(set, us),
+        };
         self.stack.retry_waiting_room();
         let woken_us = monotonic_us();
         if self.turn(woken_us)? {
             self.polling.on_work();
+        }
+        if !is_whole {
+            return Ok(());
         }
         self.polling.on_paused(Pause {
             us: woken_us.saturating_sub(now_us),
@@ -551,6 +561,21 @@ fn nap(us: u64) {
     };
     // Ended early by a signal, it has still been a pause.
     let _ = rustix::thread::nanosleep(&time);
+}
+
+/// The same, or until an epoll set has events, which are taken. True if it had.
+fn nap_unless(set: BorrowedFd<'_>, us: u64) -> bool {
+    let mut events = [epoll::Event {
+        flags: epoll::EventFlags::empty(),
+        data: epoll::EventData::new_u64(0),
+    }; 16];
+    // Unlike epoll_pwait(2), it counts in nanoseconds.
+    let mut polled = [PollFd::from_borrowed_fd(set, PollFlags::IN)];
+    if poll(&mut polled, Some(&sleep_of(us))) != Ok(1) {
+        return false;
+    }
+    let _ = epoll::wait(set, &mut events[..], Some(&NO_TIME));
+    true
 }
 
 fn unix_time() -> std::time::Duration {
@@ -653,7 +678,21 @@ impl Waiter {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
     use super::*;
+
+    #[test]
+    fn a_nap_ends_when_its_set_has_events() {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, &bell, epoll::EventData::new_u64(0), edge).unwrap();
+        assert!(!nap_unless(set.as_fd(), 1_000));
+        rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+        assert!(nap_unless(set.as_fd(), 60_000_000));
+        assert!(!nap_unless(set.as_fd(), 1_000), "the ring was taken");
+    }
 
     #[test]
     fn no_sleep_is_too_long_for_epoll() {

@@ -198,6 +198,12 @@ impl AppEnd {
         self.send_encoded(|message| command.encode(message))
     }
 
+    /// Wakes the host stack though it has not asked for that, since the answer to a command is
+    /// waited for: it may rest meanwhile, to let others gather.
+    pub fn hurry(&self) {
+        self.end.wake_peer();
+    }
+
     /// The next event, if there is one.
     pub fn receive(&mut self) -> Result<Option<Event>, ReceiveError> {
         match self.end.receive()? {

@@ -15,9 +15,9 @@ use crate::place::Places;
 use crate::view::ApplicationView;
 use crate::waker::{EVENTS_MAX, Waker, Woken};
 
-/// While processes are attached, the shard rests no longer than this without a wake-up, in
-/// microseconds.
-const PAUSE_US_MAX: u64 = 50;
+/// While processes are attached and the NIC stack has nothing to do, the shard rests no longer than
+/// this without a wake-up, in microseconds.
+const MODERATION_US_MAX: u64 = 50;
 
 /// Most looks at descriptors in a wake-up: a shard that never sleeps has few of these, and a
 /// process that ends hangs up all of its handles at once.
@@ -386,6 +386,9 @@ impl Application for Sockets {
         for _ in 0..LOOKS_MAX {
             let all = self.waker.as_ref().map(Waker::look).unwrap_or_default();
             let may_be_more = all.len() == EVENTS_MAX;
+            if let (Some(waker), true) = (&self.waker, all.contains(&Woken::Bell)) {
+                waker.forget_rings();
+            }
             for woken in all {
                 match woken {
                     Woken::Broker => self.arrivals.hear(),
@@ -419,12 +422,17 @@ impl Application for Sockets {
         }
     }
 
-    fn pause_us_max(&self) -> u64 {
+    fn hurry_set(&self) -> Option<BorrowedFd<'_>> {
+        let waker = self.waker.as_ref().filter(|_| !self.apps.is_empty());
+        waker.map(Waker::bells)
+    }
+
+    fn moderation_us_max(&self) -> u64 {
         if self.apps.is_empty() {
             // None waits.
             u64::MAX
         } else {
-            PAUSE_US_MAX
+            MODERATION_US_MAX
         }
     }
 }

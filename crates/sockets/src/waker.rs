@@ -14,6 +14,11 @@ const NO_TIME: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+const NO_EVENT: epoll::Event = epoll::Event {
+    flags: epoll::EventFlags::empty(),
+    data: epoll::EventData::new_u64(0),
+};
+
 /// In the place of an application's number, which is never 0, if an event is of no handle; and in
 /// the place of the handle's, what it is of.
 const NONE: u32 = 0;
@@ -39,28 +44,38 @@ pub(crate) enum Woken {
 #[derive(Debug)]
 pub(crate) struct Waker {
     epoll: OwnedFd,
+    /// The bells alone, once more.
+    bells: OwnedFd,
 }
 
 impl Waker {
     pub(crate) fn new() -> io::Result<Waker> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Waker { epoll })
+        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Waker { epoll, bells })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
+    /// Has events when a channel has rung since the last [`Waker::forget_rings`].
+    pub(crate) fn bells(&self) -> BorrowedFd<'_> {
+        self.bells.as_fd()
+    }
+
+    /// What has rung so far is known.
+    pub(crate) fn forget_rings(&self) {
+        let mut events = [NO_EVENT; EVENTS_MAX];
+        let _ = epoll::wait(&self.bells, &mut events[..], Some(&NO_TIME));
+    }
+
     /// Watches the bell of a channel, until [`Waker::remove`]: the application has a copy. A ring
     /// is an edge, and the bell is never read, which the application could make block.
     pub(crate) fn add_bell(&self, bell: BorrowedFd<'_>) -> io::Result<()> {
-        let data = data(NONE, RUNG);
-        Ok(epoll::add(
-            &self.epoll,
-            bell,
-            data,
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-        )?)
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.bells, bell, data(NONE, RUNG), edge)?;
+        Ok(epoll::add(&self.epoll, bell, data(NONE, RUNG), edge)?)
     }
 
     /// Watches the way to the broker. Closing it ends that.
@@ -97,14 +112,12 @@ impl Waker {
     pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
         // It may never have been added.
         let _ = epoll::delete(&self.epoll, fd);
+        let _ = epoll::delete(&self.bells, fd);
     }
 
     /// What has happened since, as far as one look takes it.
     pub(crate) fn look(&self) -> Vec<Woken> {
-        let mut events = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }; EVENTS_MAX];
+        let mut events = [NO_EVENT; EVENTS_MAX];
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)).unwrap_or(0);
         let woken = events[..count].iter().map(|event| {
             let data = event.data.u64();

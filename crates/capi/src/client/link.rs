@@ -178,11 +178,16 @@ impl Link {
 
     /// Sends a command. Waits while the ring is full.
     pub(crate) fn send(&self, command: &Command<'_>) -> Result<()> {
+        self.send_then(command, |_| {})
+    }
+
+    fn send_then(&self, command: &Command<'_>, then: impl Fn(&AppEnd)) -> Result<()> {
         self.wait(|| {
             let mut ring = lock(&self.ring);
             let sent = ring.end.send(command).is_ok();
             if sent {
                 ring.end.flush();
+                then(&ring.end);
             }
             ring.is_full |= !sent;
             sent.then_some(())
@@ -194,7 +199,7 @@ impl Link {
     pub(crate) fn ask<'a>(&self, command: impl FnOnce(u32) -> Command<'a>) -> Result<Answer> {
         let request = self.open_request();
         let answer = self
-            .send(&command(request))
+            .send_then(&command(request), AppEnd::hurry)
             .and_then(|()| self.wait(|| self.take_answer(request)))
             .and_then(|answer| answer);
         lock(&self.requests).open.remove(&request);
