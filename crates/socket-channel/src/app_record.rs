@@ -14,9 +14,10 @@ use crate::ids::{ChannelId, SocketId};
 use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, APP_FLAGS, DISCONNECTS, EDGE, ERROR, ERROR_TAKEN,
-    FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, NEVER, Nonsense,
-    OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD,
-    TX_LIMIT, TX_LOCK, TX_MARKS, TX_TAIL, address_from_words, option_from_words,
+    FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, MORE_ENDS_WITH_MARK,
+    NEVER, Nonsense, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL, Record, STATE,
+    TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
+    address_from_words, option_from_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -89,8 +90,17 @@ impl<'a> AppRecord<'a> {
         }
     }
 
-    /// What readiness depends on.
+    /// What readiness depends on. The edge grows when one that finds too little room has some.
     pub fn look(&self) -> Result<Look, Unusable> {
+        let look = self.look_once()?;
+        if look.is_blocked() {
+            self.await_room();
+            return self.look_once();
+        }
+        Ok(look)
+    }
+
+    fn look_once(&self) -> Result<Look, Unusable> {
         // First, so that all that came before the state is seen.
         let flags = self.flags()?;
         let record = self.record;
@@ -113,7 +123,16 @@ impl<'a> AppRecord<'a> {
         })
     }
 
-    /// Grows with each change that the host stack makes: for edge-triggered waiters.
+    /// Says that a writer waits for room, or file bytes. It looks again after this.
+    pub fn await_room(&self) {
+        if self.record.get(TX_BLOCKED) == 0 {
+            self.record.set(TX_BLOCKED, 1);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Grows with each change that the host stack makes and that readiness depends on: for
+    /// edge-triggered waiters.
     pub fn edge(&self) -> u64 {
         self.record.get_acquire(EDGE)
     }
@@ -214,12 +233,37 @@ impl<'a> AppRecord<'a> {
     /// FIFO yet makes no sense. The caller has the lock, and calls [`AppRecord::must_kick`]
     /// afterwards.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Unusable> {
-        let (room, tail, fifo) = self.tx_room()?;
+        self.put(bytes, false)
+    }
+
+    /// The same, and more follows soon: a segment that these bytes do not fill may wait for it.
+    pub fn write_with_more(&self, bytes: &[u8]) -> Result<usize, Unusable> {
+        self.put(bytes, true)
+    }
+
+    fn put(&self, bytes: &[u8], has_more: bool) -> Result<usize, Unusable> {
+        let (mut room, tail, fifo) = self.tx_room()?;
+        if room < bytes.len() {
+            self.await_room();
+            (room, ..) = self.tx_room()?;
+        }
         let len = bytes.len().min(room);
         fifo.put(tail, &bytes[..len]);
-        self.record
-            .set_release(TX_TAIL, tail.wrapping_add(len as u64));
+        let tail = tail.wrapping_add(len as u64);
+        if has_more {
+            self.record.set(TX_MORE, tail);
+        }
+        self.record.set_release(TX_TAIL, tail);
         Ok(len)
+    }
+
+    /// Nothing follows behind the last mark: what [`AppRecord::write_with_more`] has promised was
+    /// that. The caller has the lock, and has not sent the mark's command yet.
+    pub fn end_more_with_mark(&self) {
+        let more = self.record.get(TX_MORE);
+        if more != 0 && more == self.record.get(TX_TAIL) {
+            self.record.set(TX_MORE, more | MORE_ENDS_WITH_MARK);
+        }
     }
 
     /// Puts a mark behind what the tx FIFO has: its number and its position, which a SendFile or a
@@ -231,7 +275,8 @@ impl<'a> AppRecord<'a> {
         (mark, self.record.get_acquire(TX_TAIL))
     }
 
-    /// Position up to which the host stack has taken the tx FIFO.
+    /// Position up to which the host stack has taken the tx FIFO. The edge does not tell of it but
+    /// after [`AppRecord::await_room`].
     pub fn tx_head(&self) -> u64 {
         self.record.get_acquire(TX_HEAD)
     }
@@ -256,7 +301,12 @@ impl<'a> AppRecord<'a> {
     /// Accounts file bytes before their SendFile: as many of `bytes` as may be queued, which is
     /// returned. The caller has the lock for writing.
     pub fn queue_file(&self, bytes: u64) -> u64 {
-        let len = bytes.min(self.file_credit_bytes());
+        let mut credit = self.file_credit_bytes();
+        if credit < bytes {
+            self.await_room();
+            credit = self.file_credit_bytes();
+        }
+        let len = bytes.min(credit);
         let queued = self.record.get(FILE_QUEUED);
         self.record.set(FILE_QUEUED, queued.wrapping_add(len));
         len

@@ -14,9 +14,9 @@ use crate::ids::SocketId;
 use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, DISCONNECTS, EDGE, ERROR, FILE_LIMIT, FILE_META,
-    FILE_QUEUED, FileMeta, Flags, HELD, KICKED, LOCAL, Look, NEVER, Nonsense, OPTIONS, PEER,
-    RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, STATE, TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS,
-    TX_TAIL, Wanted, address_to_words, options_to_words,
+    FILE_QUEUED, FileMeta, Flags, HELD, KICKED, LOCAL, Look, MORE_ENDS_WITH_MARK, NEVER, Nonsense,
+    OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, STATE, TX_BLOCKED, TX_FIFO,
+    TX_HEAD, TX_LIMIT, TX_MARKS, TX_MORE, TX_TAIL, Wanted, address_to_words, options_to_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -45,6 +45,17 @@ pub enum Turn {
     Now,
     /// That of one which has not come yet.
     Later,
+}
+
+/// What follows soon on the bytes of a tx FIFO, so that a segment that they do not fill may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum More {
+    /// Nothing, as far as is known.
+    Nothing,
+    /// The marks behind them, and no more.
+    Marks,
+    /// Something.
+    Something,
 }
 
 /// What is left of a socket that has ended.
@@ -81,6 +92,7 @@ pub struct HostRecord {
     errors: u32,
     error: u32,
     edge: u64,
+    acked: u64,
     disconnects: u64,
     /// Something has changed since the last hint.
     is_untold: bool,
@@ -119,6 +131,7 @@ impl HostRecord {
             errors: 0,
             error: 0,
             edge: 0,
+            acked: 0,
             disconnects: 0,
             is_untold: true,
         };
@@ -192,7 +205,7 @@ impl HostRecord {
         (self.rx, self.tx) = (None, None);
         (self.rx_tail, self.rx_head, self.tx_tail, self.tx_head) = (0, 0, 0, 0);
         (self.file_limit, self.file_queued, self.tx_marks) = (0, 0, 0);
-        self.held = 0;
+        (self.held, self.acked) = (0, 0);
         (self.accept_head, self.accept_tail) = (0, 0);
         self.queue.clear();
         self.disconnects += 1;
@@ -204,7 +217,15 @@ impl HostRecord {
         ] {
             words.set(at, 0);
         }
-        for at in [RX_HEAD, TX_TAIL, FILE_QUEUED, TX_MARKS, ACCEPT_TAIL] {
+        for at in [
+            RX_HEAD,
+            TX_TAIL,
+            FILE_QUEUED,
+            TX_MARKS,
+            TX_BLOCKED,
+            TX_MORE,
+            ACCEPT_TAIL,
+        ] {
             words.set(at, 0);
         }
         words.set_all(PEER, address_to_words(None));
@@ -303,6 +324,10 @@ impl HostRecord {
 
     /// Says how much of the stream the peer has acknowledged, in bytes.
     pub fn set_acked(&mut self, bytes: u64) {
+        if bytes == self.acked {
+            return;
+        }
+        self.acked = bytes;
         let words = self.record();
         words.set_release(ACKED, bytes);
         fence(Ordering::SeqCst);
@@ -413,6 +438,9 @@ impl HostRecord {
     pub fn tx_read(&mut self, until: u64, mut sink: impl FnMut(&[u8]) -> usize) -> usize {
         let from = self.tx_head;
         let until = until.min(self.tx_tail);
+        if from >= until {
+            return 0;
+        }
         let mut chunk = [0; CHUNK_BYTES];
         while self.tx_head < until {
             let len = (until - self.tx_head).min(CHUNK_BYTES as u64) as usize;
@@ -429,9 +457,31 @@ impl HostRecord {
         let taken = (self.tx_head - from) as usize;
         if taken > 0 {
             self.record().set_release(TX_HEAD, self.tx_head);
-            self.bump_edge();
+            self.unblock(!self.state().is_blocked());
         }
         taken
+    }
+
+    /// Tells a writer that waits, if what has come is enough for it.
+    fn unblock(&mut self, is_enough: bool) {
+        fence(Ordering::SeqCst);
+        let words = self.record();
+        if is_enough && words.get(TX_BLOCKED) != 0 {
+            words.set(TX_BLOCKED, 0);
+            self.bump_edge();
+        }
+    }
+
+    /// What was to follow soon on the last bytes that the tx FIFO had at the last look.
+    pub fn more(&self) -> More {
+        let more = self.record().get(TX_MORE);
+        if self.tx_tail == 0 || more & !MORE_ENDS_WITH_MARK != self.tx_tail {
+            More::Nothing
+        } else if more & MORE_ENDS_WITH_MARK != 0 {
+            More::Marks
+        } else {
+            More::Something
+        }
     }
 
     /// Copies what the tx FIFO has from a position on, and leaves it there. False if not all of it
@@ -455,7 +505,7 @@ impl HostRecord {
         if until > self.tx_head {
             self.tx_head = until;
             self.record().set_release(TX_HEAD, self.tx_head);
-            self.bump_edge();
+            self.unblock(!self.state().is_blocked());
         }
     }
 
@@ -495,7 +545,7 @@ impl HostRecord {
     pub fn add_file_credit(&mut self, bytes: u64) {
         self.file_limit = self.file_limit.saturating_add(bytes);
         self.record().set_release(FILE_LIMIT, self.file_limit);
-        self.bump_edge();
+        self.unblock(true);
     }
 
     /// Accounts file bytes that a SendFile queues; they must not pass the limit.

@@ -89,6 +89,68 @@ fn the_host_is_kicked_for_bytes_and_the_writer_hears_of_room() {
 }
 
 #[test]
+fn a_writer_that_has_queued_all_file_bytes_hears_of_more() {
+    check(|| {
+        let (segment, mut host) = connection();
+        host.add_file_credit(1);
+        let hint = Arc::new(Notify::new());
+        let to_app = hint.clone();
+        let writer = thread::spawn(move || {
+            let app = AppRecord::of(&segment, ID).unwrap();
+            let mut left = 3;
+            while left > 0 {
+                let edge = app.edge();
+                let queued = app.queue_file(left);
+                left -= queued;
+                if queued == 0 && app.want(CHANNEL, edge) {
+                    to_app.wait();
+                }
+            }
+        });
+        for _ in 0..2 {
+            host.add_file_credit(1);
+            if host.take_wanted() != Wanted::None {
+                hint.notify();
+            }
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn who_waits_until_bytes_can_be_written_hears_of_room() {
+    check(|| {
+        let (segment, mut host) = connection();
+        let hint = Arc::new(Notify::new());
+        let to_app = hint.clone();
+        AppRecord::of(&segment, ID)
+            .unwrap()
+            .write(b"abcdefgh")
+            .unwrap();
+        host.look().unwrap();
+        let waiter = thread::spawn(move || {
+            let app = AppRecord::of(&segment, ID).unwrap();
+            loop {
+                let edge = app.edge();
+                if app.look().unwrap().readiness().writable {
+                    break;
+                }
+                if app.want(CHANNEL, edge) {
+                    to_app.wait();
+                }
+            }
+        });
+        for _ in 0..2 {
+            host.tx_read(u64::MAX, |_| 1);
+            if host.take_wanted() != Wanted::None {
+                hint.notify();
+            }
+        }
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
 fn the_reader_hears_of_bytes_and_the_host_of_room() {
     check(|| {
         let (segment, mut host) = connection();

@@ -33,6 +33,8 @@
 //! | 41 | application | `APP_FLAGS`: free for the application |
 //! | 42 | application | `TX_MARKS`: marks put between the bytes of the tx FIFO |
 //! | 43 | both | `ACK_ALARM`: `EDGE` grows when `ACKED` reaches this; 0: it does not |
+//! | 44 | both | `TX_BLOCKED`: 1 while a writer waits for room in the tx FIFO or for file bytes |
+//! | 45 | application | `TX_MORE`: more follows soon on the bytes up to here (`MSG_MORE`); bit 63: the last mark ends that |
 //!
 //! For a listener, `RX_FIFO` is the accept queue: a power of two of words, each the name of a
 //! socket.
@@ -68,6 +70,13 @@
 //! positions to zero, those of the application too, whose process has both locks meanwhile; a
 //! process that accepts, which takes no lock, finds the entry that it wants already taken. Before
 //! all that, it counts in `DISCONNECTS`: a position means nothing once that has grown.
+//!
+//! # Room
+//!
+//! `EDGE` does not grow with `TX_HEAD` and `FILE_LIMIT`: most writers have room all the time. One
+//! that finds too little writes 1 into `TX_BLOCKED` and looks once more, as Linux sets
+//! `SOCK_NOSPACE`. The host stack moves its index, and if there is a 1 and room, it takes that away
+//! and lets `EDGE` grow. The same fence stands between the two steps, on both sides.
 //!
 //! # Acknowledgments
 //!
@@ -122,6 +131,11 @@ pub(crate) const WANTS: usize = 40;
 pub(crate) const APP_FLAGS: usize = 41;
 pub(crate) const TX_MARKS: usize = 42;
 pub(crate) const ACK_ALARM: usize = 43;
+pub(crate) const TX_BLOCKED: usize = 44;
+pub(crate) const TX_MORE: usize = 45;
+
+/// Of `TX_MORE`.
+pub(crate) const MORE_ENDS_WITH_MARK: u64 = 1 << 63;
 
 /// No index ever passes this.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -237,11 +251,15 @@ pub struct Look {
 }
 
 impl Look {
-    /// What poll(2) says, as `tcp_poll` of Linux has it.
+    /// Three quarters of the tx FIFO are used, or all file bytes that may be queued: a writer waits.
     ///
-    /// A connection is writable when a quarter of its tx FIFO is free, as `sk_stream_is_writeable`
-    /// asks for a third, and file bytes are not what it waits for; so a writer that has found no
-    /// room is not woken for every ACK.
+    /// Linux (`sk_stream_is_writeable`) has a connection writable when a third of its buffer is
+    /// free; here a quarter is enough, so that a writer is not woken for every ACK either.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.unsent_bytes > self.tx_bytes / 4 * 3 || self.is_file_blocked
+    }
+
+    /// What poll(2) says, as `tcp_poll` of Linux has it.
     pub fn readiness(&self) -> Readiness {
         let flags = self.flags;
         let any = |among: Flags| flags.0 & among.0 != 0;
@@ -252,8 +270,7 @@ impl Look {
         let is_stream = any(Flags::STREAM);
         // It hangs up, and writing to it does not block: it fails.
         let is_idle = is_stream && !any(Flags::CONNECTING | Flags::CONNECTED);
-        let has_room = self.unsent_bytes <= self.tx_bytes / 4 * 3 && !self.is_file_blocked;
-        let can_write = any(Flags::CONNECTED) && (has_room || shut_write);
+        let can_write = any(Flags::CONNECTED) && (!self.is_blocked() || shut_write);
         Readiness {
             readable: self.waiting > 0 || is_at_end || any(Flags::FILE_OPEN),
             writable: is_stream && (can_write || is_over || is_idle),

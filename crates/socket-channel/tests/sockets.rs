@@ -9,7 +9,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use socket_channel::fifo_area::FifoArea;
-use socket_channel::host_record::{News, QueueFull, Turn};
+use socket_channel::host_record::{More, News, QueueFull, Turn};
 use socket_channel::record::RECORD_WORDS;
 use socket_channel::{
     AppRecord, ChannelId, FileMeta, Flags, HostRecord, Layout, Limits, Lock, Nonsense, Readiness,
@@ -213,11 +213,8 @@ fn each_change_has_an_edge() {
     let (mut host, app) = (connection(&segment), app(&segment));
     app.write(b"abc").unwrap();
     host.look().unwrap();
-    let changes: [fn(&mut HostRecord); 6] = [
+    let changes: [fn(&mut HostRecord); 3] = [
         |host| assert_eq!(host.rx_write(b"x"), 1),
-        |host| assert_eq!(host.tx_read(u64::MAX, |_| 1), 1),
-        |host| host.tx_release(u64::MAX),
-        |host| host.add_file_credit(1),
         |host| host.set(Flags::PEER_FINISHED),
         |host| host.fail(104, Flags::FAILED),
     ];
@@ -230,6 +227,68 @@ fn each_change_has_an_edge() {
     host.set(Flags::PEER_FINISHED);
     assert_eq!(host.rx_write(b""), 0);
     assert_eq!(app.edge(), before, "nothing has changed");
+}
+
+#[test]
+fn room_has_an_edge_for_a_writer_that_waits_for_it() {
+    let segment = segment();
+    let (mut host, app) = (connection(&segment), app(&segment));
+    let mut changes_edge = |change: &dyn Fn(&mut HostRecord)| {
+        let before = app.edge();
+        host.look().unwrap();
+        change(&mut host);
+        app.edge() > before
+    };
+    app.write(b"abc").unwrap();
+    assert!(!changes_edge(&|host| assert_eq!(host.tx_read(3, |_| 3), 3)));
+    assert!(!changes_edge(&|host| host.add_file_credit(10)));
+
+    let more_than_fits = [1; FIFO_BYTES + 1];
+    assert_eq!(app.write(&more_than_fits), Ok(FIFO_BYTES));
+    assert!(
+        !changes_edge(&|host| assert_eq!(host.tx_read(4, |_| 1), 1)),
+        "there is not enough"
+    );
+    assert!(changes_edge(&|host| assert_eq!(
+        host.tx_read(u64::MAX, |chunk| chunk.len()),
+        FIFO_BYTES - 1
+    )));
+    assert!(!changes_edge(&|host| host.add_file_credit(1)), "once");
+
+    assert_eq!(app.queue_file(12), 11);
+    assert!(changes_edge(&|host| host.add_file_credit(1)));
+    assert_eq!(app.queue_file(1), 1);
+    assert!(
+        !app.look().unwrap().readiness().writable,
+        "who looks, waits"
+    );
+    assert!(changes_edge(&|host| host.add_file_credit(1)));
+    assert!(app.look().unwrap().readiness().writable);
+}
+
+#[test]
+fn what_follows_on_bytes_is_known_until_a_mark_ends_it() {
+    let segment = segment();
+    let (mut host, app) = (connection(&segment), app(&segment));
+    let more = |host: &mut HostRecord| {
+        host.look().unwrap();
+        host.more()
+    };
+    assert_eq!(more(&mut host), More::Nothing);
+    app.write_with_more(b"ab").unwrap();
+    assert_eq!(more(&mut host), More::Something);
+    app.write(b"c").unwrap();
+    assert_eq!(more(&mut host), More::Nothing);
+    app.write_with_more(b"d").unwrap();
+    let (mark, at) = app.mark();
+    app.end_more_with_mark();
+    assert_eq!(host.take_mark(mark, at), Ok(Turn::Now));
+    assert_eq!(more(&mut host), More::Marks);
+    app.write(b"e").unwrap();
+    assert_eq!(more(&mut host), More::Nothing);
+    app.mark();
+    app.end_more_with_mark();
+    assert_eq!(host.more(), More::Nothing, "nothing was promised");
 }
 
 #[test]

@@ -148,6 +148,8 @@ pub(crate) struct App {
     pub(crate) unmarked: HashMap<SocketId, u64>,
     /// Of what processes that have ended did without a word.
     pub(crate) search: Search,
+    /// Where bytes are on their way from TCP to a FIFO.
+    pub(crate) step: Vec<u8>,
     /// It is served no more.
     pub(crate) is_detached: bool,
 }
@@ -185,6 +187,7 @@ impl App {
             unadopted: HashMap::new(),
             unmarked: HashMap::new(),
             search: Search::default(),
+            step: Vec::new(),
             is_detached: false,
         }
     }

@@ -22,8 +22,10 @@ impl App {
             socket.tell_options();
         }
         let options = socket.options;
-        if option == SocketOption::NotSentLowWaterBytes {
-            self.bound_notsent(cx, id);
+        match option {
+            SocketOption::NotSentLowWaterBytes => self.bound_notsent(cx, id),
+            SocketOption::Cork => self.follow_cork(cx, id, true),
+            _ => {}
         }
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         let is_over = socket.is_over();
@@ -33,12 +35,6 @@ impl App {
                 let _ = cx.io.listen(listener.binding, options.to_stream_options());
             }
             Kind::Stream(stream) if !stream.is_gone => {
-                if option == SocketOption::Cork {
-                    stream.uncorks_behind_marks = value == 0 && !stream.marks.is_empty();
-                    if stream.uncorks_behind_marks {
-                        return Ok(());
-                    }
-                }
                 if let Some(change) = options.change_of(option) {
                     cx.io.set_option(stream.id, change);
                 }

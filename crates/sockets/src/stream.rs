@@ -8,11 +8,11 @@
 
 use std::time::Duration;
 
-use host::app::CloseReason;
+use host::app::{CloseReason, StreamOption};
 use rustix::io::Errno;
 use socket_channel::attach::MODE_EAGER_RECEIVE;
-use socket_channel::host_record::Turn;
-use socket_channel::{Block, Flags, SocketId, SocketOption};
+use socket_channel::host_record::{More, Turn};
+use socket_channel::{Block, Flags, SocketId};
 
 use crate::application::{App, Context};
 use crate::errno;
@@ -104,8 +104,20 @@ impl App {
     /// Moves what was received to the rx FIFO: all, or if it is held as much as makes the FIFO have
     /// `asked_bytes`.
     fn fill_rx(&mut self, cx: &mut Context<'_>, id: SocketId, asked_bytes: u64) {
+        let mut step = std::mem::take(&mut self.step);
+        step.resize(STEP_BYTES, 0);
+        self.fill_rx_by(cx, id, asked_bytes, &mut step);
+        self.step = step;
+    }
+
+    fn fill_rx_by(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: SocketId,
+        asked_bytes: u64,
+        buffer: &mut [u8],
+    ) {
         let is_eager = self.has_mode(MODE_EAGER_RECEIVE);
-        let mut buffer = [0; STEP_BYTES];
         loop {
             let Some(socket) = self.socket(id) else {
                 return;
@@ -179,6 +191,7 @@ impl App {
 
     fn drain_tx(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let mut sends_files = false;
+        self.follow_cork(cx, id, false);
         loop {
             let Some(socket) = self.socket(id) else {
                 return;
@@ -232,27 +245,37 @@ impl App {
                 }
             }
         }
-        self.uncork_behind_marks(cx, id);
+        self.follow_cork(cx, id, true);
         if sends_files {
             self.grant_file_credit(cx, id);
         }
         self.finish_closing(cx, id);
     }
 
-    /// Takes the cork off that was to be taken off behind the last mark.
-    fn uncork_behind_marks(&mut self, cx: &mut Context<'_>, id: SocketId) {
+    /// Has TCP hold back segments that are not full if the application wants that: by `TCP_CORK`, or
+    /// `MSG_MORE` with its last bytes. That ends behind the marks: bytes in front of a range of a
+    /// file wait for it, and go in one packet with it.
+    pub(crate) fn follow_cork(&mut self, cx: &mut Context<'_>, id: SocketId, may_end: bool) {
         let Some(socket) = self.socket(id) else {
             return;
         };
-        let change = socket.options.change_of(SocketOption::Cork);
-        let Some(stream) = socket.stream_mut() else {
+        let Kind::Stream(stream) = &mut socket.kind else {
             return;
         };
-        if stream.marks.is_empty()
-            && std::mem::take(&mut stream.uncorks_behind_marks)
-            && let Some(change) = change
-        {
-            cx.io.set_option(stream.id, change);
+        if stream.is_gone {
+            return;
+        }
+        let waits_for_mark = !stream.marks.is_empty() || socket.record.lacks_marks();
+        let is_wanted = socket.options.cork()
+            || match socket.record.more() {
+                More::Nothing => false,
+                More::Marks => waits_for_mark,
+                More::Something => true,
+            };
+        let may_change = is_wanted || may_end && !waits_for_mark;
+        if is_wanted != stream.is_corked && may_change {
+            stream.is_corked = is_wanted;
+            cx.io.set_option(stream.id, StreamOption::Cork(is_wanted));
         }
     }
 

@@ -144,7 +144,7 @@ pub(crate) fn disconnect(socket: &Socket<'_>) -> Result<()> {
                 request,
                 socket: id,
             })?;
-            let begun = note::CONNECT_BEGUN | note::SHUT_READ | note::SHUT_WRITE | note::MORE;
+            let begun = note::CONNECT_BEGUN | note::SHUT_READ | note::SHUT_WRITE;
             socket.set_note(begun, false);
             Ok(())
         })?

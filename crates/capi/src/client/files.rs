@@ -15,7 +15,7 @@ use super::blocking;
 use super::opening::{DescriptorFlags, named, set_flags};
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
-use super::transfer::{cork, is_over, may_send};
+use super::transfer::{is_over, may_send};
 
 impl Client {
     /// Begins to open a file below the NIC stack's root, for reading. ENAMETOOLONG, EMFILE. Why it
@@ -83,10 +83,6 @@ impl Client {
             if can_send {
                 let queued = queue(&socket, &file, offset, wanted)?;
                 if queued > 0 {
-                    // The last of the range ends what `MSG_MORE` has begun, as sendfile(2) does.
-                    if queued as u64 == wanted {
-                        cork(&socket, false)?;
-                    }
                     return Ok(queued);
                 }
             }
@@ -134,6 +130,10 @@ fn queue(socket: &Socket<'_>, file: &Socket<'_>, offset: u64, wanted: u64) -> Re
         let len = record.queue_file(wanted);
         if len > 0 {
             let (mark, at) = record.mark();
+            // The last of the range ends what `MSG_MORE` has begun, as sendfile(2) does.
+            if len == wanted {
+                record.end_more_with_mark();
+            }
             socket.tell(&Command::SendFile {
                 socket: socket.id,
                 file: file.id,

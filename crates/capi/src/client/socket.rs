@@ -36,12 +36,8 @@ pub(crate) mod note {
     pub(crate) const IS_V6: u64 = 32;
     /// `connect` has begun, and has not reported how it went.
     pub(crate) const CONNECT_BEGUN: u64 = 64;
-    /// `TCP_CORK` was set.
-    pub(crate) const CORK: u64 = 128;
-    /// The last bytes had `MSG_MORE`.
-    pub(crate) const MORE: u64 = 256;
     /// `SO_LINGER` is on.
-    pub(crate) const LINGER: u64 = 512;
+    pub(crate) const LINGER: u64 = 128;
 }
 
 /// Where the timeouts are in the word: after the bits, 26 bits of milliseconds each.

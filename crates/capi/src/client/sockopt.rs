@@ -184,11 +184,7 @@ impl Client {
             let &OptionValue::Number(value) = value else {
                 return Err(Errno::INVAL);
             };
-            set(&socket, option, for_host(value, unit)?)?;
-            if option == SocketOption::Cork {
-                socket.set_note(note::CORK, value != 0);
-            }
-            return Ok(());
+            return set(&socket, option, for_host(value, unit)?);
         }
         match (level, name, value) {
             (libc::SOL_SOCKET, libc::SO_LINGER, &OptionValue::Linger { on, seconds }) => {

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 
 use rustix::io::{Errno, Result};
-use socket_channel::{Command, Flags, Lock, Look, SocketOption};
+use socket_channel::{Command, Flags, Lock, Look};
 
 use super::application::Client;
 use super::blocking;
@@ -98,14 +98,8 @@ impl Client {
         loop {
             match may_send(&socket) {
                 Ok(true) => {
-                    if flags.more {
-                        cork(&socket, true)?;
-                    }
-                    done += send_some(&socket, buffers, done)?;
+                    done += send_some(&socket, buffers, done, flags)?;
                     if done == wanted {
-                        if !flags.more {
-                            cork(&socket, false)?;
-                        }
                         await_taken(&socket, flags)?;
                         return Ok(done);
                     }
@@ -158,6 +152,7 @@ fn await_taken(socket: &Socket<'_>, flags: SendFlags) -> Result<()> {
     let written = socket.record.tx_tail();
     let _ = blocking::wait(socket, socket.timeout(Direction::Send), || {
         let is_over = is_over(socket.look()?.flags);
+        socket.record.await_room();
         let is_taken = socket.record.tx_head() >= written;
         Ok((is_taken || is_over).then_some(()))
     });
@@ -271,7 +266,12 @@ pub(crate) fn may_send(socket: &Socket<'_>) -> Result<bool> {
     Ok(flags.has(Flags::CONNECTED))
 }
 
-fn send_some(socket: &Socket<'_>, buffers: &[IoSlice<'_>], skip: usize) -> Result<usize> {
+fn send_some(
+    socket: &Socket<'_>,
+    buffers: &[IoSlice<'_>],
+    skip: usize,
+    flags: SendFlags,
+) -> Result<usize> {
     let record = socket.record;
     let sent = socket.with_lock(Lock::Tx, || {
         let mut sent = 0;
@@ -280,7 +280,12 @@ fn send_some(socket: &Socket<'_>, buffers: &[IoSlice<'_>], skip: usize) -> Resul
             let skipped = skip.min(buffer.len());
             skip -= skipped;
             let buffer = &buffer[skipped..];
-            let len = record.write(buffer).map_err(errno)?;
+            let written = if flags.more {
+                record.write_with_more(buffer)
+            } else {
+                record.write(buffer)
+            };
+            let len = written.map_err(errno)?;
             sent += len;
             if len < buffer.len() {
                 break;
@@ -292,20 +297,4 @@ fn send_some(socket: &Socket<'_>, buffers: &[IoSlice<'_>], skip: usize) -> Resul
         socket.tell_of_bytes()?;
     }
     Ok(sent)
-}
-
-/// Corks the connection before bytes with `MSG_MORE`, and uncorks it behind those without, unless
-/// the application has set `TCP_CORK` itself.
-pub(crate) fn cork(socket: &Socket<'_>, more: bool) -> Result<()> {
-    if socket.has_note(note::MORE) == more || socket.has_note(note::CORK) {
-        return Ok(());
-    }
-    socket.set_note(note::MORE, more);
-    // The answer is of no interest: number 0 is none's.
-    socket.process.link.send(&Command::SetOption {
-        request: 0,
-        socket: socket.id,
-        option: SocketOption::Cork,
-        value: more.into(),
-    })
 }

@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket_channel::attach::MODES_DEFAULT;
 use socket_channel::channel::HostEnd;
 use socket_channel::fifo_area::FifoArea;
+use socket_channel::host_record::More;
 use socket_channel::message::Info;
 use socket_channel::{
     Command, Event, Family, FileMeta, Flags, HostRecord, How, Layout, Limits, Segment, SocketId,
@@ -188,6 +189,12 @@ impl World {
     /// The memory that the application shares, for those who write nonsense into it.
     pub(crate) fn segment(&self) -> &Segment {
         &self.segment
+    }
+
+    /// Sockets on whose bytes this is to follow.
+    pub(crate) fn sockets_with(&self, more: More) -> usize {
+        let sockets = self.sockets.values();
+        sockets.filter(|it| it.record.more() == more).count()
     }
 
     /// Sockets that there are.

@@ -139,6 +139,11 @@ impl Options {
         Ok(())
     }
 
+    /// `TCP_CORK`.
+    pub(crate) fn cork(&self) -> bool {
+        self.cork
+    }
+
     /// `TCP_NOTSENT_LOWAT`, in bytes, if it is set.
     pub(crate) fn notsent_lowat_bytes(&self) -> Option<u64> {
         self.notsent_lowat_bytes.filter(|bytes| *bytes > 0)
@@ -185,7 +190,6 @@ impl Options {
     /// Gives a connection that is being opened all of them.
     pub(crate) fn apply(&self, io: &mut dyn Io, stream: StreamId) {
         io.set_option(stream, StreamOption::NoDelay(self.nodelay));
-        io.set_option(stream, StreamOption::Cork(self.cork));
         io.set_option(stream, StreamOption::Keepalive(self.keepalive()));
         io.set_option(stream, StreamOption::UserTimeout(self.user_timeout()));
         if let Some(bytes) = self.receive_buffer_bytes {
@@ -203,7 +207,6 @@ impl Options {
     pub(crate) fn change_of(&self, option: SocketOption) -> Option<StreamOption> {
         Some(match option {
             SocketOption::NoDelay => StreamOption::NoDelay(self.nodelay),
-            SocketOption::Cork => StreamOption::Cork(self.cork),
             SocketOption::KeepAlive
             | SocketOption::KeepIdleSeconds
             | SocketOption::KeepIntervalSeconds
@@ -215,7 +218,9 @@ impl Options {
             }
             SocketOption::SendBufferBytes => StreamOption::SendBufferBytes(self.send_buffer_bytes?),
             SocketOption::Congestion => StreamOption::Congestion(self.congestion?),
-            SocketOption::LingerMs
+            // Whether it is corked depends on its bytes as well.
+            SocketOption::Cork
+            | SocketOption::LingerMs
             | SocketOption::DeferAcceptSeconds
             | SocketOption::MaxSegmentBytes
             | SocketOption::NotSentLowWaterBytes

@@ -35,9 +35,8 @@ pub(crate) struct Stream {
     pub(crate) marks: VecDeque<Mark>,
     /// Marks of other processes than the one whose turn it is.
     pub(crate) early: Vec<Mark>,
-    /// The cork is to be taken off behind the marks: bytes in front of a range of a file wait for
-    /// it, and go in one packet with it.
-    pub(crate) uncorks_behind_marks: bool,
+    /// TCP holds back segments that are not full.
+    pub(crate) is_corked: bool,
     /// The file that it sends.
     pub(crate) current: Option<Current>,
     pub(crate) peer_finished: bool,
@@ -67,7 +66,7 @@ impl Stream {
             binding,
             marks: VecDeque::new(),
             early: Vec::new(),
-            uncorks_behind_marks: false,
+            is_corked: false,
             current: None,
             peer_finished: false,
             is_gone: false,

@@ -101,11 +101,16 @@ fn a_cork_is_taken_off_behind_the_ranges_in_front_of_it() {
     world.clients.echoes = false;
     let mut program = Program::new(&mut world, 1);
     let (listener, _) = program.listener(&mut world, 8000);
-    let (file, _) = open_file(&mut world, &mut program, "777");
-    world.run_until(|_| program.flags(file).has(Flags::FILE_OPEN));
+    let files = ["777", "778"].map(|name| open_file(&mut world, &mut program, name).0);
+    for file in files {
+        world.run_until(|_| program.flags(file).has(Flags::FILE_OPEN));
+    }
     let stream = world.connect(8000);
     let (socket, _) = program.accept(&mut world, listener);
-    for round in 0..2 {
+    // Twice by `TCP_CORK`, and twice by `MSG_MORE`.
+    for round in 0..4 {
+        let has_more = round >= 2;
+        let file = files[round / 2];
         let cork = |value| Command::SetOption {
             request: 0,
             socket,
@@ -113,12 +118,18 @@ fn a_cork_is_taken_off_behind_the_ranges_in_front_of_it() {
             value,
         };
         let before = world.heard(stream).received.len();
-        program.send(&cork(1));
-        assert_eq!(program.write(socket, b"head"), 4);
+        if has_more {
+            assert_eq!(program.write_with_more(socket, b"head"), 4);
+        } else {
+            program.send(&cork(1));
+            assert_eq!(program.write(socket, b"head"), 4);
+        }
         let (mark, at) = {
             let record = program.record(socket);
             assert_eq!(record.queue_file(700), 700);
-            record.mark()
+            let mark = record.mark();
+            record.end_more_with_mark();
+            mark
         };
         program.send(&Command::SendFile {
             socket,
@@ -128,8 +139,10 @@ fn a_cork_is_taken_off_behind_the_ranges_in_front_of_it() {
             mark,
             at,
         });
-        // The NIC stack has not opened the file yet when this is taken.
-        program.send(&cork(0));
+        if !has_more {
+            // The NIC stack has not opened the file yet when this is taken.
+            program.send(&cork(0));
+        }
         let at_us = world.now_us;
         world.run_until(|world| world.heard(stream).received.len() > before);
         let received = world.heard(stream).received.len() - before;

@@ -9,7 +9,7 @@ use socket_channel::channel::{AppEnd, in_memory};
 use socket_channel::message::BindFlags;
 use socket_channel::{
     AppId, AppRecord, ChannelId, Command, Event, Family, Flags, HandleId, How, Layout, Limits,
-    Segment, Side, SocketId,
+    Segment, Side, SocketId, Unusable,
 };
 use sockets::{Attachment, First, Grant, Identity};
 
@@ -284,8 +284,21 @@ impl Program {
 
     /// Writes as much as there is room for; returns how many bytes.
     pub(crate) fn write(&mut self, socket: SocketId, bytes: &[u8]) -> usize {
+        self.write_by(socket, |record| record.write(bytes))
+    }
+
+    /// The same, with more to follow.
+    pub(crate) fn write_with_more(&mut self, socket: SocketId, bytes: &[u8]) -> usize {
+        self.write_by(socket, |record| record.write_with_more(bytes))
+    }
+
+    fn write_by(
+        &mut self,
+        socket: SocketId,
+        write: impl FnOnce(&AppRecord<'_>) -> Result<usize, Unusable>,
+    ) -> usize {
         let record = self.record(socket);
-        let count = record.write(bytes).unwrap_or(0);
+        let count = write(&record).unwrap_or(0);
         if count > 0 && record.must_kick() {
             self.send(&Command::Kick { socket });
         }
