@@ -48,8 +48,12 @@ const CONNECTIONS: usize = 64;
 /// Length of the message on a short connection.
 const SHORT_BYTES: usize = 64;
 
+/// How many files there are, but for large ones, and how long they are.
 const FILE_COUNT: usize = 200;
 const FILE_BYTES: u64 = 500_000;
+
+/// Bytes of all files that are longer.
+const FILES_BYTES: u64 = FILE_COUNT as u64 * FILE_BYTES;
 
 /// Most bytes of messages that may be under way at once: more do not fit into anyone's buffers.
 const UNDER_WAY_BYTES_MAX: usize = 512 << 20;
@@ -76,6 +80,10 @@ pub(crate) struct Settings {
     /// Numbers of connections [default: 1,64,1000,4000, or 64 if it is to be quick]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
+    /// Length of files, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = FILE_BYTES,
+        value_parser = clap::value_parser!(u64).range(1..=FILES_BYTES))]
+    file_bytes: u64,
     /// Measures each length with each number of connections, and not only lengths with 64
     /// connections and connections with 1 KB
     #[arg(long)]
@@ -153,6 +161,10 @@ impl Cell {
 impl Settings {
     fn seconds(&self) -> f64 {
         self.rounds.seconds_of(QUICK_SECONDS, SECONDS)
+    }
+
+    fn file_count(&self) -> usize {
+        FILE_COUNT.min((FILES_BYTES / self.file_bytes) as usize)
     }
 
     fn has(&self, workload: Workload) -> bool {
@@ -261,7 +273,7 @@ const COUNTED: [(&str, Load); 3] = [
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = settings.rounds.count();
     let mut plan = Plan::new();
-    plan.files(FILE_COUNT, FILE_BYTES);
+    plan.files(settings.file_count(), settings.file_bytes);
     plan.beds(1);
     let mut runs = |count: usize, connections: usize, bytes: u64| {
         plan.runs(count, connections, bytes, settings.seconds());
@@ -283,12 +295,12 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
         );
     }
     if settings.has(Workload::Files) {
-        runs(4 * rounds, CONNECTIONS, FILE_BYTES);
+        runs(4 * rounds, CONNECTIONS, settings.file_bytes);
     }
     if settings.has(Workload::Calls) {
         let (echoes, files) = if settings.is_quick() { (1, 0) } else { (2, 1) };
         runs(2 * echoes, CONNECTIONS, MESSAGE_BYTES as u64);
-        runs(2 * files, CONNECTIONS, FILE_BYTES);
+        runs(2 * files, CONNECTIONS, settings.file_bytes);
     }
     plan
 }
@@ -297,7 +309,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let cells = settings.cells().context(|| "what to measure".into())?;
     let mut results = Results::new("sockets", "Programs on split sockets", settings)?;
     let bed = Bed::start(
-        (FILE_COUNT, FILE_BYTES),
+        (settings.file_count(), settings.file_bytes),
         &settings.splitway,
         settings.steer_requests,
     )?;

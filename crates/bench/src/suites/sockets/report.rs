@@ -48,7 +48,7 @@ pub(super) fn report(results: &mut Results) {
         "Modes: echo of 1 KB on 64 connections, and short connections (1)",
         &[("short", "Short")],
     );
-    table::add_titled(results, FILES, "Files of 500 KB, 64 connections", &[]);
+    table::add_titled(results, FILES, "Files, 64 connections", &[]);
     let columns = vec![
         column("system_calls_per_request.*", "system calls/request", 3),
         column("voluntary_switches_per_gb.*", "voluntary switches/GB", 0),
@@ -95,7 +95,7 @@ fn draw(results: &mut Results) {
         "CPU s/GB of application and host process",
     );
     if results.has(FILES) {
-        results.plot(Plot::bars("sockets-files", FILES, y).titled("Files of 500 KB"));
+        results.plot(Plot::bars("sockets-files", FILES, y).titled("Files"));
     }
 }
 
