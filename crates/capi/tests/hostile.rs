@@ -24,8 +24,8 @@ const HOST_WORDS: usize = 32;
 
 /// Words of a record.
 const STATE: usize = 0;
-const RX_FIFO: usize = 6;
-const TX_FIFO: usize = 7;
+const RX_FIFO: usize = 8;
+const TX_FIFO: usize = 9;
 
 /// xorshift64*
 struct Random(u64);

@@ -10,31 +10,33 @@
 //! | 2 | host | `RX_TAIL`: bytes put into the rx FIFO |
 //! | 3 | host | `TX_HEAD`: bytes taken out of the tx FIFO |
 //! | 4 | host | `FILE_LIMIT`: file bytes that may have been queued |
-//! | 5 | host | `ACCEPT_TAIL`: entries put into the accept queue |
-//! | 6, 7 | host | `RX_FIFO`, `TX_FIFO`: first word in the FIFO area << 8, log2 of the bytes |
-//! | 8, 9, 10 | host | `LOCAL`: family << 48, port << 32, scope; then 16 bytes of address |
-//! | 11, 12, 13 | host | `PEER`: the same |
-//! | 14 | host | `ACKED`: bytes of the stream that the peer has acknowledged |
-//! | 15 | host | `EDGE`: grows with each change of readiness |
-//! | 16–21 | host | `FILE_META`: size, mtime in ns, ctime in ns, inode, device, bit 0: weak |
-//! | 22 | host | `RX_ALARM`: kick when `RX_HEAD` passes this |
-//! | 23 | host | `TX_LIMIT`: bytes of the tx FIFO that are used; 0: all |
-//! | 24 | host | `HELD`: bytes, or connections, that the host stack holds until it is asked |
-//! | 25–28 | host | `OPTIONS`: values of options, if it tells them: see [`OPTION_PLACES`] |
-//! | 29 | host | `DISCONNECTS`: how often the socket was disconnected |
+//! | 5 | host | `EDGE`: grows with each change of readiness |
+//! | 6 | host | `HELD`: bytes, or connections, that the host stack holds until it is asked |
+//! | 7 | host | `TX_LIMIT`: bytes of the tx FIFO that are used; 0: all |
+//! | 8, 9 | host | `RX_FIFO`, `TX_FIFO`: first word in the FIFO area << 8, log2 of the bytes |
+//! | 10 | host | `RX_ALARM`: kick when `RX_HEAD` passes this |
+//! | 11 | host | `ACKED`: bytes of the stream that the peer has acknowledged |
+//! | 12 | host | `ACCEPT_TAIL`: entries put into the accept queue |
+//! | 13 | host | `DISCONNECTS`: how often the socket was disconnected |
+//! | 16–18 | host | `LOCAL`: family << 48, port << 32, scope; then 16 bytes of address |
+//! | 19–21 | host | `PEER`: the same |
+//! | 22–27 | host | `FILE_META`: size, mtime in ns, ctime in ns, inode, device, bit 0: weak |
+//! | 28–31 | host | `OPTIONS`: values of options, if it tells them: see [`OPTION_PLACES`] |
 //! | 32 | application | `RX_HEAD`: bytes taken out of the rx FIFO |
 //! | 33 | application | `TX_TAIL`: bytes put into the tx FIFO |
 //! | 34 | both | `KICKED`: 1 while a Kick is on its way |
-//! | 35, 36 | application | `RX_LOCK`, `TX_LOCK`: the thread that has it |
-//! | 37 | application | `ACCEPT_HEAD`: entries taken out of the accept queue |
-//! | 38 | application | `ERROR_TAKEN`: number of the last error that was reported |
-//! | 39 | application | `FILE_QUEUED`: file bytes queued |
-//! | 40 | both | `WANTS`: the channel to which a hint goes with the next change |
-//! | 41 | application | `APP_FLAGS`: free for the application |
-//! | 42 | application | `TX_MARKS`: marks put between the bytes of the tx FIFO |
-//! | 43 | both | `ACK_ALARM`: `EDGE` grows when `ACKED` reaches this; 0: it does not |
-//! | 44 | both | `TX_BLOCKED`: 1 while a writer waits for room in the tx FIFO or for file bytes |
-//! | 45 | application | `TX_MORE`: more follows soon on the bytes up to here (`MSG_MORE`); bit 63: the last mark ends that |
+//! | 35 | both | `WANTS`: the channel to which a hint goes with the next change |
+//! | 36 | application | `ERROR_TAKEN`: number of the last error that was reported |
+//! | 37 | application | `FILE_QUEUED`: file bytes queued |
+//! | 38 | application | `TX_MARKS`: marks put between the bytes of the tx FIFO |
+//! | 39 | both | `TX_BLOCKED`: 1 while a writer waits for room in the tx FIFO or for file bytes |
+//! | 40, 41 | application | `RX_LOCK`, `TX_LOCK`: the thread that has it |
+//! | 42 | application | `APP_FLAGS`: free for the application |
+//! | 43 | application | `TX_MORE`: more follows on the bytes up to here; bit 63: the last mark ends it |
+//! | 44 | application | `ACCEPT_HEAD`: entries taken out of the accept queue |
+//! | 45 | both | `ACK_ALARM`: `EDGE` grows when `ACKED` reaches this; 0: it does not |
+//!
+//! Those of a request and its answer are in four cache lines.
 //!
 //! For a listener, `RX_FIFO` is the accept queue: a power of two of words, each the name of a
 //! socket.
@@ -106,33 +108,33 @@ pub(crate) const ERROR: usize = 1;
 pub(crate) const RX_TAIL: usize = 2;
 pub(crate) const TX_HEAD: usize = 3;
 pub(crate) const FILE_LIMIT: usize = 4;
-pub(crate) const ACCEPT_TAIL: usize = 5;
-pub(crate) const RX_FIFO: usize = 6;
-pub(crate) const TX_FIFO: usize = 7;
-pub(crate) const LOCAL: usize = 8;
-pub(crate) const PEER: usize = 11;
-pub(crate) const ACKED: usize = 14;
-pub(crate) const EDGE: usize = 15;
-pub(crate) const FILE_META: usize = 16;
-pub(crate) const RX_ALARM: usize = 22;
-pub(crate) const TX_LIMIT: usize = 23;
-pub(crate) const HELD: usize = 24;
-pub(crate) const OPTIONS: usize = 25;
-pub(crate) const DISCONNECTS: usize = 29;
+pub(crate) const EDGE: usize = 5;
+pub(crate) const HELD: usize = 6;
+pub(crate) const TX_LIMIT: usize = 7;
+pub(crate) const RX_FIFO: usize = 8;
+pub(crate) const TX_FIFO: usize = 9;
+pub(crate) const RX_ALARM: usize = 10;
+pub(crate) const ACKED: usize = 11;
+pub(crate) const ACCEPT_TAIL: usize = 12;
+pub(crate) const DISCONNECTS: usize = 13;
+pub(crate) const LOCAL: usize = 16;
+pub(crate) const PEER: usize = 19;
+pub(crate) const FILE_META: usize = 22;
+pub(crate) const OPTIONS: usize = 28;
 pub(crate) const RX_HEAD: usize = 32;
 pub(crate) const TX_TAIL: usize = 33;
 pub(crate) const KICKED: usize = 34;
-pub(crate) const RX_LOCK: usize = 35;
-pub(crate) const TX_LOCK: usize = 36;
-pub(crate) const ACCEPT_HEAD: usize = 37;
-pub(crate) const ERROR_TAKEN: usize = 38;
-pub(crate) const FILE_QUEUED: usize = 39;
-pub(crate) const WANTS: usize = 40;
-pub(crate) const APP_FLAGS: usize = 41;
-pub(crate) const TX_MARKS: usize = 42;
-pub(crate) const ACK_ALARM: usize = 43;
-pub(crate) const TX_BLOCKED: usize = 44;
-pub(crate) const TX_MORE: usize = 45;
+pub(crate) const WANTS: usize = 35;
+pub(crate) const ERROR_TAKEN: usize = 36;
+pub(crate) const FILE_QUEUED: usize = 37;
+pub(crate) const TX_MARKS: usize = 38;
+pub(crate) const TX_BLOCKED: usize = 39;
+pub(crate) const RX_LOCK: usize = 40;
+pub(crate) const TX_LOCK: usize = 41;
+pub(crate) const APP_FLAGS: usize = 42;
+pub(crate) const TX_MORE: usize = 43;
+pub(crate) const ACCEPT_HEAD: usize = 44;
+pub(crate) const ACK_ALARM: usize = 45;
 
 /// Of `TX_MORE`.
 pub(crate) const MORE_ENDS_WITH_MARK: u64 = 1 << 63;

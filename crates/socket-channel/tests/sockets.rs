@@ -24,10 +24,10 @@ const FIFO_BYTES: usize = 4096;
 
 /// Words of a record, as the table in the documentation numbers them.
 const RX_TAIL: usize = 2;
-const RX_FIFO: usize = 6;
+const RX_FIFO: usize = 8;
 const RX_HEAD: usize = 32;
 const TX_TAIL: usize = 33;
-const ACCEPT_HEAD: usize = 37;
+const ACCEPT_HEAD: usize = 44;
 
 fn segment() -> Segment {
     let limits = Limits {
