@@ -37,6 +37,17 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "tcp",
         ],
     ),
+    (
+        "cluster",
+        &[
+            "contract",
+            "fakes",
+            "host",
+            "netdev",
+            "socket-channel",
+            "sockets",
+        ],
+    ),
     // It talks with the host process by messages alone.
     ("origin", &["counters"]),
     ("counters", &[]),

@@ -419,6 +419,17 @@ impl<'a> AppRecord<'a> {
         self.record.get_acquire(DISCONNECTS)
     }
 
+    /// Size of the rx FIFO, or of the accept queue, in bytes; 0 if there is none.
+    pub fn rx_bytes(&self) -> usize {
+        let block = Block::from_raw(self.record.get(RX_FIFO));
+        block.map_or(0, Block::bytes)
+    }
+
+    /// File bytes that may have been queued since the socket was made.
+    pub fn file_limit_bytes(&self) -> u64 {
+        self.record.get_acquire(FILE_LIMIT)
+    }
+
     /// Bytes in the rx FIFO: `SIOCINQ`.
     pub fn rx_waiting_bytes(&self) -> u64 {
         let head = self.record.get_acquire(RX_HEAD);

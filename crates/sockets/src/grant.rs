@@ -58,12 +58,12 @@ impl Default for Rules {
 
 impl Rules {
     /// True if a port may be bound.
-    pub(crate) fn allows_port(&self, port: u16) -> bool {
+    pub fn allows_port(&self, port: u16) -> bool {
         port == 0 || self.ports.iter().any(|ports| ports.contains(&port))
     }
 
     /// True if an own address may be used; an unspecified one is all of them.
-    pub(crate) fn allows_address(&self, ip: IpAddr) -> bool {
+    pub fn allows_address(&self, ip: IpAddr) -> bool {
         let Some(networks) = &self.addresses else {
             return true;
         };

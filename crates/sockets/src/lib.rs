@@ -58,3 +58,4 @@ pub use crate::counters::Counters;
 pub use crate::grant::{Grant, Rules};
 pub use crate::sockets::Sockets;
 pub use crate::view::ApplicationView;
+pub use crate::waker::{Waker, Woken};

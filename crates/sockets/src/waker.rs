@@ -31,7 +31,7 @@ fn data(app: u32, handle: u32) -> epoll::EventData {
 
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Woken {
+pub enum Woken {
     /// Something has arrived from the broker.
     Broker,
     /// A channel has rung.
@@ -42,20 +42,25 @@ pub(crate) enum Woken {
 
 /// See the [module documentation](self).
 #[derive(Debug)]
-pub(crate) struct Waker {
+pub struct Waker {
     epoll: OwnedFd,
     /// The bells alone, once more.
     bells: OwnedFd,
 }
 
 impl Waker {
-    pub(crate) fn new() -> io::Result<Waker> {
+    /// Without descriptors.
+    ///
+    /// # Errors
+    /// If the kernel gives none to wait on.
+    pub fn new() -> io::Result<Waker> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Waker { epoll, bells })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// Readable when something has happened.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
@@ -72,14 +77,20 @@ impl Waker {
 
     /// Watches the bell of a channel, until [`Waker::remove`]: the application has a copy. A ring
     /// is an edge, and the bell is never read, which the application could make block.
-    pub(crate) fn add_bell(&self, bell: BorrowedFd<'_>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the kernel does not watch it.
+    pub fn add_bell(&self, bell: BorrowedFd<'_>) -> io::Result<()> {
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.bells, bell, data(NONE, RUNG), edge)?;
         Ok(epoll::add(&self.epoll, bell, data(NONE, RUNG), edge)?)
     }
 
     /// Watches the way to the broker. Closing it ends that.
-    pub(crate) fn add_broker(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the kernel does not watch it.
+    pub fn add_broker(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let data = data(NONE, BROUGHT);
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
@@ -93,12 +104,10 @@ impl Waker {
     }
 
     /// Watches a handle for its hang-up alone: what an application writes there says nothing.
-    pub(crate) fn add_handle(
-        &self,
-        fd: BorrowedFd<'_>,
-        app: AppId,
-        handle: HandleId,
-    ) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// If the kernel does not watch it.
+    pub fn add_handle(&self, fd: BorrowedFd<'_>, app: AppId, handle: HandleId) -> io::Result<()> {
         let data = data(app.0, handle.0);
         Ok(epoll::add(
             &self.epoll,
@@ -109,14 +118,14 @@ impl Waker {
     }
 
     /// Stops watching a descriptor whose other copies may stay open.
-    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
+    pub fn remove(&self, fd: BorrowedFd<'_>) {
         // It may never have been added.
         let _ = epoll::delete(&self.epoll, fd);
         let _ = epoll::delete(&self.bells, fd);
     }
 
     /// What has happened since, as far as one look takes it.
-    pub(crate) fn look(&self) -> Vec<Woken> {
+    pub fn look(&self) -> Vec<Woken> {
         let mut events = [NO_EVENT; EVENTS_MAX];
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)).unwrap_or(0);
         let woken = events[..count].iter().map(|event| {

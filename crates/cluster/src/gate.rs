@@ -1,0 +1,306 @@
+//! The stack node's side: to the host stack it is the applications of the other node.
+
+mod member;
+mod socket;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use socket_channel::channel::AppEnd;
+use socket_channel::{ChannelId, HandleId, Segment};
+
+use crate::gate::member::Member;
+use crate::message::{Body, Message};
+
+/// Messages that wait for the session; with as many, no more are made.
+const OUT_MAX: usize = 64;
+
+/// Applications at a time, those included that are about to attach.
+const APPS_MAX: usize = 4096;
+
+/// The way to the broker of this node. Answers come by [`Stack::receive`].
+pub trait Stack: fmt::Debug {
+    /// Attaches an application.
+    fn attach(&mut self, app: u32, modes: u32);
+    /// Asks for handles of an application that is attached.
+    fn more_handles(&mut self, app: u32);
+    /// An application is over: its connection to the broker is closed.
+    fn detach(&mut self, app: u32);
+    /// What has come next, if anything has.
+    fn receive(&mut self) -> Option<Brought>;
+}
+
+/// What the broker has brought.
+#[derive(Debug)]
+pub enum Brought {
+    /// An application is attached.
+    Attached {
+        /// Which.
+        app: u32,
+        /// Its memory.
+        granted: Box<Granted>,
+    },
+    /// An application is not attached.
+    Refused {
+        /// Which.
+        app: u32,
+        /// Why: an `errno`, never 0.
+        errno: u32,
+    },
+    /// Handles, or none if there are no more for now.
+    Handles {
+        /// Whose.
+        app: u32,
+        /// Their numbers, and the descriptors that they live as long as; there are none in a
+        /// simulation.
+        handles: Vec<(HandleId, Option<OwnedFd>)>,
+    },
+    /// The host stack serves an application no more.
+    Gone {
+        /// Which.
+        app: u32,
+    },
+}
+
+/// What an application has of the host stack.
+#[derive(Debug)]
+pub struct Granted {
+    /// Its segment.
+    pub segment: Segment,
+    /// Its channel.
+    pub end: AppEnd,
+    /// The number of that.
+    pub channel: ChannelId,
+    /// The modes that are on.
+    pub modes: u32,
+}
+
+/// An application of the other node.
+#[derive(Debug)]
+enum App {
+    /// The broker has not answered.
+    Attaching,
+    Attached(Box<Member>),
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub struct Gate<S> {
+    stack: S,
+    apps: BTreeMap<u32, App>,
+    /// Applications that are over, and whose last commands wait for room.
+    leaving: Vec<(u32, Box<Member>)>,
+    /// The application that comes first in the next turn.
+    first: u32,
+    out: VecDeque<Vec<u8>>,
+}
+
+impl<S: Stack> Gate<S> {
+    /// Without applications.
+    pub fn new(stack: S) -> Gate<S> {
+        Gate {
+            stack,
+            apps: BTreeMap::new(),
+            leaving: Vec::new(),
+            first: 0,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// The way to the broker.
+    pub fn stack_mut(&mut self) -> &mut S {
+        &mut self.stack
+    }
+
+    /// Applications that are attached.
+    pub fn applications(&self) -> usize {
+        let attached = |app: &&App| matches!(app, App::Attached(_));
+        self.apps.values().filter(attached).count()
+    }
+
+    /// Sockets of all applications.
+    pub fn sockets(&self) -> usize {
+        self.members().map(Member::sockets).sum()
+    }
+
+    /// True while commands of applications that are over wait for room.
+    pub fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.apps.values().filter_map(|app| match app {
+            App::Attached(member) => Some(&**member),
+            App::Attaching => None,
+        })
+    }
+
+    /// A message has come from the application node. One that does not decode is dropped: its
+    /// sender has the key, and is of another release.
+    pub fn on_message(&mut self, bytes: &[u8]) {
+        let Ok(Message { app, body }) = Message::decode(bytes) else {
+            tracing::warn!(bytes = bytes.len(), "a message does not decode");
+            return;
+        };
+        match body {
+            Body::Attach { modes } => self.attach(app, modes),
+            Body::Detach => self.leave(app, false),
+            body => {
+                let Some(App::Attached(member)) = self.apps.get_mut(&app) else {
+                    // It was detached meanwhile.
+                    return;
+                };
+                if let Err(rule) = member.on_message(&body) {
+                    tracing::warn!(app, rule, "an application of the other node is detached");
+                    self.detach(app);
+                }
+            }
+        }
+    }
+
+    fn attach(&mut self, app: u32, modes: u32) {
+        if self.apps.len() >= APPS_MAX || self.apps.contains_key(&app) {
+            let errno = Errno::AGAIN.raw_os_error().unsigned_abs();
+            return self.say(app, Body::Attached { errno, modes: 0 });
+        }
+        self.apps.insert(app, App::Attaching);
+        self.stack.attach(app, modes);
+    }
+
+    fn say(&mut self, app: u32, body: Body<'_>) {
+        self.out.push_back(Message { app, body }.encode());
+    }
+
+    /// The application is served no more.
+    fn detach(&mut self, app: u32) {
+        self.leave(app, true);
+        self.say(app, Body::Detached);
+    }
+
+    /// The application is over. Its connections are reset, if there are any that are not finished.
+    fn leave(&mut self, app: u32, resets: bool) {
+        match self.apps.remove(&app) {
+            None => {}
+            Some(App::Attaching) => self.stack.detach(app),
+            Some(App::Attached(mut member)) => {
+                member.close_all(resets);
+                self.leaving.push((app, member));
+            }
+        }
+    }
+
+    /// The session is over: so are all applications, and their connections are reset.
+    pub fn end_session(&mut self) {
+        let apps: Vec<u32> = self.apps.keys().copied().collect();
+        for app in apps {
+            self.leave(app, true);
+        }
+        self.out.clear();
+    }
+
+    /// The next message to the application node.
+    pub fn next_message(&mut self) -> Option<Vec<u8>> {
+        self.out.pop_front()
+    }
+
+    /// A round of work; true if there was any. Messages are made as long as few wait.
+    pub fn turn(&mut self) -> bool {
+        let mut worked = false;
+        while let Some(brought) = self.stack.receive() {
+            worked = true;
+            self.take(brought);
+        }
+        let leaving = std::mem::take(&mut self.leaving);
+        for (app, mut member) in leaving {
+            worked |= member.push();
+            if member.has_unpushed() {
+                self.leaving.push((app, member));
+            } else {
+                // Its descriptors close behind the last commands.
+                drop(member);
+                self.stack.detach(app);
+            }
+        }
+        let (before, from) = (..self.first, self.first..);
+        let ids = self.apps.range(from).chain(self.apps.range(before));
+        let ids: Vec<u32> = ids.map(|(app, _)| *app).collect();
+        let mut broken = Vec::new();
+        for app in ids {
+            let Some(App::Attached(member)) = self.apps.get_mut(&app) else {
+                continue;
+            };
+            let out = &mut self.out;
+            match member.turn(app, out, OUT_MAX) {
+                Ok(did) => worked |= did,
+                Err(rule) => broken.push((app, rule)),
+            }
+            if member.wants_handles() {
+                self.stack.more_handles(app);
+            }
+        }
+        self.first = self.first.wrapping_add(1);
+        for (app, rule) in broken {
+            tracing::warn!(app, rule, "an application of the other node is detached");
+            self.detach(app);
+        }
+        worked
+    }
+
+    fn take(&mut self, brought: Brought) {
+        match brought {
+            Brought::Attached { app, granted } => {
+                let modes = granted.modes;
+                // It may be over already.
+                if let Some(found @ App::Attaching) = self.apps.get_mut(&app) {
+                    *found = App::Attached(Box::new(Member::new(*granted)));
+                    self.say(app, Body::Attached { errno: 0, modes });
+                }
+            }
+            Brought::Refused { app, errno } => {
+                if let Some(App::Attaching) = self.apps.get(&app) {
+                    self.apps.remove(&app);
+                    self.say(app, Body::Attached { errno, modes: 0 });
+                }
+            }
+            Brought::Handles { app, handles } => {
+                if let Some(App::Attached(member)) = self.apps.get_mut(&app) {
+                    member.add_handles(handles);
+                }
+            }
+            Brought::Gone { app } => match self.apps.remove(&app) {
+                Some(App::Attached(_)) => {
+                    self.stack.detach(app);
+                    self.say(app, Body::Detached);
+                }
+                Some(App::Attaching) => {
+                    let errno = Errno::AGAIN.raw_os_error().unsigned_abs();
+                    self.say(app, Body::Attached { errno, modes: 0 });
+                }
+                None => self.leaving.retain(|(leaving, _)| *leaving != app),
+            },
+        }
+    }
+
+    /// Arms the wake-ups. False if there is something to do.
+    pub fn prepare_sleep(&mut self) -> bool {
+        let leaving = self.leaving.iter_mut().map(|(_, member)| member);
+        let apps = self.apps.values_mut().filter_map(|app| match app {
+            App::Attached(member) => Some(member),
+            App::Attaching => None,
+        });
+        let mut all = leaving.chain(apps);
+        all.all(|member| member.prepare_sleep())
+    }
+
+    /// Disarms them.
+    pub fn finish_sleep(&mut self) {
+        let leaving = self.leaving.iter_mut().map(|(_, member)| member);
+        let apps = self.apps.values_mut().filter_map(|app| match app {
+            App::Attached(member) => Some(member),
+            App::Attaching => None,
+        });
+        leaving.chain(apps).for_each(|member| member.disarm());
+    }
+}

@@ -1,0 +1,606 @@
+//! One application: its sockets, and what passes between them and the other node.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+
+use socket_channel::channel::{AppEnd, ReceiveError};
+use socket_channel::{
+    AppRecord, ChannelId, Command, Event, Flags, HandleId, How, Segment, SocketId, SocketOption,
+};
+
+use crate::gate::Granted;
+use crate::gate::socket::{Handle, Socket};
+use crate::message::{Body, DATA_BYTES_MAX, Message, UNTAKEN_MAX};
+
+/// Handles that are kept in store, at least.
+const HANDLES_MIN: usize = 32;
+
+/// Answers that the other node may wait for at once.
+const REQUESTS_MAX: usize = 4096;
+
+/// Looks at a socket that changes all the time.
+const LOOKS_MAX: usize = 4;
+
+/// A command for the ring.
+#[derive(Debug)]
+struct Unpushed {
+    bytes: Vec<u8>,
+    /// The other node counts it.
+    is_counted: bool,
+    /// Closes behind the command.
+    handle: Option<Handle>,
+}
+
+/// What an answer is about.
+#[derive(Debug)]
+enum Request {
+    /// A socket is made for a handle.
+    Make(Handle),
+    /// A socket that there is.
+    Of(SocketId),
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Member {
+    segment: Segment,
+    end: AppEnd,
+    channel: ChannelId,
+    handles: Vec<Handle>,
+    awaits_handles: bool,
+    sockets: HashMap<SocketId, Socket>,
+    /// Sockets to be looked at.
+    queue: VecDeque<SocketId>,
+    unpushed: VecDeque<Unpushed>,
+    /// Commands that make sockets, and wait for handles.
+    makes: VecDeque<Vec<u8>>,
+    /// Messages of the other node that wait here.
+    untaken: u32,
+    /// Those that do no more, and of which it has not heard.
+    taken: u32,
+    requests: HashMap<u32, Request>,
+}
+
+/// What the other node has broken.
+type Rule = &'static str;
+
+impl Member {
+    pub(crate) fn new(granted: Granted) -> Member {
+        Member {
+            segment: granted.segment,
+            end: granted.end,
+            channel: granted.channel,
+            handles: Vec::new(),
+            awaits_handles: false,
+            sockets: HashMap::new(),
+            queue: VecDeque::new(),
+            unpushed: VecDeque::new(),
+            makes: VecDeque::new(),
+            untaken: 0,
+            taken: 0,
+            requests: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn sockets(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// True once each time that handles are to be asked for.
+    pub(crate) fn wants_handles(&mut self) -> bool {
+        self.handles.len() < HANDLES_MIN && !std::mem::replace(&mut self.awaits_handles, true)
+    }
+
+    pub(crate) fn add_handles(&mut self, handles: Vec<(HandleId, Option<OwnedFd>)>) {
+        let handles = handles.into_iter().map(|(id, fd)| Handle { id, _fd: fd });
+        self.handles.extend(handles);
+        self.awaits_handles = false;
+        // Listeners may have waited for some.
+        let listeners = self.sockets.iter();
+        let listeners = listeners.filter(|(_, it)| it.told.flags.has(Flags::LISTENER));
+        let listeners: Vec<SocketId> = listeners.map(|(id, _)| *id).collect();
+        for id in listeners {
+            self.enqueue(id);
+        }
+    }
+
+    fn enqueue(&mut self, id: SocketId) {
+        if let Some(socket) = self.sockets.get_mut(&id)
+            && !std::mem::replace(&mut socket.is_queued, true)
+        {
+            self.queue.push_back(id);
+        }
+    }
+
+    fn push_later(&mut self, command: &Command<'_>) {
+        self.push_behind(command, false, None);
+    }
+
+    fn push_behind(&mut self, command: &Command<'_>, is_counted: bool, handle: Option<Handle>) {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        self.unpushed.push_back(Unpushed {
+            bytes,
+            is_counted,
+            handle,
+        });
+    }
+
+    fn record(&self, id: SocketId) -> Option<AppRecord<'_>> {
+        let record = AppRecord::of(&self.segment, id).ok()?;
+        record.flags().is_ok().then_some(record)
+    }
+
+    /// The other node says something about this application.
+    pub(crate) fn on_message(&mut self, body: &Body<'_>) -> Result<(), Rule> {
+        match *body {
+            Body::Command(bytes) => {
+                self.count()?;
+                let command = Command::decode(bytes).map_err(|_| "a command does not decode")?;
+                self.on_command(bytes, &command)
+            }
+            Body::Data { socket, bytes } => self.on_data(socket, bytes),
+            Body::SendFile {
+                socket,
+                file,
+                offset,
+                len,
+            } => {
+                self.count()?;
+                self.on_send_file(socket, file, offset, len)
+            }
+            Body::Finish { socket } => {
+                self.count()?;
+                let found = self.sockets.get_mut(&socket).ok_or("an end of no stream")?;
+                found.is_finished = true;
+                let Some((mark, at)) = self.record(socket).map(|record| record.mark()) else {
+                    self.count_taken();
+                    return Ok(());
+                };
+                let how = How::Write;
+                let command = Command::Shutdown {
+                    socket,
+                    how,
+                    mark,
+                    at,
+                };
+                self.push_behind(&command, true, None);
+                Ok(())
+            }
+            Body::Close { socket, resets } => {
+                self.count()?;
+                let closed = self.sockets.remove(&socket);
+                let closed = closed.ok_or("the end of no socket")?;
+                self.close(socket, closed, resets, true);
+                Ok(())
+            }
+            Body::Credit { socket, until } => {
+                let found = self.sockets.get_mut(&socket).ok_or("credit of no socket")?;
+                if until < found.rx_until && !found.told.flags.has(Flags::LISTENER) {
+                    return Err("credit is taken back");
+                }
+                found.rx_until = until;
+                self.enqueue(socket);
+                Ok(())
+            }
+            _ => Err("a message of the wrong direction"),
+        }
+    }
+
+    /// A message waits here until the ring takes it.
+    fn count(&mut self) -> Result<(), Rule> {
+        self.untaken += 1;
+        if self.untaken > UNTAKEN_MAX {
+            return Err("more messages than may wait");
+        }
+        Ok(())
+    }
+
+    fn count_taken(&mut self) {
+        self.untaken -= 1;
+        self.taken += 1;
+    }
+
+    fn on_command(&mut self, bytes: &[u8], command: &Command<'_>) -> Result<(), Rule> {
+        let (request, socket) = match *command {
+            Command::Open { .. } | Command::OpenFile { .. } => {
+                self.makes.push_back(bytes.to_vec());
+                return Ok(());
+            }
+            Command::Bind {
+                request, socket, ..
+            }
+            | Command::Listen {
+                request, socket, ..
+            }
+            | Command::Connect {
+                request, socket, ..
+            }
+            | Command::SetOption {
+                request, socket, ..
+            }
+            | Command::GetOption {
+                request, socket, ..
+            }
+            | Command::GetInfo { request, socket } => (request, socket),
+            _ => return Err("a command that has no answer"),
+        };
+        self.expect(request, Request::Of(socket))?;
+        self.push_behind(command, true, None);
+        Ok(())
+    }
+
+    /// An answer is to come, unless the request is 0.
+    fn expect(&mut self, request: u32, about: Request) -> Result<(), Rule> {
+        if request == 0 {
+            return Ok(());
+        }
+        if self.requests.len() >= REQUESTS_MAX {
+            return Err("more requests than may wait");
+        }
+        match self.requests.insert(request, about) {
+            None => Ok(()),
+            Some(_) => Err("a request twice"),
+        }
+    }
+
+    fn on_data(&mut self, id: SocketId, bytes: &[u8]) -> Result<(), Rule> {
+        if !self.sockets.contains_key(&id) {
+            return Err("bytes for no socket");
+        }
+        let Some(record) = self.record(id) else {
+            return Ok(());
+        };
+        match record.write(bytes) {
+            Ok(written) if written == bytes.len() => {
+                if record.must_kick() {
+                    self.push_later(&Command::Kick { socket: id });
+                }
+                Ok(())
+            }
+            Ok(_) => Err("more bytes than it had credit for"),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn on_send_file(
+        &mut self,
+        socket: SocketId,
+        file: SocketId,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Rule> {
+        if !self.sockets.contains_key(&socket) || !self.sockets.contains_key(&file) {
+            return Err("a file of no socket");
+        }
+        let Some(record) = self.record(socket) else {
+            self.count_taken();
+            return Ok(());
+        };
+        if record.queue_file(len) != len {
+            return Err("more file bytes than it had credit for");
+        }
+        let (mark, at) = record.mark();
+        let command = Command::SendFile {
+            socket,
+            file,
+            offset,
+            len,
+            mark,
+            at,
+        };
+        self.push_behind(&command, true, None);
+        Ok(())
+    }
+
+    fn close(&mut self, id: SocketId, socket: Socket, resets: bool, is_counted: bool) {
+        if resets && socket.told.flags.has(Flags::STREAM) {
+            self.push_later(&Command::SetOption {
+                request: 0,
+                socket: id,
+                option: SocketOption::LingerMs,
+                value: 0,
+            });
+        }
+        let handle = socket.handle;
+        let command = Command::Close { handle: handle.id };
+        self.push_behind(&command, is_counted, Some(handle));
+    }
+
+    /// The application is over. If so, connections are reset whose streams have not been ended.
+    pub(crate) fn close_all(&mut self, resets: bool) {
+        for (id, socket) in std::mem::take(&mut self.sockets) {
+            let resets = resets && !socket.is_finished;
+            self.close(id, socket, resets, false);
+        }
+        self.makes.clear();
+    }
+
+    /// Puts commands into the ring. True if there were any.
+    pub(crate) fn push(&mut self) -> bool {
+        let mut worked = false;
+        while let Some(next) = self.unpushed.front() {
+            if !self.end.has_room() {
+                break;
+            }
+            let command = Command::decode(&next.bytes).expect("it was encoded here");
+            if self.end.send(&command).is_err() {
+                break;
+            }
+            worked = true;
+            let is_counted = next.is_counted;
+            // Descriptors close behind their commands.
+            let pushed = self.unpushed.pop_front();
+            if pushed.is_some_and(|pushed| pushed.handle.is_some()) {
+                self.end.flush();
+            }
+            if is_counted {
+                self.count_taken();
+            }
+        }
+        self.end.flush();
+        worked
+    }
+
+    pub(crate) fn has_unpushed(&self) -> bool {
+        !self.unpushed.is_empty()
+    }
+
+    /// A round of work; true if there was any.
+    pub(crate) fn turn(
+        &mut self,
+        app: u32,
+        out: &mut VecDeque<Vec<u8>>,
+        out_max: usize,
+    ) -> Result<bool, Rule> {
+        let mut worked = self.make_sockets()?;
+        while out.len() < out_max {
+            match self.end.receive() {
+                Ok(Some(event)) => self.on_event(app, out, event),
+                Ok(None) => break,
+                Err(ReceiveError::Malformed) => continue,
+                Err(ReceiveError::Corrupt) => return Err("the event ring makes no sense"),
+            }
+            worked = true;
+        }
+        // Each once: another one may have waited longer.
+        for _ in 0..self.queue.len() {
+            if out.len() >= out_max {
+                break;
+            }
+            let Some(id) = self.queue.pop_front() else {
+                break;
+            };
+            worked = true;
+            self.tell(app, out, id);
+        }
+        worked |= self.push();
+        if self.taken > 0 && out.len() < out_max {
+            let count = std::mem::take(&mut self.taken);
+            say(out, app, Body::Taken { count });
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    fn make_sockets(&mut self) -> Result<bool, Rule> {
+        let mut worked = false;
+        while !self.makes.is_empty() && !self.handles.is_empty() {
+            let Some((bytes, handle)) = self.makes.pop_front().zip(self.handles.pop()) else {
+                break;
+            };
+            worked = true;
+            let (request, command) = match Command::decode(&bytes) {
+                Ok(Command::Open {
+                    request, family, ..
+                }) => {
+                    let handle = handle.id;
+                    let command = Command::Open {
+                        request,
+                        handle,
+                        family,
+                    };
+                    (request, command)
+                }
+                Ok(Command::OpenFile { request, path, .. }) => {
+                    let handle = handle.id;
+                    let command = Command::OpenFile {
+                        request,
+                        handle,
+                        path,
+                    };
+                    (request, command)
+                }
+                _ => return Err("a command that makes no socket"),
+            };
+            if request == 0 {
+                return Err("a socket without a request");
+            }
+            self.expect(request, Request::Make(handle))?;
+            self.push_behind(&command, true, None);
+        }
+        Ok(worked)
+    }
+
+    fn on_event(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, event: Event) {
+        let request = match event {
+            Event::Ready { socket } => return self.enqueue(socket),
+            Event::ScanAll => {
+                let ids: Vec<SocketId> = self.sockets.keys().copied().collect();
+                return ids.into_iter().for_each(|id| self.enqueue(id));
+            }
+            Event::Answer { request, .. } | Event::Info { request, .. } => request,
+        };
+        match (self.requests.remove(&request), event) {
+            (Some(Request::Make(handle)), Event::Answer { socket: None, .. }) => {
+                self.handles.push(handle);
+            }
+            (
+                Some(Request::Make(handle)),
+                Event::Answer {
+                    socket: Some(id), ..
+                },
+            ) => self.introduce(app, out, id, handle),
+            (Some(Request::Of(id)), _) => {
+                // Its record is right when the program reads the answer.
+                self.tell_state(app, out, id);
+                self.enqueue(id);
+            }
+            (Some(Request::Make(_)), _) | (None, _) => return,
+        }
+        let mut bytes = Vec::new();
+        event.encode(&mut bytes);
+        say(out, app, Body::Event(&bytes));
+    }
+
+    /// A socket has a name.
+    fn introduce(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, id: SocketId, handle: Handle) {
+        let mut socket = Socket::new(handle);
+        let state = socket.observe(&self.segment, id);
+        socket.tx_told = self.tx_until(id);
+        socket.told = state;
+        say(out, app, Body::New { socket: id, state });
+        let until = socket.tx_told;
+        if until > 0 {
+            say(out, app, Body::Credit { socket: id, until });
+        }
+        self.sockets.insert(id, socket);
+        self.enqueue(id);
+    }
+
+    fn tx_until(&self, id: SocketId) -> u64 {
+        let record = self.record(id);
+        let room = record.and_then(|record| Some((record.tx_room_bytes().ok()?, record)));
+        room.map_or(0, |(room, record)| record.tx_tail() + room as u64)
+    }
+
+    fn tell_state(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, id: SocketId) {
+        let Some(socket) = self.sockets.get_mut(&id) else {
+            return;
+        };
+        let state = socket.observe(&self.segment, id);
+        if state != socket.told {
+            let becomes = |flag| state.flags.has(flag) && !socket.told.flags.has(flag);
+            if becomes(Flags::LISTENER) {
+                socket.rx_until = 0;
+            }
+            socket.told = state;
+            say(out, app, Body::State { socket: id, state });
+        }
+    }
+
+    /// Tells what a socket has: bytes as far as there is credit, or connections; then how it is.
+    fn tell(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, id: SocketId) {
+        let Some(socket) = self.sockets.get_mut(&id) else {
+            return;
+        };
+        socket.is_queued = false;
+        for _ in 0..LOOKS_MAX {
+            let Some(before) = self.record(id).map(|record| record.edge()) else {
+                return self.tell_state(app, out, id);
+            };
+            let has_more = if self.is_listener(id) {
+                self.accept(app, out, id)
+            } else {
+                self.send_bytes(app, out, id)
+            };
+            self.tell_state(app, out, id);
+            self.tell_room(app, out, id);
+            if has_more {
+                return self.enqueue(id);
+            }
+            let channel = self.channel;
+            let rests = |record: AppRecord<'_>| record.want(channel, before);
+            if self.record(id).is_none_or(rests) {
+                return;
+            }
+        }
+        self.enqueue(id);
+    }
+
+    fn is_listener(&self, id: SocketId) -> bool {
+        let flags = self.record(id).and_then(|record| record.flags().ok());
+        flags.is_some_and(|flags| flags.has(Flags::LISTENER))
+    }
+
+    /// Takes connections out of the accept queue of a listener. True if there may be more.
+    fn accept(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, listener: SocketId) -> bool {
+        // The other node hears that it is one before it hears of connections.
+        self.tell_state(app, out, listener);
+        let Some(socket) = self.sockets.get_mut(&listener) else {
+            return false;
+        };
+        if socket.rx_told >= socket.rx_until || self.handles.is_empty() {
+            return false;
+        }
+        let record = AppRecord::of(&self.segment, listener);
+        let Ok(Some(id)) = record.and_then(|record| record.accept()) else {
+            return false;
+        };
+        let Some(handle) = self.handles.pop() else {
+            return false;
+        };
+        socket.rx_told += 1;
+        let handle_id = handle.id;
+        self.push_later(&Command::Accept {
+            socket: id,
+            handle: handle_id,
+        });
+        self.introduce(app, out, id, handle);
+        let socket = id;
+        say(out, app, Body::Accepted { listener, socket });
+        true
+    }
+
+    /// Sends bytes that have come. True if there are more that the other node takes.
+    fn send_bytes(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, id: SocketId) -> bool {
+        let Some(socket) = self.sockets.get_mut(&id) else {
+            return false;
+        };
+        let credit = socket.rx_until.saturating_sub(socket.rx_told);
+        let Ok(record) = AppRecord::of(&self.segment, id) else {
+            return false;
+        };
+        let mut bytes = [0; DATA_BYTES_MAX];
+        let len = credit.min(DATA_BYTES_MAX as u64) as usize;
+        let len = match record.read(&mut bytes[..len]) {
+            Ok(len) if len > 0 => len,
+            _ => return false,
+        };
+        socket.rx_told += len as u64;
+        let has_credit = socket.rx_told < socket.rx_until;
+        let must_kick = record.rx_must_kick(len);
+        let has_more = has_credit && record.rx_waiting_bytes() > 0;
+        let bytes = &bytes[..len];
+        say(out, app, Body::Data { socket: id, bytes });
+        if must_kick {
+            self.push_later(&Command::Kick { socket: id });
+        }
+        has_more
+    }
+
+    /// Gives credit for bytes in the other direction, a quarter of the FIFO at a time.
+    fn tell_room(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, id: SocketId) {
+        let until = self.tx_until(id);
+        let Some(socket) = self.sockets.get_mut(&id) else {
+            return;
+        };
+        let step = u64::from(socket.told.tx_bytes / 4).max(1);
+        if until >= socket.tx_told.saturating_add(step) {
+            socket.tx_told = until;
+            say(out, app, Body::Credit { socket: id, until });
+        }
+    }
+
+    pub(crate) fn prepare_sleep(&mut self) -> bool {
+        self.queue.is_empty() && self.end.prepare_sleep()
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.end.disarm();
+    }
+}
+
+fn say(out: &mut VecDeque<Vec<u8>>, app: u32, body: Body<'_>) {
+    out.push_back(Message { app, body }.encode());
+}

@@ -1,0 +1,597 @@
+//! What the two nodes say to each other, as bytes.
+//!
+//! Each message is a record of the session, little-endian, at most [`MESSAGE_BYTES_MAX`] bytes. It
+//! begins with its kind, one byte, and the number of the application on its node, four bytes.
+//!
+//! | Kind | From | What follows |
+//! |---|---|---|
+//! | 1 Attach | application node | modes |
+//! | 2 Detach | application node | nothing: the application is over |
+//! | 3 Command | application node | a command of [`socket_channel::message`] that has an answer |
+//! | 4 Data | both | socket, bytes of its stream |
+//! | 5 SendFile | application node | socket, file, offset, bytes |
+//! | 6 Finish | application node | socket: its stream ends here |
+//! | 7 Close | application node | socket, and 1 if its connection is to be reset |
+//! | 8 Credit | both | socket, total of bytes or of connections that it takes |
+//! | 129 Attached | stack node | an `errno`, 0 if there is none, and modes |
+//! | 130 Event | stack node | an event of [`socket_channel::message`] that answers |
+//! | 131 New | stack node | socket, [`State`] |
+//! | 132 State | stack node | socket, [`State`] |
+//! | 133 Accepted | stack node | listener, connection |
+//! | 134 Taken | stack node | messages of the application that count no more |
+//! | 135 Detached | stack node | nothing: the application is served no more |
+//!
+//! Decoding accepts exactly what encoding produces, but for commands and events, which have
+//! decoders of their own.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use socket_channel::{FileMeta, Flags, SocketId};
+
+/// Longest message, in bytes: what a session carries.
+pub const MESSAGE_BYTES_MAX: usize = 8192;
+
+/// Most bytes of a stream in a message.
+pub const DATA_BYTES_MAX: usize = 8000;
+
+/// Bytes of a stream that each side takes before it has said so: the smallest FIFO holds them.
+pub const FIRST_CREDIT_BYTES: u64 = 4096;
+
+/// Messages of an application that the stack node keeps until its ring takes them: Command,
+/// SendFile, Finish and Close.
+pub const UNTAKEN_MAX: u32 = 512;
+
+/// The bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message of the other node does not decode")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The application, as the broker of the application node has numbered it.
+    pub app: u32,
+    /// What is said.
+    pub body: Body<'a>,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// An application attaches.
+    Attach {
+        /// Its modes: a sum of the `MODE_` numbers of [`socket_channel::attach`].
+        modes: u32,
+    },
+    /// Nothing is left of an application.
+    Detach,
+    /// A command that has an answer. Its handle means nothing.
+    Command(&'a [u8]),
+    /// Bytes of a stream, as many as the receiver has given credit for.
+    Data {
+        /// The connection.
+        socket: SocketId,
+        /// From 1 to [`DATA_BYTES_MAX`].
+        bytes: &'a [u8],
+    },
+    /// A range of a file of the stack node follows in a stream.
+    SendFile {
+        /// The connection.
+        socket: SocketId,
+        /// The file.
+        file: SocketId,
+        /// Where it begins in the file, in bytes.
+        offset: u64,
+        /// How long it is, in bytes.
+        len: u64,
+    },
+    /// A stream ends behind what has come of it.
+    Finish {
+        /// The connection.
+        socket: SocketId,
+    },
+    /// No program has a socket any more, and all of its stream has been sent.
+    Close {
+        /// The socket.
+        socket: SocketId,
+        /// Its connection is reset.
+        resets: bool,
+    },
+    /// The receiver of a stream, or of a listener's connections, takes more.
+    Credit {
+        /// The connection, or the listener.
+        socket: SocketId,
+        /// So much in all since the socket was made: bytes, or connections.
+        until: u64,
+    },
+    /// The answer to Attach.
+    Attached {
+        /// Why it failed: an `errno`; 0 if it did not.
+        errno: u32,
+        /// The modes that are on.
+        modes: u32,
+    },
+    /// An Answer or an Info.
+    Event(&'a [u8]),
+    /// A socket, before its name comes in any other message.
+    New {
+        /// Its name.
+        socket: SocketId,
+        /// How it is.
+        state: State,
+    },
+    /// A socket has changed. All bytes that came before the change have been sent.
+    State {
+        /// Its name.
+        socket: SocketId,
+        /// How it is.
+        state: State,
+    },
+    /// A connection waits to be accepted.
+    Accepted {
+        /// By whom.
+        listener: SocketId,
+        /// The connection.
+        socket: SocketId,
+    },
+    /// So many messages more are in the ring, and count no more.
+    Taken {
+        /// How many.
+        count: u32,
+    },
+    /// The host stack serves an application no more.
+    Detached,
+}
+
+/// How a socket is: what the host stack has written into its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Its flags.
+    pub flags: Flags,
+    /// Errors so far, and the last of them.
+    pub errors: u32,
+    /// An `errno`.
+    pub errno: u32,
+    /// Size of the rx FIFO or of the accept queue, in bytes; 0 if there is none.
+    pub rx_bytes: u32,
+    /// Size of the tx FIFO, in bytes.
+    pub tx_bytes: u32,
+    /// File bytes that may have been queued.
+    pub file_limit: u64,
+    /// Bytes that the peer has acknowledged.
+    pub acked: u64,
+    /// Where it is.
+    pub local: Option<SocketAddr>,
+    /// Where its peer is.
+    pub peer: Option<SocketAddr>,
+    /// What an open file is.
+    pub meta: Option<FileMeta>,
+}
+
+const ATTACH: u8 = 1;
+const DETACH: u8 = 2;
+const COMMAND: u8 = 3;
+const DATA: u8 = 4;
+const SEND_FILE: u8 = 5;
+const FINISH: u8 = 6;
+const CLOSE: u8 = 7;
+const CREDIT: u8 = 8;
+const ATTACHED: u8 = 129;
+const EVENT: u8 = 130;
+const NEW: u8 = 131;
+const STATE: u8 = 132;
+const ACCEPTED: u8 = 133;
+const TAKEN: u8 = 134;
+const DETACHED: u8 = 135;
+
+impl Message<'_> {
+    /// The bytes of the message.
+    ///
+    /// # Panics
+    /// If it is longer than [`MESSAGE_BYTES_MAX`].
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![self.body.kind()];
+        bytes.extend(self.app.to_le_bytes());
+        self.body.encode(&mut bytes);
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX, "a message is too long");
+        bytes
+    }
+
+    /// The message that bytes say.
+    pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
+        let mut reader = Reader(bytes);
+        let kind = reader.u8()?;
+        let app = reader.u32()?;
+        let body = Body::decode(kind, &mut reader)?;
+        if reader.0.is_empty() {
+            Ok(Message { app, body })
+        } else {
+            Err(Malformed)
+        }
+    }
+}
+
+impl Body<'_> {
+    fn kind(&self) -> u8 {
+        match self {
+            Body::Attach { .. } => ATTACH,
+            Body::Detach => DETACH,
+            Body::Command(_) => COMMAND,
+            Body::Data { .. } => DATA,
+            Body::SendFile { .. } => SEND_FILE,
+            Body::Finish { .. } => FINISH,
+            Body::Close { .. } => CLOSE,
+            Body::Credit { .. } => CREDIT,
+            Body::Attached { .. } => ATTACHED,
+            Body::Event(_) => EVENT,
+            Body::New { .. } => NEW,
+            Body::State { .. } => STATE,
+            Body::Accepted { .. } => ACCEPTED,
+            Body::Taken { .. } => TAKEN,
+            Body::Detached => DETACHED,
+        }
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        let mut words = |words: &[u64]| to.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        match *self {
+            Body::Attach { modes } => to.extend(modes.to_le_bytes()),
+            Body::Detach | Body::Detached => {}
+            Body::Command(bytes) | Body::Event(bytes) => to.extend(bytes),
+            Body::Data { socket, bytes } => {
+                words(&[socket.to_raw()]);
+                to.extend(bytes);
+            }
+            Body::SendFile {
+                socket,
+                file,
+                offset,
+                len,
+            } => words(&[socket.to_raw(), file.to_raw(), offset, len]),
+            Body::Finish { socket } => words(&[socket.to_raw()]),
+            Body::Close { socket, resets } => {
+                words(&[socket.to_raw()]);
+                to.push(resets.into());
+            }
+            Body::Credit { socket, until } => words(&[socket.to_raw(), until]),
+            Body::Attached { errno, modes } => {
+                to.extend(errno.to_le_bytes());
+                to.extend(modes.to_le_bytes());
+            }
+            Body::New { socket, state } | Body::State { socket, state } => {
+                words(&[socket.to_raw()]);
+                state.encode(to);
+            }
+            Body::Accepted { listener, socket } => {
+                words(&[listener.to_raw(), socket.to_raw()]);
+            }
+            Body::Taken { count } => to.extend(count.to_le_bytes()),
+        }
+    }
+
+    fn decode<'a>(kind: u8, reader: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
+        Ok(match kind {
+            ATTACH => Body::Attach {
+                modes: reader.u32()?,
+            },
+            DETACH => Body::Detach,
+            COMMAND => Body::Command(reader.rest()),
+            DATA => {
+                let (socket, bytes) = (reader.socket()?, reader.rest());
+                if !(1..=DATA_BYTES_MAX).contains(&bytes.len()) {
+                    return Err(Malformed);
+                }
+                Body::Data { socket, bytes }
+            }
+            SEND_FILE => Body::SendFile {
+                socket: reader.socket()?,
+                file: reader.socket()?,
+                offset: reader.u64()?,
+                len: reader.u64()?,
+            },
+            FINISH => Body::Finish {
+                socket: reader.socket()?,
+            },
+            CLOSE => Body::Close {
+                socket: reader.socket()?,
+                resets: reader.bool()?,
+            },
+            CREDIT => Body::Credit {
+                socket: reader.socket()?,
+                until: reader.u64()?,
+            },
+            ATTACHED => Body::Attached {
+                errno: reader.u32()?,
+                modes: reader.u32()?,
+            },
+            EVENT => Body::Event(reader.rest()),
+            NEW => Body::New {
+                socket: reader.socket()?,
+                state: State::decode(reader)?,
+            },
+            STATE => Body::State {
+                socket: reader.socket()?,
+                state: State::decode(reader)?,
+            },
+            ACCEPTED => Body::Accepted {
+                listener: reader.socket()?,
+                socket: reader.socket()?,
+            },
+            TAKEN => Body::Taken {
+                count: reader.u32()?,
+            },
+            DETACHED => Body::Detached,
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+impl State {
+    fn encode(&self, to: &mut Vec<u8>) {
+        for small in [
+            self.flags.0,
+            self.errors,
+            self.errno,
+            self.rx_bytes,
+            self.tx_bytes,
+        ] {
+            to.extend(small.to_le_bytes());
+        }
+        to.extend(self.file_limit.to_le_bytes());
+        to.extend(self.acked.to_le_bytes());
+        encode_address(self.local, to);
+        encode_address(self.peer, to);
+        let Some(meta) = self.meta else {
+            return to.push(0);
+        };
+        to.push(1);
+        for word in [
+            meta.size,
+            meta.mtime_ns as u64,
+            meta.ctime_ns as u64,
+            meta.inode,
+            meta.device,
+        ] {
+            to.extend(word.to_le_bytes());
+        }
+        to.push(meta.is_weak.into());
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<State, Malformed> {
+        Ok(State {
+            flags: Flags(reader.u32()?),
+            errors: reader.u32()?,
+            errno: reader.u32()?,
+            rx_bytes: reader.u32()?,
+            tx_bytes: reader.u32()?,
+            file_limit: reader.u64()?,
+            acked: reader.u64()?,
+            local: reader.address()?,
+            peer: reader.address()?,
+            meta: reader.meta()?,
+        })
+    }
+}
+
+/// Family, port, scope and 16 bytes; the family alone if there is none.
+fn encode_address(address: Option<SocketAddr>, to: &mut Vec<u8>) {
+    let Some(address) = address else {
+        return to.push(0);
+    };
+    let mut bytes = [0; 16];
+    let (family, scope) = match address {
+        SocketAddr::V4(address) => {
+            bytes[..4].copy_from_slice(&address.ip().octets());
+            (4, 0)
+        }
+        SocketAddr::V6(address) => {
+            bytes = address.ip().octets();
+            (6, address.scope_id())
+        }
+    };
+    to.push(family);
+    to.extend(address.port().to_le_bytes());
+    to.extend(scope.to_le_bytes());
+    to.extend(bytes);
+}
+
+/// What is left of a message.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*array)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn bool(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn socket(&mut self) -> Result<SocketId, Malformed> {
+        SocketId::from_raw(self.u64()?).ok_or(Malformed)
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    fn address(&mut self) -> Result<Option<SocketAddr>, Malformed> {
+        let family = self.u8()?;
+        if family == 0 {
+            return Ok(None);
+        }
+        let port = u16::from_le_bytes(self.array()?);
+        let scope = self.u32()?;
+        let bytes: [u8; 16] = self.array()?;
+        let [a, b, c, d, rest @ ..] = bytes;
+        match family {
+            4 if scope == 0 && rest == [0; 12] => {
+                let ip = IpAddr::from(Ipv4Addr::new(a, b, c, d));
+                Ok(Some((ip, port).into()))
+            }
+            6 => {
+                let address = SocketAddrV6::new(Ipv6Addr::from(bytes), port, 0, scope);
+                Ok(Some(address.into()))
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    fn meta(&mut self) -> Result<Option<FileMeta>, Malformed> {
+        if !self.bool()? {
+            return Ok(None);
+        }
+        Ok(Some(FileMeta {
+            size: self.u64()?,
+            mtime_ns: self.u64()? as i64,
+            ctime_ns: self.u64()? as i64,
+            inode: self.u64()?,
+            device: self.u64()?,
+            is_weak: self.bool()?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOCKET: SocketId = SocketId {
+        index: 7,
+        generation: 3,
+    };
+
+    fn state() -> State {
+        State {
+            flags: Flags::STREAM | Flags::CONNECTED,
+            errors: 1,
+            errno: 104,
+            rx_bytes: 65_536,
+            tx_bytes: 4096,
+            file_limit: 1 << 40,
+            acked: u64::MAX,
+            local: Some("10.77.0.2:80".parse().unwrap()),
+            peer: Some("[fd77::1%3]:65535".parse().unwrap()),
+            meta: Some(FileMeta {
+                size: 1,
+                mtime_ns: -2,
+                ctime_ns: 3,
+                inode: 4,
+                device: 5,
+                is_weak: true,
+            }),
+        }
+    }
+
+    fn all() -> Vec<Body<'static>> {
+        let (socket, file) = (SOCKET, SOCKET.next_generation());
+        vec![
+            Body::Attach { modes: 30 },
+            Body::Detach,
+            Body::Command(b"command"),
+            Body::Data {
+                socket,
+                bytes: &[9; DATA_BYTES_MAX],
+            },
+            Body::SendFile {
+                socket,
+                file,
+                offset: 1 << 33,
+                len: u64::MAX,
+            },
+            Body::Finish { socket },
+            Body::Close {
+                socket,
+                resets: true,
+            },
+            Body::Credit { socket, until: 99 },
+            Body::Attached {
+                errno: 13,
+                modes: 30,
+            },
+            Body::Event(b"event"),
+            Body::New {
+                socket,
+                state: State::default(),
+            },
+            Body::State {
+                socket,
+                state: state(),
+            },
+            Body::Accepted {
+                listener: socket,
+                socket: file,
+            },
+            Body::Taken { count: 12 },
+            Body::Detached,
+        ]
+    }
+
+    #[test]
+    fn messages_survive_and_none_decodes_cut_short_or_with_more() {
+        for body in all() {
+            let message = Message { app: 5, body };
+            let bytes = message.encode();
+            assert_eq!(Message::decode(&bytes), Ok(message));
+            let is_open_ended =
+                matches!(body, Body::Command(_) | Body::Event(_) | Body::Data { .. });
+            if is_open_ended {
+                continue;
+            }
+            for len in 0..bytes.len() {
+                assert_eq!(Message::decode(&bytes[..len]), Err(Malformed), "{body:?}");
+            }
+            let longer = [&bytes[..], &[0]].concat();
+            assert_eq!(Message::decode(&longer), Err(Malformed), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn what_encoding_never_makes_does_not_decode() {
+        let close = Message {
+            app: 5,
+            body: Body::Close {
+                socket: SOCKET,
+                resets: true,
+            },
+        };
+        let mut bytes = close.encode();
+        *bytes.last_mut().unwrap() = 2;
+        assert_eq!(Message::decode(&bytes), Err(Malformed));
+        // Generation 0 names no socket.
+        let mut bytes = close.encode();
+        bytes[9..13].fill(0);
+        assert_eq!(Message::decode(&bytes), Err(Malformed));
+        for kind in [0, 9, 128, 136, 255] {
+            assert_eq!(Message::decode(&[kind, 0, 0, 0, 0]), Err(Malformed));
+        }
+        let empty = [&[DATA][..], &[0; 4], &SOCKET.to_raw().to_le_bytes()].concat();
+        assert_eq!(Message::decode(&empty), Err(Malformed));
+    }
+}

@@ -1,0 +1,347 @@
+//! The application node's side: to programs it is the host stack.
+
+mod application;
+mod commands;
+mod ends;
+mod socket;
+mod stream;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+use socket_channel::{AppId, ChannelId, HandleId};
+use sockets::{Attachment, NewHandles, Waker, Woken};
+
+use crate::message::{Body, Message};
+use crate::node::application::{App, Channel, Phase};
+
+/// Messages that wait for the session; with as many, no more are made.
+const OUT_MAX: usize = 64;
+
+/// What the broker of this node is to hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A process is served.
+    Attached {
+        /// Its application.
+        app: AppId,
+        /// Its channel.
+        channel: ChannelId,
+    },
+    /// A process is not served, and neither is an application whose first it was.
+    Refused {
+        /// Its application.
+        app: AppId,
+        /// Its channel.
+        channel: ChannelId,
+        /// Why.
+        errno: Errno,
+    },
+    /// Nothing is left of an application.
+    Detached {
+        /// Which.
+        app: AppId,
+    },
+}
+
+/// What an application may use besides itself.
+pub(crate) struct Context<'a> {
+    pub(crate) now_us: u64,
+    pub(crate) out: &'a mut VecDeque<Vec<u8>>,
+    pub(crate) waker: Option<&'a Waker>,
+    /// Handles that have arrived, if the broker was asked just now.
+    pub(crate) handles: &'a mut dyn FnMut() -> Vec<NewHandles>,
+    /// Hang-ups that were found on the way.
+    pub(crate) woken: &'a mut Vec<Woken>,
+}
+
+impl Context<'_> {
+    pub(crate) fn say(&mut self, app: AppId, body: Body<'_>) {
+        self.out.push_back(Message { app: app.0, body }.encode());
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.out.len() < OUT_MAX
+    }
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub struct Node {
+    apps: BTreeMap<AppId, App>,
+    /// `None` in a simulation, which has no descriptors.
+    waker: Option<Waker>,
+    woken: Vec<Woken>,
+    has_session: bool,
+    /// The application that comes first in the next turn.
+    first: u32,
+    out: VecDeque<Vec<u8>>,
+    replies: Vec<Reply>,
+}
+
+impl Node {
+    /// Without programs. They have descriptors: bells and handles.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor to wait on.
+    pub fn new() -> io::Result<Node> {
+        Ok(Node {
+            waker: Some(Waker::new()?),
+            ..Node::without_descriptors()
+        })
+    }
+
+    /// Without programs, and without any that has descriptors: for tests and simulation.
+    pub fn without_descriptors() -> Node {
+        Node {
+            apps: BTreeMap::new(),
+            waker: None,
+            woken: Vec::new(),
+            has_session: false,
+            first: 0,
+            out: VecDeque::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    /// Readable when a bell has rung, or a descriptor was closed. `None` in a simulation.
+    pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.waker.as_ref().map(Waker::fd)
+    }
+
+    /// Wakes the node as well.
+    ///
+    /// # Errors
+    /// If the kernel does not watch it.
+    pub fn watch(&self, broker: impl AsFd) -> io::Result<()> {
+        match &self.waker {
+            Some(waker) => waker.add_broker(broker.as_fd()),
+            None => Ok(()),
+        }
+    }
+
+    /// Applications that there are.
+    pub fn applications(&self) -> usize {
+        self.apps.len()
+    }
+
+    /// Sockets of all applications.
+    pub fn sockets(&self) -> usize {
+        self.apps.values().map(App::sockets).sum()
+    }
+
+    /// A session with the stack node has begun.
+    pub fn begin_session(&mut self) {
+        self.has_session = true;
+        self.out.clear();
+    }
+
+    /// The session is over: all sockets fail with ECONNRESET, and processes that wait to be
+    /// attached may try again.
+    pub fn end_session(&mut self) {
+        self.has_session = false;
+        self.out.clear();
+        let mut refused = Vec::new();
+        for app in self.apps.values_mut() {
+            if app.phase == Phase::Attaching {
+                refused.push(app.id);
+            } else {
+                app.detach();
+                app.flush();
+            }
+        }
+        for app in refused {
+            self.refuse(app, Errno::AGAIN);
+        }
+    }
+
+    /// A process attaches. It hears how by a [`Reply`].
+    pub fn attach(&mut self, attachment: Attachment) {
+        let Attachment {
+            app,
+            channel,
+            first,
+            end,
+            ..
+        } = attachment;
+        let refused = |errno| Reply::Refused {
+            app,
+            channel,
+            errno,
+        };
+        let found = self.apps.get(&app);
+        let is_known = found.is_some_and(|app| app.phase != Phase::Detached);
+        if !is_known && (first.is_none() || found.is_some()) {
+            return self.replies.push(refused(Errno::SHUTDOWN));
+        }
+        if !self.has_session {
+            return self.replies.push(refused(Errno::AGAIN));
+        }
+        if let (Some(waker), Some(bell)) = (&self.waker, end.wake_fd())
+            && let Err(error) = waker.add_bell(bell)
+        {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            return self.replies.push(refused(errno));
+        }
+        if let (false, Some(first)) = (is_known, first) {
+            let modes = first.identity.modes;
+            self.apps.insert(app, App::new(app, first));
+            let body = Body::Attach { modes };
+            self.out.push_back(Message { app: app.0, body }.encode());
+        }
+        if let Some(found) = self.apps.get_mut(&app) {
+            found.channels.push(Channel::new(channel, end));
+            if found.phase == Phase::Attached {
+                self.replies.push(Reply::Attached { app, channel });
+            }
+        }
+    }
+
+    /// The host's ends of descriptors of a program.
+    pub fn add_handles(&mut self, new: NewHandles) {
+        if let Some(app) = self.apps.get_mut(&new.app) {
+            app.add_handles(self.waker.as_ref(), new);
+        }
+    }
+
+    /// The same without descriptors: for tests and simulation.
+    pub fn add_handles_without_descriptors(&mut self, app: AppId, first: HandleId, count: u32) {
+        if let Some(app) = self.apps.get_mut(&app) {
+            (first.0..first.0 + count).for_each(|number| app.add_handle(HandleId(number), None));
+        }
+    }
+
+    /// A process has ended.
+    pub fn end_process(&mut self, app: AppId, channel: ChannelId) {
+        if let Some(app) = self.apps.get_mut(&app) {
+            app.ended.push(channel);
+        }
+    }
+
+    /// The last copy of a descriptor is closed.
+    pub fn hang_up(&mut self, app: AppId, handle: HandleId) {
+        if let Some(app) = self.apps.get_mut(&app) {
+            app.hung.insert(handle);
+        }
+    }
+
+    /// What the broker is to hear.
+    pub fn take_replies(&mut self) -> Vec<Reply> {
+        std::mem::take(&mut self.replies)
+    }
+
+    /// The next message to the stack node.
+    pub fn next_message(&mut self) -> Option<Vec<u8>> {
+        self.out.pop_front()
+    }
+
+    /// A message has come from the stack node. One that does not decode is dropped: its sender has
+    /// the key, and is of another release.
+    pub fn on_message(&mut self, bytes: &[u8]) {
+        let Ok(Message { app, body }) = Message::decode(bytes) else {
+            tracing::warn!(bytes = bytes.len(), "a message does not decode");
+            return;
+        };
+        let id = AppId(app);
+        let Some(app) = self.apps.get_mut(&id) else {
+            return;
+        };
+        match body {
+            Body::Attached { errno: 0, .. } if app.phase == Phase::Attaching => {
+                app.phase = Phase::Attached;
+                let channels = app.channels.iter().map(|channel| channel.id);
+                let attached = channels.map(|channel| Reply::Attached { app: id, channel });
+                self.replies.extend(attached);
+            }
+            Body::Attached { errno, .. } if app.phase == Phase::Attaching => {
+                let errno = i32::try_from(errno).unwrap_or(0);
+                let is_errno = (1..4096).contains(&errno);
+                let errno = if is_errno {
+                    Errno::from_raw_os_error(errno)
+                } else {
+                    Errno::IO
+                };
+                self.refuse(id, errno);
+            }
+            body => app.on_message(body),
+        }
+    }
+
+    fn refuse(&mut self, id: AppId, errno: Errno) {
+        let Some(app) = self.apps.remove(&id) else {
+            return;
+        };
+        for channel in &app.channels {
+            self.replies.push(Reply::Refused {
+                app: id,
+                channel: channel.id,
+                errno,
+            });
+        }
+    }
+
+    /// Takes in which descriptors were closed.
+    pub fn look(&mut self) {
+        let found = self.waker.as_ref().map(Waker::look).unwrap_or_default();
+        self.woken.extend(found);
+        for woken in std::mem::take(&mut self.woken) {
+            if let Woken::HungUp(app, handle) = woken {
+                self.hang_up(app, handle);
+            }
+        }
+    }
+
+    /// A round of work; true if there was any. Messages are made as long as few wait. `handles`
+    /// asks the broker for handles that have just arrived.
+    pub fn turn(&mut self, now_us: u64, handles: &mut dyn FnMut() -> Vec<NewHandles>) -> bool {
+        let mut worked = false;
+        let (before, from) = (..AppId(self.first), AppId(self.first)..);
+        let ids = self.apps.range(from).chain(self.apps.range(before));
+        let ids: Vec<AppId> = ids.map(|(id, _)| *id).collect();
+        self.first = self.first.wrapping_add(1);
+        for id in ids {
+            let Some(app) = self.apps.get_mut(&id) else {
+                continue;
+            };
+            let mut cx = Context {
+                now_us,
+                out: &mut self.out,
+                waker: self.waker.as_ref(),
+                handles,
+                woken: &mut self.woken,
+            };
+            worked |= app.turn(&mut cx);
+            app.flush();
+            if !app.is_over() {
+                continue;
+            }
+            if app.phase == Phase::Attached || app.phase == Phase::Attaching {
+                cx.say(id, Body::Detach);
+            }
+            self.apps.remove(&id);
+            self.replies.push(Reply::Detached { app: id });
+            worked = true;
+        }
+        worked
+    }
+
+    /// When something is due, in microseconds.
+    pub fn next_timeout_us(&self) -> Option<u64> {
+        self.apps.values().filter_map(App::next_timeout_us).min()
+    }
+
+    /// Arms the wake-ups. False if there is something to do.
+    pub fn prepare_sleep(&mut self) -> bool {
+        let mut channels = self.apps.values_mut().flat_map(|app| &mut app.channels);
+        channels.all(|channel| channel.end.prepare_sleep())
+    }
+
+    /// Disarms them.
+    pub fn finish_sleep(&mut self) {
+        for channel in self.apps.values_mut().flat_map(|app| &mut app.channels) {
+            channel.end.disarm();
+        }
+    }
+}

@@ -1,0 +1,556 @@
+//! One application: what it holds, and what the stack node says of it.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use socket_channel::channel::HostEnd;
+use socket_channel::fifo_area::FifoArea;
+use socket_channel::record::Wanted;
+use socket_channel::{
+    AppId, Block, ChannelId, Event, Flags, HandleId, HostRecord, Segment, SocketId,
+};
+use sockets::{First, Grant, NewHandles, Waker};
+
+use crate::message::{Body, State};
+use crate::node::socket::{Mark, Socket, What};
+
+/// Whether the stack node serves an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It has not answered.
+    Attaching,
+    Attached,
+    /// Not any more.
+    Detached,
+}
+
+/// The channel of one process.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) id: ChannelId,
+    pub(crate) end: HostEnd,
+    /// Hints found no room: the process is to look at all of its sockets.
+    hints_lost: bool,
+    /// Answers that have found no room: its process waits for each of them.
+    unsent: VecDeque<Event>,
+}
+
+impl Channel {
+    pub(crate) fn new(id: ChannelId, end: HostEnd) -> Channel {
+        Channel {
+            id,
+            end,
+            hints_lost: false,
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// True if a command may be taken: answers find room.
+    pub(crate) fn may_answer(&mut self) -> bool {
+        self.send_unsent();
+        self.unsent.is_empty() && self.end.has_room()
+    }
+
+    /// Answers, as soon as there is room.
+    pub(crate) fn answer(&mut self, event: Event) {
+        self.unsent.push_back(event);
+        self.send_unsent();
+    }
+
+    fn send_unsent(&mut self) {
+        while let Some(event) = self.unsent.front()
+            && self.end.has_room()
+            && self.end.send(event).is_ok()
+        {
+            self.unsent.pop_front();
+        }
+    }
+
+    fn hint(&mut self, event: &Event) {
+        let has_room = self.unsent.is_empty() && self.end.has_room();
+        self.hints_lost |= !has_room || self.end.send(event).is_err();
+    }
+}
+
+/// A descriptor of the application, seen from its other end.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    /// Hangs up when the last copy is closed. `None` in a simulation.
+    pub(crate) fd: Option<OwnedFd>,
+    pub(crate) use_of: Use,
+}
+
+/// What a handle is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Nothing,
+    /// A socket is being made for it.
+    Awaited,
+    Socket(SocketId),
+}
+
+/// A command that the stack node has still to answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) channel: ChannelId,
+    /// The process's own number.
+    pub(crate) number: u32,
+    /// The handle that a socket is made for.
+    pub(crate) makes_for: Option<HandleId>,
+}
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) id: AppId,
+    pub(crate) grant: Grant,
+    pub(crate) phase: Phase,
+    segment: Segment,
+    area: FifoArea,
+    /// By their places.
+    pub(crate) sockets: HashMap<u32, Socket>,
+    pub(crate) handles: HashMap<HandleId, Handle>,
+    pub(crate) channels: Vec<Channel>,
+    /// The channel whose commands come first in the next turn.
+    pub(crate) first: usize,
+    pub(crate) requests: HashMap<u32, Request>,
+    pub(crate) next_request: u32,
+    /// Messages that the stack node has not put into its ring, as far as is known.
+    pub(crate) untaken: u32,
+    /// Ends that the stack node has still to hear of.
+    pub(crate) closes: VecDeque<(SocketId, bool)>,
+    /// Sockets to be looked at.
+    pub(crate) queue: VecDeque<SocketId>,
+    /// Sockets whose hints are still to be sent.
+    changed: Vec<SocketId>,
+    /// Sockets that are gone, and who waits for them.
+    retired: Vec<(SocketId, Wanted)>,
+    /// Descriptors that were closed, and processes that have ended, behind their last commands.
+    pub(crate) hung: BTreeSet<HandleId>,
+    pub(crate) ended: Vec<ChannelId>,
+    /// Connections that were taken out of an accept queue, and to which no process has given a
+    /// handle; and until when, in microseconds, one that has ended may have been about to.
+    pub(crate) unadopted: HashMap<SocketId, Option<u64>>,
+    /// Streams of which a mark was counted that has not come, and until when, in microseconds, a
+    /// process may be about to send it.
+    pub(crate) unmarked: HashMap<SocketId, u64>,
+}
+
+impl App {
+    pub(crate) fn new(id: AppId, first: First) -> App {
+        App {
+            id,
+            grant: first.grant,
+            phase: Phase::Attaching,
+            area: FifoArea::new(first.segment.layout()),
+            segment: first.segment,
+            sockets: HashMap::new(),
+            handles: HashMap::new(),
+            channels: Vec::new(),
+            first: 0,
+            requests: HashMap::new(),
+            next_request: 1,
+            untaken: 0,
+            closes: VecDeque::new(),
+            queue: VecDeque::new(),
+            changed: Vec::new(),
+            retired: Vec::new(),
+            hung: BTreeSet::new(),
+            ended: Vec::new(),
+            unadopted: HashMap::new(),
+            unmarked: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn sockets(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// True if nothing of it is left.
+    pub(crate) fn is_over(&self) -> bool {
+        let is_closed =
+            self.channels.is_empty() && self.handles.is_empty() && self.sockets.is_empty();
+        is_closed && self.closes.is_empty()
+    }
+
+    pub(crate) fn add_handle(&mut self, handle: HandleId, fd: Option<OwnedFd>) {
+        let use_of = Use::Nothing;
+        self.handles.insert(handle, Handle { fd, use_of });
+    }
+
+    /// Adds handles, and has their hang-ups noticed.
+    pub(crate) fn add_handles(&mut self, waker: Option<&Waker>, new: NewHandles) {
+        for (fd, number) in new.descriptors.into_iter().zip(new.first.0..) {
+            let handle = HandleId(number);
+            let watched = waker.map(|waker| waker.add_handle(fd.as_fd(), self.id, handle));
+            if let Some(Err(error)) = watched {
+                // The descriptor closes, so that the application sees its own hang up.
+                tracing::warn!(%error, "a descriptor of an application is not watched");
+                continue;
+            }
+            self.add_handle(handle, Some(fd));
+        }
+    }
+
+    pub(crate) fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        self.channels.iter_mut().find(|channel| channel.id == id)
+    }
+
+    pub(crate) fn socket(&mut self, id: SocketId) -> Option<&mut Socket> {
+        let found = self.sockets.get_mut(&id.index)?;
+        (found.record.id() == id).then_some(found)
+    }
+
+    /// A socket that the stack node has.
+    pub(crate) fn live(&mut self, id: SocketId) -> Option<&mut Socket> {
+        self.socket(id).filter(|socket| !socket.is_dead)
+    }
+
+    /// Looks at a socket soon.
+    pub(crate) fn enqueue(&mut self, id: SocketId) {
+        if let Some(socket) = self.socket(id)
+            && !std::mem::replace(&mut socket.is_queued, true)
+        {
+            self.queue.push_back(id);
+        }
+    }
+
+    /// A record has changed: hints go out at the end of the turn.
+    pub(crate) fn touch(&mut self, id: SocketId) {
+        if let Some(socket) = self.socket(id)
+            && !std::mem::replace(&mut socket.is_changed, true)
+        {
+            self.changed.push(id);
+        }
+    }
+
+    /// Forgets a socket: its name means nothing any more.
+    pub(crate) fn retire(&mut self, id: SocketId) {
+        if self.socket(id).is_none() {
+            return;
+        }
+        let Some(socket) = self.sockets.remove(&id.index) else {
+            return;
+        };
+        self.unadopted.remove(&id);
+        self.unmarked.remove(&id);
+        for mark in socket.marks.iter().chain(&socket.early) {
+            self.release(mark);
+        }
+        let retired = socket.record.retire();
+        for block in retired.blocks.into_iter().flatten() {
+            self.area.release(block);
+        }
+        self.retired.push((id, retired.wanted));
+    }
+
+    /// A mark is done with.
+    pub(crate) fn release(&mut self, mark: &Mark) {
+        if let What::File { file, .. } = mark.what
+            && let Some(file) = self.socket(file)
+        {
+            file.references -= 1;
+            let is_last = file.references == 0 && file.closing_until_us.is_some();
+            let id = file.record.id();
+            if is_last {
+                self.end(id, false);
+            }
+        }
+    }
+
+    /// Ends a socket on both nodes.
+    pub(crate) fn end(&mut self, id: SocketId, resets: bool) {
+        if self.live(id).is_some() && self.phase == Phase::Attached {
+            self.closes.push_back((id, resets));
+        }
+        self.retire(id);
+    }
+
+    /// Ends a connection; the socket stays for its descriptor, and says why.
+    pub(crate) fn abort(&mut self, id: SocketId, errno: Errno, flags: Flags) {
+        let is_attached = self.phase == Phase::Attached;
+        let Some(socket) = self.live(id) else {
+            return;
+        };
+        socket.is_dead = true;
+        socket.record.clear(Flags::CONNECTING);
+        let flags = flags | Flags::FAILED | Flags::CLOSED;
+        let errno = errno.raw_os_error().unsigned_abs();
+        socket.record.fail(errno, flags);
+        let marks = std::mem::take(&mut socket.marks);
+        let early = std::mem::take(&mut socket.early);
+        let is_closing = socket.closing_until_us.is_some();
+        for mark in marks.iter().chain(&early) {
+            self.release(mark);
+        }
+        if is_attached {
+            self.closes.push_back((id, true));
+        }
+        self.touch(id);
+        if is_closing {
+            self.retire(id);
+        }
+    }
+
+    /// What a program has written makes no sense: its connection is reset.
+    #[cold]
+    pub(crate) fn reset_nonsense(&mut self, id: SocketId) {
+        tracing::debug!(app = self.id.0, ?id, "a record makes no sense");
+        self.abort(id, Errno::CONNRESET, Flags::default());
+    }
+
+    /// The stack node serves the application no more, or is gone.
+    pub(crate) fn detach(&mut self) {
+        self.phase = Phase::Detached;
+        self.closes.clear();
+        self.queue.clear();
+        let ids: Vec<SocketId> = self.sockets.values().map(|it| it.record.id()).collect();
+        for id in ids {
+            if let Some(socket) = self.socket(id) {
+                socket.is_queued = false;
+            }
+            self.abort(id, Errno::CONNRESET, Flags::DETACHED);
+            if self
+                .socket(id)
+                .is_some_and(|socket| socket.handle.is_none())
+            {
+                self.retire(id);
+            }
+        }
+        let errno = Errno::CONNRESET.raw_os_error().unsigned_abs();
+        for (_, request) in std::mem::take(&mut self.requests) {
+            self.answer_request(request, |number| Event::Answer {
+                request: number,
+                errno,
+                socket: None,
+                value: 0,
+            });
+        }
+    }
+
+    /// The stack node says something about this application.
+    pub(crate) fn on_message(&mut self, body: Body<'_>) {
+        if self.phase == Phase::Detached {
+            return;
+        }
+        match body {
+            Body::Event(bytes) => match Event::decode(bytes) {
+                Ok(event) => self.on_answer(event),
+                Err(_) => tracing::warn!(app = self.id.0, "an event does not decode"),
+            },
+            Body::New { socket, state } => self.on_new(socket, state),
+            Body::State { socket, state } => self.on_state(socket, state),
+            Body::Data { socket, bytes } => self.on_data(socket, bytes),
+            Body::Accepted { listener, socket } => self.on_accepted(listener, socket),
+            Body::Credit { socket, until } => {
+                if let Some(found) = self.live(socket) {
+                    found.tx_until = found.tx_until.max(until);
+                    self.enqueue(socket);
+                }
+            }
+            Body::Taken { count } => self.untaken = self.untaken.saturating_sub(count),
+            Body::Detached => self.detach(),
+            _ => tracing::warn!(app = self.id.0, "a message of the wrong direction"),
+        }
+    }
+
+    fn answer_request(&mut self, request: Request, event: impl FnOnce(u32) -> Event) {
+        if let Some(channel) = self.channel(request.channel) {
+            channel.answer(event(request.number));
+        }
+    }
+
+    fn on_answer(&mut self, event: Event) {
+        let (Event::Answer { request, .. } | Event::Info { request, .. }) = event else {
+            return;
+        };
+        let Some(about) = self.requests.remove(&request) else {
+            return;
+        };
+        let mut event = event;
+        if let (Some(handle), Event::Answer { socket, errno, .. }) = (about.makes_for, &mut event) {
+            let made = socket.filter(|id| self.live(*id).is_some());
+            let found = self.handles.get_mut(&handle);
+            match (made, found) {
+                (Some(id), Some(found)) => {
+                    found.use_of = Use::Socket(id);
+                    if let Some(socket) = self.socket(id) {
+                        socket.handle = Some(handle);
+                    }
+                }
+                // It was closed meanwhile.
+                (Some(id), None) => self.end(id, false),
+                (None, found) => {
+                    if let Some(found) = found {
+                        found.use_of = Use::Nothing;
+                    }
+                    if *errno == 0 {
+                        *errno = Errno::NFILE.raw_os_error().unsigned_abs();
+                    }
+                    *socket = None;
+                }
+            }
+        }
+        self.answer_request(about, |number| match event {
+            Event::Answer {
+                errno,
+                socket,
+                value,
+                ..
+            } => Event::Answer {
+                request: number,
+                errno,
+                socket,
+                value,
+            },
+            Event::Info { info, .. } => Event::Info {
+                request: number,
+                info,
+            },
+            other => other,
+        });
+    }
+
+    fn on_new(&mut self, id: SocketId, state: State) {
+        let places = self.segment.layout().sockets_max();
+        if id.index >= places {
+            // This node grants less than the other.
+            return self.closes.push_back((id, true));
+        }
+        if let Some(old) = self.sockets.get(&id.index) {
+            // The other node has ended it long ago.
+            let old = old.record.id();
+            self.retire(old);
+        }
+        let record = HostRecord::new(&self.segment, id, Flags::default(), None, None);
+        self.sockets.insert(id.index, Socket::new(record));
+        self.on_state(id, state);
+    }
+
+    fn on_state(&mut self, id: SocketId, state: State) {
+        let Some(socket) = self.live(id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut socket.state, state);
+        let needs_blocks = before.rx_bytes == 0 && state.rx_bytes > 0;
+        if needs_blocks && !self.give_blocks(id, state) {
+            return self.abort(id, Errno::NOBUFS, Flags::default());
+        }
+        let Some(socket) = self.live(id) else {
+            return;
+        };
+        let record = &mut socket.record;
+        if let Some(local) = state.local {
+            record.set_local(local);
+        }
+        if let Some(peer) = state.peer {
+            record.set_peer(peer);
+        }
+        if let Some(meta) = state.meta {
+            record.set_file_meta(meta);
+        }
+        if state.acked > before.acked {
+            record.set_acked(state.acked);
+        }
+        if state.file_limit > before.file_limit {
+            record.add_file_credit(state.file_limit - before.file_limit);
+        }
+        record.clear(before.flags - state.flags);
+        if state.errors == before.errors {
+            record.set(state.flags);
+        } else {
+            record.fail(state.errno, state.flags);
+        }
+        self.touch(id);
+        self.enqueue(id);
+    }
+
+    /// FIFOs as large as on the other node, or smaller. False if there is no room for them.
+    fn give_blocks(&mut self, id: SocketId, state: State) -> bool {
+        let mut allocate = |bytes: u32| -> Option<Option<Block>> {
+            if bytes == 0 {
+                return Some(None);
+            }
+            self.area.allocate(bytes as usize).map(Some)
+        };
+        let Some(rx) = allocate(state.rx_bytes) else {
+            return false;
+        };
+        let Some(tx) = allocate(state.tx_bytes) else {
+            rx.into_iter().for_each(|block| self.area.release(block));
+            return false;
+        };
+        if let Some(socket) = self.socket(id) {
+            socket.record.set_blocks(rx, tx);
+        }
+        true
+    }
+
+    fn on_data(&mut self, id: SocketId, bytes: &[u8]) {
+        let Some(socket) = self.live(id) else {
+            return;
+        };
+        if socket.record.rx_write(bytes) < bytes.len() {
+            tracing::warn!(app = self.id.0, ?id, "more bytes than there was credit for");
+            return self.abort(id, Errno::CONNRESET, Flags::default());
+        }
+        if socket.closing_until_us.is_some() {
+            // As a kernel answers what comes after close(2) (RFC 2525 §2.17).
+            return self.end(id, true);
+        }
+        socket.rx_bytes += bytes.len() as u64;
+        self.touch(id);
+        self.enqueue(id);
+    }
+
+    fn on_accepted(&mut self, listener: SocketId, id: SocketId) {
+        if let Some(socket) = self.socket(id) {
+            socket.listener = Some(listener);
+        }
+        let queue = self.live(listener);
+        let pushed = queue.map(|queue| {
+            queue.pushed += 1;
+            queue.record.accept_push(id)
+        });
+        if !matches!(pushed, Some(Ok(()))) || self.live(id).is_none() {
+            return self.end(id, true);
+        }
+        self.touch(listener);
+    }
+
+    /// Sends hints of what has changed, and wakes processes that sleep.
+    pub(crate) fn flush(&mut self) {
+        for id in std::mem::take(&mut self.changed) {
+            let Some(socket) = self.socket(id) else {
+                continue;
+            };
+            socket.is_changed = false;
+            let wanted = socket.record.take_wanted();
+            self.hint(id, wanted);
+        }
+        for (id, wanted) in std::mem::take(&mut self.retired) {
+            self.hint(id, wanted);
+        }
+        for channel in &mut self.channels {
+            if channel.hints_lost && channel.may_answer() {
+                channel.hints_lost = channel.end.send(&Event::ScanAll).is_err();
+            }
+            channel.send_unsent();
+            channel.end.flush();
+        }
+    }
+
+    fn hint(&mut self, socket: SocketId, wanted: Wanted) {
+        for channel in &mut self.channels {
+            let is_wanted = match wanted {
+                Wanted::None => false,
+                Wanted::By(by) => by == channel.id,
+                Wanted::BySeveral => true,
+            };
+            if is_wanted {
+                channel.hint(&Event::Ready { socket });
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! What programs ask for.
+
+use rustix::io::Errno;
+use socket_channel::channel::ReceiveError;
+use socket_channel::{ChannelId, Command, Event, HandleId, How, SocketId};
+
+use crate::message::Body;
+use crate::node::Context;
+use crate::node::application::{App, Phase, Request, Use};
+use crate::node::socket::{Mark, What};
+
+/// Commands that may wait for their answers.
+const REQUESTS_MAX: usize = 1024;
+
+/// What comes of a command at once.
+enum Outcome {
+    /// Nothing is to be said, or the stack node says it.
+    None,
+    /// It fails.
+    Failed { request: u32, errno: Errno },
+}
+
+impl App {
+    /// Takes commands, as many as a turn may. Says if there were any, and if those were all.
+    pub(crate) fn take_commands(&mut self, cx: &mut Context<'_>) -> (bool, bool) {
+        let mut budget = self.grant.messages_per_turn;
+        let count = self.channels.len();
+        let (mut has_taken, mut is_all) = (false, true);
+        let mut corrupt = Vec::new();
+        for step in 0..count {
+            let place = (self.first + step) % count;
+            loop {
+                let may_take = budget > 0 && self.may_take(cx);
+                let channel = &mut self.channels[place];
+                if !may_take || !channel.may_answer() {
+                    is_all = false;
+                    break;
+                }
+                let mut command = Vec::new();
+                match channel.end.receive() {
+                    Ok(Some(received)) => received.encode(&mut command),
+                    Ok(None) => break,
+                    Err(ReceiveError::Malformed) => {
+                        budget -= 1;
+                        continue;
+                    }
+                    Err(ReceiveError::Corrupt) => {
+                        corrupt.push(channel.id);
+                        break;
+                    }
+                }
+                budget -= 1;
+                has_taken = true;
+                let id = channel.id;
+                self.on_command(cx, id, &command);
+            }
+        }
+        self.first = self.first.wrapping_add(1);
+        if !corrupt.is_empty() {
+            // Nothing comes from there any more, and it would be looked at for ever.
+            self.ended.extend(corrupt);
+            if self.phase == Phase::Attached {
+                cx.say(self.id, Body::Detach);
+            }
+            self.detach();
+        }
+        (has_taken, is_all)
+    }
+
+    /// True if the stack node takes a command, and its answer is waited for.
+    fn may_take(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.phase == Phase::Detached {
+            return true;
+        }
+        // Ends come before commands that need what they leave free.
+        self.say_closes(cx);
+        let has_place = self.requests.len() < REQUESTS_MAX && self.closes.is_empty();
+        has_place && cx.has_room() && self.may_ask()
+    }
+
+    fn on_command(&mut self, cx: &mut Context<'_>, channel: ChannelId, command: &[u8]) {
+        let Ok(command) = Command::decode(command) else {
+            return;
+        };
+        if let Outcome::Failed { request, errno } = self.execute(cx, channel, &command)
+            && request != 0
+            && let Some(channel) = self.channel(channel)
+        {
+            channel.answer(Event::Answer {
+                request,
+                errno: errno.raw_os_error().unsigned_abs(),
+                socket: None,
+                value: 0,
+            });
+        }
+    }
+
+    fn execute(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: ChannelId,
+        command: &Command<'_>,
+    ) -> Outcome {
+        match *command {
+            Command::Open {
+                request, handle, ..
+            }
+            | Command::OpenFile {
+                request, handle, ..
+            } => self.make(cx, channel, command, request, handle),
+            // What is read here never crosses the link twice: the library reads such a file.
+            Command::OpenPassed { request, .. } => Outcome::Failed {
+                request,
+                errno: Errno::OPNOTSUPP,
+            },
+            Command::Bind {
+                request,
+                socket,
+                address,
+                ..
+            } => {
+                let rules = &self.grant.rules;
+                if !rules.allows_port(address.port()) || !rules.allows_address(address.ip()) {
+                    let errno = Errno::ACCESS;
+                    return Outcome::Failed { request, errno };
+                }
+                self.close_hung_up(cx);
+                self.ask(cx, channel, command, request, socket)
+            }
+            Command::Listen {
+                request,
+                socket,
+                backlog,
+            } => {
+                self.close_hung_up(cx);
+                if let Some(found) = self.live(socket) {
+                    found.backlog = u64::from(backlog.max(1));
+                }
+                self.ask(cx, channel, command, request, socket)
+            }
+            Command::Connect {
+                request, socket, ..
+            } => {
+                if !self.grant.rules.may_connect {
+                    let errno = Errno::ACCESS;
+                    return Outcome::Failed { request, errno };
+                }
+                self.ask(cx, channel, command, request, socket)
+            }
+            Command::SetOption {
+                request, socket, ..
+            }
+            | Command::GetOption {
+                request, socket, ..
+            }
+            | Command::GetInfo { request, socket } => {
+                self.ask(cx, channel, command, request, socket)
+            }
+            _ => {
+                self.execute_unanswered(cx, command);
+                Outcome::None
+            }
+        }
+    }
+
+    /// Carries out a command that has no answer.
+    fn execute_unanswered(&mut self, cx: &mut Context<'_>, command: &Command<'_>) {
+        match *command {
+            Command::Kick { socket } => self.enqueue(socket),
+            Command::Accept { socket, handle } => self.adopt(cx, socket, handle),
+            // Reading is the program's own to stop.
+            Command::Shutdown { how: How::Read, .. } => {}
+            Command::Shutdown {
+                socket,
+                mark: number,
+                at,
+                ..
+            } => {
+                let what = What::Finish;
+                self.add_mark(socket, Mark { number, at, what });
+            }
+            Command::SendFile {
+                socket,
+                file,
+                offset,
+                len,
+                mark: number,
+                at,
+            } => {
+                let what = What::File { file, offset, len };
+                self.add_mark(socket, Mark { number, at, what });
+            }
+            Command::Close { handle } => self.close_handle(cx, handle),
+            _ => {}
+        }
+    }
+
+    /// Has the stack node make a socket for a handle.
+    fn make(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: ChannelId,
+        command: &Command<'_>,
+        request: u32,
+        handle: HandleId,
+    ) -> Outcome {
+        let failed = |errno| Outcome::Failed { request, errno };
+        if self.phase != Phase::Attached {
+            return failed(Errno::SHUTDOWN);
+        }
+        if request == 0 {
+            return Outcome::None;
+        }
+        if !self.take_handle(cx, handle, Use::Awaited) {
+            return failed(Errno::BADF);
+        }
+        self.forward(cx, channel, command, request, Some(handle));
+        Outcome::None
+    }
+
+    /// Asks the stack node something of a socket.
+    fn ask(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: ChannelId,
+        command: &Command<'_>,
+        request: u32,
+        socket: SocketId,
+    ) -> Outcome {
+        if self.phase != Phase::Attached || self.live(socket).is_none() {
+            let is_there = self.socket(socket).is_some();
+            let errno = if is_there {
+                Errno::CONNRESET
+            } else {
+                Errno::BADF
+            };
+            return Outcome::Failed { request, errno };
+        }
+        // Ends that were found on the way come first.
+        self.say_closes(cx);
+        self.forward(cx, channel, command, request, None);
+        Outcome::None
+    }
+
+    fn forward(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: ChannelId,
+        command: &Command<'_>,
+        number: u32,
+        makes_for: Option<HandleId>,
+    ) {
+        let request = if number == 0 {
+            0
+        } else {
+            let request = self.free_request();
+            let about = Request {
+                channel,
+                number,
+                makes_for,
+            };
+            self.requests.insert(request, about);
+            request
+        };
+        let mut bytes = Vec::new();
+        renumbered(command, request).encode(&mut bytes);
+        self.untaken += 1;
+        cx.say(self.id, Body::Command(&bytes));
+    }
+
+    fn free_request(&mut self) -> u32 {
+        loop {
+            let request = self.next_request;
+            self.next_request = self.next_request.wrapping_add(1).max(1);
+            if !self.requests.contains_key(&request) {
+                return request;
+            }
+        }
+    }
+
+    /// Uses a handle that was used for nothing. False if there is no such one.
+    fn take_handle(&mut self, cx: &mut Context<'_>, handle: HandleId, use_of: Use) -> bool {
+        if !self.handles.contains_key(&handle) {
+            // The command was faster than the broker's word.
+            for new in (cx.handles)() {
+                if new.app == self.id {
+                    self.add_handles(cx.waker, new);
+                }
+            }
+        }
+        let found = self.handles.get_mut(&handle);
+        let found = found.filter(|found| found.use_of == Use::Nothing);
+        found.map(|found| found.use_of = use_of).is_some()
+    }
+
+    /// A process has taken a connection out of an accept queue, and gives it a handle.
+    fn adopt(&mut self, cx: &mut Context<'_>, id: SocketId, handle: HandleId) {
+        let listener = self.socket(id).and_then(|socket| socket.listener);
+        // The queue says that it was taken.
+        if let Some(listener) = listener
+            && let Some(queue) = self.live(listener)
+        {
+            if queue.record.look().is_err() {
+                return self.reset_nonsense(listener);
+            }
+            self.serve_listener(cx, listener);
+        }
+        if !self.unadopted.contains_key(&id) || !self.take_handle(cx, handle, Use::Socket(id)) {
+            return;
+        }
+        self.unadopted.remove(&id);
+        if let Some(socket) = self.socket(id) {
+            socket.handle = Some(handle);
+        }
+    }
+}
+
+/// The same command with another number. The handle of a process means nothing elsewhere.
+fn renumbered<'a>(command: &Command<'a>, number: u32) -> Command<'a> {
+    let mut command = *command;
+    match &mut command {
+        Command::Open {
+            request, handle, ..
+        }
+        | Command::OpenFile {
+            request, handle, ..
+        } => {
+            *request = number;
+            *handle = HandleId(0);
+        }
+        Command::Bind { request, .. }
+        | Command::Listen { request, .. }
+        | Command::Connect { request, .. }
+        | Command::SetOption { request, .. }
+        | Command::GetOption { request, .. }
+        | Command::GetInfo { request, .. } => *request = number,
+        _ => {}
+    }
+    command
+}

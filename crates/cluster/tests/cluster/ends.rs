@@ -1,0 +1,205 @@
+//! How programs, sessions and nodes end.
+
+use cluster::Reply;
+use host::app::CloseReason;
+use rustix::io::Errno;
+use socket_channel::{Command, Flags};
+use sockets::{Grant, Rules};
+
+use crate::nodes::Nodes;
+use crate::program::text;
+
+fn number(errno: Errno) -> u32 {
+    errno.raw_os_error() as u32
+}
+
+#[test]
+fn what_a_program_has_queued_goes_out_though_it_is_killed() {
+    let mut nodes = Nodes::new(1);
+    nodes.world.clients.echoes = false;
+    let mut program = nodes.program();
+    let (listener, _) = program.listener(&mut nodes, 8000, 16).unwrap();
+    let stream = nodes.world.connect(8000);
+    let (socket, _) = program.accept(&mut nodes, listener);
+    let sent = text(60_000, 1);
+    assert_eq!(program.write(socket, &sent), sent.len());
+    nodes.kill(program);
+    nodes.run_until(|nodes| nodes.world.heard(stream).has_finished);
+    assert!(nodes.world.heard(stream).received == sent);
+    let client = nodes.world.connect(8000);
+    nodes.run_until(|nodes| nodes.world.heard(client).closed.is_some());
+    nodes.assert_nothing_left();
+}
+
+#[test]
+fn what_a_program_leaves_unread_resets_its_peer() {
+    let mut nodes = Nodes::new(1);
+    nodes.world.clients.echoes = false;
+    let mut program = nodes.program();
+    let (listener, _) = program.listener(&mut nodes, 8000, 16).unwrap();
+    let stream = nodes.world.connect(8000);
+    nodes.world.client_sends(stream, b"unread", false);
+    let (socket, handle) = program.accept(&mut nodes, listener);
+    nodes.run_until(|_| program.record(socket).rx_waiting_bytes() == 6);
+    program.close(handle);
+    nodes.run_until(|nodes| nodes.world.heard(stream).closed.is_some());
+    assert_eq!(nodes.world.heard(stream).closed, Some(CloseReason::Reset));
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
+
+#[test]
+fn a_port_is_free_once_its_listener_is_closed_and_waiting_connections_are_reset() {
+    let mut nodes = Nodes::new(1);
+    nodes.world.clients.echoes = false;
+    let mut program = nodes.program();
+    let (_, handle) = program.listener(&mut nodes, 8000, 16).unwrap();
+    let in_use = program.listener(&mut nodes, 8000, 16);
+    assert_eq!(in_use.err(), Some(number(Errno::ADDRINUSE)));
+    let stream = nodes.world.connect(8000);
+    nodes.run_until(|nodes| nodes.world.heard(stream).is_connected);
+    program.close(handle);
+    program.listener(&mut nodes, 8000, 16).unwrap();
+    nodes.run_until(|nodes| nodes.world.heard(stream).closed.is_some());
+    assert_eq!(nodes.world.heard(stream).closed, Some(CloseReason::Reset));
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
+
+#[test]
+fn a_connection_that_was_taken_and_not_adopted_is_reset_when_its_process_has_ended() {
+    let mut nodes = Nodes::new(1);
+    nodes.world.clients.echoes = false;
+    let mut program = nodes.program();
+    let (listener, _) = program.listener(&mut nodes, 8000, 16).unwrap();
+    let stream = nodes.world.connect(8000);
+    nodes.run_until(|_| matches!(program.record(listener).accept(), Ok(Some(_))));
+    nodes.kill(program);
+    nodes.run_until(|nodes| nodes.world.heard(stream).closed.is_some());
+    nodes.assert_nothing_left();
+}
+
+/// A program with a listener and a connection, and a client's stream.
+fn connected(nodes: &mut Nodes) -> (crate::program::Program, [socket_channel::SocketId; 2]) {
+    nodes.world.clients.echoes = false;
+    let mut program = nodes.program();
+    let (listener, _) = program.listener(nodes, 8000, 16).unwrap();
+    nodes.world.connect(8000);
+    let (socket, _) = program.accept(nodes, listener);
+    (program, [listener, socket])
+}
+
+#[test]
+fn a_session_that_is_lost_resets_all_and_another_serves_new_programs() {
+    let mut nodes = Nodes::new(1);
+    let (mut program, sockets) = connected(&mut nodes);
+    let stream = *nodes.world.clients.heard.keys().next().unwrap();
+    nodes.cut();
+    nodes.run_until(|nodes| !nodes.has_session());
+    for socket in sockets {
+        assert!(program.flags(socket).has(Flags::FAILED | Flags::DETACHED));
+        let errno = program.record(socket).take_error();
+        assert_eq!(errno, number(Errno::CONNRESET));
+    }
+    nodes.run_until(|nodes| nodes.world.heard(stream).closed.is_some());
+    assert_eq!(nodes.world.heard(stream).closed, Some(CloseReason::Reset));
+    let handle = program.handle();
+    let opened = program.open(&mut nodes, handle);
+    assert_eq!(opened.err(), Some(number(Errno::SHUTDOWN)));
+
+    let early = nodes.attach();
+    let (app, channel) = (early.app, early.channel);
+    let refused = Reply::Refused {
+        app,
+        channel,
+        errno: Errno::AGAIN,
+    };
+    nodes.step();
+    let replies = nodes.node.take_replies();
+    assert!(replies.contains(&refused) || nodes.replies.contains(&refused));
+
+    nodes.begin_session();
+    let mut next = nodes.program();
+    next.listener(&mut nodes, 8000, 16).unwrap();
+    nodes.kill(program);
+    nodes.kill(next);
+    nodes.assert_nothing_left();
+}
+
+#[test]
+fn a_host_stack_that_ends_resets_all() {
+    let mut nodes = Nodes::new(1);
+    let (mut program, sockets) = connected(&mut nodes);
+    nodes.end_host();
+    nodes.run_until(|_| {
+        program
+            .flags(sockets[1])
+            .has(Flags::FAILED | Flags::DETACHED)
+    });
+    let handle = program.handle();
+    let opened = program.open(&mut nodes, handle);
+    assert_eq!(opened.err(), Some(number(Errno::SHUTDOWN)));
+    nodes.kill(program);
+    nodes.run_until(|nodes| nodes.node.applications() == 0);
+}
+
+#[test]
+fn what_the_stack_node_refuses_is_refused() {
+    let mut nodes = Nodes::new(1);
+    nodes.refuses = Some(number(Errno::ACCESS));
+    let program = nodes.attach();
+    let (app, channel) = (program.app, program.channel);
+    let refused = Reply::Refused {
+        app,
+        channel,
+        errno: Errno::ACCESS,
+    };
+    nodes.run_until(|nodes| nodes.replies.contains(&refused));
+    assert_eq!(nodes.node.applications(), 0);
+}
+
+#[test]
+fn rules_of_the_stack_node_count() {
+    let mut nodes = Nodes::new(1);
+    nodes.grant = Grant {
+        rules: Rules {
+            ports: vec![8080..=8080],
+            ..Rules::default()
+        },
+        ..Grant::default()
+    };
+    let mut program = nodes.program();
+    let denied = program.listener(&mut nodes, 8000, 16);
+    assert_eq!(denied.err(), Some(number(Errno::ACCESS)));
+    program.listener(&mut nodes, 8080, 16).unwrap();
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
+
+/// Its own sockets suffer, and no other's.
+#[test]
+fn a_program_that_writes_nonsense_is_reset() {
+    let mut nodes = Nodes::new(1);
+    let (mut bad, sockets) = connected(&mut nodes);
+    let stream = *nodes.world.clients.heard.keys().next().unwrap();
+    let mut good = nodes.program();
+    good.listener(&mut nodes, 8001, 16).unwrap();
+    // More than was written, and marks that nothing has counted.
+    let socket = sockets[1];
+    bad.send(&Command::SendFile {
+        socket,
+        file: sockets[0],
+        offset: 0,
+        len: 1 << 60,
+        mark: 77,
+        at: u64::MAX,
+    });
+    nodes.run_until(|nodes| nodes.world.heard(stream).closed.is_some());
+    assert!(bad.flags(socket).has(Flags::FAILED));
+    bad.listener(&mut nodes, 8002, 16).unwrap();
+    let handle = good.handle();
+    good.open(&mut nodes, handle).unwrap();
+    nodes.kill(bad);
+    nodes.kill(good);
+    nodes.assert_nothing_left();
+}
