@@ -45,6 +45,8 @@ enum Side {
         /// Workers in whose place it was said that they have ended.
         ended: u16,
     },
+    /// There are no stacks: records are those of socket channels, and mean the same everywhere.
+    Sockets,
 }
 
 /// The stack on this machine is gone.
@@ -88,6 +90,11 @@ impl Exchange {
     pub fn for_nic(session: Session, source_mac: Option<Mac>) -> Exchange {
         let ended = 0;
         Exchange::new(session, Side::Nic { source_mac, ended })
+    }
+
+    /// On either of two nodes that carry socket channels: records stay as they are.
+    pub fn for_sockets(session: Session) -> Exchange {
+        Exchange::new(session, Side::Sockets)
     }
 
     fn new(session: Session, side: Side) -> Exchange {
@@ -252,7 +259,7 @@ impl Exchange {
             is_all: false,
         };
         let ahead_us = match self.side {
-            Side::Host => None,
+            Side::Host | Side::Sockets => None,
             Side::Nic { .. } => match self.session.peer_clock_ahead_us() {
                 None => return Ok(collected),
                 known => known,
@@ -477,6 +484,62 @@ mod tests {
         assert_eq!(machines.nic_over, Some(Over::Parted));
         assert_eq!(machines.host_over, Some(Over::Session(End::Silent)));
         assert_eq!(machines.heard, [vec![], vec![]]);
+    }
+
+    /// Records of a node, and those that have come to it.
+    #[derive(Default)]
+    struct Records {
+        said: std::collections::VecDeque<Vec<u8>>,
+        saying: Vec<u8>,
+        heard: Vec<Vec<u8>>,
+    }
+
+    impl Ring for Records {
+        fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+            Ok(self.said.pop_front().map(|record| {
+                self.saying = record;
+                &self.saying[..]
+            }))
+        }
+        fn has_room(&mut self) -> bool {
+            true
+        }
+        fn send_record(&mut self, record: &[u8]) -> Result<(), contract::channel::Full> {
+            self.heard.push(record.to_vec());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn records_of_sockets_stay_as_they_are_also_those_that_a_stack_could_say() {
+        let machines = Machines::new();
+        let (host, nic) = (machines.host.session, machines.nic.session);
+        let mut nodes = [host, nic].map(Exchange::for_sockets);
+        let mut rings = [Records::default(), Records::default()];
+        let mut now_us = machines.now_us;
+        let mut departed_now = Vec::new();
+        departed(1).encode(&mut departed_now);
+        let mut ended = Vec::new();
+        Event::Ended.encode(&mut ended);
+        let said = [departed_now, ended, vec![7; 8192]];
+        for ring in &mut rings {
+            ring.said.extend(said.clone());
+        }
+        while rings.iter().any(|ring| ring.heard.len() < said.len()) {
+            now_us += 1_000;
+            for from in 0..2 {
+                let mut frames = Vec::new();
+                let ring = std::slice::from_mut(&mut rings[from]);
+                let mut send = |frame: &[u8]| frames.push(frame.to_vec());
+                nodes[from].turn(now_us, ring, &mut send).unwrap();
+                for mut frame in frames {
+                    nodes[1 - from].on_frame(now_us, &mut frame).unwrap();
+                }
+            }
+        }
+        for ring in rings {
+            assert_eq!(ring.heard, said);
+        }
     }
 
     /// A ring that makes no sense.

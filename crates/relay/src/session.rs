@@ -120,6 +120,21 @@ impl<'a> Relay<'a> {
             next: None,
         }
     }
+
+    /// On either of two nodes that carry socket channels. The door, if there is one, is answered
+    /// meanwhile.
+    pub fn for_sockets<'d>(
+        self,
+        acceptor: Option<&'d mut SessionAcceptor>,
+    ) -> RelaySession<'a, 'd> {
+        RelaySession {
+            port: self.port,
+            peer: self.peer,
+            exchange: Exchange::for_sockets(self.session),
+            acceptor,
+            next: None,
+        }
+    }
 }
 
 impl RelaySession<'_, '_> {
@@ -175,6 +190,20 @@ impl RelaySession<'_, '_> {
             }
             _ => {}
         }
+        self.leave(ending)
+    }
+
+    /// Carries for a ring whose other end is in this process, until `stop` becomes readable or the
+    /// session ends. Tells how it ended, and what the session has counted.
+    pub fn run_alone<R: Ring>(
+        mut self,
+        channel: &mut R,
+        stop: BorrowedFd<'_>,
+    ) -> (EndReason, Counters) {
+        let channels = std::slice::from_mut(channel);
+        // There is no process that could hang up.
+        let none = (stop, PollFlags::empty());
+        let ending = self.carry(channels, u64::MAX, none, stop);
         self.leave(ending)
     }
 

@@ -36,6 +36,9 @@ pub enum Kind {
     /// The broker: a listener that is open, the sockets of those who connect, and what it makes for
     /// them: memory files, eventfds and pairs of Unix sockets.
     Broker,
+    /// The gate of a stack node: a packet socket, connections to the broker, and the memory of
+    /// applications.
+    Gate,
     /// The fetcher: files in the cache directory, connections to origins, whatever resolves names,
     /// and threads.
     Fetcher,
@@ -187,6 +190,13 @@ fn allowed(kind: Kind) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendErro
                 ),
             ],
         ),
+        Kind::Gate => (
+            GATE,
+            vec![(
+                libc::SYS_socket,
+                one_of(0, &[libc::AF_UNIX.unsigned_abs().into()])?,
+            )],
+        ),
         Kind::Fetcher => (
             FETCHER,
             vec![
@@ -304,6 +314,17 @@ const BROKER: &[c_long] = &[
     libc::SYS_eventfd2,
     // Nothing is read from a handle, or written to it.
     libc::SYS_shutdown,
+];
+
+/// It attaches applications of another node to the broker of this one.
+const GATE: &[c_long] = &[
+    libc::SYS_connect,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    // Segments and channels are mapped.
+    libc::SYS_fstat,
+    libc::SYS_mlock2,
 ];
 
 /// To origins, and to resolvers: DNS, and services of the machine's own; the kernel says which
@@ -471,13 +492,14 @@ mod tests {
 
     use super::*;
 
-    const KINDS: [Kind; 7] = [
+    const KINDS: [Kind; 8] = [
         Kind::Host,
         Kind::Nic,
         Kind::HostRelay,
         Kind::NicRelay,
         Kind::Observer,
         Kind::Broker,
+        Kind::Gate,
         Kind::Fetcher,
     ];
 
@@ -573,9 +595,23 @@ mod tests {
                 libc::SYS_renameat2,
             ] {
                 let may = allowed.contains_key(&call);
-                assert_eq!(may, kind == Kind::Fetcher, "{kind:?}: {call}");
+                let connects = [libc::SYS_socket, libc::SYS_connect].contains(&call);
+                let expected = kind == Kind::Fetcher || (kind == Kind::Gate && connects);
+                assert_eq!(may, expected, "{kind:?}: {call}");
             }
         }
+    }
+
+    #[test]
+    fn a_gate_makes_sockets_to_processes_of_this_machine_alone() {
+        let made = confined(Kind::Gate, || {
+            let kind = rustix::net::SocketType::SEQPACKET;
+            rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).err()
+        });
+        assert_eq!(made, None);
+        // Those of other families end it.
+        let rules = &allowed(Kind::Gate).unwrap()[&libc::SYS_socket];
+        assert_eq!(rules.len(), 1, "one family");
     }
 
     #[test]
