@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `serve`, `nic` | the commands |
 //! | `cache`, `http`, `log`, `origin`, `tcp`, `tls` | groups of their options |
+//! | `cluster` | `sockets-node` and `sockets-gate` |
 //! | `overlay` | options over the configuration file |
 
 pub(crate) mod cache;
+pub(crate) mod cluster;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod nic;

@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Parser, Subcommand};
 
+use crate::args::cluster::{GateArgs, NodeArgs};
 use crate::args::nic::{NIC_HELP, NicArgs};
 use crate::args::serve::{SERVE_HELP, ServeArgs};
 use crate::commands::bench::{BENCH_HELP, BenchArgs};
@@ -64,6 +65,10 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Run the NIC stack alone, for host stacks that attach to it
     Nic(NicArgs),
+    /// Give programs of this machine sockets of a stack node, which has TCP in their place
+    SocketsNode(NodeArgs),
+    /// Let in programs of an application node, on a stack node with `serve --sockets`
+    SocketsGate(GateArgs),
     /// Ask a running server for something
     Ctl(CtlArgs),
     /// Show the connections of a running server, and what it is at
@@ -104,6 +109,12 @@ pub(crate) enum Command {
     /// The relay of `nic --control`, in the place of a host process on another machine
     #[command(hide = true)]
     NicRelay,
+    /// The node process of `sockets-node`
+    #[command(hide = true)]
+    NodeProcess,
+    /// The gate process of `sockets-gate`
+    #[command(hide = true)]
+    GateProcess,
 }
 
 impl Cli {

@@ -28,10 +28,10 @@ use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{bench, capture, check, ctl, demo, generate, keygen, link, serve, sim, stat};
-use crate::supervisor::{remote_nic, standalone_nic};
+use crate::supervisor::{cluster, remote_nic, standalone_nic};
 use crate::terminal::complain;
 use processes::ipc::{child, log_lines};
-use processes::{broker, fetcher, host, nic, observer, relay};
+use processes::{broker, cluster as nodes, fetcher, host, nic, observer, relay};
 
 fn main() -> ExitCode {
     sandbox::descriptors::close_inherited();
@@ -66,6 +66,10 @@ fn main() -> ExitCode {
             Some(control) => remote_nic::run(args, control, log),
             None => standalone_nic::run(args, log),
         },
+        Command::NodeProcess => return child::end(nodes::node_side::run()),
+        Command::GateProcess => return child::end(nodes::stack_side::run()),
+        Command::SocketsNode(args) => cluster::run_node(args, log),
+        Command::SocketsGate(args) => cluster::run_gate(args, log),
         Command::Keygen(args) => keygen::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(args),
@@ -114,5 +118,7 @@ fn has_log(command: &Command) -> bool {
             | Command::Observer
             | Command::HostRelay
             | Command::NicRelay
+            | Command::NodeProcess
+            | Command::GateProcess
     )
 }

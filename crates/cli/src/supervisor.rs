@@ -19,6 +19,7 @@
 //! | `control_socket`, `pending_requests` | requests of operators, and those that wait for their answer |
 //! | `stat`, `capture` | what `splitway stat` and `splitway capture` get |
 //! | `service_manager` | notifications for systemd |
+//! | `cluster` | the supervisors of `splitway sockets-node` and `splitway sockets-gate` |
 //! | `standalone_nic`, `remote_nic` | the supervisors of `splitway nic` |
 
 pub(crate) mod announce;
@@ -27,6 +28,7 @@ pub(crate) mod backoff;
 pub(crate) mod broker;
 pub(crate) mod capture;
 pub(crate) mod children;
+pub(crate) mod cluster;
 pub(crate) mod control_socket;
 pub(crate) mod drain;
 pub(crate) mod executable;

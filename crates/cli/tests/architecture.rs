@@ -74,6 +74,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "processes",
         &[
+            "cluster",
             "contract",
             "tcp",
             "netdev",
@@ -222,7 +223,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     (
         "processes",
         &[
-            "ipc", "relay", "nic", "fetcher", "observer", "broker", "host",
+            "ipc", "relay", "nic", "fetcher", "observer", "broker", "host", "cluster",
         ],
     ),
     ("cli", &["args", "supervisor", "commands", "cli"]),

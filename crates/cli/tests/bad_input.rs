@@ -938,6 +938,8 @@ fn processes_that_only_the_supervisor_starts() {
         "observer",
         "host-relay",
         "nic-relay",
+        "node-process",
+        "gate-process",
     ] {
         let outcome = with_site(&[command]);
         assert_eq!(outcome.code, Some(2), "{outcome:?}");

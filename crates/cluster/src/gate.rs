@@ -110,6 +110,11 @@ impl<S: Stack> Gate<S> {
     }
 
     /// The way to the broker.
+    pub fn stack(&self) -> &S {
+        &self.stack
+    }
+
+    /// The same, to be changed.
     pub fn stack_mut(&mut self) -> &mut S {
         &mut self.stack
     }
@@ -270,7 +275,10 @@ impl<S: Stack> Gate<S> {
                 }
             }
             Brought::Gone { app } => match self.apps.remove(&app) {
-                Some(App::Attached(_)) => {
+                Some(App::Attached(mut member)) => {
+                    // If the host stack lives, it resets them.
+                    member.close_all(true);
+                    member.push();
                     self.stack.detach(app);
                     self.say(app, Body::Detached);
                 }
@@ -280,6 +288,15 @@ impl<S: Stack> Gate<S> {
                 }
                 None => self.leaving.retain(|(leaving, _)| *leaving != app),
             },
+        }
+    }
+
+    /// Has commands that wait pushed as far as there is room: they need no session.
+    pub fn flush(&mut self) {
+        for app in self.apps.values_mut() {
+            if let App::Attached(member) = app {
+                member.push();
+            }
         }
     }
 

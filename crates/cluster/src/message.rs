@@ -29,6 +29,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use socket_channel::{FileMeta, Flags, SocketId};
 
+/// The EtherType of sessions between nodes: the second of those for experiments (IEEE 802, §9.2.3),
+/// so that NIC stacks of other machines may be on the same link.
+pub const ETHER_TYPE: u16 = 0x88b6;
+
 /// Longest message, in bytes: what a session carries.
 pub const MESSAGE_BYTES_MAX: usize = 8192;
 

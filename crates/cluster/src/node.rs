@@ -327,6 +327,11 @@ impl Node {
         worked
     }
 
+    /// Sends hints of what has changed, and wakes processes that sleep.
+    pub fn flush(&mut self) {
+        self.apps.values_mut().for_each(App::flush);
+    }
+
     /// When something is due, in microseconds.
     pub fn next_timeout_us(&self) -> Option<u64> {
         self.apps.values().filter_map(App::next_timeout_us).min()

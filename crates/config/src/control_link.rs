@@ -32,6 +32,30 @@ pub enum NicPlace {
     },
 }
 
+/// Where another node is: `eth:IFACE,MAC`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlace {
+    /// The interface here.
+    pub interface: String,
+    /// The address of the interface there.
+    pub peer: MacAddress,
+}
+
+impl FromStr for NodePlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let place = text.strip_prefix(ETHERNET);
+        match place.and_then(|place| place.split_once(',')) {
+            Some((interface, peer)) if !interface.is_empty() => Ok(NodePlace {
+                interface: interface.to_owned(),
+                peer: peer.parse()?,
+            }),
+            _ => Err("write eth:IFACE,MAC, with the address of the other node".to_owned()),
+        }
+    }
+}
+
 impl FromStr for MacAddress {
     type Err = String;
 
@@ -107,6 +131,22 @@ impl fmt::Display for MacAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_is_named_by_both_interfaces() {
+        let place: NodePlace = "eth:eth1,02:00:5e:10:00:01".parse().unwrap();
+        assert_eq!(place.interface, "eth1");
+        assert_eq!(place.peer.to_string(), "02:00:5e:10:00:01");
+        for wrong in [
+            "eth1",
+            "eth:eth1",
+            "eth:,02:00:5e:10:00:01",
+            "eth:eth1,x",
+            "",
+        ] {
+            assert!(wrong.parse::<NodePlace>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_place_is_a_socket_or_a_machine_on_a_link() {

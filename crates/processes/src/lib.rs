@@ -7,6 +7,7 @@
 //! | [`host`] | the host process: connections and HTTP |
 //! | [`nic`] | the NIC process: files and packets |
 //! | [`relay`] | the two ends of a control link between machines |
+//! | [`cluster`] | the two ends of a session between an application node and a stack node |
 //! | [`broker`] | attaches applications to the host stack |
 //! | [`fetcher`] | fetches from origins into the cache directory |
 //! | [`observer`] | logs, metrics, dashboard |
@@ -21,6 +22,7 @@
 
 pub mod broker;
 mod closer;
+pub mod cluster;
 pub mod fetcher;
 mod heap;
 pub mod host;

@@ -10,6 +10,7 @@ mod attacks;
 mod browser;
 mod capture;
 mod clients;
+mod cluster;
 mod concurrency;
 mod config;
 mod dashboard_long;

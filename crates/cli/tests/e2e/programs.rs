@@ -49,15 +49,15 @@ fn library() -> PathBuf {
 }
 
 /// A server with a socket for programs, and a folder for these.
-struct Stack {
-    splitway: Splitway,
-    folder: PathBuf,
+pub(crate) struct Stack {
+    pub(crate) splitway: Splitway,
+    pub(crate) folder: PathBuf,
     /// Descriptors of the host process while no program is attached.
     descriptors: usize,
 }
 
 impl Stack {
-    fn serve(site: &Site) -> Stack {
+    pub(crate) fn serve(site: &Site) -> Stack {
         let folder = site.outside().to_owned();
         let sockets = folder.join("sockets");
         let splitway = serve_with(site, &["--sockets", sockets.to_str().unwrap()]);
@@ -88,7 +88,7 @@ impl Stack {
     }
 
     /// Compiles a program of `examples/c`.
-    fn compile(&self, name: &str) -> PathBuf {
+    pub(crate) fn compile(&self, name: &str) -> PathBuf {
         self.compile_from("../../examples/c", name)
     }
 
@@ -140,7 +140,7 @@ impl Stack {
 
     /// What of programs is left in the host process once they are gone: as many descriptors as
     /// before them, and no memory of a segment.
-    fn assert_nothing_left(&self) {
+    pub(crate) fn assert_nothing_left(&self) {
         let (host, before) = (self.splitway.host(), self.descriptors);
         let left = wait::until(SOON, "programs are gone", || {
             (descriptors(host).unwrap() == before).then_some(())
@@ -155,12 +155,12 @@ impl Stack {
 }
 
 /// Where a program is reached.
-fn at(port: u16) -> SocketAddr {
+pub(crate) fn at(port: u16) -> SocketAddr {
     ([10, 77, 0, 2], port).into()
 }
 
 /// Sends the bytes of a file, and compares what comes back.
-fn echo(server: SocketAddr, file: &KnownFile) -> testbed::Result<()> {
+pub(crate) fn echo(server: SocketAddr, file: &KnownFile) -> testbed::Result<()> {
     exchange(server, file).map_err(|error| testbed::Failure::new(error.to_string()))
 }
 
@@ -208,7 +208,7 @@ fn a_file_server_in_c_offloads_files_while_packets_are_lost_and_nic_processes_di
 }
 
 /// Bytes of files that programs have queued, and bytes that were taken from them.
-fn sent_by_programs() -> (u64, u64) {
+pub(crate) fn sent_by_programs() -> (u64, u64) {
     let shown = applications();
     let sum = |name: &str| {
         let values = shown.iter().map(|row| row[name].as_u64());

@@ -48,6 +48,8 @@ pub(crate) struct Member {
     channel: ChannelId,
     handles: Vec<Handle>,
     awaits_handles: bool,
+    /// The application has as many handles as it may have.
+    is_short: bool,
     sockets: HashMap<SocketId, Socket>,
     /// Sockets to be looked at.
     queue: VecDeque<SocketId>,
@@ -72,6 +74,7 @@ impl Member {
             channel: granted.channel,
             handles: Vec::new(),
             awaits_handles: false,
+            is_short: false,
             sockets: HashMap::new(),
             queue: VecDeque::new(),
             unpushed: VecDeque::new(),
@@ -92,6 +95,11 @@ impl Member {
     }
 
     pub(crate) fn add_handles(&mut self, handles: Vec<(HandleId, Option<OwnedFd>)>) {
+        if handles.is_empty() {
+            // There are no more before one is given back.
+            self.is_short = true;
+            return;
+        }
         let handles = handles.into_iter().map(|(id, fd)| Handle { id, _fd: fd });
         self.handles.extend(handles);
         self.awaits_handles = false;
@@ -302,6 +310,9 @@ impl Member {
                 value: 0,
             });
         }
+        if std::mem::take(&mut self.is_short) {
+            self.awaits_handles = false;
+        }
         let handle = socket.handle;
         let command = Command::Close { handle: handle.id };
         self.push_behind(&command, is_counted, Some(handle));
@@ -329,11 +340,12 @@ impl Member {
             }
             worked = true;
             let is_counted = next.is_counted;
-            // Descriptors close behind their commands.
             let pushed = self.unpushed.pop_front();
-            if pushed.is_some_and(|pushed| pushed.handle.is_some()) {
+            // Its descriptor closes when the command is there.
+            if pushed.as_ref().is_some_and(|it| it.handle.is_some()) {
                 self.end.flush();
             }
+            drop(pushed);
             if is_counted {
                 self.count_taken();
             }
@@ -354,6 +366,7 @@ impl Member {
         out_max: usize,
     ) -> Result<bool, Rule> {
         let mut worked = self.make_sockets()?;
+        worked |= self.refuse_sockets(app, out);
         while out.len() < out_max {
             match self.end.receive() {
                 Ok(Some(event)) => self.on_event(app, out, event),
@@ -420,6 +433,32 @@ impl Member {
             self.push_behind(&command, true, None);
         }
         Ok(worked)
+    }
+
+    /// Answers commands for which there is no handle.
+    fn refuse_sockets(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>) -> bool {
+        if !self.is_short || !self.handles.is_empty() {
+            return false;
+        }
+        let refused = std::mem::take(&mut self.makes);
+        for command in &refused {
+            self.count_taken();
+            let (Ok(Command::Open { request, .. }) | Ok(Command::OpenFile { request, .. })) =
+                Command::decode(command)
+            else {
+                continue;
+            };
+            let answer = Event::Answer {
+                request,
+                errno: rustix::io::Errno::MFILE.raw_os_error().unsigned_abs(),
+                socket: None,
+                value: 0,
+            };
+            let mut bytes = Vec::new();
+            answer.encode(&mut bytes);
+            say(out, app, Body::Event(&bytes));
+        }
+        !refused.is_empty()
     }
 
     fn on_event(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, event: Event) {

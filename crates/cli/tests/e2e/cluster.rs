@@ -1,0 +1,247 @@
+//! The cluster form: programs in a network namespace that has no address, on a link to the stack
+//! node, which is this namespace; clients are the kernel's of this namespace.
+//!
+//! ```text
+//! clients ── splitway0 ── stack node: serve, sockets-gate ── apps0  apps1 ── sockets-node, programs
+//! ```
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use rustix::process::{Pid, Signal};
+use testbed::http::download;
+use testbed::namespace::{Network, isolated, within};
+use testbed::process::{Process, await_end, run, signal};
+use testbed::procfs::children;
+use testbed::site::Site;
+use testbed::wait;
+
+use crate::deaths::{files, lose_packets};
+use crate::programs::{Stack, at, echo, sent_by_programs};
+use crate::support::{SOON, on_threads, program, sh};
+
+const FILES_PORT: u16 = 8080;
+const ECHO_PORT: u16 = 9000;
+
+/// A command of `splitway`, and what it prints.
+struct Running {
+    process: Process,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    fn spawn(command: &mut Command) -> Running {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Process::spawn(command).unwrap();
+        let output = BufReader::new(process.child().stdout.take().unwrap());
+        let (sender, lines) = channel();
+        // Unread, its output would block it.
+        std::thread::spawn(move || {
+            let lines = output.lines().map_while(Result::ok);
+            lines.for_each(|line| drop(sender.send(line)));
+        });
+        Running { process, lines }
+    }
+
+    /// Waits for a line that begins like this.
+    fn await_line(&self, beginning: &str) {
+        while let Ok(line) = self.lines.recv_timeout(SOON) {
+            if line.starts_with(beginning) {
+                return;
+            }
+        }
+        panic!("no line {beginning:?}");
+    }
+
+    /// Its child of this name.
+    fn child(&self, name: &str) -> Pid {
+        let mut all = children(self.process.pid()).unwrap().into_iter();
+        let found = all.find(|pid| {
+            let comm = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+            comm.is_ok_and(|comm| comm.trim() == name)
+        });
+        found.unwrap_or_else(|| panic!("no {name}"))
+    }
+}
+
+/// Both nodes.
+struct Cluster {
+    stack: Stack,
+    node: Network,
+    gate: Running,
+    addresses: [String; 2],
+}
+
+/// The address of an interface, of what `ip` says.
+fn mac(shown: &str) -> String {
+    let mut words = shown.split_whitespace();
+    let mac = words
+        .by_ref()
+        .skip_while(|word| *word != "link/ether")
+        .nth(1);
+    mac.unwrap().to_owned()
+}
+
+impl Cluster {
+    fn new(site: &Site) -> Cluster {
+        let stack = Stack::serve(site);
+        let node = Network::new().unwrap();
+        let pid = node.holder().as_raw_nonzero();
+        sh(&format!(
+            "ip link add apps0 type veth peer name apps1 netns {pid}"
+        ));
+        sh("ip link set apps0 up");
+        run(&mut within(node.holder(), "ip link set apps1 up")).unwrap();
+        let there = within(node.holder(), "ip -oneline link show apps1");
+        let addresses = [
+            sh("ip -oneline link show apps0"),
+            run(&mut { there }).unwrap(),
+        ];
+        let addresses = addresses.map(|shown| mac(&shown));
+        let mut keygen = Command::new(program());
+        run(keygen.args(["keygen", "key"]).current_dir(&stack.folder)).unwrap();
+        let mut gate = Command::new(program());
+        gate.args(["sockets-gate", "--key-file", "key", "--sockets", "sockets"])
+            .args([
+                "--user",
+                "root",
+                "--node",
+                &format!("eth:apps0,{}", addresses[1]),
+            ])
+            .current_dir(&stack.folder);
+        let gate = Running::spawn(&mut gate);
+        gate.await_line("waiting for ");
+        Cluster {
+            stack,
+            node,
+            gate,
+            addresses,
+        }
+    }
+
+    /// The application node, once it has a session.
+    fn node(&self) -> Running {
+        let mut node = within(self.node.holder(), "");
+        node.arg(program());
+        node.args(["sockets-node", "--key-file", "key", "--sockets", "programs"])
+            .args(["--stack", &format!("eth:apps1,{}", self.addresses[0])])
+            .current_dir(&self.stack.folder);
+        let node = Running::spawn(&mut node);
+        node.await_line("the stack node at ");
+        node
+    }
+
+    /// Starts a program on the application node, and waits until it listens.
+    fn start(&self, program: &Path, port: u16) -> Process {
+        let mut command = within(self.node.holder(), "");
+        command
+            .arg(program)
+            .arg(port.to_string())
+            .env("SPLITWAY_SOCKET", self.stack.folder.join("programs"))
+            .env("LD_LIBRARY_PATH", &self.stack.folder)
+            .stdout(Stdio::null());
+        let started = Process::spawn(&mut command).unwrap();
+        let connected = || TcpStream::connect(at(port)).ok();
+        wait::until(SOON, "the program listens", connected).unwrap();
+        started
+    }
+}
+
+#[test]
+fn programs_without_tcp_serve_every_byte_and_files_do_not_cross_the_link() {
+    isolated(|site| {
+        let files = files(&site);
+        let small = site.file("echo", 30_000).unwrap();
+        let cluster = Cluster::new(&site);
+        let _node = cluster.node();
+        let shown = run(&mut within(cluster.node.holder(), "ip -4 address")).unwrap();
+        assert_eq!(shown, "", "it has no address");
+        let server = cluster.start(&cluster.stack.compile("file_server"), FILES_PORT);
+        let echoes = cluster.start(&cluster.stack.compile("echo"), ECHO_PORT);
+        let serve = || {
+            on_threads(8, |index| {
+                for turn in 0..4 {
+                    download(at(FILES_PORT), &files[(index + turn) % files.len()])?;
+                }
+                Ok(())
+            });
+            on_threads(30, |_| echo(at(ECHO_PORT), &small));
+        };
+        serve();
+        lose_packets();
+        serve();
+        let (file_bytes, sent_bytes) = sent_by_programs();
+        let echoed = 2 * 30 * 30_000;
+        assert!(file_bytes > 10 * echoed, "{file_bytes}");
+        // Heads of responses.
+        assert!(sent_bytes < echoed + 100_000, "{sent_bytes}");
+        drop((server, echoes));
+        cluster.stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn programs_and_nodes_that_are_killed_leave_nothing_and_others_take_their_place() {
+    isolated(|site| {
+        let small = site.file("echo", 30_000).unwrap();
+        let cluster = Cluster::new(&site);
+        let node = cluster.node();
+        let program = cluster.stack.compile("echo");
+        for _ in 0..3 {
+            let server = cluster.start(&program, ECHO_PORT);
+            echo(at(ECHO_PORT), &small).unwrap();
+            let mut open = TcpStream::connect(at(ECHO_PORT)).unwrap();
+            open.set_read_timeout(Some(SOON)).unwrap();
+            signal(server.pid(), Signal::KILL).unwrap();
+            // It ends, in whatever way: the read does not time out.
+            let ended = open.read(&mut [0; 1]);
+            assert!(
+                ended.as_ref().is_ok_and(|count| *count == 0)
+                    || ended.is_err_and(|it| it.kind() == std::io::ErrorKind::ConnectionReset),
+            );
+            cluster.stack.assert_nothing_left();
+        }
+        let server = cluster.start(&program, ECHO_PORT);
+        let mut open = TcpStream::connect(at(ECHO_PORT)).unwrap();
+        open.set_read_timeout(Some(SOON)).unwrap();
+        signal(node.child("splitway-node"), Signal::KILL).unwrap();
+        assert!(open.read(&mut [0; 1]).is_err(), "its connection is reset");
+        await_end(node.process.pid(), SOON).unwrap();
+        drop(server);
+        cluster.gate.await_line("the application node is gone");
+        cluster.stack.assert_nothing_left();
+
+        let _node = cluster.node();
+        let server = cluster.start(&program, ECHO_PORT);
+        echo(at(ECHO_PORT), &small).unwrap();
+        drop(server);
+        cluster.stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_session_that_is_lost_resets_all_and_new_programs_are_served_once_it_is_back() {
+    isolated(|site| {
+        let small = site.file("echo", 30_000).unwrap();
+        let cluster = Cluster::new(&site);
+        let node = cluster.node();
+        let program = cluster.stack.compile("echo");
+        let server = cluster.start(&program, ECHO_PORT);
+        let mut open = TcpStream::connect(at(ECHO_PORT)).unwrap();
+        open.set_read_timeout(Some(SOON)).unwrap();
+        sh("ip link set apps0 down");
+        node.await_line("the stack node is gone");
+        assert!(open.read(&mut [0; 1]).is_err(), "its connection is reset");
+        drop(server);
+        cluster.stack.assert_nothing_left();
+        sh("ip link set apps0 up");
+        node.await_line("the stack node at ");
+        let server = cluster.start(&program, ECHO_PORT);
+        echo(at(ECHO_PORT), &small).unwrap();
+        drop(server);
+        cluster.stack.assert_nothing_left();
+    });
+}

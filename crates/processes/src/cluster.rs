@@ -1,0 +1,13 @@
+//! The cluster form: programs on an application node, whose sockets are on a stack node.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `node_side` | on the application node, in the place of the host process |
+//! | `stack_side` | on the stack node, in the place of applications |
+//! | `attachments` | on the stack node: the way to its broker |
+//! | `clock` | the time of this machine |
+
+mod attachments;
+mod clock;
+pub mod node_side;
+pub mod stack_side;

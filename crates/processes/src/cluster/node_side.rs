@@ -1,0 +1,262 @@
+//! The node process of `splitway sockets-node`: to programs and their broker it is the host
+//! process, and carries their sockets to the stack node.
+
+use std::collections::VecDeque;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::cluster::message::{ETHER_TYPE, MESSAGE_BYTES_MAX};
+use ::cluster::{Node, Reply};
+use config::Text;
+use config::control_link::MacAddress;
+use config::key_file;
+use contract::channel::{Corrupt, Full};
+use failure::Failure;
+use netdev::packet::ControlPort;
+use netsetup::device;
+use observer::Report;
+use observer::counter_names;
+use relay::connect::ConnectError;
+use relay::ring::Ring;
+use relay::{EndReason, Relay};
+use rustix::thread::CapabilitySet;
+use sandbox::{descriptors, lockdown, seccomp};
+use serde::{Deserialize, Serialize};
+use sockets::{Arrived, Broker, BrokerGone, Known, NewHandles};
+
+use crate::cluster::clock::now_us;
+use crate::host::broker_link::BrokerLink;
+use crate::ipc::child;
+use crate::ipc::launch::{self, Settings};
+use crate::ipc::messages::FromRelay;
+use crate::ipc::signals::Signals;
+
+/// What the node process starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeSettings {
+    /// Interface of the link to the stack node.
+    pub interface: String,
+    /// The stack node.
+    pub peer: Text<MacAddress>,
+    /// File of the key that both nodes share.
+    #[serde(with = "launch::path")]
+    pub key_file: PathBuf,
+}
+
+impl Settings for NodeSettings {
+    const NAME: &'static str = "node process";
+    const COMMAND: &'static str = "node-process";
+    const TASK_NAME: &'static CStr = c"splitway-node";
+}
+
+/// How long an attempt to reach the stack node takes; programs that attach wait meanwhile.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Rounds of work without a message, at most, before frames have their turn.
+const ROUNDS_MAX: usize = 16;
+
+/// Runs until the broker is gone or a signal ends it.
+pub fn run() -> Result<(), Failure> {
+    let mut launched = launch::enter::<NodeSettings>()?;
+    let broker = launched.take_socket()?;
+    let settings = launched.settings;
+    let (interface, peer) = (&settings.interface, settings.peer.0);
+    lockdown::forbid_core_dumps()?;
+    let signals = Signals::catch_ends()?;
+    let key = key_file::read(&settings.key_file)?;
+    let mut port = ControlPort::open(interface, ETHER_TYPE, Some(peer.0))
+        .map_err(|error| device::port_failed(interface, &error))?;
+    descriptors::raise();
+
+    // Everything that needs a privilege or a file is open now.
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    lockdown::lock_out(Path::new("/"))?;
+    seccomp::allow_only(seccomp::Kind::Host)?;
+
+    let failed = |error| Failure::broken("waiting for programs", error);
+    let mut programs = Programs::new(BrokerLink::new(broker)).map_err(failed)?;
+    let what = format!("stack node at {peer} on {interface}");
+    let mut sessions = 0u8;
+    let mut complaint = String::new();
+    loop {
+        let met = relay::connect::connect(&mut port, peer.0, &key, PATIENCE, signals.as_fd());
+        let session = match met {
+            Ok((session, _)) => session,
+            Err(ConnectError::Stopped) => return Ok(()),
+            Err(error @ ConnectError::Io(_)) => return Err(Failure::broken(what, error)),
+            Err(error) => {
+                let error = error.to_string();
+                if error != complaint {
+                    tracing::warn!("{what}: {error}");
+                    complaint = error;
+                }
+                programs.work();
+                if programs.is_broker_gone {
+                    return Ok(());
+                }
+                continue;
+            }
+        };
+        complaint.clear();
+        sessions = sessions.wrapping_add(1);
+        child::tell(FromRelay::HostConnected {
+            session: sessions,
+            host: peer.to_string(),
+        })?;
+        programs.node.begin_session();
+        let carried = Relay::new(&mut port, peer.0, session).for_sockets(None);
+        let (ending, counters) = carried.run_alone(&mut programs, signals.as_fd());
+        programs.node.end_session();
+        programs.work();
+        let report = Report::now(counter_names::control_link(&counters));
+        let session = sessions;
+        child::tell(FromRelay::HostGone { session, report })?;
+        match ending {
+            EndReason::Stopped => return Ok(()),
+            EndReason::Session(end) => tracing::warn!("{what}: {end}"),
+            EndReason::Io(error) => return Err(Failure::broken(what, error)),
+            // The broker.
+            EndReason::StackCorrupt => return Ok(()),
+            EndReason::StackGone | EndReason::StackSilent | EndReason::Superseded(_) => {}
+        }
+    }
+}
+
+/// Programs, as the relay sees them.
+#[derive(Debug)]
+struct Programs {
+    node: Node,
+    broker: BrokerLink,
+    /// What the broker has brought before what was looked for.
+    arrived: VecDeque<Arrived>,
+    is_broker_gone: bool,
+    message: Vec<u8>,
+}
+
+impl Programs {
+    fn new(mut broker: BrokerLink) -> std::io::Result<Programs> {
+        let node = Node::new()?;
+        node.watch(broker.wake_fd())?;
+        broker.inform(Known::All);
+        Ok(Programs {
+            node,
+            broker,
+            arrived: VecDeque::new(),
+            is_broker_gone: false,
+            message: Vec::new(),
+        })
+    }
+
+    /// A round of work; true if there was any.
+    fn work(&mut self) -> bool {
+        self.hear();
+        let mut worked = !self.arrived.is_empty();
+        while let Some(arrived) = self.arrived.pop_front() {
+            match arrived {
+                Arrived::Process(attachment) => self.node.attach(*attachment),
+                Arrived::Handles(new) => self.node.add_handles(new),
+                Arrived::Gone { app, channel } => self.node.end_process(app, channel),
+                // There is one broker as long as there is this process.
+                Arrived::Again { app, channel } => {
+                    self.broker
+                        .refused(app, channel, rustix::io::Errno::SHUTDOWN);
+                }
+            }
+        }
+        self.node.look();
+        let Programs {
+            node,
+            broker,
+            arrived,
+            ..
+        } = self;
+        worked |= node.turn(now_us(), &mut || just_arrived(broker, arrived));
+        for reply in self.node.take_replies() {
+            match reply {
+                Reply::Attached { app, channel } => self.broker.attached(app, channel),
+                Reply::Refused {
+                    app,
+                    channel,
+                    errno,
+                } => self.broker.refused(app, channel, errno),
+                Reply::Detached { app } => self.broker.detached(app),
+            }
+        }
+        worked
+    }
+
+    fn hear(&mut self) {
+        while !self.is_broker_gone {
+            match self.broker.receive() {
+                Ok(Some(arrived)) => self.arrived.push_back(arrived),
+                Ok(None) => return,
+                Err(BrokerGone) => self.is_broker_gone = true,
+            }
+        }
+    }
+}
+
+/// Handles that have just arrived: a command was faster than the broker's word.
+fn just_arrived(broker: &mut BrokerLink, arrived: &mut VecDeque<Arrived>) -> Vec<NewHandles> {
+    while let Ok(Some(next)) = broker.receive() {
+        arrived.push_back(next);
+    }
+    let mut handles = Vec::new();
+    for next in std::mem::take(arrived) {
+        match next {
+            Arrived::Handles(new) => handles.push(new),
+            other => arrived.push_back(other),
+        }
+    }
+    handles
+}
+
+impl Ring for Programs {
+    const RECORD_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+
+    /// The broker's end is the ring's.
+    fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        let mut next = self.node.next_message();
+        for _ in 0..ROUNDS_MAX {
+            if next.is_some() || !self.work() {
+                break;
+            }
+            next = self.node.next_message();
+        }
+        let next = next.or_else(|| self.node.next_message());
+        if self.is_broker_gone {
+            return Err(Corrupt);
+        }
+        Ok(next.map(|message| {
+            self.message = message;
+            &self.message[..]
+        }))
+    }
+
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
+        self.node.on_message(record);
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.node.flush();
+    }
+
+    fn prepare_sleep(&mut self, for_records: bool) -> bool {
+        !for_records || self.node.prepare_sleep()
+    }
+
+    fn finish_sleep(&mut self) {
+        self.node.finish_sleep();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.node.wake_fd()
+    }
+}

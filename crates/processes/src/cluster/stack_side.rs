@@ -1,0 +1,199 @@
+//! The gate process of `splitway sockets-gate`: to the broker of this node it is the programs of
+//! an application node.
+//!
+//! Its user is what the application node is known by: the rules of `[sockets]` that are about this
+//! user decide what programs over there may do.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use ::cluster::Gate;
+use ::cluster::message::{ETHER_TYPE, MESSAGE_BYTES_MAX};
+use config::Text;
+use config::control_link::MacAddress;
+use config::key_file;
+use contract::channel::{Corrupt, Full};
+use failure::Failure;
+use netdev::packet::ControlPort;
+use netsetup::device;
+use observer::Report;
+use observer::counter_names;
+use relay::ring::Ring;
+use relay::{EndReason, Relay, SessionAcceptor};
+use rustix::process::{Gid, Signal, Uid, set_parent_process_death_signal};
+use rustix::thread::{CapabilitySet, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use sandbox::{descriptors, lockdown, seccomp};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::attachments::Attachments;
+use crate::ipc::child;
+use crate::ipc::launch::{self, Settings};
+use crate::ipc::messages::FromRelay;
+use crate::ipc::signals::Signals;
+
+/// What the gate process starts with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GateSettings {
+    /// Interface of the link to the application node.
+    pub interface: String,
+    /// The application node.
+    pub peer: Text<MacAddress>,
+    /// File of the key that both nodes share.
+    #[serde(with = "launch::path")]
+    pub key_file: PathBuf,
+    /// Where programs of this node attach.
+    #[serde(with = "launch::path")]
+    pub sockets: PathBuf,
+    /// The user and the group that the application node is known by.
+    pub user: (u32, u32),
+}
+
+impl Settings for GateSettings {
+    const NAME: &'static str = "gate process";
+    const COMMAND: &'static str = "gate-process";
+    const TASK_NAME: &'static CStr = c"splitway-gate";
+}
+
+/// Rounds of work without a message, at most, before frames have their turn.
+const ROUNDS_MAX: usize = 16;
+
+/// Runs until a signal ends it.
+pub fn run() -> Result<(), Failure> {
+    let settings = launch::enter::<GateSettings>()?.settings;
+    let (interface, peer) = (&settings.interface, settings.peer.0);
+    lockdown::forbid_core_dumps()?;
+    let signals = Signals::catch_ends()?;
+    let key = key_file::read(&settings.key_file)?;
+    let mut port = ControlPort::open(interface, ETHER_TYPE, Some(peer.0))
+        .map_err(|error| device::port_failed(interface, &error))?;
+    let acceptor = SessionAcceptor::new(&key, &port, 1, 0, None);
+    let mut acceptor = acceptor.ok_or_else(|| {
+        Failure::input(
+            format!("link {interface}"),
+            "its MTU is too small for a session",
+        )
+    })?;
+    descriptors::raise();
+    become_user(settings.user)?;
+
+    // Everything that needs a privilege or a file is open now.
+    lockdown::keep_capabilities(CapabilitySet::empty())?;
+    lockdown::confine_to_nothing()?;
+    seccomp::allow_only(seccomp::Kind::Gate)?;
+
+    let attachments = Attachments::new(settings.sockets)
+        .map_err(|errno| Failure::broken("waiting for the broker", errno))?;
+    let mut applications = Applications {
+        gate: Gate::new(attachments),
+        message: Vec::new(),
+    };
+    child::tell(FromRelay::Listening {
+        mac: MacAddress(port.mac()).to_string(),
+    })?;
+    serve(&mut applications, &mut port, &mut acceptor, &signals)
+}
+
+/// Becomes the user that the application node is known by, for good.
+fn become_user((uid, gid): (u32, u32)) -> Result<(), Failure> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    set_thread_groups(&[])
+        .and_then(|()| set_thread_res_gid(gid, gid, gid))
+        .and_then(|()| set_thread_res_uid(uid, uid, uid))
+        // The kernel forgets it with the user.
+        .and_then(|()| set_parent_process_death_signal(Some(Signal::KILL)))
+        .map_err(|errno| Failure::broken("becoming the user of the application node", errno))
+}
+
+fn serve(
+    applications: &mut Applications,
+    port: &mut ControlPort,
+    acceptor: &mut SessionAcceptor,
+    signals: &Signals,
+) -> Result<(), Failure> {
+    let mut next = None;
+    let mut session = 0u8;
+    loop {
+        let accepted = match next.take() {
+            Some(accepted) => accepted,
+            None => match acceptor.wait(port, signals.as_fd()) {
+                Ok(Some(accepted)) => accepted,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    return Err(Failure::broken("waiting for an application node", error));
+                }
+            },
+        };
+        let node = MacAddress(accepted.mac);
+        session = session.wrapping_add(1);
+        child::tell(FromRelay::HostConnected {
+            session,
+            host: node.to_string(),
+        })?;
+        let relay = Relay::new(port, accepted.mac, accepted.session);
+        let carried = relay.for_sockets(Some(&mut *acceptor));
+        let (ending, counters) = carried.run_alone(applications, signals.as_fd());
+        applications.gate.end_session();
+        while applications.gate.turn() {}
+        let report = Report::now(counter_names::control_link(&counters));
+        child::tell(FromRelay::HostGone { session, report })?;
+        match ending {
+            EndReason::Stopped => return Ok(()),
+            EndReason::Superseded(accepted) => next = Some(*accepted),
+            EndReason::Session(end) => tracing::info!("application node at {node}: {end}"),
+            EndReason::Io(error) => return Err(Failure::broken("link to the node", error)),
+            EndReason::StackGone | EndReason::StackCorrupt | EndReason::StackSilent => {}
+        }
+    }
+}
+
+/// Applications of the other node, as the relay sees them.
+#[derive(Debug)]
+struct Applications {
+    gate: Gate<Attachments>,
+    message: Vec<u8>,
+}
+
+impl Ring for Applications {
+    const RECORD_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+
+    fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+        let mut next = self.gate.next_message();
+        for _ in 0..ROUNDS_MAX {
+            if next.is_some() || !self.gate.turn() {
+                break;
+            }
+            next = self.gate.next_message();
+        }
+        let next = next.or_else(|| self.gate.next_message());
+        Ok(next.map(|message| {
+            self.message = message;
+            &self.message[..]
+        }))
+    }
+
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
+        self.gate.on_message(record);
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.gate.flush();
+    }
+
+    fn prepare_sleep(&mut self, for_records: bool) -> bool {
+        !for_records || self.gate.prepare_sleep()
+    }
+
+    fn finish_sleep(&mut self) {
+        self.gate.finish_sleep();
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.gate.stack().wake_fd())
+    }
+}
