@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
+use socket_channel::attach::MODES_DEFAULT;
 use socket_channel::{AppId, ChannelId, HandleId};
 use sockets::{Attachment, NewHandles, Waker, Woken};
 
@@ -175,6 +176,11 @@ impl Node {
         let is_known = found.is_some_and(|app| app.phase != Phase::Detached);
         if !is_known && (first.is_none() || found.is_some()) {
             return self.replies.push(refused(Errno::SHUTDOWN));
+        }
+        let modes = first.as_ref().map(|first| first.identity.modes);
+        if modes.is_some_and(|modes| modes != MODES_DEFAULT) {
+            // Each asks the host stack for what is done ahead here.
+            return self.replies.push(refused(Errno::OPNOTSUPP));
         }
         if !self.has_session {
             return self.replies.push(refused(Errno::AGAIN));

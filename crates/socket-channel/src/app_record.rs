@@ -215,46 +215,69 @@ impl<'a> AppRecord<'a> {
     }
 
     fn tx_room(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
+        let (room, tail, fifo) = self.tx_free()?;
+        let queued = fifo.bytes() - room as u64;
+        let room = match self.tx_limit_bytes(fifo.bytes()).checked_sub(queued) {
+            None | Some(0) => 0,
+            // As Linux, which looks at the limit before it fills a buffer, and not within.
+            Some(wanted) => wanted.max(TX_STEP_BYTES).min(room as u64) as usize,
+        };
+        Ok((room, tail, fifo))
+    }
+
+    /// What of the tx FIFO is free, in bytes, though not all of that is to be used.
+    pub fn tx_free_bytes(&self) -> Result<usize, Unusable> {
+        self.tx_free().map(|(free, ..)| free)
+    }
+
+    fn tx_free(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
         self.flags()?;
         let fifo = self.fifo(TX_FIFO)?;
         let tail = self.record.get_acquire(TX_TAIL);
         let head = self.record.get_acquire(TX_HEAD);
         let queued = tail.checked_sub(head).ok_or(Unusable::Nonsense)?;
-        let room = fifo.bytes().checked_sub(queued).ok_or(Unusable::Nonsense)?;
-        let room = match self.tx_limit_bytes(fifo.bytes()).checked_sub(queued) {
-            None | Some(0) => 0,
-            // As Linux, which looks at the limit before it fills a buffer, and not within.
-            Some(wanted) => wanted.max(TX_STEP_BYTES).min(room),
-        };
-        Ok((room as usize, tail, fifo))
+        let free = fifo.bytes().checked_sub(queued).ok_or(Unusable::Nonsense)?;
+        Ok((free as usize, tail, fifo))
     }
 
     /// Writes into the tx FIFO what there is room for, and returns how many bytes; one that has no
     /// FIFO yet makes no sense. The caller has the lock, and calls [`AppRecord::must_kick`]
     /// afterwards.
     pub fn write(&self, bytes: &[u8]) -> Result<usize, Unusable> {
-        self.put(bytes, false)
+        self.write_in_room(bytes, false)
     }
 
     /// The same, and more follows soon: a segment that these bytes do not fill may wait for it.
     pub fn write_with_more(&self, bytes: &[u8]) -> Result<usize, Unusable> {
-        self.put(bytes, true)
+        self.write_in_room(bytes, true)
     }
 
-    fn put(&self, bytes: &[u8], has_more: bool) -> Result<usize, Unusable> {
+    fn write_in_room(&self, bytes: &[u8], has_more: bool) -> Result<usize, Unusable> {
         let (mut room, tail, fifo) = self.tx_room()?;
         if room < bytes.len() {
             self.await_room();
             (room, ..) = self.tx_room()?;
         }
-        let len = bytes.len().min(room);
-        fifo.put(tail, &bytes[..len]);
-        let tail = tail.wrapping_add(len as u64);
+        let bytes = &bytes[..bytes.len().min(room)];
+        Ok(self.put(tail, fifo, bytes, has_more))
+    }
+
+    /// Writes what others have written, as [`AppRecord::write`] does, or if more follows soon as
+    /// [`AppRecord::write_with_more`]; but into all of the FIFO.
+    pub fn fill(&self, bytes: &[u8], has_more: bool) -> Result<usize, Unusable> {
+        let (free, tail, fifo) = self.tx_free()?;
+        let bytes = &bytes[..bytes.len().min(free)];
+        Ok(self.put(tail, fifo, bytes, has_more))
+    }
+
+    fn put(&self, tail: u64, fifo: Fifo<'_>, bytes: &[u8], has_more: bool) -> usize {
+        fifo.put(tail, bytes);
+        let tail = tail.wrapping_add(bytes.len() as u64);
         if has_more {
             self.record.set(TX_MORE, tail);
         }
         self.record.set_release(TX_TAIL, tail);
-        Ok(len)
+        bytes.len()
     }
 
     /// Nothing follows behind the last mark: what [`AppRecord::write_with_more`] has promised was

@@ -259,7 +259,7 @@ impl Member {
         let Some(record) = self.record(id) else {
             return Ok(());
         };
-        match record.write(bytes) {
+        match record.fill(bytes, false) {
             Ok(written) if written == bytes.len() => {
                 if record.must_kick() {
                     self.push_later(&Command::Kick { socket: id });
@@ -509,7 +509,7 @@ impl Member {
 
     fn tx_until(&self, id: SocketId) -> u64 {
         let record = self.record(id);
-        let room = record.and_then(|record| Some((record.tx_room_bytes().ok()?, record)));
+        let room = record.and_then(|record| Some((record.tx_free_bytes().ok()?, record)));
         room.map_or(0, |(room, record)| record.tx_tail() + room as u64)
     }
 

@@ -109,7 +109,13 @@ impl App {
                 request, handle, ..
             } => self.make(cx, channel, command, request, handle),
             // What is read here never crosses the link twice: the library reads such a file.
-            Command::OpenPassed { request, .. } => Outcome::Failed {
+            // The others are of modes that are refused here, or would need both nodes at once.
+            Command::OpenPassed { request, .. }
+            | Command::Disconnect { request, .. }
+            | Command::Look { request, .. }
+            | Command::Receive { request, .. }
+            | Command::AcceptNext { request, .. }
+            | Command::GetAddress { request, .. } => Outcome::Failed {
                 request,
                 errno: Errno::OPNOTSUPP,
             },
