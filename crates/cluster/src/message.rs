@@ -27,6 +27,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use socket_channel::record::OPTION_WORDS;
 use socket_channel::{FileMeta, Flags, SocketId};
 
 /// The EtherType of sessions between nodes: the second of those for experiments (IEEE 802, §9.2.3),
@@ -168,10 +169,14 @@ pub struct State {
     pub rx_bytes: u32,
     /// Size of the tx FIFO, in bytes.
     pub tx_bytes: u32,
+    /// How much of it a program fills, in bytes; 0: all of it.
+    pub tx_limit: u32,
     /// File bytes that may have been queued.
     pub file_limit: u64,
     /// Bytes that the peer has acknowledged.
     pub acked: u64,
+    /// Values of options, as a record has them.
+    pub options: [u64; OPTION_WORDS],
     /// Where it is.
     pub local: Option<SocketAddr>,
     /// Where its peer is.
@@ -346,11 +351,16 @@ impl State {
             self.errno,
             self.rx_bytes,
             self.tx_bytes,
+            self.tx_limit,
         ] {
             to.extend(small.to_le_bytes());
         }
-        to.extend(self.file_limit.to_le_bytes());
-        to.extend(self.acked.to_le_bytes());
+        for word in [self.file_limit, self.acked]
+            .into_iter()
+            .chain(self.options)
+        {
+            to.extend(word.to_le_bytes());
+        }
         encode_address(self.local, to);
         encode_address(self.peer, to);
         let Some(meta) = self.meta else {
@@ -376,8 +386,10 @@ impl State {
             errno: reader.u32()?,
             rx_bytes: reader.u32()?,
             tx_bytes: reader.u32()?,
+            tx_limit: reader.u32()?,
             file_limit: reader.u64()?,
             acked: reader.u64()?,
+            options: reader.words()?,
             local: reader.address()?,
             peer: reader.address()?,
             meta: reader.meta()?,
@@ -427,6 +439,14 @@ impl<'a> Reader<'a> {
 
     fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    fn words<const N: usize>(&mut self) -> Result<[u64; N], Malformed> {
+        let mut words = [0; N];
+        for word in &mut words {
+            *word = self.u64()?;
+        }
+        Ok(words)
     }
 
     fn bool(&mut self) -> Result<bool, Malformed> {
@@ -498,8 +518,10 @@ mod tests {
             errno: 104,
             rx_bytes: 65_536,
             tx_bytes: 4096,
+            tx_limit: 512,
             file_limit: 1 << 40,
             acked: u64::MAX,
+            options: [1, 2, 3, u64::MAX],
             local: Some("10.77.0.2:80".parse().unwrap()),
             peer: Some("[fd77::1%3]:65535".parse().unwrap()),
             meta: Some(FileMeta {

@@ -15,8 +15,8 @@ use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, APP_FLAGS, DISCONNECTS, EDGE, ERROR, ERROR_TAKEN,
     FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, MORE_ENDS_WITH_MARK,
-    NEVER, Nonsense, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL, Record, STATE,
-    TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
+    NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL,
+    Record, STATE, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
     address_from_words, option_from_words,
 };
 use crate::segment::{Block, Segment};
@@ -446,6 +446,23 @@ impl<'a> AppRecord<'a> {
     pub fn rx_bytes(&self) -> usize {
         let block = Block::from_raw(self.record.get(RX_FIFO));
         block.map_or(0, Block::bytes)
+    }
+
+    /// Size of the tx FIFO, in bytes; 0 if there is none.
+    pub fn tx_bytes(&self) -> usize {
+        let block = Block::from_raw(self.record.get(TX_FIFO));
+        block.map_or(0, Block::bytes)
+    }
+
+    /// How much of the tx FIFO is to be used, in bytes; `None`: all of it.
+    pub fn tx_limit(&self) -> Option<u64> {
+        Some(self.record.get(TX_LIMIT)).filter(|limit| *limit > 0)
+    }
+
+    /// The words that tell options, for another record: see
+    /// [`HostRecord::set_option_words`](crate::HostRecord::set_option_words).
+    pub fn option_words(&self) -> [u64; OPTION_WORDS] {
+        self.record.get_all(OPTIONS)
     }
 
     /// File bytes that may have been queued since the socket was made.

@@ -15,8 +15,9 @@ use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, DISCONNECTS, EDGE, ERROR, FILE_LIMIT, FILE_META,
     FILE_QUEUED, FileMeta, Flags, HELD, KICKED, LOCAL, Look, MORE_ENDS_WITH_MARK, NEVER, Nonsense,
-    OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, STATE, TX_BLOCKED, TX_FIFO,
-    TX_HEAD, TX_LIMIT, TX_MARKS, TX_MORE, TX_TAIL, Wanted, address_to_words, options_to_words,
+    OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, STATE, TX_BLOCKED,
+    TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS, TX_MORE, TX_TAIL, Wanted, address_to_words,
+    options_to_words,
 };
 use crate::segment::{Block, Segment};
 
@@ -301,6 +302,11 @@ impl HostRecord {
     /// Says what the options are, for those who would ask for them.
     pub fn set_options(&mut self, value: impl Fn(SocketOption) -> u64) {
         self.record().set_all(OPTIONS, options_to_words(value));
+    }
+
+    /// Says of the options what another record says.
+    pub fn set_option_words(&mut self, words: [u64; OPTION_WORDS]) {
+        self.record().set_all(OPTIONS, words);
     }
 
     /// Says how many bytes, or connections of a listener, are there and handed over when they are

@@ -284,7 +284,8 @@ impl Look {
 }
 
 /// Words that hold the values of options.
-pub(crate) const OPTION_WORDS: usize = 4;
+/// Words that tell options.
+pub const OPTION_WORDS: usize = 4;
 
 /// Set in the first of them once they hold any.
 pub(crate) const OPTIONS_TOLD: u64 = 1 << 63;
@@ -317,7 +318,7 @@ pub(crate) fn options_to_words(value: impl Fn(SocketOption) -> u64) -> [u64; OPT
 }
 
 /// What words say of an option; `None` if they do not.
-pub(crate) fn option_from_words(words: [u64; OPTION_WORDS], option: SocketOption) -> Option<u64> {
+pub fn option_from_words(words: [u64; OPTION_WORDS], option: SocketOption) -> Option<u64> {
     if words[0] & OPTIONS_TOLD == 0 {
         return None;
     }

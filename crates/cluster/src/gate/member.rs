@@ -10,7 +10,7 @@ use socket_channel::{
 
 use crate::gate::Granted;
 use crate::gate::socket::{Handle, Socket};
-use crate::message::{Body, DATA_BYTES_MAX, Message, UNTAKEN_MAX};
+use crate::message::{Body, DATA_BYTES_MAX, Message, State, UNTAKEN_MAX};
 
 /// Handles that are kept in store, at least.
 const HANDLES_MIN: usize = 32;
@@ -261,7 +261,11 @@ impl Member {
         };
         match record.fill(bytes, false) {
             Ok(written) if written == bytes.len() => {
-                if record.must_kick() {
+                let must_kick = record.must_kick();
+                if self.await_acked(id) {
+                    self.enqueue(id);
+                }
+                if must_kick {
                     self.push_later(&Command::Kick { socket: id });
                 }
                 Ok(())
@@ -269,6 +273,15 @@ impl Member {
             Ok(_) => Err("more bytes than it had credit for"),
             Err(_) => Ok(()),
         }
+    }
+
+    /// True if the peer has acknowledged all that has gone into a stream. If not, the gate hears
+    /// of it when it has, or the first of that: programs may wait for it.
+    fn await_acked(&self, id: SocketId) -> bool {
+        self.record(id).is_some_and(|record| {
+            let position = record.tx_tail().saturating_add(record.file_queued_bytes());
+            record.await_acked(position)
+        })
     }
 
     fn on_send_file(
@@ -289,6 +302,9 @@ impl Member {
             return Err("more file bytes than it had credit for");
         }
         let (mark, at) = record.mark();
+        if self.await_acked(socket) {
+            self.enqueue(socket);
+        }
         let command = Command::SendFile {
             socket,
             file,
@@ -509,7 +525,7 @@ impl Member {
 
     fn tx_until(&self, id: SocketId) -> u64 {
         let record = self.record(id);
-        let room = record.and_then(|record| Some((record.tx_free_bytes().ok()?, record)));
+        let room = record.and_then(|record| Some((record.tx_room_bytes().ok()?, record)));
         room.map_or(0, |(room, record)| record.tx_tail() + room as u64)
     }
 
@@ -541,6 +557,7 @@ impl Member {
             let has_more = if self.is_listener(id) {
                 self.accept(app, out, id)
             } else {
+                self.await_acked(id);
                 self.send_bytes(app, out, id)
             };
             self.tell_state(app, out, id);
@@ -624,7 +641,15 @@ impl Member {
         let Some(socket) = self.sockets.get_mut(&id) else {
             return;
         };
-        let step = u64::from(socket.told.tx_bytes / 4).max(1);
+        let State {
+            tx_bytes, tx_limit, ..
+        } = socket.told;
+        let used = if tx_limit == 0 {
+            tx_bytes
+        } else {
+            tx_limit.min(tx_bytes)
+        };
+        let step = u64::from(used / 4).max(1);
         if until >= socket.tx_told.saturating_add(step) {
             socket.tx_told = until;
             say(out, app, Body::Credit { socket: id, until });

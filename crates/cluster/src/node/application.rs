@@ -453,6 +453,10 @@ impl App {
         if state.acked > before.acked {
             record.set_acked(state.acked);
         }
+        if state.tx_limit != before.tx_limit {
+            record.limit_tx(Some(state.tx_limit.into()).filter(|limit| *limit > 0));
+        }
+        record.set_option_words(state.options);
         if state.file_limit > before.file_limit {
             record.add_file_credit(state.file_limit - before.file_limit);
         }

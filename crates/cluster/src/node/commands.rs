@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use socket_channel::channel::ReceiveError;
-use socket_channel::{ChannelId, Command, Event, HandleId, How, SocketId};
+use socket_channel::{ChannelId, Command, Event, HandleId, How, SocketId, SocketOption};
 
 use crate::message::Body;
 use crate::node::Context;
@@ -154,9 +154,18 @@ impl App {
                 self.ask(cx, channel, command, request, socket)
             }
             Command::SetOption {
-                request, socket, ..
+                request,
+                socket,
+                option,
+                value,
+            } => {
+                // What was written before a cork is taken off goes before.
+                if option == SocketOption::Cork && value == 0 {
+                    self.send_ahead(cx, socket);
+                }
+                self.ask(cx, channel, command, request, socket)
             }
-            | Command::GetOption {
+            Command::GetOption {
                 request, socket, ..
             }
             | Command::GetInfo { request, socket } => {
@@ -166,6 +175,16 @@ impl App {
                 self.execute_unanswered(cx, command);
                 Outcome::None
             }
+        }
+    }
+
+    /// Sends what a program has written, as far as there is credit.
+    fn send_ahead(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        if let Some(socket) = self.live(id) {
+            if socket.record.look().is_err() {
+                return self.reset_nonsense(id);
+            }
+            while cx.has_room() && self.send_bytes(cx, id) {}
         }
     }
 

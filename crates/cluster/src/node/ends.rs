@@ -135,7 +135,7 @@ impl App {
         if socket.record.look().is_err() {
             return self.reset_nonsense_and_retire(id);
         }
-        if socket.record.rx_unread_bytes() > 0 {
+        if socket.record.rx_unread_bytes() > 0 || socket.resets_when_closed() {
             // As close(2) does (RFC 2525 §2.17).
             return self.end(id, true);
         }

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use socket_channel::{HandleId, HostRecord, SocketId};
+use socket_channel::record::option_from_words;
+use socket_channel::{HandleId, HostRecord, SocketId, SocketOption};
 
 use crate::message::{FIRST_CREDIT_BYTES, State};
 
@@ -83,6 +84,11 @@ impl Socket {
             is_queued: false,
             is_changed: false,
         }
+    }
+
+    /// `SO_LINGER` of no time: what is queued is dropped when the program closes it.
+    pub(crate) fn resets_when_closed(&self) -> bool {
+        option_from_words(self.state.options, SocketOption::LingerMs) == Some(0)
     }
 
     pub(crate) fn is_finishing(&self) -> bool {

@@ -120,7 +120,7 @@ impl App {
     }
 
     /// Sends bytes as far as there is credit, and marks. True if there is more to send.
-    fn send_bytes(&mut self, cx: &mut Context<'_>, id: SocketId) -> bool {
+    pub(crate) fn send_bytes(&mut self, cx: &mut Context<'_>, id: SocketId) -> bool {
         let app = self.id;
         let may_ask = self.may_ask();
         let Some(socket) = self.live(id) else {

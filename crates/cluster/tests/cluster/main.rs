@@ -7,6 +7,7 @@ mod ends;
 mod files;
 mod nodes;
 mod program;
+mod records;
 #[allow(dead_code, reason = "it is the world of more tests than these")]
 #[path = "../../../sockets/tests/sockets/world.rs"]
 mod world;

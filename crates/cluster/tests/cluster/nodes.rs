@@ -175,6 +175,11 @@ impl Nodes {
 
     /// A program that attaches; the reply comes later.
     pub(crate) fn attach(&mut self) -> Program {
+        self.attach_with(MODES)
+    }
+
+    /// The same, in these modes.
+    pub(crate) fn attach_with(&mut self, modes: u32) -> Program {
         let limits = Limits {
             sockets_max: 1024,
             segment_bytes: 32 << 20,
@@ -193,7 +198,7 @@ impl Nodes {
                 segment: segment.clone(),
                 identity: Identity {
                     key: KEY,
-                    modes: MODES,
+                    modes,
                     segment_file: None,
                 },
             }),
