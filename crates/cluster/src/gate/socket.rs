@@ -14,9 +14,6 @@ pub(crate) struct Handle {
     pub(crate) _fd: Option<OwnedFd>,
 }
 
-/// Flags that mean the same on the other node.
-const TOLD: Flags = Flags(0x3ff);
-
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -79,7 +76,7 @@ impl Socket {
             }
         }
         State {
-            flags: Flags(flags.0 & TOLD.0),
+            flags,
             errors: self.errors,
             errno: self.errno,
             rx_bytes: record.rx_bytes() as u32,

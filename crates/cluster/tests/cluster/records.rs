@@ -4,7 +4,7 @@ use host::app::CloseReason;
 use rustix::io::Errno;
 use socket_channel::attach::{MODE_EAGER_ACCEPT, MODE_SPLIT_TCP, MODES_DEFAULT};
 use socket_channel::message::Side;
-use socket_channel::{Command, HandleId, SocketId, SocketOption};
+use socket_channel::{Command, Flags, HandleId, SocketId, SocketOption};
 
 use cluster::Reply;
 
@@ -182,4 +182,29 @@ fn programs_that_ask_for_other_modes_are_refused() {
         nodes.run_until(|nodes| nodes.replies.contains(&refused));
     }
     assert_eq!(nodes.node.applications(), 0);
+}
+
+#[test]
+fn flags_are_those_of_the_stack_node() {
+    let mut nodes = Nodes::new(1);
+    let mut program = nodes.program();
+    let handle = program.handle();
+    let bound = program.open(&mut nodes, handle).unwrap();
+    assert!(!program.flags(bound).has(Flags::BOUND));
+    program.bind(&mut nodes, bound, 8001).unwrap();
+    assert!(program.flags(bound).has(Flags::BOUND));
+
+    let (listener, _) = program.listener(&mut nodes, 8000, 16).unwrap();
+    let handle = program.handle();
+    let own = program.open(&mut nodes, handle).unwrap();
+    program.connect(&mut nodes, own, "127.0.0.1:8000").unwrap();
+    let (accepted, _) = program.accept(&mut nodes, listener);
+    for socket in [own, accepted] {
+        nodes.run_until(|_| program.flags(socket).has(Flags::CONNECTED));
+        assert!(program.flags(socket).has(Flags::LOOPED));
+    }
+    program.finish(own);
+    nodes.run_until(|_| program.flags(accepted).has(Flags::FIN_RECEIVED));
+    nodes.kill(program);
+    nodes.assert_nothing_left();
 }
