@@ -153,6 +153,23 @@ impl App {
                 }
                 self.ask(cx, channel, command, request, socket)
             }
+            Command::SetOption { .. } | Command::GetOption { .. } | Command::GetInfo { .. } => {
+                self.execute_about_options(cx, channel, command)
+            }
+            _ => {
+                self.execute_unanswered(cx, command);
+                Outcome::None
+            }
+        }
+    }
+
+    fn execute_about_options(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: ChannelId,
+        command: &Command<'_>,
+    ) -> Outcome {
+        let (request, socket) = match *command {
             Command::SetOption {
                 request,
                 socket,
@@ -163,19 +180,15 @@ impl App {
                 if option == SocketOption::Cork && value == 0 {
                     self.send_ahead(cx, socket);
                 }
-                self.ask(cx, channel, command, request, socket)
+                (request, socket)
             }
             Command::GetOption {
                 request, socket, ..
             }
-            | Command::GetInfo { request, socket } => {
-                self.ask(cx, channel, command, request, socket)
-            }
-            _ => {
-                self.execute_unanswered(cx, command);
-                Outcome::None
-            }
-        }
+            | Command::GetInfo { request, socket } => (request, socket),
+            _ => return Outcome::None,
+        };
+        self.ask(cx, channel, command, request, socket)
     }
 
     /// Sends what a program has written, as far as there is credit.
