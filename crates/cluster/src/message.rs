@@ -8,8 +8,8 @@
 //! | 1 Attach | application node | modes |
 //! | 2 Detach | application node | nothing: the application is over |
 //! | 3 Command | application node | a command of [`socket_channel::message`] that has an answer |
-//! | 4 Data | both | socket, bytes of its stream |
-//! | 5 SendFile | application node | socket, file, offset, bytes |
+//! | 4 Data | both | socket, 1 if more follows soon, bytes of its stream |
+//! | 5 SendFile | application node | socket, file, offset, bytes, 1 if no more follows |
 //! | 6 Finish | application node | socket: its stream ends here |
 //! | 7 Close | application node | socket, and 1 if its connection is to be reset |
 //! | 8 Credit | both | socket, total of bytes or of connections that it takes |
@@ -84,6 +84,8 @@ pub enum Body<'a> {
     Data {
         /// The connection.
         socket: SocketId,
+        /// More follows soon: `MSG_MORE`. The stack node never says so.
+        has_more: bool,
         /// From 1 to [`DATA_BYTES_MAX`].
         bytes: &'a [u8],
     },
@@ -97,6 +99,8 @@ pub enum Body<'a> {
         offset: u64,
         /// How long it is, in bytes.
         len: u64,
+        /// It is all that was to follow on the bytes in front of it.
+        ends_more: bool,
     },
     /// A stream ends behind what has come of it.
     Finish {
@@ -255,8 +259,13 @@ impl Body<'_> {
             Body::Attach { modes } => to.extend(modes.to_le_bytes()),
             Body::Detach | Body::Detached => {}
             Body::Command(bytes) | Body::Event(bytes) => to.extend(bytes),
-            Body::Data { socket, bytes } => {
+            Body::Data {
+                socket,
+                has_more,
+                bytes,
+            } => {
                 words(&[socket.to_raw()]);
+                to.push(has_more.into());
                 to.extend(bytes);
             }
             Body::SendFile {
@@ -264,7 +273,11 @@ impl Body<'_> {
                 file,
                 offset,
                 len,
-            } => words(&[socket.to_raw(), file.to_raw(), offset, len]),
+                ends_more,
+            } => {
+                words(&[socket.to_raw(), file.to_raw(), offset, len]);
+                to.push(ends_more.into());
+            }
             Body::Finish { socket } => words(&[socket.to_raw()]),
             Body::Close { socket, resets } => {
                 words(&[socket.to_raw()]);
@@ -294,17 +307,23 @@ impl Body<'_> {
             DETACH => Body::Detach,
             COMMAND => Body::Command(reader.rest()),
             DATA => {
-                let (socket, bytes) = (reader.socket()?, reader.rest());
+                let (socket, has_more) = (reader.socket()?, reader.bool()?);
+                let bytes = reader.rest();
                 if !(1..=DATA_BYTES_MAX).contains(&bytes.len()) {
                     return Err(Malformed);
                 }
-                Body::Data { socket, bytes }
+                Body::Data {
+                    socket,
+                    has_more,
+                    bytes,
+                }
             }
             SEND_FILE => Body::SendFile {
                 socket: reader.socket()?,
                 file: reader.socket()?,
                 offset: reader.u64()?,
                 len: reader.u64()?,
+                ends_more: reader.bool()?,
             },
             FINISH => Body::Finish {
                 socket: reader.socket()?,
@@ -543,6 +562,7 @@ mod tests {
             Body::Command(b"command"),
             Body::Data {
                 socket,
+                has_more: true,
                 bytes: &[9; DATA_BYTES_MAX],
             },
             Body::SendFile {
@@ -550,6 +570,7 @@ mod tests {
                 file,
                 offset: 1 << 33,
                 len: u64::MAX,
+                ends_more: true,
             },
             Body::Finish { socket },
             Body::Close {
@@ -617,7 +638,7 @@ mod tests {
         for kind in [0, 9, 128, 136, 255] {
             assert_eq!(Message::decode(&[kind, 0, 0, 0, 0]), Err(Malformed));
         }
-        let empty = [&[DATA][..], &[0; 4], &SOCKET.to_raw().to_le_bytes()].concat();
+        let empty = [&[DATA][..], &[0; 4], &SOCKET.to_raw().to_le_bytes(), &[0]].concat();
         assert_eq!(Message::decode(&empty), Err(Malformed));
     }
 }

@@ -226,10 +226,6 @@ impl<'a> AppRecord<'a> {
     }
 
     /// What of the tx FIFO is free, in bytes, though not all of that is to be used.
-    pub fn tx_free_bytes(&self) -> Result<usize, Unusable> {
-        self.tx_free().map(|(free, ..)| free)
-    }
-
     fn tx_free(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
         self.flags()?;
         let fifo = self.fifo(TX_FIFO)?;

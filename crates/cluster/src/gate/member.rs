@@ -40,6 +40,13 @@ enum Request {
     Of(SocketId),
 }
 
+/// A range of a file, in bytes.
+struct Range {
+    file: SocketId,
+    offset: u64,
+    len: u64,
+}
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -147,15 +154,21 @@ impl Member {
                 let command = Command::decode(bytes).map_err(|_| "a command does not decode")?;
                 self.on_command(bytes, &command)
             }
-            Body::Data { socket, bytes } => self.on_data(socket, bytes),
+            Body::Data {
+                socket,
+                has_more,
+                bytes,
+            } => self.on_data(socket, bytes, has_more),
             Body::SendFile {
                 socket,
                 file,
                 offset,
                 len,
+                ends_more,
             } => {
                 self.count()?;
-                self.on_send_file(socket, file, offset, len)
+                let range = Range { file, offset, len };
+                self.on_send_file(socket, range, ends_more)
             }
             Body::Finish { socket } => {
                 self.count()?;
@@ -252,17 +265,17 @@ impl Member {
         }
     }
 
-    fn on_data(&mut self, id: SocketId, bytes: &[u8]) -> Result<(), Rule> {
+    fn on_data(&mut self, id: SocketId, bytes: &[u8], has_more: bool) -> Result<(), Rule> {
         if !self.sockets.contains_key(&id) {
             return Err("bytes for no socket");
         }
         let Some(record) = self.record(id) else {
             return Ok(());
         };
-        match record.fill(bytes, false) {
+        match record.fill(bytes, has_more) {
             Ok(written) if written == bytes.len() => {
                 let must_kick = record.must_kick();
-                if self.await_acked(id) {
+                if self.await_acked(id) || self.is_short_of_room(id) {
                     self.enqueue(id);
                 }
                 if must_kick {
@@ -284,13 +297,33 @@ impl Member {
         })
     }
 
+    /// True if the other node has room for less than half a FIFO.
+    fn is_short_of_room(&self, id: SocketId) -> bool {
+        let record = self.record(id);
+        record
+            .zip(self.sockets.get(&id))
+            .is_some_and(|(record, socket)| {
+                let told = socket.tx_told.saturating_sub(record.tx_tail());
+                told <= used_bytes(&socket.told) / 2
+            })
+    }
+
+    /// Hears of room in the tx FIFO, or of file bytes, if the other node may wait for it soon.
+    fn await_room(&self, id: SocketId) {
+        if let Some(record) = self.record(id)
+            && (record.file_queued_bytes() > 0 || self.is_short_of_room(id))
+        {
+            record.await_room();
+        }
+    }
+
     fn on_send_file(
         &mut self,
         socket: SocketId,
-        file: SocketId,
-        offset: u64,
-        len: u64,
+        range: Range,
+        ends_more: bool,
     ) -> Result<(), Rule> {
+        let Range { file, offset, len } = range;
         if !self.sockets.contains_key(&socket) || !self.sockets.contains_key(&file) {
             return Err("a file of no socket");
         }
@@ -302,9 +335,12 @@ impl Member {
             return Err("more file bytes than it had credit for");
         }
         let (mark, at) = record.mark();
-        if self.await_acked(socket) {
-            self.enqueue(socket);
+        if ends_more {
+            record.end_more_with_mark();
         }
+        self.await_acked(socket);
+        // It hears of further file bytes.
+        self.enqueue(socket);
         let command = Command::SendFile {
             socket,
             file,
@@ -558,6 +594,7 @@ impl Member {
                 self.accept(app, out, id)
             } else {
                 self.await_acked(id);
+                self.await_room(id);
                 self.send_bytes(app, out, id)
             };
             self.tell_state(app, out, id);
@@ -628,7 +665,12 @@ impl Member {
         let must_kick = record.rx_must_kick(len);
         let has_more = has_credit && record.rx_waiting_bytes() > 0;
         let bytes = &bytes[..len];
-        say(out, app, Body::Data { socket: id, bytes });
+        let data = Body::Data {
+            socket: id,
+            has_more: false,
+            bytes,
+        };
+        say(out, app, data);
         if must_kick {
             self.push_later(&Command::Kick { socket: id });
         }
@@ -641,15 +683,7 @@ impl Member {
         let Some(socket) = self.sockets.get_mut(&id) else {
             return;
         };
-        let State {
-            tx_bytes, tx_limit, ..
-        } = socket.told;
-        let used = if tx_limit == 0 {
-            tx_bytes
-        } else {
-            tx_limit.min(tx_bytes)
-        };
-        let step = u64::from(used / 4).max(1);
+        let step = (used_bytes(&socket.told) / 4).max(1);
         if until >= socket.tx_told.saturating_add(step) {
             socket.tx_told = until;
             say(out, app, Body::Credit { socket: id, until });
@@ -662,6 +696,15 @@ impl Member {
 
     pub(crate) fn disarm(&mut self) {
         self.end.disarm();
+    }
+}
+
+/// How much of its tx FIFO a program uses, in bytes.
+fn used_bytes(state: &State) -> u64 {
+    let tx_bytes = u64::from(state.tx_bytes);
+    match state.tx_limit {
+        0 => tx_bytes,
+        limit => u64::from(limit).min(tx_bytes),
     }
 }
 

@@ -341,7 +341,7 @@ impl App {
             },
             Body::New { socket, state } => self.on_new(socket, state),
             Body::State { socket, state } => self.on_state(socket, state),
-            Body::Data { socket, bytes } => self.on_data(socket, bytes),
+            Body::Data { socket, bytes, .. } => self.on_data(socket, bytes),
             Body::Accepted { listener, socket } => self.on_accepted(listener, socket),
             Body::Credit { socket, until } => {
                 if let Some(found) = self.live(socket) {

@@ -1,6 +1,6 @@
 //! Bytes and marks of a stream on their way to the stack node, and credit for those that come.
 
-use socket_channel::host_record::Turn;
+use socket_channel::host_record::{More, Turn};
 use socket_channel::{Flags, SocketId};
 
 use crate::message::{Body, DATA_BYTES_MAX, UNTAKEN_MAX};
@@ -138,8 +138,13 @@ impl App {
             });
         }
         if !bytes.is_empty() {
-            let bytes = &bytes;
-            cx.say(app, Body::Data { socket: id, bytes });
+            let is_last = socket.record.tx_head() == socket.record.tx_tail();
+            let data = Body::Data {
+                socket: id,
+                has_more: is_last && socket.record.more() != More::Nothing,
+                bytes: &bytes,
+            };
+            cx.say(app, data);
             if let Some(until_us) = &mut socket.closing_until_us {
                 *until_us = cx.now_us + CLOSING_PATIENCE_US;
             }
@@ -158,6 +163,7 @@ impl App {
                 file,
                 offset,
                 len,
+                ends_more: socket.marks.is_empty() && socket.record.more() == More::Marks,
             },
             What::Finish => Body::Finish { socket: id },
         };

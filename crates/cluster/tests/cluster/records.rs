@@ -208,3 +208,24 @@ fn flags_are_those_of_the_stack_node() {
     nodes.kill(program);
     nodes.assert_nothing_left();
 }
+
+/// `MSG_MORE`: what does not fill a segment waits for what follows.
+#[test]
+fn bytes_on_which_more_follows_wait_for_it() {
+    let mut nodes = Nodes::new(1);
+    let (mut program, socket, _) = connected(&mut nodes);
+    let stream = *nodes.world.clients.heard.keys().next().unwrap();
+    assert_eq!(program.write(socket, b"now "), 4);
+    nodes.run_until(|nodes| nodes.world.heard(stream).received == b"now ");
+    let record = program.record(socket);
+    assert_eq!(record.write_with_more(b"head "), Ok(5));
+    assert!(record.must_kick());
+    program.send(&Command::Kick { socket });
+    let until_us = nodes.world.now_us + 50_000;
+    nodes.run_until(|nodes| nodes.world.now_us >= until_us);
+    assert_eq!(nodes.world.heard(stream).received, b"now ");
+    assert_eq!(program.write(socket, b"tail"), 4);
+    nodes.run_until(|nodes| nodes.world.heard(stream).received == b"now head tail");
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
