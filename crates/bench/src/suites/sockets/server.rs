@@ -79,7 +79,8 @@ struct Server<'a, C> {
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     /// Files stay open, as those of nginx with `open_file_cache`.
-    files: HashMap<String, Opened>,
+    files: Vec<KnownFile>,
+    by_path: HashMap<String, usize>,
     buffer: Vec<u8>,
 }
 
@@ -95,8 +96,16 @@ struct Connection {
 }
 
 struct Sending {
-    path: String,
+    /// Its place among the files.
+    file: usize,
     offset: u64,
+}
+
+/// A file that was asked for.
+struct KnownFile {
+    opened: Opened,
+    /// The head of its response.
+    head: String,
 }
 
 /// How a connection goes on.
@@ -121,7 +130,8 @@ impl<'a, C: Calls> Server<'a, C> {
             set,
             connections: Vec::new(),
             free: Vec::new(),
-            files: HashMap::new(),
+            files: Vec::new(),
+            by_path: HashMap::new(),
             buffer: vec![0; BUFFER_BYTES],
         })
     }
@@ -239,7 +249,7 @@ impl<'a, C: Calls> Server<'a, C> {
         let mut is_drained = false;
         loop {
             while let Some(sending) = &mut connection.sending {
-                let opened = &self.files[&sending.path];
+                let opened = &self.files[sending.file].opened;
                 let left = opened.bytes - sending.offset;
                 if left == 0 {
                     connection.sending = None;
@@ -273,21 +283,29 @@ impl<'a, C: Calls> Server<'a, C> {
         let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
             return Ok(false);
         };
-        let path = path_in(&head[..end]).ok_or(Errno::INVAL)?.to_owned();
+        let path = path_in(&head[..end]).ok_or(Errno::INVAL)?;
+        let known = self.by_path.get(path).copied();
+        let file = known.map_or_else(|| self.open(path), Ok)?;
         connection.head.drain(..end + 4);
-        if !self.files.contains_key(&path) {
-            let opened = self.calls.open(&path)?;
-            self.files.insert(path.clone(), opened);
-        }
-        let bytes = self.files[&path].bytes;
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
+        let head = &self.files[file].head;
         let sent = self.calls.send(&connection.fd, head.as_bytes(), true)?;
         if sent < head.len() {
             // Everything before was sent: its client has not read a response.
             return Err(Errno::NOBUFS);
         }
-        connection.sending = Some(Sending { path, offset: 0 });
+        connection.sending = Some(Sending { file, offset: 0 });
         Ok(true)
+    }
+
+    /// Opens a file, and returns its place.
+    fn open(&mut self, path: &str) -> std::result::Result<usize, Errno> {
+        let opened = self.calls.open(path)?;
+        let bytes = opened.bytes;
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
+        self.files.push(KnownFile { opened, head });
+        let place = self.files.len() - 1;
+        self.by_path.insert(path.to_owned(), place);
+        Ok(place)
     }
 }
 
