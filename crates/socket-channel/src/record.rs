@@ -283,8 +283,7 @@ impl Look {
     }
 }
 
-/// Words that hold the values of options.
-/// Words that tell options.
+/// Words of a record that hold the values of options.
 pub const OPTION_WORDS: usize = 4;
 
 /// Set in the first of them once they hold any.
