@@ -15,7 +15,7 @@ use rustix::io::{Errno, Result};
 
 use super::application::Client;
 use super::process::{Process, number};
-use super::readiness::report;
+use super::readiness::{Report, report};
 use super::sets::{Interest, Member, Set, Source};
 use super::timing::timespec;
 use super::watchers::Watch;
@@ -325,12 +325,18 @@ impl Wait<'_, '_> {
             let Some(member) = candidates.pop() else {
                 return;
             };
-            let reported = report(self.process, &member);
-            found.extend(reported.map(|(events, data)| EpollEvent { events, data }));
-            // Those that are ready are looked at again: a level may last, and an edge is hinted
-            // only after it was not found again. Sets within this one have no hints at all.
             let is_set = matches!(member.source, Source::Set(_)) && !member.is_removed();
-            if reported.is_some() || is_set {
+            let is_next = match report(self.process, &member) {
+                // A level may last, and a further edge have come.
+                Some(report) => {
+                    let Report { events, data, .. } = report;
+                    found.push(EpollEvent { events, data });
+                    !report.is_hinted
+                }
+                // Sets within this one have no hints at all.
+                None => is_set,
+            };
+            if is_next {
                 member.queue();
             }
         }

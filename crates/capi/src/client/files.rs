@@ -69,7 +69,7 @@ impl Client {
             return Err(Errno::INVAL);
         }
         loop {
-            let can_send = may_send(&socket)?;
+            let look = may_send(&socket)?;
             file_error(&file)?;
             let meta = file.record.file_meta().map_err(errno)?;
             let rest = meta.map_or(u64::MAX, |meta| meta.size.saturating_sub(offset));
@@ -77,10 +77,10 @@ impl Client {
             if wanted == 0 {
                 return Ok(0);
             }
-            if socket.look()?.flags.has(Flags::LOOPED) {
+            if look.flags.has(Flags::LOOPED) {
                 return Err(Errno::OPNOTSUPP);
             }
-            if can_send {
+            if look.flags.has(Flags::CONNECTED) {
                 let queued = queue(&socket, &file, offset, wanted)?;
                 if queued > 0 {
                     return Ok(queued);

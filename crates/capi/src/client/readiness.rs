@@ -63,14 +63,24 @@ pub(crate) fn bits_or_hint(process: &Process, record: AppRecord<'_>, wanted: u32
     }
 }
 
+/// What a member reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+    /// Its record hints the next change, and that is what is reported next.
+    pub(crate) is_hinted: bool,
+}
+
 /// What a member reports now, if anything: then it counts as reported. If not, its record hints the
 /// next change.
-pub(crate) fn report(process: &Process, member: &Member) -> Option<(u32, u64)> {
+pub(crate) fn report(process: &Process, member: &Member) -> Option<Report> {
     let mut interest = member.interest();
     if member.is_removed() || interest.is_spent {
         return None;
     }
     let (events, data) = (interest.events, interest.data);
+    let mut is_hinted = false;
     let ready = match &member.source {
         Source::Set(set) => {
             let is_ready = set.upgrade().is_some_and(|set| is_ready(process, &set));
@@ -90,6 +100,7 @@ pub(crate) fn report(process: &Process, member: &Member) -> Option<(u32, u64)> {
                 let ready = bits(process, record) & (events | ALWAYS);
                 if ready != 0 && !is_reported {
                     interest.edge = Some(changes);
+                    is_hinted = events & EDGE != 0 && record.want(process.link.channel(), edge);
                     break ready;
                 }
                 let is_over = process.link.check().is_err() || record.flags().is_err();
@@ -103,7 +114,11 @@ pub(crate) fn report(process: &Process, member: &Member) -> Option<(u32, u64)> {
         return None;
     }
     interest.is_spent = events & ONE_SHOT != 0;
-    Some((ready, data))
+    Some(Report {
+        events: ready,
+        data,
+        is_hinted,
+    })
 }
 
 /// Whether a set would report a split member. It reports nothing by this.

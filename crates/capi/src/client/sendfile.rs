@@ -48,8 +48,7 @@ impl Client {
             return self.send_file(fd, file, offset, len);
         }
         let socket = self.socket_of(fd)?;
-        may_send(&socket)?;
-        if socket.look()?.flags.has(Flags::LOOPED) {
+        if may_send(&socket)?.flags.has(Flags::LOOPED) {
             return self.read_and_send(fd, file, offset, len);
         }
         match self.way_of(socket.process, file)? {

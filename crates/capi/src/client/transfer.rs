@@ -53,7 +53,10 @@ impl Client {
             // Before the bytes, so that an end that is seen now is behind all of them.
             let look = socket.look_at_stream()?;
             ask_for_held(&socket, wanted - done)?;
-            done += receive_some(&socket, buffers, done, flags)?;
+            // Listeners keep the names of connections where others keep bytes.
+            if !look.flags.has(Flags::LISTENER) {
+                done += receive_some(&socket, buffers, done, flags)?;
+            }
             let is_enough = done > 0 && (flags.peek || !flags.wait_all);
             if done == wanted || is_enough {
                 return Ok(done);
@@ -97,14 +100,14 @@ impl Client {
         let mut done = 0;
         loop {
             match may_send(&socket) {
-                Ok(true) => {
+                Ok(look) if look.flags.has(Flags::CONNECTED) => {
                     done += send_some(&socket, buffers, done, flags)?;
                     if done == wanted {
                         await_taken(&socket, flags)?;
                         return Ok(done);
                     }
                 }
-                Ok(false) => {}
+                Ok(_) => {}
                 Err(_) if done > 0 => return Ok(done),
                 Err(errno) => return Err(errno),
             }
@@ -194,10 +197,6 @@ fn receive_some(
     flags: ReceiveFlags,
 ) -> Result<usize> {
     let record = socket.record;
-    // Listeners keep the names of connections where others keep bytes.
-    if socket.look()?.flags.has(Flags::LISTENER) {
-        return Ok(0);
-    }
     let received = socket.with_lock(Lock::Rx, || {
         if flags.peek {
             return peek(socket, buffers).map(|len| (len, false));
@@ -250,9 +249,9 @@ fn peek(socket: &Socket<'_>, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
     Ok(len)
 }
 
-/// True if bytes may be queued now, false while the connection is being opened. tcp_sendmsg fails
-/// with the error of the connection, once, and then with EPIPE.
-pub(crate) fn may_send(socket: &Socket<'_>) -> Result<bool> {
+/// Bytes may be queued: now if it is connected, later while the connection is being opened.
+/// tcp_sendmsg fails with the error of the connection, once, and then with EPIPE.
+pub(crate) fn may_send(socket: &Socket<'_>) -> Result<Look> {
     let look = socket.look_at_stream()?;
     if look.error_is_new {
         socket.take_error()?;
@@ -263,7 +262,7 @@ pub(crate) fn may_send(socket: &Socket<'_>) -> Result<bool> {
     if is_shut || is_over(flags) || !is_open {
         return Err(Errno::PIPE);
     }
-    Ok(flags.has(Flags::CONNECTED))
+    Ok(look)
 }
 
 fn send_some(
