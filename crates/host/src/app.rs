@@ -365,8 +365,9 @@ pub trait Application {
         None
     }
 
-    /// Longest rest without a wake-up while the NIC stack has nothing to do, in microseconds: others
-    /// than peers may wait for the application. What they ask for while it has leaves no later.
+    /// Longest rest without a wake-up while the NIC stack has nothing to do, in microseconds:
+    /// others than peers may wait for the application. What they ask for while it has leaves no
+    /// later.
     fn moderation_us_max(&self) -> u64 {
         u64::MAX
     }

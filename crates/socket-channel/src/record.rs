@@ -253,7 +253,8 @@ pub struct Look {
 }
 
 impl Look {
-    /// Three quarters of the tx FIFO are used, or all file bytes that may be queued: a writer waits.
+    /// More than three quarters of the tx FIFO are used, or all file bytes that may be queued: a
+    /// writer waits.
     ///
     /// Linux (`sk_stream_is_writeable`) has a connection writable when a third of its buffer is
     /// free; here a quarter is enough, so that a writer is not woken for every ACK either.

@@ -252,9 +252,9 @@ impl App {
         self.finish_closing(cx, id);
     }
 
-    /// Has TCP hold back segments that are not full if the application wants that: by `TCP_CORK`, or
-    /// `MSG_MORE` with its last bytes. That ends behind the marks: bytes in front of a range of a
-    /// file wait for it, and go in one packet with it.
+    /// Has TCP hold back segments that are not full if the application wants that: by `TCP_CORK`,
+    /// or `MSG_MORE` with its last bytes. That ends behind the marks: bytes in front of a range of
+    /// a file wait for it, and go in one packet with it.
     pub(crate) fn follow_cork(&mut self, cx: &mut Context<'_>, id: SocketId, may_end: bool) {
         let Some(socket) = self.socket(id) else {
             return;
