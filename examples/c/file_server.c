@@ -16,9 +16,9 @@
 
 #include <splitway.h>
 
-static void say(int fd, const char *text)
+static void say(int fd, const char *text, int flags)
 {
-    sw_send(fd, text, strlen(text), MSG_NOSIGNAL);
+    sw_send(fd, text, strlen(text), MSG_NOSIGNAL | flags);
 }
 
 /* Waits until the file is open, or has failed, and says what it is. */
@@ -45,17 +45,17 @@ static void serve(int fd)
         request[len] = 0;
     } while (got > 0 && !strstr(request, "\r\n\r\n") && len < sizeof request - 1);
     if (sscanf(request, "GET %4095s HTTP/", path) != 1) {
-        say(fd, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        say(fd, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", 0);
         return;
     }
     int fid = offload_open(path, O_RDONLY);
     if (fid < 0 || fstat_when_open(fid, &file) < 0) {
-        say(fd, "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n");
+        say(fd, "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n", 0);
     } else {
         snprintf(header, sizeof header,
                  "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %lld\r\n\r\n",
                  (long long)file.st_size);
-        say(fd, header);
+        say(fd, header, MSG_MORE); /* one packet with the beginning of the file */
         for (off_t at = 0; at < file.st_size; at += got)
             if ((got = offload_write(fd, fid, at, file.st_size - at)) <= 0)
                 break;

@@ -518,7 +518,7 @@ fn what_a_killed_program_has_queued_still_arrives() {
         let server = stack.start(&program, FILES_PORT);
         let mut connection = Connection::open(at(FILES_PORT)).unwrap();
         connection.send_get(file.name()).unwrap();
-        // The file is queued as a whole before the header can be read.
+        // The header waits for the file, which is queued as a whole.
         connection.read_file_head(&file).unwrap();
         signal(server.pid(), Signal::KILL).unwrap();
         drop(server);
