@@ -184,8 +184,8 @@ ssize_t sw_sendto(int fd,
                   const void *buffer,
                   size_t len,
                   int flags,
-                  const struct sockaddr *_at,
-                  socklen_t _len_at);
+                  const struct sockaddr *at,
+                  socklen_t len_at);
 
 // sendmsg(2): as `sw_send`. Its name and control data are ignored.
 //

@@ -28,6 +28,14 @@ fn is_of(family: Family, address: SocketAddr) -> bool {
     }
 }
 
+/// Whether an address is of several hosts: of a group, or of all (`tcp_v4_connect` of Linux).
+fn is_group(address: SocketAddr) -> bool {
+    match address {
+        SocketAddr::V4(v4) => v4.ip().is_multicast() || v4.ip().is_broadcast(),
+        SocketAddr::V6(v6) => v6.ip().is_multicast(),
+    }
+}
+
 impl App {
     /// Makes a socket for a handle.
     pub(crate) fn open(
@@ -157,6 +165,9 @@ impl App {
         };
         if !is_of(own.family, peer) {
             return Err(Errno::AFNOSUPPORT);
+        }
+        if is_group(peer) {
+            return Err(Errno::NETUNREACH);
         }
         if !may_connect {
             return Err(Errno::ACCESS);

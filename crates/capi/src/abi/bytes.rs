@@ -5,8 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use rustix::fs::{SeekFrom, seek, tell};
 use rustix::io::{Errno, Result};
 
-use super::global::{borrow, client, client_if_attached};
-use super::memory::{CALL_BYTES_MAX, bytes, bytes_mut, pieces, pieces_mut};
+use super::global::{behind_descriptor, borrow, client, client_if_attached};
+use super::memory::{CALL_BYTES_MAX, bytes, bytes_mut, pieces, pieces_mut, put, raw_address};
 use super::outcome::length;
 use crate::client::{ReceiveFlags, SendFlags};
 
@@ -29,7 +29,8 @@ fn receive_flags(bits: libc::c_int) -> Result<ReceiveFlags> {
 
 pub(crate) fn send_flags(bits: libc::c_int) -> Result<SendFlags> {
     let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
-    if bits & !known != 0 {
+    // No descriptor goes along.
+    if bits & !(known | libc::MSG_CMSG_CLOEXEC) != 0 {
         return Err(Errno::OPNOTSUPP);
     }
     Ok(SendFlags {
@@ -79,7 +80,7 @@ pub unsafe extern "C" fn sw_recv(
         return length(discard(fd, len, flags));
     }
     // SAFETY: the caller's promise.
-    let buffer = unsafe { bytes_mut(buffer, len) };
+    let buffer = behind_descriptor(fd, unsafe { bytes_mut(buffer, len) });
     length(buffer.and_then(|buffer| receive(fd, &mut [IoSliceMut::new(buffer)], flags)))
 }
 
@@ -105,9 +106,11 @@ pub unsafe extern "C" fn sw_recvfrom(
 ) -> libc::ssize_t {
     // SAFETY: the caller's promise.
     let received = unsafe { sw_recv(fd, buffer, len, flags) };
-    if received >= 0 && !at.is_null() && !len_at.is_null() {
-        // SAFETY: it is not null, and valid as the caller promises.
-        unsafe { len_at.write(0) };
+    if received >= 0 && !at.is_null() {
+        // SAFETY: the caller's promise.
+        if let Err(errno) = unsafe { put(len_at, 0) } {
+            return length(Err(errno));
+        }
     }
     received
 }
@@ -124,10 +127,11 @@ pub unsafe extern "C" fn sw_recvmsg(
 ) -> libc::ssize_t {
     // SAFETY: the caller's promise.
     let Some(message) = (unsafe { message.as_mut() }) else {
-        return length(Err(Errno::FAULT));
+        return length(behind_descriptor(fd, Err(Errno::FAULT)));
     };
     // SAFETY: the caller's promise.
-    let pieces = unsafe { pieces_mut(message.msg_iov, message.msg_iovlen) };
+    let pieces = unsafe { pieces_mut(message.msg_iov, message.msg_iovlen, Errno::MSGSIZE) };
+    let pieces = behind_descriptor(fd, pieces);
     let received = pieces.and_then(|mut pieces| receive(fd, &mut pieces, flags));
     if received.is_ok() {
         message.msg_namelen = 0;
@@ -150,7 +154,7 @@ pub unsafe extern "C" fn sw_send(
     flags: libc::c_int,
 ) -> libc::ssize_t {
     // SAFETY: the caller's promise.
-    let bytes = unsafe { bytes(buffer, len) };
+    let bytes = behind_descriptor(fd, unsafe { bytes(buffer, len) });
     length(bytes.and_then(|bytes| send(fd, &[IoSlice::new(bytes)], flags)))
 }
 
@@ -164,9 +168,16 @@ pub unsafe extern "C" fn sw_sendto(
     buffer: *const libc::c_void,
     len: usize,
     flags: libc::c_int,
-    _at: *const libc::sockaddr,
-    _len_at: libc::socklen_t,
+    at: *const libc::sockaddr,
+    len_at: libc::socklen_t,
 ) -> libc::ssize_t {
+    if !at.is_null() {
+        // SAFETY: nothing is read: only the length is looked at.
+        let length_only = unsafe { raw_address(at, len_at) };
+        if let Err(errno) = behind_descriptor(fd, length_only) {
+            return length(Err(errno));
+        }
+    }
     // SAFETY: the caller's promise.
     unsafe { sw_send(fd, buffer, len, flags) }
 }
@@ -183,10 +194,11 @@ pub unsafe extern "C" fn sw_sendmsg(
 ) -> libc::ssize_t {
     // SAFETY: the caller's promise.
     let Some(message) = (unsafe { message.as_ref() }) else {
-        return length(Err(Errno::FAULT));
+        return length(behind_descriptor(fd, Err(Errno::FAULT)));
     };
     // SAFETY: the caller's promise.
-    let pieces = unsafe { pieces(message.msg_iov, message.msg_iovlen) };
+    let pieces = unsafe { pieces(message.msg_iov, message.msg_iovlen, Errno::MSGSIZE) };
+    let pieces = behind_descriptor(fd, pieces);
     length(pieces.and_then(|pieces| send(fd, &pieces, flags)))
 }
 
@@ -204,6 +216,8 @@ pub unsafe extern "C" fn sw_read(
     unsafe {
         match is_kernels(fd) {
             Ok(true) => libc::read(fd, buffer, len),
+            // As vfs_read of Linux, but not as recv(2).
+            Ok(false) if len == 0 => 0,
             Ok(false) => sw_recv(fd, buffer, len, 0),
             Err(errno) => length(Err(errno)),
         }
@@ -246,8 +260,14 @@ pub unsafe extern "C" fn sw_readv(
         Ok(false) => {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             // SAFETY: the caller's promise.
-            let pieces = unsafe { pieces_mut(vectors, count) };
-            length(pieces.and_then(|mut pieces| receive(fd, &mut pieces, 0)))
+            let pieces = unsafe { pieces_mut(vectors, count, Errno::INVAL) };
+            length(pieces.and_then(|mut pieces| {
+                let is_empty = pieces.iter().all(|piece| piece.is_empty());
+                if is_empty {
+                    return Ok(0);
+                }
+                receive(fd, &mut pieces, 0)
+            }))
         }
         Err(errno) => length(Err(errno)),
     }
@@ -269,8 +289,14 @@ pub unsafe extern "C" fn sw_writev(
         Ok(false) => {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             // SAFETY: the caller's promise.
-            let pieces = unsafe { pieces(vectors, count) };
-            length(pieces.and_then(|pieces| send(fd, &pieces, 0)))
+            let pieces = unsafe { pieces(vectors, count, Errno::INVAL) };
+            length(pieces.and_then(|pieces| {
+                let is_empty = pieces.iter().all(|piece| piece.is_empty());
+                if is_empty {
+                    return Ok(0);
+                }
+                send(fd, &pieces, 0)
+            }))
         }
         Err(errno) => length(Err(errno)),
     }
@@ -296,11 +322,9 @@ pub unsafe extern "C" fn sw_sendfile(
     offset: *mut libc::off_t,
     count: usize,
 ) -> libc::ssize_t {
-    match is_kernels(out_fd) {
+    if is_kernels(out_fd) != Ok(false) {
         // SAFETY: the caller's promise.
-        Ok(true) => return unsafe { libc::sendfile(out_fd, in_fd, offset, count) },
-        Ok(false) => {}
-        Err(errno) => return length(Err(errno)),
+        return unsafe { libc::sendfile(out_fd, in_fd, offset, count) };
     }
     // SAFETY: it is null or valid as the caller promises.
     let place = unsafe { offset.as_mut() };

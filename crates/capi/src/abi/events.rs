@@ -53,7 +53,11 @@ pub unsafe extern "C" fn sw_epoll_ctl(
             libc::EPOLL_CTL_ADD => EpollChange::Add(event.ok_or(Errno::FAULT)?),
             libc::EPOLL_CTL_MOD => EpollChange::Modify(event.ok_or(Errno::FAULT)?),
             libc::EPOLL_CTL_DEL => EpollChange::Delete,
-            _ => return Err(Errno::INVAL),
+            _ => {
+                rustix::io::fcntl_getfd(borrow(epoll)?)?;
+                rustix::io::fcntl_getfd(borrow(fd)?)?;
+                return Err(Errno::INVAL);
+            }
         };
         client()?.epoll_change(borrow(epoll)?, borrow(fd)?, change)
     };

@@ -88,6 +88,14 @@ pub(crate) fn borrow<'a>(fd: RawFd) -> Result<BorrowedFd<'a>> {
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
+/// The error of an argument, unless the descriptor is no split socket: that is found first.
+pub(crate) fn behind_descriptor<T>(fd: RawFd, argument: Result<T>) -> Result<T> {
+    if argument.is_err() {
+        client()?.family(borrow(fd)?)?;
+    }
+    argument
+}
+
 /// Attaches this process to the host stack. Without it, the first call does so as the environment
 /// says. `options` may be null.
 ///

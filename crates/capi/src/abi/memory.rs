@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 
-use crate::Info;
+use crate::{Family, Info};
 
 /// Pieces of a message, at most: `IOV_MAX` of Linux.
 const PIECES_MAX: usize = 1024;
@@ -74,18 +74,29 @@ pub(crate) unsafe fn put<T>(at: *mut T, value: T) -> Result<()> {
     Ok(())
 }
 
-/// The buffers of a message to send.
+/// EINVAL for a length that is negative as a number with a sign (`import_iovec` of Linux).
+fn check_length(vector: &libc::iovec) -> Result<()> {
+    isize::try_from(vector.iov_len).map_err(|_| Errno::INVAL)?;
+    Ok(())
+}
+
+/// The buffers of a message to send; `too_many` if it has more than a call takes.
 ///
 /// # Safety
 /// The pointer is null or has `count` buffers, which may be read as long as the slices are in use.
-pub(crate) unsafe fn pieces<'a>(at: *const libc::iovec, count: usize) -> Result<Vec<IoSlice<'a>>> {
+pub(crate) unsafe fn pieces<'a>(
+    at: *const libc::iovec,
+    count: usize,
+    too_many: Errno,
+) -> Result<Vec<IoSlice<'a>>> {
     if count > PIECES_MAX {
-        return Err(Errno::INVAL);
+        return Err(too_many);
     }
     // SAFETY: the caller's promise; nothing is written through it.
     let vectors = unsafe { items(at.cast_mut(), count)? };
     let mut pieces = Vec::with_capacity(count);
     for vector in vectors {
+        check_length(vector)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { bytes(vector.iov_base, vector.iov_len)? };
         pieces.push(IoSlice::new(bytes));
@@ -93,21 +104,23 @@ pub(crate) unsafe fn pieces<'a>(at: *const libc::iovec, count: usize) -> Result<
     Ok(pieces)
 }
 
-/// The buffers of a message to receive.
+/// The same of a message to receive.
 ///
 /// # Safety
 /// The pointer is null or has `count` buffers, which are the slices' alone while they are in use.
 pub(crate) unsafe fn pieces_mut<'a>(
     at: *const libc::iovec,
     count: usize,
+    too_many: Errno,
 ) -> Result<Vec<IoSliceMut<'a>>> {
     if count > PIECES_MAX {
-        return Err(Errno::INVAL);
+        return Err(too_many);
     }
     // SAFETY: the caller's promise; nothing is written through it.
     let vectors = unsafe { items(at.cast_mut(), count)? };
     let mut pieces = Vec::with_capacity(count);
     for vector in vectors {
+        check_length(vector)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { bytes_mut(vector.iov_base, vector.iov_len)? };
         pieces.push(IoSliceMut::new(bytes));
@@ -115,48 +128,72 @@ pub(crate) unsafe fn pieces_mut<'a>(
     Ok(pieces)
 }
 
-/// The address that C has passed. EINVAL if it is too short, EAFNOSUPPORT if it is neither of IPv4
-/// nor of IPv6.
+/// The bytes of an address that C has passed. EINVAL if they are more than any address has.
 ///
 /// # Safety
-/// The pointer is null, or `len` bytes there may be read.
-pub(crate) unsafe fn address(
+/// The pointer is null, or `len` bytes there may be read as long as the slice is in use.
+pub(crate) unsafe fn raw_address<'a>(
     at: *const libc::sockaddr,
     len: libc::socklen_t,
-) -> Result<SocketAddr> {
+) -> Result<&'a [u8]> {
+    if len as usize > size_of::<libc::sockaddr_storage>() {
+        return Err(Errno::INVAL);
+    }
     // SAFETY: the caller's promise.
-    let bytes = unsafe { bytes(at.cast(), len as usize)? };
-    let (family, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
+    unsafe { bytes(at.cast(), len as usize) }
+}
+
+/// The address that C has passed to a socket of a family. EINVAL if it is too short, EAFNOSUPPORT
+/// if it is of another.
+pub(crate) fn address(bytes: &[u8], family: Family) -> Result<SocketAddr> {
+    // Before RFC 2553 there was no scope, and the kernel still takes an address without.
+    const V6_BYTES_MIN: usize = 24;
+    let (least, wanted) = match family {
+        Family::V4 => (size_of::<libc::sockaddr_in>(), libc::AF_INET),
+        Family::V6 => (V6_BYTES_MIN, libc::AF_INET6),
+    };
+    if bytes.len() < least {
+        return Err(Errno::INVAL);
+    }
+    let (found, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
     let (port, rest) = rest.split_first_chunk().ok_or(Errno::INVAL)?;
     let port = u16::from_be_bytes(*port);
-    match i32::from(u16::from_ne_bytes(*family)) {
-        libc::AF_INET if len as usize >= size_of::<libc::sockaddr_in>() => {
+    if i32::from(u16::from_ne_bytes(*found)) != wanted {
+        return Err(Errno::AFNOSUPPORT);
+    }
+    match family {
+        Family::V4 => {
             let ip: [u8; 4] = *rest.first_chunk().ok_or(Errno::INVAL)?;
             Ok((Ipv4Addr::from(ip), port).into())
         }
-        // Before RFC 2553 there was no scope, and the kernel still takes an address without.
-        libc::AF_INET6 if len >= 24 => {
+        Family::V6 => {
             let (flow, rest) = rest.split_first_chunk().ok_or(Errno::INVAL)?;
             let (ip, rest) = rest.split_first_chunk::<16>().ok_or(Errno::INVAL)?;
             let scope = rest.first_chunk().map_or(0, |it| u32::from_ne_bytes(*it));
             let flow = u32::from_ne_bytes(*flow);
             Ok(SocketAddrV6::new(Ipv6Addr::from(*ip), port, flow, scope).into())
         }
-        libc::AF_INET | libc::AF_INET6 => Err(Errno::INVAL),
-        _ => Err(Errno::AFNOSUPPORT),
+    }
+}
+
+/// The address that C has passed to bind(2): as Linux, a socket of IPv4 also takes no address of
+/// no family.
+pub(crate) fn address_to_bind(bytes: &[u8], family: Family) -> Result<SocketAddr> {
+    match address(bytes, family) {
+        Err(Errno::AFNOSUPPORT) if family == Family::V4 && is_unspecified(bytes) == Ok(true) => {
+            let mut bytes = bytes.to_vec();
+            bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+            let address = address(&bytes, family)?;
+            Some(address)
+                .filter(|address| address.ip().is_unspecified())
+                .ok_or(Errno::AFNOSUPPORT)
+        }
+        other => other,
     }
 }
 
 /// True for an address of `AF_UNSPEC`, which is longer than it needs to be or not.
-///
-/// # Safety
-/// `at` is null or has `len` bytes.
-pub(crate) unsafe fn is_unspecified(
-    at: *const libc::sockaddr,
-    len: libc::socklen_t,
-) -> Result<bool> {
-    // SAFETY: the caller's promise.
-    let bytes = unsafe { bytes(at.cast(), len as usize)? };
+pub(crate) fn is_unspecified(bytes: &[u8]) -> Result<bool> {
     let family: &[u8; 2] = bytes.first_chunk().ok_or(Errno::INVAL)?;
     Ok(i32::from(u16::from_ne_bytes(*family)) == libc::AF_UNSPEC)
 }
@@ -209,7 +246,7 @@ pub(crate) unsafe fn put_bytes(
     bytes: &[u8],
     tell_whole: bool,
 ) -> Result<()> {
-    if at.is_null() || len.is_null() {
+    if len.is_null() {
         return Err(Errno::FAULT);
     }
     // SAFETY: `len` is not null, and valid as the caller promises.
@@ -218,13 +255,19 @@ pub(crate) unsafe fn put_bytes(
         return Err(Errno::INVAL);
     }
     let written = bytes.len().min(room as usize);
-    let told = if tell_whole { bytes.len() } else { written };
-    // SAFETY: there is room for what is written, as the caller promises.
-    unsafe {
-        at.cast::<u8>()
-            .copy_from_nonoverlapping(bytes.as_ptr(), written);
-        len.write_unaligned(told as libc::socklen_t);
+    if at.is_null() && written > 0 {
+        return Err(Errno::FAULT);
     }
+    let told = if tell_whole { bytes.len() } else { written };
+    if written > 0 {
+        // SAFETY: there is room for what is written, as the caller promises.
+        unsafe {
+            at.cast::<u8>()
+                .copy_from_nonoverlapping(bytes.as_ptr(), written);
+        }
+    }
+    // SAFETY: `len` is not null, and valid as the caller promises.
+    unsafe { len.write_unaligned(told as libc::socklen_t) };
     Ok(())
 }
 

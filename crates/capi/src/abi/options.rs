@@ -7,6 +7,7 @@ use rustix::io::{Errno, Result};
 use super::global::{borrow, client, client_if_attached};
 use super::memory::{bytes, info_bytes, put, put_bytes, timeout, timeout_bytes};
 use super::outcome::zero;
+use crate::Family;
 use crate::client::OptionValue;
 use crate::client::sockopt::{Kind, kind_of};
 
@@ -27,6 +28,7 @@ fn value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValue> {
                 seconds,
             })
         }
+        Kind::Name(_) if bytes.is_empty() => Err(Errno::INVAL),
         Kind::Name(max) => {
             let bytes = &bytes[..bytes.len().min(max - 1)];
             let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -73,6 +75,13 @@ pub unsafe extern "C" fn sw_setsockopt(
     let set = || {
         let client = client()?;
         let fd = borrow(fd)?;
+        let family = client.family(fd)?;
+        if len > i32::MAX as libc::socklen_t {
+            return Err(Errno::INVAL);
+        }
+        if level == libc::IPPROTO_IPV6 && family == Family::V4 {
+            return Err(Errno::NOPROTOOPT);
+        }
         // SAFETY: the caller's promise.
         let bytes = unsafe { bytes(value, len as usize)? };
         client.set_option(fd, level, name, &value_of(level, name, bytes)?)
@@ -94,9 +103,6 @@ pub unsafe extern "C" fn sw_getsockopt(
     len: *mut libc::socklen_t,
 ) -> libc::c_int {
     let get = || {
-        if value.is_null() || len.is_null() {
-            return Err(Errno::FAULT);
-        }
         let found = client()?.option(borrow(fd)?, level, name)?;
         let bytes = bytes_of(level, name, &found);
         // SAFETY: the caller's promise.

@@ -4,13 +4,18 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use rustix::io::{Errno, Result};
 
-use super::global::{borrow, client, client_if_attached};
-use super::memory::{address, is_unspecified, put_address};
+use super::global::{behind_descriptor, borrow, client, client_if_attached};
+use super::memory::{address, address_to_bind, is_unspecified, put_address, raw_address};
 use super::outcome::{descriptor, zero};
 use crate::client::DescriptorFlags;
 use crate::{Family, How};
 
 const DESCRIPTOR_FLAGS: libc::c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+
+/// `SOCK_TYPE_MASK`, `SOCK_MAX` and `IPPROTO_MAX` of Linux.
+const SOCK_TYPE_MASK: libc::c_int = 15;
+const SOCK_MAX: libc::c_int = 11;
+const PROTOCOLS_END: libc::c_int = 263;
 
 /// The flags of socket(2) and accept4(2).
 fn descriptor_flags(bits: libc::c_int) -> DescriptorFlags {
@@ -35,12 +40,19 @@ pub extern "C" fn sw_socket(
 }
 
 fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> Result<OwnedFd> {
+    if kind & !(SOCK_TYPE_MASK | DESCRIPTOR_FLAGS) != 0 {
+        return Err(Errno::INVAL);
+    }
     let family = match domain {
         libc::AF_INET => Family::V4,
         libc::AF_INET6 => Family::V6,
         _ => return Err(Errno::AFNOSUPPORT),
     };
-    if kind & !DESCRIPTOR_FLAGS != libc::SOCK_STREAM {
+    let kind_only = kind & SOCK_TYPE_MASK;
+    if kind_only >= SOCK_MAX || !(0..PROTOCOLS_END).contains(&protocol) {
+        return Err(Errno::INVAL);
+    }
+    if kind_only != libc::SOCK_STREAM {
         return Err(Errno::SOCKTNOSUPPORT);
     }
     if protocol != 0 && protocol != libc::IPPROTO_TCP {
@@ -59,10 +71,14 @@ pub unsafe extern "C" fn sw_bind(
     at: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> libc::c_int {
-    // SAFETY: the caller's promise.
-    let address = unsafe { address(at, len) };
-    let bind = |address| client()?.bind(borrow(fd)?, address);
-    zero(address.and_then(bind))
+    let bind = || {
+        let (client, fd) = (client()?, borrow(fd)?);
+        let family = client.family(fd)?;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { raw_address(at, len)? };
+        client.bind(fd, address_to_bind(bytes, family)?)
+    };
+    zero(bind())
 }
 
 /// listen(2). EINVAL if it is connected; EADDRINUSE.
@@ -85,14 +101,17 @@ pub unsafe extern "C" fn sw_connect(
     len: libc::socklen_t,
 ) -> libc::c_int {
     // SAFETY: the caller's promise.
-    if unsafe { is_unspecified(at, len) } == Ok(true) {
-        let disconnect = || client()?.disconnect(borrow(fd)?);
-        return zero(disconnect());
-    }
-    // SAFETY: the caller's promise.
-    let address = unsafe { address(at, len) };
-    let connect = |address| client()?.connect(borrow(fd)?, address);
-    zero(address.and_then(connect))
+    let bytes = unsafe { raw_address(at, len) };
+    let connect = || {
+        let bytes = behind_descriptor(fd, bytes)?;
+        let is_unspecified = behind_descriptor(fd, is_unspecified(bytes))?;
+        let (client, fd) = (client()?, borrow(fd)?);
+        if is_unspecified {
+            return client.disconnect(fd);
+        }
+        client.connect_by(fd, |family| address(bytes, family))
+    };
+    zero(connect())
 }
 
 /// accept(2).
@@ -123,9 +142,6 @@ pub unsafe extern "C" fn sw_accept4(
     let accept = || {
         if flags & !DESCRIPTOR_FLAGS != 0 {
             return Err(Errno::INVAL);
-        }
-        if !at.is_null() && len.is_null() {
-            return Err(Errno::FAULT);
         }
         let (accepted, peer) = client()?.accept(borrow(fd)?, descriptor_flags(flags))?;
         if at.is_null() {
@@ -181,7 +197,7 @@ pub extern "C" fn sw_shutdown(fd: libc::c_int, how: libc::c_int) -> libc::c_int 
             libc::SHUT_RD => How::Read,
             libc::SHUT_WR => How::Write,
             libc::SHUT_RDWR => How::Both,
-            _ => return Err(Errno::INVAL),
+            _ => return behind_descriptor(fd, Err(Errno::INVAL)),
         };
         client()?.shutdown(borrow(fd)?, how)
     };

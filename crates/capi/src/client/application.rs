@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::io::{Errno, Result};
-use socket_channel::SocketId;
+use socket_channel::{Family, SocketId};
 
 use super::attach::AttachError;
 use super::modes::{Modes, Options};
@@ -93,9 +93,20 @@ impl Client {
         }))
     }
 
-    /// The split socket behind a descriptor; ENOTSOCK if it is none.
+    /// The split socket behind a descriptor; ENOTSOCK if it is none, EBADF if it is not open.
     pub(crate) fn socket_of<'a>(&'a self, fd: BorrowedFd<'a>) -> Result<Socket<'a>> {
-        self.find(fd)?.ok_or(Errno::NOTSOCK)
+        if let Some(socket) = self.find(fd)? {
+            return Ok(socket);
+        }
+        rustix::io::fcntl_getfd(fd)?;
+        Err(Errno::NOTSOCK)
+    }
+
+    /// The family of a split socket; the errors of a descriptor that is none.
+    pub(crate) fn family(&self, fd: BorrowedFd<'_>) -> Result<Family> {
+        let socket = self.socket_of(fd)?;
+        socket.look_at_stream()?;
+        Ok(socket.family())
     }
 
     /// Notes that a descriptor is a socket from now on.

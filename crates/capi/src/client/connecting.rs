@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, Result};
-use socket_channel::{Command, Flags, HandleId, Lock, SocketId};
+use socket_channel::{Command, Family, Flags, HandleId, Lock, SocketId};
 
 use super::application::Client;
 use super::blocking;
@@ -20,9 +20,17 @@ impl Client {
     /// after it has succeeded. After an error it may be called again. EISCONN if there is one;
     /// ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EADDRNOTAVAIL, EACCES as they are found.
     pub fn connect(&self, fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
+        self.connect_by(fd, |_| Ok(address))
+    }
+
+    /// The same; the address is looked at once the socket may connect.
+    pub(crate) fn connect_by(
+        &self,
+        fd: BorrowedFd<'_>,
+        address: impl FnOnce(Family) -> Result<SocketAddr>,
+    ) -> Result<()> {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
-        check_family(&socket, address)?;
         if flags.has(Flags::LISTENER) {
             return Err(Errno::ISCONN);
         }
@@ -32,6 +40,8 @@ impl Client {
         if flags.has(Flags::CONNECTED) {
             return Err(Errno::ISCONN);
         }
+        let address = address(socket.family())?;
+        check_family(&socket, address)?;
         let id = socket.id;
         socket.process.link.ask(|request| Command::Connect {
             request,
@@ -104,9 +114,7 @@ impl Client {
     /// Where the peer is, of a connection that was just taken.
     fn finish_accept(&self, listener: &Socket<'_>, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
         let connection = self.socket_of(fd)?;
-        if listener.has_note(note::IS_V6) {
-            connection.set_note(note::IS_V6, true);
-        }
+        connection.inherit(listener);
         Ok(peer(&connection)?.unwrap_or_else(|| listener.local()))
     }
 }

@@ -48,6 +48,8 @@ pub struct EpollEvent {
     pub data: u64,
 }
 
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+
 /// What `epoll_ctl` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpollChange {
@@ -120,6 +122,9 @@ impl Client {
                 inner.map(|inner| Source::Set(Arc::downgrade(&inner)))
             }
         };
+        if source.is_some() {
+            check_exclusive(change)?;
+        }
         let Some(set) = process.sets.get(of_set) else {
             // A set of the kernel's own.
             return match source {
@@ -216,6 +221,25 @@ fn change_in_kernel(
     }
 }
 
+/// What `EPOLLEXCLUSIVE` may come with (`EPOLLEXCLUSIVE_OK_BITS` of Linux), and that it is not set
+/// later.
+fn check_exclusive(change: EpollChange) -> Result<()> {
+    const BESIDE: i32 = libc::EPOLLIN
+        | libc::EPOLLOUT
+        | libc::EPOLLERR
+        | libc::EPOLLHUP
+        | libc::EPOLLWAKEUP
+        | libc::EPOLLET;
+    let is_legal = match change {
+        EpollChange::Add(event) => {
+            event.events & EXCLUSIVE == 0 || event.events & !(EXCLUSIVE | BESIDE as u32) == 0
+        }
+        EpollChange::Modify(event) => event.events & EXCLUSIVE == 0,
+        EpollChange::Delete => true,
+    };
+    if is_legal { Ok(()) } else { Err(Errno::INVAL) }
+}
+
 fn change_member(
     process: &Process,
     set: &Set,
@@ -252,6 +276,9 @@ fn change_member(
         }
         EpollChange::Modify(event) => {
             let member = members.get(&place).ok_or(Errno::NOENT)?;
+            if member.interest().events & EXCLUSIVE != 0 {
+                return Err(Errno::INVAL);
+            }
             *member.interest() = interest(event);
             member.queue();
         }

@@ -80,6 +80,10 @@ impl Client {
             address,
             flags,
         })?;
+        if address.is_ipv6() && !address.ip().is_unspecified() {
+            // No address of IPv4 is reached there (`__inet6_bind`).
+            socket.set_note(note::V6_ONLY, true);
+        }
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, tell};
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use socket_channel::{Command, FileMeta, Flags};
 
@@ -22,13 +22,30 @@ use super::blocking;
 use super::opening::named;
 use super::process::Process;
 use super::sent_files::{Known, Version, Way};
-use super::transfer::{SendFlags, is_over, may_send};
+use super::transfer::{SendFlags, is_over, may_send_after};
 
 /// How long a file may take to be opened before it is read here.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 64 << 10;
+
+/// Whether there are bytes of a file to be sent, before it is asked whether the connection takes
+/// any. EBADF if it is not open for reading, EINVAL if it is a directory, ESPIPE if it has no
+/// positions.
+fn has_range(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<bool> {
+    let flags = fcntl_getfl(file)?;
+    if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
+        return Err(Errno::BADF);
+    }
+    tell(file)?;
+    let stat = fstat(file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Err(Errno::INVAL),
+        FileType::RegularFile => Ok(len > 0 && offset < stat.st_size.cast_unsigned()),
+        _ => Ok(len > 0),
+    }
+}
 
 impl Client {
     /// sendfile(2): queues a range of an open file behind what was sent, and returns how many bytes
@@ -48,7 +65,17 @@ impl Client {
             return self.send_file(fd, file, offset, len);
         }
         let socket = self.socket_of(fd)?;
-        if may_send(&socket)?.flags.has(Flags::LOOPED) {
+        if offset.saturating_add(len as u64) > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        let look = socket.look_at_stream()?;
+        let flags = look.flags;
+        let is_usual = flags.has(Flags::CONNECTED) && !is_over(flags) && len > 0;
+        if !is_usual && !has_range(file, offset, len)? {
+            return Ok(0);
+        }
+        may_send_after(&socket, look)?;
+        if flags.has(Flags::LOOPED) {
             return self.read_and_send(fd, file, offset, len);
         }
         match self.way_of(socket.process, file)? {
@@ -179,6 +206,7 @@ impl Client {
             let wanted = (len - sent).min(READ_BYTES);
             let place = offset.checked_add(sent as u64).ok_or(Errno::INVAL)?;
             let step = match rustix::io::pread(file, &mut buffer[..wanted], place) {
+                Err(Errno::ISDIR) => return Err(Errno::INVAL),
                 Ok(0) => break,
                 Ok(read) => {
                     let pieces = &[IoSlice::new(&buffer[..read])];

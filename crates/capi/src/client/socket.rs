@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
 use rustix::process::Pid;
-use socket_channel::{AppRecord, Command, Flags, Lock, Look, SocketId};
+use socket_channel::{AppRecord, Command, Family, Flags, Lock, Look, SocketId};
 
 use super::fork;
 use super::modes::Modes;
@@ -44,6 +44,15 @@ pub(crate) mod note {
 const RECEIVE_TIMEOUT_AT: u32 = 12;
 const SEND_TIMEOUT_AT: u32 = 38;
 const TIMEOUT_MS_MAX: u64 = (1 << 26) - 1;
+
+/// What of the word a connection has from its listener.
+const INHERITED: u64 = note::REUSE_ADDR
+    | note::REUSE_PORT
+    | note::V6_ONLY
+    | note::IS_V6
+    | note::LINGER
+    | TIMEOUT_MS_MAX << RECEIVE_TIMEOUT_AT
+    | TIMEOUT_MS_MAX << SEND_TIMEOUT_AT;
 
 /// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +102,24 @@ impl Socket<'_> {
 
     pub(crate) fn has_note(&self, note: u64) -> bool {
         self.notes() & note != 0
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        if self.has_note(note::IS_V6) {
+            Family::V6
+        } else {
+            Family::V4
+        }
+    }
+
+    /// Takes over what a connection has from its listener.
+    pub(crate) fn inherit(&self, listener: &Socket<'_>) {
+        let inherited = listener.notes() & INHERITED;
+        if inherited != 0 {
+            self.record
+                .app_flags()
+                .fetch_or(inherited, Ordering::AcqRel);
+        }
     }
 
     /// Sets a bit, or clears it; tells whether it was set.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 use socket_channel::message::{CONGESTIONS, Info};
-use socket_channel::{Command, Flags, SocketOption};
+use socket_channel::{Command, Family, Flags, SocketOption};
 
 use super::application::Client;
 use super::link::Answer;
@@ -46,6 +46,10 @@ enum Unit {
     Number(i32, i32),
     /// A buffer: Linux reports twice what was set (socket(7)).
     Buffer,
+    /// 32 bits without a sign.
+    Bits,
+    /// Seconds, rounded up to a time at which a SYN-ACK would be sent again.
+    Retransmissions,
 }
 
 /// The options that the host stack keeps.
@@ -65,8 +69,8 @@ fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
         libc::TCP_KEEPCNT if of_tcp => (Is::KeepCount, Unit::Number(1, 127)),
         libc::TCP_USER_TIMEOUT if of_tcp => (Is::UserTimeoutMs, Unit::Number(0, i32::MAX)),
         libc::TCP_QUICKACK if of_tcp => (Is::QuickAck, Unit::Switch),
-        libc::TCP_DEFER_ACCEPT if of_tcp => (Is::DeferAcceptSeconds, Unit::Number(0, i32::MAX)),
-        libc::TCP_NOTSENT_LOWAT if of_tcp => (Is::NotSentLowWaterBytes, Unit::Number(0, i32::MAX)),
+        libc::TCP_DEFER_ACCEPT if of_tcp => (Is::DeferAcceptSeconds, Unit::Retransmissions),
+        libc::TCP_NOTSENT_LOWAT if of_tcp => (Is::NotSentLowWaterBytes, Unit::Bits),
         _ => return None,
     };
     Some(found)
@@ -96,7 +100,8 @@ impl Client {
         let socket = self.socket_of(fd)?;
         let flags = socket.look_at_stream()?.flags;
         if let Some(note) = note_of(level, name) {
-            is_of_family(&socket, level)?;
+            // The kernel does not say ENOPROTOOPT here (`ip_getsockopt`).
+            is_of_family(&socket, level).map_err(|_| Errno::OPNOTSUPP)?;
             return Ok(OptionValue::Number(socket.has_note(note).into()));
         }
         if let Some(direction) = timeout_of(level, name) {
@@ -104,11 +109,11 @@ impl Client {
         }
         if let Some((option, unit)) = kept_by_host(level, name) {
             let value = get(&socket, option)?;
-            let value = match unit {
-                Unit::Buffer => value.saturating_mul(2),
-                Unit::Switch | Unit::Number(..) => value,
-            };
-            return Ok(number(value));
+            return Ok(match unit {
+                Unit::Buffer => number(value.saturating_mul(2)),
+                Unit::Bits => OptionValue::Number(value as u32 as i32),
+                Unit::Switch | Unit::Number(..) | Unit::Retransmissions => number(value),
+            });
         }
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
@@ -227,17 +232,16 @@ pub(crate) enum Kind {
 }
 
 fn domain(socket: &Socket<'_>) -> i32 {
-    if socket.has_note(note::IS_V6) {
-        libc::AF_INET6
-    } else {
-        libc::AF_INET
+    match socket.family() {
+        Family::V4 => libc::AF_INET,
+        Family::V6 => libc::AF_INET6,
     }
 }
 
 /// True if a socket has a port of its own.
 fn has_port(flags: Flags) -> bool {
     let having = [Flags::BOUND, Flags::CONNECTING, Flags::CONNECTED];
-    having.into_iter().any(|having| flags.has(having))
+    having.into_iter().any(|having| flags.has(having)) && !flags.is_over()
 }
 
 /// Options of IPv6 are of its sockets only.
@@ -265,6 +269,8 @@ fn for_host(value: i32, unit: Unit) -> Result<u64> {
     let value = match unit {
         Unit::Switch => i32::from(value != 0),
         Unit::Buffer => value.max(0),
+        Unit::Bits => return Ok(u64::from(value as u32)),
+        Unit::Retransmissions => return Ok(retransmitted_at(value)),
         Unit::Number(least, most) => {
             if !(least..=most).contains(&value) {
                 return Err(Errno::INVAL);
@@ -273,6 +279,26 @@ fn for_host(value: i32, unit: Unit) -> Result<u64> {
         }
     };
     u64::try_from(value).map_err(|_| Errno::INVAL)
+}
+
+/// The seconds after which Linux has sent a SYN-ACK again, at the first such time from `wanted` on
+/// (`secs_to_retrans` and `retrans_to_secs` of `net/ipv4/tcp.c`).
+fn retransmitted_at(wanted: i32) -> u64 {
+    const FIRST_S: u64 = 1;
+    const LONGEST_S: u64 = 120;
+    const RETRANSMISSIONS_MAX: u32 = 255;
+    let Some(wanted) = u64::try_from(wanted).ok().filter(|wanted| *wanted > 0) else {
+        return 0;
+    };
+    let (mut timeout, mut at) = (FIRST_S, FIRST_S);
+    for _ in 1..RETRANSMISSIONS_MAX {
+        if wanted <= at {
+            break;
+        }
+        timeout = (timeout * 2).min(LONGEST_S);
+        at += timeout;
+    }
+    at
 }
 
 /// Setting one of these to what it is has no effect, and needs not be told. The others have

@@ -58,7 +58,9 @@ impl Client {
                 done += receive_some(&socket, buffers, done, flags)?;
             }
             let is_enough = done > 0 && (flags.peek || !flags.wait_all);
-            if done == wanted || is_enough {
+            // Nothing is received when there is something, as tcp_recvmsg of Linux has it.
+            let is_all = done == wanted && (wanted > 0 || has_bytes(&socket, look));
+            if is_all || is_enough {
                 return Ok(done);
             }
             match end_of_stream(&socket, look) {
@@ -129,6 +131,12 @@ impl Client {
             }
         }
     }
+}
+
+/// Whether a stream has bytes to receive. Listeners have connections there.
+fn has_bytes(socket: &Socket<'_>, look: Look) -> bool {
+    let waiting = socket.record.rx_waiting_bytes() + socket.record.held();
+    !look.flags.has(Flags::LISTENER) && waiting > 0
 }
 
 /// Asks the host stack for bytes that it holds, if the FIFO has less than a buffer of so many.
@@ -253,6 +261,12 @@ fn peek(socket: &Socket<'_>, buffers: &mut [IoSliceMut<'_>]) -> Result<usize> {
 /// tcp_sendmsg fails with the error of the connection, once, and then with EPIPE.
 pub(crate) fn may_send(socket: &Socket<'_>) -> Result<Look> {
     let look = socket.look_at_stream()?;
+    may_send_after(socket, look)?;
+    Ok(look)
+}
+
+/// The same by a look that was taken.
+pub(crate) fn may_send_after(socket: &Socket<'_>, look: Look) -> Result<()> {
     if look.error_is_new {
         socket.take_error()?;
     }
@@ -262,7 +276,7 @@ pub(crate) fn may_send(socket: &Socket<'_>) -> Result<Look> {
     if is_shut || is_over(flags) || !is_open {
         return Err(Errno::PIPE);
     }
-    Ok(look)
+    Ok(())
 }
 
 fn send_some(

@@ -160,7 +160,8 @@ static void options(int fd)
     static const int numbers[] = {TCP_KEEPIDLE,     TCP_KEEPINTVL,    TCP_KEEPCNT,
                                   TCP_USER_TIMEOUT, TCP_DEFER_ACCEPT, TCP_NOTSENT_LOWAT};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        int value = 10 + i;
+        /* A time at which a SYN-ACK would be sent again. */
+        int value = numbers[i] == TCP_DEFER_ACCEPT ? 15 : 10 + i;
         CHECK(sw_setsockopt(fd, IPPROTO_TCP, numbers[i], &value, sizeof value) == 0);
         CHECK(number(fd, IPPROTO_TCP, numbers[i]) == value);
     }

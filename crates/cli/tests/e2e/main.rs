@@ -43,6 +43,7 @@ mod several_nics;
 mod sizes;
 mod sockets;
 mod sockets_stat;
+mod sockets_table;
 mod stat;
 mod support;
 mod tls;

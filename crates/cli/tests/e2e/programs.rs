@@ -93,7 +93,7 @@ impl Stack {
     }
 
     /// The same of one in a folder, as seen from this crate's.
-    fn compile_from(&self, folder: &str, name: &str) -> PathBuf {
+    pub(crate) fn compile_from(&self, folder: &str, name: &str) -> PathBuf {
         let own = Path::new(env!("CARGO_MANIFEST_DIR"));
         let program = self.folder.join(name);
         let done = Command::new("cc")
@@ -332,7 +332,7 @@ fn an_echo_server_in_rust_has_a_task_for_each_of_many_connections() {
 }
 
 /// Runs a program of this stack to its end.
-fn output_of(stack: &Stack, program: &Path, arguments: &[&str]) -> std::process::Output {
+pub(crate) fn output_of(stack: &Stack, program: &Path, arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(program);
     command
         .args(arguments)
