@@ -109,6 +109,21 @@ fn descriptors_give_their_sockets_back() {
 }
 
 #[test]
+fn a_listener_refuses_once_it_is_closed_though_the_broker_has_a_copy_yet() {
+    let fake = Fake::start();
+    fake.world().is_late_to_close = true;
+    let client = fake.attach();
+    for _ in 0..100 {
+        let fd = listener(&client, 7, BLOCKING);
+        client.close(fd).unwrap();
+        let other = client.socket(Family::V4, BLOCKING).unwrap();
+        let refused = client.connect(other.as_fd(), v4(7));
+        assert_eq!(refused, Err(Errno::CONNREFUSED));
+        client.close(other).unwrap();
+    }
+}
+
+#[test]
 fn a_port_is_free_once_its_listener_is_closed_though_the_broker_has_a_copy_yet() {
     let fake = Fake::start();
     fake.world().is_late_to_close = true;

@@ -211,10 +211,7 @@ impl App {
         if options.notsent_lowat_bytes().is_some() {
             self.bound_notsent(cx, id);
         }
-        if cx.io.is_looped(stream) {
-            // To a listener that the application has closed before, nothing connects.
-            self.close_hung_up(cx);
-        }
+        cx.places.is_looping |= cx.io.is_looped(stream);
         Ok(())
     }
 

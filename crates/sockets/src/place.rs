@@ -17,4 +17,6 @@ pub(crate) struct Places {
     pub(crate) bindings: HashMap<BindingId, Place>,
     /// Files that are looked up.
     pub(crate) lookups: HashMap<FileHandle, Place>,
+    /// An application connects to a listener of this stack, whose descriptor may be closed.
+    pub(crate) is_looping: bool,
 }

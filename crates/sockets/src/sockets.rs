@@ -300,6 +300,40 @@ impl Sockets {
             .map(|app| app.id)
     }
 
+    /// Deals with what the waker has seen. Rings are known once all channels are looked at, which
+    /// a turn after a wake does.
+    fn take_woken(&mut self, io: &mut dyn Io, is_awake: bool) {
+        // The commands before all that has hung up are taken once, though a process goes on to send
+        // more: a turn has its bound.
+        let mut caught_up = BTreeSet::new();
+        for _ in 0..LOOKS_MAX {
+            let all = self.waker.as_ref().map(Waker::look).unwrap_or_default();
+            let may_be_more = all.len() == EVENTS_MAX;
+            let has_rung = is_awake && all.contains(&Woken::Bell);
+            if let (Some(waker), true) = (&self.waker, has_rung) {
+                waker.forget_rings();
+            }
+            for woken in all {
+                match woken {
+                    Woken::Broker => self.arrivals.hear(),
+                    Woken::HungUp(app, handle) => {
+                        self.with(io, app, |app, cx| {
+                            if caught_up.insert(app.id) {
+                                app.take_last_commands(cx);
+                            }
+                            app.close_handle(cx, handle);
+                        });
+                    }
+                    // Channels are disarmed after each sleep, and looked at in each turn.
+                    Woken::Bell => {}
+                }
+            }
+            if !may_be_more {
+                break;
+            }
+        }
+    }
+
     fn ids(&self) -> Vec<AppId> {
         self.apps.keys().copied().collect()
     }
@@ -367,6 +401,10 @@ impl Application for Sockets {
             });
             busy |= turned == Some(true);
         }
+        if std::mem::take(&mut self.places.is_looping) {
+            // The next turn hears who connects: to a listener that was closed before, none does.
+            self.take_woken(io, false);
+        }
         self.watch_for_room();
         busy
     }
@@ -380,34 +418,7 @@ impl Application for Sockets {
     }
 
     fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {
-        // The commands before all that has hung up are taken once, though a process goes on to send
-        // more: a turn has its bound.
-        let mut caught_up = BTreeSet::new();
-        for _ in 0..LOOKS_MAX {
-            let all = self.waker.as_ref().map(Waker::look).unwrap_or_default();
-            let may_be_more = all.len() == EVENTS_MAX;
-            if let (Some(waker), true) = (&self.waker, all.contains(&Woken::Bell)) {
-                waker.forget_rings();
-            }
-            for woken in all {
-                match woken {
-                    Woken::Broker => self.arrivals.hear(),
-                    Woken::HungUp(app, handle) => {
-                        self.with(io, app, |app, cx| {
-                            if caught_up.insert(app.id) {
-                                app.take_last_commands(cx);
-                            }
-                            app.close_handle(cx, handle);
-                        });
-                    }
-                    // Channels are disarmed after each sleep, and looked at in each turn.
-                    Woken::Bell => {}
-                }
-            }
-            if !may_be_more {
-                break;
-            }
-        }
+        self.take_woken(io, true);
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -64,6 +64,10 @@ impl Client {
             let found = self.find(fd.as_fd());
             found.ok().flatten()
         });
+        let is_listener = socket.is_some_and(|socket| {
+            let look = socket.look();
+            look.is_ok_and(|look| look.flags.has(Flags::LISTENER))
+        });
         let lingered = socket.map_or(Ok(()), |socket| linger(&socket));
         if let Some(generation) = self.process_if_attached() {
             for member in generation.sets.forget(place) {
@@ -91,6 +95,9 @@ impl Client {
         }
         // The host stack hears of the last copy by its hang-up.
         drop(fd);
+        if is_listener && let Some(generation) = self.process_if_attached() {
+            generation.handles.note_closed_listener();
+        }
         lingered
     }
 }

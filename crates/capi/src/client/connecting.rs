@@ -42,6 +42,8 @@ impl Client {
         }
         let address = address(socket.family())?;
         check_family(&socket, address)?;
+        // None connects to a listener that was closed before.
+        socket.process.handles.settle_listeners();
         let id = socket.id;
         socket.process.link.ask(|request| Command::Connect {
             request,

@@ -46,6 +46,8 @@ struct Store {
     batch: u32,
     /// The broker may not have closed its copies of the last batch.
     is_fresh: bool,
+    /// A listener was closed since, of which that may be a copy.
+    has_closed_listener: bool,
 }
 
 impl Handles {
@@ -62,6 +64,7 @@ impl Handles {
                 children: fork::children(),
                 batch: 2 * BATCH_MIN,
                 is_fresh: true,
+                has_closed_listener: false,
             }),
         };
         let mut batch = handles.ask(BATCH_MIN)?;
@@ -116,6 +119,7 @@ impl Handles {
     /// then, one that is closed here does not hang up. False if it had before.
     pub(crate) fn settle(&self) -> bool {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        store.has_closed_listener = false;
         if !std::mem::replace(&mut store.is_fresh, false) {
             return false;
         }
@@ -123,6 +127,22 @@ impl Handles {
         // one. A broker that has died has none. The handle is closed: it has a copy of that one.
         drop(self.ask(1));
         true
+    }
+
+    /// A listener of this process is closed.
+    pub(crate) fn note_closed_listener(&self) {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        store.has_closed_listener = store.is_fresh;
+    }
+
+    /// Waits until the host stack knows of the listeners that this process has closed.
+    pub(crate) fn settle_listeners(&self) {
+        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let must_settle = store.has_closed_listener;
+        drop(store);
+        if must_settle {
+            self.settle();
+        }
     }
 
     /// Passes an open file to the NIC stacks; returns its number. Asks the successor of a broker

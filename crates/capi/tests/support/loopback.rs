@@ -350,6 +350,7 @@ impl World {
         if !self.is_there(socket) || !is_fresh(self.sockets[&index].record.flags()) {
             return Err(Errno::ISCONN);
         }
+        self.close_hung_up();
         if self.sockets[&index].local.is_none() {
             let port = self.port();
             let found = self.sockets.get_mut(&index).unwrap();

@@ -1,10 +1,13 @@
 //! Connections between programs of the same stack.
 
-use socket_channel::message::BindFlags;
-use socket_channel::{Command, Family, Flags, SocketId};
-use sockets::{Grant, Rules};
+use std::os::unix::net::UnixStream;
 
-use crate::program::{Program, text};
+use socket_channel::message::BindFlags;
+use socket_channel::{Command, Family, Flags, HandleId, SocketId};
+use sockets::{Arrived, Grant, NewHandles, Rules, Sockets};
+
+use crate::brokers::PlayedBroker;
+use crate::program::{HANDLES, Program, text};
 use crate::world::World;
 
 const EACCES: u32 = 13;
@@ -125,6 +128,37 @@ fn a_port_that_no_program_has_refuses_and_a_loopback_address_leads_nowhere_else(
     let refused = program.connect(&mut world, socket, "10.77.0.1:7");
     assert_eq!(refused, Err(EINVAL));
     program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_listener_that_another_program_has_closed_before_refuses() {
+    let mut world = World::new();
+    world.apps.others = Sockets::new().unwrap();
+    let mut server = Program::new(&mut world, 1);
+    let mut client = Program::new(&mut world, 2);
+    let (theirs, own) = UnixStream::pair().unwrap();
+    let broker = PlayedBroker::new();
+    let handle = HandleId(HANDLES);
+    broker.bring(Arrived::Handles(NewHandles {
+        app: server.app,
+        channel: server.channel,
+        first: handle,
+        descriptors: vec![theirs.into()],
+    }));
+    broker.start(&mut world);
+    let listener = server.open(&mut world, handle);
+    let bound = server.bind(&mut world, listener, "0.0.0.0:8000", BindFlags::NONE);
+    bound.unwrap();
+    server.listen(&mut world, listener, 1).unwrap();
+    // Its hang-up is not noticed before the next command is taken.
+    drop(own);
+    let socket = connect(&mut world, &mut client, "127.0.0.1:8000");
+    world.run_until(|_| client.flags(socket).has(Flags::FAILED));
+    assert_eq!(client.record(socket).last_error(), ECONNREFUSED);
+    assert!(!client.flags(socket).has(Flags::CONNECTED));
+    client.exit(&mut world);
+    server.exit(&mut world);
     world.assert_nothing_left();
 }
 
