@@ -254,7 +254,8 @@ impl App {
             && !std::mem::replace(&mut stream.is_gone, true)
         {
             let (stream_id, binding) = (stream.id, stream.binding.take());
-            stream.current = None;
+            let current = stream.current.take();
+            self.note_closed(id, current);
             self.abort_stream(cx, stream_id, binding);
         }
         let Some(socket) = self.socket(id) else {

@@ -19,7 +19,7 @@ impl App {
         // What a process has taken from a listener before is its own.
         self.look(cx, id);
         let socket = self.socket(id).ok_or(Errno::BADF)?;
-        let mut was_open = false;
+        let (mut was_open, mut current) = (false, None);
         let mut binding = match &mut socket.kind {
             Kind::File(_) => return Err(Errno::NOTSOCK),
             Kind::Unconnected(_) | Kind::Listener(_)
@@ -30,6 +30,7 @@ impl App {
             Kind::Unconnected(_) => return Ok(()),
             Kind::Stream(stream) => {
                 was_open = !stream.is_gone;
+                current = stream.current.take();
                 let (stream, binding) = (stream.id, stream.binding.take());
                 if was_open {
                     cx.io.abort(stream);
@@ -47,6 +48,7 @@ impl App {
                 Some(binding)
             }
         };
+        self.note_closed(id, current);
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         if !socket.own.is_port_named
             && let Some(binding) = binding.take()

@@ -15,7 +15,7 @@ use socket_channel::{Flags, HandleId, SocketId};
 
 use crate::application::{App, Context};
 use crate::errno::number;
-use crate::state::file::{File, FileRange, Name, Shared};
+use crate::state::file::{Current, File, FileRange, Name, Shared};
 use crate::state::socket::Kind;
 
 impl App {
@@ -66,6 +66,7 @@ impl App {
         let kind = Kind::File(File {
             shared,
             waiting: BTreeSet::new(),
+            holders: BTreeSet::new(),
         });
         let made = self.insert(Flags::FILE, None, None, Some(handle), kind, cx.counters);
         let id = made.ok_or(Errno::NFILE)?;
@@ -125,7 +126,7 @@ impl App {
             self.pump(cx, stream);
         }
         if is_closed {
-            self.remove(id, cx.counters);
+            self.remove_file(cx, id);
         }
     }
 
@@ -133,12 +134,12 @@ impl App {
     pub(crate) fn file_range(
         &mut self,
         stream: SocketId,
-        file: SocketId,
+        id: SocketId,
         offset: u64,
         len: u64,
     ) -> Option<FileRange> {
         self.socket(stream)?.stream()?;
-        let Kind::File(file) = &mut self.socket(file)?.kind else {
+        let Kind::File(file) = &mut self.socket(id)?.kind else {
             return None;
         };
         if file.shared.found.get().is_none() {
@@ -146,6 +147,7 @@ impl App {
         }
         Some(FileRange {
             file: Arc::clone(&file.shared),
+            of: id,
             offset,
             len,
         })
@@ -162,7 +164,55 @@ impl App {
             Kind::Unconnected(_) | Kind::Listener(_) | Kind::Stream(_) => true,
         };
         if is_answered {
-            self.remove(id, cx.counters);
+            self.remove_file(cx, id);
+        }
+    }
+
+    /// Nothing names a file any more: connections that have no range of it to queue let go of it,
+    /// others behind their last one.
+    fn remove_file(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let holders = match self.socket(id).map(|socket| &mut socket.kind) {
+            Some(Kind::File(file)) => std::mem::take(&mut file.holders),
+            _ => BTreeSet::new(),
+        };
+        self.remove(id, cx.counters);
+        for holder in holders {
+            self.close_unnamed(cx, holder);
+        }
+    }
+
+    /// Closes the file that a connection has open, if it has queued all of it and nothing names it.
+    pub(crate) fn close_unnamed(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        let idle = stream.filter(|stream| stream.marks.is_empty());
+        let Some(of) = idle.and_then(|stream| stream.current.as_ref().map(|it| it.of)) else {
+            return;
+        };
+        if self.socket(of).is_some() {
+            return;
+        }
+        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        if let Some(current) = stream.and_then(|stream| stream.current.take()) {
+            cx.io.close_file(current.handle);
+        }
+    }
+
+    /// A connection has opened a file in place of another.
+    pub(crate) fn note_opening(&mut self, id: SocketId, before: Option<Current>) {
+        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        let now = stream.and_then(|stream| stream.current.as_ref().map(|it| it.of));
+        self.note_closed(id, before);
+        let file = now.and_then(|of| self.socket(of));
+        if let Some(Kind::File(file)) = file.map(|socket| &mut socket.kind) {
+            file.holders.insert(id);
+        }
+    }
+
+    /// A connection has let go of a file.
+    pub(crate) fn note_closed(&mut self, id: SocketId, closed: Option<Current>) {
+        let file = closed.and_then(|closed| self.socket(closed.of));
+        if let Some(Kind::File(file)) = file.map(|socket| &mut socket.kind) {
+            file.holders.remove(&id);
         }
     }
 

@@ -232,6 +232,10 @@ impl App {
                             sends_files = true;
                         }
                         Progress::Waits => break,
+                        Progress::Opens(before) => {
+                            self.note_opening(id, before);
+                            break;
+                        }
                         Progress::Failed(errno) => {
                             return self.abort(cx, id, errno, Flags::default());
                         }
@@ -248,6 +252,7 @@ impl App {
         self.follow_cork(cx, id, true);
         if sends_files {
             self.grant_file_credit(cx, id);
+            self.close_unnamed(cx, id);
         }
         self.finish_closing(cx, id);
     }
@@ -420,10 +425,17 @@ impl App {
             return;
         };
         stream.is_gone = true;
-        stream.current = None;
+        let current = stream.current.take();
         stream.marks.clear();
         let stream_id = stream.id;
         cx.places.streams.remove(&stream_id);
+        self.note_closed(id, current);
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        let Kind::Stream(stream) = &mut socket.kind else {
+            return;
+        };
         if stream.is_closing {
             if let Some(binding) = stream.binding.take() {
                 cx.io.release(binding);

@@ -33,12 +33,16 @@ pub(crate) struct File {
     pub(crate) shared: Arc<Shared>,
     /// Connections that wait for the look-up.
     pub(crate) waiting: BTreeSet<SocketId>,
+    /// Connections that have it open.
+    pub(crate) holders: BTreeSet<SocketId>,
 }
 
 /// The file that a stream has open.
 #[derive(Debug)]
 pub(crate) struct Current {
     file: Arc<Shared>,
+    /// The socket that stands for it, which may be gone.
+    pub(crate) of: SocketId,
     pub(crate) handle: FileHandle,
     is_open: bool,
 }
@@ -47,6 +51,8 @@ pub(crate) struct Current {
 #[derive(Debug)]
 pub(crate) struct FileRange {
     pub(crate) file: Arc<Shared>,
+    /// The socket that stands for the file, which may be gone.
+    pub(crate) of: SocketId,
     /// Where it begins in the file, in bytes.
     pub(crate) offset: u64,
     /// What is left of it, in bytes.
@@ -60,6 +66,8 @@ pub(crate) enum Progress {
     Done,
     /// It waits for the NIC stack, or for room.
     Waits,
+    /// It waits for the NIC stack to open its file. The stream lets go of the one before.
+    Opens(Option<Current>),
     /// The stream cannot go on.
     Failed(Errno),
 }
@@ -95,15 +103,17 @@ impl FileRange {
             }
             Some(_) => Progress::Waits,
             None => {
-                if let Some(before) = current.take() {
+                let before = current.take();
+                if let Some(before) = &before {
                     io.close_file(before.handle);
                 }
                 *current = Some(Current {
                     handle: self.file.name.open(io, stream),
                     file: Arc::clone(&self.file),
+                    of: self.of,
                     is_open: false,
                 });
-                Progress::Waits
+                Progress::Opens(before)
             }
         }
     }

@@ -99,12 +99,20 @@ fn a_descriptor_is_released_when_all_of_it_has_arrived() {
         all
     });
     assert!(world.heard(stream).received == bytes_of(400_000, 0, 400_000));
-    // The next file takes its place in the stream.
-    let (next, next_handle) = open(&mut world, &mut program, 10);
-    write_file(&mut world, &mut program, socket, next, 0, 10);
+    // The connection has nothing else to send.
     world.run_until(|_| !released().is_empty());
     assert_eq!(released(), [(AppId(7), 400_000)]);
+    // What is sent before it is closed is kept for what may follow, and released then.
+    let (next, next_handle) = open(&mut world, &mut program, 10);
+    for sent in [10, 20] {
+        write_file(&mut world, &mut program, socket, next, 0, 10);
+        world.run_until(|world| world.heard(stream).received.len() == 400_000 + sent);
+    }
+    world.run_for_us(1_000_000);
+    assert_eq!(world.server.usage().files, 1);
     program.close(next_handle);
+    world.run_until(|_| released().len() == 2);
+    assert_eq!(world.server.usage().files, 0);
     program.shutdown(socket);
     world.run_until(|world| world.heard(stream).has_finished);
     program.exit(&mut world);
