@@ -9,6 +9,7 @@
 //! successor. The connection keeps its number, so that a child finds it without a lock.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::{Errno, Result};
@@ -35,6 +36,9 @@ pub(crate) struct Handles {
     broker: OwnedFd,
     membership: Membership,
     store: Mutex<Store>,
+    /// Answers for which no one waits any more, and which come before all others. Changed by who
+    /// has the store.
+    late: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -66,6 +70,7 @@ impl Handles {
                 is_fresh: true,
                 has_closed_listener: false,
             }),
+            late: AtomicU32::new(0),
         };
         let mut batch = handles.ask(BATCH_MIN)?;
         let first = batch.pop().ok_or(AttachError::System {
@@ -155,10 +160,7 @@ impl Handles {
     ) -> Result<u32> {
         // Its answer is the next that comes.
         let _store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let (reply, _) = self.reach(check, || {
-            send(&self.broker, &Request::PassFile, &[file])?;
-            receive(&self.broker)
-        })?;
+        let (reply, _) = self.reach(check, || self.exchange(&Request::PassFile, &[file]))?;
         match reply {
             Reply::Passed { file } => file.map_err(errno_of),
             Reply::Refused { errno } => Err(errno_of(errno)),
@@ -182,6 +184,7 @@ impl Handles {
                         errno,
                     }
                 })?;
+                self.late.store(0, Ordering::Relaxed);
             }
             is_gone = true;
             ask()
@@ -193,11 +196,34 @@ impl Handles {
         })
     }
 
+    /// Asks the broker, which answers in the order of requests: an answer that was given up comes
+    /// before that of this one. The caller has the store.
+    fn exchange(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> std::result::Result<(Reply, Vec<OwnedFd>), AttachError> {
+        let is_late = |error: &AttachError| error.errno() == Errno::TIMEDOUT;
+        while self.late.load(Ordering::Relaxed) > 0 {
+            match receive(&self.broker) {
+                Err(error @ AttachError::Gone) => return Err(error),
+                Err(error) if is_late(&error) => return Err(error),
+                // Its descriptors are closed here.
+                Ok(_) | Err(_) => self.late.fetch_sub(1, Ordering::Relaxed),
+            };
+        }
+        send(&self.broker, request, descriptors)?;
+        let answer = receive(&self.broker);
+        if answer.as_ref().is_err_and(is_late) {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
     /// A batch, the first last.
     fn ask(&self, mut count: u32) -> std::result::Result<Vec<Handle>, AttachError> {
         let (reply, descriptors) = loop {
-            send(&self.broker, &Request::MoreHandles { count }, &[])?;
-            match receive(&self.broker) {
+            match self.exchange(&Request::MoreHandles { count }, &[]) {
                 Ok(received) => break received,
                 // Near the limit of descriptors, one at a time still goes.
                 Err(error) if error.errno() == Errno::MFILE && count > 1 => count = 1,
@@ -226,5 +252,86 @@ impl Handles {
                 Err(BadPacket::Malformed.into())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        SocketFlags, SocketType, recv, sendmsg, socketpair,
+    };
+    use socket_channel::attach::{Key, PACKET_BYTES_MAX};
+    use socket_channel::{AppId, ChannelId};
+
+    use super::*;
+
+    struct Broker(OwnedFd);
+
+    impl Broker {
+        fn hears(&self) -> Request {
+            let mut packet = [0; PACKET_BYTES_MAX];
+            let (len, _) = recv(&self.0, &mut packet, RecvFlags::empty()).unwrap();
+            Request::decode(&packet[..len]).unwrap()
+        }
+
+        fn says(&self, reply: &Reply) {
+            let lent = vec![self.0.as_fd(); reply.descriptors()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !lent.is_empty() {
+                assert!(ancillary.push(SendAncillaryMessage::ScmRights(&lent)));
+            }
+            let packet = reply.encode();
+            let pieces = &[IoSlice::new(&packet)];
+            sendmsg(&self.0, pieces, &mut ancillary, SendFlags::empty()).unwrap();
+        }
+
+        fn gives(&self, first: u32, count: u32) {
+            self.says(&Reply::Handles {
+                first: HandleId(first),
+                count,
+                errno: 0,
+            });
+        }
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (own, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let soon = Some(Duration::from_millis(20));
+        set_socket_timeout(&own, Timeout::Recv, soon).unwrap();
+        let broker = Broker(theirs);
+        broker.gives(1, BATCH_MIN);
+        let membership = Membership {
+            path: "/".into(),
+            app: AppId(1),
+            channel: ChannelId(1),
+            key: Key::new([0; Key::BYTES]),
+        };
+        let (handles, _) = Handles::new(own, membership).unwrap();
+        broker.hears();
+        for _ in 1..BATCH_MIN {
+            handles.take(|| Ok(())).unwrap();
+        }
+        let file = rustix::fs::memfd_create("it", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let pass = || handles.pass_file(file.as_fd(), || Ok(()));
+        // The broker hangs: nothing more is asked while one answer is outstanding.
+        assert_eq!(handles.take(|| Ok(())).unwrap_err(), Errno::TIMEDOUT);
+        assert_eq!(pass(), Err(Errno::TIMEDOUT));
+        broker.hears();
+        broker.gives(100, 2 * BATCH_MIN);
+        assert_eq!(pass(), Err(Errno::TIMEDOUT));
+        assert_eq!(broker.hears(), Request::PassFile);
+        broker.says(&Reply::Passed { file: Ok(7) });
+        broker.says(&Reply::Passed { file: Ok(8) });
+        assert_eq!(pass(), Ok(8));
     }
 }
