@@ -108,6 +108,7 @@ setup_test() {
     need valgrind valgrind
     need openssl openssl
     need gnutls-cli gnutls-bin
+    need pkg-config pkg-config
     need man man-db
     need mandoc mandoc
     need systemd-analyze systemd

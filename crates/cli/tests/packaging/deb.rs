@@ -10,33 +10,14 @@ use testbed::namespace::isolated_long;
 use testbed::process::{run, tool};
 use testbed::splitway::{HTTP_V4, Splitway};
 
+use crate::installed::staged;
 use crate::manual::commands;
 use crate::pod::tree;
-use crate::support::{PROGRAM, sh};
+use crate::support::sh;
 
 /// Builds the package as `make deb` does, but of the program of this build.
 fn package(place: &Path) -> PathBuf {
-    let release = place.join("release");
-    fs::create_dir(&release).unwrap();
-    fs::copy(PROGRAM, release.join("splitway")).unwrap();
-    for (what, directory) in [
-        ("man", "package/man"),
-        ("completions", "package/completions"),
-    ] {
-        run(Command::new(PROGRAM)
-            .args(["generate", what])
-            .arg(release.join(directory)))
-        .unwrap();
-    }
-    let test = std::env::current_exe().unwrap();
-    let mut archives = test.ancestors().map(|it| it.join("libsplitway.a"));
-    let archive = archives.find(|it| it.exists());
-    let archive = archive.expect("cargo build -p splitway-capi");
-    let mut library = Command::new(tree("scripts/library.sh"));
-    library
-        .arg("stage")
-        .args([&archive, &release.join("package")]);
-    run(library.arg("/usr")).unwrap();
+    let release = staged(place, "/usr");
     let pages = fs::read_dir(release.join("package/man")).unwrap();
     let mut gzip = Command::new("gzip");
     gzip.args(["--best", "--no-name", "--keep"]);

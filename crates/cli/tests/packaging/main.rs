@@ -3,6 +3,7 @@
 
 mod container;
 mod deb;
+mod installed;
 mod manual;
 mod pod;
 mod rotation;
