@@ -298,3 +298,25 @@ fn memory_is_only_handled_by_hand_where_that_is_allowed() {
         }
     }
 }
+
+/// The constants of a file whose names begin like this, as they are written.
+fn constants(file: &str, prefix: &str) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(workspace().join("crates").join(file)).unwrap();
+    let found = text.lines().filter_map(|line| {
+        let (name, value) = line.strip_prefix("const ")?.split_once(": i64 = ")?;
+        name.starts_with(prefix)
+            .then(|| (name.to_owned(), value.to_owned()))
+    });
+    found.collect()
+}
+
+/// The library of programs and NIC stacks know no crate in common that this is about.
+#[test]
+fn timestamps_of_files_settle_at_the_same_time_for_programs_and_for_nic_stacks() {
+    let [ours, theirs] = ["capi/src/client/sent_files.rs", "nic/src/root.rs"]
+        .map(|file| constants(file, "SETTLED_AFTER_NS"));
+    assert_eq!(ours.len(), 2, "{ours:?}");
+    for (name, value) in ours {
+        assert_eq!(theirs.get(&name), Some(&value), "{name}");
+    }
+}

@@ -18,7 +18,7 @@ const READ_HERE: Duration = Duration::from_secs(10);
 
 /// Within this time after a change, a further change may leave the timestamps as they are, in
 /// nanoseconds: the kernel stamps files by a clock that advances with the scheduler's tick, every
-/// 10 ms at the least frequent.
+/// 10 ms at the least frequent. It is the rule of NIC stacks (a test of the tree compares both).
 const SETTLED_AFTER_NS: i64 = 20_000_000;
 
 /// The same on file systems that keep whole seconds, or every second one.
