@@ -151,6 +151,41 @@ fn split_sockets_and_pipes_are_in_one_set() {
 }
 
 #[test]
+fn threads_that_look_at_a_set_and_at_one_around_it_miss_no_level() {
+    const LOOKS: usize = 50_000;
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (fd, peer) = pair(&client, 80);
+    let inner = client.epoll_create(true).unwrap();
+    let outer = client.epoll_create(true).unwrap();
+    add(&client, &inner, &fd, IN, 1);
+    add(&client, &outer, &inner, IN, 2);
+    send(&client, &peer, b"a level that lasts");
+    wait(&client, &inner, None);
+    let looks = |set, found| {
+        for look in 0..LOOKS {
+            assert_eq!(wait(&client, set, NOW), [found], "look {look}");
+        }
+    };
+    let polls = || {
+        for look in 0..LOOKS {
+            let mut polled = [Polled {
+                fd: Some(inner.as_fd()),
+                events: IN as u16,
+                found: 0,
+            }];
+            assert_eq!(client.poll(&mut polled, NOW), Ok(1), "look {look}");
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| looks(&inner, (IN, 1)));
+        scope.spawn(|| looks(&inner, (IN, 1)));
+        scope.spawn(|| looks(&outer, (IN, 2)));
+        scope.spawn(polls);
+    });
+}
+
+#[test]
 fn a_set_within_a_set_wakes_it() {
     let fake = Fake::start();
     let client = fake.attach();

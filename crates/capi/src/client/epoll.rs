@@ -345,6 +345,7 @@ impl Wait<'_, '_> {
     /// Takes what split members report, each once.
     fn collect(&self, found: &mut Vec<EpollEvent>) {
         let candidates = &self.set.candidates;
+        let _scan = self.set.scan();
         for _ in 0..candidates.len() {
             if found.len() >= self.max {
                 return;

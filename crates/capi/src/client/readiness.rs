@@ -124,6 +124,7 @@ pub(crate) fn report(process: &Process, member: &Member) -> Option<Report> {
 /// Whether a set would report a split member. It reports nothing by this.
 pub(crate) fn is_ready(process: &Process, set: &Set) -> bool {
     let mut is_ready = false;
+    let _scan = set.scan();
     for _ in 0..set.candidates.len() {
         let Some(member) = set.candidates.pop() else {
             break;

@@ -139,6 +139,7 @@ pub(crate) struct Asked {
 pub(crate) struct Set {
     pub(crate) candidates: Arc<Candidates>,
     pub(crate) members: Mutex<HashMap<RawFd, Arc<Member>>>,
+    scan: Mutex<()>,
     /// Descriptors of the kernel's that were added and not removed.
     pub(crate) kernel_members: AtomicUsize,
     pub(crate) asked: Mutex<Asked>,
@@ -151,6 +152,7 @@ impl Set {
         Set {
             candidates: Arc::default(),
             members: Mutex::default(),
+            scan: Mutex::default(),
             kernel_members: AtomicUsize::new(0),
             asked: Mutex::new(Asked {
                 at: Instant::now(),
@@ -162,6 +164,12 @@ impl Set {
 
     pub(crate) fn members(&self) -> MutexGuard<'_, HashMap<RawFd, Arc<Member>>> {
         lock(&self.members)
+    }
+
+    /// One thread at a time looks at candidates: those that it has taken out and will put back are
+    /// missing meanwhile. Of sets within each other, the outer one is taken first.
+    pub(crate) fn scan(&self) -> MutexGuard<'_, ()> {
+        lock(&self.scan)
     }
 
     /// Gives the kernel's set the bell by `add`, once.
