@@ -76,6 +76,13 @@ pub enum Known {
         /// Its user when it attached.
         uid: u32,
     },
+    /// A file of which an application has passed a descriptor, and which may be sent yet.
+    File {
+        /// Its application.
+        app: AppId,
+        /// The number of its descriptor.
+        file: u32,
+    },
     /// There is nothing more.
     All,
 }

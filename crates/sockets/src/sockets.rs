@@ -130,6 +130,9 @@ impl Sockets {
                     uid: channel.uid,
                 });
             }
+            for file in app.passed.numbers() {
+                broker.inform(Known::File { app: app.id, file });
+            }
         }
         broker.inform(Known::All);
         self.watch_for_room();

@@ -252,8 +252,8 @@ impl App {
         self.follow_cork(cx, id, true);
         if sends_files {
             self.grant_file_credit(cx, id);
-            self.close_unnamed(cx, id);
         }
+        self.close_unnamed(cx, id);
         self.finish_closing(cx, id);
     }
 

@@ -267,6 +267,49 @@ fn files_that_a_program_has_open_go_from_the_nic_process_though_that_dies() {
     });
 }
 
+#[test]
+fn files_that_a_program_has_open_outlive_a_broker_and_then_a_nic_process() {
+    isolated(|site| {
+        let stack = Stack::serve(&site);
+        let program = stack.compile_from("tests/programs", "sendfile");
+        let place = site.outside().join("elsewhere");
+        std::fs::create_dir(&place).unwrap();
+        let elsewhere = Site::at(place).unwrap();
+        let file = elsewhere.file("large", 30_000_000).unwrap();
+        let server = stack.start_with(&program, FILES_PORT, &[elsewhere.root()]);
+        let mut stream = TcpStream::connect(at(FILES_PORT)).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(b"GET /large HTTP/1.1\r\n\r\n").unwrap();
+        // It waits for its client.
+        let mut received = vec![0; 100_000];
+        stream.read_exact(&mut received).unwrap();
+        let broker = || process(&stack.splitway, "splitway-broker");
+        for _ in 0..2 {
+            let before = broker().unwrap();
+            signal(before, Signal::KILL).unwrap();
+            let another = || broker().filter(|pid| *pid != before);
+            let next = wait::until(SOON, "another broker", another).unwrap();
+            let has_it = || (passed_files(next, elsewhere.root()) > 0).then_some(());
+            wait::until(SOON, "it has the file", has_it).unwrap();
+            let nic = process(&stack.splitway, "splitway-nic").unwrap();
+            signal(nic, Signal::KILL).unwrap();
+            let next = || process(&stack.splitway, "splitway-nic").filter(|pid| *pid != nic);
+            let next = wait::until(SOON, "another NIC process", next).unwrap();
+            let has_it = || (passed_files(next, elsewhere.root()) > 0).then_some(());
+            wait::until(SOON, "it has the file", has_it).unwrap();
+            let mut more = vec![0; 5_000_000];
+            stream.read_exact(&mut more).unwrap();
+            received.extend(more);
+        }
+        stream.read_to_end(&mut received).unwrap();
+        let end = received.windows(4).position(|it| it == b"\r\n\r\n");
+        let body = &received[end.unwrap() + 4..];
+        assert!(body == file.bytes(0, file.size() as usize), "every byte");
+        drop((stream, server));
+        stack.assert_nothing_left();
+    });
+}
+
 /// Descriptors of a process that are of files below a folder.
 fn passed_files(pid: Pid, folder: &Path) -> usize {
     let open = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap();

@@ -2,8 +2,12 @@
 //!
 //! A file is kept until the host stack has released it: a NIC process that starts later gets it as
 //! well, though the application has closed its own descriptor long ago.
+//!
+//! A broker that ends takes its descriptors along. The next one hears from the host process which
+//! files may be sent yet, and asks the NIC processes for them, which have them. Until they have
+//! answered, these files count as those of their applications, and NIC processes that start wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags};
@@ -12,7 +16,10 @@ use socket_channel::AppId;
 
 use crate::closer::Closer;
 use crate::ipc::fd_passing;
-use crate::ipc::messages::BrokerToNic;
+use crate::ipc::messages::{BrokerToNic, NicToBroker};
+
+/// Longest message of a NIC process, in bytes.
+const MESSAGE_BYTES_MAX: usize = 128;
 
 /// A NIC process.
 #[derive(Debug)]
@@ -20,6 +27,10 @@ struct Door {
     socket: OwnedFd,
     /// What it has not taken.
     unsent: VecDeque<BrokerToNic>,
+    /// Files for which it was asked, and has not answered.
+    asked: BTreeSet<u64>,
+    /// Its files are complete once no other has to answer.
+    awaits_complete: bool,
 }
 
 /// See the [module documentation](self).
@@ -27,6 +38,10 @@ struct Door {
 pub(crate) struct Doors {
     doors: Vec<Door>,
     kept: BTreeMap<u64, OwnedFd>,
+    /// Files that an earlier broker has kept, and that are not released.
+    expected: BTreeSet<u64>,
+    /// All of these are known.
+    is_informed: bool,
     closer: Closer,
 }
 
@@ -35,6 +50,8 @@ impl Doors {
         Self {
             doors: Vec::new(),
             kept: BTreeMap::new(),
+            expected: BTreeSet::new(),
+            is_informed: false,
             closer,
         }
     }
@@ -52,19 +69,80 @@ impl Doors {
     /// A NIC process takes files: all that are kept, and from now on each that is passed.
     pub(crate) fn add(&mut self, socket: OwnedFd) {
         let files = self.kept.keys().map(|&file| BrokerToNic::File { file });
-        let unsent = files.chain([BrokerToNic::Complete]).collect();
-        self.doors.push(Door { socket, unsent });
+        let mut door = Door {
+            socket,
+            unsent: files.collect(),
+            asked: BTreeSet::new(),
+            awaits_complete: true,
+        };
+        if self.is_informed {
+            door.ask_for(&self.expected);
+        }
+        self.doors.push(door);
         self.send_unsent();
+    }
+
+    /// An earlier broker has kept this file.
+    pub(crate) fn expect(&mut self, app: u32, file: u32) {
+        self.expected.insert(AppId(app).passed(file));
+    }
+
+    /// Asks NIC processes for files of earlier brokers, which are all expected now.
+    pub(crate) fn ask_for_expected(&mut self) {
+        self.is_informed = true;
+        for door in &mut self.doors {
+            door.ask_for(&self.expected);
+        }
+        self.send_unsent();
+    }
+
+    /// Takes what NIC processes have answered.
+    pub(crate) fn receive(&mut self) {
+        for place in (0..self.doors.len()).rev() {
+            while let Some(door) = self.doors.get(place).filter(|it| !it.asked.is_empty()) {
+                let buffer = &mut [0; MESSAGE_BYTES_MAX];
+                match fd_passing::receive_many("a NIC process", &door.socket, buffer) {
+                    Ok(Some((message, descriptors))) => {
+                        let NicToBroker::File { file } = message;
+                        self.take(place, file, descriptors);
+                    }
+                    Ok(None) => break,
+                    Err(failure) => {
+                        tracing::debug!("{failure}");
+                        self.doors.swap_remove(place);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, place: usize, file: u64, descriptors: Vec<OwnedFd>) {
+        if let Some(door) = self.doors.get_mut(place) {
+            door.asked.remove(&file);
+        }
+        for descriptor in descriptors {
+            if !self.expected.remove(&file) {
+                self.closer.close(descriptor);
+                continue;
+            }
+            self.kept.insert(file, descriptor);
+            // Those that began meanwhile have not got it.
+            for door in self.doors.iter_mut().filter(|door| door.awaits_complete) {
+                door.unsent.push_back(BrokerToNic::File { file });
+            }
+        }
     }
 
     /// True if an application has a file of this number.
     pub(crate) fn keeps(&self, app: u32, file: u32) -> bool {
-        self.kept.contains_key(&AppId(app).passed(file))
+        let file = AppId(app).passed(file);
+        self.kept.contains_key(&file) || self.expected.contains(&file)
     }
 
     /// How many files of an application are kept.
     pub(crate) fn kept_of(&self, app: u32) -> usize {
-        self.kept.range(AppId(app).all_passed()).count()
+        let all = AppId(app).all_passed();
+        self.kept.range(all.clone()).count() + self.expected.range(all).count()
     }
 
     /// Passes a file on, and keeps it.
@@ -79,6 +157,7 @@ impl Doors {
     /// Nothing is sent any more of this file.
     pub(crate) fn release(&mut self, app: u32, file: u32) {
         let file = AppId(app).passed(file);
+        self.expected.remove(&file);
         if let Some(descriptor) = self.kept.remove(&file) {
             self.closer.close(descriptor);
         }
@@ -98,6 +177,8 @@ impl Doors {
                 self.closer.close(descriptor);
             }
         }
+        let is_other = |file: &u64| !AppId(app).all_passed().contains(file);
+        self.expected.retain(is_other);
         self.send(BrokerToNic::CloseAll { app });
     }
 
@@ -110,18 +191,34 @@ impl Doors {
 
     /// Sends what has been waiting, as far as NIC processes take it.
     pub(crate) fn send_unsent(&mut self) {
+        if self.doors.iter().all(|door| door.asked.is_empty()) {
+            for door in self.doors.iter_mut().filter(|door| door.awaits_complete) {
+                door.unsent.push_back(BrokerToNic::Complete);
+                door.awaits_complete = false;
+            }
+        }
         let kept = &self.kept;
         self.doors.retain_mut(|door| door.send_unsent(kept));
     }
 
-    /// What to watch: a NIC process may take more.
+    /// What to watch: a NIC process may take more, or has to answer.
     pub(crate) fn watch(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let behind = self.doors.iter().filter(|door| !door.unsent.is_empty());
-        behind.map(|door| PollFd::new(&door.socket, PollFlags::OUT))
+        self.doors.iter().filter_map(|door| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::OUT, !door.unsent.is_empty());
+            flags.set(PollFlags::IN, !door.asked.is_empty());
+            (!flags.is_empty()).then(|| PollFd::new(&door.socket, flags))
+        })
     }
 }
 
 impl Door {
+    fn ask_for(&mut self, files: &BTreeSet<u64>) {
+        self.asked.clone_from(files);
+        let asked = files.iter().map(|&file| BrokerToNic::Return { file });
+        self.unsent.extend(asked);
+    }
+
     /// False if the NIC process is gone.
     fn send_unsent(&mut self, kept: &BTreeMap<u64, OwnedFd>) -> bool {
         while let Some(message) = self.unsent.front() {
@@ -136,6 +233,7 @@ impl Door {
                 },
                 BrokerToNic::Close { .. }
                 | BrokerToNic::CloseAll { .. }
+                | BrokerToNic::Return { .. }
                 | BrokerToNic::Complete => None,
             };
             match fd_passing::pass(&self.socket, message, descriptor) {

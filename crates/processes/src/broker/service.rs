@@ -532,6 +532,12 @@ impl Service {
         file
     }
 
+    /// Files of an application that may be sent yet.
+    #[cfg(test)]
+    pub(crate) fn files_of(&self, app: u32) -> usize {
+        self.doors.kept_of(app)
+    }
+
     /// A NIC process takes files from now on.
     pub(crate) fn add_nic(&mut self, door: OwnedFd) {
         self.doors.add(door);
@@ -539,6 +545,7 @@ impl Service {
 
     /// Serves clients whose files have waited for NIC processes.
     fn serve_awaiting(&mut self, now: Instant) -> Result<(), HostGone> {
+        self.doors.receive();
         self.doors.send_unsent();
         if !self.doors.are_ready() {
             return Ok(());
@@ -738,7 +745,11 @@ impl Service {
                 self.applications.add_known_process(known.app);
                 self.absent.add(&known);
             }
-            HostToBroker::Known => self.is_informed = true,
+            HostToBroker::File { app, file } => self.doors.expect(app, file),
+            HostToBroker::Known => {
+                self.is_informed = true;
+                self.doors.ask_for_expected();
+            }
             HostToBroker::Ended { app, channel } => {
                 if self.absent.get(app, channel).is_some() {
                     self.absent.remove(channel);

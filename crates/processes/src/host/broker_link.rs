@@ -154,6 +154,7 @@ impl Broker for BrokerLink {
                 pid,
                 uid,
             })),
+            Known::File { app, file } => self.send(HostToBroker::File { app: app.0, file }),
             Known::All => self.send(HostToBroker::Known),
         }
     }

@@ -228,7 +228,8 @@ pub enum ToBroker {
     Nic,
 }
 
-/// What the broker says to a NIC process: which files applications have passed.
+/// What the broker says to a NIC process: which files applications have passed. It is answered by
+/// [`NicToBroker`] where that is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BrokerToNic {
@@ -248,8 +249,25 @@ pub enum BrokerToNic {
         /// The application.
         app: u32,
     },
+    /// The descriptor of a file is to come back, for an earlier broker has taken its own along.
+    /// Answered by [`NicToBroker::File`].
+    Return {
+        /// The file.
+        file: u64,
+    },
     /// All files that were passed before this NIC process began have been sent.
     Complete,
+}
+
+/// What a NIC process says to the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NicToBroker {
+    /// With the descriptor of a file, if the NIC process has it.
+    File {
+        /// The file.
+        file: u64,
+    },
 }
 
 /// What the broker says to the host process. It has made all descriptors itself: none of them was
@@ -298,6 +316,13 @@ pub enum HostToBroker {
     Application(KnownApplication),
     /// A process of the application before it.
     Process(KnownProcess),
+    /// A file that an application has passed to an earlier broker, and that may be sent yet.
+    File {
+        /// The application.
+        app: u32,
+        /// The number of the file.
+        file: u32,
+    },
     /// The broker knows all that there is, and may serve.
     Known,
     /// A process that an earlier broker attached has ended, and will not come to this one.

@@ -2,9 +2,10 @@
 //!
 //! The broker has sent a file before it tells the application the file's number. So when a number
 //! comes to a worker, through the application and the host process, its file is in the socket at
-//! the latest: a worker that does not know a number looks there itself.
+//! the latest: a worker that does not know a number looks there itself. A broker that takes the
+//! place of another asks for the files that the other has passed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +15,12 @@ use std::time::{Duration, Instant};
 use contract::PassedId;
 use nic::PassedFiles;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use socket_channel::AppId;
 
 use crate::closer::Closer;
 use crate::ipc::fd_passing;
-use crate::ipc::messages::BrokerToNic;
+use crate::ipc::messages::{BrokerToNic, NicToBroker};
 
 /// Longest message of the broker, in bytes.
 const MESSAGE_BYTES_MAX: usize = 128;
@@ -34,6 +36,8 @@ pub(super) struct Door {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<u64, Arc<OwnedFd>>,
+    /// Files that the broker has asked for, and not taken.
+    wanted: VecDeque<u64>,
     /// All that were passed before this process began are here.
     is_complete: bool,
     /// No more will come.
@@ -65,8 +69,9 @@ impl Door {
             if state.is_complete || state.is_over || left.is_zero() {
                 return;
             }
+            let is_behind = !state.wanted.is_empty();
             drop(state);
-            if self.wait(Timespec::try_from(left).ok()).is_err() {
+            if self.wait(is_behind, Timespec::try_from(left).ok()).is_err() {
                 return;
             }
         }
@@ -75,35 +80,53 @@ impl Door {
     /// Starts a thread that takes what comes, so that descriptors do not pile up on their way.
     pub(super) fn follow(self: Arc<Self>) -> io::Result<()> {
         let follow = move || {
-            while self.wait(None).is_ok() {
+            let mut is_behind = false;
+            while self.wait(is_behind, None).is_ok() {
                 let mut state = self.lock();
                 self.receive(&mut state);
                 if state.is_over {
                     return;
                 }
+                is_behind = !state.wanted.is_empty();
             }
         };
         let thread = thread::Builder::new().name("passed-files".into());
         thread.stack_size(64 << 10).spawn(follow).map(drop)
     }
 
-    fn wait(&self, timeout: Option<Timespec>) -> rustix::io::Result<()> {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+    /// Waits for what comes, and for room if there is something to send.
+    fn wait(&self, is_behind: bool, timeout: Option<Timespec>) -> rustix::io::Result<()> {
+        let mut flags = PollFlags::IN;
+        flags.set(PollFlags::OUT, is_behind);
+        let mut fds = [PollFd::new(&self.socket, flags)];
         rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())).map(drop)
     }
 
-    /// Takes all that has come.
+    /// Takes all that has come, and sends what was asked for, as far as there is room.
     fn receive(&self, state: &mut State) {
         let buffer = &mut [0; MESSAGE_BYTES_MAX];
         while !state.is_over {
             match fd_passing::receive_many("the broker", &self.socket, buffer) {
                 Ok(Some((message, descriptors))) => self.take(state, message, descriptors),
-                Ok(None) => return,
+                Ok(None) => break,
                 Err(failure) => {
                     tracing::debug!("{failure}");
                     state.is_over = true;
                 }
             }
+        }
+        self.send_wanted(state);
+    }
+
+    fn send_wanted(&self, state: &mut State) {
+        while let Some(&file) = state.wanted.front() {
+            let descriptor = state.files.get(&file).map(Arc::as_ref);
+            match fd_passing::pass(&self.socket, &NicToBroker::File { file }, descriptor) {
+                Err(Errno::AGAIN) => return,
+                Ok(()) => {}
+                Err(errno) => tracing::debug!(%errno, "the broker does not get a file back"),
+            }
+            state.wanted.pop_front();
         }
     }
 
@@ -123,6 +146,7 @@ impl Door {
                 let of_app: Vec<u64> = of_app.map(|(&file, _)| file).collect();
                 self.close(of_app.iter().filter_map(|file| state.files.remove(file)));
             }
+            BrokerToNic::Return { file } => state.wanted.push_back(file),
             BrokerToNic::Complete => state.is_complete = true,
         }
     }
@@ -168,6 +192,25 @@ mod tests {
     fn door() -> (Broker, Door) {
         let (broker, own) = seqpacket::pair().unwrap();
         (Broker(broker), Door::new(own).unwrap())
+    }
+
+    #[test]
+    fn files_come_back_when_they_are_asked_for() {
+        let (broker, door) = door();
+        for file in 0..500 {
+            broker.passes(file);
+            broker.says(BrokerToNic::Return { file });
+            assert!(has(&door, file));
+        }
+        broker.says(BrokerToNic::Return { file: 1000 });
+        let buffer = &mut [0; MESSAGE_BYTES_MAX];
+        for file in (0..500).chain([1000]) {
+            assert!(!has(&door, 7000), "there is room for more");
+            let back = fd_passing::receive::<NicToBroker>(&broker.0, buffer);
+            let (message, descriptor) = back.unwrap().unwrap();
+            assert_eq!(message, NicToBroker::File { file });
+            assert_eq!(descriptor.is_some(), file < 1000);
+        }
     }
 
     fn has(door: &Door, file: u64) -> bool {

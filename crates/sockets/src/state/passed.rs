@@ -49,6 +49,12 @@ impl Passed {
         self.uses.is_empty() && self.leaving.is_empty()
     }
 
+    /// The numbers of those that are not released.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        let ids = self.uses.keys().chain(&self.leaving);
+        ids.map(|id| number_of(*id))
+    }
+
     /// Begins to use the descriptor that the broker has given this number.
     pub(crate) fn begin(&mut self, file: u32) -> PassedUse {
         let id = PassedId(self.app.passed(file));

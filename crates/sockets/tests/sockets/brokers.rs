@@ -30,6 +30,10 @@ enum Heard {
         pid: u32,
         uid: u32,
     },
+    File {
+        app: AppId,
+        file: u32,
+    },
     All,
     Attached(AppId, ChannelId),
     Refused(AppId, ChannelId, Errno),
@@ -126,6 +130,7 @@ impl Broker for PlayedBroker {
                 pid,
                 uid,
             },
+            Known::File { app, file } => Heard::File { app, file },
             Known::All => Heard::All,
         });
     }

@@ -16,6 +16,7 @@ use crate::world::World;
 struct Told {
     released: Vec<(AppId, u32)>,
     detached: Vec<AppId>,
+    known: Vec<(AppId, u32)>,
 }
 
 /// A broker that notes what it hears.
@@ -46,7 +47,11 @@ impl Broker for Notes {
         false
     }
 
-    fn inform(&mut self, _: Known) {}
+    fn inform(&mut self, known: Known) {
+        if let Known::File { app, file } = known {
+            self.told.lock().unwrap().known.push((app, file));
+        }
+    }
 
     fn ended(&mut self, _: AppId, _: ChannelId) {}
 
@@ -58,13 +63,19 @@ impl Broker for Notes {
 fn world() -> (World, Arc<Mutex<Told>>) {
     let mut world = World::new();
     world.clients.echoes = false;
+    let told = next_broker(&mut world);
+    (world, told)
+}
+
+/// A broker takes the place of another.
+fn next_broker(world: &mut World) -> Arc<Mutex<Told>> {
     let told = Arc::default();
     let broker = Notes {
         bell: channel::create_bell().unwrap(),
         told: Arc::clone(&told),
     };
     world.apps.others.set_broker(Box::new(broker)).unwrap();
-    (world, told)
+    told
 }
 
 /// The number of a descriptor is the length of its file here.
@@ -119,6 +130,33 @@ fn a_descriptor_is_released_when_all_of_it_has_arrived() {
     world.run_until(|_| !told.lock().unwrap().detached.is_empty());
     assert_eq!(released(), [(AppId(7), 400_000), (AppId(7), 10)]);
     world.assert_nothing_left();
+}
+
+#[test]
+fn the_next_broker_hears_of_the_files_that_may_be_sent_yet() {
+    let (mut world, _) = world();
+    world.clients.is_stalled = true;
+    let mut program = Program::new(&mut world, 7);
+    let (listener, _) = program.listener(&mut world, 8000);
+    world.connect(8000);
+    let (socket, _) = program.accept(&mut world, listener);
+    // One that is being sent, one that is open, one that is closed.
+    let (sent, sent_handle) = open(&mut world, &mut program, 150_000);
+    write_file(&mut world, &mut program, socket, sent, 0, 150_000);
+    program.close(sent_handle);
+    open(&mut world, &mut program, 10);
+    let (over, over_handle) = open(&mut world, &mut program, 20);
+    world.run_until(|_| program.flags(over).has(Flags::FILE_OPEN));
+    program.close(over_handle);
+    world.run_for_us(100_000);
+    let mut known = next_broker(&mut world).lock().unwrap().known.clone();
+    known.sort_by_key(|(_, file)| *file);
+    assert_eq!(known, [(AppId(7), 10), (AppId(7), 150_000)]);
+    world.clients.is_stalled = false;
+    world.resume_clients();
+    program.exit(&mut world);
+    world.assert_nothing_left();
+    assert!(next_broker(&mut world).lock().unwrap().known.is_empty());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::fs::{Mode, OFlags};
 
 use super::*;
-use crate::ipc::messages::BrokerToNic;
+use crate::ipc::messages::{BrokerToNic, KnownApplication, NicToBroker};
 
 /// A NIC process.
 struct Nic(OwnedFd);
@@ -146,6 +146,85 @@ fn what_cannot_be_passed_is_refused_and_the_process_stays() {
         file: file_number,
     });
     assert!(passed(&mut between, &client, &file()).is_ok());
+}
+
+#[test]
+fn files_of_an_earlier_broker_count_and_come_back_from_nic_processes() {
+    let mut between = Between::uninformed(settings());
+    let (app, kept, lost, released) = (7, 1, 2, 3);
+    let application = KnownApplication {
+        app,
+        uid: 0,
+        modes: 0,
+        next_handle: 0,
+        key: Key::new([7; Key::BYTES]),
+    };
+    between.host_says(HostToBroker::Application(application));
+    for file in [kept, lost, released] {
+        between.host_says(HostToBroker::File { app, file });
+    }
+    let old = Nic::join(&mut between);
+    between.host_says(HostToBroker::Known);
+    between.host_says(HostToBroker::Released {
+        app,
+        file: released,
+    });
+    between.settle();
+    assert_eq!(between.service.files_of(app), 2);
+    // One that starts meanwhile has none, and waits for the answers of others.
+    let new = Nic::join(&mut between);
+    let name = |file| AppId(app).passed(file);
+    for file in asked(&mut between, &new) {
+        let answer = NicToBroker::File { file };
+        fd_passing::pass(&new.0, &answer, None).unwrap();
+    }
+    between.settle();
+    assert_eq!(new.hears(), None);
+    let there = file();
+    let wanted = asked(&mut between, &old);
+    assert_eq!(wanted, [kept, lost, released].map(name));
+    let inode_there = inode(&there);
+    let there = OwnedFd::from(there);
+    for (file, descriptor) in [(kept, Some(&there)), (lost, None), (released, Some(&there))] {
+        let answer = NicToBroker::File { file: name(file) };
+        fd_passing::pass(&old.0, &answer, descriptor).unwrap();
+        // What was not asked for is not taken.
+        let unasked = NicToBroker::File { file: name(77) };
+        fd_passing::pass(&old.0, &unasked, Some(&there)).unwrap();
+    }
+    between.settle();
+    assert_eq!(
+        between.service.files_of(app),
+        2,
+        "the lost one is in use yet"
+    );
+    let heard = new.hears();
+    let passed = BrokerToNic::File { file: name(kept) };
+    assert_eq!(heard, Some((passed, Some(inode_there))));
+    assert_eq!(new.hears(), Some((BrokerToNic::Complete, None)));
+    // It is kept for those that start later, which may have the other.
+    let late = Nic::join(&mut between);
+    assert_eq!(late.hears(), Some((passed, Some(inode_there))));
+    assert_eq!(asked(&mut between, &late), [name(lost)]);
+    drop(late);
+    between.settle();
+    between.host_says(HostToBroker::Released { app, file: lost });
+    between.host_says(HostToBroker::Detached { app });
+    between.settle();
+    assert_eq!(between.service.files_of(app), 0);
+}
+
+/// The files that a NIC process is to give back.
+fn asked(between: &mut Between, nic: &Nic) -> Vec<u64> {
+    let mut asked = Vec::new();
+    loop {
+        between.settle();
+        match nic.hears() {
+            Some((BrokerToNic::Return { file }, _)) => asked.push(file),
+            Some(_) => {}
+            None => return asked,
+        }
+    }
 }
 
 #[test]
