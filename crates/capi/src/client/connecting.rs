@@ -91,7 +91,8 @@ impl Client {
     }
 
     /// Takes a connection, as accept4(2); tells where its peer is. EAGAIN if there is none and the
-    /// listener does not block, or after its `SO_RCVTIMEO`; EINVAL if it is no listener; EMFILE.
+    /// listener does not block, or after its `SO_RCVTIMEO`; EINVAL if it is no listener;
+    /// ECONNRESET if the host stack serves the program no more; EMFILE.
     pub fn accept(
         &self,
         fd: BorrowedFd<'_>,
@@ -182,7 +183,12 @@ fn take(listener: &Socket<'_>) -> Result<Option<(super::handles::Handle, SocketI
         return Err(Errno::INVAL);
     }
     if look.waiting == 0 {
-        return Ok(None);
+        let is_over = look.flags.is_over();
+        return if is_over {
+            Err(Errno::CONNRESET)
+        } else {
+            Ok(None)
+        };
     }
     // First, for without a handle the connection has to stay in the queue.
     let process = listener.process;

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use rustix::process::{Pid, Signal};
 use testbed::http::download;
 use testbed::namespace::{Network, isolated, within};
-use testbed::process::{Process, await_end, run, signal};
+use testbed::process::{Process, run, signal};
 use testbed::procfs::children;
 use testbed::site::Site;
 use testbed::wait;
@@ -25,6 +25,7 @@ use crate::support::{SOON, on_threads, program, sh};
 
 const FILES_PORT: u16 = 8080;
 const ECHO_PORT: u16 = 9000;
+const ENDS_PORT: u16 = 9001;
 
 /// A command of `splitway`, and what it prints.
 struct Running {
@@ -48,12 +49,14 @@ impl Running {
 
     /// Waits for a line that begins like this.
     fn await_line(&self, beginning: &str) {
+        let mut others = Vec::new();
         while let Ok(line) = self.lines.recv_timeout(SOON) {
             if line.starts_with(beginning) {
                 return;
             }
+            others.push(line);
         }
-        panic!("no line {beginning:?}");
+        panic!("no line {beginning:?}, but {others:#?}");
     }
 
     /// Its child of this name.
@@ -134,21 +137,48 @@ impl Cluster {
         node
     }
 
-    /// Starts a program on the application node, and waits until it listens.
-    fn start(&self, program: &Path, port: u16) -> Process {
+    /// What runs a program on the application node.
+    fn command(&self, program: &Path, port: u16) -> Command {
         let mut command = within(self.node.holder(), "");
         command
             .arg(program)
             .arg(port.to_string())
             .env("SPLITWAY_SOCKET", self.stack.folder.join("programs"))
-            .env("LD_LIBRARY_PATH", &self.stack.folder)
-            .stdout(Stdio::null());
-        let started = Process::spawn(&mut command).unwrap();
+            .env("LD_LIBRARY_PATH", &self.stack.folder);
+        command
+    }
+
+    /// Starts a program on the application node, and waits until it listens.
+    fn start(&self, program: &Path, port: u16) -> Process {
+        let mut command = self.command(program, port);
+        let started = Process::spawn(command.stdout(Stdio::null())).unwrap();
         let connected = || TcpStream::connect(at(port)).ok();
         wait::until(SOON, "the program listens", connected).unwrap();
         started
     }
+
+    /// Starts a program that says how its sockets end, and connects to it.
+    fn connect(&self, program: &Path) -> (Running, TcpStream) {
+        let ends = Running::spawn(&mut self.command(program, ENDS_PORT));
+        ends.await_line("listens");
+        let open = TcpStream::connect(at(ENDS_PORT)).unwrap();
+        open.set_read_timeout(Some(SOON)).unwrap();
+        ends.await_line("accepted");
+        (ends, open)
+    }
 }
+
+/// A connection ends in whatever way: a read does not time out.
+fn assert_ended(mut open: TcpStream) {
+    let ended = open.read(&mut [0; 1]);
+    assert!(
+        ended.as_ref().is_ok_and(|count| *count == 0)
+            || ended.is_err_and(|it| it.kind() == std::io::ErrorKind::ConnectionReset),
+    );
+}
+
+/// What a program says of sockets that were reset.
+const RESET: &str = "ended EPOLLHUP ECONNRESET ECONNRESET";
 
 #[test]
 fn programs_without_tcp_serve_every_byte_and_files_do_not_cross_the_link() {
@@ -193,32 +223,58 @@ fn programs_and_nodes_that_are_killed_leave_nothing_and_others_take_their_place(
         for _ in 0..3 {
             let server = cluster.start(&program, ECHO_PORT);
             echo(at(ECHO_PORT), &small).unwrap();
-            let mut open = TcpStream::connect(at(ECHO_PORT)).unwrap();
+            let open = TcpStream::connect(at(ECHO_PORT)).unwrap();
             open.set_read_timeout(Some(SOON)).unwrap();
             signal(server.pid(), Signal::KILL).unwrap();
-            // It ends, in whatever way: the read does not time out.
-            let ended = open.read(&mut [0; 1]);
-            assert!(
-                ended.as_ref().is_ok_and(|count| *count == 0)
-                    || ended.is_err_and(|it| it.kind() == std::io::ErrorKind::ConnectionReset),
-            );
+            assert_ended(open);
             cluster.stack.assert_nothing_left();
         }
-        let server = cluster.start(&program, ECHO_PORT);
-        let mut open = TcpStream::connect(at(ECHO_PORT)).unwrap();
-        open.set_read_timeout(Some(SOON)).unwrap();
-        signal(node.child("splitway-node"), Signal::KILL).unwrap();
-        assert!(open.read(&mut [0; 1]).is_err(), "its connection is reset");
-        await_end(node.process.pid(), SOON).unwrap();
-        drop(server);
-        cluster.gate.await_line("the application node is gone");
-        cluster.stack.assert_nothing_left();
+        let ends = cluster.stack.compile_from("tests/programs", "ends");
+        // Neither is of use without the other.
+        for process in ["splitway-node", "splitway-broker"] {
+            let (said, open) = cluster.connect(&ends);
+            signal(node.child(process), Signal::KILL).unwrap();
+            said.await_line(RESET);
+            assert_ended(open);
+            node.await_line("the stack node at ");
+            cluster.stack.assert_nothing_left();
+            let server = cluster.start(&program, ECHO_PORT);
+            echo(at(ECHO_PORT), &small).unwrap();
+            drop(server);
+            cluster.stack.assert_nothing_left();
+        }
+    });
+}
 
-        let _node = cluster.node();
-        let server = cluster.start(&program, ECHO_PORT);
-        echo(at(ECHO_PORT), &small).unwrap();
-        drop(server);
-        cluster.stack.assert_nothing_left();
+#[test]
+fn a_gate_that_is_killed_and_a_host_stack_that_ends_reset_all_and_others_take_their_place() {
+    isolated(|site| {
+        let small = site.file("echo", 30_000).unwrap();
+        let mut cluster = Cluster::new(&site);
+        let node = cluster.node();
+        let program = cluster.stack.compile("echo");
+        let ends = cluster.stack.compile_from("tests/programs", "ends");
+        let serve = |cluster: &Cluster| {
+            let server = cluster.start(&program, ECHO_PORT);
+            echo(at(ECHO_PORT), &small).unwrap();
+            drop(server);
+            cluster.stack.assert_nothing_left();
+        };
+        let (said, open) = cluster.connect(&ends);
+        signal(cluster.gate.child("splitway-gate"), Signal::KILL).unwrap();
+        said.await_line(RESET);
+        assert_ended(open);
+        cluster.gate.await_line("waiting for ");
+        node.await_line("the stack node at ");
+        serve(&cluster);
+
+        let (said, open) = cluster.connect(&ends);
+        cluster.stack.kill();
+        said.await_line(RESET);
+        drop(open);
+        // The gate is there all the time.
+        cluster.stack.serve_again(&site);
+        serve(&cluster);
     });
 }
 

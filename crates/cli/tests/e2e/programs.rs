@@ -59,9 +59,13 @@ pub(crate) struct Stack {
 impl Stack {
     pub(crate) fn serve(site: &Site) -> Stack {
         let folder = site.outside().to_owned();
+        symlink(library(), folder.join("libsplitway.so.0")).unwrap();
+        Stack::serve_in(site, folder)
+    }
+
+    fn serve_in(site: &Site, folder: PathBuf) -> Stack {
         let sockets = folder.join("sockets");
         let splitway = serve_with(site, &["--sockets", sockets.to_str().unwrap()]);
-        symlink(library(), folder.join("libsplitway.so.0")).unwrap();
         // The host process answers once it has the broker.
         attach(&sockets).expect("a program attaches");
         let mut stack = Stack {
@@ -73,6 +77,16 @@ impl Stack {
         wait::until(SOON, "what has attached is gone", gone).unwrap();
         stack.descriptors = descriptors(stack.splitway.host()).unwrap();
         stack
+    }
+
+    /// Kills all processes of the server.
+    pub(crate) fn kill(&mut self) {
+        self.splitway.end_with(Signal::KILL).unwrap();
+    }
+
+    /// Serves again at the same place.
+    pub(crate) fn serve_again(&mut self, site: &Site) {
+        *self = Stack::serve_in(site, self.folder.clone());
     }
 
     /// The memory files of programs that the host process has mapped, one in a line.

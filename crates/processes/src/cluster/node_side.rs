@@ -77,6 +77,9 @@ pub fn run() -> Result<(), Failure> {
 
     let failed = |error| Failure::broken("waiting for programs", error);
     let mut programs = Programs::new(BrokerLink::new(broker)).map_err(failed)?;
+    child::tell(FromRelay::Listening {
+        mac: MacAddress(port.mac()).to_string(),
+    })?;
     let what = format!("stack node at {peer} on {interface}");
     let mut sessions = 0u8;
     let mut complaint = String::new();
