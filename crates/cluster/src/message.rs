@@ -34,6 +34,9 @@ use socket_channel::{FileMeta, Flags, SocketId};
 /// so that NIC stacks of other machines may be on the same link.
 pub const ETHER_TYPE: u16 = 0x88b6;
 
+/// What the key of such a session is derived by, so that the key of a NIC stack opens none.
+pub const KEY_LABEL: &str = "sockets";
+
 /// Longest message, in bytes: what a session carries.
 pub const MESSAGE_BYTES_MAX: usize = 8192;
 
@@ -220,6 +223,9 @@ impl Message<'_> {
 
     /// The message that bytes say.
     pub fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(Malformed);
+        }
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;
         let app = reader.u32()?;
@@ -638,6 +644,10 @@ mod tests {
         for kind in [0, 9, 128, 136, 255] {
             assert_eq!(Message::decode(&[kind, 0, 0, 0, 0]), Err(Malformed));
         }
+        let mut long = vec![COMMAND; MESSAGE_BYTES_MAX + 1];
+        assert_eq!(Message::decode(&long), Err(Malformed));
+        long.pop();
+        assert!(Message::decode(&long).is_ok());
         let empty = [&[DATA][..], &[0; 4], &SOCKET.to_raw().to_le_bytes(), &[0]].concat();
         assert_eq!(Message::decode(&empty), Err(Malformed));
     }

@@ -491,6 +491,23 @@ fn another_key_is_refused_on_both_sides() {
     assert_eq!(error, HandshakeError::Key);
 }
 
+/// One file for two protocols opens neither with the other's key.
+#[test]
+fn the_key_of_another_protocol_is_refused() {
+    let mut random = Random::new(4);
+    let other = KEY.for_protocol("sockets");
+    for (host, nic) in [(&KEY, &other), (&other, &KEY)] {
+        let mut initiator = Initiator::new(host, 1500, NOW_UNIX_US, random.seed());
+        let mut responder = Responder::new(nic, TERMS);
+        let (mut frame, mut answer) = (Vec::new(), Vec::new());
+        initiator.hello(&mut frame);
+        let heard = responder.on_frame(1, &mut frame, random.seed(), &mut answer);
+        assert_eq!(heard.unwrap_err(), HandshakeError::Key);
+        let heard = initiator.on_frame(1, &mut answer);
+        assert_eq!(heard.unwrap_err(), HandshakeError::Key);
+    }
+}
+
 /// A peer that answers must have the key as well: here it relays what the host says to one without
 /// it.
 #[test]

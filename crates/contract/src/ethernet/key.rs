@@ -60,6 +60,13 @@ impl PreSharedKey {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The key of another protocol than the one between a host and a NIC stack. Sessions of one
+    /// never begin with the key of the other, though both come from one file.
+    pub fn for_protocol(&self, label: &str) -> PreSharedKey {
+        let secret = Salt::new(HKDF_SHA256, b"splitway protocol").extract(&self.0);
+        PreSharedKey(expand(&secret, label.as_bytes(), &[]))
+    }
+
     /// The key that authenticates HELLOs.
     pub(super) fn hello_key(&self) -> [u8; KEY_BYTES] {
         let secret = Salt::new(HKDF_SHA256, b"splitway ethernet").extract(&self.0);
@@ -117,6 +124,16 @@ impl std::error::Error for KeyError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn protocols_have_keys_of_their_own() {
+        let key = PreSharedKey::new([0xab; 32]);
+        let [one, other] = ["one", "other"].map(|label| key.for_protocol(label));
+        assert_eq!(one, key.for_protocol("one"));
+        assert!(one != other && one != key && other != key);
+        let next = PreSharedKey::new([0xac; 32]);
+        assert_ne!(one, next.for_protocol("one"));
+    }
 
     #[test]
     fn a_key_reads_as_it_was_written() {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::cluster::message::{ETHER_TYPE, MESSAGE_BYTES_MAX};
+use ::cluster::message::{ETHER_TYPE, KEY_LABEL, MESSAGE_BYTES_MAX};
 use ::cluster::{Node, Reply};
 use config::Text;
 use config::control_link::MacAddress;
@@ -65,7 +65,7 @@ pub fn run() -> Result<(), Failure> {
     let (interface, peer) = (&settings.interface, settings.peer.0);
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let key = key_file::read(&settings.key_file)?;
+    let key = key_file::read(&settings.key_file)?.for_protocol(KEY_LABEL);
     let mut port = ControlPort::open(interface, ETHER_TYPE, Some(peer.0))
         .map_err(|error| device::port_failed(interface, &error))?;
     descriptors::raise();
