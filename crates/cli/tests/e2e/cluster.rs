@@ -10,12 +10,13 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use testbed::http::download;
 use testbed::namespace::{Network, isolated, within};
 use testbed::process::{Process, run, signal};
-use testbed::procfs::children;
+use testbed::procfs::{children, cpu_ns};
 use testbed::site::Site;
 use testbed::wait;
 
@@ -299,5 +300,73 @@ fn a_session_that_is_lost_resets_all_and_new_programs_are_served_once_it_is_back
         echo(at(ECHO_PORT), &small).unwrap();
         drop(server);
         cluster.stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn rules_of_the_stack_node_hold_for_programs_of_another() {
+    isolated(|site| {
+        let small = site.file("echo", 30_000).unwrap();
+        let mut cluster = Cluster::new(&site);
+        let program = cluster.stack.compile("echo");
+        let _node = cluster.node();
+        // The gate runs as this user.
+        let rules = [
+            ("user = 'root'\nlisten = ['9000']", "listen: "),
+            ("user = '77'", "socket: "),
+        ];
+        for (rule, failed) in rules {
+            cluster.stack.kill();
+            let rule = format!("[[sockets.allow]]\n{rule}");
+            cluster.stack.serve_again_with(&site, &rule);
+            if failed == "listen: " {
+                let server = cluster.start(&program, ECHO_PORT);
+                echo(at(ECHO_PORT), &small).unwrap();
+                drop(server);
+            }
+            let refused = cluster.command(&program, ENDS_PORT).output().unwrap();
+            let said = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(1), "{said}");
+            assert!(said.contains(failed), "{said}");
+            assert!(said.to_lowercase().contains("permission denied"), "{said}");
+        }
+        cluster.stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn each_node_uses_less_than_a_hundredth_of_a_core_for_idle_programs() {
+    isolated(|site| {
+        let file = site.file("echo", 30_000).unwrap();
+        let cluster = Cluster::new(&site);
+        let node = cluster.node();
+        let program = cluster.stack.compile("echo");
+        let ports = ECHO_PORT..ECHO_PORT + 5;
+        let programs: Vec<_> = ports
+            .clone()
+            .map(|it| cluster.start(&program, it))
+            .collect();
+        // They have had work before, and a client of each is still connected.
+        on_threads(5, |index| echo(at(ECHO_PORT + index as u16), &file));
+        let clients: Vec<_> = ports
+            .map(|it| TcpStream::connect(at(it)).unwrap())
+            .collect();
+        let own = [node.child("splitway-node"), node.child("splitway-broker")];
+        let gate = cluster.gate.child("splitway-gate");
+        let own = own.into_iter().chain(programs.iter().map(Process::pid));
+        let nodes = [own.collect(), vec![gate]];
+        let used_ns = || {
+            let used_ns = |pid: &Pid| cpu_ns(*pid).unwrap();
+            [0, 1].map(|node: usize| nodes[node].iter().map(used_ns).sum::<u64>())
+        };
+        let (before_ns, start) = (used_ns(), Instant::now());
+        // Not a wait for something: the span that is measured.
+        std::thread::sleep(Duration::from_secs(5));
+        for (used_ns, before_ns) in used_ns().into_iter().zip(before_ns) {
+            let share = (used_ns - before_ns) as f64 / start.elapsed().as_nanos() as f64;
+            println!("idle: {:.3} % of a core", share * 100.0);
+            assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
+        }
+        drop(clients);
     });
 }

@@ -19,6 +19,7 @@ use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
 use testbed::wait;
 
+use crate::config::{configuration, serve_configured};
 use crate::deaths::{files, lose_packets};
 use crate::sockets::attach;
 use crate::sockets_stat::applications;
@@ -66,6 +67,19 @@ impl Stack {
     fn serve_in(site: &Site, folder: PathBuf) -> Stack {
         let sockets = folder.join("sockets");
         let splitway = serve_with(site, &["--sockets", sockets.to_str().unwrap()]);
+        Stack::of(splitway, folder)
+    }
+
+    /// With further lines of its configuration, of [sockets] first.
+    pub(crate) fn serve_again_with(&mut self, site: &Site, lines: &str) {
+        let sockets = self.folder.join("sockets");
+        let lines = format!("[sockets]\npath = {sockets:?}\n{lines}\n");
+        let splitway = serve_configured(&configuration(site, &lines));
+        *self = Stack::of(splitway, self.folder.clone());
+    }
+
+    fn of(splitway: Splitway, folder: PathBuf) -> Stack {
+        let sockets = folder.join("sockets");
         // The host process answers once it has the broker.
         attach(&sockets).expect("a program attaches");
         let mut stack = Stack {
