@@ -40,7 +40,7 @@ pub enum Woken {
     HungUp(AppId, HandleId),
 }
 
-/// See the [module documentation](self).
+/// Descriptors whose events end a sleep: the bells of channels, the way to the broker, handles.
 #[derive(Debug)]
 pub struct Waker {
     epoll: OwnedFd,
