@@ -38,6 +38,9 @@ pub(crate) fn status(pid: Pid, name: &str) -> Option<String> {
 /// Has a running process make a system call: what it returns, an error as its negated number.
 /// `None`: that has ended the process.
 pub(crate) fn call_within(pid: Pid, (number, arguments): Call) -> Option<i64> {
+    // One that has just been started is on its way there.
+    let is_confined = || (status(pid, "Seccomp").as_deref() == Some("2")).then_some(());
+    testbed::wait::until(SOON, "a system call filter", is_confined).unwrap();
     system_call_within(pid, number, arguments).unwrap()
 }
 
