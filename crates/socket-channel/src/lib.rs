@@ -16,6 +16,7 @@
 //! | [`host_record`], [`app_record`] | a socket as each side sees it |
 //! | [`message`] | commands and events as bytes |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
+//! | [`outbox`] | events of the host stack that wait for room in a ring |
 //! | [`attach`] | packets between an application and the broker |
 //! | `loom` | kicks, hints and the accept queue under the model checker |
 //!
@@ -73,6 +74,7 @@ pub mod ids;
 #[cfg(all(test, loom))]
 mod loom;
 pub mod message;
+pub mod outbox;
 pub mod record;
 pub mod segment;
 

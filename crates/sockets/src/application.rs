@@ -1,13 +1,14 @@
 //! One application: what it holds.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
 use host::app::{Io, Owner};
 use slab::Slab;
 use socket_channel::channel::HostEnd;
 use socket_channel::fifo_area::FifoArea;
+use socket_channel::outbox::Outbox;
 use socket_channel::record::Wanted;
 use socket_channel::{
     AppId, Block, ChannelId, Event, Flags, HandleId, HostRecord, Segment, SocketId,
@@ -41,10 +42,7 @@ pub(crate) struct Channel {
     /// The broker that has brought it is gone, and its process has not come to another one, which
     /// would report its end.
     pub(crate) is_orphaned: bool,
-    /// Hints found no room: the process is to look at all of its sockets.
-    pub(crate) hints_lost: bool,
-    /// Answers that have found no room: its process waits for each of them.
-    pub(crate) unsent: VecDeque<Event>,
+    outbox: Outbox,
 }
 
 /// Answers that may wait for room; with as many, no more commands are taken.
@@ -58,42 +56,33 @@ impl Channel {
             uid,
             end,
             is_orphaned: false,
-            hints_lost: false,
-            unsent: VecDeque::new(),
+            outbox: Outbox::default(),
         }
     }
 
     /// True if a command may be taken: its answer finds room, if only to wait for room in the ring.
     pub(crate) fn may_answer(&mut self, waits: bool) -> bool {
-        self.send_unsent();
-        if self.unsent.is_empty() && self.end.has_room() {
-            return true;
-        }
-        waits && self.unsent.len() < UNSENT_MAX
+        self.outbox.has_room(&mut self.end) || waits && self.outbox.unsent() < UNSENT_MAX
     }
 
     /// Answers, as soon as there is room.
     pub(crate) fn answer(&mut self, event: Event) {
-        self.unsent.push_back(event);
-        self.send_unsent();
-    }
-
-    fn send_unsent(&mut self) {
-        while let Some(event) = self.unsent.front()
-            && self.end.has_room()
-            && self.end.send(event).is_ok()
-        {
-            self.unsent.pop_front();
-        }
+        self.outbox.answer(&mut self.end, event);
     }
 
     pub(crate) fn hint(&mut self, event: &Event, counters: &mut Counters) {
-        if !self.unsent.is_empty() || !self.end.has_room() || self.end.send(event).is_err() {
-            self.hints_lost = true;
+        if self.outbox.hint(&mut self.end, event) {
+            counters.events += 1;
+        } else {
             counters.hints_lost += 1;
-            return;
         }
-        counters.events += 1;
+    }
+
+    /// Sends what has been waiting, and wakes the process if it sleeps.
+    pub(crate) fn flush(&mut self, counters: &mut Counters) {
+        if self.outbox.flush(&mut self.end) {
+            counters.events += 1;
+        }
     }
 }
 

@@ -137,12 +137,7 @@ impl App {
             self.hint(id, wanted, counters);
         }
         for channel in &mut self.channels {
-            let has_room = channel.may_answer(false);
-            if channel.hints_lost && has_room {
-                channel.hints_lost = channel.end.send(&Event::ScanAll).is_err();
-                counters.events += 1;
-            }
-            channel.end.flush();
+            channel.flush(counters);
         }
     }
 

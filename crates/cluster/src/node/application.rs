@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use socket_channel::channel::HostEnd;
 use socket_channel::fifo_area::FifoArea;
+use socket_channel::outbox::Outbox;
 use socket_channel::record::Wanted;
 use socket_channel::{
     AppId, Block, ChannelId, Event, Flags, HandleId, HostRecord, Segment, SocketId,
@@ -30,10 +31,7 @@ pub(crate) enum Phase {
 pub(crate) struct Channel {
     pub(crate) id: ChannelId,
     pub(crate) end: HostEnd,
-    /// Hints found no room: the process is to look at all of its sockets.
-    hints_lost: bool,
-    /// Answers that have found no room: its process waits for each of them.
-    unsent: VecDeque<Event>,
+    outbox: Outbox,
 }
 
 impl Channel {
@@ -41,35 +39,22 @@ impl Channel {
         Channel {
             id,
             end,
-            hints_lost: false,
-            unsent: VecDeque::new(),
+            outbox: Outbox::default(),
         }
     }
 
     /// True if a command may be taken: answers find room.
     pub(crate) fn may_answer(&mut self) -> bool {
-        self.send_unsent();
-        self.unsent.is_empty() && self.end.has_room()
+        self.outbox.has_room(&mut self.end)
     }
 
     /// Answers, as soon as there is room.
     pub(crate) fn answer(&mut self, event: Event) {
-        self.unsent.push_back(event);
-        self.send_unsent();
-    }
-
-    fn send_unsent(&mut self) {
-        while let Some(event) = self.unsent.front()
-            && self.end.has_room()
-            && self.end.send(event).is_ok()
-        {
-            self.unsent.pop_front();
-        }
+        self.outbox.answer(&mut self.end, event);
     }
 
     fn hint(&mut self, event: &Event) {
-        let has_room = self.unsent.is_empty() && self.end.has_room();
-        self.hints_lost |= !has_room || self.end.send(event).is_err();
+        self.outbox.hint(&mut self.end, event);
     }
 }
 
@@ -537,11 +522,7 @@ impl App {
             self.hint(id, wanted);
         }
         for channel in &mut self.channels {
-            if channel.hints_lost && channel.may_answer() {
-                channel.hints_lost = channel.end.send(&Event::ScanAll).is_err();
-            }
-            channel.send_unsent();
-            channel.end.flush();
+            channel.outbox.flush(&mut channel.end);
         }
     }
 
