@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use sockets::{Arrived, Broker, BrokerGone, Known, NewHandles};
 
 use crate::cluster::clock::now_us;
+use crate::cluster::rounds::next_message;
 use crate::host::broker_link::BrokerLink;
 use crate::ipc::child;
 use crate::ipc::launch::{self, Settings};
@@ -53,9 +54,6 @@ impl Settings for NodeSettings {
 
 /// How long an attempt to reach the stack node takes; programs that attach wait meanwhile.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// Rounds of work without a message, at most, before frames have their turn.
-const ROUNDS_MAX: usize = 16;
 
 /// Runs until the broker is gone or a signal ends it.
 pub fn run() -> Result<(), Failure> {
@@ -221,14 +219,7 @@ impl Ring for Programs {
 
     /// The broker's end is the ring's.
     fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-        let mut next = self.node.next_message();
-        for _ in 0..ROUNDS_MAX {
-            if next.is_some() || !self.work() {
-                break;
-            }
-            next = self.node.next_message();
-        }
-        let next = next.or_else(|| self.node.next_message());
+        let next = next_message(self, |it| it.node.next_message(), Programs::work);
         if self.is_broker_gone {
             return Err(Corrupt);
         }

@@ -27,6 +27,7 @@ use sandbox::{descriptors, lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::attachments::Attachments;
+use crate::cluster::rounds::next_message;
 use crate::ipc::child;
 use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromRelay;
@@ -54,9 +55,6 @@ impl Settings for GateSettings {
     const COMMAND: &'static str = "gate-process";
     const TASK_NAME: &'static CStr = c"splitway-gate";
 }
-
-/// Rounds of work without a message, at most, before frames have their turn.
-const ROUNDS_MAX: usize = 16;
 
 /// Runs until a signal ends it.
 pub fn run() -> Result<(), Failure> {
@@ -158,14 +156,7 @@ impl Ring for Applications {
     const RECORD_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
     fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-        let mut next = self.gate.next_message();
-        for _ in 0..ROUNDS_MAX {
-            if next.is_some() || !self.gate.turn() {
-                break;
-            }
-            next = self.gate.next_message();
-        }
-        let next = next.or_else(|| self.gate.next_message());
+        let next = next_message(&mut self.gate, Gate::next_message, Gate::turn);
         Ok(next.map(|message| {
             self.message = message;
             &self.message[..]
