@@ -338,11 +338,6 @@ impl Node {
         self.apps.values_mut().for_each(App::flush);
     }
 
-    /// When something is due, in microseconds.
-    pub fn next_timeout_us(&self) -> Option<u64> {
-        self.apps.values().filter_map(App::next_timeout_us).min()
-    }
-
     /// Arms the wake-ups. False if there is something to do.
     pub fn prepare_sleep(&mut self) -> bool {
         let mut channels = self.apps.values_mut().flat_map(|app| &mut app.channels);

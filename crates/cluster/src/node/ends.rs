@@ -214,12 +214,6 @@ impl App {
         }
     }
 
-    /// When the next connection is given up.
-    pub(crate) fn next_timeout_us(&self) -> Option<u64> {
-        let unadopted = self.unadopted.values().flatten();
-        unadopted.chain(self.unmarked.values()).min().copied()
-    }
-
     /// Resets connections that a process which has ended had taken, and not adopted; that lack
     /// marks; and those that were closed long ago.
     fn on_time(&mut self, now_us: u64) {
