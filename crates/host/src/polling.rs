@@ -5,7 +5,8 @@
 //!
 //! * *Look again* for some microseconds before sleeping, if work has tended to come at once.
 //! * *Pause* without arming any wake-up, so that ACKs and events gather and are dealt with in one
-//!   go, as a NIC's interrupt moderation does. While the NIC stack has SENDs enough to be busy
+//!   go, as a NIC's interrupt moderation does; only commands of programs that wait for the answer
+//!   end it. While the NIC stack has SENDs enough to be busy
 //!   anyway this delays nothing: what the host could decide meanwhile would not leave earlier. If
 //!   it has none, a pause is worth a short delay only where it spares several wake-ups, and that is
 //!   tried out.
@@ -41,7 +42,7 @@ const PATIENCE_MAX: u32 = 4096;
 pub enum Rest {
     /// Look again at once.
     LookAgain,
-    /// Wait for so many microseconds, whatever comes.
+    /// Wait for so many microseconds, unless a command comes whose answer is waited for.
     Pause(u64),
     /// Wait until woken.
     Sleep,

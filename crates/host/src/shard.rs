@@ -486,19 +486,19 @@ impl<P: Port, A: Application> Shard<P, A> {
         let outstanding = self.stack.sends_outstanding();
         let departed = self.stack.sends_departed();
         let items = self.stack.items();
-        let is_whole = match self.app.hurry_set() {
+        let was_hurried = match self.app.hurry_set() {
             None => {
                 nap(us);
-                true
+                false
             }
-            Some(set) => !nap_unless(set, us),
+            Some(set) => nap_unless(set, us),
         };
         self.stack.retry_waiting_room();
         let woken_us = monotonic_us();
         if self.turn(woken_us)? {
             self.polling.on_work();
         }
-        if !is_whole {
+        if was_hurried {
             return Ok(());
         }
         self.polling.on_paused(Pause {

@@ -131,8 +131,8 @@ impl<'a> AppRecord<'a> {
         fence(Ordering::SeqCst);
     }
 
-    /// Grows with each change that the host stack makes and that readiness depends on: for
-    /// edge-triggered waiters.
+    /// Grows with each change that the host stack makes and that readiness depends on, but for room
+    /// that no writer waits for: for edge-triggered waiters.
     pub fn edge(&self) -> u64 {
         self.record.get_acquire(EDGE)
     }
