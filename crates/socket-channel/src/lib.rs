@@ -74,6 +74,7 @@ pub mod ids;
 #[cfg(all(test, loom))]
 mod loom;
 pub mod message;
+#[cfg(not(loom))]
 pub mod outbox;
 pub mod record;
 pub mod segment;
