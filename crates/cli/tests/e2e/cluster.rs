@@ -89,6 +89,23 @@ fn mac(shown: &str) -> String {
     mac.unwrap().to_owned()
 }
 
+/// What a unit takes from its processes, as options of setpriv(1).
+fn confinement(unit: &str) -> [String; 2] {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/systemd");
+    let text = std::fs::read_to_string(units.join(unit)).unwrap();
+    let named = text
+        .lines()
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
+        .unwrap();
+    let kept: String = named
+        .to_lowercase()
+        .split(' ')
+        .map(|name| name.replace("cap_", ",+"))
+        .collect();
+    assert!(text.contains("NoNewPrivileges=yes"));
+    ["--no-new-privs".into(), format!("--bounding-set=-all{kept}")]
+}
+
 impl Cluster {
     fn new(site: &Site) -> Cluster {
         let stack = Stack::serve(site);
@@ -107,7 +124,9 @@ impl Cluster {
         let addresses = addresses.map(|shown| mac(&shown));
         let mut keygen = Command::new(program());
         run(keygen.args(["keygen", "key"]).current_dir(&stack.folder)).unwrap();
-        let mut gate = Command::new(program());
+        let mut gate = Command::new("setpriv");
+        gate.args(confinement("splitway-sockets-gate@.service"))
+            .arg(program());
         gate.args(["sockets-gate", "--key-file", "key", "--sockets", "sockets"])
             .args([
                 "--user",
@@ -128,8 +147,9 @@ impl Cluster {
 
     /// The application node, once it has a session.
     fn node(&self) -> Running {
-        let mut node = within(self.node.holder(), "");
-        node.arg(program());
+        let mut node = within(self.node.holder(), "setpriv");
+        node.args(confinement("splitway-sockets-node.service"))
+            .arg(program());
         node.args(["sockets-node", "--key-file", "key", "--sockets", "programs"])
             .args(["--stack", &format!("eth:apps1,{}", self.addresses[0])])
             .current_dir(&self.stack.folder);

@@ -100,8 +100,12 @@ fn the_package_installs_serves_and_goes() {
         for path in [
             "etc/splitway/splitway.toml",
             "etc/splitway/nic.conf",
+            "etc/splitway/sockets-node.conf",
+            "usr/share/doc/splitway/deploy/sockets-gate.conf",
             "usr/lib/systemd/system/splitway.service",
             "usr/lib/systemd/system/splitway-nic.service",
+            "usr/lib/systemd/system/splitway-sockets-node.service",
+            "usr/lib/systemd/system/splitway-sockets-gate@.service",
             "usr/share/bash-completion/completions/splitway",
             "etc/logrotate.d/splitway",
             "usr/share/doc/splitway/docs/http.md",
@@ -121,7 +125,8 @@ fn the_package_installs_serves_and_goes() {
         assert_eq!(String::from_utf8_lossy(&enabled.stdout).trim(), "disabled");
         run(&mut within("systemctl enable splitway.service")).unwrap();
         run(&mut within(
-            "systemd-analyze verify --man=no splitway.service splitway-nic.service",
+            "systemd-analyze verify --man=no splitway.service splitway-nic.service \
+             splitway-sockets-node.service splitway-sockets-gate@.service",
         ))
         .unwrap();
 
