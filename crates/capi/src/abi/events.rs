@@ -115,6 +115,9 @@ pub unsafe extern "C" fn sw_epoll_pwait(
     number(wait())
 }
 
+/// Bytes of the kernel's signal sets.
+const SIGNALS_BYTES: usize = 8;
+
 /// Events of a call, at most: no program looks at more at a time.
 const EVENTS_MAX: usize = 4096;
 
@@ -136,8 +139,21 @@ unsafe fn ask_with_mask(
         i32::try_from(ms).unwrap_or(i32::MAX)
     });
     let room = i32::try_from(max).unwrap_or(i32::MAX);
+    let at = events.as_mut_ptr();
+    // The system call itself: where programs run unmodified, the function of this name leads here.
     // SAFETY: `events` has room for `max`; the mask is valid as the caller promises.
-    let count = unsafe { libc::epoll_pwait(set.as_raw_fd(), events.as_mut_ptr(), room, ms, mask) };
+    let count = unsafe {
+        let set = set.as_raw_fd();
+        libc::syscall(
+            libc::SYS_epoll_pwait,
+            set,
+            at,
+            room,
+            ms,
+            mask,
+            SIGNALS_BYTES,
+        )
+    };
     let count = usize::try_from(count).map_err(|_| last_error())?;
     found.extend(events[..count].iter().map(|event| EpollEvent {
         events: event.events,

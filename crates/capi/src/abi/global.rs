@@ -69,6 +69,22 @@ pub(crate) fn client() -> Result<&'static Client> {
     }
 }
 
+/// The application, attached as the environment says unless it is attached already. Why it cannot
+/// be, [`init_error`] tells.
+pub fn attach_from_environment() -> Result<&'static Client> {
+    client()
+}
+
+/// Why this thread could not attach; empty if it could.
+pub fn init_error() -> String {
+    WHY.with_borrow(Clone::clone)
+}
+
+/// The application that the functions of C are called on, if this process is attached.
+pub fn attached() -> Option<&'static Client> {
+    CLIENT.get()
+}
+
 /// The application, if it is attached: for calls that are not about sockets.
 pub(crate) fn client_if_attached() -> Option<&'static Client> {
     CLIENT.get()

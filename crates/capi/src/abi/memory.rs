@@ -176,6 +176,19 @@ pub(crate) fn address(bytes: &[u8], family: Family) -> Result<SocketAddr> {
     }
 }
 
+/// The address of IPv4 or IPv6 that C has passed, if it is one.
+///
+/// # Safety
+/// `at` is null or has `len` bytes.
+pub unsafe fn address_of(at: *const libc::sockaddr, len: libc::socklen_t) -> Option<SocketAddr> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { raw_address(at, len) }.ok()?;
+    let families = [Family::V4, Family::V6].into_iter();
+    families
+        .filter_map(|family| address(bytes, family).ok())
+        .next()
+}
+
 /// The address that C has passed to bind(2): as Linux, a socket of IPv4 also takes no address of
 /// no family.
 pub(crate) fn address_to_bind(bytes: &[u8], family: Family) -> Result<SocketAddr> {

@@ -5,7 +5,7 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 use rustix::io::{Errno, Result};
 
 /// Sets `errno` of this thread.
-pub(crate) fn set_errno(errno: Errno) {
+pub fn set_errno(errno: Errno) {
     // SAFETY: the C library gives each thread a valid address for as long as it lives.
     unsafe { *libc::__errno_location() = errno.raw_os_error() };
 }

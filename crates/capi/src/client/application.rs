@@ -1,6 +1,6 @@
 //! The application: the table of its sockets, and the process that this is.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
 use rustix::io::{Errno, Result};
@@ -50,6 +50,20 @@ impl Client {
     /// Whether a descriptor is a split socket, or a file of the NIC stack.
     pub fn is_split(&self, fd: BorrowedFd<'_>) -> bool {
         self.table.get(number(fd)).is_some()
+    }
+
+    /// The same of a number, which need not be open.
+    pub fn is_split_number(&self, fd: RawFd) -> bool {
+        self.table.get(fd).is_some()
+    }
+
+    /// The descriptors that are split sockets, files of the NIC stack, or sets with some.
+    pub fn numbers(&self) -> Vec<RawFd> {
+        let mut numbers = self.table.numbers();
+        if let Some(process) = self.process_if_attached() {
+            numbers.extend(process.sets.numbers());
+        }
+        numbers
     }
 
     /// What this process has; a child of a fork is attached by this.

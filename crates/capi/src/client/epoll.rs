@@ -5,7 +5,7 @@
 //! which wakes it for split members. The bell is in the set with `EPOLLET` and is never read, so a
 //! set within another wakes that one, too.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -100,6 +100,24 @@ impl Client {
             .sets
             .insert(number(fd.as_fd()), Arc::new(Set::new()));
         Ok(fd)
+    }
+
+    /// Has a set of the kernel's own hold split sockets as well, from now on.
+    pub fn epoll_extend(&self, epoll: BorrowedFd<'_>) -> Result<()> {
+        let process = self.process()?;
+        if process.sets.get(number(epoll)).is_none() {
+            let set = Set::new();
+            // What it holds already is not known, so the kernel is always asked.
+            set.kernel_members.store(1, Ordering::Relaxed);
+            process.sets.insert(number(epoll), Arc::new(set));
+        }
+        Ok(())
+    }
+
+    /// Whether a number is that of a set which may hold split sockets.
+    pub fn is_epoll_number(&self, fd: RawFd) -> bool {
+        let process = self.process_if_attached();
+        process.is_some_and(|process| process.sets.get(fd).is_some())
     }
 
     /// Changes a set, as epoll_ctl(2): `fd` may be a split socket, a file of the NIC stack, another

@@ -200,6 +200,10 @@ impl Sets {
         lock(&self.0).insert(fd, set);
     }
 
+    pub(crate) fn numbers(&self) -> Vec<RawFd> {
+        lock(&self.0).keys().copied().collect()
+    }
+
     /// Removes a descriptor of a set; the set is returned if that was its last.
     pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Set>> {
         let mut sets = lock(&self.0);

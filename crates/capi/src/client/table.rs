@@ -46,6 +46,18 @@ impl Table {
         slots.any(|slot| slot.load(Ordering::Acquire) == raw)
     }
 
+    /// All descriptors behind which sockets are. It looks at all of them.
+    pub(crate) fn numbers(&self) -> Vec<RawFd> {
+        let pages = self.pages.iter().enumerate();
+        let pages = pages.filter_map(|(number, page)| Some((number * PAGE_SLOTS, page.get()?)));
+        let used = pages.flat_map(|(first, page)| {
+            let slots = page.iter().enumerate();
+            let used = slots.filter(|(_, slot)| slot.load(Ordering::Acquire) != 0);
+            used.map(move |(place, _)| (first + place) as RawFd)
+        });
+        used.collect()
+    }
+
     /// Notes the socket behind a descriptor; EMFILE beyond the table.
     pub(crate) fn insert(&self, fd: RawFd, socket: SocketId) -> Result<()> {
         let place = usize::try_from(fd).map_err(|_| Errno::BADF)?;
@@ -76,6 +88,7 @@ mod tests {
         table.insert(3, id).unwrap();
         table.insert(5000, id).unwrap();
         assert_eq!((table.get(3), table.get(5000)), (Some(id), Some(id)));
+        assert_eq!(table.numbers(), [3, 5000]);
         assert_eq!(table.remove(3), Some(id));
         assert_eq!((table.get(3), table.remove(3)), (None, None));
     }

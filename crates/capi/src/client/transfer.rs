@@ -133,6 +133,15 @@ impl Client {
     }
 }
 
+impl Client {
+    /// How many bytes a call that does not block would take now. The errors of [`Client::send`].
+    pub fn send_room_bytes(&self, fd: BorrowedFd<'_>) -> Result<usize> {
+        let socket = self.socket_of(fd)?;
+        may_send(&socket)?;
+        socket.record.tx_room_bytes().map_err(errno)
+    }
+}
+
 /// Whether a stream has bytes to receive. Listeners have connections there.
 fn has_bytes(socket: &Socket<'_>, look: Look) -> bool {
     let waiting = socket.record.rx_waiting_bytes() + socket.record.held();
