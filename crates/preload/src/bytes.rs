@@ -1,0 +1,520 @@
+//! read(2) and write(2) in all their forms, and files on sockets.
+
+use capi::abi::{
+    set_errno, sw_readv, sw_recv, sw_recvfrom, sw_recvmsg, sw_send, sw_sendfile, sw_sendmsg,
+    sw_sendto, sw_writev,
+};
+use libc::{
+    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
+    timespec,
+};
+use rustix::io::Errno;
+
+use crate::kernel::kernel;
+use crate::start::is_split;
+
+unsafe extern "C" {
+    /// What the C library calls where a fortified call would write beyond its buffer.
+    fn __chk_fail() -> !;
+}
+
+/// read(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match is_split(fd) {
+            // As vfs_read of Linux, but not as recv(2).
+            true if len == 0 => 0,
+            true => sw_recv(fd, to, len, 0),
+            false => kernel!(SYS_read, fd, to, len) as ssize_t,
+        }
+    }
+}
+
+/// `read` with the length of the buffer that the compiler knows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload___read_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len > room {
+            __chk_fail();
+        }
+        splitway_preload_read(fd, to, len)
+    }
+}
+
+/// write(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_write(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_send(fd, from, len, 0)
+        } else {
+            kernel!(SYS_write, fd, from, len) as ssize_t
+        }
+    }
+}
+
+/// readv(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_readv(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_readv(fd, vectors, count)
+        } else {
+            kernel!(SYS_readv, fd, vectors, count) as ssize_t
+        }
+    }
+}
+
+/// writev(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_writev(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_writev(fd, vectors, count)
+        } else {
+            kernel!(SYS_writev, fd, vectors, count) as ssize_t
+        }
+    }
+}
+
+/// recv(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_recv(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_recv(fd, to, len, flags)
+        } else {
+            let (none, no_len) = (
+                std::ptr::null_mut::<sockaddr>(),
+                std::ptr::null_mut::<socklen_t>(),
+            );
+            kernel!(SYS_recvfrom, fd, to, len, flags, none, no_len) as ssize_t
+        }
+    }
+}
+
+/// `recv` with the length of the buffer that the compiler knows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload___recv_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len > room {
+            __chk_fail();
+        }
+        splitway_preload_recv(fd, to, len, flags)
+    }
+}
+
+/// recvfrom(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_recvfrom(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    at: *mut sockaddr,
+    at_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_recvfrom(fd, to, len, flags, at, at_len)
+        } else {
+            kernel!(SYS_recvfrom, fd, to, len, flags, at, at_len) as ssize_t
+        }
+    }
+}
+
+/// `recvfrom` with the length of the buffer that the compiler knows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload___recvfrom_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    at: *mut sockaddr,
+    at_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len > room {
+            __chk_fail();
+        }
+        splitway_preload_recvfrom(fd, to, len, flags, at, at_len)
+    }
+}
+
+/// recvmsg(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_recvmsg(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_recvmsg(fd, message, flags)
+        } else {
+            kernel!(SYS_recvmsg, fd, message, flags) as ssize_t
+        }
+    }
+}
+
+/// send(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_send(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_sendto(fd, from, len, flags, std::ptr::null(), 0) }
+}
+
+/// sendto(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_sendto(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    at: *const sockaddr,
+    at_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_sendto(fd, from, len, flags, at, at_len)
+        } else {
+            kernel!(SYS_sendto, fd, from, len, flags, at, at_len) as ssize_t
+        }
+    }
+}
+
+/// sendmsg(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_sendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_sendmsg(fd, message, flags)
+        } else {
+            kernel!(SYS_sendmsg, fd, message, flags) as ssize_t
+        }
+    }
+}
+
+/// recvmmsg(2). Of a split socket, one message after the other, as the kernel has it: an error
+/// behind the first is that of the next call. The timeout is looked at between messages.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_split(fd) {
+            return kernel!(SYS_recvmmsg, fd, messages, count, flags, timeout) as c_int;
+        }
+        let waits_for_one = flags & libc::MSG_WAITFORONE != 0;
+        let mut flags = flags & !libc::MSG_WAITFORONE;
+        one_by_one(count, |place| {
+            let message = messages.add(place);
+            let len = sw_recvmsg(fd, &raw mut (*message).msg_hdr, flags);
+            if waits_for_one {
+                flags |= libc::MSG_DONTWAIT;
+            }
+            if len >= 0 {
+                (*message).msg_len = len as c_uint;
+            }
+            // The end of the stream is said once.
+            (len >= 0, len == 0)
+        })
+    }
+}
+
+/// sendmmsg(2). Of a split socket, one message after the other.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_split(fd) {
+            return kernel!(SYS_sendmmsg, fd, messages, count, flags) as c_int;
+        }
+        one_by_one(count, |place| {
+            let message = messages.add(place);
+            let len = sw_sendmsg(fd, &raw const (*message).msg_hdr, flags);
+            if len >= 0 {
+                (*message).msg_len = len as c_uint;
+            }
+            (len >= 0, false)
+        })
+    }
+}
+
+/// Messages that one call takes, at most: `UIO_MAXIOV` of Linux.
+const MESSAGES_MAX: usize = 1024;
+
+/// How many messages `each` has moved: it says whether it has, and whether that was the last.
+fn one_by_one(count: c_uint, mut each: impl FnMut(usize) -> (bool, bool)) -> c_int {
+    let count = (count as usize).min(MESSAGES_MAX);
+    for place in 0..count {
+        let (has_moved, is_last) = each(place);
+        match (has_moved, place) {
+            (false, 0) => return -1,
+            (false, _) => return place as c_int,
+            (true, _) if is_last => return place as c_int + 1,
+            (true, _) => {}
+        }
+    }
+    count as c_int
+}
+
+/// sendfile(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_sendfile(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(to) {
+            sw_sendfile(to, from, offset, count)
+        } else {
+            kernel!(SYS_sendfile, to, from, offset, count) as ssize_t
+        }
+    }
+}
+
+/// `sendfile` of programs with large files: the same on machines of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_sendfile64(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_sendfile(to, from, offset, count) }
+}
+
+/// Bytes that [`splitway_preload_splice`] moves at a time: those of a pipe, as it is made.
+const SPLICE_BYTES: usize = 64 << 10;
+
+/// splice(2). Between a split socket and a pipe, bytes are copied: right, and slower than the
+/// kernel's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_splice(
+    from: c_int,
+    from_offset: *mut off_t,
+    to: c_int,
+    to_offset: *mut off_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (is_split(from), is_split(to)) {
+            (false, false) => {
+                kernel!(SYS_splice, from, from_offset, to, to_offset, len, flags) as ssize_t
+            }
+            (true, true) => fail(Errno::INVAL),
+            _ if !from_offset.is_null() || !to_offset.is_null() => fail(Errno::SPIPE),
+            (true, false) => splice_in(from, to, len, flags),
+            (false, true) => splice_out(from, to, len, flags),
+        }
+    }
+}
+
+fn fail(errno: Errno) -> ssize_t {
+    set_errno(errno);
+    -1
+}
+
+/// From a split socket into a pipe: as many bytes as it has room for, so that none is taken that
+/// cannot be put there.
+unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
+    let mut buffer = vec![0u8; len.min(SPLICE_BYTES)];
+    let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0;
+    let at = buffer.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the buffer is as long as is said.
+    unsafe {
+        let (size, waiting) = pipe(to);
+        let Some(room) = size.checked_sub(waiting).filter(|room| *room > 0) else {
+            if size == 0 {
+                return fail(Errno::INVAL);
+            }
+            if is_nonblocking {
+                return fail(Errno::AGAIN);
+            }
+            // It waits for its reader.
+            return splice_after_wait(from, to, len, flags);
+        };
+        let peek = libc::MSG_PEEK
+            | if is_nonblocking {
+                libc::MSG_DONTWAIT
+            } else {
+                0
+            };
+        let found = sw_recv(from, at, buffer.len().min(room), peek);
+        if found <= 0 {
+            return found;
+        }
+        let put = kernel!(SYS_write, to, at, found as usize) as ssize_t;
+        if put > 0 {
+            sw_recv(from, at, put as usize, libc::MSG_DONTWAIT);
+        }
+        put
+    }
+}
+
+unsafe fn splice_after_wait(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
+    let mut waited = libc::pollfd {
+        fd: to,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    let none = std::ptr::null::<timespec>();
+    // SAFETY: the pointer is that of one item.
+    unsafe {
+        if kernel!(
+            SYS_ppoll,
+            &raw mut waited,
+            1,
+            none,
+            std::ptr::null::<c_void>(),
+            8
+        ) < 0
+        {
+            return -1;
+        }
+        splice_in(from, to, len, flags | libc::SPLICE_F_NONBLOCK)
+    }
+}
+
+/// From a pipe to a split socket: as many bytes as it takes at once.
+unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
+    let mut buffer = vec![0u8; len.min(SPLICE_BYTES)];
+    let at = buffer.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the buffer is as long as is said.
+    unsafe {
+        let (size, waiting) = pipe(from);
+        if size == 0 {
+            return fail(Errno::INVAL);
+        }
+        if waiting == 0 && flags & libc::SPLICE_F_NONBLOCK != 0 {
+            // Its end, or EAGAIN.
+            let mut empty = libc::pollfd {
+                fd: from,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            let now = timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let none = std::ptr::null::<c_void>();
+            kernel!(SYS_ppoll, &raw mut empty, 1, &raw const now, none, 8);
+            return if empty.revents & libc::POLLHUP != 0 {
+                0
+            } else {
+                fail(Errno::AGAIN)
+            };
+        }
+        // What the socket does not take would be lost once it is out of the pipe.
+        let Some(room) = room_of(to) else {
+            return -1;
+        };
+        if room == 0 {
+            return fail(Errno::AGAIN);
+        }
+        let taken = kernel!(SYS_read, from, at, buffer.len().min(room)) as ssize_t;
+        if taken <= 0 {
+            return taken;
+        }
+        let more = if flags & libc::SPLICE_F_MORE != 0 {
+            libc::MSG_MORE
+        } else {
+            0
+        };
+        sw_send(to, at, taken as usize, more | libc::MSG_NOSIGNAL)
+    }
+}
+
+/// How many bytes a socket takes at once; `None` and `errno` if it takes none any more.
+fn room_of(fd: c_int) -> Option<usize> {
+    // SAFETY: the number is the program's; it is split.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    match crate::start::client()?.send_room_bytes(fd) {
+        Ok(room) => Some(room),
+        Err(errno) => {
+            set_errno(errno);
+            None
+        }
+    }
+}
+
+/// Bytes that a pipe holds at most, and that are in it; 0 if it is none.
+unsafe fn pipe(fd: c_int) -> (usize, usize) {
+    let mut waiting: c_int = 0;
+    // SAFETY: both take a number or the pointer of one.
+    let size = unsafe {
+        let size = kernel!(SYS_fcntl, fd, libc::F_GETPIPE_SZ, 0);
+        kernel!(SYS_ioctl, fd, libc::FIONREAD, &raw mut waiting);
+        size
+    };
+    let bytes = |number: i64| usize::try_from(number).unwrap_or(0);
+    (bytes(size), bytes(waiting.into()))
+}

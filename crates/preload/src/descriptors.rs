@@ -1,0 +1,157 @@
+//! Descriptors of any kind: close, dup, fcntl, ioctl.
+
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use capi::abi::{set_errno, sw_close, sw_ioctl};
+use libc::{c_int, c_long, c_uint, c_ulong, c_void};
+use rustix::io::Result;
+
+use crate::kernel::kernel;
+use crate::pending;
+use crate::start::{client, is_split};
+
+/// Whether it is more than the kernel knows of: a split socket, or a set that holds some.
+fn is_ours(fd: c_int) -> bool {
+    client().is_some_and(|client| client.is_split_number(fd) || client.is_epoll_number(fd))
+}
+
+/// close(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_close(fd: c_int) -> c_int {
+    pending::forget(fd);
+    if is_ours(fd) {
+        return sw_close(fd);
+    }
+    // SAFETY: it takes a number. Whose it is, is the program's matter.
+    unsafe { kernel!(SYS_close, fd) as c_int }
+}
+
+/// close_range(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0
+        && let Some(client) = client()
+    {
+        let all = client.numbers();
+        let within = |fd: &c_int| u32::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd));
+        for fd in all.into_iter().filter(within) {
+            sw_close(fd);
+        }
+    }
+    // SAFETY: it takes numbers.
+    unsafe { kernel!(SYS_close_range, first, last, flags) as c_int }
+}
+
+/// closefrom(3).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_closefrom(first: c_int) {
+    splitway_preload_close_range(first.max(0).unsigned_abs(), c_uint::MAX, 0);
+}
+
+/// Notes that `new` is what `old` is, or closes it.
+fn note_duplicate(old: c_int, new: c_int) -> Result<()> {
+    let Some(client) = client().filter(|_| is_ours(old)) else {
+        return Ok(());
+    };
+    // SAFETY: the call that made it has just returned it, and `old` is the program's.
+    let (old, new) = unsafe { (BorrowedFd::borrow_raw(old), OwnedFd::from_raw_fd(new)) };
+    client
+        .note_duplicate(old, new)
+        .map(IntoRawFd::into_raw_fd)?;
+    Ok(())
+}
+
+fn noted(old: c_int, new: c_int) -> c_int {
+    if new < 0 {
+        return new;
+    }
+    match note_duplicate(old, new) {
+        Ok(()) => new,
+        Err(errno) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
+/// dup(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_dup(fd: c_int) -> c_int {
+    // SAFETY: it takes a number.
+    noted(fd, unsafe { kernel!(SYS_dup, fd) } as c_int)
+}
+
+/// dup2(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_dup2(old: c_int, new: c_int) -> c_int {
+    if old == new {
+        // SAFETY: it takes numbers.
+        let flags = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) };
+        return if flags < 0 { -1 } else { new };
+    }
+    splitway_preload_dup3(old, new, 0)
+}
+
+/// dup3(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    // SAFETY: it takes numbers.
+    let is_open = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) } >= 0;
+    // What fails closes nothing.
+    if is_open && old != new && flags & !libc::O_CLOEXEC == 0 {
+        pending::forget(new);
+        if is_ours(new) {
+            sw_close(new);
+        }
+    }
+    // SAFETY: it takes numbers.
+    noted(old, unsafe { kernel!(SYS_dup3, old, new, flags) } as c_int)
+}
+
+/// fcntl(2). The third argument is in the same place whether it is a number or a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_fcntl(
+    fd: c_int,
+    command: c_int,
+    argument: c_long,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let done = unsafe { kernel!(SYS_fcntl, fd, command, argument) } as c_int;
+    if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
+        return noted(fd, done);
+    }
+    done
+}
+
+/// `fcntl` of programs with large files: the same on machines of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_fcntl64(
+    fd: c_int,
+    command: c_int,
+    argument: c_long,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_fcntl(fd, command, argument) }
+}
+
+/// ioctl(2). The third argument is in the same place whether it is a number or a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_ioctl(
+    fd: c_int,
+    request: c_ulong,
+    argument: *mut c_void,
+) -> c_int {
+    // What is the kernel's of a split socket as well, and what programs set on any.
+    let kernels = [libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, FIOASYNC];
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) && !kernels.contains(&request) {
+            sw_ioctl(fd, request, argument)
+        } else {
+            kernel!(SYS_ioctl, fd, request, argument) as c_int
+        }
+    }
+}
+
+/// Signals for a descriptor: the bytes of a split socket raise none.
+const FIOASYNC: c_ulong = 0x5452;

@@ -1,0 +1,396 @@
+//! epoll, poll and select.
+
+use std::os::fd::BorrowedFd;
+
+use capi::abi::{set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll};
+use libc::{
+    c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
+};
+use rustix::io::Errno;
+
+use crate::kernel::kernel;
+use crate::pending;
+use crate::place::last_error;
+use crate::start::{client, is_split};
+
+/// Bytes of the kernel's signal sets.
+const SIGNALS_BYTES: size_t = 8;
+
+fn fail(errno: Errno) -> c_int {
+    set_errno(errno);
+    -1
+}
+
+/// Whether a set holds split sockets, which the kernel knows nothing of.
+fn is_extended(epoll: c_int) -> bool {
+    client().is_some_and(|client| client.is_epoll_number(epoll))
+}
+
+/// epoll_ctl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_epoll_ctl(
+    epoll: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(client) = client().filter(|_| is_split(fd) || is_extended(fd))
+            && epoll >= 0
+            && !is_extended(epoll)
+            && let Err(errno) = client.epoll_extend(BorrowedFd::borrow_raw(epoll))
+        {
+            return fail(errno);
+        }
+        let done = if is_extended(epoll) {
+            sw_epoll_ctl(epoll, op, fd, event)
+        } else {
+            kernel!(SYS_epoll_ctl, epoll, op, fd, event) as c_int
+        };
+        if done == 0 && !is_split(fd) {
+            let asked = event.as_ref().filter(|_| op != libc::EPOLL_CTL_DEL);
+            pending::ask(
+                fd,
+                asked.map(|event| pending::Interest {
+                    epoll,
+                    events: event.events,
+                    data: event.u64,
+                }),
+            );
+        }
+        done
+    }
+}
+
+/// epoll_wait(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_epoll_pwait(epoll, events, max, timeout_ms, std::ptr::null()) }
+}
+
+/// epoll_pwait(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout_ms: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_extended(epoll) {
+            return sw_epoll_pwait(epoll, events, max, timeout_ms, mask);
+        }
+        let done = kernel!(
+            SYS_epoll_pwait,
+            epoll,
+            events,
+            max,
+            timeout_ms,
+            mask,
+            SIGNALS_BYTES
+        );
+        done as c_int
+    }
+}
+
+/// epoll_pwait2(2). Of a set with split sockets, the timeout is rounded up to milliseconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_extended(epoll) {
+            let done = kernel!(
+                SYS_epoll_pwait2,
+                epoll,
+                events,
+                max,
+                timeout,
+                mask,
+                SIGNALS_BYTES
+            );
+            return done as c_int;
+        }
+        match milliseconds(timeout.as_ref()) {
+            Some(ms) => sw_epoll_pwait(epoll, events, max, ms, mask),
+            None => fail(Errno::INVAL),
+        }
+    }
+}
+
+/// Milliseconds of a timeout, rounded up; -1 without one. `None` if it makes no sense.
+fn milliseconds(timeout: Option<&timespec>) -> Option<c_int> {
+    let Some(timeout) = timeout else {
+        return Some(-1);
+    };
+    let seconds = u64::try_from(timeout.tv_sec).ok()?;
+    let ns = u64::try_from(timeout.tv_nsec)
+        .ok()
+        .filter(|ns| *ns < 1_000_000_000)?;
+    let ms = seconds
+        .saturating_mul(1000)
+        .saturating_add(ns.div_ceil(1_000_000));
+    Some(c_int::try_from(ms).unwrap_or(c_int::MAX))
+}
+
+/// Whether the kernel does not know all that is asked of it.
+fn is_ours(fd: c_int) -> bool {
+    is_split(fd) || is_extended(fd)
+}
+
+/// poll(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_poll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if has_ours(fds, count) {
+            return sw_poll(fds, count, timeout_ms);
+        }
+        let timeout = (timeout_ms >= 0).then(|| timespec {
+            tv_sec: (timeout_ms / 1000).into(),
+            tv_nsec: i64::from(timeout_ms % 1000) * 1_000_000,
+        });
+        let timeout = timeout
+            .as_ref()
+            .map_or(std::ptr::null(), std::ptr::from_ref);
+        let none = std::ptr::null::<c_void>();
+        kernel!(SYS_ppoll, fds, count, timeout, none, SIGNALS_BYTES) as c_int
+    }
+}
+
+unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
+    if client().is_none() || fds.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let fds = unsafe { std::slice::from_raw_parts(fds, count as usize) };
+    fds.iter().any(|asked| is_ours(asked.fd))
+}
+
+/// `poll` with the length of the array that the compiler knows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload___poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout_ms: c_int,
+    _bytes: size_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_poll(fds, count, timeout_ms) }
+}
+
+/// ppoll(2). Of split sockets, the timeout is rounded up to milliseconds, and a signal that the
+/// mask lets through may come just before the wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if has_ours(fds, count) {
+            return match milliseconds(timeout.as_ref()) {
+                Some(ms) => with_mask(mask, || sw_poll(fds, count, ms)),
+                None => fail(Errno::INVAL),
+            };
+        }
+        // The kernel writes what is left of it.
+        let mut left = timeout.as_ref().copied();
+        let timeout = left
+            .as_mut()
+            .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        kernel!(SYS_ppoll, fds, count, timeout, mask, SIGNALS_BYTES) as c_int
+    }
+}
+
+/// `ppoll` with the length of the array that the compiler knows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload___ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    _bytes: size_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_ppoll(fds, count, timeout, mask) }
+}
+
+/// With the signals of a mask, if there is one, blocked and no others.
+unsafe fn with_mask(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
+    if mask.is_null() {
+        return wait();
+    }
+    let mut before = std::mem::MaybeUninit::uninit();
+    // SAFETY: the mask is valid as the caller promises, and `before` is written by the first call.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr());
+        let done = wait();
+        let errno = last_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        if done < 0 {
+            set_errno(errno);
+        }
+        done
+    }
+}
+
+/// select(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_select(
+    end: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let asked = timeout.as_ref().map(|timeout| timespec {
+            tv_sec: timeout.tv_sec,
+            tv_nsec: timeout.tv_usec.saturating_mul(1000),
+        });
+        if has_ours_in(end, [read, write, except]) {
+            return select_with_poll(end, [read, write, except], asked.as_ref(), std::ptr::null());
+        }
+        let mut left = asked;
+        let left_at = left
+            .as_mut()
+            .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        let none = std::ptr::null::<c_void>();
+        let done = kernel!(SYS_pselect6, end, read, write, except, left_at, none) as c_int;
+        if let (Some(timeout), Some(left)) = (timeout.as_mut(), left) {
+            // Linux says what is left of it.
+            *timeout = timeval {
+                tv_sec: left.tv_sec,
+                tv_usec: left.tv_nsec / 1000,
+            };
+        }
+        done
+    }
+}
+
+/// pselect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_pselect(
+    end: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if has_ours_in(end, [read, write, except]) {
+            return select_with_poll(end, [read, write, except], timeout.as_ref(), mask);
+        }
+        let mut left = timeout.as_ref().copied();
+        let left_at = left
+            .as_mut()
+            .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+        let mask = (mask, SIGNALS_BYTES);
+        kernel!(
+            SYS_pselect6,
+            end,
+            read,
+            write,
+            except,
+            left_at,
+            &raw const mask
+        ) as c_int
+    }
+}
+
+/// Whether a descriptor is in a set of select(2).
+unsafe fn is_in(fd: c_int, set: *const fd_set) -> bool {
+    // SAFETY: the caller's promise.
+    !set.is_null() && unsafe { libc::FD_ISSET(fd, set) }
+}
+
+unsafe fn has_ours_in(end: c_int, sets: [*mut fd_set; 3]) -> bool {
+    let end = end.min(libc::FD_SETSIZE as c_int);
+    // SAFETY: the caller's promise.
+    client().is_some()
+        && (0..end).any(|fd| unsafe { sets.iter().any(|set| is_in(fd, *set)) } && is_ours(fd))
+}
+
+/// select(2) by poll(2), whose events are those of select as Linux maps them (`POLLIN_SET` and so
+/// on).
+unsafe fn select_with_poll(
+    end: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: Option<&timespec>,
+    mask: *const sigset_t,
+) -> c_int {
+    const MEANINGS: [(i16, i16); 3] = [
+        (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
+        (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
+        (libc::POLLPRI, libc::POLLPRI),
+    ];
+    let Some(ms) = milliseconds(timeout) else {
+        return fail(Errno::INVAL);
+    };
+    let end = end.clamp(0, libc::FD_SETSIZE as c_int);
+    let mut asked = Vec::new();
+    // SAFETY: the caller's promise.
+    unsafe {
+        for fd in 0..end {
+            let wanted = sets.iter().zip(MEANINGS);
+            let events = wanted
+                .filter(|(set, _)| is_in(fd, **set))
+                .fold(0, |events, (_, (event, _))| events | event);
+            if events != 0 {
+                asked.push(pollfd {
+                    fd,
+                    events,
+                    revents: 0,
+                });
+            }
+        }
+        let (at, count) = (asked.as_mut_ptr(), asked.len() as nfds_t);
+        if with_mask(mask, || sw_poll(at, count, ms)) < 0 {
+            return -1;
+        }
+        if asked
+            .iter()
+            .any(|asked| asked.revents & libc::POLLNVAL != 0)
+        {
+            return fail(Errno::BADF);
+        }
+        let mut ready = 0;
+        for asked in &asked {
+            for (set, (event, meaning)) in sets.iter().zip(MEANINGS) {
+                if asked.events & event == 0 {
+                    continue;
+                }
+                if asked.revents & meaning != 0 {
+                    ready += 1;
+                } else {
+                    libc::FD_CLR(asked.fd, *set);
+                }
+            }
+        }
+        ready
+    }
+}

@@ -1,0 +1,201 @@
+//! A new program image gets the library as well, whatever becomes of the environment: nginx clears
+//! it, and starts its next version with variables of its own.
+
+use std::ffi::{CStr, CString};
+use std::mem::transmute;
+use std::ptr;
+use std::sync::OnceLock;
+
+use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+
+use crate::kernel::kernel;
+use crate::told::told;
+
+type Strings = *const *const c_char;
+
+type ExecVpe = unsafe extern "C" fn(*const c_char, Strings, Strings) -> c_int;
+
+type Spawn = unsafe extern "C" fn(
+    *mut pid_t,
+    *const c_char,
+    *const posix_spawn_file_actions_t,
+    *const posix_spawnattr_t,
+    Strings,
+    Strings,
+) -> c_int;
+
+unsafe extern "C" {
+    static environ: Strings;
+}
+
+/// The functions of the C library that search `PATH`, or start a process.
+#[derive(Debug)]
+struct Library {
+    execvpe: Option<ExecVpe>,
+    posix_spawn: Option<Spawn>,
+    posix_spawnp: Option<Spawn>,
+}
+
+static LIBRARY: OnceLock<Library> = OnceLock::new();
+
+/// Finds them: not after a fork, where a lock of the loader's may be taken for ever.
+pub(crate) fn find() {
+    // SAFETY: the functions of these names have these types.
+    unsafe {
+        let next = |name: &CStr| libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        let _ = LIBRARY.set(Library {
+            execvpe: transmute::<*mut c_void, Option<ExecVpe>>(next(c"execvpe")),
+            posix_spawn: transmute::<*mut c_void, Option<Spawn>>(next(c"posix_spawn")),
+            posix_spawnp: transmute::<*mut c_void, Option<Spawn>>(next(c"posix_spawnp")),
+        });
+    }
+}
+
+/// An environment as C has it.
+struct Environment {
+    /// What the pointers point to.
+    _strings: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+/// The environment with what the library needs; `None` if it has that.
+unsafe fn completed(environment: Strings) -> Option<Environment> {
+    let mut given = Vec::new();
+    // SAFETY: the caller's promise: strings, and a null pointer behind them.
+    unsafe {
+        let mut at = environment;
+        while !at.is_null() && !(*at).is_null() {
+            given.push(CStr::from_ptr(*at));
+            at = at.add(1);
+        }
+    }
+    let strings = told()?.kept.complete(&given)?;
+    let pointers = strings.iter().map(|string| string.as_ptr());
+    Some(Environment {
+        pointers: pointers.chain([ptr::null()]).collect(),
+        _strings: strings,
+    })
+}
+
+/// Calls with the environment that is given, or with the completed one.
+unsafe fn with(environment: Strings, call: impl FnOnce(Strings) -> c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { completed(environment) } {
+        Some(completed) => call(completed.pointers.as_ptr()),
+        None => call(environment),
+    }
+}
+
+/// execve(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(environment, |environment| {
+            kernel!(SYS_execve, path, arguments, environment) as c_int
+        })
+    }
+}
+
+/// execv(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_execve(path, arguments, environ) }
+}
+
+/// execvp(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_execvpe(file, arguments, environ) }
+}
+
+/// execvpe(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(environment, |environment| {
+            match LIBRARY.get().and_then(|library| library.execvpe) {
+                Some(execvpe) => execvpe(file, arguments, environment),
+                None => kernel!(SYS_execve, file, arguments, environment) as c_int,
+            }
+        })
+    }
+}
+
+/// fexecve(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_fexecve(
+    fd: c_int,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(environment, |environment| {
+            let empty = c"".as_ptr();
+            let flags = libc::AT_EMPTY_PATH;
+            kernel!(SYS_execveat, fd, empty, arguments, environment, flags) as c_int
+        })
+    }
+}
+
+/// posix_spawn(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_posix_spawn(
+    pid: *mut pid_t,
+    path: *const c_char,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(environment, |environment| {
+            let spawn = LIBRARY.get().and_then(|library| library.posix_spawn);
+            spawn.map_or(libc::ENOSYS, |spawn| {
+                spawn(pid, path, actions, attributes, arguments, environment)
+            })
+        })
+    }
+}
+
+/// posix_spawnp(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_posix_spawnp(
+    pid: *mut pid_t,
+    file: *const c_char,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(environment, |environment| {
+            let spawn = LIBRARY.get().and_then(|library| library.posix_spawnp);
+            spawn.map_or(libc::ENOSYS, |spawn| {
+                spawn(pid, file, actions, attributes, arguments, environment)
+            })
+        })
+    }
+}
+
+/// vfork(2). A child that shared this memory would close descriptors in the tables of its parent:
+/// it gets a copy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_vfork() -> pid_t {
+    // SAFETY: the caller's promise: a child calls what a child of `vfork` may, which is less.
+    unsafe { libc::fork() }
+}

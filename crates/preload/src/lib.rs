@@ -1,0 +1,59 @@
+//! The socket calls of the C library, on the split stack: what `splitway run` has an unmodified
+//! program load.
+//!
+//! Each function here has the name of a call with [`PREFIX`] before it. The shared library
+//! `libsplitway-preload.so` is linked from these with the plain names (`scripts/library.sh`), so
+//! that nothing else that has this crate defines `read`.
+//!
+//! A descriptor is the kernel's until an address makes it a split socket: `socket` is not among the
+//! calls, and `bind` and `connect` put a split socket in the place of the kernel's if the
+//! [rules](rules) say so. All else asks for each descriptor whether it is split, and is either a
+//! system call or that of `libsplitway`.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`rules`] | which addresses are those of split sockets |
+//! | [`environment`] | what `splitway run` tells the library, and what a new program image needs |
+//! | `start` | the constructor |
+//! | `told` | what it has read |
+//! | `kernel` | system calls, which never come back here |
+//! | `place` | a split socket in the place of one of the kernel |
+//! | `pending` | sockets of the kernel that may become split, and the epoll sets they are in |
+//! | `sockets` | bind to getpeername, options |
+//! | `bytes` | read and write in all forms |
+//! | `events` | epoll, poll, select |
+//! | `descriptors` | close, dup, fcntl, ioctl |
+//! | `exec` | a new program image gets the library as well |
+//!
+//! The functions take what their namesakes take; a pointer that those may not be given, these may
+//! not either. Their safety sections are those of the manual pages.
+#![deny(unsafe_code)]
+#![allow(
+    clippy::missing_safety_doc,
+    missing_docs,
+    reason = "the interface is that of the C library"
+)]
+
+pub mod environment;
+pub mod rules;
+
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod bytes;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod descriptors;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod events;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod exec;
+mod kernel;
+mod pending;
+#[allow(unsafe_code, reason = "descriptors of the program are numbers")]
+mod place;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod sockets;
+#[allow(unsafe_code, reason = "the loader calls the constructor")]
+pub mod start;
+mod told;
+
+/// What the names of the functions begin with, before those of the C library.
+pub const PREFIX: &str = "splitway_preload_";

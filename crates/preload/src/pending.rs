@@ -1,0 +1,118 @@
+//! TCP sockets of the kernel that may become split, and the epoll set that each is in: programs
+//! add a socket to a set before they connect it, and the set is to have the split one then.
+//!
+//! A word for each descriptor says whether it is one, and two more what a set was asked for; they
+//! are atomics, so that a child of a fork inherits them whole. Of several sets, the last is known.
+
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PAGES: usize = 1024;
+const PAGE_SLOTS: usize = 1024;
+
+/// What an epoll set was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Interest {
+    pub(crate) epoll: RawFd,
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The highest bit: it is one. Below, in the high half, 1 more than the number of its set, or
+    /// 0; in the low half, the events that are asked for.
+    state: AtomicU64,
+    data: AtomicU64,
+}
+
+static PAGES_OF_SLOTS: [OnceLock<Box<[Slot]>>; PAGES] = [const { OnceLock::new() }; PAGES];
+
+const KNOWN: u64 = 1 << 63;
+
+fn slot(fd: RawFd) -> Option<&'static Slot> {
+    let place = usize::try_from(fd).ok()?;
+    PAGES_OF_SLOTS
+        .get(place / PAGE_SLOTS)?
+        .get()?
+        .get(place % PAGE_SLOTS)
+}
+
+/// A socket was made.
+pub(crate) fn note(fd: RawFd) {
+    let Ok(place) = usize::try_from(fd) else {
+        return;
+    };
+    let Some(page) = PAGES_OF_SLOTS.get(place / PAGE_SLOTS) else {
+        return;
+    };
+    let page = page.get_or_init(|| (0..PAGE_SLOTS).map(|_| Slot::default()).collect());
+    page[place % PAGE_SLOTS]
+        .state
+        .store(KNOWN, Ordering::Release);
+}
+
+/// It is closed, or is no socket of the kernel's any more; tells in which set it was.
+pub(crate) fn forget(fd: RawFd) -> Option<Interest> {
+    let slot = slot(fd)?;
+    let data = slot.data.load(Ordering::Acquire);
+    interest(slot.state.swap(0, Ordering::AcqRel), data)
+}
+
+/// A set has been asked for it, or (`None`) has it no more.
+pub(crate) fn ask(fd: RawFd, asked: Option<Interest>) {
+    let Some(slot) = slot(fd) else {
+        return;
+    };
+    if slot.state.load(Ordering::Acquire) & KNOWN == 0 {
+        return;
+    }
+    let state = asked.map_or(0, |asked| {
+        slot.data.store(asked.data, Ordering::Release);
+        let set = u64::from(asked.epoll.unsigned_abs()) + 1;
+        set << 32 | u64::from(asked.events)
+    });
+    slot.state.store(KNOWN | state, Ordering::Release);
+}
+
+fn interest(state: u64, data: u64) -> Option<Interest> {
+    let set = u32::try_from((state & !KNOWN) >> 32).ok()?.checked_sub(1)?;
+    Some(Interest {
+        epoll: RawFd::try_from(set).ok()?,
+        events: state as u32,
+        data,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_known_with_its_set_until_it_is_forgotten() {
+        let asked = Interest {
+            epoll: 0,
+            events: u32::MAX,
+            data: u64::MAX,
+        };
+        let fd = 70_000;
+        ask(fd, Some(asked));
+        assert_eq!(forget(fd), None, "nothing was known of it");
+        note(fd);
+        assert_eq!(forget(fd), None);
+        ask(fd, Some(asked));
+        assert_eq!(forget(fd), None, "it was closed before");
+        note(fd);
+        ask(fd, Some(asked));
+        ask(fd, None);
+        assert_eq!(forget(fd), None);
+        note(fd);
+        ask(fd, Some(asked));
+        assert_eq!(forget(fd), Some(asked));
+        assert_eq!(
+            (forget(fd), forget(-1), forget(RawFd::MAX)),
+            (None, None, None)
+        );
+    }
+}

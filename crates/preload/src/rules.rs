@@ -1,0 +1,228 @@
+//! Which addresses are those of split sockets.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+/// Addresses and ports: `any`, `PORTS`, `ADDRESS` or `ADDRESS/BITS`, and `:PORTS` behind an address
+/// if not all are meant. PORTS is `80` or `8000-8999`. An IPv6 address with ports is in brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Prefix of the addresses; `None`: all, of both families.
+    prefix: Option<(IpAddr, u8)>,
+    first_port: u16,
+    last_port: u16,
+}
+
+/// A rule that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRule(String);
+
+impl fmt::Display for BadRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: expected any, PORT, FIRST-LAST, ADDRESS or ADDRESS/BITS, and :PORT or :FIRST-LAST \
+             behind an address ([ADDRESS]:PORT for IPv6)",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for BadRule {}
+
+impl Rule {
+    /// Every address, and every port.
+    pub const ANY: Rule = Rule {
+        prefix: None,
+        first_port: 0,
+        last_port: u16::MAX,
+    };
+
+    /// Whether an address is among them.
+    pub fn holds(&self, address: SocketAddr) -> bool {
+        let ports = self.first_port..=self.last_port;
+        let is_within = match self.prefix {
+            None => true,
+            Some((prefix, bits)) => shares_prefix(prefix, unmapped(address.ip()), bits),
+        };
+        is_within && ports.contains(&address.port())
+    }
+}
+
+/// Rules of one direction. None holds an address of the loopback interface: those are the kernel's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// Those that are listed, with commas between them; an empty list is none.
+    pub fn parse(list: &str) -> Result<Rules, BadRule> {
+        let named = list.split(',').filter(|rule| !rule.is_empty());
+        named.map(str::parse).collect::<Result<_, _>>().map(Rules)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an address is that of a split socket.
+    pub fn hold(&self, address: SocketAddr) -> bool {
+        let is_loopback = unmapped(address.ip()).is_loopback();
+        !is_loopback && self.0.iter().any(|rule| rule.holds(address))
+    }
+}
+
+impl FromIterator<Rule> for Rules {
+    fn from_iter<I: IntoIterator<Item = Rule>>(rules: I) -> Rules {
+        Rules(rules.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, rule) in self.0.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma}{rule}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all_ports = (self.first_port, self.last_port) == (0, u16::MAX);
+        match self.prefix {
+            None if all_ports => return f.write_str("any"),
+            None => {}
+            Some((IpAddr::V6(ip), bits)) if !all_ports => write!(f, "[{ip}/{bits}]:")?,
+            Some((ip, bits)) => write!(f, "{ip}/{bits}{}", if all_ports { "" } else { ":" })?,
+        }
+        if !all_ports {
+            write!(f, "{}-{}", self.first_port, self.last_port)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Rule {
+    type Err = BadRule;
+
+    fn from_str(text: &str) -> Result<Rule, BadRule> {
+        parse(text).ok_or_else(|| BadRule(text.to_owned()))
+    }
+}
+
+fn parse(text: &str) -> Option<Rule> {
+    if text == "any" {
+        return Some(Rule::ANY);
+    }
+    if let Some((first_port, last_port)) = ports(text) {
+        return Some(Rule {
+            first_port,
+            last_port,
+            ..Rule::ANY
+        });
+    }
+    let (prefix, behind) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None if text.matches(':').count() == 1 => text.split_at(text.find(':')?),
+        None => (text, ""),
+    };
+    let (first_port, last_port) = match behind.strip_prefix(':') {
+        Some(named) => ports(named)?,
+        None if behind.is_empty() => (0, u16::MAX),
+        None => return None,
+    };
+    let (ip, bits) = prefix.split_once('/').unwrap_or((prefix, ""));
+    let ip: IpAddr = ip.parse().ok()?;
+    let bits_max = if ip.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        "" if !prefix.contains('/') => bits_max,
+        bits => bits.parse().ok().filter(|bits| *bits <= bits_max)?,
+    };
+    Some(Rule {
+        prefix: Some((ip, bits)),
+        first_port,
+        last_port,
+    })
+}
+
+fn ports(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(first) || !is_number(last) {
+        return None;
+    }
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some((first, last))
+}
+
+/// An IPv4 address in the clothes of IPv6 (RFC 4291 §2.5.5.2) is that one.
+fn unmapped(ip: IpAddr) -> IpAddr {
+    ip.to_canonical()
+}
+
+fn shares_prefix(prefix: IpAddr, ip: IpAddr, bits: u8) -> bool {
+    let differing = match (prefix, ip) {
+        (IpAddr::V4(prefix), IpAddr::V4(ip)) => (prefix.to_bits() ^ ip.to_bits()).leading_zeros(),
+        (IpAddr::V6(prefix), IpAddr::V6(ip)) => (prefix.to_bits() ^ ip.to_bits()).leading_zeros(),
+        _ => return false,
+    };
+    differing >= u32::from(bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(rule: &str, address: &str) -> bool {
+        let rules = Rules::parse(rule).unwrap();
+        assert_eq!(Rules::parse(&rules.to_string()), Ok(rules.clone()));
+        rules.hold(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_rule_holds_what_it_says() {
+        for (rule, within, without) in [
+            ("any", "10.0.0.1:80", "127.0.0.1:80"),
+            ("any", "[2001:db8::1]:0", "[::1]:80"),
+            ("80", "0.0.0.0:80", "0.0.0.0:81"),
+            ("8000-8999", "[::]:8999", "[::]:9000"),
+            ("10.1.0.0/16", "10.1.255.1:9", "10.2.0.1:9"),
+            ("10.1.0.0/16:80-81", "10.1.255.1:81", "10.1.0.1:82"),
+            ("10.1.0.1", "10.1.0.1:9", "10.1.0.2:9"),
+            ("10.1.0.1:9", "10.1.0.1:9", "10.1.0.1:8"),
+            ("2001:db8::/32", "[2001:db8:1::]:5", "[2001:db9::]:5"),
+            ("[2001:db8::/32]:5", "[2001:db8:1::]:5", "[2001:db8:1::]:6"),
+            ("10.0.0.0/8", "[::ffff:10.0.0.1]:5", "[::ffff:127.0.0.1]:5"),
+            ("1,3-4", "1.2.3.4:4", "1.2.3.4:2"),
+            ("0.0.0.0/0", "0.0.0.0:4", "[::]:4"),
+        ] {
+            assert!(holds(rule, within), "{rule}: {within}");
+            assert!(!holds(rule, without), "{rule}: {without}");
+        }
+        assert!(!holds("", "10.0.0.1:80"));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        for rule in [
+            "all",
+            "65536",
+            "9-8",
+            "-",
+            "10.0.0.1:",
+            "10.0.0.1/33",
+            "10.0.0.1/",
+            "[::1",
+            "[::1]80",
+            "10.0.0.0/8:x",
+            "::/129",
+            "+80",
+            " 80",
+        ] {
+            assert!(rule.parse::<Rule>().is_err(), "{rule}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Sockets by their addresses, and options.
+
+use std::os::fd::BorrowedFd;
+
+use capi::abi::{
+    address_of, set_errno, sw_accept4, sw_bind, sw_connect, sw_getpeername, sw_getsockname,
+    sw_getsockopt, sw_listen, sw_setsockopt, sw_shutdown,
+};
+use libc::{c_int, c_void, sockaddr, socklen_t};
+use rustix::io::Errno;
+
+use crate::kernel::kernel;
+use crate::pending;
+use crate::place::{Use, bound, take};
+use crate::start::is_split;
+use crate::told::told;
+
+/// An error, as the C library reports it.
+fn fail(errno: Errno) -> c_int {
+    set_errno(errno);
+    -1
+}
+
+/// Whether the socket is split, or becomes that since a rule holds the address.
+unsafe fn is_taken(
+    fd: c_int,
+    at: *const sockaddr,
+    len: socklen_t,
+    used: Use,
+) -> Result<bool, Errno> {
+    if is_split(fd) {
+        return Ok(true);
+    }
+    // SAFETY: the caller's promise.
+    let Some(address) = (unsafe { address_of(at, len) }) else {
+        return Ok(false);
+    };
+    if fd < 0 {
+        return Ok(false);
+    }
+    // SAFETY: it is not -1; the kernel says if it is not open.
+    take(unsafe { BorrowedFd::borrow_raw(fd) }, address, used)
+}
+
+/// socket(2). It is the kernel's, until an address says more.
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: it takes numbers.
+    let fd = unsafe { kernel!(SYS_socket, domain, kind, protocol) } as c_int;
+    let is_stream = kind & 15 == libc::SOCK_STREAM;
+    let is_inet = domain == libc::AF_INET || domain == libc::AF_INET6;
+    let may_connect = told().is_some_and(|told| !told.connect.is_empty());
+    if fd >= 0 && is_stream && is_inet && may_connect {
+        pending::note(fd);
+    }
+    fd
+}
+
+/// bind(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_bind(
+    fd: c_int,
+    at: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match is_taken(fd, at, len, Use::Listen) {
+            Ok(true) => sw_bind(fd, at, len),
+            Ok(false) => kernel!(SYS_bind, fd, at, len) as c_int,
+            Err(errno) => fail(errno),
+        }
+    }
+}
+
+/// listen(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_listen(fd: c_int, backlog: c_int) -> c_int {
+    if is_split(fd) {
+        return sw_listen(fd, backlog);
+    }
+    // SAFETY: it takes numbers.
+    unsafe { kernel!(SYS_listen, fd, backlog) as c_int }
+}
+
+/// connect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_connect(
+    fd: c_int,
+    at: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let was_split = is_split(fd);
+        // Where the program has bound it, for its connection to come from there.
+        let from = (!was_split && fd >= 0)
+            .then(|| bound(BorrowedFd::borrow_raw(fd)))
+            .flatten();
+        match is_taken(fd, at, len, Use::Connect) {
+            Ok(true) => {
+                if let (Some(from), Some(client)) = (from, crate::start::client())
+                    && let Err(errno) = client.bind(BorrowedFd::borrow_raw(fd), from)
+                {
+                    return fail(errno);
+                }
+                sw_connect(fd, at, len)
+            }
+            Ok(false) => kernel!(SYS_connect, fd, at, len) as c_int,
+            Err(errno) => fail(errno),
+        }
+    }
+}
+
+/// accept(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_accept(
+    fd: c_int,
+    at: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_accept4(fd, at, len, 0) }
+}
+
+/// accept4(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_accept4(
+    fd: c_int,
+    at: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_accept4(fd, at, len, flags)
+        } else {
+            kernel!(SYS_accept4, fd, at, len, flags) as c_int
+        }
+    }
+}
+
+/// getsockname(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_getsockname(
+    fd: c_int,
+    at: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_getsockname(fd, at, len)
+        } else {
+            kernel!(SYS_getsockname, fd, at, len) as c_int
+        }
+    }
+}
+
+/// getpeername(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_getpeername(
+    fd: c_int,
+    at: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_getpeername(fd, at, len)
+        } else {
+            kernel!(SYS_getpeername, fd, at, len) as c_int
+        }
+    }
+}
+
+/// shutdown(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_shutdown(fd: c_int, how: c_int) -> c_int {
+    if is_split(fd) {
+        return sw_shutdown(fd, how);
+    }
+    // SAFETY: it takes numbers.
+    unsafe { kernel!(SYS_shutdown, fd, how) as c_int }
+}
+
+/// setsockopt(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_setsockopt(fd, level, name, value, len)
+        } else {
+            kernel!(SYS_setsockopt, fd, level, name, value, len) as c_int
+        }
+    }
+}
+
+/// getsockopt(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if is_split(fd) {
+            sw_getsockopt(fd, level, name, value, len)
+        } else {
+            kernel!(SYS_getsockopt, fd, level, name, value, len) as c_int
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The constructor: what is known before the program begins.
+
+use capi::Client;
+use capi::client::Options;
+
+use crate::environment::{CONNECT, Kept, LISTEN, LOADED};
+use crate::exec;
+use crate::kernel::kernel;
+use crate::rules::Rules;
+use crate::told::{Told, tell};
+
+/// This process at the host stack, if it is attached.
+pub(crate) fn client() -> Option<&'static Client> {
+    capi::abi::attached()
+}
+
+/// Whether a descriptor is a split socket, or a file of the NIC stack.
+pub(crate) fn is_split(fd: libc::c_int) -> bool {
+    client().is_some_and(|client| client.is_split_number(fd))
+}
+
+/// Tells people of what they will look for. There is no other way to them: the program's logs are
+/// its own.
+pub(crate) fn complain(what: &str) {
+    let line = format!("splitway: {what}\n");
+    // SAFETY: the pointer and the length are those of a string.
+    unsafe { kernel!(SYS_write, 2, line.as_ptr(), line.len()) };
+}
+
+/// The loader calls it before `main`: the linker has its name (`scripts/library.sh`).
+#[unsafe(no_mangle)]
+pub extern "C" fn splitway_preload_start() {
+    let rules = |name: &str| {
+        let list = std::env::var(name).unwrap_or_default();
+        Rules::parse(&list).unwrap_or_else(|bad| {
+            complain(&format!("{name}: {bad}"));
+            Rules::default()
+        })
+    };
+    exec::find();
+    tell(Told {
+        listen: rules(LISTEN),
+        connect: rules(CONNECT),
+        kept: Kept::from_environment(),
+    });
+    if let Err(error) = Options::from_environment() {
+        complain(&error.to_string());
+    }
+    let number = std::env::var(LOADED).ok();
+    if let Some(fd) = number.and_then(|number| number.parse::<libc::c_int>().ok()) {
+        // SAFETY: the pointer is that of a byte. A number that is no descriptor is an error of the
+        // kernel's.
+        unsafe {
+            kernel!(SYS_write, fd, [1u8].as_ptr(), 1usize);
+            kernel!(SYS_close, fd);
+            // No child takes another descriptor for it.
+            libc::unsetenv(c"SPLITWAY_LOADED".as_ptr());
+        }
+    }
+}
