@@ -91,11 +91,11 @@ man: setup-serve release ## Writes manual pages, and completions for bash, zsh a
 PREFIX  ?= /usr/local
 # Where the library says that it is installed; in a package, below /usr.
 deb: PREFIX = /usr
-library: setup-serve ## Links libsplitway.so with versions of symbols, its header and pages beside it, in target/release/package
-	@$(CARGO) build --release --locked -p splitway-capi
+library: setup-serve ## Links libsplitway.so and libsplitway-preload.so, headers and pages beside them, in target/release/package
+	@$(CARGO) build --release --locked -p splitway-capi -p splitway-preload
 	@scripts/library.sh stage $(RELEASE)/libsplitway.a $(RELEASE)/package $(PREFIX)
 
-install: man library ## Installs program, library, manual pages and completions below PREFIX (default: /usr/local), within DESTDIR
+install: man library ## Installs program, libraries, manual pages and completions below PREFIX (default: /usr/local), within DESTDIR
 	@$(if $(DESTDIR),,$(AS_ROOT)) scripts/install.sh $(RELEASE) $(DESTDIR)$(PREFIX)
 
 release:

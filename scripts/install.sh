@@ -17,6 +17,6 @@ install -D -m 644 -t "$PREFIX/share/fish/vendor_completions.d" "$PACKAGE/complet
 install -D -m 644 -t "$PREFIX/include" "$PACKAGE/include/splitway.h"
 install -D -m 644 -t "$PREFIX/lib/pkgconfig" "$PACKAGE/lib/pkgconfig/splitway.pc"
 # With its links.
-cp -P "$PACKAGE"/lib/libsplitway.so* "$PREFIX/lib"
+cp -P "$PACKAGE"/lib/libsplitway*.so* "$PREFIX/lib"
 # Programs find a new library once the linker's cache has it; there is none in another root.
 [ "$(id -u)" != 0 ] || [ "${DESTDIR-}" ] || ldconfig

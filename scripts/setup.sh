@@ -76,10 +76,11 @@ need_rust() {
         "install a later one (https://rustup.rs) and try again"
 }
 
-# Debian starts a web server as it is installed; these are only run by benchmarks and tests, in a namespace.
-need_web_servers() {
+# Debian starts a server as it is installed; these are only run by benchmarks and tests, in a namespace.
+need_servers() {
     need nginx nginx
     need lighttpd lighttpd
+    need redis-server redis-server
     [ -e /usr/lib/lighttpd/mod_openssl.so ] || packages+=(lighttpd-mod-openssl)
     [ ${#packages[@]} -eq 0 ] && return
     local policy=/usr/sbin/policy-rc.d
@@ -113,7 +114,10 @@ setup_test() {
     need mandoc mandoc
     need systemd-analyze systemd
     need logrotate logrotate
+    need python3 python3
+    need strace strace
     install_needed
+    need_servers
     if has rustup; then
         cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
         cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
@@ -133,7 +137,7 @@ setup_long() {
     need ffmpeg ffmpeg
     install_needed
     need caddy caddy
-    need_web_servers
+    need_servers
     # What looks for weaknesses of TLS servers, and for mistakes of HTTP servers.
     need_from_pypi sslyze
     need_from_pypi redbot
@@ -200,7 +204,7 @@ setup_bench() {
     # Table 1 and system calls need it; where no package has it, the rest is measured.
     has perf || [ -z "$(apt_candidate linux-perf)" ] || packages+=(linux-perf)
     install_needed
-    need_web_servers
+    need_servers
 }
 
 case "${1-}" in

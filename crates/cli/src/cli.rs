@@ -14,6 +14,7 @@ use crate::commands::demo::{DEMO_HELP, DemoArgs};
 use crate::commands::generate::GenerateArgs;
 use crate::commands::keygen::KeygenArgs;
 use crate::commands::link::{LINK_HELP, LinkArgs};
+use crate::commands::run::{RUN_HELP, RunArgs};
 use crate::commands::sim::{SIM_HELP, SimArgs};
 use crate::commands::stat::{STAT_HELP, StatArgs};
 use config::log_level::LogLevel;
@@ -61,6 +62,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve a directory over HTTP
     Serve(Box<ServeArgs>),
+    /// Run a program, unmodified, with its sockets on the split stack
+    Run(RunArgs),
     /// Check a configuration file, and the files that it names, without serving
     Check(CheckArgs),
     /// Run the NIC stack alone, for host stacks that attach to it
@@ -123,6 +126,7 @@ impl Cli {
         use clap::CommandFactory;
         Self::command()
             .mut_subcommand("serve", |command| command.after_help(SERVE_HELP))
+            .mut_subcommand("run", |command| command.after_help(RUN_HELP))
             .mut_subcommand("nic", |command| command.after_help(NIC_HELP))
             .mut_subcommand("ctl", |command| command.after_help(CTL_HELP))
             .mut_subcommand("stat", |command| command.after_help(STAT_HELP))

@@ -4,6 +4,7 @@
 //! | Module | What it does |
 //! |---|---|
 //! | `serve`, `check` | serves files; checks a configuration without serving |
+//! | `run` | a program, unmodified, on the split stack |
 //! | `ctl`, `stat`, `capture` | ask a running server |
 //! | `keygen` | a key for two machines |
 //! | `demo`, `link`, `sim`, `bench` | shows, emulates, simulates, measures |
@@ -17,6 +18,7 @@ pub(crate) mod demo;
 pub(crate) mod generate;
 pub(crate) mod keygen;
 pub(crate) mod link;
+pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod stat;

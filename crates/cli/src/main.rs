@@ -27,14 +27,15 @@ use std::process::ExitCode;
 use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command};
-use crate::commands::{bench, capture, check, ctl, demo, generate, keygen, link, serve, sim, stat};
+use crate::commands::{
+    bench, capture, check, ctl, demo, generate, keygen, link, run, serve, sim, stat,
+};
 use crate::supervisor::{cluster, remote_nic, standalone_nic};
 use crate::terminal::complain;
 use processes::ipc::{child, log_lines};
 use processes::{broker, cluster as nodes, fetcher, host, nic, observer, relay};
 
 fn main() -> ExitCode {
-    sandbox::descriptors::close_inherited();
     let mut cli = match Cli::command_line()
         .try_get_matches()
         .and_then(|matches| Cli::from_arg_matches(&matches))
@@ -42,6 +43,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(error),
     };
+    // A program gets what this one was given.
+    if !matches!(cli.command, Command::Run(_)) {
+        sandbox::descriptors::close_inherited();
+    }
     if let Command::Serve(args) = &mut cli.command {
         args.log = cli.log;
     }
@@ -72,6 +77,10 @@ fn main() -> ExitCode {
         Command::SocketsGate(args) => cluster::run_gate(args, log),
         Command::Keygen(args) => keygen::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Run(args) => match run::run(args, log) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Check(args) => check::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Stat(args) => stat::run(args),

@@ -16,6 +16,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &["counters", "shm"]),
     ("socket-channel", &["shm"]),
     ("capi", &["shm", "socket-channel"]),
+    ("preload", &["capi"]),
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("tls", &["contract"]),
@@ -98,6 +99,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         &[
             // Its tests start programs that are linked with it.
             "capi",
+            // The rules of `run`, and the names of the variables that say them.
+            "preload",
             "contract",
             "wire",
             "tcp",
@@ -141,7 +144,7 @@ const FOR_TESTS: &[&str] = &["splitway-testbed", "splitway-fakes"];
 
 /// Where `unsafe` is allowed: shared memory, the packet sockets, and reading with io_uring. Of the
 /// contract, only a test that looks at what is left of a key.
-const MAY_BE_UNSAFE: &[&str] = &["shm", "contract", "netdev", "nic", "capi"];
+const MAY_BE_UNSAFE: &[&str] = &["shm", "contract", "netdev", "nic", "capi", "preload"];
 
 /// Our crates by short name, and which of our crates each depends on.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

@@ -34,7 +34,11 @@ pub(crate) fn load(args: &ServeArgs) -> Result<Config, Failure> {
                 .remedy("Name one with --origin URL, or in the configuration file."));
         }
     }
-    checked(config, file.as_ref(), &overridden)
+    let mut config = checked(config, file.as_ref(), &overridden)?;
+    if args.programs_alone {
+        config.listen.clear();
+    }
+    Ok(config)
 }
 
 /// The same of a file alone.

@@ -60,6 +60,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     pub(crate) listen: Vec<u16>,
 
+    /// Serve no files: the stack is for programs that attach.
+    #[arg(
+        long,
+        hide = true,
+        requires = "sockets",
+        conflicts_with_all = ["listen", "tls_listen", "config"],
+    )]
+    pub(crate) programs_alone: bool,
+
     /// Ethernet interface to attach the stack to, in this network namespace
     #[arg(
         long,

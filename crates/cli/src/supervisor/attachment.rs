@@ -94,7 +94,11 @@ impl Attachment {
 fn claim_failed(config: &Config, address: IpAddr, error: &AddressLockError) -> Failure {
     let ports = config.ports(false).chain(config.ports(true));
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
-    let what = format!("port {} of {address}", ports.join(", "));
+    let what = match &ports[..] {
+        // It is for programs alone.
+        [] => format!("address {address}"),
+        ports => format!("port {} of {address}", ports.join(", ")),
+    };
     match error {
         AddressLockError::Taken(_) => Failure::input(what, format!("the address is {error}")),
         AddressLockError::System(_) => Failure::broken(what, error),

@@ -103,7 +103,10 @@ fn confinement(unit: &str) -> [String; 2] {
         .map(|name| name.replace("cap_", ",+"))
         .collect();
     assert!(text.contains("NoNewPrivileges=yes"));
-    ["--no-new-privs".into(), format!("--bounding-set=-all{kept}")]
+    [
+        "--no-new-privs".into(),
+        format!("--bounding-set=-all{kept}"),
+    ]
 }
 
 impl Cluster {

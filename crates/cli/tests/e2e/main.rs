@@ -39,6 +39,7 @@ mod programs;
 mod redbot_long;
 mod restart;
 mod routed;
+mod run;
 mod several_nics;
 mod sizes;
 mod sockets;

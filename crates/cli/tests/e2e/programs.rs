@@ -29,7 +29,7 @@ const FILES_PORT: u16 = 8080;
 const ECHO_PORT: u16 = 9000;
 
 /// What Cargo has built beside the tests.
-fn built(name: &str) -> PathBuf {
+pub(crate) fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut places = test.ancestors().skip(1).map(|it| it.join(name));
     let place = places.find(|path| path.exists());

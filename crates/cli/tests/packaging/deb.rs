@@ -113,6 +113,7 @@ fn the_package_installs_serves_and_goes() {
             "usr/share/man/man3/sw_sendto.3.gz",
             "usr/share/man/man7/splitway.7.gz",
             "usr/lib/libsplitway.so",
+            "usr/lib/libsplitway-preload.so",
             "usr/lib/pkgconfig/splitway.pc",
         ] {
             assert!(root.join(path).exists(), "{path}");

@@ -90,6 +90,12 @@ fn a_program_in_c_is_built_with_what_is_installed_and_runs() {
         stream.read_to_end(&mut heard).unwrap();
         assert_eq!(heard, b"installed");
 
+        // It finds the library that was installed with it.
+        let mut under_run = Command::new(&installed);
+        under_run.args(["run", "--sockets"]).arg(&sockets);
+        let said = run(under_run.args(["--", "grep", "-c", "preload", "/proc/self/maps"]));
+        assert_ne!(said.unwrap().trim(), "0");
+
         let man = prefix.join("share/man");
         for page in [
             "man1/splitway.1",

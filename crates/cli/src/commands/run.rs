@@ -1,0 +1,191 @@
+//! `splitway run`: an unmodified program whose sockets are those of the split stack.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `program` | finds the program, and says which cannot load a library |
+//! | `library` | finds the library |
+//! | `own_stack` | a stack for the program, where none runs |
+//! | `wait` | passes signals on, and waits for all that the program has started |
+
+mod library;
+mod own_stack;
+mod program;
+mod wait;
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::Args;
+use failure::Failure;
+use netsetup::seqpacket;
+use preload::environment::{CONNECT, DEFAULT_SOCKET, LISTEN, LOADED, OF_LIBRARY, PRELOAD};
+use preload::rules::{Rule, Rules};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::net::SocketAddrUnix;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use crate::commands::run::own_stack::OwnStack;
+use crate::commands::run::wait::Descendants;
+use config::log_level::LogLevel;
+
+/// A program, and what of it is split.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Addresses whose listeners are split: any, PORT, FIRST-LAST, ADDRESS/BITS, or
+    /// ADDRESS/BITS:PORT. May be repeated; those of the loopback interface are always the kernel's
+    #[arg(long, value_name = "RULE", default_value = "any")]
+    pub(crate) listen: Vec<Rule>,
+
+    /// Addresses to which connections are split, in the same form [default: none]
+    #[arg(long, value_name = "RULE")]
+    pub(crate) connect: Vec<Rule>,
+
+    /// Unix socket of a stack that runs: of `serve --sockets`, or of `sockets-node` [default:
+    /// /run/splitway/sockets.sock if a stack answers there; otherwise a stack for this program
+    /// alone, on a link made for it]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) sockets: Option<PathBuf>,
+
+    /// The library that the program loads [default: libsplitway-preload.so beside this program, or
+    /// in the lib directory next to its own]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) library: Option<PathBuf>,
+
+    /// Program, and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+pub(crate) const RUN_HELP: &str = "The program runs as it is: what it binds and connects to goes \
+by the split stack where a rule says so, and by the kernel otherwise. Its `sendfile` is an \
+offloaded write: the file goes from the NIC process to the wire, and the program never has its \
+bytes. docs/run.md says what works, and what does not.
+
+Where no stack runs, it gets one of its own, as `splitway serve` makes it: at 10.77.0.2 and \
+fd77::2, for this machine.
+
+Examples:
+  sudo splitway run nginx -c /etc/nginx/nginx.conf
+  sudo splitway run --listen 8000 python3 -m http.server
+  sudo splitway run --connect 10.77.0.0/24 curl http://10.77.0.1:8080/
+  splitway run --sockets /run/splitway/sockets.sock redis-server --bind 0.0.0.0 --port 7000";
+
+/// How long the program may take until the library says that it is loaded.
+const LOADING: Duration = Duration::from_secs(2);
+
+/// Runs a program, and returns its exit code.
+pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
+    let library = library::find(args.library.as_deref())?;
+    let [name, arguments @ ..] = &args.program[..] else {
+        return Err(Failure::input("program", "none is named"));
+    };
+    let path = program::find(name)?;
+    program::check(&path)?;
+    let (own_stack, socket) = match stack_that_runs(args)? {
+        Some(socket) => (None, socket),
+        None => {
+            let own = OwnStack::start(log)?;
+            let socket = own.socket().to_owned();
+            (Some(own), socket)
+        }
+    };
+    let descendants = Descendants::gather(own_stack.as_ref().map(OwnStack::pid))?;
+    let mut command = Command::new(&path);
+    command.args(arguments);
+    std::os::unix::process::CommandExt::arg0(&mut command, name);
+    let rules = |rules: &[Rule]| rules.iter().copied().collect::<Rules>().to_string();
+    command
+        .env(PRELOAD, preloaded(&library))
+        .env(OF_LIBRARY[0], &socket)
+        .env(LISTEN, rules(&args.listen))
+        .env(CONNECT, rules(&args.connect));
+    let (loaded, says_so) = pipe()?;
+    command.env(LOADED, says_so.as_raw_fd().to_string());
+    let child = command
+        .spawn()
+        .map_err(|error| Failure::input(format!("program {}", path.display()), error))?;
+    drop(says_so);
+    let pid = Pid::from_child(&child);
+    if let Err(failure) = await_loaded(&loaded, &path, &library) {
+        descendants.kill(pid);
+        return Err(failure);
+    }
+    drop(loaded);
+    let code = descendants.wait(pid)?;
+    own_stack.map_or(Ok(()), OwnStack::end)?;
+    Ok(ExitCode::from(code))
+}
+
+/// The socket of a stack that runs; `None` if none does and none was asked for.
+fn stack_that_runs(args: &RunArgs) -> Result<Option<PathBuf>, Failure> {
+    let path = args.sockets.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET));
+    let connected = SocketAddrUnix::new(path).and_then(|address| seqpacket::connect(&address));
+    match connected {
+        Ok(_) => Ok(Some(path.to_owned())),
+        Err(_) if args.sockets.is_none() => Ok(None),
+        Err(errno) => Err(Failure::input(
+            format!("--sockets {}", path.display()),
+            format!("no stack answers there: {errno}"),
+        )
+        .remedy("Start one with `splitway serve ROOT --sockets PATH`, or leave --sockets out.")),
+    }
+}
+
+/// The library before those that are preloaded already.
+fn preloaded(library: &Path) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+/// A pipe that the program inherits one end of.
+fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
+    let failed = |errno| Failure::broken("making a pipe", errno);
+    let (read, write) = pipe_with(PipeFlags::empty()).map_err(failed)?;
+    rustix::io::fcntl_setfd(&read, rustix::io::FdFlags::CLOEXEC).map_err(failed)?;
+    Ok((read, write))
+}
+
+/// Fails unless the library says in time that it is loaded: a program is never left to the kernel
+/// without a word.
+fn await_loaded(loaded: &OwnedFd, program: &Path, library: &Path) -> Result<(), Failure> {
+    let failed = |why: String| {
+        Failure::broken(format!("program {}", program.display()), why).remedy(format!(
+            "The loader has printed above why it has not loaded {}, if it knows.",
+            library.display()
+        ))
+    };
+    let timeout = Timespec {
+        tv_sec: LOADING.as_secs().cast_signed(),
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(loaded, PollFlags::IN)];
+    let polled = retry_on_intr(|| poll(&mut fds, Some(&timeout)));
+    match polled {
+        Ok(0) => {
+            return Err(failed(format!(
+                "it has not loaded the library in {LOADING:?}"
+            )));
+        }
+        Ok(_) => {}
+        Err(errno) => return Err(Failure::broken("waiting for the program", errno)),
+    }
+    let mut byte = [0];
+    match retry_on_intr(|| rustix::io::read(loaded.as_fd(), &mut byte)) {
+        Ok(1) => Ok(()),
+        _ => Err(failed("it has begun without the library".to_owned())),
+    }
+}

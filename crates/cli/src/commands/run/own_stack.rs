@@ -1,0 +1,115 @@
+//! A stack for a program, where none runs: `splitway serve` without a server of its own.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use failure::Failure;
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+use config::log_level::LogLevel;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct OwnStack {
+    process: Child,
+    socket: PathBuf,
+    has_ended: bool,
+    /// What the NIC stack has for its root, and the socket.
+    _directory: TempDir,
+}
+
+impl OwnStack {
+    /// Starts it, and waits until programs may attach.
+    pub(crate) fn start(log: LogLevel) -> Result<OwnStack, Failure> {
+        let failed = |error: io::Error| Failure::broken("starting a stack", error);
+        let directory = tempfile::Builder::new()
+            .prefix("splitway-run-")
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .tempdir()
+            .map_err(failed)?;
+        let socket = directory.path().join("sockets");
+        let root = directory.path().join("root");
+        std::fs::create_dir(&root).map_err(failed)?;
+        let mut process = Command::new("/proc/self/exe")
+            .arg0("splitway")
+            .args([
+                "serve",
+                "--end-with-parent",
+                "--programs-alone",
+                "--log",
+                log.name(),
+            ])
+            .arg("--sockets")
+            .arg(&socket)
+            .args([OsStr::new("--"), root.as_os_str()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the program; the stack ends when that has.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let output = process.stdout.take();
+        let output = output.ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+        let mut stack = OwnStack {
+            process,
+            socket,
+            has_ended: false,
+            _directory: directory,
+        };
+        let mut lines = BufReader::new(output).lines();
+        loop {
+            match lines.next() {
+                Some(Ok(line)) if line.starts_with("End with") => break,
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(failed(error)),
+                None => return Err(stack.failure()),
+            }
+        }
+        // What it says at its end has a place to go.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(stack)
+    }
+
+    /// Where programs attach.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// Ends it in order.
+    pub(crate) fn end(mut self) -> Result<(), Failure> {
+        let _ = rustix::process::kill_process(self.pid(), Signal::TERM);
+        self.has_ended = true;
+        match self.process.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(Failure::broken("the stack of the program", status)),
+            Err(error) => Err(Failure::broken("the stack of the program", error)),
+        }
+    }
+
+    fn failure(&mut self) -> Failure {
+        self.has_ended = true;
+        match self.process.wait() {
+            // What was wrong stands on standard error already.
+            Ok(status) => Failure::broken("starting a stack", status),
+            Err(error) => Failure::broken("starting a stack", error),
+        }
+    }
+}
+
+impl Drop for OwnStack {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let _ = rustix::process::kill_process(self.pid(), Signal::TERM);
+            let _ = self.process.wait();
+        }
+    }
+}

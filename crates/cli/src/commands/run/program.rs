@@ -1,0 +1,127 @@
+//! The program that is to run: where it is, and whether it loads libraries at all.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use failure::Failure;
+use object::read::elf::{ElfFile32, ElfFile64};
+use object::{Object, ObjectSection, elf};
+use rustix::fs::{Access, access};
+use rustix::process::{getegid, geteuid};
+
+/// The path of a program, by `PATH` if its name has no slash, as execvp(3).
+pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+    let what = || format!("program {}", name.display());
+    let own = Path::new(name);
+    if name.as_encoded_bytes().contains(&b'/') {
+        return match access(own, Access::EXEC_OK) {
+            Ok(()) if own.is_file() => Ok(own.to_owned()),
+            Ok(()) => Err(Failure::input(what(), "it is no file")),
+            Err(errno) => Err(Failure::input(what(), errno)),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut places = std::env::split_paths(&path).map(|place| place.join(own));
+    places
+        .find(|place| place.is_file() && access(place, Access::EXEC_OK).is_ok())
+        .ok_or_else(|| {
+            Failure::input(what(), format!("it is not in {}", path.display()))
+                .remedy("Name it by its path.")
+        })
+}
+
+/// Fails if the program would run without the library, and says why.
+pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+    let what = format!("program {}", path.display());
+    let failed = |error| Failure::input(&what, error);
+    let metadata = path.metadata().map_err(failed)?;
+    let changes_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != geteuid().as_raw();
+    let changes_group = metadata.mode() & 0o2000 != 0 && metadata.gid() != getegid().as_raw();
+    if changes_user || changes_group {
+        return Err(Failure::input(
+            &what,
+            "it runs as another user or group (setuid), so the loader takes no library from here",
+        )
+        .remedy("Run it as that user."));
+    }
+    // One that may be executed and not read has nothing to look at.
+    let Ok(bytes) = std::fs::read(path) else {
+        return Ok(());
+    };
+    match obstacle(&bytes) {
+        None => Ok(()),
+        Some(why) => Err(Failure::input(&what, why.0).remedy(why.1)),
+    }
+}
+
+/// Why a program does not come to the library, and what to do.
+fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    if !bytes.starts_with(&elf::ELFMAG) {
+        // A script: its interpreter loads the library, or says that it has not.
+        return None;
+    }
+    let (loads_libraries, is_go) = match ElfFile64::<object::Endianness>::parse(bytes) {
+        Ok(file) => (has_interpreter(&file), has_go_build_id(&file)),
+        Err(_) if ElfFile32::<object::Endianness>::parse(bytes).is_ok() => {
+            return Some((
+                "it is a program of 32 bits, and the library has 64",
+                "Use one that is built for this machine.",
+            ));
+        }
+        // The kernel says what it thinks of it.
+        Err(_) => return None,
+    };
+    if is_go {
+        return Some((
+            "it is written in Go, which makes system calls without the C library",
+            "Put a server in front of it that goes by the split stack.",
+        ));
+    }
+    (!loads_libraries).then_some((
+        "it is linked statically, so it loads no library",
+        "Use one that is linked dynamically.",
+    ))
+}
+
+fn has_interpreter(file: &ElfFile64<'_>) -> bool {
+    use object::read::elf::ProgramHeader;
+    let endian = file.endian();
+    let mut headers = file.elf_program_headers().iter();
+    headers.any(|header| header.p_type(endian) == elf::PT_INTERP)
+}
+
+fn has_go_build_id(file: &ElfFile64<'_>) -> bool {
+    let mut sections = file.sections();
+    sections.any(|section| section.name() == Ok(".note.go.buildid"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_as_a_shell_finds_it() {
+        assert!(find(OsStr::new("sh")).unwrap().ends_with("sh"));
+        assert_eq!(find(OsStr::new("/bin/sh")).unwrap(), Path::new("/bin/sh"));
+        let failure = find(OsStr::new("no-such-program")).unwrap_err().to_string();
+        assert!(
+            failure.starts_with("program no-such-program: it is not in /"),
+            "{failure}"
+        );
+        let failure = find(OsStr::new("/bin")).unwrap_err().to_string();
+        assert_eq!(failure, "program /bin: it is no file");
+    }
+
+    #[test]
+    fn one_that_loads_no_library_is_refused() {
+        check(Path::new("/bin/sh")).unwrap();
+        let whole = std::fs::read("/bin/sh").unwrap();
+        assert_eq!(obstacle(&whole), None);
+        // Without program headers, it names no interpreter.
+        let mut without = whole;
+        without[56..58].fill(0);
+        assert!(obstacle(&without).unwrap().0.contains("statically"));
+        assert_eq!(obstacle(b"#!/bin/sh\n"), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! All that a program has started: signals are passed on to it, and waited for is its end.
+//!
+//! A program that puts itself into the background, as nginx does, leaves its processes to their
+//! next ancestor, which this process makes itself.
+
+use std::io::IsTerminal;
+
+use failure::Failure;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, kill_process, set_child_subreaper, wait, waitpid,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Descendants {
+    /// The stack, which is none of them.
+    stack: Option<Pid>,
+}
+
+/// The children of this process.
+fn children() -> Vec<Pid> {
+    let tasks = std::fs::read_dir("/proc/self/task");
+    let tasks = tasks.into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let words = lists.iter().flat_map(|list| list.split_whitespace());
+    words
+        .filter_map(|word| Pid::from_raw(word.parse().ok()?))
+        .collect()
+}
+
+impl Descendants {
+    /// From here on, processes that are left alone become children of this one, and signals are
+    /// passed on.
+    pub(crate) fn gather(stack: Option<Pid>) -> Result<Descendants, Failure> {
+        set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|errno| Failure::broken("becoming the ancestor of the program", errno))?;
+        let mut passed = vec![SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH];
+        // The terminal sends these to all of its foreground.
+        let at_terminal = std::io::stdin().is_terminal();
+        if !at_terminal {
+            passed.extend([SIGINT, SIGQUIT]);
+        }
+        let failed = |error| Failure::broken("setting up signal handling", error);
+        let mut signals = Signals::new(passed).map_err(failed)?;
+        let ignored = at_terminal.then(|| Signals::new([SIGINT, SIGQUIT]));
+        let ignored = ignored.transpose().map_err(failed)?;
+        std::thread::spawn(move || {
+            // They end the program, and with it this process.
+            let _ignored = ignored;
+            for number in &mut signals {
+                let Some(signal) = Signal::from_named_raw(number) else {
+                    continue;
+                };
+                for child in children().into_iter().filter(|child| Some(*child) != stack) {
+                    let _ = kill_process(child, signal);
+                }
+            }
+        });
+        Ok(Descendants { stack })
+    }
+
+    /// Waits until the program and all that it has left behind have ended; returns its exit code,
+    /// 128 more than the signal if one has ended it.
+    pub(crate) fn wait(&self, program: Pid) -> Result<u8, Failure> {
+        let mut code = None;
+        loop {
+            let others = children()
+                .into_iter()
+                .any(|child| Some(child) != self.stack);
+            if let (Some(code), false) = (code, others) {
+                return Ok(code);
+            }
+            match wait(WaitOptions::empty()) {
+                Ok(Some((pid, status))) if pid == program => code = Some(exit_code(status)),
+                Ok(Some((pid, status))) if Some(pid) == self.stack => {
+                    for child in children() {
+                        let _ = kill_process(child, Signal::TERM);
+                    }
+                    return Err(Failure::broken(
+                        "the stack of the program",
+                        format!("it has ended with code {}", exit_code(status)),
+                    ));
+                }
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Failure::broken("waiting for the program", errno)),
+            }
+        }
+    }
+
+    /// Ends the program at once.
+    pub(crate) fn kill(&self, program: Pid) {
+        let _ = kill_process(program, Signal::KILL);
+        let _ = waitpid(Some(program), WaitOptions::empty());
+    }
+}
+
+fn exit_code(status: WaitStatus) -> u8 {
+    let code = status
+        .exit_status()
+        .or_else(|| status.terminating_signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(u8::MAX)
+}

@@ -1,0 +1,359 @@
+//! Unmodified programs on the split stack, with `splitway run`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+
+use rustix::process::{Pid, Signal};
+use testbed::http::download;
+use testbed::namespace::isolated;
+use testbed::process::{Process, run, signal, tool};
+use testbed::procfs::children;
+use testbed::site::{KnownFile, Site};
+use testbed::wait;
+
+use crate::deaths::lose_packets;
+use crate::programs::{Stack, at, built};
+use crate::sockets_stat::applications;
+use crate::support::{SOON, on_threads, program};
+
+const PORT: u16 = 8080;
+
+/// The library that programs load, linked as packages have it.
+fn library() -> PathBuf {
+    static LINKED: OnceLock<PathBuf> = OnceLock::new();
+    let link = || {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/library.sh");
+        let mut linking = Command::new(script);
+        let archive = built("libsplitway_preload.a");
+        run(linking.arg("preload").args([&archive, &place])).unwrap();
+        place.join("libsplitway-preload.so")
+    };
+    LINKED.get_or_init(link).clone()
+}
+
+/// `splitway run` with these options.
+fn splitway_run(options: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command
+        .arg("run")
+        .arg("--library")
+        .arg(library())
+        .args(options);
+    command
+}
+
+/// The same on a stack that runs.
+fn splitway_run_on(stack: &Stack, options: &[&str]) -> Command {
+    let mut command = splitway_run(&[]);
+    command.arg("--sockets").arg(stack.folder.join("sockets"));
+    command.args(options);
+    command
+}
+
+/// Starts a server, and waits until it listens.
+fn start(command: &mut Command) -> Process {
+    let mut started = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null())).unwrap();
+    let listens = || TcpStream::connect(at(PORT)).ok();
+    if wait::until(SOON, "the program listens", listens).is_err() {
+        panic!("it does not listen: {:?}", started.stop(SOON));
+    }
+    started
+}
+
+/// Ends it by a signal.
+fn end(process: &mut Process, with: Signal) -> ExitStatus {
+    signal(process.pid(), with).unwrap();
+    process.wait(SOON).unwrap()
+}
+
+/// A configuration of nginx that serves a site, and its own files in a folder.
+fn nginx_configuration(site: &Site, folder: &Path, workers: u32, rest: &str) -> PathBuf {
+    let path = folder.join("nginx.conf");
+    let (root, own) = (site.root().display(), folder.display());
+    let text = format!(
+        "user root;\nworker_processes {workers};\ndaemon off;\npid {own}/nginx.pid;\n\
+         error_log {own}/nginx.log;\nevents {{ worker_connections 1024; }}\n\
+         http {{\n access_log off;\n sendfile on;\n tcp_nopush on;\n\
+         client_body_temp_path {own}/body;\n proxy_temp_path {own}/proxy;\n\
+         fastcgi_temp_path {own}/fastcgi;\n uwsgi_temp_path {own}/uwsgi;\n\
+         scgi_temp_path {own}/scgi;\n\
+         server {{\n listen {PORT};\n root {root};\n {rest}\n }}\n\
+         server {{\n listen 8081;\n root {root};\n }}\n}}\n"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn nginx(stack: &Stack, configuration: &Path) -> Process {
+    let mut command = splitway_run_on(stack, &["--", "nginx", "-c"]);
+    start(command.arg(configuration))
+}
+
+/// Fetches a file with curl, and compares every byte.
+fn fetch(url: &str, file: &KnownFile) {
+    let output = tool("curl --silent --show-error --fail")
+        .arg(url)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        output.stdout == file.bytes(0, file.size() as usize),
+        "{url}: other bytes"
+    );
+}
+
+/// The processes that nginx serves with.
+fn workers(folder: &Path) -> Vec<Pid> {
+    children(master(folder)).unwrap()
+}
+
+fn master(folder: &Path) -> Pid {
+    let number = fs::read_to_string(folder.join("nginx.pid")).unwrap();
+    Pid::from_raw(number.trim().parse().unwrap()).unwrap()
+}
+
+fn files(site: &Site, sizes: &[u64]) -> Vec<KnownFile> {
+    let made = sizes.iter().map(|size| site.file(&size.to_string(), *size));
+    made.map(Result::unwrap).collect()
+}
+
+fn download_all(files: &[KnownFile]) {
+    on_threads(8, |_| {
+        files
+            .iter()
+            .try_for_each(|file| download(at(PORT), file).map(drop))
+    });
+}
+
+#[test]
+fn nginx_serves_files_whose_bytes_it_never_has() {
+    isolated(|site| {
+        let site = &site;
+        let files = files(site, &[10, 20_000, 500_000, 3_000_000]);
+        let stack = Stack::serve(site);
+        let configuration = nginx_configuration(site, &stack.folder, 2, "");
+        let mut nginx = nginx(&stack, &configuration);
+        lose_packets();
+        download_all(&files);
+        let shown = applications();
+        let offloaded: f64 = shown
+            .iter()
+            .filter_map(|app| app["offloaded_share"].as_f64())
+            .fold(0.0, f64::max);
+        assert!(offloaded > 0.99, "{shown:#?}");
+
+        // A worker that is killed is another's work at once.
+        for worker in workers(&stack.folder) {
+            signal(worker, Signal::KILL).unwrap();
+        }
+        let again = || download(at(PORT), &files[1]).ok();
+        wait::until(SOON, "nginx has other workers", again).unwrap();
+        download_all(&files);
+        let end = end(&mut nginx, Signal::TERM);
+        assert!(end.success(), "{end}");
+        stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn nginx_reads_its_configuration_again_while_it_serves() {
+    isolated(|site| {
+        let site = &site;
+        let files = files(site, &[100_000, 2_000_000]);
+        let stack = Stack::serve(site);
+        let configuration = nginx_configuration(site, &stack.folder, 2, "");
+        let mut nginx = nginx(&stack, &configuration);
+        on_threads(5, |thread| {
+            if thread > 0 {
+                return (0..10).try_for_each(|_| {
+                    let mut all = files.iter();
+                    all.try_for_each(|file| download(at(PORT), file).map(drop))
+                });
+            }
+            for _ in 0..3 {
+                let before = workers(&stack.folder);
+                signal(master(&stack.folder), Signal::HUP).unwrap();
+                let others = || {
+                    let now = workers(&stack.folder);
+                    now.iter()
+                        .any(|worker| !before.contains(worker))
+                        .then_some(())
+                };
+                wait::until(SOON, "nginx has other workers", others)?;
+            }
+            Ok(())
+        });
+        let end = end(&mut nginx, Signal::QUIT);
+        assert!(end.success(), "{end}");
+    });
+}
+
+#[test]
+fn nginx_fetches_from_split_and_from_kernel_servers() {
+    isolated(|site| {
+        let site = &site;
+        let files = files(site, &[50, 700_000]);
+        let stack = Stack::serve(site);
+        let behind = TcpListener::bind("127.0.0.1:0").unwrap();
+        let kernels = behind.local_addr().unwrap();
+        let configuration = nginx_configuration(
+            site,
+            &stack.folder,
+            1,
+            &format!(
+                "location /split/ {{ proxy_pass http://10.77.0.2:8081/; }}\n\
+                 location /kernel {{ proxy_pass http://{kernels}; }}"
+            ),
+        );
+        let mut command = splitway_run_on(&stack, &["--connect", "10.77.0.0/24", "--", "nginx"]);
+        let _nginx = start(command.arg("-c").arg(configuration));
+        let kernel = std::thread::spawn(move || {
+            let (mut stream, _) = behind.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            stream
+                .write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 6\r\n\r\nkernel")
+                .unwrap();
+        });
+        for file in &files {
+            fetch(&format!("http://{}/split/{}", at(PORT), file.name()), file);
+        }
+        let url = format!("http://{}/kernel", at(PORT));
+        let said = run(tool("curl --silent --show-error --fail").arg(url)).unwrap();
+        assert_eq!(said, "kernel");
+        kernel.join().unwrap();
+    });
+}
+
+#[test]
+fn a_program_gets_a_stack_of_its_own_where_none_runs() {
+    isolated(|site| {
+        let site = &site;
+        let file = site.file("file", 300_000).unwrap();
+        let port = PORT.to_string();
+        let line = [
+            "--listen",
+            &port,
+            "--",
+            "python3",
+            "-m",
+            "http.server",
+            &port,
+        ];
+        let mut command = splitway_run(&line);
+        command.current_dir(site.root()).stderr(Stdio::null());
+        let mut server = start(&mut command);
+        fetch(&format!("http://{}/{}", at(PORT), file.name()), &file);
+        // The kernel has nothing there.
+        let kernels = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], PORT)));
+        assert!(kernels.is_err());
+        end(&mut server, Signal::TERM);
+        let gone = || TcpStream::connect(at(PORT)).is_err().then_some(());
+        wait::until(SOON, "the stack is gone", gone).unwrap();
+    });
+}
+
+#[test]
+fn a_client_connects_by_the_split_stack() {
+    isolated(|site| {
+        let site = &site;
+        let stack = Stack::serve(site);
+        let server = TcpListener::bind("10.77.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let answers = std::thread::spawn(move || {
+            let (mut stream, peer) = server.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            stream
+                .write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+                .unwrap();
+            peer
+        });
+        let mut command = splitway_run_on(&stack, &["--connect", "any", "--", "curl", "--silent"]);
+        let said = run(command.arg(format!("http://{address}/"))).unwrap();
+        assert_eq!(said, "hello");
+        let peer = answers.join().unwrap();
+        assert_eq!(peer.ip(), at(0).ip(), "it came from the stack");
+    });
+}
+
+#[test]
+fn redis_answers_a_thousand_clients() {
+    isolated(|site| {
+        let site = &site;
+        let stack = Stack::serve(site);
+        let line = [
+            "--",
+            "redis-server",
+            "--bind",
+            "0.0.0.0",
+            "--save",
+            "",
+            "--protected-mode",
+            "no",
+        ];
+        let mut command = splitway_run_on(&stack, &line);
+        command
+            .args(["--port", &PORT.to_string()])
+            .current_dir(&stack.folder);
+        let mut redis = start(&mut command);
+        let mut benchmark = tool("redis-benchmark -h 10.77.0.2 -c 50 -n 20000 -t set,get --csv");
+        let said = run(benchmark.args(["-p", &PORT.to_string()])).unwrap();
+        assert!(said.contains("GET"), "{said}");
+        let end = end(&mut redis, Signal::TERM);
+        assert!(end.success(), "{end}");
+        stack.assert_nothing_left();
+    });
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_program() {
+    isolated(|site| {
+        let site = &site;
+        let stack = Stack::serve(site);
+        for (script, code) in [("exit 7", 7), ("kill -TERM $$", 143)] {
+            let mut command = splitway_run_on(&stack, &["--", "sh", "-c", script]);
+            let status = command.status().unwrap();
+            assert_eq!(status.code(), Some(code), "{script}");
+        }
+        // What a program leaves behind is waited for, and gets the library though its environment
+        // was cleared.
+        let script = "(env -i sh -c 'grep -q splitway-preload /proc/self/maps && echo in' &)";
+        let said = run(&mut splitway_run_on(&stack, &["--", "sh", "-c", script])).unwrap();
+        assert_eq!(said.trim(), "in");
+    });
+}
+
+/// Calls that nginx makes on the sockets of clients if those are the kernel's.
+const SOCKET_CALLS: &str =
+    "sendfile,accept4,accept,recvfrom,readv,writev,sendto,shutdown,bind,listen";
+
+#[test]
+fn nginx_makes_no_system_call_on_the_sockets_of_its_clients() {
+    isolated(|site| {
+        let files = files(&site, &[500_000]);
+        let stack = Stack::serve(&site);
+        let configuration = nginx_configuration(&site, &stack.folder, 1, "");
+        let trace = stack.folder.join("trace");
+        let mut command = splitway_run_on(&stack, &["--", "strace", "-f", "-o"]);
+        let filter = format!("trace={SOCKET_CALLS}");
+        command.arg(&trace).args(["-e", &filter, "nginx", "-c"]);
+        let mut nginx = start(command.arg(&configuration));
+        download_all(&files);
+        signal(master(&stack.folder), Signal::QUIT).unwrap();
+        assert!(nginx.wait(SOON).unwrap().success());
+        let traced = fs::read_to_string(&trace).unwrap();
+        // Its lines about ends of processes show that it was there.
+        assert!(traced.contains("exited with 0"), "{traced}");
+        let calls: Vec<&str> = traced
+            .lines()
+            .filter(|line| line.contains('(') && !line.contains("SIG"))
+            .collect();
+        assert_eq!(calls, [""; 0]);
+    });
+}
