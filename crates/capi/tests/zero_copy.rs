@@ -281,6 +281,36 @@ fn a_set_and_poll_report_completions_as_errors() {
 }
 
 #[test]
+fn who_takes_as_many_as_there_is_room_for_hears_of_the_next() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (index, _opened, accepted) = unacknowledged(&fake, &client, 80);
+    let set = client.epoll_create(true).unwrap();
+    let wanted = EpollEvent {
+        events: ERR | ET,
+        data: 5,
+    };
+    client
+        .epoll_change(set.as_fd(), accepted.as_fd(), EpollChange::Add(wanted))
+        .unwrap();
+    let report = |timeout| {
+        let mut events = [EpollEvent::default(); 4];
+        client.epoll_wait(set.as_fd(), &mut events, timeout)
+    };
+    for cookie in 0..3 {
+        assert_eq!(send(&client, &accepted, b"byte", cookie), Ok(4));
+    }
+    settle(&client);
+    for cookie in 0..3 {
+        fake.world().acknowledge(index, 4 * (cookie + 1));
+        assert_eq!(report(Some(Duration::from_secs(10))), Ok(1), "{cookie}");
+        // The array is full with it.
+        assert_eq!(take(&client, &accepted, 1, NOW), Ok(vec![(cookie, Ok(()))]));
+    }
+    assert_eq!(report(NOW), Ok(0));
+}
+
+#[test]
 fn every_byte_arrives_and_every_send_completes_in_order() {
     let fake = Fake::start();
     let client = fake.attach();

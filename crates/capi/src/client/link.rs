@@ -189,7 +189,10 @@ impl Link {
                 ring.end.flush();
                 then(&ring.end);
             }
-            ring.is_full |= !sent;
+            if !sent && !std::mem::replace(&mut ring.is_full, true) {
+                // It may rest meanwhile, to let others gather.
+                ring.end.hurry();
+            }
             sent.then_some(())
         })
     }

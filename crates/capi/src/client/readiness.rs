@@ -4,7 +4,7 @@ use rustix::event::epoll::EventFlags;
 use socket_channel::{AppRecord, Readiness};
 
 use super::process::{Process, errno};
-use super::sets::{Member, Set, Source};
+use super::sets::{Interest, Member, Set, Source};
 use super::socket::note;
 
 /// Reported whether asked for or not.
@@ -75,7 +75,11 @@ pub(crate) struct Report {
 /// What a member reports now, if anything: then it counts as reported. If not, its record hints the
 /// next change.
 pub(crate) fn report(process: &Process, member: &Member) -> Option<Report> {
-    let mut interest = member.interest();
+    report_by(process, member, &mut member.interest())
+}
+
+/// The same of an interest; what is reported counts as reported there.
+fn report_by(process: &Process, member: &Member, interest: &mut Interest) -> Option<Report> {
     if member.is_removed() || interest.is_spent {
         return None;
     }
@@ -129,9 +133,9 @@ pub(crate) fn is_ready(process: &Process, set: &Set) -> bool {
         let Some(member) = set.candidates.pop() else {
             break;
         };
-        let before = *member.interest();
-        if report(process, &member).is_some() {
-            *member.interest() = before;
+        // Not its own: another thread may change that meanwhile.
+        let mut interest = *member.interest();
+        if report_by(process, &member, &mut interest).is_some() {
             member.queue();
             is_ready = true;
         } else if matches!(member.source, Source::Set(_)) && !member.is_removed() {

@@ -156,6 +156,13 @@ impl Sends {
             queue.sends.pop_front();
             count += 1;
         }
+        if count > 0
+            && count == completions.len()
+            && let Some(next) = queue.sends.front()
+        {
+            // Who waits for an edge hears of the next.
+            reach.outcome(next);
+        }
         let is_idle = queue.sends.is_empty() && queue.begun == 0;
         (count > 0 || is_idle).then_some(count)
     }
