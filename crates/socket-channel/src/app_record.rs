@@ -269,7 +269,8 @@ impl<'a> AppRecord<'a> {
     fn put(&self, tail: u64, fifo: Fifo<'_>, bytes: &[u8], has_more: bool) -> usize {
         fifo.put(tail, bytes);
         let tail = tail.wrapping_add(bytes.len() as u64);
-        if has_more {
+        // That more follows on nothing says nothing of what others have written.
+        if has_more && !bytes.is_empty() {
             self.record.set(TX_MORE, tail);
         }
         self.record.set_release(TX_TAIL, tail);

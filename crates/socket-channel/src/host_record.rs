@@ -481,8 +481,12 @@ impl HostRecord {
     /// What was to follow soon on the last bytes that the tx FIFO had at the last look.
     pub fn more(&self) -> More {
         let more = self.record().get(TX_MORE);
-        if self.tx_tail == 0 || more & !MORE_ENDS_WITH_MARK != self.tx_tail {
+        let position = more & !MORE_ENDS_WITH_MARK;
+        if self.tx_tail == 0 || position < self.tx_tail {
             More::Nothing
+        } else if position > self.tx_tail {
+            // It was written since, and those bytes follow.
+            More::Something
         } else if more & MORE_ENDS_WITH_MARK != 0 {
             More::Marks
         } else {

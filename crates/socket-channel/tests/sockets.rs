@@ -289,6 +289,17 @@ fn what_follows_on_bytes_is_known_until_a_mark_ends_it() {
     app.mark();
     app.end_more_with_mark();
     assert_eq!(host.more(), More::Nothing, "nothing was promised");
+
+    app.write_with_more(b"").unwrap();
+    assert_eq!(
+        more(&mut host),
+        More::Nothing,
+        "on nothing, nothing follows"
+    );
+    app.write_with_more(b"f").unwrap();
+    assert_eq!(more(&mut host), More::Something);
+    app.write_with_more(b"g").unwrap();
+    assert_eq!(host.more(), More::Something, "written since the look");
 }
 
 #[test]

@@ -306,10 +306,10 @@ impl Sockets {
     /// Deals with what the waker has seen. Rings are known once all channels are looked at, which
     /// a turn after a wake does.
     fn take_woken(&mut self, io: &mut dyn Io, is_awake: bool) {
-        // The commands before all that has hung up are taken once, though a process goes on to send
-        // more: a turn has its bound.
-        let mut caught_up = BTreeSet::new();
         for _ in 0..LOOKS_MAX {
+            // The commands before all that this look finds closed are taken once, though a process
+            // goes on to send more: a turn has its bound.
+            let mut caught_up = BTreeSet::new();
             let all = self.waker.as_ref().map(Waker::look).unwrap_or_default();
             let may_be_more = all.len() == EVENTS_MAX;
             let has_rung = is_awake && all.contains(&Woken::Bell);

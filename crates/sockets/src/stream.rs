@@ -217,7 +217,11 @@ impl App {
             });
             cx.counters.sent_bytes += taken as u64;
             if record.tx_head() < limit.min(record.tx_tail()) {
-                // TCP has no room, or enough: `Writable` follows.
+                // TCP has no room, or enough: `Writable` follows. What it holds back for more would
+                // wait in vain, since no more comes before it leaves (as tcp_sendmsg of Linux).
+                if std::mem::take(&mut stream.is_corked) {
+                    cx.io.set_option(stream_id, StreamOption::Cork(false));
+                }
                 if let Some(bytes) = lowat_bytes {
                     cx.io.set_notsent_lowat(stream_id, bytes / 4);
                 }

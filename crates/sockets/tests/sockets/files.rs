@@ -264,3 +264,30 @@ fn file_bytes_are_bounded_by_the_window_of_the_client() {
     program.exit(&mut world);
     world.assert_nothing_left();
 }
+
+#[test]
+fn what_waits_for_more_leaves_when_no_more_may_come() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let stream = world.connect(8000);
+    let (socket, _) = program.accept(&mut world, listener);
+    let lowat = Command::SetOption {
+        request: 0,
+        socket,
+        option: SocketOption::NotSentLowWaterBytes,
+        value: 1000,
+    };
+    program.send(&lowat);
+    world.step();
+    // Two full segments, and a part of one that a cork holds back.
+    let bytes = vec![7; 4000];
+    assert_eq!(program.write_with_more(socket, &bytes), 4000);
+    world.step();
+    // TCP has more than enough: it takes these when the others have left.
+    assert_eq!(program.write_with_more(socket, &bytes), 4000);
+    let at_us = world.now_us;
+    world.run_until(|world| world.heard(stream).received.len() >= 4000);
+    assert!(world.now_us - at_us < 100_000, "long before a cork lets go");
+}
