@@ -21,6 +21,9 @@ use crate::ipc::messages::{BrokerToNic, NicToBroker};
 /// Longest message of a NIC process, in bytes.
 const MESSAGE_BYTES_MAX: usize = 128;
 
+/// Messages of a NIC process that are taken at a time.
+const MESSAGES_MAX: usize = 64;
+
 /// A NIC process.
 #[derive(Debug)]
 struct Door {
@@ -99,7 +102,12 @@ impl Doors {
     /// Takes what NIC processes have answered.
     pub(crate) fn receive(&mut self) {
         for place in (0..self.doors.len()).rev() {
-            while let Some(door) = self.doors.get(place).filter(|it| !it.asked.is_empty()) {
+            // One that sends without end leaves time for the others.
+            for _ in 0..MESSAGES_MAX {
+                let door = self.doors.get(place);
+                let Some(door) = door.filter(|door| !door.asked.is_empty()) else {
+                    break;
+                };
                 let buffer = &mut [0; MESSAGE_BYTES_MAX];
                 match fd_passing::receive_many("a NIC process", &door.socket, buffer) {
                     Ok(Some((message, descriptors))) => {
@@ -110,6 +118,7 @@ impl Doors {
                     Err(failure) => {
                         tracing::debug!("{failure}");
                         self.doors.swap_remove(place);
+                        break;
                     }
                 }
             }
@@ -191,7 +200,8 @@ impl Doors {
 
     /// Sends what has been waiting, as far as NIC processes take it.
     pub(crate) fn send_unsent(&mut self) {
-        if self.doors.iter().all(|door| door.asked.is_empty()) {
+        // Until then it is not known what NIC processes are to be asked for.
+        if self.is_informed && self.doors.iter().all(|door| door.asked.is_empty()) {
             for door in self.doors.iter_mut().filter(|door| door.awaits_complete) {
                 door.unsent.push_back(BrokerToNic::Complete);
                 door.awaits_complete = false;
