@@ -166,7 +166,10 @@ impl<S: Stack> Gate<S> {
     }
 
     fn attach(&mut self, app: u32, modes: u32) {
-        if self.apps.len() >= APPS_MAX || self.apps.contains_key(&app) {
+        // The broker is told of both by this number.
+        let is_leaving = self.leaving.iter().any(|(leaving, _)| *leaving == app);
+        let is_full = self.apps.len() >= APPS_MAX;
+        if is_full || is_leaving || self.apps.contains_key(&app) {
             let errno = Errno::AGAIN.raw_os_error().unsigned_abs();
             return self.say(app, Body::Attached { errno, modes: 0 });
         }
@@ -219,6 +222,7 @@ impl<S: Stack> Gate<S> {
         }
         let leaving = std::mem::take(&mut self.leaving);
         for (app, mut member) in leaving {
+            member.forget_events();
             worked |= member.push();
             if member.has_unpushed() {
                 self.leaving.push((app, member));
@@ -231,6 +235,7 @@ impl<S: Stack> Gate<S> {
         let (before, from) = (..self.first, self.first..);
         let ids = self.apps.range(from).chain(self.apps.range(before));
         let ids: Vec<u32> = ids.map(|(app, _)| *app).collect();
+        self.first = ids.first().map_or(0, |first| first.wrapping_add(1));
         let mut broken = Vec::new();
         for app in ids {
             let Some(App::Attached(member)) = self.apps.get_mut(&app) else {
@@ -245,7 +250,6 @@ impl<S: Stack> Gate<S> {
                 self.stack.more_handles(app);
             }
         }
-        self.first = self.first.wrapping_add(1);
         for (app, rule) in broken {
             tracing::warn!(app, rule, "an application of the other node is detached");
             self.detach(app);

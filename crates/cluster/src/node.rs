@@ -306,7 +306,7 @@ impl Node {
         let (before, from) = (..AppId(self.first), AppId(self.first)..);
         let ids = self.apps.range(from).chain(self.apps.range(before));
         let ids: Vec<AppId> = ids.map(|(id, _)| *id).collect();
-        self.first = self.first.wrapping_add(1);
+        self.first = ids.first().map_or(0, |first| first.0.wrapping_add(1));
         for id in ids {
             let Some(app) = self.apps.get_mut(&id) else {
                 continue;

@@ -21,6 +21,15 @@ pub struct AcceptedHost {
     pub terms: Terms,
 }
 
+/// What [`SessionAcceptor::look`] has found.
+#[derive(Debug)]
+pub struct Found {
+    /// Frames that had come.
+    pub frames: usize,
+    /// The next host that has the key.
+    pub accepted: Option<AcceptedHost>,
+}
+
 /// Answers HELLOs.
 #[derive(Debug)]
 pub struct SessionAcceptor {
@@ -73,24 +82,11 @@ impl SessionAcceptor {
         stop: BorrowedFd<'_>,
     ) -> io::Result<Option<AcceptedHost>> {
         loop {
-            let mut accepted = None;
-            let mut answers = Vec::new();
-            let taken = port.receive(64, &mut |from, frame| {
-                if accepted.is_none() {
-                    accepted = self.on_frame(from, frame, None);
-                    if !self.answer.is_empty() {
-                        answers.push((from, self.answer.clone()));
-                    }
-                }
-            })?;
-            for (to, answer) in answers {
-                // Lost, it will be asked for again.
-                let _ = port.send(to, &answer);
+            let found = self.look(port)?;
+            if found.accepted.is_some() {
+                return Ok(found.accepted);
             }
-            if accepted.is_some() {
-                return Ok(accepted);
-            }
-            if taken == 0 {
+            if found.frames == 0 {
                 let fd = port.as_fd();
                 let mut fds = [
                     PollFd::new(&stop, PollFlags::IN),
@@ -105,6 +101,28 @@ impl SessionAcceptor {
                 }
             }
         }
+    }
+
+    /// Takes frames that have come, and waits for none: for those who wait for other things too.
+    ///
+    /// # Errors
+    /// If the kernel does not hand them over.
+    pub fn look(&mut self, port: &mut ControlPort) -> io::Result<Found> {
+        let mut accepted = None;
+        let mut answers = Vec::new();
+        let frames = port.receive(64, &mut |from, frame| {
+            if accepted.is_none() {
+                accepted = self.on_frame(from, frame, None);
+                if !self.answer.is_empty() {
+                    answers.push((from, self.answer.clone()));
+                }
+            }
+        })?;
+        for (to, answer) in answers {
+            // Lost, it will be asked for again.
+            let _ = port.send(to, &answer);
+        }
+        Ok(Found { frames, accepted })
     }
 
     /// A frame has come that belongs to no session. The same host may begin another session at any

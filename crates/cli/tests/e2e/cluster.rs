@@ -326,6 +326,22 @@ fn a_session_that_is_lost_resets_all_and_new_programs_are_served_once_it_is_back
     });
 }
 
+/// A ring takes the last words of 1,300 sockets; the rest waits for room.
+#[test]
+fn what_programs_hold_is_given_back_though_no_other_session_begins() {
+    isolated(|site| {
+        let cluster = Cluster::new(&site);
+        let node = cluster.node();
+        let many = cluster.stack.compile_from("tests/programs", "many");
+        let mut command = cluster.command(&many, 10_000);
+        let held = Running::spawn(command.arg("4000"));
+        held.await_line("bound");
+        sh("ip link set apps0 down");
+        node.await_line("the stack node is gone");
+        cluster.stack.assert_nothing_left();
+    });
+}
+
 #[test]
 fn rules_of_the_stack_node_hold_for_programs_of_another() {
     isolated(|site| {

@@ -406,6 +406,11 @@ impl Member {
         worked
     }
 
+    /// Drops what the host stack says: it takes no commands of one that does not read.
+    pub(crate) fn forget_events(&mut self) {
+        while let Ok(Some(_)) | Err(ReceiveError::Malformed) = self.end.receive() {}
+    }
+
     pub(crate) fn has_unpushed(&self) -> bool {
         !self.unpushed.is_empty()
     }

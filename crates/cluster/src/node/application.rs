@@ -266,8 +266,13 @@ impl App {
         let marks = std::mem::take(&mut socket.marks);
         let early = std::mem::take(&mut socket.early);
         let is_closing = socket.closing_until_us.is_some();
+        // No process takes them any more, and no descriptor ends them.
+        let waiting: Vec<SocketId> = socket.record.accept_waiting_ids().collect();
         for mark in marks.iter().chain(&early) {
             self.release(mark);
+        }
+        for connection in waiting {
+            self.end(connection, true);
         }
         if is_attached {
             self.closes.push_back((id, true));

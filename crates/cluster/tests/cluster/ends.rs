@@ -1,13 +1,16 @@
 //! How programs, sessions and nodes end.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use cluster::Reply;
+use cluster::message::{Body, Message};
 use host::app::CloseReason;
 use rustix::io::Errno;
 use socket_channel::{Command, Flags};
 use sockets::{Grant, Rules};
 
 use crate::nodes::Nodes;
-use crate::program::text;
+use crate::program::{ACCEPT_HEAD, text};
 
 fn number(errno: Errno) -> u32 {
     errno.raw_os_error() as u32
@@ -202,4 +205,52 @@ fn a_program_that_writes_nonsense_is_reset() {
     nodes.kill(bad);
     nodes.kill(good);
     nodes.assert_nothing_left();
+}
+
+/// Nothing tells which connections its processes have taken: all that wait are reset.
+#[test]
+fn a_listener_whose_queue_makes_no_sense_leaves_nothing() {
+    for closes in [false, true] {
+        let mut nodes = Nodes::new(1);
+        nodes.world.clients.echoes = false;
+        let mut program = nodes.program();
+        let (listener, handle) = program.listener(&mut nodes, 8000, 16).unwrap();
+        let streams = [(); 3].map(|()| nodes.world.connect(8000));
+        nodes.run_until(|_| program.record(listener).look().unwrap().waiting == 3);
+        program.word(listener, ACCEPT_HEAD).store(1000, Relaxed);
+        if closes {
+            program.close(handle);
+        } else {
+            program.send(&Command::Kick { socket: listener });
+        }
+        for stream in streams {
+            nodes.run_until(|nodes| nodes.world.heard(stream).closed.is_some());
+        }
+        nodes.kill(program);
+        nodes.assert_nothing_left();
+    }
+}
+
+#[test]
+fn an_application_with_the_number_of_one_that_leaves_is_to_try_again() {
+    let mut nodes = Nodes::new(1);
+    let (program, _) = connected(&mut nodes);
+    let app = program.app;
+    nodes.gate.end_session();
+    assert!(nodes.gate.is_leaving());
+    let attach = Message {
+        app: app.0,
+        body: Body::Attach { modes: 30 },
+    };
+    nodes.gate.on_message(&attach.encode());
+    let answer = nodes.gate.next_message().unwrap();
+    let errno = number(Errno::AGAIN);
+    let body = Body::Attached { errno, modes: 0 };
+    assert_eq!(Message::decode(&answer), Ok(Message { app: app.0, body }));
+    // The one that leaves is not cut off by it.
+    let stream = *nodes.world.clients.heard.keys().next().unwrap();
+    nodes.run_until(|nodes| nodes.world.heard(stream).closed.is_some());
+    nodes.run_until(|nodes| !nodes.gate.is_leaving());
+    nodes.gate.on_message(&attach.encode());
+    assert_eq!(nodes.gate.next_message(), None);
 }

@@ -8,6 +8,7 @@ mod files;
 mod nodes;
 mod program;
 mod records;
+mod turns;
 #[allow(dead_code, reason = "it is the world of more tests than these")]
 #[path = "../../../sockets/tests/sockets/world.rs"]
 mod world;

@@ -13,8 +13,8 @@ use sockets::{Attachment, First, Grant, Identity};
 use crate::program::Program;
 use crate::world::World;
 
-const MODES: u32 = 30;
-const KEY: Key = Key::new([7; Key::BYTES]);
+pub(crate) const MODES: u32 = 30;
+pub(crate) const KEY: Key = Key::new([7; Key::BYTES]);
 
 /// Handles of a program.
 const HANDLES: u32 = 500;
@@ -24,6 +24,12 @@ const HANDLES: u32 = 500;
 pub(crate) struct Asked {
     asked: Vec<Ask>,
     brought: VecDeque<Brought>,
+}
+
+impl Asked {
+    pub(crate) fn bring(&mut self, brought: Brought) {
+        self.brought.push_back(brought);
+    }
 }
 
 #[derive(Debug)]

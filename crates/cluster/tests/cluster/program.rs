@@ -1,6 +1,7 @@
 //! A program, played by hand at its end of the channel.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 
 use socket_channel::channel::AppEnd;
 use socket_channel::message::BindFlags;
@@ -9,6 +10,10 @@ use socket_channel::{
 };
 
 use crate::nodes::Nodes;
+
+/// Words of a record, as `socket_channel::record` lays it out.
+const APP_FLAGS: usize = 42;
+pub(crate) const ACCEPT_HEAD: usize = 44;
 
 pub(crate) struct Program {
     pub(crate) app: AppId,
@@ -35,6 +40,14 @@ impl Program {
 
     pub(crate) fn record(&self, socket: SocketId) -> AppRecord<'_> {
         AppRecord::of(&self.segment, socket).unwrap()
+    }
+
+    /// A word of a socket's record: the program may write what it likes.
+    pub(crate) fn word(&self, socket: SocketId, word: usize) -> &AtomicU64 {
+        let own = self.record(socket).app_flags();
+        let mut words = self.segment.words().iter();
+        let place = words.position(|it| std::ptr::eq(it, own)).unwrap();
+        &self.segment.words()[place + word - APP_FLAGS]
     }
 
     pub(crate) fn handle(&mut self) -> HandleId {

@@ -19,8 +19,11 @@ use netdev::packet::ControlPort;
 use netsetup::device;
 use observer::Report;
 use observer::counter_names;
+use relay::acceptor::AcceptedHost;
 use relay::ring::Ring;
 use relay::{EndReason, Relay, SessionAcceptor};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Gid, Signal, Uid, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use sandbox::{descriptors, lockdown, seccomp};
@@ -56,6 +59,10 @@ impl Settings for GateSettings {
     const TASK_NAME: &'static CStr = c"splitway-gate";
 }
 
+/// Between sessions, room for last words of applications is looked for this often, in seconds, if
+/// their bells are not watched.
+const LEAVING_PAUSE_S: i64 = 1;
+
 /// Runs until a signal ends it.
 pub fn run() -> Result<(), Failure> {
     let settings = launch::enter::<GateSettings>()?.settings;
@@ -74,6 +81,8 @@ pub fn run() -> Result<(), Failure> {
     })?;
     descriptors::raise();
     become_user(settings.user)?;
+    // The kernel may allow them again with the user (prctl(2), PR_SET_DUMPABLE).
+    lockdown::forbid_core_dumps()?;
 
     // Everything that needs a privilege or a file is open now.
     lockdown::keep_capabilities(CapabilitySet::empty())?;
@@ -114,7 +123,7 @@ fn serve(
     loop {
         let accepted = match next.take() {
             Some(accepted) => accepted,
-            None => match acceptor.wait(port, signals.as_fd()) {
+            None => match applications.wait(port, acceptor, signals.as_fd()) {
                 Ok(Some(accepted)) => accepted,
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -132,7 +141,6 @@ fn serve(
         let carried = relay.for_sockets(Some(&mut *acceptor));
         let (ending, counters) = carried.run_alone(applications, signals.as_fd());
         applications.gate.end_session();
-        while applications.gate.turn() {}
         let report = Report::now(counter_names::control_link(&counters));
         child::tell(FromRelay::HostGone { session, report })?;
         match ending {
@@ -150,6 +158,46 @@ fn serve(
 struct Applications {
     gate: Gate<Attachments>,
     message: Vec<u8>,
+}
+
+impl Applications {
+    /// Waits for the next node that has the key; `None` when `stop` becomes readable. Applications
+    /// that are over have their last words meanwhile.
+    fn wait(
+        &mut self,
+        port: &mut ControlPort,
+        acceptor: &mut SessionAcceptor,
+        stop: BorrowedFd<'_>,
+    ) -> std::io::Result<Option<AcceptedHost>> {
+        loop {
+            let found = acceptor.look(port)?;
+            if found.accepted.is_some() {
+                return Ok(found.accepted);
+            }
+            let worked = self.gate.turn() || found.frames > 0;
+            let sleeps = !worked && self.gate.prepare_sleep();
+            let pause = Timespec {
+                tv_sec: if sleeps { LEAVING_PAUSE_S } else { 0 },
+                tv_nsec: 0,
+            };
+            let pause = (!sleeps || self.gate.is_leaving()).then_some(pause);
+            let port = port.as_fd();
+            let mut fds = [
+                PollFd::from_borrowed_fd(stop, PollFlags::IN),
+                PollFd::from_borrowed_fd(port, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.gate.stack().wake_fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, pause.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let is_stopped = !fds[0].revents().is_empty();
+            self.gate.finish_sleep();
+            if is_stopped {
+                return Ok(None);
+            }
+        }
+    }
 }
 
 impl Ring for Applications {

@@ -1,0 +1,167 @@
+//! Applications have their turns one after another, whatever their numbers are.
+
+use cluster::message::{Body, Message};
+use cluster::{Brought, Gate, Granted, Node};
+use socket_channel::channel::{HostEnd, in_memory};
+use socket_channel::{
+    AppId, ChannelId, Command, Event, Family, HandleId, Layout, Limits, Segment, SocketId,
+    SocketOption,
+};
+use sockets::{Attachment, First, Grant, Identity};
+
+use crate::nodes::{Asked, KEY, MODES};
+
+/// Of applications that have come late.
+const APPS: [u32; 3] = [1000, 1001, 2000];
+
+/// Turns before and while it is looked at.
+const TURNS: usize = 12;
+
+/// Of each: together more than a turn takes.
+const REQUESTS: u32 = 30;
+
+fn segment() -> Segment {
+    let limits = Limits {
+        sockets_max: 64,
+        segment_bytes: 4 << 20,
+    };
+    Segment::in_memory(Layout::of(limits).unwrap())
+}
+
+/// Who speaks first in each turn, if all have more to say than goes.
+fn assert_each_is_first(firsts: &[u32]) {
+    for app in APPS {
+        let share = firsts.iter().filter(|first| **first == app).count();
+        assert_eq!(share, TURNS / APPS.len(), "{firsts:?}");
+    }
+}
+
+fn app_of(message: &[u8]) -> u32 {
+    Message::decode(message).unwrap().app
+}
+
+#[test]
+fn each_application_of_a_node_is_first_in_turn() {
+    let mut node = Node::without_descriptors();
+    node.begin_session();
+    let mut ends = Vec::new();
+    for app in APPS {
+        let (host, end) = in_memory();
+        node.attach(Attachment {
+            app: AppId(app),
+            channel: ChannelId(app),
+            pid: 0,
+            uid: 1000,
+            first: Some(First {
+                grant: Grant::default(),
+                segment: segment(),
+                identity: Identity {
+                    key: KEY,
+                    modes: MODES,
+                    segment_file: None,
+                },
+            }),
+            end: host,
+        });
+        node.add_handles_without_descriptors(AppId(app), HandleId(0), 2000);
+        let body = Body::Attached {
+            errno: 0,
+            modes: MODES,
+        };
+        node.on_message(&Message { app, body }.encode());
+        ends.push((app, end));
+    }
+    while node.next_message().is_some() {}
+    let mut next = 0;
+    let mut firsts = Vec::new();
+    for _ in 0..TURNS {
+        for (app, end) in &mut ends {
+            for number in next..next + 100 {
+                let command = Command::Open {
+                    request: number + 1,
+                    handle: HandleId(number),
+                    family: Family::V4,
+                };
+                let _ = end.send(&command);
+            }
+            end.flush();
+            let body = Body::Taken { count: 512 };
+            node.on_message(&Message { app: *app, body }.encode());
+        }
+        next += 100;
+        node.turn(1, &mut Vec::new);
+        firsts.push(app_of(&node.next_message().unwrap()));
+        while node.next_message().is_some() {}
+    }
+    assert_each_is_first(&firsts);
+}
+
+/// The host stack answers all that it is asked.
+fn answer(host: &mut HostEnd) {
+    let mut requests = Vec::new();
+    while let Some(command) = host.receive().unwrap() {
+        if let Command::SetOption { request, .. } = command {
+            requests.push(request);
+        }
+    }
+    for request in requests {
+        let event = Event::Answer {
+            request,
+            errno: 0,
+            socket: None,
+            value: 0,
+        };
+        host.send(&event).unwrap();
+    }
+    host.flush();
+}
+
+#[test]
+fn each_application_of_a_gate_is_first_in_turn() {
+    let mut gate = Gate::new(Asked::default());
+    let mut hosts = Vec::new();
+    for app in APPS {
+        let body = Body::Attach { modes: MODES };
+        gate.on_message(&Message { app, body }.encode());
+        let (host, end) = in_memory();
+        let granted = Box::new(Granted {
+            segment: segment(),
+            end,
+            channel: ChannelId(app),
+            modes: MODES,
+        });
+        gate.stack_mut().bring(Brought::Attached { app, granted });
+        hosts.push((app, host));
+    }
+    gate.turn();
+    while gate.next_message().is_some() {}
+    let socket = SocketId {
+        index: 0,
+        generation: 1,
+    };
+    let mut next = 1;
+    let mut firsts = Vec::new();
+    for _ in 0..TURNS {
+        for (app, host) in &mut hosts {
+            for request in next..next + REQUESTS {
+                let command = Command::SetOption {
+                    request,
+                    socket,
+                    option: SocketOption::NoDelay,
+                    value: 1,
+                };
+                let mut bytes = Vec::new();
+                command.encode(&mut bytes);
+                let body = Body::Command(&bytes);
+                gate.on_message(&Message { app: *app, body }.encode());
+            }
+            gate.flush();
+            answer(host);
+        }
+        next += REQUESTS;
+        gate.turn();
+        firsts.push(app_of(&gate.next_message().unwrap()));
+        while gate.next_message().is_some() {}
+    }
+    assert_each_is_first(&firsts);
+}
