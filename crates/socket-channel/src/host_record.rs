@@ -175,14 +175,18 @@ impl HostRecord {
         [self.rx, self.tx]
     }
 
+    /// True if nothing has come to its blocks, as far as was looked.
+    pub fn is_unused(&self) -> bool {
+        self.rx_tail == 0 && self.tx_tail == 0 && self.accept_tail == 0
+    }
+
     /// Gives blocks to a socket that had none: it is bound before it is a listener or connects.
     /// Before the state that tells of it.
     ///
     /// # Panics
     /// If it had some that were in use.
     pub fn set_blocks(&mut self, rx: Option<Block>, tx: Option<Block>) {
-        let is_unused = self.rx_tail == 0 && self.tx_tail == 0 && self.accept_tail == 0;
-        assert!(is_unused, "blocks in use stay");
+        assert!(self.is_unused(), "blocks in use stay");
         self.rx = rx;
         self.tx = tx;
         let raw = |block: Option<Block>| block.map_or(0, Block::to_raw);

@@ -96,7 +96,7 @@ impl Waker {
     }
 
     /// Watches the way to the broker for room as well, or no longer.
-    pub(crate) fn watch_broker(&self, fd: BorrowedFd<'_>, for_room: bool) {
+    pub fn watch_broker(&self, fd: BorrowedFd<'_>, for_room: bool) {
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::OUT, for_room);
         // One whose end was found is closed, and watched no more.
