@@ -30,7 +30,7 @@ fuzz_target!(|messages: Vec<Vec<u8>>| {
         gate.on_message(bytes);
         node.on_message(bytes);
     }
-    gate.turn();
+    gate.turn(1);
     node.turn(1, &mut Vec::new);
     gate.end_session();
     node.end_session();

@@ -11,11 +11,15 @@ use rustix::io::Errno;
 use socket_channel::channel::AppEnd;
 use socket_channel::{ChannelId, HandleId, Segment};
 
-use crate::gate::member::Member;
+use crate::complaints::Complaints;
+use crate::gate::member::{Bounds, Member};
 use crate::message::{Body, Message};
 
 /// Messages that wait for the session; with as many, no more are made.
 const OUT_MAX: usize = 64;
+
+/// With as many, none are taken from the application node either: each may have to be answered.
+const OUT_HELD_MAX: usize = 4 * OUT_MAX;
 
 /// Applications at a time, those included that are about to attach.
 const APPS_MAX: usize = 4096;
@@ -30,6 +34,10 @@ pub trait Stack: fmt::Debug {
     fn detach(&mut self, app: u32);
     /// What has come next, if anything has.
     fn receive(&mut self) -> Option<Brought>;
+    /// Handles that an application may have, so that others have some.
+    fn handles_max(&self) -> usize {
+        usize::MAX
+    }
 }
 
 /// What the broker has brought.
@@ -64,6 +72,18 @@ pub enum Brought {
     },
 }
 
+impl Brought {
+    /// The application that it is about.
+    pub fn app(&self) -> u32 {
+        match *self {
+            Brought::Attached { app, .. }
+            | Brought::Refused { app, .. }
+            | Brought::Handles { app, .. }
+            | Brought::Gone { app } => app,
+        }
+    }
+}
+
 /// What an application has of the host stack.
 #[derive(Debug)]
 pub struct Granted {
@@ -95,6 +115,9 @@ pub struct Gate<S> {
     /// The application that comes first in the next turn.
     first: u32,
     out: VecDeque<Vec<u8>>,
+    complaints: Complaints,
+    /// The time of the last turn.
+    now_us: u64,
 }
 
 impl<S: Stack> Gate<S> {
@@ -106,6 +129,8 @@ impl<S: Stack> Gate<S> {
             leaving: Vec::new(),
             first: 0,
             out: VecDeque::new(),
+            complaints: Complaints::default(),
+            now_us: 0,
         }
     }
 
@@ -146,7 +171,9 @@ impl<S: Stack> Gate<S> {
     /// sender has the key, and is of another release.
     pub fn on_message(&mut self, bytes: &[u8]) {
         let Ok(Message { app, body }) = Message::decode(bytes) else {
-            tracing::warn!(bytes = bytes.len(), "a message does not decode");
+            if let Some(unsaid) = self.complaints.due(self.now_us) {
+                tracing::warn!(bytes = bytes.len(), unsaid, "a message does not decode");
+            }
             return;
         };
         match body {
@@ -158,8 +185,7 @@ impl<S: Stack> Gate<S> {
                     return;
                 };
                 if let Err(rule) = member.on_message(&body) {
-                    tracing::warn!(app, rule, "an application of the other node is detached");
-                    self.detach(app);
+                    self.detach(app, rule);
                 }
             }
         }
@@ -181,8 +207,16 @@ impl<S: Stack> Gate<S> {
         self.out.push_back(Message { app, body }.encode());
     }
 
-    /// The application is served no more.
-    fn detach(&mut self, app: u32) {
+    /// An application that has broken a rule is served no more.
+    fn detach(&mut self, app: u32, rule: &'static str) {
+        if let Some(unsaid) = self.complaints.due(self.now_us) {
+            tracing::warn!(
+                app,
+                rule,
+                unsaid,
+                "an application of the other node is detached"
+            );
+        }
         self.leave(app, true);
         self.say(app, Body::Detached);
     }
@@ -208,13 +242,19 @@ impl<S: Stack> Gate<S> {
         self.out.clear();
     }
 
+    /// True if a message of the application node can be taken.
+    pub fn has_room(&self) -> bool {
+        self.out.len() < OUT_HELD_MAX
+    }
+
     /// The next message to the application node.
     pub fn next_message(&mut self) -> Option<Vec<u8>> {
         self.out.pop_front()
     }
 
     /// A round of work; true if there was any. Messages are made as long as few wait.
-    pub fn turn(&mut self) -> bool {
+    pub fn turn(&mut self, now_us: u64) -> bool {
+        self.now_us = now_us;
         let mut worked = false;
         while let Some(brought) = self.stack.receive() {
             worked = true;
@@ -237,22 +277,25 @@ impl<S: Stack> Gate<S> {
         let ids: Vec<u32> = ids.map(|(app, _)| *app).collect();
         self.first = ids.first().map_or(0, |first| first.wrapping_add(1));
         let mut broken = Vec::new();
+        let bounds = Bounds {
+            out: OUT_MAX,
+            handles: self.stack.handles_max(),
+        };
         for app in ids {
             let Some(App::Attached(member)) = self.apps.get_mut(&app) else {
                 continue;
             };
             let out = &mut self.out;
-            match member.turn(app, out, OUT_MAX) {
+            match member.turn(app, out, bounds) {
                 Ok(did) => worked |= did,
                 Err(rule) => broken.push((app, rule)),
             }
-            if member.wants_handles() {
+            if member.wants_handles(now_us, bounds.handles) {
                 self.stack.more_handles(app);
             }
         }
         for (app, rule) in broken {
-            tracing::warn!(app, rule, "an application of the other node is detached");
-            self.detach(app);
+            self.detach(app, rule);
         }
         worked
     }
@@ -275,7 +318,7 @@ impl<S: Stack> Gate<S> {
             }
             Brought::Handles { app, handles } => {
                 if let Some(App::Attached(member)) = self.apps.get_mut(&app) {
-                    member.add_handles(handles);
+                    member.add_handles(self.now_us, handles);
                 }
             }
             Brought::Gone { app } => match self.apps.remove(&app) {

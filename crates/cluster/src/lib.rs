@@ -15,11 +15,13 @@
 //! | [`message`] | what the nodes say to each other |
 //! | [`node`] | on the application node: the host stack's side of programs |
 //! | [`gate`] | on the stack node: the applications' side of the host stack |
+//! | `complaints` | what the log says of messages that make no sense |
 //!
 //! It touches shared memory, and descriptors to wait for and to close; messages go in and come
 //! out. It knows no link, no key and no clock but the time that it is given.
 #![forbid(unsafe_code)]
 
+mod complaints;
 pub mod gate;
 pub mod message;
 pub mod node;

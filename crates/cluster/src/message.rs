@@ -11,7 +11,7 @@
 //! | 4 Data | both | socket, 1 if more follows soon, bytes of its stream |
 //! | 5 SendFile | application node | socket, file, offset, bytes, 1 if no more follows |
 //! | 6 Finish | application node | socket: its stream ends here |
-//! | 7 Close | application node | socket, and 1 if its connection is to be reset |
+//! | 7 Close | application node | socket, bytes got of its stream, 1 if it is to be reset |
 //! | 8 Credit | both | socket, total of bytes or of connections that it takes |
 //! | 129 Attached | stack node | an `errno`, 0 if there is none, and modes |
 //! | 130 Event | stack node | an event of [`socket_channel::message`] that answers |
@@ -114,6 +114,8 @@ pub enum Body<'a> {
     Close {
         /// The socket.
         socket: SocketId,
+        /// Bytes of its stream that have come to the application node.
+        got: u64,
         /// Its connection is reset.
         resets: bool,
     },
@@ -285,8 +287,12 @@ impl Body<'_> {
                 to.push(ends_more.into());
             }
             Body::Finish { socket } => words(&[socket.to_raw()]),
-            Body::Close { socket, resets } => {
-                words(&[socket.to_raw()]);
+            Body::Close {
+                socket,
+                got,
+                resets,
+            } => {
+                words(&[socket.to_raw(), got]);
                 to.push(resets.into());
             }
             Body::Credit { socket, until } => words(&[socket.to_raw(), until]),
@@ -336,6 +342,7 @@ impl Body<'_> {
             },
             CLOSE => Body::Close {
                 socket: reader.socket()?,
+                got: reader.u64()?,
                 resets: reader.bool()?,
             },
             CREDIT => Body::Credit {
@@ -581,6 +588,7 @@ mod tests {
             Body::Finish { socket },
             Body::Close {
                 socket,
+                got: 1 << 40,
                 resets: true,
             },
             Body::Credit { socket, until: 99 },
@@ -631,6 +639,7 @@ mod tests {
             app: 5,
             body: Body::Close {
                 socket: SOCKET,
+                got: 0,
                 resets: true,
             },
         };

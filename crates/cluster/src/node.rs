@@ -3,6 +3,7 @@
 mod application;
 mod commands;
 mod ends;
+mod shared_ports;
 mod socket;
 mod stream;
 
@@ -15,11 +16,16 @@ use socket_channel::attach::MODES_DEFAULT;
 use socket_channel::{AppId, ChannelId, HandleId};
 use sockets::{Attachment, NewHandles, Waker, Woken};
 
+use crate::complaints::Complaints;
 use crate::message::{Body, Message};
 use crate::node::application::{App, Channel, Phase};
+use crate::node::shared_ports::SharedPort;
 
 /// Messages that wait for the session; with as many, no more are made.
 const OUT_MAX: usize = 64;
+
+/// What the stack node has broken.
+type Rule = &'static str;
 
 /// What the broker of this node is to hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +60,8 @@ pub(crate) struct Context<'a> {
     pub(crate) waker: Option<&'a Waker>,
     /// Handles that have arrived, if the broker was asked just now.
     pub(crate) handles: &'a mut dyn FnMut() -> Vec<NewHandles>,
+    /// Ports that sockets of this node share.
+    pub(crate) shared: &'a mut Vec<SharedPort>,
     /// Hang-ups that were found on the way.
     pub(crate) woken: &'a mut Vec<Woken>,
 }
@@ -80,6 +88,9 @@ pub struct Node {
     first: u32,
     out: VecDeque<Vec<u8>>,
     replies: Vec<Reply>,
+    complaints: Complaints,
+    /// The time of the last turn.
+    now_us: u64,
 }
 
 impl Node {
@@ -104,6 +115,8 @@ impl Node {
             first: 0,
             out: VecDeque::new(),
             replies: Vec::new(),
+            complaints: Complaints::default(),
+            now_us: 0,
         }
     }
 
@@ -120,6 +133,13 @@ impl Node {
         match &self.waker {
             Some(waker) => waker.add_broker(broker.as_fd()),
             None => Ok(()),
+        }
+    }
+
+    /// Wakes the node for room on the way to the broker as well, or no longer.
+    pub fn watch_for_room(&self, broker: impl AsFd, for_room: bool) {
+        if let Some(waker) = &self.waker {
+            waker.watch_broker(broker.as_fd(), for_room);
         }
     }
 
@@ -163,6 +183,7 @@ impl Node {
         let Attachment {
             app,
             channel,
+            uid,
             first,
             end,
             ..
@@ -193,7 +214,7 @@ impl Node {
         }
         if let (false, Some(first)) = (is_known, first) {
             let modes = first.identity.modes;
-            self.apps.insert(app, App::new(app, first));
+            self.apps.insert(app, App::new(app, uid, first));
             let body = Body::Attach { modes };
             self.out.push_back(Message { app: app.0, body }.encode());
         }
@@ -222,14 +243,14 @@ impl Node {
     /// A process has ended.
     pub fn end_process(&mut self, app: AppId, channel: ChannelId) {
         if let Some(app) = self.apps.get_mut(&app) {
-            app.ended.push(channel);
+            app.ended.insert(channel);
         }
     }
 
     /// The last copy of a descriptor is closed.
     pub fn hang_up(&mut self, app: AppId, handle: HandleId) {
         if let Some(app) = self.apps.get_mut(&app) {
-            app.hung.insert(handle);
+            app.hang_up(self.waker.as_ref(), handle);
         }
     }
 
@@ -247,7 +268,9 @@ impl Node {
     /// the key, and is of another release.
     pub fn on_message(&mut self, bytes: &[u8]) {
         let Ok(Message { app, body }) = Message::decode(bytes) else {
-            tracing::warn!(bytes = bytes.len(), "a message does not decode");
+            if let Some(unsaid) = self.complaints.due(self.now_us) {
+                tracing::warn!(bytes = bytes.len(), unsaid, "a message does not decode");
+            }
             return;
         };
         let id = AppId(app);
@@ -271,7 +294,13 @@ impl Node {
                 };
                 self.refuse(id, errno);
             }
-            body => app.on_message(body),
+            body => {
+                if let Err(rule) = app.on_message(body)
+                    && let Some(unsaid) = self.complaints.due(self.now_us)
+                {
+                    tracing::warn!(app = id.0, rule, unsaid, "the stack node makes no sense");
+                }
+            }
         }
     }
 
@@ -280,6 +309,10 @@ impl Node {
             return;
         };
         for channel in &app.channels {
+            if let (Some(waker), Some(bell)) = (&self.waker, channel.end.wake_fd()) {
+                // Its process has a copy.
+                waker.remove(bell);
+            }
             self.replies.push(Reply::Refused {
                 app: id,
                 channel: channel.id,
@@ -302,7 +335,9 @@ impl Node {
     /// A round of work; true if there was any. Messages are made as long as few wait. `handles`
     /// asks the broker for handles that have just arrived.
     pub fn turn(&mut self, now_us: u64, handles: &mut dyn FnMut() -> Vec<NewHandles>) -> bool {
+        self.now_us = now_us;
         let mut worked = false;
+        let mut shared: Vec<SharedPort> = self.apps.values().flat_map(App::shared).collect();
         let (before, from) = (..AppId(self.first), AppId(self.first)..);
         let ids = self.apps.range(from).chain(self.apps.range(before));
         let ids: Vec<AppId> = ids.map(|(id, _)| *id).collect();
@@ -316,6 +351,7 @@ impl Node {
                 out: &mut self.out,
                 waker: self.waker.as_ref(),
                 handles,
+                shared: &mut shared,
                 woken: &mut self.woken,
             };
             worked |= app.turn(&mut cx);

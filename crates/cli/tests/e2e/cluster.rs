@@ -334,7 +334,7 @@ fn what_programs_hold_is_given_back_though_no_other_session_begins() {
         let node = cluster.node();
         let many = cluster.stack.compile_from("tests/programs", "many");
         let mut command = cluster.command(&many, 10_000);
-        let held = Running::spawn(command.arg("4000"));
+        let held = Running::spawn(command.arg("3000"));
         held.await_line("bound");
         sh("ip link set apps0 down");
         node.await_line("the stack node is gone");

@@ -15,6 +15,9 @@ use crate::message::{Body, DATA_BYTES_MAX, Message, State, UNTAKEN_MAX};
 /// Handles that are kept in store, at least.
 const HANDLES_MIN: usize = 32;
 
+/// Handles are asked for again so long after there were none, in microseconds.
+const SHORTAGE_PAUSE_US: u64 = 100_000;
+
 /// Answers that the other node may wait for at once.
 const REQUESTS_MAX: usize = 4096;
 
@@ -55,8 +58,8 @@ pub(crate) struct Member {
     channel: ChannelId,
     handles: Vec<Handle>,
     awaits_handles: bool,
-    /// The application has as many handles as it may have.
-    is_short: bool,
+    /// There were no handles, and more are asked for then, in microseconds.
+    short_until_us: Option<u64>,
     sockets: HashMap<SocketId, Socket>,
     /// Sockets to be looked at.
     queue: VecDeque<SocketId>,
@@ -70,6 +73,15 @@ pub(crate) struct Member {
     requests: HashMap<u32, Request>,
 }
 
+/// What a turn leaves to others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// With as many messages that wait for the session, no more are made.
+    pub(crate) out: usize,
+    /// Handles of an application.
+    pub(crate) handles: usize,
+}
+
 /// What the other node has broken.
 type Rule = &'static str;
 
@@ -81,7 +93,7 @@ impl Member {
             channel: granted.channel,
             handles: Vec::new(),
             awaits_handles: false,
-            is_short: false,
+            short_until_us: None,
             sockets: HashMap::new(),
             queue: VecDeque::new(),
             unpushed: VecDeque::new(),
@@ -97,14 +109,31 @@ impl Member {
     }
 
     /// True once each time that handles are to be asked for.
-    pub(crate) fn wants_handles(&mut self) -> bool {
-        self.handles.len() < HANDLES_MIN && !std::mem::replace(&mut self.awaits_handles, true)
+    pub(crate) fn wants_handles(&mut self, now_us: u64, handles_max: usize) -> bool {
+        if self
+            .short_until_us
+            .is_some_and(|until_us| until_us <= now_us)
+        {
+            self.ask_again();
+        }
+        let wants = self.handles.len() < HANDLES_MIN && !self.has_most(handles_max);
+        wants && !std::mem::replace(&mut self.awaits_handles, true)
     }
 
-    pub(crate) fn add_handles(&mut self, handles: Vec<(HandleId, Option<OwnedFd>)>) {
+    /// It has as many handles as it may have.
+    fn has_most(&self, handles_max: usize) -> bool {
+        self.handles.len() + self.sockets.len() >= handles_max
+    }
+
+    fn ask_again(&mut self) {
+        if self.short_until_us.take().is_some() {
+            self.awaits_handles = false;
+        }
+    }
+
+    pub(crate) fn add_handles(&mut self, now_us: u64, handles: Vec<(HandleId, Option<OwnedFd>)>) {
         if handles.is_empty() {
-            // There are no more before one is given back.
-            self.is_short = true;
+            self.short_until_us = Some(now_us + SHORTAGE_PAUSE_US);
             return;
         }
         let handles = handles.into_iter().map(|(id, fd)| Handle { id, _fd: fd });
@@ -188,11 +217,18 @@ impl Member {
                 self.push_behind(&command, true, None);
                 Ok(())
             }
-            Body::Close { socket, resets } => {
+            Body::Close {
+                socket,
+                got,
+                resets,
+            } => {
                 self.count()?;
                 let closed = self.sockets.remove(&socket);
                 let closed = closed.ok_or("the end of no socket")?;
-                self.close(socket, closed, resets, true);
+                // Bytes that no program reads, as those that one has left unread (RFC 2525 §2.17).
+                let is_listener = closed.told.flags.has(Flags::LISTENER);
+                let has_unread = !is_listener && closed.rx_told > got;
+                self.close(socket, closed, resets || has_unread, true);
                 Ok(())
             }
             Body::Credit { socket, until } => {
@@ -362,9 +398,7 @@ impl Member {
                 value: 0,
             });
         }
-        if std::mem::take(&mut self.is_short) {
-            self.awaits_handles = false;
-        }
+        self.ask_again();
         let handle = socket.handle;
         let command = Command::Close { handle: handle.id };
         self.push_behind(&command, is_counted, Some(handle));
@@ -420,11 +454,11 @@ impl Member {
         &mut self,
         app: u32,
         out: &mut VecDeque<Vec<u8>>,
-        out_max: usize,
+        bounds: Bounds,
     ) -> Result<bool, Rule> {
         let mut worked = self.make_sockets()?;
-        worked |= self.refuse_sockets(app, out);
-        while out.len() < out_max {
+        worked |= self.refuse_sockets(app, out, bounds);
+        while out.len() < bounds.out {
             match self.end.receive() {
                 Ok(Some(event)) => self.on_event(app, out, event),
                 Ok(None) => break,
@@ -435,7 +469,7 @@ impl Member {
         }
         // Each once: another one may have waited longer.
         for _ in 0..self.queue.len() {
-            if out.len() >= out_max {
+            if out.len() >= bounds.out {
                 break;
             }
             let Some(id) = self.queue.pop_front() else {
@@ -445,7 +479,7 @@ impl Member {
             self.tell(app, out, id);
         }
         worked |= self.push();
-        if self.taken > 0 && out.len() < out_max {
+        if self.taken > 0 && out.len() < bounds.out {
             let count = std::mem::take(&mut self.taken);
             say(out, app, Body::Taken { count });
             worked = true;
@@ -493,15 +527,18 @@ impl Member {
     }
 
     /// Answers commands for which there is no handle.
-    fn refuse_sockets(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>) -> bool {
-        if !self.is_short || !self.handles.is_empty() {
-            return false;
-        }
-        let refused = std::mem::take(&mut self.makes);
-        for command in &refused {
+    fn refuse_sockets(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, bounds: Bounds) -> bool {
+        let mut worked = false;
+        let is_short = self.short_until_us.is_some() || self.has_most(bounds.handles);
+        while is_short
+            && self.handles.is_empty()
+            && out.len() < bounds.out
+            && let Some(command) = self.makes.pop_front()
+        {
+            worked = true;
             self.count_taken();
             let (Ok(Command::Open { request, .. }) | Ok(Command::OpenFile { request, .. })) =
-                Command::decode(command)
+                Command::decode(&command)
             else {
                 continue;
             };
@@ -515,7 +552,7 @@ impl Member {
             answer.encode(&mut bytes);
             say(out, app, Body::Event(&bytes));
         }
-        !refused.is_empty()
+        worked
     }
 
     fn on_event(&mut self, app: u32, out: &mut VecDeque<Vec<u8>>, event: Event) {
@@ -696,7 +733,8 @@ impl Member {
     }
 
     pub(crate) fn prepare_sleep(&mut self) -> bool {
-        self.queue.is_empty() && self.end.prepare_sleep()
+        let has_told_all = self.queue.is_empty() && self.taken == 0;
+        has_told_all && self.end.prepare_sleep()
     }
 
     pub(crate) fn disarm(&mut self) {

@@ -14,7 +14,12 @@ use socket_channel::{
 use sockets::{First, Grant, NewHandles, Waker};
 
 use crate::message::{Body, State};
-use crate::node::socket::{Mark, Socket, What};
+use crate::node::Rule;
+use crate::node::shared_ports::{SharedPort, Sharing};
+use crate::node::socket::{End, Mark, Socket, What};
+
+/// Ends of sockets that may wait for room at the stack node: as many as an application may have.
+const CLOSES_MAX: usize = 1 << 20;
 
 /// Whether the stack node serves an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +94,8 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) id: AppId,
+    /// The user of its first process.
+    pub(crate) uid: u32,
     pub(crate) grant: Grant,
     pub(crate) phase: Phase,
     segment: Segment,
@@ -104,7 +111,7 @@ pub(crate) struct App {
     /// Messages that the stack node has not put into its ring, as far as is known.
     pub(crate) untaken: u32,
     /// Ends that the stack node has still to hear of.
-    pub(crate) closes: VecDeque<(SocketId, bool)>,
+    pub(crate) closes: VecDeque<End>,
     /// Sockets to be looked at.
     pub(crate) queue: VecDeque<SocketId>,
     /// Sockets whose hints are still to be sent.
@@ -113,19 +120,24 @@ pub(crate) struct App {
     retired: Vec<(SocketId, Wanted)>,
     /// Descriptors that were closed, and processes that have ended, behind their last commands.
     pub(crate) hung: BTreeSet<HandleId>,
-    pub(crate) ended: Vec<ChannelId>,
+    pub(crate) ended: BTreeSet<ChannelId>,
     /// Connections that were taken out of an accept queue, and to which no process has given a
     /// handle; and until when, in microseconds, one that has ended may have been about to.
     pub(crate) unadopted: HashMap<SocketId, Option<u64>>,
     /// Streams of which a mark was counted that has not come, and until when, in microseconds, a
     /// process may be about to send it.
     pub(crate) unmarked: HashMap<SocketId, u64>,
+    /// Connections that were closed, and have still to send.
+    pub(crate) closing: BTreeSet<SocketId>,
+    /// Binds of sockets that share their ports.
+    pub(crate) sharing: Vec<Sharing>,
 }
 
 impl App {
-    pub(crate) fn new(id: AppId, first: First) -> App {
+    pub(crate) fn new(id: AppId, uid: u32, first: First) -> App {
         App {
             id,
+            uid,
             grant: first.grant,
             phase: Phase::Attaching,
             area: FifoArea::new(first.segment.layout()),
@@ -142,14 +154,21 @@ impl App {
             changed: Vec::new(),
             retired: Vec::new(),
             hung: BTreeSet::new(),
-            ended: Vec::new(),
+            ended: BTreeSet::new(),
             unadopted: HashMap::new(),
             unmarked: HashMap::new(),
+            closing: BTreeSet::new(),
+            sharing: Vec::new(),
         }
     }
 
     pub(crate) fn sockets(&self) -> usize {
         self.sockets.len()
+    }
+
+    /// Ports that its sockets share, or are about to.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = SharedPort> {
+        self.sharing.iter().map(|sharing| sharing.port)
     }
 
     /// True if nothing of it is left.
@@ -220,6 +239,8 @@ impl App {
         };
         self.unadopted.remove(&id);
         self.unmarked.remove(&id);
+        self.closing.remove(&id);
+        self.sharing.retain(|sharing| sharing.socket != id);
         for mark in socket.marks.iter().chain(&socket.early) {
             self.release(mark);
         }
@@ -246,8 +267,12 @@ impl App {
 
     /// Ends a socket on both nodes.
     pub(crate) fn end(&mut self, id: SocketId, resets: bool) {
-        if self.live(id).is_some() && self.phase == Phase::Attached {
-            self.closes.push_back((id, resets));
+        let is_attached = self.phase == Phase::Attached;
+        if let Some(socket) = self.live(id)
+            && is_attached
+        {
+            let end = socket.end(resets);
+            self.closes.push_back(end);
         }
         self.retire(id);
     }
@@ -266,8 +291,10 @@ impl App {
         let marks = std::mem::take(&mut socket.marks);
         let early = std::mem::take(&mut socket.early);
         let is_closing = socket.closing_until_us.is_some();
+        let end = socket.end(true);
         // No process takes them any more, and no descriptor ends them.
         let waiting: Vec<SocketId> = socket.record.accept_waiting_ids().collect();
+        self.sharing.retain(|sharing| sharing.socket != id);
         for mark in marks.iter().chain(&early) {
             self.release(mark);
         }
@@ -275,7 +302,7 @@ impl App {
             self.end(connection, true);
         }
         if is_attached {
-            self.closes.push_back((id, true));
+            self.closes.push_back(end);
         }
         self.touch(id);
         if is_closing {
@@ -320,18 +347,18 @@ impl App {
     }
 
     /// The stack node says something about this application.
-    pub(crate) fn on_message(&mut self, body: Body<'_>) {
+    pub(crate) fn on_message(&mut self, body: Body<'_>) -> Result<(), Rule> {
         if self.phase == Phase::Detached {
-            return;
+            return Ok(());
         }
         match body {
-            Body::Event(bytes) => match Event::decode(bytes) {
-                Ok(event) => self.on_answer(event),
-                Err(_) => tracing::warn!(app = self.id.0, "an event does not decode"),
-            },
-            Body::New { socket, state } => self.on_new(socket, state),
+            Body::Event(bytes) => {
+                let event = Event::decode(bytes).map_err(|_| "an event does not decode")?;
+                self.on_answer(event);
+            }
+            Body::New { socket, state } => return self.on_new(socket, state),
             Body::State { socket, state } => self.on_state(socket, state),
-            Body::Data { socket, bytes, .. } => self.on_data(socket, bytes),
+            Body::Data { socket, bytes, .. } => return self.on_data(socket, bytes),
             Body::Accepted { listener, socket } => self.on_accepted(listener, socket),
             Body::Credit { socket, until } => {
                 if let Some(found) = self.live(socket) {
@@ -341,8 +368,9 @@ impl App {
             }
             Body::Taken { count } => self.untaken = self.untaken.saturating_sub(count),
             Body::Detached => self.detach(),
-            _ => tracing::warn!(app = self.id.0, "a message of the wrong direction"),
+            _ => return Err("a message of the wrong direction"),
         }
+        Ok(())
     }
 
     fn answer_request(&mut self, request: Request, event: impl FnOnce(u32) -> Event) {
@@ -358,6 +386,9 @@ impl App {
         let Some(about) = self.requests.remove(&request) else {
             return;
         };
+        if matches!(event, Event::Answer { errno, .. } if errno != 0) {
+            self.sharing.retain(|sharing| sharing.request != request);
+        }
         let mut event = event;
         if let (Some(handle), Event::Answer { socket, errno, .. }) = (about.makes_for, &mut event) {
             let made = socket.filter(|id| self.live(*id).is_some());
@@ -402,11 +433,22 @@ impl App {
         });
     }
 
-    fn on_new(&mut self, id: SocketId, state: State) {
+    fn on_new(&mut self, id: SocketId, state: State) -> Result<(), Rule> {
         let places = self.segment.layout().sockets_max();
         if id.index >= places {
+            if self.closes.len() > CLOSES_MAX {
+                self.detach();
+                return Err("more sockets than there may be");
+            }
             // This node grants less than the other.
-            return self.closes.push_back((id, true));
+            let got = 0;
+            let resets = true;
+            self.closes.push_back(End {
+                socket: id,
+                got,
+                resets,
+            });
+            return Ok(());
         }
         if let Some(old) = self.sockets.get(&id.index) {
             // The other node has ended it long ago.
@@ -416,6 +458,7 @@ impl App {
         let record = HostRecord::new(&self.segment, id, Flags::default(), None, None);
         self.sockets.insert(id.index, Socket::new(record));
         self.on_state(id, state);
+        Ok(())
     }
 
     fn on_state(&mut self, id: SocketId, state: State) {
@@ -456,12 +499,29 @@ impl App {
         } else {
             record.fail(state.errno, state.flags);
         }
+        if let Some(local) = state.local {
+            let sharing = self.sharing.iter_mut();
+            for sharing in sharing.filter(|sharing| sharing.socket == id) {
+                sharing.port.address.set_port(local.port());
+            }
+        }
         self.touch(id);
         self.enqueue(id);
     }
 
-    /// FIFOs as large as on the other node, or smaller. False if there is no room for them.
+    /// FIFOs as large as on the other node, or smaller. False if there is no room for them, or
+    /// those that it has are in use.
     fn give_blocks(&mut self, id: SocketId, state: State) -> bool {
+        let old = match self.socket(id) {
+            Some(socket) if socket.record.is_unused() => socket.record.blocks(),
+            _ => return false,
+        };
+        if let Some(socket) = self.socket(id) {
+            socket.record.set_blocks(None, None);
+        }
+        for block in old.into_iter().flatten() {
+            self.area.release(block);
+        }
         let mut allocate = |bytes: u32| -> Option<Option<Block>> {
             if bytes == 0 {
                 return Some(None);
@@ -481,36 +541,41 @@ impl App {
         true
     }
 
-    fn on_data(&mut self, id: SocketId, bytes: &[u8]) {
+    fn on_data(&mut self, id: SocketId, bytes: &[u8]) -> Result<(), Rule> {
         let Some(socket) = self.live(id) else {
-            return;
+            return Ok(());
         };
-        if socket.record.rx_write(bytes) < bytes.len() {
-            tracing::warn!(app = self.id.0, ?id, "more bytes than there was credit for");
-            return self.abort(id, Errno::CONNRESET, Flags::default());
+        let has_credit = socket.rx_bytes + bytes.len() as u64 <= socket.rx_until;
+        if !has_credit || socket.record.rx_write(bytes) < bytes.len() {
+            self.abort(id, Errno::CONNRESET, Flags::default());
+            return Err("more bytes than there was credit for");
         }
         if socket.closing_until_us.is_some() {
             // As a kernel answers what comes after close(2) (RFC 2525 §2.17).
-            return self.end(id, true);
+            self.end(id, true);
+            return Ok(());
         }
         socket.rx_bytes += bytes.len() as u64;
         self.touch(id);
         self.enqueue(id);
+        Ok(())
     }
 
     fn on_accepted(&mut self, listener: SocketId, id: SocketId) {
         if let Some(socket) = self.socket(id) {
             socket.listener = Some(listener);
         }
-        let queue = self.live(listener);
-        let pushed = queue.map(|queue| {
-            queue.pushed += 1;
-            queue.record.accept_push(id)
-        });
-        if !matches!(pushed, Some(Ok(()))) || self.live(id).is_none() {
+        let is_live = self.live(id).is_some();
+        let Some(queue) = self.live(listener) else {
             return self.end(id, true);
+        };
+        // It has used credit of the listener, whatever becomes of it.
+        queue.pushed += 1;
+        if is_live && queue.record.accept_push(id).is_ok() {
+            return self.touch(listener);
         }
-        self.touch(listener);
+        self.end(id, true);
+        self.enqueue(listener);
     }
 
     /// Sends hints of what has changed, and wakes processes that sleep.

@@ -2,11 +2,13 @@
 
 use rustix::io::Errno;
 use socket_channel::channel::ReceiveError;
+use socket_channel::message::BindFlags;
 use socket_channel::{ChannelId, Command, Event, HandleId, How, SocketId, SocketOption};
 
 use crate::message::Body;
 use crate::node::Context;
 use crate::node::application::{App, Phase, Request, Use};
+use crate::node::shared_ports::{SharedPort, Sharing};
 use crate::node::socket::{Mark, What};
 
 /// Commands that may wait for their answers.
@@ -32,7 +34,9 @@ impl App {
             loop {
                 let may_take = budget > 0 && self.may_take(cx);
                 let channel = &mut self.channels[place];
-                if !may_take || !channel.may_answer() {
+                // No one reads the answers of a process that has ended, nor makes room for them.
+                let has_ended = self.ended.contains(&channel.id);
+                if !may_take || !(has_ended || channel.may_answer()) {
                     is_all = false;
                     break;
                 }
@@ -61,8 +65,8 @@ impl App {
             self.ended.extend(corrupt);
             if self.phase == Phase::Attached {
                 cx.say(self.id, Body::Detach);
+                self.detach();
             }
-            self.detach();
         }
         (has_taken, is_all)
     }
@@ -123,7 +127,7 @@ impl App {
                 request,
                 socket,
                 address,
-                ..
+                flags,
             } => {
                 let rules = &self.grant.rules;
                 if !rules.allows_port(address.port()) || !rules.allows_address(address.ip()) {
@@ -131,7 +135,15 @@ impl App {
                     return Outcome::Failed { request, errno };
                 }
                 self.close_hung_up(cx);
-                self.ask(cx, channel, command, request, socket)
+                if !flags.has(BindFlags::REUSE_PORT) {
+                    return self.ask(cx, channel, command, request, socket);
+                }
+                let port = SharedPort {
+                    uid: self.uid,
+                    address,
+                    v6_only: flags.has(BindFlags::V6_ONLY),
+                };
+                self.share(cx, channel, command, request, socket, port)
             }
             Command::Listen {
                 request,
@@ -160,6 +172,39 @@ impl App {
                 self.execute_unanswered(cx, command);
                 Outcome::None
             }
+        }
+    }
+
+    /// Binds a socket to a port that others of its user share.
+    fn share(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: ChannelId,
+        command: &Command<'_>,
+        request: u32,
+        socket: SocketId,
+        port: SharedPort,
+    ) -> Outcome {
+        if request == 0 {
+            // Whether it is bound, nothing would tell.
+            return Outcome::None;
+        }
+        if cx.shared.iter().any(|other| other.conflicts(&port)) {
+            let errno = Errno::ADDRINUSE;
+            return Outcome::Failed { request, errno };
+        }
+        match self.try_to_ask(cx, channel, command, request, socket) {
+            Ok(request) => {
+                cx.shared.push(port);
+                let sharing = Sharing {
+                    socket,
+                    request,
+                    port,
+                };
+                self.sharing.push(sharing);
+                Outcome::None
+            }
+            Err(errno) => Outcome::Failed { request, errno },
         }
     }
 
@@ -265,19 +310,32 @@ impl App {
         request: u32,
         socket: SocketId,
     ) -> Outcome {
+        match self.try_to_ask(cx, channel, command, request, socket) {
+            Ok(_) => Outcome::None,
+            Err(errno) => Outcome::Failed { request, errno },
+        }
+    }
+
+    /// The same; returns what the stack node answers by.
+    fn try_to_ask(
+        &mut self,
+        cx: &mut Context<'_>,
+        channel: ChannelId,
+        command: &Command<'_>,
+        number: u32,
+        socket: SocketId,
+    ) -> Result<u32, Errno> {
         if self.phase != Phase::Attached || self.live(socket).is_none() {
             let is_there = self.socket(socket).is_some();
-            let errno = if is_there {
+            return Err(if is_there {
                 Errno::CONNRESET
             } else {
                 Errno::BADF
-            };
-            return Outcome::Failed { request, errno };
+            });
         }
         // Ends that were found on the way come first.
         self.say_closes(cx);
-        self.forward(cx, channel, command, request, None);
-        Outcome::None
+        Ok(self.forward(cx, channel, command, number, None))
     }
 
     fn forward(
@@ -287,7 +345,7 @@ impl App {
         command: &Command<'_>,
         number: u32,
         makes_for: Option<HandleId>,
-    ) {
+    ) -> u32 {
         let request = if number == 0 {
             0
         } else {
@@ -304,6 +362,7 @@ impl App {
         renumbered(command, request).encode(&mut bytes);
         self.untaken += 1;
         cx.say(self.id, Body::Command(&bytes));
+        request
     }
 
     fn free_request(&mut self) -> u32 {

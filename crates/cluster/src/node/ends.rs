@@ -4,11 +4,12 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use socket_channel::{ChannelId, Flags, HandleId, SocketId};
-use sockets::Woken;
+use sockets::{Waker, Woken};
 
 use crate::message::Body;
 use crate::node::Context;
 use crate::node::application::{App, Phase, Use};
+use crate::node::socket::{End, Socket};
 
 /// A connection that its program has closed is reset if its bytes do not leave for so long, in
 /// microseconds: as long as a host stack waits for its peer.
@@ -30,7 +31,7 @@ impl App {
                 // What they did last is known.
                 worked |= self.end_what_ended(cx);
             }
-        } else if self.channels.len() == self.ended.len() {
+        } else if self.channels.iter().all(|it| self.ended.contains(&it.id)) {
             worked |= self.end_what_ended(cx);
         }
         worked |= self.serve_sockets(cx);
@@ -54,14 +55,37 @@ impl App {
     pub(crate) fn say_closes(&mut self, cx: &mut Context<'_>) -> bool {
         let mut worked = false;
         while self.may_ask() && cx.has_room() {
-            let Some((socket, resets)) = self.closes.pop_front() else {
+            let Some(end) = self.closes.pop_front() else {
                 break;
             };
             self.untaken += 1;
-            cx.say(self.id, Body::Close { socket, resets });
+            let End {
+                socket,
+                got,
+                resets,
+            } = end;
+            let close = Body::Close {
+                socket,
+                got,
+                resets,
+            };
+            cx.say(self.id, close);
             worked = true;
         }
         worked
+    }
+
+    /// The last copy of a descriptor is closed. It is watched no more: that would be told again and
+    /// again, until its turn comes.
+    pub(crate) fn hang_up(&mut self, waker: Option<&Waker>, handle: HandleId) {
+        let fd = self
+            .handles
+            .get(&handle)
+            .and_then(|found| found.fd.as_ref());
+        if let (Some(waker), Some(fd)) = (waker, fd) {
+            waker.remove(fd.as_fd());
+        }
+        self.hung.insert(handle);
     }
 
     /// The last copy of a descriptor is closed, or the program says so.
@@ -86,9 +110,7 @@ impl App {
         let found = cx.waker.map(|waker| waker.look()).unwrap_or_default();
         for woken in found {
             match woken {
-                Woken::HungUp(app, handle) if app == self.id => {
-                    self.hung.insert(handle);
-                }
+                Woken::HungUp(app, handle) if app == self.id => self.hang_up(cx.waker, handle),
                 other => cx.woken.push(other),
             }
         }
@@ -140,6 +162,7 @@ impl App {
             return self.end(id, true);
         }
         socket.closing_until_us = Some(cx.now_us + CLOSING_PATIENCE_US);
+        self.closing.insert(id);
         self.enqueue(id);
         self.finish_closing(id);
     }
@@ -157,7 +180,10 @@ impl App {
         let is_closing = socket.closing_until_us.is_some();
         let lacks_marks = socket.record.lacks_marks();
         let is_empty = socket.record.tx_waiting_bytes() == 0 && socket.marks.is_empty();
-        if is_closing && is_empty && !lacks_marks {
+        let is_sent = is_empty && !lacks_marks;
+        // What is left of one that is over goes nowhere.
+        let is_over = socket.record.flags().is_over();
+        if is_closing && (is_sent || is_over) {
             self.end(id, false);
         }
     }
@@ -195,9 +221,7 @@ impl App {
         let ids: Vec<SocketId> = self.sockets.values().map(|it| it.record.id()).collect();
         for id in ids {
             self.enqueue(id);
-            let lacks_marks = |socket: &mut crate::node::socket::Socket| {
-                !socket.is_dead && socket.record.lacks_marks()
-            };
+            let lacks_marks = |socket: &mut Socket| !socket.is_dead && socket.record.lacks_marks();
             if self.socket(id).is_some_and(lacks_marks) {
                 self.unmarked.entry(id).or_insert(until_us);
             }
@@ -236,11 +260,12 @@ impl App {
                 self.abort(id, Errno::CONNRESET, Flags::default());
             }
         }
-        let closing = self.sockets.values();
-        let closing = closing.filter(|it| it.closing_until_us.is_some_and(|at| at <= now_us));
-        let closing: Vec<SocketId> = closing.map(|it| it.record.id()).collect();
+        let closing: Vec<SocketId> = self.closing.iter().copied().collect();
         for id in closing {
-            self.end(id, true);
+            let until_us = self.socket(id).and_then(|socket| socket.closing_until_us);
+            if until_us.is_some_and(|until_us| until_us <= now_us) {
+                self.end(id, true);
+            }
         }
     }
 }

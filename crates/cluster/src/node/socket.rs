@@ -27,6 +27,16 @@ pub(crate) enum What {
     Finish,
 }
 
+/// How the stack node hears that a socket has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) socket: SocketId,
+    /// Bytes of its stream that have come here.
+    pub(crate) got: u64,
+    /// Its connection is reset.
+    pub(crate) resets: bool,
+}
+
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -83,6 +93,15 @@ impl Socket {
             is_dead: false,
             is_queued: false,
             is_changed: false,
+        }
+    }
+
+    /// What the stack node hears when it ends now.
+    pub(crate) fn end(&self, resets: bool) -> End {
+        End {
+            socket: self.record.id(),
+            got: self.rx_bytes,
+            resets,
         }
     }
 

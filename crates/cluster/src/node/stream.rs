@@ -1,7 +1,7 @@
 //! Bytes and marks of a stream on their way to the stack node, and credit for those that come.
 
 use socket_channel::host_record::{More, Turn};
-use socket_channel::{Flags, SocketId};
+use socket_channel::{Block, Flags, SocketId};
 
 use crate::message::{Body, DATA_BYTES_MAX, UNTAKEN_MAX};
 use crate::node::Context;
@@ -103,7 +103,8 @@ impl App {
             let Some(socket) = self.live(id) else {
                 return;
             };
-            let size = u64::from(socket.state.rx_bytes.min(1 << 30));
+            // The other node's may be larger.
+            let size = socket.record.blocks()[0].map_or(0, Block::bytes) as u64;
             let until = socket.rx_bytes + socket.record.rx_room_bytes() as u64;
             if until >= socket.rx_until + (size / 4).max(1) {
                 socket.rx_until = until;

@@ -1,6 +1,6 @@
 //! Bytes of connections, over links that lose, repeat and hold back frames.
 
-use socket_channel::{Flags, SocketId};
+use socket_channel::{Flags, Limits, SocketId};
 
 use crate::nodes::{Faults, Nodes};
 use crate::program::{Program, text};
@@ -168,6 +168,34 @@ fn a_program_that_does_not_read_stops_its_peer_and_nothing_else() {
         let bytes = program.read(stalled_socket);
         received.extend_from_slice(&bytes);
         bytes.is_empty() && program.flags(stalled_socket).has(Flags::PEER_FINISHED)
+    });
+    assert!(received == sent);
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
+
+/// As where many sockets share the memory of a program.
+#[test]
+fn a_program_whose_fifos_are_smaller_than_the_stack_nodes_has_every_byte() {
+    let mut nodes = Nodes::new(1);
+    nodes.node_limits = Limits {
+        sockets_max: 64,
+        segment_bytes: 512 << 10,
+    };
+    nodes.world.clients.echoes = false;
+    let mut program = nodes.program();
+    let (listener, _) = program.listener(&mut nodes, 8000, 16).unwrap();
+    let stream = nodes.world.connect(8000);
+    let sent = text(300_000, 5);
+    nodes.world.client_sends(stream, &sent, true);
+    let (socket, _) = program.accept(&mut nodes, listener);
+    assert!(program.record(socket).rx_bytes() < 16 << 10);
+    let mut received = Vec::new();
+    nodes.run_until(|_| {
+        program.hear();
+        let bytes = program.read(socket);
+        received.extend_from_slice(&bytes);
+        bytes.is_empty() && program.flags(socket).has(Flags::PEER_FINISHED)
     });
     assert!(received == sent);
     nodes.kill(program);

@@ -2,15 +2,16 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use cluster::Reply;
 use cluster::message::{Body, Message};
+use cluster::{Gate, Reply};
 use host::app::CloseReason;
 use rustix::io::Errno;
-use socket_channel::{Command, Flags};
+use socket_channel::message::BindFlags;
+use socket_channel::{Command, Flags, HandleId, Limits};
 use sockets::{Grant, Rules};
 
-use crate::nodes::Nodes;
-use crate::program::{ACCEPT_HEAD, text};
+use crate::nodes::{Asked, Nodes};
+use crate::program::{ACCEPT_HEAD, Program, text};
 
 fn number(errno: Errno) -> u32 {
     errno.raw_os_error() as u32
@@ -253,4 +254,167 @@ fn an_application_with_the_number_of_one_that_leaves_is_to_try_again() {
     nodes.run_until(|nodes| !nodes.gate.is_leaving());
     nodes.gate.on_message(&attach.encode());
     assert_eq!(nodes.gate.next_message(), None);
+}
+
+#[test]
+fn what_another_node_asks_does_not_pile_up_at_the_gate() {
+    let mut gate = Gate::new(Asked::default());
+    let body = Body::Attach { modes: 30 };
+    let attach = Message { app: 1, body }.encode();
+    let mut taken = 0;
+    while gate.has_room() && taken < 100_000 {
+        gate.on_message(&attach);
+        taken += 1;
+    }
+    assert!(taken < 1_000, "each but the first has been refused");
+    while gate.next_message().is_some() {}
+    assert!(gate.has_room());
+}
+
+/// A peer that takes nothing, and then resets the connection.
+#[test]
+fn what_a_program_has_left_is_dropped_once_its_peer_is_gone() {
+    let mut nodes = Nodes::new(1);
+    nodes.world.clients.echoes = false;
+    let mut program = nodes.program();
+    let (listener, _) = program.listener(&mut nodes, 8000, 16).unwrap();
+    let stream = nodes.world.connect(8000);
+    let (socket, handle) = program.accept(&mut nodes, listener);
+    nodes.world.clients.is_stalled = true;
+    let until_us = nodes.world.now_us + 1_000_000;
+    nodes.run_until(|nodes| {
+        program.write(socket, &text(10_000, 1));
+        nodes.world.now_us >= until_us
+    });
+    program.close(handle);
+    let until_us = nodes.world.now_us + 100_000;
+    nodes.run_until(|nodes| nodes.world.now_us >= until_us);
+    assert_eq!(nodes.node.sockets(), 2, "there is more than the peer takes");
+    nodes.world.client_aborts(stream);
+    let until_us = nodes.world.now_us + 1_000_000;
+    nodes.run_until(|nodes| nodes.node.sockets() == 1);
+    assert!(nodes.world.now_us < until_us);
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
+
+/// As the kernel does with bytes that come after close(2).
+#[test]
+fn bytes_that_are_on_their_way_to_a_program_that_closes_reset_its_peer() {
+    let mut nodes = Nodes::new(1);
+    let (mut program, _) = connected(&mut nodes);
+    let stream = *nodes.world.clients.heard.keys().next().unwrap();
+    nodes.hold_frames_to_node(true);
+    nodes.world.client_sends(stream, b"unread", false);
+    let until_us = nodes.world.now_us + 100_000;
+    nodes.run_until(|nodes| nodes.world.now_us >= until_us);
+    program.close(HandleId(1));
+    nodes.run_until(|nodes| nodes.world.heard(stream).closed.is_some());
+    assert_eq!(nodes.world.heard(stream).closed, Some(CloseReason::Reset));
+    nodes.hold_frames_to_node(false);
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
+
+/// The broker of the stack node had none just then.
+#[test]
+fn a_shortage_of_handles_does_not_last() {
+    let mut nodes = Nodes::new(1);
+    nodes.is_short = true;
+    let mut program = nodes.program();
+    let handle = program.handle();
+    let opened = program.open(&mut nodes, handle);
+    assert_eq!(opened.err(), Some(number(Errno::MFILE)));
+    nodes.is_short = false;
+    let until_us = nodes.world.now_us + 200_000;
+    nodes.run_until(|nodes| nodes.world.now_us >= until_us);
+    program.open(&mut nodes, handle).unwrap();
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
+
+/// To the stack node, both are of the gate's user.
+#[test]
+fn users_of_a_node_share_no_port() {
+    let mut nodes = Nodes::new(1);
+    let bind = |nodes: &mut Nodes, program: &mut Program| {
+        let handle = program.handle();
+        let socket = program.open(nodes, handle).unwrap();
+        let flags = BindFlags::REUSE_PORT;
+        (program.bind_with(nodes, socket, 8000, flags), handle)
+    };
+    let mut programs = [1000, 1000, 1001].map(|uid| nodes.program_of(uid));
+    let in_use = Err(number(Errno::ADDRINUSE));
+    let [one, same, other] = &mut programs;
+    let (bound, handle) = bind(&mut nodes, one);
+    assert_eq!(bound, Ok(()));
+    let (bound, same_handle) = bind(&mut nodes, same);
+    assert_eq!(bound, Ok(()));
+    assert_eq!(bind(&mut nodes, other).0, in_use);
+    one.close(handle);
+    assert_eq!(bind(&mut nodes, other).0, in_use);
+    same.close(same_handle);
+    nodes.run_until(|nodes| nodes.gate.sockets() == 2);
+    assert_eq!(bind(&mut nodes, other).0, Ok(()));
+    assert_eq!(bind(&mut nodes, one).0, in_use);
+    for program in programs {
+        nodes.kill(program);
+    }
+    nodes.assert_nothing_left();
+}
+
+/// Its answers have filled a ring that nobody reads any more.
+#[test]
+fn a_program_that_was_killed_with_unread_answers_leaves_nothing() {
+    let mut nodes = Nodes::new(1);
+    let mut program = nodes.program();
+    let (listener, _) = program.listener(&mut nodes, 8000, 16).unwrap();
+    let mut request = 1_000_000;
+    let until_us = nodes.world.now_us + 1_000_000;
+    nodes.run_until(|nodes| {
+        while program.end.has_room() {
+            request += 1;
+            let socket = listener;
+            program
+                .end
+                .send(&Command::GetInfo { request, socket })
+                .unwrap();
+        }
+        program.end.flush();
+        nodes.world.now_us >= until_us
+    });
+    nodes.kill(program);
+    nodes.assert_nothing_left();
+}
+
+/// Connections for which this node has no memory are reset, and wait for nobody.
+#[test]
+fn a_connection_without_memory_is_not_accepted_and_takes_no_place() {
+    let mut nodes = Nodes::new(1);
+    nodes.node_limits = Limits {
+        sockets_max: 64,
+        segment_bytes: 128 << 10,
+    };
+    nodes.world.clients.echoes = false;
+    let mut program = nodes.program();
+    let (listener, _) = program.listener(&mut nodes, 8000, 16).unwrap();
+    for _ in 0..4 {
+        for _ in 0..14 {
+            nodes.world.connect(8000);
+        }
+        let until_us = nodes.world.now_us + 500_000;
+        nodes.run_until(|nodes| nodes.world.now_us >= until_us);
+        let mut accepted = Vec::new();
+        while let Some((socket, handle)) = program.try_accept(listener) {
+            assert!(program.record(socket).flags().is_ok(), "it is there");
+            accepted.push(handle);
+        }
+        assert!((8..14).contains(&accepted.len()), "{}", accepted.len());
+        for handle in accepted {
+            program.close(handle);
+        }
+        nodes.run_until(|nodes| nodes.node.sockets() == 1);
+    }
+    nodes.kill(program);
+    nodes.assert_nothing_left();
 }

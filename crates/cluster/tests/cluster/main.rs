@@ -9,6 +9,7 @@ mod nodes;
 mod program;
 mod records;
 mod turns;
+mod wakes;
 #[allow(dead_code, reason = "it is the world of more tests than these")]
 #[path = "../../../sockets/tests/sockets/world.rs"]
 mod world;

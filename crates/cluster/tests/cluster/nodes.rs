@@ -16,6 +16,12 @@ use crate::world::World;
 pub(crate) const MODES: u32 = 30;
 pub(crate) const KEY: Key = Key::new([7; Key::BYTES]);
 
+/// Of what an application shares.
+const LIMITS: Limits = Limits {
+    sockets_max: 1024,
+    segment_bytes: 32 << 20,
+};
+
 /// Handles of a program.
 const HANDLES: u32 = 500;
 
@@ -66,6 +72,8 @@ pub(crate) struct Faults {
 struct Link {
     faults: Faults,
     is_cut: bool,
+    /// Frames to the application node stay on their way.
+    is_held: bool,
     seed: u64,
     frames: [VecDeque<Vec<u8>>; 2],
     held: [Vec<Vec<u8>>; 2],
@@ -108,7 +116,11 @@ pub(crate) struct Nodes {
     served: Vec<(u32, AppId, u32)>,
     next_served: u32,
     pub(crate) refuses: Option<u32>,
+    /// The broker of the stack node has no handles.
+    pub(crate) is_short: bool,
     pub(crate) grant: Grant,
+    /// Of what programs share with the application node.
+    pub(crate) node_limits: Limits,
     pub(crate) replies: Vec<Reply>,
     pub(crate) seed: u64,
 }
@@ -150,7 +162,9 @@ impl Nodes {
             served: Vec::new(),
             next_served: 100,
             refuses: None,
+            is_short: false,
             grant: Grant::default(),
+            node_limits: LIMITS,
             replies: Vec::new(),
             seed,
         };
@@ -175,6 +189,11 @@ impl Nodes {
         self.link.is_cut = true;
     }
 
+    /// Frames to the application node take longer, or have arrived.
+    pub(crate) fn hold_frames_to_node(&mut self, holds: bool) {
+        self.link.is_held = holds;
+    }
+
     pub(crate) fn has_session(&self) -> bool {
         self.sessions.is_some()
     }
@@ -186,11 +205,12 @@ impl Nodes {
 
     /// The same, in these modes.
     pub(crate) fn attach_with(&mut self, modes: u32) -> Program {
-        let limits = Limits {
-            sockets_max: 1024,
-            segment_bytes: 32 << 20,
-        };
-        let segment = Segment::in_memory(Layout::of(limits).unwrap());
+        self.attach_as(1000, modes)
+    }
+
+    /// The same, of this user.
+    pub(crate) fn attach_as(&mut self, uid: u32, modes: u32) -> Program {
+        let segment = Segment::in_memory(Layout::of(self.node_limits).unwrap());
         let (host, end) = in_memory();
         let (app, channel) = (AppId(self.next_app), ChannelId(self.next_app * 10));
         self.next_app += 1;
@@ -198,7 +218,7 @@ impl Nodes {
             app,
             channel,
             pid: 0,
-            uid: 1000,
+            uid,
             first: Some(First {
                 grant: Grant::default(),
                 segment: segment.clone(),
@@ -218,7 +238,13 @@ impl Nodes {
     /// A program that is attached.
     #[track_caller]
     pub(crate) fn program(&mut self) -> Program {
-        let program = self.attach();
+        self.program_of(1000)
+    }
+
+    /// The same, of this user.
+    #[track_caller]
+    pub(crate) fn program_of(&mut self, uid: u32) -> Program {
+        let program = self.attach_as(uid, MODES);
         let (app, channel) = (program.app, program.channel);
         let attached = Reply::Attached { app, channel };
         self.run_until(|nodes| nodes.replies.contains(&attached));
@@ -241,19 +267,24 @@ impl Nodes {
         let gate = &mut self.gate;
         let Some((a, b)) = &mut self.sessions else {
             node.turn(now_us, &mut Vec::new);
-            gate.turn();
+            gate.turn(now_us);
             return;
         };
         for (to, session) in [(1, &mut *a), (0, &mut *b)] {
-            let mut frames = mem::take(&mut self.link.frames[1 - to]);
+            let mut frames = Vec::from(mem::take(&mut self.link.frames[1 - to]));
+            if to == 1 && self.link.is_held {
+                self.link.frames[0] = mem::take(&mut frames).into();
+            }
             for frame in &mut frames {
                 let _ = session.on_frame(now_us, frame);
             }
             while let Some((_, record)) = session.record() {
                 if to == 1 {
                     node.on_message(record);
-                } else {
+                } else if gate.has_room() {
                     gate.on_message(record);
+                } else {
+                    break;
                 }
                 session.consume();
             }
@@ -267,7 +298,7 @@ impl Nodes {
                 } else {
                     let message = gate.next_message();
                     message.or_else(|| {
-                        gate.turn();
+                        gate.turn(now_us);
                         gate.next_message()
                     })
                 };
@@ -297,6 +328,12 @@ impl Nodes {
                 Ask::Attach(app) => {
                     let brought = self.serve(app);
                     self.gate.stack_mut().brought.push_back(brought);
+                }
+                Ask::Handles(app) if self.is_short => {
+                    let handles = Vec::new();
+                    self.gate
+                        .stack_mut()
+                        .bring(Brought::Handles { app, handles });
                 }
                 Ask::Handles(app) => {
                     let found = self.served.iter_mut().find(|(of, ..)| *of == app);
@@ -334,11 +371,7 @@ impl Nodes {
         let served = AppId(self.next_served);
         let channel = ChannelId(self.next_served);
         self.next_served += 1;
-        let limits = Limits {
-            sockets_max: 1024,
-            segment_bytes: 32 << 20,
-        };
-        let segment = Segment::in_memory(Layout::of(limits).unwrap());
+        let segment = Segment::in_memory(Layout::of(LIMITS).unwrap());
         let (host, end) = in_memory();
         let attached = self.world.apps.others.attach(Attachment {
             app: served,

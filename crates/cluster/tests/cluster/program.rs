@@ -110,12 +110,22 @@ impl Program {
         socket: SocketId,
         port: u16,
     ) -> Result<(), u32> {
+        self.bind_with(nodes, socket, port, BindFlags::NONE)
+    }
+
+    pub(crate) fn bind_with(
+        &mut self,
+        nodes: &mut Nodes,
+        socket: SocketId,
+        port: u16,
+        flags: BindFlags,
+    ) -> Result<(), u32> {
         let address = format!("0.0.0.0:{port}").parse().unwrap();
         let bound = self.call(nodes, |request| Command::Bind {
             request,
             socket,
             address,
-            flags: BindFlags::NONE,
+            flags,
         });
         bound.map(|_| ())
     }

@@ -20,6 +20,11 @@ const TURNS: usize = 12;
 /// Of each: together more than a turn takes.
 const REQUESTS: u32 = 30;
 
+const SOCKET: SocketId = SocketId {
+    index: 0,
+    generation: 1,
+};
+
 fn segment() -> Segment {
     let limits = Limits {
         sockets_max: 64,
@@ -133,12 +138,9 @@ fn each_application_of_a_gate_is_first_in_turn() {
         gate.stack_mut().bring(Brought::Attached { app, granted });
         hosts.push((app, host));
     }
-    gate.turn();
+    gate.turn(1);
     while gate.next_message().is_some() {}
-    let socket = SocketId {
-        index: 0,
-        generation: 1,
-    };
+    let socket = SOCKET;
     let mut next = 1;
     let mut firsts = Vec::new();
     for _ in 0..TURNS {
@@ -159,9 +161,45 @@ fn each_application_of_a_gate_is_first_in_turn() {
             answer(host);
         }
         next += REQUESTS;
-        gate.turn();
+        gate.turn(1);
         firsts.push(app_of(&gate.next_message().unwrap()));
         while gate.next_message().is_some() {}
     }
     assert_each_is_first(&firsts);
+}
+
+/// The other node may wait for just that.
+#[test]
+fn a_gate_does_not_sleep_before_it_has_told_what_was_taken() {
+    let mut gate = Gate::new(Asked::default());
+    let (app, body) = (1, Body::Attach { modes: MODES });
+    gate.on_message(&Message { app, body }.encode());
+    let (_host, end) = in_memory();
+    let granted = Box::new(Granted {
+        segment: segment(),
+        end,
+        channel: ChannelId(1),
+        modes: MODES,
+    });
+    gate.stack_mut().bring(Brought::Attached { app, granted });
+    gate.turn(1);
+    while gate.next_message().is_some() {}
+    let command = Command::SetOption {
+        request: 1,
+        socket: SOCKET,
+        option: SocketOption::NoDelay,
+        value: 1,
+    };
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    let body = Body::Command(&bytes);
+    gate.on_message(&Message { app, body }.encode());
+    gate.flush();
+    assert!(!gate.prepare_sleep());
+    gate.finish_sleep();
+    gate.turn(1);
+    let body = Body::Taken { count: 1 };
+    let taken = Message { app, body }.encode();
+    assert_eq!(gate.next_message(), Some(taken));
+    assert!(gate.prepare_sleep());
 }

@@ -22,6 +22,9 @@ use socket_channel::{HandleId, Layout, Segment};
 /// Events that one look takes.
 const EVENTS_MAX: usize = 64;
 
+/// No application has more than this part of the descriptors as handles.
+const PART_OF_DESCRIPTORS: u64 = 4;
+
 /// In the place of an application's number: a bell has rung.
 const RUNG: u64 = u64::MAX;
 
@@ -41,6 +44,8 @@ struct Connection {
 #[derive(Debug)]
 pub(crate) struct Attachments {
     path: PathBuf,
+    /// Of an application.
+    handles_max: usize,
     ready: OwnedFd,
     connections: HashMap<u32, Connection>,
     brought: VecDeque<Brought>,
@@ -51,10 +56,12 @@ fn number(errno: Errno) -> u32 {
 }
 
 impl Attachments {
-    /// To the broker at this path.
-    pub(crate) fn new(path: PathBuf) -> Result<Attachments, Errno> {
+    /// To the broker at this path, by a process that may have so many descriptors.
+    pub(crate) fn new(path: PathBuf, descriptors_max: u64) -> Result<Attachments, Errno> {
+        let handles_max = descriptors_max / PART_OF_DESCRIPTORS;
         Ok(Attachments {
             path,
+            handles_max: usize::try_from(handles_max).unwrap_or(usize::MAX),
             ready: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connections: HashMap::new(),
             brought: VecDeque::new(),
@@ -136,9 +143,10 @@ impl Attachments {
                         Brought::Attached { app, granted }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, app, "an application cannot attach");
+                        tracing::debug!(%error, app, "an application cannot attach");
                         self.connections.remove(&app);
-                        let errno = number(Errno::IO);
+                        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                        let errno = number(errno);
                         Brought::Refused { app, errno }
                     }
                 }
@@ -186,6 +194,12 @@ impl Stack for Attachments {
 
     fn detach(&mut self, app: u32) {
         self.connections.remove(&app);
+        // Another one may have its number next.
+        self.brought.retain(|brought| brought.app() != app);
+    }
+
+    fn handles_max(&self) -> usize {
+        self.handles_max
     }
 
     fn receive(&mut self) -> Option<Brought> {
@@ -242,8 +256,209 @@ fn receive(socket: &OwnedFd) -> Result<Option<(Reply, Vec<OwnedFd>)>, Errno> {
         return Err(Errno::CONNRESET);
     }
     let reply = Reply::decode(&packet[..received.bytes]).map_err(|_| Errno::PROTO)?;
-    if descriptors.len() != reply.descriptors() {
-        return Err(Errno::MFILE);
+    // The kernel drops those for which there is no room, the last first.
+    if descriptors.len() > reply.descriptors() {
+        return Err(Errno::PROTO);
     }
     Ok(Some((reply, descriptors)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{SendAncillaryMessage, accept, bind, listen};
+    use socket_channel::attach::Key;
+    use socket_channel::{AppId, ChannelId, Limits, channel};
+
+    use super::*;
+
+    /// A broker, played by hand.
+    struct Broker {
+        _folder: tempfile::TempDir,
+        attachments: Attachments,
+        socket: OwnedFd,
+    }
+
+    impl Broker {
+        /// Application 5 asks to be attached.
+        fn new() -> Broker {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("sockets");
+            let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+            let flags = SocketFlags::CLOEXEC;
+            let listener = socket_with(family, kind, flags, None).unwrap();
+            bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+            listen(&listener, 1).unwrap();
+            let mut attachments = Attachments::new(path, 8000).unwrap();
+            attachments.attach(5, 30);
+            let socket = accept(&listener).unwrap();
+            let broker = Broker {
+                _folder: folder,
+                attachments,
+                socket,
+            };
+            assert_eq!(broker.asked(), Request::Attach { modes: 30 });
+            broker
+        }
+
+        fn asked(&self) -> Request {
+            let mut packet = [0; PACKET_BYTES_MAX];
+            let len = rustix::io::read(&self.socket, &mut packet).unwrap();
+            Request::decode(&packet[..len]).unwrap()
+        }
+
+        fn reply(&self, reply: &Reply, descriptors: &[OwnedFd]) {
+            const SPACE: usize = rustix::cmsg_space!(ScmRights(HANDLES_MAX as usize));
+            let mut space = [MaybeUninit::uninit(); SPACE];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            if !descriptors.is_empty() {
+                assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
+            }
+            let packet = reply.encode();
+            let flags = SendFlags::NOSIGNAL;
+            sendmsg(
+                &self.socket,
+                &[IoSlice::new(&packet)],
+                &mut ancillary,
+                flags,
+            )
+            .unwrap();
+        }
+
+        fn attached() -> (Reply, Vec<OwnedFd>) {
+            let limits = Limits {
+                sockets_max: 4,
+                segment_bytes: 64 << 10,
+            };
+            let descriptors = vec![
+                Segment::create_file(Layout::of(limits).unwrap()).unwrap(),
+                channel::create_file().unwrap(),
+                channel::create_bell().unwrap(),
+                channel::create_app_bell().unwrap().1,
+            ];
+            let reply = Reply::Attached(Attached {
+                app: AppId(77),
+                channel: ChannelId(78),
+                limits,
+                modes: 30,
+                key: Key::new([7; Key::BYTES]),
+            });
+            (reply, descriptors)
+        }
+
+        /// Has the application attached.
+        fn attach(&mut self) {
+            let (reply, descriptors) = Broker::attached();
+            self.reply(&reply, &descriptors);
+            let brought = self.attachments.receive();
+            let Some(Brought::Attached { app: 5, granted }) = brought else {
+                panic!("{brought:?}");
+            };
+            assert_eq!((granted.channel, granted.modes), (ChannelId(78), 30));
+        }
+    }
+
+    /// As many handles as there are, and the other ends of them.
+    fn handles(count: usize) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
+        let pair = || netsetup::seqpacket::pair().unwrap();
+        std::iter::repeat_with(pair).take(count).unzip()
+    }
+
+    #[test]
+    fn an_application_is_attached_gets_handles_and_hears_of_the_end() {
+        let mut broker = Broker::new();
+        assert!(broker.attachments.receive().is_none());
+        broker.attach();
+        broker.attachments.more_handles(5);
+        let count = HANDLES_MAX;
+        assert_eq!(broker.asked(), Request::MoreHandles { count });
+        let (ours, theirs) = handles(3);
+        let (first, count, errno) = (HandleId(64), 3, 0);
+        broker.reply(
+            &Reply::Handles {
+                first,
+                count,
+                errno,
+            },
+            &theirs,
+        );
+        let brought = broker.attachments.receive();
+        let Some(Brought::Handles { app: 5, handles }) = brought else {
+            panic!("{brought:?}");
+        };
+        let numbers: Vec<HandleId> = handles.iter().map(|(id, _)| *id).collect();
+        // The first is the one by which the end is noticed.
+        assert_eq!(numbers, [HandleId(65), HandleId(66)]);
+        drop((theirs, ours));
+        let brought = broker.attachments.receive();
+        assert!(
+            matches!(brought, Some(Brought::Gone { app: 5 })),
+            "{brought:?}"
+        );
+    }
+
+    /// The kernel drops descriptors for which a process has no room.
+    #[test]
+    fn handles_that_find_no_room_end_no_application() {
+        let mut broker = Broker::new();
+        broker.attach();
+        let (_ours, theirs) = handles(2);
+        let (first, count, errno) = (HandleId(0), HANDLES_MAX, 0);
+        let reply = Reply::Handles {
+            first,
+            count,
+            errno,
+        };
+        for (sent, came) in [(&theirs[..], 1), (&[], 0)] {
+            broker.reply(&reply, sent);
+            let brought = broker.attachments.receive();
+            let Some(Brought::Handles { app: 5, handles }) = brought else {
+                panic!("{brought:?}");
+            };
+            assert_eq!(handles.len(), came);
+        }
+        assert_eq!(broker.attachments.handles_max(), 2000);
+    }
+
+    #[test]
+    fn an_application_whose_memory_finds_no_room_is_refused_with_the_reason() {
+        let mut broker = Broker::new();
+        let (reply, descriptors) = Broker::attached();
+        broker.reply(&reply, &descriptors[..2]);
+        let brought = broker.attachments.receive();
+        let errno = number(Errno::MFILE);
+        let is_right =
+            matches!(brought, Some(Brought::Refused { app: 5, errno: why }) if why == errno);
+        assert!(is_right, "{brought:?}");
+    }
+
+    #[test]
+    fn what_the_broker_refuses_is_refused_and_one_that_is_not_there_too() {
+        let mut broker = Broker::new();
+        let errno = number(Errno::ACCESS);
+        broker.reply(&Reply::Refused { errno }, &[]);
+        let brought = broker.attachments.receive();
+        let is_right =
+            matches!(brought, Some(Brought::Refused { app: 5, errno: why }) if why == errno);
+        assert!(is_right, "{brought:?}");
+
+        let mut nowhere = Attachments::new("/nowhere/at/all".into(), 8000).unwrap();
+        nowhere.attach(6, 30);
+        let brought = nowhere.receive();
+        let errno = number(Errno::NOENT);
+        let is_right =
+            matches!(brought, Some(Brought::Refused { app: 6, errno: why }) if why == errno);
+        assert!(is_right, "{brought:?}");
+    }
+
+    /// Another one may have its number next.
+    #[test]
+    fn nothing_comes_for_an_application_that_was_detached() {
+        let mut broker = Broker::new();
+        let (reply, descriptors) = Broker::attached();
+        broker.reply(&reply, &descriptors);
+        broker.attachments.look();
+        broker.attachments.detach(5);
+        assert!(broker.attachments.receive().is_none());
+    }
 }

@@ -133,7 +133,11 @@ struct Programs {
     /// What the broker has brought before what was looked for.
     arrived: VecDeque<Arrived>,
     is_broker_gone: bool,
+    /// The broker does not take messages, and its room is watched.
+    is_broker_behind: bool,
     message: Vec<u8>,
+    /// The session takes records: what programs do is of interest.
+    takes_records: bool,
 }
 
 impl Programs {
@@ -146,7 +150,9 @@ impl Programs {
             broker,
             arrived: VecDeque::new(),
             is_broker_gone: false,
+            is_broker_behind: false,
             message: Vec::new(),
+            takes_records: true,
         })
     }
 
@@ -184,6 +190,10 @@ impl Programs {
                 } => self.broker.refused(app, channel, errno),
                 Reply::Detached { app } => self.broker.detached(app),
             }
+        }
+        let is_behind = self.broker.is_behind();
+        if std::mem::replace(&mut self.is_broker_behind, is_behind) != is_behind {
+            self.node.watch_for_room(self.broker.wake_fd(), is_behind);
         }
         worked
     }
@@ -243,6 +253,7 @@ impl Ring for Programs {
     }
 
     fn prepare_sleep(&mut self, for_records: bool) -> bool {
+        self.takes_records = for_records;
         !for_records || self.node.prepare_sleep()
     }
 
@@ -250,7 +261,29 @@ impl Ring for Programs {
         self.node.finish_sleep();
     }
 
+    /// What nothing is done about would end each sleep at once.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.node.wake_fd()
+        self.node.wake_fd().filter(|_| self.takes_records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netsetup::seqpacket;
+
+    use super::*;
+
+    /// What happens then is dealt with once the session takes messages again.
+    #[test]
+    fn nothing_wakes_a_node_whose_session_takes_no_messages() {
+        let (broker, socket) = seqpacket::pair().unwrap();
+        let mut programs = Programs::new(BrokerLink::new(socket)).unwrap();
+        assert!(programs.prepare_sleep(true) && programs.wake_fd().is_some());
+        programs.finish_sleep();
+        assert!(programs.prepare_sleep(false) && programs.wake_fd().is_none());
+        programs.finish_sleep();
+        drop(broker);
+        assert!(programs.prepare_sleep(true) && programs.wake_fd().is_some());
+        assert!(programs.receive_record().is_err(), "the broker is gone");
     }
 }

@@ -24,12 +24,13 @@ use relay::ring::Ring;
 use relay::{EndReason, Relay, SessionAcceptor};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Gid, Signal, Uid, set_parent_process_death_signal};
+use rustix::process::{Gid, Resource, Signal, Uid, getrlimit, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use sandbox::{descriptors, lockdown, seccomp};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::attachments::Attachments;
+use crate::cluster::clock::now_us;
 use crate::cluster::rounds::next_message;
 use crate::ipc::child;
 use crate::ipc::launch::{self, Settings};
@@ -80,6 +81,7 @@ pub fn run() -> Result<(), Failure> {
         )
     })?;
     descriptors::raise();
+    let descriptors_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     become_user(settings.user)?;
     // The kernel may allow them again with the user (prctl(2), PR_SET_DUMPABLE).
     lockdown::forbid_core_dumps()?;
@@ -89,11 +91,12 @@ pub fn run() -> Result<(), Failure> {
     lockdown::confine_to_nothing()?;
     seccomp::allow_only(seccomp::Kind::Gate)?;
 
-    let attachments = Attachments::new(settings.sockets)
+    let attachments = Attachments::new(settings.sockets, descriptors_max)
         .map_err(|errno| Failure::broken("waiting for the broker", errno))?;
     let mut applications = Applications {
         gate: Gate::new(attachments),
         message: Vec::new(),
+        takes_records: true,
     };
     child::tell(FromRelay::Listening {
         mac: MacAddress(port.mac()).to_string(),
@@ -158,6 +161,8 @@ fn serve(
 struct Applications {
     gate: Gate<Attachments>,
     message: Vec<u8>,
+    /// The session takes records: what the host stack does is of interest.
+    takes_records: bool,
 }
 
 impl Applications {
@@ -174,7 +179,7 @@ impl Applications {
             if found.accepted.is_some() {
                 return Ok(found.accepted);
             }
-            let worked = self.gate.turn() || found.frames > 0;
+            let worked = self.gate.turn(now_us()) || found.frames > 0;
             let sleeps = !worked && self.gate.prepare_sleep();
             let pause = Timespec {
                 tv_sec: if sleeps { LEAVING_PAUSE_S } else { 0 },
@@ -204,7 +209,7 @@ impl Ring for Applications {
     const RECORD_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
     fn receive_record(&mut self) -> Result<Option<&[u8]>, Corrupt> {
-        let next = next_message(&mut self.gate, Gate::next_message, Gate::turn);
+        let next = next_message(&mut self.gate, Gate::next_message, |it| it.turn(now_us()));
         Ok(next.map(|message| {
             self.message = message;
             &self.message[..]
@@ -212,7 +217,7 @@ impl Ring for Applications {
     }
 
     fn has_room(&mut self) -> bool {
-        true
+        self.gate.has_room()
     }
 
     fn send_record(&mut self, record: &[u8]) -> Result<(), Full> {
@@ -225,6 +230,7 @@ impl Ring for Applications {
     }
 
     fn prepare_sleep(&mut self, for_records: bool) -> bool {
+        self.takes_records = for_records;
         !for_records || self.gate.prepare_sleep()
     }
 
@@ -232,7 +238,8 @@ impl Ring for Applications {
         self.gate.finish_sleep();
     }
 
+    /// What nothing is done about would end each sleep at once.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.gate.stack().wake_fd())
+        self.takes_records.then(|| self.gate.stack().wake_fd())
     }
 }
