@@ -192,7 +192,7 @@ impl<S: Stack> Gate<S> {
     }
 
     fn attach(&mut self, app: u32, modes: u32) {
-        // The broker is told of both by this number.
+        // The broker knows either by this number.
         let is_leaving = self.leaving.iter().any(|(leaving, _)| *leaving == app);
         let is_full = self.apps.len() >= APPS_MAX;
         if is_full || is_leaving || self.apps.contains_key(&app) {

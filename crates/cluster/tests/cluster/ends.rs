@@ -363,7 +363,7 @@ fn users_of_a_node_share_no_port() {
     nodes.assert_nothing_left();
 }
 
-/// Its answers have filled a ring that nobody reads any more.
+/// Its answers have filled a ring that is read no more.
 #[test]
 fn a_program_that_was_killed_with_unread_answers_leaves_nothing() {
     let mut nodes = Nodes::new(1);
@@ -387,7 +387,7 @@ fn a_program_that_was_killed_with_unread_answers_leaves_nothing() {
     nodes.assert_nothing_left();
 }
 
-/// Connections for which this node has no memory are reset, and wait for nobody.
+/// Connections for which this node has no memory are reset, and do not wait.
 #[test]
 fn a_connection_without_memory_is_not_accepted_and_takes_no_place() {
     let mut nodes = Nodes::new(1);
