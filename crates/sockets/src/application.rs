@@ -281,6 +281,11 @@ impl App {
         self.area.allocate(bytes)
     }
 
+    /// For a FIFO whose size the application has not asked for.
+    pub(crate) fn allocate_usual(&mut self, bytes: usize) -> Option<Block> {
+        self.area.allocate_usual(bytes)
+    }
+
     pub(crate) fn free(&mut self, blocks: impl IntoIterator<Item = Option<Block>>) {
         for block in blocks.into_iter().flatten() {
             self.area.release(block);

@@ -45,8 +45,12 @@ const MARKS_MAX: usize = 4096;
 impl App {
     /// Both FIFOs of a connection.
     pub(crate) fn allocate_fifos(&mut self, options: &Options) -> Option<(Block, Block)> {
-        let rx = self.allocate(options.receive_buffer_bytes.unwrap_or(FIFO_BYTES))?;
-        match self.allocate(options.send_buffer_bytes.unwrap_or(FIFO_BYTES)) {
+        let mut allocate = |asked_bytes: Option<usize>| match asked_bytes {
+            Some(bytes) => self.allocate(bytes),
+            None => self.allocate_usual(FIFO_BYTES),
+        };
+        let rx = allocate(options.receive_buffer_bytes)?;
+        match allocate(options.send_buffer_bytes) {
             Some(tx) => Some((rx, tx)),
             None => {
                 self.free([Some(rx)]);
