@@ -81,6 +81,7 @@ need_servers() {
     need nginx nginx
     need lighttpd lighttpd
     need redis-server redis-server
+    need haproxy haproxy
     [ -e /usr/lib/lighttpd/mod_openssl.so ] || packages+=(lighttpd-mod-openssl)
     [ ${#packages[@]} -eq 0 ] && return
     local policy=/usr/sbin/policy-rc.d

@@ -1,8 +1,8 @@
 //! read(2) and write(2) in all their forms, and files on sockets.
 
 use capi::abi::{
-    set_errno, sw_readv, sw_recv, sw_recvfrom, sw_recvmsg, sw_send, sw_sendfile, sw_sendmsg,
-    sw_sendto, sw_writev,
+    set_errno, sw_poll, sw_readv, sw_recv, sw_recvfrom, sw_recvmsg, sw_send, sw_sendfile,
+    sw_sendmsg, sw_sendto, sw_writev,
 };
 use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
@@ -11,6 +11,7 @@ use libc::{
 use rustix::io::Errno;
 
 use crate::kernel::kernel;
+use crate::place::last_error;
 use crate::start::is_split;
 
 unsafe extern "C" {
@@ -383,36 +384,30 @@ fn fail(errno: Errno) -> ssize_t {
     -1
 }
 
-/// From a split socket into a pipe: as many bytes as it has room for, so that none is taken that
-/// cannot be put there.
+/// From a split socket into a pipe. No byte is taken that the pipe has no room for.
 unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
     let mut buffer = vec![0u8; len.min(SPLICE_BYTES)];
     let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0;
     let at = buffer.as_mut_ptr().cast::<c_void>();
     // SAFETY: the buffer is as long as is said.
     unsafe {
-        let (size, waiting) = pipe(to);
-        let Some(room) = size.checked_sub(waiting).filter(|room| *room > 0) else {
-            if size == 0 {
-                return fail(Errno::INVAL);
-            }
-            if is_nonblocking {
-                return fail(Errno::AGAIN);
-            }
-            // It waits for its reader.
-            return splice_after_wait(from, to, len, flags);
-        };
+        if pipe(to).0 == 0 {
+            return fail(Errno::INVAL);
+        }
+        if !has_room(to, is_nonblocking) {
+            return fail(Errno::AGAIN);
+        }
         let peek = libc::MSG_PEEK
             | if is_nonblocking {
                 libc::MSG_DONTWAIT
             } else {
                 0
             };
-        let found = sw_recv(from, at, buffer.len().min(room), peek);
+        let found = sw_recv(from, at, buffer.len(), peek);
         if found <= 0 {
             return found;
         }
-        let put = kernel!(SYS_write, to, at, found as usize) as ssize_t;
+        let put = fill_pipe(to, &buffer[..found as usize]);
         if put > 0 {
             sw_recv(from, at, put as usize, libc::MSG_DONTWAIT);
         }
@@ -420,28 +415,50 @@ unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize
     }
 }
 
-unsafe fn splice_after_wait(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
-    let mut waited = libc::pollfd {
-        fd: to,
+/// Whether a pipe takes [`libc::PIPE_BUF`] bytes without waiting; waits for that unless `now`.
+unsafe fn has_room(pipe: c_int, now: bool) -> bool {
+    let mut asked = libc::pollfd {
+        fd: pipe,
         events: libc::POLLOUT,
         revents: 0,
     };
-    let none = std::ptr::null::<timespec>();
-    // SAFETY: the pointer is that of one item.
+    let none = timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let timeout = if now {
+        &raw const none
+    } else {
+        std::ptr::null()
+    };
+    let mask = std::ptr::null::<c_void>();
+    // SAFETY: the pointer is that of one item. A pipe without a reader has room, and the write says
+    // so.
+    unsafe { kernel!(SYS_ppoll, &raw mut asked, 1, timeout, mask, 8) == 1 }
+}
+
+/// Writes into a pipe what it takes without waiting, and returns how much: a pipe has room for a
+/// number of pieces, so bytes alone do not tell.
+unsafe fn fill_pipe(pipe: c_int, bytes: &[u8]) -> ssize_t {
+    let mut done = 0;
+    // SAFETY: the pointer and the length are those of the chunk.
     unsafe {
-        if kernel!(
-            SYS_ppoll,
-            &raw mut waited,
-            1,
-            none,
-            std::ptr::null::<c_void>(),
-            8
-        ) < 0
-        {
-            return -1;
+        for chunk in bytes.chunks(libc::PIPE_BUF) {
+            if done > 0 && !has_room(pipe, true) {
+                break;
+            }
+            let put = kernel!(SYS_write, pipe, chunk.as_ptr(), chunk.len()) as ssize_t;
+            match put {
+                ..0 if done == 0 => return put,
+                ..0 => break,
+                put => done += put,
+            }
+            if put < chunk.len() as ssize_t {
+                break;
+            }
         }
-        splice_in(from, to, len, flags | libc::SPLICE_F_NONBLOCK)
     }
+    done
 }
 
 /// From a pipe to a split socket: as many bytes as it takes at once.
@@ -474,12 +491,16 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
             };
         }
         // What the socket does not take would be lost once it is out of the pipe.
-        let Some(room) = room_of(to) else {
-            return -1;
+        let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0
+            || kernel!(SYS_fcntl, to, libc::F_GETFL, 0) as c_int & libc::O_NONBLOCK != 0;
+        let room = loop {
+            match room_of(to) {
+                None => return -1,
+                Some(0) if is_nonblocking => return fail(Errno::AGAIN),
+                Some(0) => await_writable(to),
+                Some(room) => break room,
+            }
         };
-        if room == 0 {
-            return fail(Errno::AGAIN);
-        }
         let taken = kernel!(SYS_read, from, at, buffer.len().min(room)) as ssize_t;
         if taken <= 0 {
             return taken;
@@ -489,8 +510,30 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
         } else {
             0
         };
-        sw_send(to, at, taken as usize, more | libc::MSG_NOSIGNAL)
+        let mut rest = &buffer[..taken as usize];
+        while !rest.is_empty() {
+            let (at, flags) = (rest.as_ptr().cast(), more | libc::MSG_NOSIGNAL);
+            match sw_send(to, at, rest.len(), flags) {
+                sent @ 0.. => rest = &rest[sent as usize..],
+                // Another thread has used the room.
+                _ if last_error() == Errno::AGAIN => await_writable(to),
+                // The connection has ended, and with it what was under way.
+                _ if rest.len() < taken as usize => break,
+                _ => return -1,
+            }
+        }
+        taken
     }
+}
+
+unsafe fn await_writable(fd: c_int) {
+    let mut asked = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: the pointer is that of one item.
+    unsafe { sw_poll(&raw mut asked, 1, -1) };
 }
 
 /// How many bytes a socket takes at once; `None` and `errno` if it takes none any more.

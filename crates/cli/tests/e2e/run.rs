@@ -22,6 +22,10 @@ use crate::support::{SOON, on_threads, program};
 
 const PORT: u16 = 8080;
 
+/// Ports of a server behind another, and of a proxy that moves bytes by splice(2).
+const BEHIND: u16 = 8081;
+const SPLICED: u16 = 8082;
+
 /// The library that programs load, linked as packages have it.
 fn library() -> PathBuf {
     static LINKED: OnceLock<PathBuf> = OnceLock::new();
@@ -57,8 +61,13 @@ fn splitway_run_on(stack: &Stack, options: &[&str]) -> Command {
 
 /// Starts a server, and waits until it listens.
 fn start(command: &mut Command) -> Process {
+    start_at(command, PORT)
+}
+
+/// The same of one on a port.
+fn start_at(command: &mut Command, port: u16) -> Process {
     let mut started = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null())).unwrap();
-    let listens = || TcpStream::connect(at(PORT)).ok();
+    let listens = || TcpStream::connect(at(port)).ok();
     if wait::until(SOON, "the program listens", listens).is_err() {
         panic!("it does not listen: {:?}", started.stop(SOON));
     }
@@ -227,6 +236,47 @@ fn nginx_fetches_from_split_and_from_kernel_servers() {
         let said = run(tool("curl --silent --show-error --fail").arg(url)).unwrap();
         assert_eq!(said, "kernel");
         kernel.join().unwrap();
+    });
+}
+
+#[test]
+fn haproxy_forwards_what_lighttpd_serves() {
+    isolated(|site| {
+        let files = files(&site, &[10, 500_000, 3_000_000]);
+        let stack = Stack::serve(&site);
+        let folder = &stack.folder;
+        let lighttpd = folder.join("lighttpd.conf");
+        let text = format!(
+            "server.document-root = {:?}\nserver.port = {BEHIND}\nserver.bind = \"0.0.0.0\"\n\
+             server.network-backend = \"sendfile\"\n",
+            site.root()
+        );
+        fs::write(&lighttpd, text).unwrap();
+        let mut command = splitway_run_on(&stack, &["--", "lighttpd", "-D", "-f"]);
+        let _lighttpd = start_at(command.arg(&lighttpd), BEHIND);
+        // HTTP on one port, and TCP by splice(2) on another.
+        let haproxy = folder.join("haproxy.cfg");
+        let behind = at(BEHIND);
+        let text = format!(
+            "global\n nbthread 2\ndefaults\n timeout connect 5s\n timeout client 10s\n\
+             timeout server 10s\n\
+             listen http\n mode http\n bind 0.0.0.0:{PORT}\n server one {behind}\n\
+             listen tcp\n mode tcp\n option splice-request\n option splice-response\n\
+             bind 0.0.0.0:{SPLICED}\n server one {behind}\n"
+        );
+        fs::write(&haproxy, text).unwrap();
+        let line = ["--connect", "10.77.0.0/24", "--", "haproxy", "-f"];
+        let mut command = splitway_run_on(&stack, &line);
+        let _haproxy = start(command.arg(&haproxy));
+        lose_packets();
+        on_threads(4, |_| {
+            for port in [BEHIND, PORT, SPLICED] {
+                for file in &files {
+                    download(at(port), file)?;
+                }
+            }
+            Ok(())
+        });
     });
 }
 
