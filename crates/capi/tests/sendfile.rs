@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{IoSlice, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -14,10 +14,20 @@ use crate::support::{BLOCKING, FILE, Fake, LOOPED, finish, pair, pattern, receiv
 
 mod support;
 
+/// A file without a name, open for reading.
 fn file(content: &[u8]) -> File {
+    read_only(&written(content))
+}
+
+/// One that is open for writing as well.
+fn written(content: &[u8]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(content).unwrap();
     file
+}
+
+fn read_only(file: &File) -> File {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap()
 }
 
 /// Waits until a change of a file would show in its timestamps.
@@ -107,18 +117,34 @@ fn another_version_of_a_file_is_passed_again() {
     let fake = Fake::start();
     let client = fake.attach();
     let (opened, accepted) = pair(&client, 80);
-    let mut file = file(b"first");
+    let mut writer = written(b"first");
+    let file = read_only(&writer);
     settle(&file);
     send_range(&client, &accepted, &file, 0, 5);
-    file.write_all(b" and more").unwrap();
+    writer.write_all(b" and more").unwrap();
     send_range(&client, &accepted, &file, 0, 14);
     // Too soon after the write for the timestamps to show it.
-    file.write_all_at(b"F", 0).unwrap();
+    writer.write_all_at(b"F", 0).unwrap();
     send_range(&client, &accepted, &file, 0, 5);
     finish(&client, &accepted);
     let received = receive_all(&client, &opened);
     is_same(&received, b"firstfirst and moreFirst");
     assert_eq!(count(&fake, "OpenPassed"), 3);
+}
+
+#[test]
+fn a_file_that_its_program_may_write_to_is_read_here() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let mut growing = written(b"first");
+    settle(&growing);
+    send_range(&client, &accepted, &growing, 0, 5);
+    growing.write_all(b" and more").unwrap();
+    send_range(&client, &accepted, &growing, 5, 9);
+    finish(&client, &accepted);
+    is_same(&receive_all(&client, &opened), b"first and more");
+    assert_eq!(count(&fake, "OpenPassed"), 0);
 }
 
 #[test]

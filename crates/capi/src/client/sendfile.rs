@@ -3,8 +3,8 @@
 //! The first time, a file is passed to the NIC stacks: through the broker, since the host stack
 //! never gets a descriptor of an application. From then on it is a file of the NIC stack like any
 //! other, which this process keeps for the next call, by what fstat(2) says of it; unless that does
-//! not tell its versions apart. Where a file cannot be passed, its bytes are read here and sent: a
-//! pipe or a device, a file system that may make its readers wait, a stack whose NIC stacks all run
+//! not tell its versions apart. Where a file cannot be passed, its bytes are read here and sent: one
+//! that is open for writing as well, a pipe or a device, a file system that may make its readers wait, a stack whose NIC stacks all run
 //! on other machines, a peer on the same stack.
 
 use std::io::IoSlice;
@@ -91,6 +91,11 @@ impl Client {
     fn way_of(&self, process: &Process, file: BorrowedFd<'_>) -> Result<Way> {
         let stat = fstat(file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(Way::ReadHere);
+        }
+        // A program that may write to it does so, as servers do that keep in a file what comes from
+        // another: it grows while the first of it is sent, and would be another version then.
+        if fcntl_getfl(file)? & OFlags::ACCMODE == OFlags::RDWR {
             return Ok(Way::ReadHere);
         }
         let (version, now) = (Version::of(&stat), Instant::now());

@@ -109,7 +109,8 @@ fn fetch(url: &str, file: &KnownFile) {
         .arg(url)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{url}: {errors}");
     assert!(
         output.stdout == file.bytes(0, file.size() as usize),
         "{url}: other bytes"
@@ -121,9 +122,11 @@ fn workers(folder: &Path) -> Vec<Pid> {
     children(master(folder)).unwrap()
 }
 
+/// nginx listens before it writes its number down.
 fn master(folder: &Path) -> Pid {
-    let number = fs::read_to_string(folder.join("nginx.pid")).unwrap();
-    Pid::from_raw(number.trim().parse().unwrap()).unwrap()
+    let path = folder.join("nginx.pid");
+    let number = || Pid::from_raw(fs::read_to_string(&path).ok()?.trim().parse().ok()?);
+    wait::until(SOON, "nginx says its number", number).unwrap()
 }
 
 fn files(site: &Site, sizes: &[u64]) -> Vec<KnownFile> {
