@@ -7,7 +7,7 @@
 //!
 //! A descriptor is the kernel's until an address makes it a split socket: `socket` is not among the
 //! calls, and `bind` and `connect` put a split socket in the place of the kernel's if the
-//! [rules](rules) say so. All else asks for each descriptor whether it is split, and is either a
+//! [rules] say so. All else asks for each descriptor whether it is split, and is either a
 //! system call or that of `libsplitway`.
 //!
 //! | Module | What it holds |

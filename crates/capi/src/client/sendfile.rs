@@ -3,9 +3,9 @@
 //! The first time, a file is passed to the NIC stacks: through the broker, since the host stack
 //! never gets a descriptor of an application. From then on it is a file of the NIC stack like any
 //! other, which this process keeps for the next call, by what fstat(2) says of it; unless that does
-//! not tell its versions apart. Where a file cannot be passed, its bytes are read here and sent: one
-//! that is open for writing as well, a pipe or a device, a file system that may make its readers
-//! wait, a stack whose NIC stacks all run on other machines, a peer on the same stack.
+//! not tell its versions apart. Where a file cannot be passed, its bytes are read here and sent:
+//! one that is open for writing as well, a pipe or a device, a file system that may make its
+//! readers wait, a stack whose NIC stacks all run on other machines, a peer on the same stack.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
