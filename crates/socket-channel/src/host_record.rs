@@ -80,6 +80,8 @@ pub struct HostRecord {
     rx_head: u64,
     tx_tail: u64,
     tx_head: u64,
+    /// How much of the tx FIFO is used, in bytes; 0: all of it.
+    tx_limit: u64,
     file_limit: u64,
     file_queued: u64,
     /// Bytes or connections that are held.
@@ -122,6 +124,7 @@ impl HostRecord {
             rx_head: 0,
             tx_tail: 0,
             tx_head: 0,
+            tx_limit: 0,
             file_limit: 0,
             file_queued: 0,
             held: 0,
@@ -197,8 +200,8 @@ impl HostRecord {
 
     /// Has the application fill the tx FIFO with no more than so many bytes; `None`: all of it.
     pub fn limit_tx(&mut self, bytes: Option<u64>) {
-        self.record()
-            .set(TX_LIMIT, bytes.map_or(0, |bytes| bytes.max(1)));
+        self.tx_limit = bytes.map_or(0, |bytes| bytes.max(1));
+        self.record().set(TX_LIMIT, self.tx_limit);
         self.bump_edge();
     }
 
@@ -209,7 +212,12 @@ impl HostRecord {
         let blocks = self.blocks();
         (self.rx, self.tx) = (None, None);
         (self.rx_tail, self.rx_head, self.tx_tail, self.tx_head) = (0, 0, 0, 0);
-        (self.file_limit, self.file_queued, self.tx_marks) = (0, 0, 0);
+        (
+            self.tx_limit,
+            self.file_limit,
+            self.file_queued,
+            self.tx_marks,
+        ) = (0, 0, 0, 0);
         (self.held, self.acked) = (0, 0);
         (self.accept_head, self.accept_tail) = (0, 0);
         self.queue.clear();
@@ -643,7 +651,10 @@ impl HostRecord {
                     self.rx_unread_bytes() as u64
                 },
             unsent_bytes: self.tx_waiting_bytes() as u64,
-            tx_bytes: self.tx.map_or(0, Block::bytes) as u64,
+            tx_bytes: match (self.tx.map_or(0, Block::bytes) as u64, self.tx_limit) {
+                (bytes, 0) => bytes,
+                (bytes, limit) => bytes.min(limit),
+            },
             is_file_blocked: self.file_limit > 0 && self.file_credit_bytes() == 0,
         }
     }

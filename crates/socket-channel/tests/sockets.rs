@@ -267,6 +267,22 @@ fn room_has_an_edge_for_a_writer_that_waits_for_it() {
 }
 
 #[test]
+fn a_writer_hears_of_room_by_the_limit_that_it_has() {
+    let segment = segment();
+    let (mut host, app) = (connection(&segment), app(&segment));
+    host.limit_tx(Some(1000));
+    assert_eq!(app.write(&[1; 2000]), Ok(2000));
+    assert!(!app.look().unwrap().readiness().writable);
+    host.look().unwrap();
+    let edge = app.edge();
+    host.tx_read(1000, |chunk| chunk.len());
+    assert_eq!(app.edge(), edge, "half of the FIFO, and all of the limit");
+    host.tx_read(u64::MAX, |chunk| chunk.len());
+    assert_ne!(app.edge(), edge);
+    assert!(app.look().unwrap().readiness().writable);
+}
+
+#[test]
 fn what_follows_on_bytes_is_known_until_a_mark_ends_it() {
     let segment = segment();
     let (mut host, app) = (connection(&segment), app(&segment));
