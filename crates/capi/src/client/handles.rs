@@ -39,6 +39,8 @@ pub(crate) struct Handles {
     /// Answers for which no one waits any more, and which come before all others. Changed by who
     /// has the store.
     late: AtomicU32,
+    /// Files that such answers have named: no one sends them.
+    late_files: Mutex<Vec<u32>>,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Handles {
                 has_closed_listener: false,
             }),
             late: AtomicU32::new(0),
+            late_files: Mutex::default(),
         };
         let mut batch = handles.ask(BATCH_MIN)?;
         let first = batch.pop().ok_or(AttachError::System {
@@ -168,6 +171,12 @@ impl Handles {
         }
     }
 
+    /// Files that were passed after it was given up to wait for that, to be let go of.
+    pub(crate) fn take_late_files(&self) -> Vec<u32> {
+        let files = self.late_files.lock();
+        std::mem::take(&mut files.unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Asks the broker that there is, or else its successor, as long as `check` succeeds. The
     /// caller has the store: answers come in order.
     fn reach<T>(
@@ -208,9 +217,14 @@ impl Handles {
             match receive(&self.broker) {
                 Err(error @ AttachError::Gone) => return Err(error),
                 Err(error) if is_late(&error) => return Err(error),
+                Ok((Reply::Passed { file: Ok(file) }, _)) => {
+                    let files = self.late_files.lock();
+                    files.unwrap_or_else(PoisonError::into_inner).push(file);
+                }
                 // Its descriptors are closed here.
-                Ok(_) | Err(_) => self.late.fetch_sub(1, Ordering::Relaxed),
-            };
+                Ok(_) | Err(_) => {}
+            }
+            self.late.fetch_sub(1, Ordering::Relaxed);
         }
         send(&self.broker, request, descriptors)?;
         let answer = receive(&self.broker);
@@ -333,5 +347,6 @@ mod tests {
         broker.says(&Reply::Passed { file: Ok(7) });
         broker.says(&Reply::Passed { file: Ok(8) });
         assert_eq!(pass(), Ok(8));
+        assert_eq!(handles.take_late_files(), [7]);
     }
 }

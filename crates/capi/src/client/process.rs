@@ -122,7 +122,24 @@ impl Process {
 
     /// Passes an open file to the NIC stacks; returns its number.
     pub(crate) fn pass_file(&self, file: BorrowedFd<'_>) -> Result<u32> {
-        self.note_end(self.handles.pass_file(file, || self.link.look_at_host()))
+        let passed = self.note_end(self.handles.pass_file(file, || self.link.look_at_host()));
+        for late in self.handles.take_late_files() {
+            self.let_go_of(late);
+        }
+        passed
+    }
+
+    /// A file that was passed for nothing: opened by a handle that is closed at once, it is over.
+    fn let_go_of(&self, file: u32) {
+        if let Ok(handle) = self.take_handle() {
+            let id = handle.id;
+            // Without an answer, the host stack is gone, and the file with it.
+            let _ = self.link.ask(|request| Command::OpenPassed {
+                request,
+                handle: id,
+                file,
+            });
+        }
     }
 
     /// Where the host stack has ended the channel, no command would be answered.
