@@ -91,7 +91,7 @@ pub(crate) fn take(fd: BorrowedFd<'_>, address: SocketAddr, used: Use) -> Result
             why => why,
         };
         complain(&format!(
-            "cannot {verb} {address} by the split stack: {why}"
+            "cannot {verb} {address} on the split stack: {why}"
         ));
     })?;
     Ok(true)

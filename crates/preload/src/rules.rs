@@ -158,7 +158,7 @@ fn ports(text: &str) -> Option<(u16, u16)> {
     (first <= last).then_some((first, last))
 }
 
-/// An IPv4 address in the clothes of IPv6 (RFC 4291 §2.5.5.2) is that one.
+/// The IPv4 address of an IPv4-mapped one (RFC 4291 §2.5.5.2).
 fn unmapped(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
