@@ -10,8 +10,8 @@ use libc::{
 };
 use rustix::io::Errno;
 
+use crate::convert::last_error;
 use crate::kernel::kernel;
-use crate::place::last_error;
 use crate::start::is_split;
 
 unsafe extern "C" {
@@ -417,7 +417,7 @@ unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize
 
 /// Whether a pipe takes [`libc::PIPE_BUF`] bytes without waiting; waits for that unless `now`.
 unsafe fn has_room(pipe: c_int, now: bool) -> bool {
-    let mut asked = libc::pollfd {
+    let mut polled = libc::pollfd {
         fd: pipe,
         events: libc::POLLOUT,
         revents: 0,
@@ -434,7 +434,7 @@ unsafe fn has_room(pipe: c_int, now: bool) -> bool {
     let mask = std::ptr::null::<c_void>();
     // SAFETY: the pointer is that of one item. A pipe without a reader has room, and the write says
     // so.
-    unsafe { kernel!(SYS_ppoll, &raw mut asked, 1, timeout, mask, 8) == 1 }
+    unsafe { kernel!(SYS_ppoll, &raw mut polled, 1, timeout, mask, 8) == 1 }
 }
 
 /// Writes into a pipe what it takes without waiting, and returns how much: a pipe has room for a
@@ -527,13 +527,13 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
 }
 
 unsafe fn await_writable(fd: c_int) {
-    let mut asked = libc::pollfd {
+    let mut polled = libc::pollfd {
         fd,
         events: libc::POLLOUT,
         revents: 0,
     };
     // SAFETY: the pointer is that of one item.
-    unsafe { sw_poll(&raw mut asked, 1, -1) };
+    unsafe { sw_poll(&raw mut polled, 1, -1) };
 }
 
 /// How many bytes a socket takes at once; `None` and `errno` if it takes none any more.

@@ -18,7 +18,7 @@ fn is_ours(fd: c_int) -> bool {
 /// close(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn splitway_preload_close(fd: c_int) -> c_int {
-    pending::forget(fd);
+    pending::remove(fd);
     if is_ours(fd) {
         return sw_close(fd);
     }
@@ -99,7 +99,7 @@ pub extern "C" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_int) ->
     let is_open = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) } >= 0;
     // What fails closes nothing.
     if is_open && old != new && flags & !libc::O_CLOEXEC == 0 {
-        pending::forget(new);
+        pending::remove(new);
         if is_ours(new) {
             sw_close(new);
         }

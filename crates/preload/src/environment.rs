@@ -22,27 +22,27 @@ pub const OF_LIBRARY: [&str; 2] = ["SPLITWAY_SOCKET", "SPLITWAY_MODES"];
 pub const DEFAULT_SOCKET: &str = capi::client::DEFAULT_PATH;
 
 /// Variables that a new program image gets even if its environment is cleared.
-const KEPT: [&str; 4] = [LISTEN, CONNECT, OF_LIBRARY[0], OF_LIBRARY[1]];
+const OF_EXEC: [&str; 4] = [LISTEN, CONNECT, OF_LIBRARY[0], OF_LIBRARY[1]];
 
 /// What a new program image has to have in its environment.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ExecEnvironment {
     /// Path of this library.
     library: String,
     variables: Vec<CString>,
 }
 
-impl Kept {
+impl ExecEnvironment {
     /// What the environment of this process says.
-    pub(crate) fn from_environment() -> Kept {
+    pub(crate) fn read() -> ExecEnvironment {
         let preload = std::env::var(PRELOAD).unwrap_or_default();
         let mut libraries = preload.split([':', ' ']);
         let library = libraries.find(|path| path.contains(LIBRARY));
-        let variables = KEPT.iter().filter_map(|name| {
+        let variables = OF_EXEC.iter().filter_map(|name| {
             let value = std::env::var(name).ok()?;
             CString::new(format!("{name}={value}")).ok()
         });
-        Kept {
+        ExecEnvironment {
             library: library.unwrap_or_default().to_owned(),
             variables: variables.collect(),
         }
@@ -100,15 +100,15 @@ const LIBRARY: &str = "libsplitway-preload";
 mod tests {
     use super::*;
 
-    fn kept() -> Kept {
-        Kept {
+    fn exec_environment() -> ExecEnvironment {
+        ExecEnvironment {
             library: "/lib/libsplitway-preload.so".to_owned(),
             variables: vec![c"SPLITWAY_LISTEN=any".to_owned()],
         }
     }
 
     fn completed(environment: &[&CStr]) -> Option<Vec<String>> {
-        let completed = kept().complete(environment)?;
+        let completed = exec_environment().complete(environment)?;
         Some(
             completed
                 .iter()

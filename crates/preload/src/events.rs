@@ -8,9 +8,9 @@ use libc::{
 };
 use rustix::io::Errno;
 
+use crate::convert::last_error;
 use crate::kernel::kernel;
 use crate::pending;
-use crate::place::last_error;
 use crate::start::{client, is_split};
 
 /// Bytes of the kernel's signal sets.
@@ -49,10 +49,10 @@ pub unsafe extern "C" fn splitway_preload_epoll_ctl(
             kernel!(SYS_epoll_ctl, epoll, op, fd, event) as c_int
         };
         if done == 0 && !is_split(fd) {
-            let asked = event.as_ref().filter(|_| op != libc::EPOLL_CTL_DEL);
-            pending::ask(
+            let interest = event.as_ref().filter(|_| op != libc::EPOLL_CTL_DEL);
+            pending::set_interest(
                 fd,
-                asked.map(|event| pending::Interest {
+                interest.map(|event| pending::Interest {
                     epoll,
                     events: event.events,
                     data: event.u64,
@@ -182,7 +182,7 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     }
     // SAFETY: the caller's promise.
     let fds = unsafe { std::slice::from_raw_parts(fds, count as usize) };
-    fds.iter().any(|asked| is_ours(asked.fd))
+    fds.iter().any(|polled| is_ours(polled.fd))
 }
 
 /// `poll` with the length of the array that the compiler knows.
@@ -266,14 +266,19 @@ pub unsafe extern "C" fn splitway_preload_select(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        let asked = timeout.as_ref().map(|timeout| timespec {
+        let relative = timeout.as_ref().map(|timeout| timespec {
             tv_sec: timeout.tv_sec,
             tv_nsec: timeout.tv_usec.saturating_mul(1000),
         });
         if has_ours_in(end, [read, write, except]) {
-            return select_with_poll(end, [read, write, except], asked.as_ref(), std::ptr::null());
+            return select_with_poll(
+                end,
+                [read, write, except],
+                relative.as_ref(),
+                std::ptr::null(),
+            );
         }
-        let mut left = asked;
+        let mut left = relative;
         let left_at = left
             .as_mut()
             .map_or(std::ptr::null_mut(), std::ptr::from_mut);
@@ -352,7 +357,7 @@ unsafe fn select_with_poll(
         return fail(Errno::INVAL);
     };
     let end = end.clamp(0, libc::FD_SETSIZE as c_int);
-    let mut asked = Vec::new();
+    let mut polled = Vec::new();
     // SAFETY: the caller's promise.
     unsafe {
         for fd in 0..end {
@@ -361,33 +366,33 @@ unsafe fn select_with_poll(
                 .filter(|(set, _)| is_in(fd, **set))
                 .fold(0, |events, (_, (event, _))| events | event);
             if events != 0 {
-                asked.push(pollfd {
+                polled.push(pollfd {
                     fd,
                     events,
                     revents: 0,
                 });
             }
         }
-        let (at, count) = (asked.as_mut_ptr(), asked.len() as nfds_t);
+        let (at, count) = (polled.as_mut_ptr(), polled.len() as nfds_t);
         if with_mask(mask, || sw_poll(at, count, ms)) < 0 {
             return -1;
         }
-        if asked
+        if polled
             .iter()
-            .any(|asked| asked.revents & libc::POLLNVAL != 0)
+            .any(|polled| polled.revents & libc::POLLNVAL != 0)
         {
             return fail(Errno::BADF);
         }
         let mut ready = 0;
-        for asked in &asked {
+        for polled in &polled {
             for (set, (event, meaning)) in sets.iter().zip(MEANINGS) {
-                if asked.events & event == 0 {
+                if polled.events & event == 0 {
                     continue;
                 }
-                if asked.revents & meaning != 0 {
+                if polled.revents & meaning != 0 {
                     ready += 1;
                 } else {
-                    libc::FD_CLR(asked.fd, *set);
+                    libc::FD_CLR(polled.fd, *set);
                 }
             }
         }

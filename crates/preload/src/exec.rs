@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::kernel::kernel;
-use crate::told::told;
+use crate::settings::settings;
 
 type Strings = *const *const c_char;
 
@@ -69,7 +69,7 @@ unsafe fn completed(environment: Strings) -> Option<Environment> {
             at = at.add(1);
         }
     }
-    let strings = told()?.kept.complete(&given)?;
+    let strings = settings()?.exec_environment.complete(&given)?;
     let pointers = strings.iter().map(|string| string.as_ptr());
     Some(Environment {
         pointers: pointers.chain([ptr::null()]).collect(),

@@ -15,9 +15,9 @@
 //! | [`rules`] | which addresses are those of split sockets |
 //! | [`environment`] | what `splitway run` tells the library, and what a new program image needs |
 //! | `start` | the constructor |
-//! | `told` | what it has read |
+//! | `settings` | what it reads |
 //! | `kernel` | system calls, which never come back here |
-//! | `place` | a split socket in the place of one of the kernel |
+//! | `convert` | puts a split socket in the place of one of the kernel |
 //! | `pending` | sockets of the kernel that may become split, and the epoll sets they are in |
 //! | `sockets` | bind to getpeername, options |
 //! | `bytes` | read and write in all forms |
@@ -39,6 +39,8 @@ pub mod rules;
 
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod bytes;
+#[allow(unsafe_code, reason = "descriptors of the program are numbers")]
+mod convert;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod descriptors;
 #[allow(unsafe_code, reason = "C passes pointers")]
@@ -47,13 +49,11 @@ pub mod events;
 pub mod exec;
 mod kernel;
 mod pending;
-#[allow(unsafe_code, reason = "descriptors of the program are numbers")]
-mod place;
+mod settings;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod sockets;
 #[allow(unsafe_code, reason = "the loader calls the constructor")]
 pub mod start;
-mod told;
 
 /// What the names of the functions begin with, before those of the C library.
 pub const PREFIX: &str = "splitway_preload_";

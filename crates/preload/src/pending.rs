@@ -1,8 +1,8 @@
 //! TCP sockets of the kernel that may become split, and the epoll set that each is in: programs
 //! add a socket to a set before they connect it, and the set is to have the split one then.
 //!
-//! A word for each descriptor says whether it is one, and two more what a set was asked for; they
-//! are atomics, so that a child of a fork inherits them whole. Of several sets, the last is known.
+//! Each descriptor has a word for whether it is one and its events, and another for its data:
+//! atomics, so that a child of a fork inherits them whole. Of several sets, the last is known.
 
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PAGES: usize = 1024;
 const PAGE_SLOTS: usize = 1024;
 
-/// What an epoll set was asked for.
+/// An entry of an epoll set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interest {
     pub(crate) epoll: RawFd,
@@ -22,7 +22,7 @@ pub(crate) struct Interest {
 #[derive(Debug, Default)]
 struct Slot {
     /// The highest bit: it is one. Below, in the high half, 1 more than the number of its set, or
-    /// 0; in the low half, the events that are asked for.
+    /// 0; in the low half, its events.
     state: AtomicU64,
     data: AtomicU64,
 }
@@ -40,7 +40,7 @@ fn slot(fd: RawFd) -> Option<&'static Slot> {
 }
 
 /// A socket was made.
-pub(crate) fn note(fd: RawFd) {
+pub(crate) fn insert(fd: RawFd) {
     let Ok(place) = usize::try_from(fd) else {
         return;
     };
@@ -54,24 +54,24 @@ pub(crate) fn note(fd: RawFd) {
 }
 
 /// It is closed, or is no socket of the kernel's any more; tells in which set it was.
-pub(crate) fn forget(fd: RawFd) -> Option<Interest> {
+pub(crate) fn remove(fd: RawFd) -> Option<Interest> {
     let slot = slot(fd)?;
     let data = slot.data.load(Ordering::Acquire);
     interest(slot.state.swap(0, Ordering::AcqRel), data)
 }
 
-/// A set has been asked for it, or (`None`) has it no more.
-pub(crate) fn ask(fd: RawFd, asked: Option<Interest>) {
+/// Notes its entry in an epoll set, or that there is none.
+pub(crate) fn set_interest(fd: RawFd, interest: Option<Interest>) {
     let Some(slot) = slot(fd) else {
         return;
     };
     if slot.state.load(Ordering::Acquire) & KNOWN == 0 {
         return;
     }
-    let state = asked.map_or(0, |asked| {
-        slot.data.store(asked.data, Ordering::Release);
-        let set = u64::from(asked.epoll.unsigned_abs()) + 1;
-        set << 32 | u64::from(asked.events)
+    let state = interest.map_or(0, |interest| {
+        slot.data.store(interest.data, Ordering::Release);
+        let set = u64::from(interest.epoll.unsigned_abs()) + 1;
+        set << 32 | u64::from(interest.events)
     });
     slot.state.store(KNOWN | state, Ordering::Release);
 }
@@ -91,27 +91,27 @@ mod tests {
 
     #[test]
     fn a_socket_is_known_with_its_set_until_it_is_forgotten() {
-        let asked = Interest {
+        let interest = Interest {
             epoll: 0,
             events: u32::MAX,
             data: u64::MAX,
         };
         let fd = 70_000;
-        ask(fd, Some(asked));
-        assert_eq!(forget(fd), None, "nothing was known of it");
-        note(fd);
-        assert_eq!(forget(fd), None);
-        ask(fd, Some(asked));
-        assert_eq!(forget(fd), None, "it was closed before");
-        note(fd);
-        ask(fd, Some(asked));
-        ask(fd, None);
-        assert_eq!(forget(fd), None);
-        note(fd);
-        ask(fd, Some(asked));
-        assert_eq!(forget(fd), Some(asked));
+        set_interest(fd, Some(interest));
+        assert_eq!(remove(fd), None, "nothing was known of it");
+        insert(fd);
+        assert_eq!(remove(fd), None);
+        set_interest(fd, Some(interest));
+        assert_eq!(remove(fd), None, "it was closed before");
+        insert(fd);
+        set_interest(fd, Some(interest));
+        set_interest(fd, None);
+        assert_eq!(remove(fd), None);
+        insert(fd);
+        set_interest(fd, Some(interest));
+        assert_eq!(remove(fd), Some(interest));
         assert_eq!(
-            (forget(fd), forget(-1), forget(RawFd::MAX)),
+            (remove(fd), remove(-1), remove(RawFd::MAX)),
             (None, None, None)
         );
     }

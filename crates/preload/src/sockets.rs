@@ -9,11 +9,11 @@ use capi::abi::{
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 
+use crate::convert::{Purpose, bound, convert};
 use crate::kernel::kernel;
 use crate::pending;
-use crate::place::{Use, bound, take};
+use crate::settings::settings;
 use crate::start::is_split;
-use crate::told::told;
 
 /// An error, as the C library reports it.
 fn fail(errno: Errno) -> c_int {
@@ -22,11 +22,11 @@ fn fail(errno: Errno) -> c_int {
 }
 
 /// Whether the socket is split, or becomes that since a rule holds the address.
-unsafe fn is_taken(
+unsafe fn ensure_split(
     fd: c_int,
     at: *const sockaddr,
     len: socklen_t,
-    used: Use,
+    purpose: Purpose,
 ) -> Result<bool, Errno> {
     if is_split(fd) {
         return Ok(true);
@@ -39,7 +39,7 @@ unsafe fn is_taken(
         return Ok(false);
     }
     // SAFETY: it is not -1; the kernel says if it is not open.
-    take(unsafe { BorrowedFd::borrow_raw(fd) }, address, used)
+    convert(unsafe { BorrowedFd::borrow_raw(fd) }, address, purpose)
 }
 
 /// socket(2). It is the kernel's, until an address says more.
@@ -49,9 +49,9 @@ pub extern "C" fn splitway_preload_socket(domain: c_int, kind: c_int, protocol: 
     let fd = unsafe { kernel!(SYS_socket, domain, kind, protocol) } as c_int;
     let is_stream = kind & 15 == libc::SOCK_STREAM;
     let is_inet = domain == libc::AF_INET || domain == libc::AF_INET6;
-    let may_connect = told().is_some_and(|told| !told.connect.is_empty());
+    let may_connect = settings().is_some_and(|told| !told.connect.is_empty());
     if fd >= 0 && is_stream && is_inet && may_connect {
-        pending::note(fd);
+        pending::insert(fd);
     }
     fd
 }
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn splitway_preload_bind(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        match is_taken(fd, at, len, Use::Listen) {
+        match ensure_split(fd, at, len, Purpose::Listen) {
             Ok(true) => sw_bind(fd, at, len),
             Ok(false) => kernel!(SYS_bind, fd, at, len) as c_int,
             Err(errno) => fail(errno),
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn splitway_preload_connect(
         let from = (!was_split && fd >= 0)
             .then(|| bound(BorrowedFd::borrow_raw(fd)))
             .flatten();
-        match is_taken(fd, at, len, Use::Connect) {
+        match ensure_split(fd, at, len, Purpose::Connect) {
             Ok(true) => {
                 if let (Some(from), Some(client)) = (from, crate::start::client())
                     && let Err(errno) = client.bind(BorrowedFd::borrow_raw(fd), from)

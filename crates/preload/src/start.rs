@@ -3,11 +3,11 @@
 use capi::Client;
 use capi::client::Options;
 
-use crate::environment::{CONNECT, Kept, LISTEN, LOADED};
+use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED};
 use crate::exec;
 use crate::kernel::kernel;
 use crate::rules::Rules;
-use crate::told::{Told, tell};
+use crate::settings::{self, Settings};
 
 /// This process at the host stack, if it is attached.
 pub(crate) fn client() -> Option<&'static Client> {
@@ -38,10 +38,10 @@ pub extern "C" fn splitway_preload_start() {
         })
     };
     exec::find();
-    tell(Told {
+    settings::init(Settings {
         listen: rules(LISTEN),
         connect: rules(CONNECT),
-        kept: Kept::from_environment(),
+        exec_environment: ExecEnvironment::read(),
     });
     if let Err(error) = Options::from_environment() {
         complain(&error.to_string());

@@ -15,8 +15,8 @@ use rustix::net::{AddressFamily, SocketType, getsockname, ipproto};
 
 use crate::kernel::kernel;
 use crate::pending;
+use crate::settings::settings;
 use crate::start::complain;
-use crate::told::told;
 
 /// Options that a program may set before an address is known: level and name.
 const OPTIONS: [(libc::c_int, libc::c_int); 18] = [
@@ -47,7 +47,7 @@ const VALUE_BYTES: usize = size_of::<libc::timeval>();
 
 /// The direction that an address is used in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum Purpose {
     Listen,
     Connect,
 }
@@ -67,13 +67,13 @@ fn tcp_family(fd: BorrowedFd<'_>) -> Option<Family> {
 /// Makes a socket of the kernel's split if a rule holds the address. True if it is split then.
 ///
 /// Fails if the host stack gives no socket: it never stays with the kernel silently.
-pub(crate) fn take(fd: BorrowedFd<'_>, address: SocketAddr, used: Use) -> Result<bool> {
-    let Some(told) = told() else {
+pub(crate) fn convert(fd: BorrowedFd<'_>, address: SocketAddr, purpose: Purpose) -> Result<bool> {
+    let Some(settings) = settings() else {
         return Ok(false);
     };
-    let rules = match used {
-        Use::Listen => &told.listen,
-        Use::Connect => &told.connect,
+    let rules = match purpose {
+        Purpose::Listen => &settings.listen,
+        Purpose::Connect => &settings.connect,
     };
     if !rules.hold(address) {
         return Ok(false);
@@ -82,9 +82,9 @@ pub(crate) fn take(fd: BorrowedFd<'_>, address: SocketAddr, used: Use) -> Result
         return Ok(false);
     };
     replace(fd, family).inspect_err(|errno| {
-        let verb = match used {
-            Use::Listen => "bind to",
-            Use::Connect => "connect to",
+        let verb = match purpose {
+            Purpose::Listen => "bind to",
+            Purpose::Connect => "connect to",
         };
         let why = match capi::abi::init_error() {
             why if why.is_empty() => errno.to_string(),
@@ -120,18 +120,18 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     if unsafe { kernel!(SYS_dup3, new.as_raw_fd(), fd.as_raw_fd(), cloexec) } < 0 {
         return Err(last_error());
     }
-    let asked = pending::forget(fd.as_raw_fd());
+    let interest = pending::remove(fd.as_raw_fd());
     // SAFETY: the number is a duplicate, which is given back to the program below.
     let own = unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) };
     let own = client.note_duplicate(std::os::fd::AsFd::as_fd(&new), own);
     own.map(std::os::fd::IntoRawFd::into_raw_fd)?;
     client.close(new)?;
-    if let Some(asked) = asked {
+    if let Some(interest) = interest {
         // SAFETY: a number of the program's; that it is open is looked at by the call.
-        let epoll = unsafe { BorrowedFd::borrow_raw(asked.epoll) };
+        let epoll = unsafe { BorrowedFd::borrow_raw(interest.epoll) };
         let event = EpollEvent {
-            events: asked.events,
-            data: asked.data,
+            events: interest.events,
+            data: interest.data,
         };
         client.epoll_extend(epoll)?;
         client.epoll_change(epoll, fd, EpollChange::Add(event))?;
