@@ -21,10 +21,6 @@ const SIZES: usize = (FIFO_LOG2_MAX - FIFO_LOG2_MIN) as usize + 1;
 /// before there are none.
 const PART_OF_FREE: u64 = 64;
 
-/// The same of a FIFO whose size no application has asked for: with the memory that an application
-/// has unless it is configured, thousands of connections find room.
-const USUAL_PART_OF_FREE: u64 = 2048;
-
 /// See the [module documentation](self).
 pub struct FifoArea {
     /// Free blocks by size, each by its first word.
@@ -65,16 +61,7 @@ impl FifoArea {
     /// A block for a FIFO that should hold `bytes`: a power of two from [`FIFO_BYTES_MIN`] to
     /// [`FIFO_BYTES_MAX`], and a smaller one the less is free. `None` if nothing is.
     pub fn allocate(&mut self, bytes: usize) -> Option<Block> {
-        self.allocate_part(bytes, PART_OF_FREE)
-    }
-
-    /// The same for a FIFO whose size no application has asked for, which gets smaller earlier.
-    pub fn allocate_usual(&mut self, bytes: usize) -> Option<Block> {
-        self.allocate_part(bytes, USUAL_PART_OF_FREE)
-    }
-
-    fn allocate_part(&mut self, bytes: usize, part_of_free: u64) -> Option<Block> {
-        let share = usize::try_from(self.free_bytes / part_of_free).unwrap_or(FIFO_BYTES_MAX);
+        let share = usize::try_from(self.free_bytes / PART_OF_FREE).unwrap_or(FIFO_BYTES_MAX);
         // The share rounds down, what is wanted rounds up.
         let share = 1 << share.max(1).ilog2();
         let bytes = bytes.min(FIFO_BYTES_MAX).next_power_of_two();
@@ -83,6 +70,14 @@ impl FifoArea {
         let (log2, word) = self.take(wanted)?;
         self.free_bytes -= 1 << log2;
         Some(Block { word, log2 })
+    }
+
+    /// The same for a FIFO whose size no application has asked for: half of it when less than half
+    /// of the area is free, a quarter below a quarter, and so on. In the memory that an application
+    /// has by default, thousands of connections find room.
+    pub fn allocate_usual(&mut self, bytes: usize) -> Option<Block> {
+        let halvings = (self.bytes / self.free_bytes.max(1)).max(1).ilog2();
+        self.allocate(bytes.checked_shr(halvings).unwrap_or(0))
     }
 
     /// The best fit of at most the wanted size, and its first word.
@@ -252,7 +247,7 @@ mod tests {
             64 << 10,
             "the first have all that they want"
         );
-        assert!(sizes.len() / 2 > 5_000, "{}", sizes.len());
+        assert!(sizes.len() / 2 > 4_500, "{}", sizes.len());
         // Who asks for more has it while there is some.
         let mut area = FifoArea::new(&Layout::of(limits).unwrap());
         assert_eq!(area.allocate(1 << 20).map(Block::bytes), Some(1 << 20));
