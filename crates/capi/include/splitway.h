@@ -145,6 +145,13 @@ int sw_shutdown(int fd, int how);
 // in the tables of this library, which takes the next one of its number for it.
 int sw_close(int fd);
 
+// Makes a descriptor that came from another process of this application what it was there: one out
+// of an `SCM_RIGHTS` message. `fork` and `dup` need no such call.
+//
+// Returns 1 for a split socket, or a file of the NIC stack, 0 for another descriptor; -1: EBADF if
+// it is not open, or its socket is over; EMFILE; ECONNRESET if the host stack is gone.
+int sw_recover(int fd);
+
 // recv(2). Flags: MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_TRUNC; EOPNOTSUPP for others. EAGAIN,
 // ENOTCONN, EINTR; the error of the connection, once.
 //

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `attach` | how a process gets its channel from the broker |
 //! | `modes` | what an application asks for, and its environment |
+//! | `application_key` | which application a process belongs to, as text |
 //! | `handles` | descriptors that sockets will be, in store |
 //! | `fork` | how a process notices that it is a copy of another |
 //! | `table` | which descriptors are split sockets |
@@ -16,6 +17,7 @@
 //! | `opening` | socket, bind, getsockname, getpeername |
 //! | `connecting` | connect, listen, accept |
 //! | `transfer` | send and receive |
+//! | `recovery` | descriptors that come from other processes |
 //! | `closing` | shutdown, close |
 //! | `sockopt` | getsockopt, setsockopt |
 //! | `queues` | bytes that are unread, or not acknowledged |
@@ -30,6 +32,7 @@
 //! | `timing` | durations as the kernel takes them |
 
 mod application;
+mod application_key;
 mod attach;
 mod blocking;
 mod closing;
@@ -45,6 +48,7 @@ mod polling;
 mod process;
 mod queues;
 mod readiness;
+pub(crate) mod recovery;
 mod sendfile;
 mod sends;
 mod sent_files;
@@ -58,9 +62,10 @@ mod watchers;
 mod zero_copy;
 
 pub use application::Client;
+pub use application_key::{ApplicationKey, BadApplicationKey};
 pub use attach::{AttachError, DEFAULT_PATH};
 pub use epoll::{EpollChange, EpollEvent};
-pub use modes::{Modes, Options, UnknownMode};
+pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
 pub use opening::DescriptorFlags;
 pub use polling::Polled;
 pub use sends::{Completion, SENDS_MAX};

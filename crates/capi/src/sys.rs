@@ -1,7 +1,7 @@
 //! Calls of the C library that have no safe form.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use rustix::io::Errno;
@@ -29,6 +29,26 @@ pub(crate) fn replace(descriptor: &OwnedFd, other: OwnedFd) -> rustix::io::Resul
     }
     let error = std::io::Error::last_os_error();
     Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// The user who made the other end of a Unix socket (`SO_PEERCRED`), by the numbers of our user
+/// namespace. Not by rustix, which takes the process number of another namespace, 0, for none.
+pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> rustix::io::Result<libc::uid_t> {
+    let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers are those of a struct and of its length.
+    let status = unsafe {
+        let (fd, to) = (socket.as_raw_fd(), credentials.as_mut_ptr());
+        // Not by the function, which a program may have replaced.
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        libc::syscall(libc::SYS_getsockopt, fd, level, option, to, &raw mut len)
+    };
+    if status != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    }
+    // SAFETY: it is three integers, zero or written.
+    Ok(unsafe { credentials.assume_init() }.uid)
 }
 
 /// Runs `work` with all signals of this thread blocked: a thread that it starts gets none.

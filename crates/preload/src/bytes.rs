@@ -11,6 +11,7 @@ use libc::{
 use rustix::io::Errno;
 
 use crate::convert::last_error;
+use crate::inherited;
 use crate::kernel::kernel;
 use crate::start::is_split;
 
@@ -191,10 +192,13 @@ pub unsafe extern "C" fn splitway_preload_recvmsg(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_recvmsg(fd, message, flags)
-        } else {
-            kernel!(SYS_recvmsg, fd, message, flags) as ssize_t
+            return sw_recvmsg(fd, message, flags);
         }
+        let received = kernel!(SYS_recvmsg, fd, message, flags) as ssize_t;
+        if received >= 0 {
+            inherited::recover_passed(&*message);
+        }
+        received
     }
 }
 
@@ -260,7 +264,11 @@ pub unsafe extern "C" fn splitway_preload_recvmmsg(
     // SAFETY: the caller's promise.
     unsafe {
         if !is_split(fd) {
-            return kernel!(SYS_recvmmsg, fd, messages, count, flags, timeout) as c_int;
+            let received = kernel!(SYS_recvmmsg, fd, messages, count, flags, timeout) as c_int;
+            for place in 0..usize::try_from(received).unwrap_or(0) {
+                inherited::recover_passed(&(*messages.add(place)).msg_hdr);
+            }
+            return received;
         }
         let waits_for_one = flags & libc::MSG_WAITFORONE != 0;
         let mut flags = flags & !libc::MSG_WAITFORONE;

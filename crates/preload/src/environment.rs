@@ -3,6 +3,8 @@
 
 use std::ffi::{CStr, CString};
 
+use capi::client::ApplicationKey;
+
 /// The rules of [`crate::rules`] about addresses that programs bind.
 pub const LISTEN: &str = "SPLITWAY_LISTEN";
 
@@ -17,6 +19,9 @@ pub const PRELOAD: &str = "LD_PRELOAD";
 
 /// Where the broker listens, and which modes are asked for: those of `libsplitway`.
 pub const OF_LIBRARY: [&str; 2] = ["SPLITWAY_SOCKET", "SPLITWAY_MODES"];
+
+/// Which application a new program image joins, to go on with the sockets that it inherits.
+pub use capi::client::APPLICATION_VARIABLE as APPLICATION;
 
 /// Where the broker listens unless something else is said.
 pub const DEFAULT_SOCKET: &str = capi::client::DEFAULT_PATH;
@@ -48,18 +53,21 @@ impl ExecEnvironment {
         }
     }
 
-    /// An environment with what is missing in this one, or `None` if nothing is.
-    pub(crate) fn complete(&self, environment: &[&CStr]) -> Option<Vec<CString>> {
+    /// An environment with what is missing in this one, and with the application to join, or `None`
+    /// if it is whole.
+    pub(crate) fn complete(
+        &self,
+        environment: &[&CStr],
+        application: Option<&ApplicationKey>,
+    ) -> Option<Vec<CString>> {
         if self.library.is_empty() {
             return None;
         }
-        let of = |name: &str| {
-            let mut all = environment.iter().map(|variable| variable.to_bytes());
-            all.position(|variable| {
-                let rest = variable.strip_prefix(name.as_bytes());
-                rest.is_some_and(|rest| rest.starts_with(b"="))
-            })
+        let is_of = |variable: &CStr, name: &str| {
+            let rest = variable.to_bytes().strip_prefix(name.as_bytes());
+            rest.is_some_and(|rest| rest.starts_with(b"="))
         };
+        let of = |name: &str| environment.iter().position(|it| is_of(it, name));
         let preload = of(PRELOAD);
         let has_library = preload.is_some_and(|place| {
             let value = environment[place].to_bytes();
@@ -73,13 +81,15 @@ impl ExecEnvironment {
         let missing = self.variables.iter();
         let missing = missing.filter(|variable| of(&name_of(variable)).is_none());
         let missing: Vec<CString> = missing.cloned().collect();
-        if has_library && missing.is_empty() {
+        if has_library && missing.is_empty() && application.is_none() {
             return None;
         }
-        let mut whole: Vec<CString> = environment.iter().map(|&it| it.to_owned()).collect();
+        // That of another application means nothing here.
+        let stays = |it: &CStr| !is_of(it, APPLICATION) && (has_library || !is_of(it, PRELOAD));
+        let stays = environment.iter().filter(|it| stays(it));
+        let mut whole: Vec<CString> = stays.map(|&it| it.to_owned()).collect();
         if !has_library {
-            let before = preload.map(|place| whole.remove(place));
-            let before = before.as_deref().map(CStr::to_bytes);
+            let before = preload.map(|place| environment[place].to_bytes());
             let others = before.and_then(|it| it.strip_prefix(b"LD_PRELOAD="));
             let mut value = format!("{PRELOAD}={}", self.library).into_bytes();
             if let Some(others) = others.filter(|others| !others.is_empty()) {
@@ -89,6 +99,8 @@ impl ExecEnvironment {
             whole.extend(CString::new(value));
         }
         whole.extend(missing);
+        let application = application.map(|key| CString::new(format!("{APPLICATION}={key}")));
+        whole.extend(application.into_iter().flatten());
         Some(whole)
     }
 }
@@ -108,7 +120,10 @@ mod tests {
     }
 
     fn completed(environment: &[&CStr]) -> Option<Vec<String>> {
-        let completed = exec_environment().complete(environment)?;
+        strings(exec_environment().complete(environment, None)?)
+    }
+
+    fn strings(completed: Vec<CString>) -> Option<Vec<String>> {
         Some(
             completed
                 .iter()
@@ -136,6 +151,23 @@ mod tests {
             "LD_PRELOAD=/lib/libsplitway-preload.so:/lib/other.so",
         ];
         assert_eq!(completed, wanted);
+    }
+
+    #[test]
+    fn the_application_takes_the_place_of_another() {
+        let key = "7:00303132333435363738396162636465";
+        let before = [
+            c"LD_PRELOAD=/lib/libsplitway-preload.so",
+            c"SPLITWAY_APPLICATION=1:0",
+            c"SPLITWAY_LISTEN=any",
+        ];
+        let completed = exec_environment().complete(&before, key.parse().ok().as_ref());
+        let expected = [
+            "LD_PRELOAD=/lib/libsplitway-preload.so",
+            "SPLITWAY_LISTEN=any",
+            &format!("SPLITWAY_APPLICATION={key}"),
+        ];
+        assert_eq!(completed.and_then(strings).unwrap(), expected);
     }
 
     #[test]

@@ -6,10 +6,12 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::OnceLock;
 
+use capi::abi::default_options;
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::kernel::kernel;
 use crate::settings::settings;
+use crate::start::client;
 
 type Strings = *const *const c_char;
 
@@ -69,7 +71,12 @@ unsafe fn completed(environment: Strings) -> Option<Environment> {
             at = at.add(1);
         }
     }
-    let strings = settings()?.exec_environment.complete(&given)?;
+    let application = match client() {
+        Some(client) => Some(client.application_key()),
+        None => default_options().and_then(|options| options.application),
+    };
+    let exec_environment = &settings()?.exec_environment;
+    let strings = exec_environment.complete(&given, application.as_ref())?;
     let pointers = strings.iter().map(|string| string.as_ptr());
     Some(Environment {
         pointers: pointers.chain([ptr::null()]).collect(),

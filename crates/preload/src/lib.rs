@@ -23,6 +23,7 @@
 //! | `bytes` | read and write in all forms |
 //! | `events` | epoll, poll, select |
 //! | `descriptors` | close, dup, fcntl, ioctl |
+//! | `inherited` | split sockets that come from other processes |
 //! | `exec` | a new program image gets the library as well |
 //!
 //! The functions take what their namesakes take; a pointer that those may not be given, these may
@@ -47,6 +48,8 @@ pub mod descriptors;
 pub mod events;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod exec;
+#[allow(unsafe_code, reason = "control messages are as C has them")]
+mod inherited;
 mod kernel;
 mod pending;
 mod settings;

@@ -1,10 +1,12 @@
 //! The constructor: what is known before the program begins.
 
 use capi::Client;
+use capi::abi::set_default_options;
 use capi::client::Options;
 
 use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED};
 use crate::exec;
+use crate::inherited;
 use crate::kernel::kernel;
 use crate::rules::Rules;
 use crate::settings::{self, Settings};
@@ -43,8 +45,18 @@ pub extern "C" fn splitway_preload_start() {
         connect: rules(CONNECT),
         exec_environment: ExecEnvironment::read(),
     });
-    if let Err(error) = Options::from_environment() {
-        complain(&error.to_string());
+    match Options::from_environment() {
+        Ok(options) => {
+            let joins = options.application.is_some();
+            set_default_options(options);
+            if joins {
+                // A secret, and of no use to the program.
+                // SAFETY: no other thread is there.
+                unsafe { libc::unsetenv(c"SPLITWAY_APPLICATION".as_ptr()) };
+                inherited::recover();
+            }
+        }
+        Err(error) => complain(&error.to_string()),
     }
     let number = std::env::var(LOADED).ok();
     if let Some(fd) = number.and_then(|number| number.parse::<libc::c_int>().ok()) {

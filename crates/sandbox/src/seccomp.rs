@@ -312,8 +312,9 @@ const BROKER: &[c_long] = &[
     libc::SYS_ftruncate,
     libc::SYS_fstat,
     libc::SYS_eventfd2,
-    // Nothing is read from a handle, or written to it.
+    // Nothing is read from a handle, or written to it; its name is bound.
     libc::SYS_shutdown,
+    libc::SYS_bind,
 ];
 
 /// It attaches applications of another node to the broker of this one.
@@ -596,7 +597,9 @@ mod tests {
             ] {
                 let may = allowed.contains_key(&call);
                 let connects = [libc::SYS_socket, libc::SYS_connect].contains(&call);
-                let expected = kind == Kind::Fetcher || (kind == Kind::Gate && connects);
+                let expected = kind == Kind::Fetcher
+                    || (kind == Kind::Gate && connects)
+                    || (kind == Kind::Broker && call == libc::SYS_bind);
                 assert_eq!(may, expected, "{kind:?}: {call}");
             }
         }

@@ -18,6 +18,7 @@
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`outbox`] | events of the host stack that wait for room in a ring |
 //! | [`attach`] | packets between an application and the broker |
+//! | [`handle_name`] | names by which descriptors are recognised |
 //! | `loom` | kicks, hints and the accept queue under the model checker |
 //!
 //! ```
@@ -69,6 +70,8 @@ pub mod attach;
 pub mod channel;
 mod fifo;
 pub mod fifo_area;
+#[cfg(not(loom))]
+pub mod handle_name;
 pub mod host_record;
 pub mod ids;
 #[cfg(all(test, loom))]

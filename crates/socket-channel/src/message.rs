@@ -347,6 +347,14 @@ pub enum Command<'a> {
         /// Whose.
         side: Side,
     },
+    /// Asks which socket a handle belongs to: its descriptor came from another process image. The
+    /// Answer names it: EBADF if there is no such handle, EAGAIN if it has no socket.
+    LookUp {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The handle.
+        handle: HandleId,
+    },
 }
 
 /// What the host stack tells an application.
@@ -458,6 +466,7 @@ const LOOK: u8 = 16;
 const RECEIVE: u8 = 17;
 const ACCEPT_NEXT: u8 = 18;
 const GET_ADDRESS: u8 = 19;
+const LOOK_UP: u8 = 20;
 const ANSWER: u8 = 129;
 const READY: u8 = 130;
 const SCAN_ALL: u8 = 131;
@@ -716,6 +725,9 @@ impl<'a> Command<'a> {
             | Command::Receive { .. }
             | Command::AcceptNext { .. }
             | Command::GetAddress { .. } => self.encode_held(message),
+            Command::LookUp { request, handle } => {
+                append(message, &handle_record(LOOK_UP, 0, request, handle));
+            }
         }
     }
 
@@ -808,7 +820,7 @@ impl<'a> Command<'a> {
         let request = head.request.get();
         is(head.reserved.get() == 0)?;
         match head.kind {
-            OPEN | CLOSE => Command::decode_handle(head, record(message)?),
+            OPEN | CLOSE | LOOK_UP => Command::decode_handle(head, record(message)?),
             KICK | GET_OPTION | GET_INFO | DISCONNECT | LOOK | GET_ADDRESS => {
                 Command::decode_socket(head, record(message)?)
             }
@@ -876,6 +888,10 @@ impl<'a> Command<'a> {
         if head.kind == CLOSE {
             is(head.small == 0 && request == 0)?;
             return Ok(Command::Close { handle });
+        }
+        if head.kind == LOOK_UP {
+            is(head.small == 0)?;
+            return Ok(Command::LookUp { request, handle });
         }
         Ok(Command::Open {
             request,

@@ -130,6 +130,7 @@ fn held() -> impl Strategy<Value = Command<'static>> {
                 handle,
             }
         }),
+        (any::<u32>(), handle()).prop_map(|(request, handle)| Command::LookUp { request, handle }),
         (any::<u32>(), socket(), one_of(Side::ALL)).prop_map(|(request, socket, side)| {
             Command::GetAddress {
                 request,

@@ -76,6 +76,10 @@ impl App {
             | Command::Receive { .. }
             | Command::AcceptNext { .. }
             | Command::GetAddress { .. } => self.execute_for_held(cx, command),
+            Command::LookUp { request, handle } => {
+                let found = self.look_up(handle);
+                answer_with_socket(cx, request, found)
+            }
             Command::Accept { .. }
             | Command::Kick { .. }
             | Command::Shutdown { .. }
@@ -223,6 +227,13 @@ impl App {
             _ => return Outcome::Malformed,
         }
         Outcome::None
+    }
+
+    /// The socket of a handle. EAGAIN: the command that gives it one may still be in the ring of
+    /// another process.
+    fn look_up(&self, handle: HandleId) -> Result<SocketId, Errno> {
+        let handle = self.handles.get(&handle).ok_or(Errno::BADF)?;
+        handle.socket.ok_or(Errno::AGAIN)
     }
 
     fn unless_detached(&self) -> Result<(), Errno> {

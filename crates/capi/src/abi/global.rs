@@ -40,6 +40,7 @@ pub struct sw_options {
 
 static CLIENT: OnceLock<Client> = OnceLock::new();
 static ATTACHING: Mutex<()> = Mutex::new(());
+static DEFAULTS: OnceLock<Options> = OnceLock::new();
 
 thread_local! {
     static WHY: RefCell<String> = const { RefCell::new(String::new()) };
@@ -90,7 +91,20 @@ pub(crate) fn client_if_attached() -> Option<&'static Client> {
     CLIENT.get()
 }
 
+/// Sets how to attach unless `sw_init` says otherwise, once: the environment is not read any more.
+pub fn set_default_options(options: Options) {
+    let _ = DEFAULTS.set(options);
+}
+
+/// What [`set_default_options`] has set.
+pub fn default_options() -> Option<&'static Options> {
+    DEFAULTS.get()
+}
+
 fn from_environment() -> Result<Options> {
+    if let Some(options) = DEFAULTS.get() {
+        return Ok(options.clone());
+    }
     Options::from_environment().map_err(|error| fail(error.to_string(), Errno::INVAL))
 }
 

@@ -6,8 +6,9 @@ use rustix::io::{Errno, Result};
 
 use super::global::{behind_descriptor, borrow, client, client_if_attached};
 use super::memory::{address, address_to_bind, is_unspecified, put_address, raw_address};
-use super::outcome::{descriptor, zero};
+use super::outcome::{descriptor, number, zero};
 use crate::client::DescriptorFlags;
+use crate::client::recovery::is_handle;
 use crate::{Family, How};
 
 const DESCRIPTOR_FLAGS: libc::c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -220,4 +221,25 @@ pub extern "C" fn sw_close(fd: libc::c_int) -> libc::c_int {
         }
     };
     zero(close())
+}
+
+/// Makes a descriptor that came from another process of this application what it was there: one out
+/// of an `SCM_RIGHTS` message. `fork` and `dup` need no such call.
+///
+/// Returns 1 for a split socket, or a file of the NIC stack, 0 for another descriptor; -1: EBADF if
+/// it is not open, or its socket is over; EMFILE; ECONNRESET if the host stack is gone.
+#[unsafe(no_mangle)]
+pub extern "C" fn sw_recover(fd: libc::c_int) -> libc::c_int {
+    number(recover(fd).map(libc::c_int::from))
+}
+
+fn recover(fd: libc::c_int) -> Result<bool> {
+    let fd = borrow(fd)?;
+    rustix::io::fcntl_getfd(fd)?;
+    match client_if_attached() {
+        Some(client) => client.recover(fd),
+        // It is not attached for nothing.
+        None if is_handle(fd) => client()?.recover(fd),
+        None => Ok(false),
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use rustix::io::{Errno, Result};
 use socket_channel::{Family, SocketId};
 
+use super::application_key::ApplicationKey;
 use super::attach::AttachError;
 use super::modes::{Modes, Options};
 use super::process::{Process, number};
@@ -125,9 +126,23 @@ impl Client {
 
     /// Notes that a descriptor is a socket from now on.
     pub(crate) fn adopt(&self, fd: OwnedFd, id: SocketId) -> Result<OwnedFd> {
-        self.table
-            .insert(std::os::fd::AsRawFd::as_raw_fd(&fd), id)?;
+        self.note(number(fd.as_fd()), id)?;
         Ok(fd)
+    }
+
+    /// The same of its number.
+    pub(crate) fn note(&self, fd: RawFd, id: SocketId) -> Result<()> {
+        self.table.insert(fd, id)
+    }
+
+    /// What another program image needs to join this application.
+    pub fn application_key(&self) -> ApplicationKey {
+        // All its processes have the same.
+        let membership = self.first.process.handles.membership();
+        ApplicationKey {
+            app: membership.app,
+            key: membership.key,
+        }
     }
 
     /// Notes that `new`, a duplicate, is what `old` is: a split socket, a file or an epoll set.

@@ -159,10 +159,9 @@ pub(crate) fn attach(path: &Path, modes: u32) -> Result<Attachment, AttachError>
     await_attached(broker)
 }
 
-/// Attaches this process, a child of an attached one, to the broker that is there now.
-pub(crate) fn join(parent: &Membership) -> Result<Attachment, AttachError> {
-    let broker = connect(&parent.path)?;
-    let (app, key) = (parent.app, parent.key);
+/// Attaches this process to an application that there is.
+pub(crate) fn join(path: &Path, app: AppId, key: Key) -> Result<Attachment, AttachError> {
+    let broker = connect(path)?;
     send(&broker, &Request::Join { app, key }, &[])?;
     await_attached(broker)
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use socket_channel::attach;
 
+use super::application_key::ApplicationKey;
 use super::attach::DEFAULT_PATH;
 
 /// Names the broker's socket.
@@ -14,6 +15,9 @@ const SOCKET_VARIABLE: &str = "SPLITWAY_SOCKET";
 
 /// Names the modes, separated by commas.
 const MODES_VARIABLE: &str = "SPLITWAY_MODES";
+
+/// Names the application to join.
+pub const APPLICATION_VARIABLE: &str = "SPLITWAY_APPLICATION";
 
 /// How an application and the host stack work together: a set of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,6 +99,8 @@ pub struct Options {
     pub path: PathBuf,
     /// The modes that are asked for.
     pub modes: Modes,
+    /// The application to join: a process becomes one of its own if there is none, or that is over.
+    pub application: Option<ApplicationKey>,
 }
 
 /// `SPLITWAY_MODES` names a mode that there is not.
@@ -118,14 +124,22 @@ impl Default for Options {
         Options {
             path: PathBuf::from(DEFAULT_PATH),
             modes: Modes::default(),
+            application: None,
         }
     }
 }
 
 impl Options {
-    /// What the environment says: `SPLITWAY_SOCKET` and `SPLITWAY_MODES`.
+    /// What the environment says: `SPLITWAY_SOCKET`, `SPLITWAY_MODES` and `SPLITWAY_APPLICATION`.
     pub fn from_environment() -> Result<Options, UnknownMode> {
-        Options::from_values(env::var_os(SOCKET_VARIABLE), env::var_os(MODES_VARIABLE))
+        let application = env::var(APPLICATION_VARIABLE).ok();
+        let options =
+            Options::from_values(env::var_os(SOCKET_VARIABLE), env::var_os(MODES_VARIABLE))?;
+        Ok(Options {
+            // What is no key joins nothing.
+            application: application.and_then(|text| text.parse().ok()),
+            ..options
+        })
     }
 
     fn from_values(

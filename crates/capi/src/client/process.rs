@@ -15,6 +15,7 @@ use super::modes::{Modes, Options};
 use super::sends::Sends;
 use super::sent_files::SentFiles;
 use super::sets::Sets;
+use crate::sys;
 
 /// See the [module documentation](self).
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Process {
     pub(crate) modes: Modes,
     pub(crate) link: Arc<Link>,
     pub(crate) handles: Handles,
+    /// The user that makes handles.
+    pub(crate) broker_user: libc::uid_t,
     pub(crate) sets: Sets,
     pub(crate) sent_files: SentFiles,
     pub(crate) sends: Sends,
@@ -32,7 +35,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Attaches this process as an application of its own.
+    /// Attaches this process: to the application that `options` name, or as one of its own.
     pub(crate) fn attach(options: &Options) -> std::result::Result<Process, AttachError> {
         if !fork::watch() {
             return Err(AttachError::System {
@@ -42,8 +45,17 @@ impl Process {
         }
         // The working directory may be another when the path is needed again.
         let path = std::path::absolute(&options.path).unwrap_or_else(|_| options.path.clone());
+        let modes = options.modes.bits();
         retry(always, || {
-            Process::new(attach(&path, options.modes.bits())?, &path)
+            let joined = options.application.map(|it| join(&path, it.app, it.key));
+            let attachment = match joined {
+                Some(Err(AttachError::Refused { errno })) if errno != Errno::AGAIN => {
+                    attach(&path, modes)
+                }
+                Some(joined) => joined,
+                None => attach(&path, modes),
+            };
+            Process::new(attachment?, &path)
         })
     }
 
@@ -53,7 +65,7 @@ impl Process {
         let membership = parent.handles.membership();
         let attached = retry(always, || {
             let attachment = match adopt(parent.handles.broker().as_fd()) {
-                Err(AttachError::Gone) => join(membership),
+                Err(AttachError::Gone) => join(&membership.path, membership.app, membership.key),
                 adopted => adopted,
             };
             Process::new(attachment?, &membership.path)
@@ -80,6 +92,11 @@ impl Process {
             key: attached.key,
         };
         let (handles, canary) = Handles::new(broker, membership)?;
+        let broker_user =
+            sys::peer_user(canary.fd.as_fd()).map_err(|errno| AttachError::System {
+                what: "asking whose a handle is",
+                errno,
+            })?;
         let link = Link::new(attached.channel, channel, bell, canary.fd);
         let link = link.map_err(|errno| AttachError::System {
             what: "making a bell",
@@ -91,6 +108,7 @@ impl Process {
             modes: Modes::from_bits(attached.modes),
             link: Arc::new(link),
             handles,
+            broker_user,
             sets: Sets::default(),
             sent_files: SentFiles::default(),
             sends: Sends::default(),

@@ -10,17 +10,14 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, recvmsg,
-    sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, recvmsg, sendmsg, socketpair,
 };
-use socket_channel::attach::{Attached, Key, Reply, Request};
+use socket_channel::attach::{Attached, Reply, Request};
 use socket_channel::channel::{self, HostEnd};
-use socket_channel::{AppId, ChannelId, HandleId};
+use socket_channel::{AppId, ChannelId, HandleId, handle_name};
 
 use super::world::{BELL, BROKER, ChannelOf, HANDLE, HandleOf, World, new_bell};
-
-/// The secret of the application.
-const KEY: Key = Key::new(*b"0123456789abcdef");
 
 /// What the fake broker does with a process that comes again, or with a child that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +100,12 @@ impl World {
                 self.attach(number, modes);
             }
             Request::Join { app, key } => {
-                assert_eq!((app, key), (AppId(1), KEY));
+                assert_eq!((app, key), (AppId(1), self.key));
                 self.joined += 1;
                 self.attach(number, self.modes);
             }
             Request::Reattach { app, channel, key } => {
-                assert_eq!((app, key), (AppId(1), KEY));
+                assert_eq!((app, key), (AppId(1), self.key));
                 assert!(self.channels.contains_key(&channel.0), "it is attached");
                 self.reattached += 1;
                 let (process, of) = self.brokers.get_mut(&number).unwrap();
@@ -164,7 +161,7 @@ impl World {
             channel: ChannelId(number),
             limits: self.limits,
             modes,
-            key: KEY,
+            key: self.key,
         };
         let descriptors = [
             self.segment_file.as_fd(),
@@ -190,6 +187,9 @@ impl World {
             let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None);
             let (own, theirs) = pair.unwrap();
             rustix::net::shutdown(&own, Shutdown::Read).unwrap();
+            let name = handle_name::encode(&self.key, HandleId(number));
+            let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+            rustix::net::bind(&own, &name).unwrap();
             let data = EventData::new_u64(HANDLE | u64::from(number));
             epoll::add(&self.set, &own, data, EventFlags::empty()).unwrap();
             let handle = HandleOf {

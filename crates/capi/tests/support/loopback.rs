@@ -74,6 +74,7 @@ impl World {
                 self.obey_about_options(channel, command);
             }
             Command::Close { handle } => self.close_handle(handle.0),
+            Command::LookUp { request, handle } => self.look_up(channel, request, handle.0),
             Command::OpenFile { .. } | Command::OpenPassed { .. } | Command::SendFile { .. } => {
                 self.obey_about_files(channel, command);
             }
@@ -121,6 +122,16 @@ impl World {
             self.carry(peer);
         }
         self.hint(socket.index);
+    }
+
+    fn look_up(&mut self, channel: u32, request: u32, handle: u32) {
+        let handle = self.handles.get(&handle).ok_or(Errno::BADF);
+        let found = handle.and_then(|handle| handle.socket.ok_or(Errno::AGAIN));
+        let done = found.map(|id| Done {
+            socket: Some(id),
+            ..Done::default()
+        });
+        self.answer(channel, request, done);
     }
 
     fn obey_about_held(&mut self, channel: u32, command: Command<'_>) {

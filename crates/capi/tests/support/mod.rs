@@ -107,6 +107,7 @@ impl Fake {
                 Ok(modes) => Modes::parse(&modes).unwrap(),
                 Err(_) => Modes::default(),
             },
+            application: None,
         }
     }
 

@@ -10,7 +10,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use socket_channel::attach::MODES_DEFAULT;
+use rustix::rand::{GetRandomFlags, getrandom};
+use socket_channel::attach::{Key, MODES_DEFAULT};
 use socket_channel::channel::HostEnd;
 use socket_channel::fifo_area::FifoArea;
 use socket_channel::host_record::More;
@@ -24,6 +25,14 @@ use super::broker::Welcome;
 
 /// A port where no peer answers.
 pub(crate) const NO_ANSWER: u16 = 9;
+
+/// A key that no other host stack of this machine has.
+fn new_key() -> Key {
+    let mut bytes = [0; Key::BYTES];
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty());
+    assert_eq!(filled, Ok(Key::BYTES));
+    Key::new(bytes)
+}
 
 /// A connection to this port has its peer on the same stack.
 pub(crate) const LOOPED: u16 = 10;
@@ -90,6 +99,8 @@ pub(crate) struct World {
     pub(super) segment: Segment,
     pub(super) segment_file: OwnedFd,
     pub(super) limits: Limits,
+    /// The secret of the application.
+    pub(super) key: Key,
     pub(super) area: FifoArea,
     pub(super) brokers: HashMap<u32, (OwnedFd, Option<u32>)>,
     pub(super) channels: HashMap<u32, ChannelOf>,
@@ -156,6 +167,7 @@ impl World {
             segment,
             segment_file,
             limits,
+            key: new_key(),
             brokers: HashMap::new(),
             channels: HashMap::new(),
             handles: HashMap::new(),

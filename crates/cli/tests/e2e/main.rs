@@ -23,6 +23,7 @@ mod file_systems;
 mod http;
 mod https;
 mod idle;
+mod inherited;
 mod isolation;
 mod lifetime;
 mod links;

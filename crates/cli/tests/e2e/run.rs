@@ -20,7 +20,7 @@ use crate::programs::{Stack, at, built};
 use crate::sockets_stat::applications;
 use crate::support::{SOON, on_threads, program};
 
-const PORT: u16 = 8080;
+pub(crate) const PORT: u16 = 8080;
 
 /// Ports of a server behind another, and of a proxy that moves bytes by splice(2).
 const BEHIND: u16 = 8081;
@@ -52,7 +52,7 @@ fn splitway_run(options: &[&str]) -> Command {
 }
 
 /// The same on a stack that runs.
-fn splitway_run_on(stack: &Stack, options: &[&str]) -> Command {
+pub(crate) fn splitway_run_on(stack: &Stack, options: &[&str]) -> Command {
     let mut command = splitway_run(&[]);
     command.arg("--sockets").arg(stack.folder.join("sockets"));
     command.args(options);
@@ -60,12 +60,12 @@ fn splitway_run_on(stack: &Stack, options: &[&str]) -> Command {
 }
 
 /// Starts a server, and waits until it listens.
-fn start(command: &mut Command) -> Process {
+pub(crate) fn start(command: &mut Command) -> Process {
     start_at(command, PORT)
 }
 
 /// The same of one on a port.
-fn start_at(command: &mut Command, port: u16) -> Process {
+pub(crate) fn start_at(command: &mut Command, port: u16) -> Process {
     let mut started = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null())).unwrap();
     let listens = || TcpStream::connect(at(port)).ok();
     if wait::until(SOON, "the program listens", listens).is_err() {
@@ -75,13 +75,13 @@ fn start_at(command: &mut Command, port: u16) -> Process {
 }
 
 /// Ends it by a signal.
-fn end(process: &mut Process, with: Signal) -> ExitStatus {
+pub(crate) fn end(process: &mut Process, with: Signal) -> ExitStatus {
     signal(process.pid(), with).unwrap();
     process.wait(SOON).unwrap()
 }
 
 /// A configuration of nginx that serves a site, and its own files in a folder.
-fn nginx_configuration(site: &Site, folder: &Path, workers: u32, rest: &str) -> PathBuf {
+pub(crate) fn nginx_configuration(site: &Site, folder: &Path, workers: u32, rest: &str) -> PathBuf {
     let path = folder.join("nginx.conf");
     let (root, own) = (site.root().display(), folder.display());
     let text = format!(
@@ -98,8 +98,9 @@ fn nginx_configuration(site: &Site, folder: &Path, workers: u32, rest: &str) -> 
     path
 }
 
-fn nginx(stack: &Stack, configuration: &Path) -> Process {
-    let mut command = splitway_run_on(stack, &["--", "nginx", "-c"]);
+/// Starts nginx by its path, by which it starts its successor.
+pub(crate) fn nginx(stack: &Stack, configuration: &Path) -> Process {
+    let mut command = splitway_run_on(stack, &["--", "/usr/sbin/nginx", "-c"]);
     start(command.arg(configuration))
 }
 
@@ -123,18 +124,18 @@ fn workers(folder: &Path) -> Vec<Pid> {
 }
 
 /// nginx listens before it writes its number down.
-fn master(folder: &Path) -> Pid {
+pub(crate) fn master(folder: &Path) -> Pid {
     let path = folder.join("nginx.pid");
     let number = || Pid::from_raw(fs::read_to_string(&path).ok()?.trim().parse().ok()?);
     wait::until(SOON, "nginx says its number", number).unwrap()
 }
 
-fn files(site: &Site, sizes: &[u64]) -> Vec<KnownFile> {
+pub(crate) fn files(site: &Site, sizes: &[u64]) -> Vec<KnownFile> {
     let made = sizes.iter().map(|size| site.file(&size.to_string(), *size));
     made.map(Result::unwrap).collect()
 }
 
-fn download_all(files: &[KnownFile]) {
+pub(crate) fn download_all(files: &[KnownFile]) {
     on_threads(8, |_| {
         files
             .iter()

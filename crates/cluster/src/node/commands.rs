@@ -20,6 +20,8 @@ enum Outcome {
     None,
     /// It fails.
     Failed { request: u32, errno: Errno },
+    /// This socket is the answer.
+    Found { request: u32, socket: SocketId },
 }
 
 impl App {
@@ -86,16 +88,32 @@ impl App {
         let Ok(command) = Command::decode(command) else {
             return;
         };
-        if let Outcome::Failed { request, errno } = self.execute(cx, channel, &command)
-            && request != 0
+        let (request, errno, socket) = match self.execute(cx, channel, &command) {
+            Outcome::None => return,
+            Outcome::Failed { request, errno } => {
+                (request, errno.raw_os_error().unsigned_abs(), None)
+            }
+            Outcome::Found { request, socket } => (request, 0, Some(socket)),
+        };
+        if request != 0
             && let Some(channel) = self.channel(channel)
         {
             channel.answer(Event::Answer {
                 request,
-                errno: errno.raw_os_error().unsigned_abs(),
-                socket: None,
+                errno,
+                socket,
                 value: 0,
             });
+        }
+    }
+
+    /// The socket of a handle. EAGAIN: the command that gives it one may still be in the ring of
+    /// another process.
+    fn look_up(&self, handle: HandleId) -> Result<SocketId, Errno> {
+        match self.handles.get(&handle).map(|handle| handle.use_of) {
+            Some(Use::Socket(id)) => Ok(id),
+            Some(Use::Nothing | Use::Awaited) => Err(Errno::AGAIN),
+            None => Err(Errno::BADF),
         }
     }
 
@@ -122,6 +140,10 @@ impl App {
             | Command::GetAddress { request, .. } => Outcome::Failed {
                 request,
                 errno: Errno::OPNOTSUPP,
+            },
+            Command::LookUp { request, handle } => match self.look_up(handle) {
+                Ok(socket) => Outcome::Found { request, socket },
+                Err(errno) => Outcome::Failed { request, errno },
             },
             Command::Bind {
                 request,

@@ -48,7 +48,7 @@ pub(crate) struct Application {
     pub(crate) key: Key,
     /// Processes that have attached, or are about to.
     processes: u32,
-    /// Its segment, as long as more processes may come.
+    /// Its segment. Without a process, one may still come that has got a descriptor.
     pub(crate) segment: Option<OwnedFd>,
     next_handle: u32,
 }
@@ -178,9 +178,6 @@ impl Applications {
     pub(crate) fn remove_process(&mut self, app: u32) {
         if let Some(application) = self.applications.get_mut(&app) {
             application.processes = application.processes.saturating_sub(1);
-            if application.processes == 0 {
-                application.segment = None;
-            }
         }
     }
 

@@ -19,10 +19,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
+use rustix::net::{Shutdown, SocketAddrUnix, SocketFlags, accept_with, bind, shutdown};
 use rustix::rand::{GetRandomFlags, getrandom};
 use socket_channel::attach::{Attached, BadPacket, Key, MODES_ALL, Reply, Request};
-use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment, channel};
+use socket_channel::{AppId, ChannelId, HandleId, Layout, Segment, channel, handle_name};
 
 use crate::broker::absent::Absent;
 use crate::broker::applications::{Applications, TooMany};
@@ -711,6 +711,11 @@ impl Service {
         let Some(first) = self.applications.take_handles(app, made) else {
             return Ok(());
         };
+        if let Some(known) = self.applications.get(app) {
+            for (number, host) in (first..).zip(&ends.0) {
+                set_name(host, &known.key, HandleId(number));
+            }
+        }
         if made > 0 {
             let host: Vec<_> = ends.0.iter().map(AsFd::as_fd).collect();
             let message = BrokerToHost::Handles {
@@ -973,6 +978,17 @@ fn handle() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (host, own) = seqpacket::pair()?;
     shutdown(&host, Shutdown::Read)?;
     Ok((host, own))
+}
+
+/// Names the host's end of a handle, for processes that get its descriptor from others. Without a
+/// name, one works for its own process all the same.
+fn set_name(host: &OwnedFd, key: &Key, handle: HandleId) {
+    let name = handle_name::encode(key, handle);
+    let named =
+        SocketAddrUnix::new_abstract_name(name.as_bytes()).and_then(|address| bind(host, &address));
+    if let Err(errno) = named {
+        tracing::debug!("sockets: handle {} has no name: {errno}", handle.0);
+    }
 }
 
 /// EBADF unless a descriptor was opened for reading. What it is of, the NIC process finds out.

@@ -64,6 +64,7 @@ pub(crate) fn serve(settings: &Settings) -> Result<()> {
             let options = Options {
                 path: settings.broker.clone(),
                 modes: settings.modes.unwrap_or_default(),
+                application: None,
             };
             Server::start(Split::attach(&options)?, settings)?.run()
         }

@@ -1,0 +1,319 @@
+//! Split sockets that other processes get: by `exec`, by `SCM_RIGHTS`, and by an upgrade.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, test_kill_process};
+use testbed::http::download;
+use testbed::namespace::isolated;
+use testbed::process::{Process, run, signal};
+use testbed::procfs::children;
+use testbed::site::Site;
+use testbed::wait;
+
+use crate::programs::{Stack, at};
+use crate::run::{
+    PORT, download_all, end, files, master, nginx, nginx_configuration, splitway_run_on, start,
+};
+use crate::support::{SOON, on_threads};
+
+fn is_gone(pid: Pid) -> Option<()> {
+    test_kill_process(pid).is_err().then_some(())
+}
+
+#[test]
+fn nginx_is_upgraded_while_it_serves() {
+    isolated(|site| {
+        let files = files(&site, &[100_000, 2_000_000]);
+        let stack = Stack::serve(&site);
+        let folder = &stack.folder;
+        let configuration = nginx_configuration(&site, folder, 2, "");
+        // In the foreground, it does not start a successor.
+        let text = fs::read_to_string(&configuration).unwrap();
+        fs::write(&configuration, text.replace("daemon off;", "daemon on;")).unwrap();
+        let mut nginx = nginx(&stack, &configuration);
+        let is_set_up = || {
+            let master = master(folder);
+            let is_orphan = children(nginx.pid()).ok()?.contains(&master);
+            let has_workers = children(master).ok()?.len() == 2;
+            (is_orphan && has_workers).then_some(())
+        };
+        wait::until(SOON, "nginx is in the background", is_set_up).unwrap();
+        on_threads(4, |thread| {
+            if thread > 0 {
+                return (0..10).try_for_each(|_| {
+                    let mut all = files.iter();
+                    all.try_for_each(|file| download(at(PORT), file).map(drop))
+                });
+            }
+            let before = master(folder);
+            signal(before, Signal::USR2).unwrap();
+            let upgraded = || {
+                let successor =
+                    folder.join("nginx.pid.oldbin").exists() && master(folder) != before;
+                successor.then(|| master(folder))
+            };
+            let successor = wait::until(SOON, "another nginx begins", upgraded)?;
+            let has_workers = || children(successor).ok().filter(|all| all.len() == 2);
+            wait::until(SOON, "it has workers", has_workers)?;
+            signal(before, Signal::QUIT).unwrap();
+            wait::until(SOON, "the first nginx ends", || is_gone(before))
+        });
+        download_all(&files);
+        signal(master(folder), Signal::QUIT).unwrap();
+        let end = nginx.wait(SOON).unwrap();
+        assert!(end.success(), "{end}");
+        stack.assert_nothing_left();
+    });
+}
+
+/// Starts a server in Python that waits for connections as `server`.
+fn python(stack: &Stack, script: &str) -> Process {
+    let path = stack.folder.join("server.py");
+    let text = format!(
+        "import array, os, socket, subprocess, sys\n\
+         server = socket.create_server(('0.0.0.0', {PORT}))\n{script}"
+    );
+    fs::write(&path, text).unwrap();
+    let mut command = splitway_run_on(stack, &["--", "python3"]);
+    start(command.arg(&path))
+}
+
+/// Sends bytes, and expects them back.
+fn assert_echo(bytes: &[u8]) {
+    let mut stream = TcpStream::connect(at(PORT)).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let sent = bytes.to_owned();
+    let writes = std::thread::spawn(move || {
+        writer.write_all(&sent).unwrap();
+        writer.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    let mut back = Vec::new();
+    stream.read_to_end(&mut back).unwrap();
+    writes.join().unwrap();
+    assert!(back == bytes, "{} bytes of {}", back.len(), bytes.len());
+}
+
+fn pattern(len: u32) -> Vec<u8> {
+    (0..len)
+        .map(|place| (place * 7 + place / 251) as u8)
+        .collect()
+}
+
+/// Runs a server of Python's, and expects three connections to be echoed.
+fn assert_echoes(site: &Site, script: &str) {
+    let stack = Stack::serve(site);
+    let mut server = python(&stack, script);
+    for len in [1, 5_000, 700_000] {
+        assert_echo(&pattern(len));
+    }
+    end(&mut server, Signal::TERM);
+    stack.assert_nothing_left();
+}
+
+#[test]
+fn a_connection_is_the_standard_input_of_another_program() {
+    isolated(|site| {
+        assert_echoes(
+            &site,
+            "while True:\n \
+         connection, _ = server.accept()\n \
+         with connection: subprocess.Popen(['cat'], stdin=connection, stdout=connection)\n",
+        );
+    });
+}
+
+#[test]
+fn a_connection_stays_when_its_process_becomes_another_program() {
+    isolated(|site| {
+        assert_echoes(
+            &site,
+            "while True:\n \
+         connection, _ = server.accept()\n \
+         if os.fork() == 0:\n  \
+         os.dup2(connection.fileno(), 0)\n  \
+         os.dup2(connection.fileno(), 1)\n  \
+         os.environ.clear()\n  \
+         os.execv('/bin/cat', ['cat'])\n \
+         connection.close()\n",
+        );
+    });
+}
+
+/// Gets a connection from its parent, and sends what comes back.
+const CHILD: &str = "import socket\n\
+    channel = socket.socket(fileno=0)\n\
+    while True:\n \
+    _, passed, _, _ = socket.recv_fds(channel, 1, 1)\n \
+    if not passed: break\n \
+    with socket.socket(fileno=passed[0]) as connection:\n  \
+    assert connection.getsockname()[1] == 8080\n  \
+    while data := connection.recv(65536): connection.sendall(data)\n";
+
+#[test]
+fn a_connection_is_passed_to_another_program() {
+    isolated(|site| {
+        let child = site.outside().join("child.py");
+        fs::write(&child, CHILD).unwrap();
+        assert_echoes(
+            &site,
+            &format!(
+                "own, other = socket.socketpair()\n\
+                 subprocess.Popen([sys.executable, {child:?}], stdin=other)\n\
+                 while True:\n \
+                 connection, _ = server.accept()\n \
+                 with connection: socket.send_fds(own, [b'x'], [connection.fileno()])\n"
+            ),
+        );
+    });
+}
+
+#[test]
+fn a_child_of_a_fork_gets_what_was_accepted_after_it() {
+    isolated(|site| {
+        assert_echoes(
+            &site,
+            "own, other = socket.socketpair()\n\
+         if os.fork() == 0:\n \
+         server.close()\n \
+         own.close()\n \
+         while True:\n  \
+         _, passed, _, _ = socket.recv_fds(other, 1, 1)\n  \
+         if not passed: os._exit(0)\n  \
+         with socket.socket(fileno=passed[0]) as connection:\n   \
+         while data := connection.recv(65536): connection.sendall(data)\n\
+         other.close()\n\
+         while True:\n \
+         connection, _ = server.accept()\n \
+         with connection: socket.send_fds(own, [b'x'], [connection.fileno()])\n",
+        );
+    });
+}
+
+/// Makes a socket with a name, as another user in a network where that is free, and passes it.
+const FORGER: &str = "import os, socket, sys\n\
+    channel = socket.socket(fileno=0)\n\
+    os.setuid(65534)\n\
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n\
+    own.bind(bytes.fromhex(sys.argv[1]))\n\
+    socket.send_fds(channel, [b'x'], [other.fileno()])\n";
+
+/// Listens, asks the kernel for the name of the listener's handle, and says whether a socket that
+/// is passed with a copy of it is left as it is.
+const VICTIM: &str = "import ctypes, os, socket, subprocess, sys\n\
+    server = socket.create_server(('', 8080))\n\
+    number = {'x86_64': 52, 'aarch64': 205}[os.uname().machine]\n\
+    name, size = ctypes.create_string_buffer(110), ctypes.c_int(110)\n\
+    done = ctypes.CDLL(None).syscall(number, server.fileno(), name, ctypes.byref(size))\n\
+    name = name.raw[2:size.value]\n\
+    assert done == 0 and name.startswith(b'\\0splitway/'), name\n\
+    own, other = socket.socketpair()\n\
+    line = ['unshare', '-n', sys.executable, sys.argv[1], name.hex()]\n\
+    subprocess.Popen(line, stdin=other)\n\
+    _, passed, _, _ = socket.recv_fds(own, 1, 1)\n\
+    with socket.socket(fileno=passed[0]) as forged: print(forged.getpeername() == name)\n";
+
+#[test]
+fn a_copied_name_makes_no_split_socket() {
+    isolated(|site| {
+        let stack = Stack::serve(&site);
+        let outside = |name: &str| site.outside().join(name);
+        fs::write(outside("forger.py"), FORGER).unwrap();
+        fs::write(outside("victim.py"), VICTIM).unwrap();
+        let mut command = splitway_run_on(&stack, &["--", "python3"]);
+        command.arg(outside("victim.py")).arg(outside("forger.py"));
+        assert_eq!(run(&mut command).unwrap().trim(), "True");
+    });
+}
+
+/// A process that HAProxy's master has started.
+fn workers_of(master: Pid) -> Vec<Pid> {
+    children(master).unwrap_or_default()
+}
+
+/// What a program tells its service manager (sd_notify(3)).
+struct Notices(UnixDatagram);
+
+impl Notices {
+    fn of(command: &mut Command, path: &Path) -> Notices {
+        command.env("NOTIFY_SOCKET", path);
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        Notices(socket)
+    }
+
+    /// Waits until the program says that it is ready: from then on, it has its signals.
+    fn await_ready(&self) {
+        let mut notice = [0; 1024];
+        loop {
+            let len = self.0.recv(&mut notice).expect("it says that it is ready");
+            if notice[..len].windows(7).any(|word| word == b"READY=1") {
+                return;
+            }
+        }
+    }
+}
+
+fn haproxy_configuration(folder: &Path) -> String {
+    let own = folder.display();
+    format!(
+        "global\n stats socket {own}/haproxy.sock mode 600 level admin expose-fd listeners\n\
+         defaults\n mode http\n timeout connect 5s\n timeout client 10s\n timeout server 10s\n\
+         listen http\n bind 0.0.0.0:{PORT}\n server one 10.77.0.2:8081\n"
+    )
+}
+
+#[test]
+fn haproxy_passes_its_listeners_to_its_successor_under_load() {
+    isolated(|site| {
+        let files = files(&site, &[20_000, 1_000_000]);
+        let stack = Stack::serve(&site);
+        let folder = &stack.folder;
+        let behind = nginx_configuration(&site, folder, 1, "");
+        let text = fs::read_to_string(&behind).unwrap();
+        // The proxy has the port of the first server.
+        fs::write(&behind, text.replace("listen 8080;", "listen 8083;")).unwrap();
+        let mut command = splitway_run_on(&stack, &["--", "nginx", "-c"]);
+        let _nginx = crate::run::start_at(command.arg(&behind), 8081);
+        let configuration = folder.join("haproxy.cfg");
+        fs::write(&configuration, haproxy_configuration(folder)).unwrap();
+        let pid_file = folder.join("haproxy.pid");
+        let line = ["--connect", "10.77.0.0/24", "--", "haproxy", "-Ws", "-p"];
+        let mut command = splitway_run_on(&stack, &line);
+        command.arg(&pid_file).arg("-f").arg(&configuration);
+        let notices = Notices::of(&mut command, &folder.join("notify"));
+        let mut haproxy = start(&mut command);
+        notices.await_ready();
+        let number = || Pid::from_raw(fs::read_to_string(&pid_file).ok()?.trim().parse().ok()?);
+        let master = wait::until(SOON, "HAProxy says its number", number).unwrap();
+        on_threads(4, |thread| {
+            if thread > 0 {
+                return (0..20).try_for_each(|_| {
+                    let mut all = files.iter();
+                    all.try_for_each(|file| download(at(PORT), file).map(drop))
+                });
+            }
+            for _ in 0..3 {
+                let before = workers_of(master);
+                signal(master, Signal::USR2).unwrap();
+                let others = || {
+                    let now = workers_of(master);
+                    let is_new = |worker: &Pid| !before.contains(worker);
+                    now.iter().any(is_new).then_some(())
+                };
+                wait::until(SOON, "HAProxy has another worker", others)?;
+                notices.await_ready();
+                let one = || (workers_of(master).len() == 1).then_some(());
+                wait::until(SOON, "the worker before it has ended", one)?;
+            }
+            Ok(())
+        });
+        download_all(&files);
+        end(&mut haproxy, Signal::TERM);
+    });
+}

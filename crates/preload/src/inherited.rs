@@ -1,0 +1,69 @@
+//! Split sockets that come from other processes: those that `exec` has left open, and those in
+//! `SCM_RIGHTS` messages.
+
+use std::fs;
+
+use capi::abi::sw_recover;
+use libc::{c_int, msghdr};
+use rustix::io::Errno;
+
+use crate::convert::last_error;
+use crate::pending;
+use crate::start::complain;
+
+/// Descriptors that are looked at where there is no `/proc`.
+const LOOKED_AT: c_int = 1024;
+
+/// Recovers what `exec` has left open.
+pub(crate) fn recover() {
+    match fs::read_dir("/proc/self/fd") {
+        Ok(entries) => {
+            let names = entries.flatten().map(|entry| entry.file_name());
+            let numbers = names.filter_map(|name| name.to_str()?.parse().ok());
+            // The directory is open meanwhile, and is none of them.
+            let numbers: Vec<c_int> = numbers.collect();
+            numbers.into_iter().for_each(recover_one);
+        }
+        Err(_) => (0..LOOKED_AT).for_each(recover_one),
+    }
+}
+
+/// Recovers the descriptors of a message that was received.
+///
+/// # Safety
+/// The kernel has written it.
+pub(crate) unsafe fn recover_passed(message: &msghdr) {
+    if message.msg_control.is_null() || message.msg_controllen == 0 {
+        return;
+    }
+    // SAFETY: the control messages are whole, as the kernel writes them, and descriptors stand side
+    // by side behind the head.
+    unsafe {
+        let mut head = libc::CMSG_FIRSTHDR(message);
+        while !head.is_null() {
+            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+                let numbers = libc::CMSG_DATA(head).cast::<c_int>();
+                let bytes = (*head).cmsg_len - libc::CMSG_LEN(0) as usize;
+                for place in 0..bytes / size_of::<c_int>() {
+                    let fd = numbers.add(place).read_unaligned();
+                    pending::remove(fd);
+                    recover_one(fd);
+                }
+            }
+            head = libc::CMSG_NXTHDR(message, head);
+        }
+    }
+}
+
+fn recover_one(fd: c_int) {
+    if sw_recover(fd) >= 0 {
+        return;
+    }
+    let errno = last_error();
+    // Its socket may be over.
+    if errno != Errno::BADF {
+        complain(&format!(
+            "descriptor {fd} was a split socket, and is none here: {errno}"
+        ));
+    }
+}
