@@ -22,6 +22,10 @@ use crate::closer::Closer;
 use crate::ipc::fd_passing;
 use crate::ipc::messages::{BrokerToNic, NicToBroker};
 
+/// How long files are not sent back after the kernel has had no memory for them, or too many
+/// descriptors on their way.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(10);
+
 /// Longest message of the broker, in bytes.
 const MESSAGE_BYTES_MAX: usize = 128;
 
@@ -38,10 +42,32 @@ struct State {
     files: BTreeMap<u64, Arc<OwnedFd>>,
     /// Files that the broker has asked for, and not taken.
     wanted: VecDeque<u64>,
+    /// The kernel could not send the first of them.
+    is_short: bool,
     /// All that were passed before this process began are here.
     is_complete: bool,
     /// No more will come.
     is_over: bool,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    News,
+    /// News, or room for files that the broker has asked for.
+    Room,
+    /// News, or the end of a shortage.
+    Pause,
+}
+
+impl State {
+    fn due(&self) -> Due {
+        match (self.wanted.is_empty(), self.is_short) {
+            (true, _) => Due::News,
+            (false, false) => Due::Room,
+            (false, true) => Due::Pause,
+        }
+    }
 }
 
 impl Door {
@@ -69,9 +95,9 @@ impl Door {
             if state.is_complete || state.is_over || left.is_zero() {
                 return;
             }
-            let is_behind = !state.wanted.is_empty();
+            let due = state.due();
             drop(state);
-            if self.wait(is_behind, Timespec::try_from(left).ok()).is_err() {
+            if self.wait(due, Some(left)).is_err() {
                 return;
             }
         }
@@ -80,24 +106,27 @@ impl Door {
     /// Starts a thread that takes what comes, so that descriptors do not pile up on their way.
     pub(super) fn follow(self: Arc<Self>) -> io::Result<()> {
         let follow = move || {
-            let mut is_behind = false;
-            while self.wait(is_behind, None).is_ok() {
+            let mut due = Due::News;
+            while self.wait(due, None).is_ok() {
                 let mut state = self.lock();
                 self.receive(&mut state);
                 if state.is_over {
                     return;
                 }
-                is_behind = !state.wanted.is_empty();
+                due = state.due();
             }
         };
         let thread = thread::Builder::new().name("passed-files".into());
         thread.stack_size(64 << 10).spawn(follow).map(drop)
     }
 
-    /// Waits for what comes, and for room if there is something to send.
-    fn wait(&self, is_behind: bool, timeout: Option<Timespec>) -> rustix::io::Result<()> {
+    /// Waits until something is due.
+    fn wait(&self, due: Due, timeout: Option<Duration>) -> rustix::io::Result<()> {
         let mut flags = PollFlags::IN;
-        flags.set(PollFlags::OUT, is_behind);
+        flags.set(PollFlags::OUT, due == Due::Room);
+        let pause = (due == Due::Pause).then_some(SHORTAGE_PAUSE);
+        let timeout = timeout.into_iter().chain(pause).min();
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut fds = [PollFd::new(&self.socket, flags)];
         rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref())).map(drop)
     }
@@ -119,10 +148,15 @@ impl Door {
     }
 
     fn send_wanted(&self, state: &mut State) {
+        state.is_short = false;
         while let Some(&file) = state.wanted.front() {
             let descriptor = state.files.get(&file).map(Arc::as_ref);
             match fd_passing::pass(&self.socket, &NicToBroker::File { file }, descriptor) {
                 Err(Errno::AGAIN) => return,
+                Err(Errno::NOBUFS | Errno::NOMEM | Errno::TOOMANYREFS) => {
+                    state.is_short = true;
+                    return;
+                }
                 Ok(()) => {}
                 Err(errno) => tracing::debug!(%errno, "the broker does not get a file back"),
             }
