@@ -41,9 +41,10 @@ fn library() -> PathBuf {
 }
 
 /// `splitway run` with these options.
-fn splitway_run(options: &[&str]) -> Command {
+pub(crate) fn splitway_run(options: &[&str]) -> Command {
     let mut command = Command::new(program());
     command
+        .stdin(Stdio::null())
         .arg("run")
         .arg("--library")
         .arg(library())
@@ -66,7 +67,7 @@ pub(crate) fn start(command: &mut Command) -> Process {
 
 /// The same of one on a port.
 pub(crate) fn start_at(command: &mut Command, port: u16) -> Process {
-    let mut started = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null())).unwrap();
+    let mut started = Process::spawn(command.stdout(Stdio::null())).unwrap();
     let listens = || TcpStream::connect(at(port)).ok();
     if wait::until(SOON, "the program listens", listens).is_err() {
         panic!("it does not listen: {:?}", started.stop(SOON));
@@ -105,7 +106,7 @@ pub(crate) fn nginx(stack: &Stack, configuration: &Path) -> Process {
 }
 
 /// Fetches a file with curl, and compares every byte.
-fn fetch(url: &str, file: &KnownFile) {
+pub(crate) fn fetch(url: &str, file: &KnownFile) {
     let output = tool("curl --silent --show-error --fail")
         .arg(url)
         .output()
@@ -380,6 +381,22 @@ fn the_exit_code_is_that_of_the_program() {
         let script = "(env -i sh -c 'grep -q splitway-preload /proc/self/maps && echo in' &)";
         let said = run(&mut splitway_run_on(&stack, &["--", "sh", "-c", script])).unwrap();
         assert_eq!(said.trim(), "in");
+    });
+}
+
+#[test]
+fn a_program_ignores_what_it_was_started_to_ignore() {
+    isolated(|site| {
+        let stack = Stack::serve(&site);
+        let run_on = splitway_run_on(&stack, &["--", "grep", "SigIgn", "/proc/self/status"]);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' HUP USR1; exec \"$0\" \"$@\""]);
+        let said = run(shell.arg(run_on.get_program()).args(run_on.get_args())).unwrap();
+        let mask = said.trim_start_matches("SigIgn:").trim();
+        let mask = u64::from_str_radix(mask, 16).unwrap();
+        let bit = |with: Signal| 1 << (with.as_raw() - 1);
+        let wanted = bit(Signal::HUP) | bit(Signal::USR1);
+        assert_eq!(mask & (wanted | bit(Signal::TERM)), wanted, "{said}");
     });
 }
 

@@ -32,6 +32,15 @@ fn children() -> Vec<Pid> {
         .collect()
 }
 
+/// The signals that this process ignores, a bit for each (`SigIgn` of proc(5)).
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
 impl Descendants {
     /// From here on, processes that are left alone become children of this one, and signals are
     /// passed on.
@@ -44,13 +53,17 @@ impl Descendants {
         if !at_terminal {
             passed.extend([SIGINT, SIGQUIT]);
         }
+        // What is ignored here, as SIGHUP is by `nohup`, the program ignores as well: a handler would
+        // have it begin with the usual action.
+        let ignored = ignored_signals();
+        passed.retain(|number| ignored & 1 << (number - 1) == 0);
         let failed = |error| Failure::broken("setting up signal handling", error);
         let mut signals = Signals::new(passed).map_err(failed)?;
-        let ignored = at_terminal.then(|| Signals::new([SIGINT, SIGQUIT]));
-        let ignored = ignored.transpose().map_err(failed)?;
+        let of_terminal = at_terminal.then(|| Signals::new([SIGINT, SIGQUIT]));
+        let of_terminal = of_terminal.transpose().map_err(failed)?;
         std::thread::spawn(move || {
             // They end the program, and with it this process.
-            let _ignored = ignored;
+            let _of_terminal = of_terminal;
             for number in &mut signals {
                 let Some(signal) = Signal::from_named_raw(number) else {
                     continue;
