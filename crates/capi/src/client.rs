@@ -8,6 +8,8 @@
 //! | `handles` | descriptors that sockets will be, in store |
 //! | `fork` | how a process notices that it is a copy of another |
 //! | `table` | which descriptors are split sockets |
+//! | `own` | descriptors that the library has for itself |
+//! | `numbers` | sets of descriptors by their numbers |
 //! | `process` | what one process has |
 //! | `application` | the application: what calls are made on |
 //! | `socket` | a split socket as calls see it |
@@ -43,7 +45,9 @@ mod fork;
 mod handles;
 mod link;
 mod modes;
+mod numbers;
 mod opening;
+mod own;
 mod polling;
 mod process;
 mod queues;

@@ -1,10 +1,10 @@
 //! Calls of the C library that have no safe form.
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use rustix::io::Errno;
+use rustix::io::{DupFlags, Errno};
 
 /// Has `in_parent` and `in_child` called after each fork, in the process that each names. They
 /// touch atomics only.
@@ -20,15 +20,12 @@ pub(crate) fn at_fork(in_parent: extern "C" fn(), in_child: extern "C" fn()) -> 
 /// Has the number of a descriptor lead to another open file, which is closed by `exec`. A child
 /// that is forked meanwhile has the one or the other.
 pub(crate) fn replace(descriptor: &OwnedFd, other: OwnedFd) -> rustix::io::Result<()> {
-    let (from, to) = (other.as_raw_fd(), descriptor.as_raw_fd());
-    // SAFETY: both are open, and their owners do not close them meanwhile. What `descriptor` led to
-    // is closed, and its number stays its own.
-    let replaced = unsafe { libc::dup3(from, to, libc::O_CLOEXEC) };
-    if replaced == to {
-        return Ok(());
-    }
-    let error = std::io::Error::last_os_error();
-    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    // SAFETY: it is open, and its owner does not close it meanwhile. What it led to is closed, and
+    // its number stays its own.
+    let number = unsafe { OwnedFd::from_raw_fd(descriptor.as_raw_fd()) };
+    let mut number = ManuallyDrop::new(number);
+    // Not the function of the C library: that of programs may stand in its place.
+    rustix::io::dup3(&other, &mut number, DupFlags::CLOEXEC)
 }
 
 /// The user who made the other end of a Unix socket (`SO_PEERCRED`), by the numbers of our user

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use capi::abi::{set_errno, sw_close, sw_ioctl};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
-use rustix::io::Result;
+use rustix::io::{Errno, Result};
 
 use crate::kernel::kernel;
 use crate::pending;
@@ -15,12 +15,22 @@ fn is_ours(fd: c_int) -> bool {
     client().is_some_and(|client| client.is_split_number(fd) || client.is_epoll_number(fd))
 }
 
+/// Has the library let go of a number that the program closes without having opened it; fails if
+/// it needs that.
+fn let_go_of(fd: c_int) -> Result<()> {
+    client().map_or(Ok(()), |client| client.let_go_of_number(fd))
+}
+
 /// close(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn splitway_preload_close(fd: c_int) -> c_int {
     pending::remove(fd);
     if is_ours(fd) {
         return sw_close(fd);
+    }
+    if let Err(errno) = let_go_of(fd) {
+        set_errno(errno);
+        return -1;
     }
     // SAFETY: it takes a number. Whose it is, is the program's matter.
     unsafe { kernel!(SYS_close, fd) as c_int }
@@ -29,17 +39,36 @@ pub extern "C" fn splitway_preload_close(fd: c_int) -> c_int {
 /// close_range(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn splitway_preload_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0
-        && let Some(client) = client()
-    {
-        let all = client.numbers();
-        let within = |fd: &c_int| u32::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd));
-        for fd in all.into_iter().filter(within) {
+    const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
+    let close = |first: c_uint, last: c_uint| {
+        // SAFETY: it takes numbers.
+        unsafe { kernel!(SYS_close_range, first, last, flags) as c_int }
+    };
+    let Some(client) = client().filter(|_| flags & CLOEXEC == 0) else {
+        return close(first, last);
+    };
+    if first > last || flags & !UNSHARE != 0 {
+        // What fails closes nothing.
+        return close(first, last);
+    }
+    let within = |fd: &c_int| u32::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd));
+    for fd in client.numbers().into_iter().filter(within) {
+        if client.let_go_of_number(fd).is_ok() {
             sw_close(fd);
         }
     }
-    // SAFETY: it takes numbers.
-    unsafe { kernel!(SYS_close_range, first, last, flags) as c_int }
+    client.let_go_of_numbers(within);
+    // All but what the library needs.
+    let mut from = first;
+    for kept in client.kept_numbers().into_iter().filter(within) {
+        let kept = kept.unsigned_abs();
+        if from < kept && close(from, kept - 1) < 0 {
+            return -1;
+        }
+        from = kept + 1;
+    }
+    if from <= last { close(from, last) } else { 0 }
 }
 
 /// closefrom(3).
@@ -99,6 +128,11 @@ pub extern "C" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_int) ->
     let is_open = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) } >= 0;
     // What fails closes nothing.
     if is_open && old != new && flags & !libc::O_CLOEXEC == 0 {
+        if let_go_of(new).is_err() {
+            // As where another thread has just opened it.
+            set_errno(Errno::BUSY);
+            return -1;
+        }
         pending::remove(new);
         if is_ours(new) {
             sw_close(new);

@@ -85,6 +85,11 @@ impl End {
         self.out.disarm();
     }
 
+    /// The bells of both ends, if there are any.
+    pub fn bells(&self) -> Option<&Bells> {
+        self.bells.as_ref()
+    }
+
     /// Readable when the peer has woken this end. `None` if there are no bells.
     pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.bells.as_ref().map(|bells| bells.own.as_fd())

@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use shm::end::{Bells, End};
 use shm::memory::{Mapping, Memory};
@@ -120,6 +120,13 @@ impl<S: Side> Channel<S> {
             message: Vec::with_capacity(COMMAND_BYTES_MAX),
             side: PhantomData,
         }
+    }
+
+    /// The numbers of its bells.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let bells = self.end.bells().into_iter();
+        let both = bells.flat_map(|bells| [&bells.own, &bells.peer]);
+        both.map(AsRawFd::as_raw_fd).collect()
     }
 
     /// Maps a channel's file. `own_bell` wakes this end, `peer_bell` the other. A file of another

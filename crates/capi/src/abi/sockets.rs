@@ -213,6 +213,9 @@ pub extern "C" fn sw_close(fd: libc::c_int) -> libc::c_int {
     let close = || {
         // Also asks whether it is open, for an owner must not close what is not.
         rustix::io::fcntl_getfd(borrow(fd)?)?;
+        if let Some(client) = client_if_attached() {
+            client.let_go_of_number(fd)?;
+        }
         // SAFETY: it is open, and the caller gives it up, as in close(2).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         match client_if_attached() {

@@ -9,6 +9,7 @@ use socket_channel::{Family, SocketId};
 use super::application_key::ApplicationKey;
 use super::attach::AttachError;
 use super::modes::{Modes, Options};
+use super::own;
 use super::process::{Process, number};
 use super::socket::Socket;
 use super::table::Table;
@@ -65,6 +66,34 @@ impl Client {
             numbers.extend(process.sets.numbers());
         }
         numbers
+    }
+
+    /// Has the library let go of a number that the program closes, or puts something else in the
+    /// place of, though it is none of its own. EBADF if it is one that the library needs.
+    pub fn let_go_of_number(&self, fd: RawFd) -> Result<()> {
+        if own::is_kept(fd) {
+            return Err(Errno::BADF);
+        }
+        if own::is_stored(fd) {
+            match self.process_if_attached() {
+                Some(process) => process.handles.give_up(fd),
+                None => own::give_up_number(fd),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of all numbers of a kind.
+    pub fn let_go_of_numbers(&self, are: impl Fn(&RawFd) -> bool) {
+        for fd in own::stored().into_iter().filter(are) {
+            // Those are never needed.
+            let _ = self.let_go_of_number(fd);
+        }
+    }
+
+    /// The numbers that the library needs, in order.
+    pub fn kept_numbers(&self) -> Vec<RawFd> {
+        own::kept()
     }
 
     /// What this process has; a child of a fork is attached by this.

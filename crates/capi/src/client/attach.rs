@@ -27,6 +27,8 @@ use socket_channel::attach::{
 use socket_channel::channel::AppEnd;
 use socket_channel::{AppId, ChannelId, Layout, Segment};
 
+use super::own::move_up;
+
 /// Where the broker listens unless something else is asked for.
 pub const DEFAULT_PATH: &str = "/run/splitway/sockets.sock";
 
@@ -36,9 +38,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a process waits before it tries another broker: the first time, and at most.
 const RETRY_WAIT_MIN: Duration = Duration::from_millis(1);
 const RETRY_WAIT_MAX: Duration = Duration::from_millis(100);
-
-/// Library descriptors lie above those that a program counts on, such as 0 to 2 after a `close`.
-pub(crate) const LIBRARY_FDS_FROM: i32 = 64;
 
 /// Why a process is not attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,7 +217,7 @@ fn connect(path: &Path) -> Result<OwnedFd, AttachError> {
     let address = SocketAddrUnix::new(path).map_err(failed)?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let broker = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
-    let broker = move_up(broker.map_err(failed)?)?;
+    let broker = move_up(broker.map_err(failed)?);
     for direction in [Timeout::Recv, Timeout::Send] {
         set_socket_timeout(&broker, direction, Some(ANSWER_TIMEOUT))
             .map_err(system("setting a timeout"))?;
@@ -232,17 +231,12 @@ pub(crate) fn adopt(inherited: BorrowedFd<'_>) -> Result<Attachment, AttachError
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let pair = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None);
     let (own, theirs) = pair.map_err(system("making a connection for this process"))?;
-    let own = move_up(own)?;
+    let own = move_up(own);
     set_socket_timeout(&own, Timeout::Recv, Some(ANSWER_TIMEOUT))
         .map_err(system("setting a timeout"))?;
     send(inherited, &Request::Adopt, &[theirs.as_fd()])?;
     drop(theirs);
     await_attached(own)
-}
-
-/// Moves a descriptor of the library out of the way.
-fn move_up(fd: OwnedFd) -> Result<OwnedFd, AttachError> {
-    fcntl_dupfd_cloexec(&fd, LIBRARY_FDS_FROM).map_err(system("duplicating a descriptor"))
 }
 
 fn await_attached(broker: OwnedFd) -> Result<Attachment, AttachError> {
@@ -266,9 +260,8 @@ fn await_attached(broker: OwnedFd) -> Result<Attachment, AttachError> {
     let [segment, channel, host_bell, app_bell] = descriptors;
     let layout = Layout::of(attached.limits).map_err(|bad| wrong(&bad))?;
     let segment = Segment::app_from_file(segment, layout).map_err(|error| wrong(&error))?;
-    let bell =
-        fcntl_dupfd_cloexec(&app_bell, LIBRARY_FDS_FROM).map_err(system("duplicating the bell"))?;
-    let (app_bell, host_bell) = (move_up(app_bell)?, move_up(host_bell)?);
+    let bell = fcntl_dupfd_cloexec(&app_bell, 0).map_err(system("duplicating the bell"))?;
+    let (app_bell, host_bell) = (move_up(app_bell), move_up(host_bell));
     let channel =
         AppEnd::from_files(channel, app_bell, host_bell).map_err(|error| wrong(&error))?;
     Ok(Attachment {

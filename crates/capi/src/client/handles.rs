@@ -8,7 +8,7 @@
 //! A broker that has died is noticed when the store is empty: then the process connects to its
 //! successor. The connection keeps its number, so that a child finds it without a lock.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -18,6 +18,7 @@ use socket_channel::attach::{BadPacket, HANDLES_MAX, Reply, Request};
 
 use super::attach::{AttachError, Membership, errno_of, reattach, receive, retry, send};
 use super::fork;
+use super::own::{self, Kept};
 use crate::sys;
 
 /// Handles of a first batch.
@@ -33,7 +34,7 @@ pub(crate) struct Handle {
 /// See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Handles {
-    broker: OwnedFd,
+    broker: Kept,
     membership: Membership,
     store: Mutex<Store>,
     /// Answers for which no one waits any more, and which come before all others. Changed by who
@@ -56,6 +57,30 @@ struct Store {
     has_closed_listener: bool,
 }
 
+impl Store {
+    fn fill(&mut self, handles: Vec<Handle>) {
+        handles
+            .iter()
+            .for_each(|handle| own::store(handle.fd.as_fd()));
+        self.handles.extend(handles);
+    }
+
+    fn pop(&mut self) -> Option<Handle> {
+        let handle = self.handles.pop();
+        handle.inspect(|handle| own::take_out(handle.fd.as_fd()))
+    }
+
+    fn empty(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.empty();
+    }
+}
+
 impl Handles {
     /// With a first batch, and a handle out of it.
     pub(crate) fn new(
@@ -63,7 +88,7 @@ impl Handles {
         membership: Membership,
     ) -> std::result::Result<(Handles, Handle), AttachError> {
         let mut handles = Handles {
-            broker,
+            broker: Kept::new(broker),
             membership,
             store: Mutex::new(Store {
                 handles: Vec::new(),
@@ -81,7 +106,7 @@ impl Handles {
             errno: Errno::MFILE,
         })?;
         let store = handles.store.get_mut();
-        store.unwrap_or_else(PoisonError::into_inner).handles = batch;
+        store.unwrap_or_else(PoisonError::into_inner).fill(batch);
         Ok((handles, first))
     }
 
@@ -103,23 +128,34 @@ impl Handles {
         let children = fork::children();
         if store.children != children {
             store.children = children;
-            store.handles.clear();
+            store.empty();
             store.batch = BATCH_MIN;
         }
         if store.handles.is_empty() {
             let count = store.batch;
-            store.handles = self.reach(check, || self.ask(count))?;
+            let batch = self.reach(check, || self.ask(count))?;
+            store.fill(batch);
             store.batch = (2 * count).min(HANDLES_MAX);
             store.is_fresh = true;
         }
-        store.handles.pop().ok_or(Errno::MFILE)
+        store.pop().ok_or(Errno::MFILE)
     }
 
     /// Puts a handle back that was not used.
     pub(crate) fn put_back(&self, handle: Handle) {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         if store.children == fork::children() {
-            store.handles.push(handle);
+            store.fill(vec![handle]);
+        }
+    }
+
+    /// A program closes a number that it has not opened, or puts something else in its place: what
+    /// is in store there is its own from now on.
+    pub(crate) fn give_up(&self, fd: RawFd) {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = store.handles.iter().position(|it| it.fd.as_raw_fd() == fd);
+        if let Some(place) = place {
+            own::give_up(store.handles.swap_remove(place).fd);
         }
     }
 

@@ -39,13 +39,14 @@ use std::thread::{JoinHandle, ThreadId};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
+use rustix::io::{Errno, Result};
 use socket_channel::channel::{AppEnd, ReceiveError};
 use socket_channel::message::Info;
 use socket_channel::{ChannelId, Command, Event, SocketId};
 
-use super::attach::{LIBRARY_FDS_FROM, errno_of};
+use super::attach::errno_of;
 use super::fork;
+use super::own::{Kept, KeptNumbers};
 use super::watchers::Watchers;
 use crate::sys;
 
@@ -69,18 +70,19 @@ pub(crate) enum Answer {
 /// See the [module documentation](self).
 pub(crate) struct Link {
     channel: ChannelId,
+    _bells_of_ring: KeptNumbers,
     ring: Mutex<Ring>,
-    bell: OwnedFd,
+    bell: Kept,
     /// What the process itself rings, watched like the bell.
-    own_bell: OwnedFd,
+    own_bell: Kept,
     /// A handle of no socket: its hang-up says that the host stack is gone.
-    canary: OwnedFd,
+    canary: Kept,
     is_dead: AtomicBool,
     requests: Mutex<Requests>,
     pub(crate) watchers: Watchers,
     /// Threads that sleep in `sw_poll`, for any sockets. Changed under the lock of the ring.
     pub(crate) pollers: AtomicUsize,
-    beds: Mutex<Vec<OwnedFd>>,
+    beds: Mutex<Vec<Kept>>,
 }
 
 struct Ring {
@@ -121,17 +123,17 @@ impl Link {
         canary: OwnedFd,
     ) -> Result<Link> {
         let own_bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let own_bell = fcntl_dupfd_cloexec(own_bell, LIBRARY_FDS_FROM)?;
         Ok(Link {
             channel,
+            _bells_of_ring: KeptNumbers::of(end.descriptors()),
             ring: Mutex::new(Ring {
                 end,
                 sleepers: 0,
                 is_full: false,
             }),
-            bell,
-            own_bell,
-            canary,
+            bell: Kept::new(bell),
+            own_bell: Kept::new(own_bell),
+            canary: Kept::new(canary),
             is_dead: AtomicBool::new(false),
             requests: Mutex::default(),
             watchers: Watchers::default(),
@@ -370,17 +372,17 @@ impl Link {
     }
 
     /// An epoll set with the bell, for a sleeper to sleep in.
-    pub(crate) fn bed(&self) -> Result<OwnedFd> {
+    pub(crate) fn bed(&self) -> Result<Kept> {
         if let Some(bed) = lock(&self.beds).pop() {
             return Ok(bed);
         }
-        let bed = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bed = Kept::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         self.watch_bell(&bed, BELL, CANARY)?;
         Ok(bed)
     }
 
     /// Gives the set back.
-    pub(crate) fn make_bed(&self, bed: OwnedFd) {
+    pub(crate) fn make_bed(&self, bed: Kept) {
         let mut beds = lock(&self.beds);
         if beds.len() < BEDS_MAX {
             beds.push(bed);
@@ -403,7 +405,7 @@ impl Link {
     }
 
     /// Sleeps in a bed until the bell rings, the host stack is gone or a signal has come.
-    pub(crate) fn sleep_in(&self, bed: &OwnedFd, timeout: Option<&Timespec>) -> Result<()> {
+    pub(crate) fn sleep_in(&self, bed: &Kept, timeout: Option<&Timespec>) -> Result<()> {
         let mut events = Vec::with_capacity(4);
         match epoll::wait(bed, rustix::buffer::spare_capacity(&mut events), timeout) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -435,13 +437,13 @@ impl fmt::Debug for Link {
 pub(crate) struct Pump {
     /// Forks that led to the process that it is a thread of.
     generation: u32,
-    stop: OwnedFd,
+    stop: Kept,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Pump {
     pub(crate) fn start(link: &Arc<Link>) -> Result<Pump> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let stop = Kept::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let bed = link.bed()?;
         epoll::add(&bed, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
         let link = Arc::clone(link);
@@ -457,7 +459,7 @@ impl Pump {
         })
     }
 
-    fn run(link: &Link, bed: &OwnedFd) {
+    fn run(link: &Link, bed: &Kept) {
         let mut events = Vec::with_capacity(4);
         loop {
             events.clear();

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, tell};
-use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
+use rustix::io::{Errno, Result};
 use socket_channel::{Command, FileMeta, Flags};
 
 use super::application::Client;
-use super::attach::LIBRARY_FDS_FROM;
 use super::blocking;
 use super::opening::named;
+use super::own;
 use super::process::Process;
 use super::sent_files::{Known, Version, Way};
 use super::transfer::{SendFlags, is_over, may_send_after};
@@ -139,9 +139,14 @@ impl Client {
 
     fn close_if_last(&self, file: Arc<OwnedFd>) {
         if let Some(file) = Arc::into_inner(file) {
-            // There is nothing to linger for.
-            let _ = self.close(file);
+            self.close_own(file);
         }
+    }
+
+    fn close_own(&self, file: OwnedFd) {
+        own::forget(file.as_fd());
+        // There is nothing to linger for.
+        let _ = self.close(file);
     }
 
     /// Passes a file, and waits until the NIC stack has opened it.
@@ -161,13 +166,13 @@ impl Client {
             file: number,
         })?;
         // Programs expect low numbers for descriptors of their own.
-        let fd = fcntl_dupfd_cloexec(&handle.fd, LIBRARY_FDS_FROM)?;
-        drop(handle);
+        let fd = own::move_up(handle.fd);
         let passed = self.adopt(fd, named(answer)?)?;
+        own::keep(passed.as_fd());
         match self.await_open(passed.as_fd()) {
             Ok(meta) => Ok((passed, meta)),
             Err(errno) => {
-                let _ = self.close(passed);
+                self.close_own(passed);
                 // It is not the program's descriptor that is wrong.
                 Err(if errno == Errno::BADF {
                     Errno::IO

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use socket_channel::SocketId;
 
+use super::numbers::Numbers;
 use super::watchers::Watch;
 
 /// What a member is asked for, and what it has reported.
@@ -187,16 +188,24 @@ impl Set {
     }
 }
 
+/// Numbers that sets may have, in whatever process: most descriptors have none of these, and are
+/// found to be no sets without a lock, which a signal handler may find taken.
+static NUMBERS: Numbers = Numbers::new();
+
 /// The sets of a process by their descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Sets(Mutex<HashMap<RawFd, Arc<Set>>>);
 
 impl Sets {
     pub(crate) fn get(&self, fd: RawFd) -> Option<Arc<Set>> {
+        if !NUMBERS.has(fd) {
+            return None;
+        }
         lock(&self.0).get(&fd).cloned()
     }
 
     pub(crate) fn insert(&self, fd: RawFd, set: Arc<Set>) {
+        NUMBERS.insert(fd);
         lock(&self.0).insert(fd, set);
     }
 
@@ -208,6 +217,7 @@ impl Sets {
     pub(crate) fn remove(&self, fd: RawFd) -> Option<Arc<Set>> {
         let mut sets = lock(&self.0);
         let set = sets.remove(&fd)?;
+        NUMBERS.remove(fd);
         let is_last = !sets.values().any(|other| Arc::ptr_eq(other, &set));
         is_last.then_some(set)
     }
