@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::convert::last_error;
 use crate::inherited;
 use crate::kernel::kernel;
+use crate::library;
 use crate::start::is_split;
 
 unsafe extern "C" {
@@ -22,21 +23,25 @@ unsafe extern "C" {
 
 /// read(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn splitway_preload_read(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+) -> ssize_t {
     // SAFETY: the caller's promise.
     unsafe {
         match is_split(fd) {
             // As vfs_read of Linux, but not as recv(2).
             true if len == 0 => 0,
             true => sw_recv(fd, to, len, 0),
-            false => kernel!(SYS_read, fd, to, len) as ssize_t,
+            false => library::read(fd, to, len),
         }
     }
 }
 
 /// `read` with the length of the buffer that the compiler knows.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload___read_chk(
+pub unsafe extern "C-unwind" fn splitway_preload___read_chk(
     fd: c_int,
     to: *mut c_void,
     len: size_t,
@@ -53,7 +58,7 @@ pub unsafe extern "C" fn splitway_preload___read_chk(
 
 /// write(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_write(
+pub unsafe extern "C-unwind" fn splitway_preload_write(
     fd: c_int,
     from: *const c_void,
     len: size_t,
@@ -63,14 +68,14 @@ pub unsafe extern "C" fn splitway_preload_write(
         if is_split(fd) {
             sw_send(fd, from, len, 0)
         } else {
-            kernel!(SYS_write, fd, from, len) as ssize_t
+            library::write(fd, from, len)
         }
     }
 }
 
 /// readv(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_readv(
+pub unsafe extern "C-unwind" fn splitway_preload_readv(
     fd: c_int,
     vectors: *const iovec,
     count: c_int,
@@ -80,14 +85,14 @@ pub unsafe extern "C" fn splitway_preload_readv(
         if is_split(fd) {
             sw_readv(fd, vectors, count)
         } else {
-            kernel!(SYS_readv, fd, vectors, count) as ssize_t
+            library::readv(fd, vectors, count)
         }
     }
 }
 
 /// writev(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_writev(
+pub unsafe extern "C-unwind" fn splitway_preload_writev(
     fd: c_int,
     vectors: *const iovec,
     count: c_int,
@@ -97,14 +102,14 @@ pub unsafe extern "C" fn splitway_preload_writev(
         if is_split(fd) {
             sw_writev(fd, vectors, count)
         } else {
-            kernel!(SYS_writev, fd, vectors, count) as ssize_t
+            library::writev(fd, vectors, count)
         }
     }
 }
 
 /// recv(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_recv(
+pub unsafe extern "C-unwind" fn splitway_preload_recv(
     fd: c_int,
     to: *mut c_void,
     len: size_t,
@@ -115,18 +120,14 @@ pub unsafe extern "C" fn splitway_preload_recv(
         if is_split(fd) {
             sw_recv(fd, to, len, flags)
         } else {
-            let (none, no_len) = (
-                std::ptr::null_mut::<sockaddr>(),
-                std::ptr::null_mut::<socklen_t>(),
-            );
-            kernel!(SYS_recvfrom, fd, to, len, flags, none, no_len) as ssize_t
+            library::recv(fd, to, len, flags)
         }
     }
 }
 
 /// `recv` with the length of the buffer that the compiler knows.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload___recv_chk(
+pub unsafe extern "C-unwind" fn splitway_preload___recv_chk(
     fd: c_int,
     to: *mut c_void,
     len: size_t,
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn splitway_preload___recv_chk(
 
 /// recvfrom(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_recvfrom(
+pub unsafe extern "C-unwind" fn splitway_preload_recvfrom(
     fd: c_int,
     to: *mut c_void,
     len: size_t,
@@ -157,14 +158,14 @@ pub unsafe extern "C" fn splitway_preload_recvfrom(
         if is_split(fd) {
             sw_recvfrom(fd, to, len, flags, at, at_len)
         } else {
-            kernel!(SYS_recvfrom, fd, to, len, flags, at, at_len) as ssize_t
+            library::recvfrom(fd, to, len, flags, at, at_len)
         }
     }
 }
 
 /// `recvfrom` with the length of the buffer that the compiler knows.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload___recvfrom_chk(
+pub unsafe extern "C-unwind" fn splitway_preload___recvfrom_chk(
     fd: c_int,
     to: *mut c_void,
     len: size_t,
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn splitway_preload___recvfrom_chk(
 
 /// recvmsg(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_recvmsg(
+pub unsafe extern "C-unwind" fn splitway_preload_recvmsg(
     fd: c_int,
     message: *mut msghdr,
     flags: c_int,
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn splitway_preload_recvmsg(
         if is_split(fd) {
             return sw_recvmsg(fd, message, flags);
         }
-        let received = kernel!(SYS_recvmsg, fd, message, flags) as ssize_t;
+        let received = library::recvmsg(fd, message, flags);
         if received >= 0 {
             inherited::recover_passed(&*message);
         }
@@ -204,7 +205,7 @@ pub unsafe extern "C" fn splitway_preload_recvmsg(
 
 /// send(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_send(
+pub unsafe extern "C-unwind" fn splitway_preload_send(
     fd: c_int,
     from: *const c_void,
     len: size_t,
@@ -216,7 +217,7 @@ pub unsafe extern "C" fn splitway_preload_send(
 
 /// sendto(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_sendto(
+pub unsafe extern "C-unwind" fn splitway_preload_sendto(
     fd: c_int,
     from: *const c_void,
     len: size_t,
@@ -229,14 +230,14 @@ pub unsafe extern "C" fn splitway_preload_sendto(
         if is_split(fd) {
             sw_sendto(fd, from, len, flags, at, at_len)
         } else {
-            kernel!(SYS_sendto, fd, from, len, flags, at, at_len) as ssize_t
+            library::sendto(fd, from, len, flags, at, at_len)
         }
     }
 }
 
 /// sendmsg(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_sendmsg(
+pub unsafe extern "C-unwind" fn splitway_preload_sendmsg(
     fd: c_int,
     message: *const msghdr,
     flags: c_int,
@@ -246,7 +247,7 @@ pub unsafe extern "C" fn splitway_preload_sendmsg(
         if is_split(fd) {
             sw_sendmsg(fd, message, flags)
         } else {
-            kernel!(SYS_sendmsg, fd, message, flags) as ssize_t
+            library::sendmsg(fd, message, flags)
         }
     }
 }
@@ -254,7 +255,7 @@ pub unsafe extern "C" fn splitway_preload_sendmsg(
 /// recvmmsg(2). Of a split socket, one message after the other, as the kernel has it: an error
 /// behind the first is that of the next call. The timeout is looked at between messages.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_recvmmsg(
+pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
@@ -264,7 +265,7 @@ pub unsafe extern "C" fn splitway_preload_recvmmsg(
     // SAFETY: the caller's promise.
     unsafe {
         if !is_split(fd) {
-            let received = kernel!(SYS_recvmmsg, fd, messages, count, flags, timeout) as c_int;
+            let received = library::recvmmsg(fd, messages, count, flags, timeout);
             for place in 0..usize::try_from(received).unwrap_or(0) {
                 inherited::recover_passed(&(*messages.add(place)).msg_hdr);
             }
@@ -289,7 +290,7 @@ pub unsafe extern "C" fn splitway_preload_recvmmsg(
 
 /// sendmmsg(2). Of a split socket, one message after the other.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_sendmmsg(
+pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
@@ -298,7 +299,7 @@ pub unsafe extern "C" fn splitway_preload_sendmmsg(
     // SAFETY: the caller's promise.
     unsafe {
         if !is_split(fd) {
-            return kernel!(SYS_sendmmsg, fd, messages, count, flags) as c_int;
+            return library::sendmmsg(fd, messages, count, flags);
         }
         one_by_one(count, |place| {
             let message = messages.add(place);
@@ -331,7 +332,7 @@ fn one_by_one(count: c_uint, mut each: impl FnMut(usize) -> (bool, bool)) -> c_i
 
 /// sendfile(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_sendfile(
+pub unsafe extern "C-unwind" fn splitway_preload_sendfile(
     to: c_int,
     from: c_int,
     offset: *mut off_t,
@@ -349,7 +350,7 @@ pub unsafe extern "C" fn splitway_preload_sendfile(
 
 /// `sendfile` of programs with large files: the same on machines of 64 bits.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_sendfile64(
+pub unsafe extern "C-unwind" fn splitway_preload_sendfile64(
     to: c_int,
     from: c_int,
     offset: *mut off_t,
@@ -365,7 +366,7 @@ const SPLICE_BYTES: usize = 64 << 10;
 /// splice(2). Between a split socket and a pipe, bytes are copied: right, and slower than the
 /// kernel's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_splice(
+pub unsafe extern "C-unwind" fn splitway_preload_splice(
     from: c_int,
     from_offset: *mut off_t,
     to: c_int,
@@ -376,9 +377,7 @@ pub unsafe extern "C" fn splitway_preload_splice(
     // SAFETY: the caller's promise.
     unsafe {
         match (is_split(from), is_split(to)) {
-            (false, false) => {
-                kernel!(SYS_splice, from, from_offset, to, to_offset, len, flags) as ssize_t
-            }
+            (false, false) => library::splice(from, from_offset, to, to_offset, len, flags),
             (true, true) => fail(Errno::INVAL),
             _ if !from_offset.is_null() || !to_offset.is_null() => fail(Errno::SPIPE),
             (true, false) => splice_in(from, to, len, flags),

@@ -7,11 +7,12 @@ use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 use rustix::io::{Errno, Result};
 
 use crate::kernel::kernel;
+use crate::library;
 use crate::pending;
 use crate::start::{client, is_split};
 
 /// Whether it is more than the kernel knows of: a split socket, or a set that holds some.
-fn is_ours(fd: c_int) -> bool {
+pub(crate) fn is_ours(fd: c_int) -> bool {
     client().is_some_and(|client| client.is_split_number(fd) || client.is_epoll_number(fd))
 }
 
@@ -23,7 +24,7 @@ fn let_go_of(fd: c_int) -> Result<()> {
 
 /// close(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_close(fd: c_int) -> c_int {
+pub extern "C-unwind" fn splitway_preload_close(fd: c_int) -> c_int {
     pending::remove(fd);
     if is_ours(fd) {
         return sw_close(fd);
@@ -33,12 +34,16 @@ pub extern "C" fn splitway_preload_close(fd: c_int) -> c_int {
         return -1;
     }
     // SAFETY: it takes a number. Whose it is, is the program's matter.
-    unsafe { kernel!(SYS_close, fd) as c_int }
+    unsafe { library::close(fd) }
 }
 
 /// close_range(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub extern "C-unwind" fn splitway_preload_close_range(
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+) -> c_int {
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
     let close = |first: c_uint, last: c_uint| {
@@ -73,7 +78,7 @@ pub extern "C" fn splitway_preload_close_range(first: c_uint, last: c_uint, flag
 
 /// closefrom(3).
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_closefrom(first: c_int) {
+pub extern "C-unwind" fn splitway_preload_closefrom(first: c_int) {
     splitway_preload_close_range(first.max(0).unsigned_abs(), c_uint::MAX, 0);
 }
 
@@ -105,14 +110,14 @@ fn noted(old: c_int, new: c_int) -> c_int {
 
 /// dup(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_dup(fd: c_int) -> c_int {
+pub extern "C-unwind" fn splitway_preload_dup(fd: c_int) -> c_int {
     // SAFETY: it takes a number.
     noted(fd, unsafe { kernel!(SYS_dup, fd) } as c_int)
 }
 
 /// dup2(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_dup2(old: c_int, new: c_int) -> c_int {
+pub extern "C-unwind" fn splitway_preload_dup2(old: c_int, new: c_int) -> c_int {
     if old == new {
         // SAFETY: it takes numbers.
         let flags = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) };
@@ -123,7 +128,7 @@ pub extern "C" fn splitway_preload_dup2(old: c_int, new: c_int) -> c_int {
 
 /// dup3(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+pub extern "C-unwind" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     // SAFETY: it takes numbers.
     let is_open = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) } >= 0;
     // What fails closes nothing.
@@ -144,13 +149,13 @@ pub extern "C" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_int) ->
 
 /// fcntl(2). The third argument is in the same place whether it is a number or a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_fcntl(
+pub unsafe extern "C-unwind" fn splitway_preload_fcntl(
     fd: c_int,
     command: c_int,
     argument: c_long,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let done = unsafe { kernel!(SYS_fcntl, fd, command, argument) } as c_int;
+    let done = unsafe { library::fcntl(fd, command, argument) };
     if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
         return noted(fd, done);
     }
@@ -159,7 +164,7 @@ pub unsafe extern "C" fn splitway_preload_fcntl(
 
 /// `fcntl` of programs with large files: the same on machines of 64 bits.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_fcntl64(
+pub unsafe extern "C-unwind" fn splitway_preload_fcntl64(
     fd: c_int,
     command: c_int,
     argument: c_long,
@@ -170,7 +175,7 @@ pub unsafe extern "C" fn splitway_preload_fcntl64(
 
 /// ioctl(2). The third argument is in the same place whether it is a number or a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_ioctl(
+pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
     fd: c_int,
     request: c_ulong,
     argument: *mut c_void,

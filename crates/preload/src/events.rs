@@ -3,18 +3,14 @@
 use std::os::fd::BorrowedFd;
 
 use capi::abi::{set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll};
-use libc::{
-    c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
-};
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use rustix::io::Errno;
 
 use crate::convert::last_error;
 use crate::kernel::kernel;
+use crate::library;
 use crate::pending;
 use crate::start::{client, is_split};
-
-/// Bytes of the kernel's signal sets.
-const SIGNALS_BYTES: size_t = 8;
 
 fn fail(errno: Errno) -> c_int {
     set_errno(errno);
@@ -28,7 +24,7 @@ fn is_extended(epoll: c_int) -> bool {
 
 /// epoll_ctl(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_epoll_ctl(
+pub unsafe extern "C-unwind" fn splitway_preload_epoll_ctl(
     epoll: c_int,
     op: c_int,
     fd: c_int,
@@ -65,7 +61,7 @@ pub unsafe extern "C" fn splitway_preload_epoll_ctl(
 
 /// epoll_wait(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_epoll_wait(
+pub unsafe extern "C-unwind" fn splitway_preload_epoll_wait(
     epoll: c_int,
     events: *mut epoll_event,
     max: c_int,
@@ -77,7 +73,7 @@ pub unsafe extern "C" fn splitway_preload_epoll_wait(
 
 /// epoll_pwait(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_epoll_pwait(
+pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait(
     epoll: c_int,
     events: *mut epoll_event,
     max: c_int,
@@ -89,22 +85,13 @@ pub unsafe extern "C" fn splitway_preload_epoll_pwait(
         if is_extended(epoll) {
             return sw_epoll_pwait(epoll, events, max, timeout_ms, mask);
         }
-        let done = kernel!(
-            SYS_epoll_pwait,
-            epoll,
-            events,
-            max,
-            timeout_ms,
-            mask,
-            SIGNALS_BYTES
-        );
-        done as c_int
+        library::epoll_pwait(epoll, events, max, timeout_ms, mask)
     }
 }
 
 /// epoll_pwait2(2). Of a set with split sockets, the timeout is rounded up to milliseconds.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_epoll_pwait2(
+pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait2(
     epoll: c_int,
     events: *mut epoll_event,
     max: c_int,
@@ -114,16 +101,7 @@ pub unsafe extern "C" fn splitway_preload_epoll_pwait2(
     // SAFETY: the caller's promise.
     unsafe {
         if !is_extended(epoll) {
-            let done = kernel!(
-                SYS_epoll_pwait2,
-                epoll,
-                events,
-                max,
-                timeout,
-                mask,
-                SIGNALS_BYTES
-            );
-            return done as c_int;
+            return library::epoll_pwait2(epoll, events, max, timeout, mask);
         }
         match milliseconds(timeout.as_ref()) {
             Some(ms) => sw_epoll_pwait(epoll, events, max, ms, mask),
@@ -154,7 +132,7 @@ fn is_ours(fd: c_int) -> bool {
 
 /// poll(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_poll(
+pub unsafe extern "C-unwind" fn splitway_preload_poll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout_ms: c_int,
@@ -164,19 +142,11 @@ pub unsafe extern "C" fn splitway_preload_poll(
         if has_ours(fds, count) {
             return sw_poll(fds, count, timeout_ms);
         }
-        let timeout = (timeout_ms >= 0).then(|| timespec {
-            tv_sec: (timeout_ms / 1000).into(),
-            tv_nsec: i64::from(timeout_ms % 1000) * 1_000_000,
-        });
-        let timeout = timeout
-            .as_ref()
-            .map_or(std::ptr::null(), std::ptr::from_ref);
-        let none = std::ptr::null::<c_void>();
-        kernel!(SYS_ppoll, fds, count, timeout, none, SIGNALS_BYTES) as c_int
+        library::poll(fds, count, timeout_ms)
     }
 }
 
-unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
+pub(crate) unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     if client().is_none() || fds.is_null() {
         return false;
     }
@@ -187,7 +157,7 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
 
 /// `poll` with the length of the array that the compiler knows.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload___poll_chk(
+pub unsafe extern "C-unwind" fn splitway_preload___poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout_ms: c_int,
@@ -200,7 +170,7 @@ pub unsafe extern "C" fn splitway_preload___poll_chk(
 /// ppoll(2). Of split sockets, the timeout is rounded up to milliseconds, and a signal that the
 /// mask lets through may come just before the wait.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_ppoll(
+pub unsafe extern "C-unwind" fn splitway_preload_ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -214,18 +184,13 @@ pub unsafe extern "C" fn splitway_preload_ppoll(
                 None => fail(Errno::INVAL),
             };
         }
-        // The kernel writes what is left of it.
-        let mut left = timeout.as_ref().copied();
-        let timeout = left
-            .as_mut()
-            .map_or(std::ptr::null_mut(), std::ptr::from_mut);
-        kernel!(SYS_ppoll, fds, count, timeout, mask, SIGNALS_BYTES) as c_int
+        library::ppoll(fds, count, timeout, mask)
     }
 }
 
 /// `ppoll` with the length of the array that the compiler knows.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload___ppoll_chk(
+pub unsafe extern "C-unwind" fn splitway_preload___ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -257,7 +222,7 @@ unsafe fn with_mask(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_in
 
 /// select(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_select(
+pub unsafe extern "C-unwind" fn splitway_preload_select(
     end: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -266,38 +231,27 @@ pub unsafe extern "C" fn splitway_preload_select(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        let relative = timeout.as_ref().map(|timeout| timespec {
-            tv_sec: timeout.tv_sec,
-            tv_nsec: timeout.tv_usec.saturating_mul(1000),
-        });
-        if has_ours_in(end, [read, write, except]) {
-            return select_with_poll(
-                end,
-                [read, write, except],
-                relative.as_ref(),
-                std::ptr::null(),
-            );
+        let sets = [read, write, except];
+        if !has_ours_in(end, sets) {
+            return library::select(end, read, write, except, timeout);
         }
-        let mut left = relative;
-        let left_at = left
-            .as_mut()
-            .map_or(std::ptr::null_mut(), std::ptr::from_mut);
-        let none = std::ptr::null::<c_void>();
-        let done = kernel!(SYS_pselect6, end, read, write, except, left_at, none) as c_int;
-        if let (Some(timeout), Some(left)) = (timeout.as_mut(), left) {
-            // Linux says what is left of it.
-            *timeout = timeval {
-                tv_sec: left.tv_sec,
-                tv_usec: left.tv_nsec / 1000,
-            };
-        }
-        done
+        let relative = timeout.as_ref().copied().map(normal);
+        select_with_poll(end, sets, relative.as_ref(), std::ptr::null())
+    }
+}
+
+/// A timeout as pselect(2) takes it: of select(2), microseconds may be more than a second.
+fn normal(timeout: timeval) -> timespec {
+    const US: i64 = 1_000_000;
+    timespec {
+        tv_sec: timeout.tv_sec.saturating_add(timeout.tv_usec / US),
+        tv_nsec: timeout.tv_usec % US * 1000,
     }
 }
 
 /// pselect(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_pselect(
+pub unsafe extern "C-unwind" fn splitway_preload_pselect(
     end: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -307,23 +261,11 @@ pub unsafe extern "C" fn splitway_preload_pselect(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if has_ours_in(end, [read, write, except]) {
-            return select_with_poll(end, [read, write, except], timeout.as_ref(), mask);
+        let sets = [read, write, except];
+        if has_ours_in(end, sets) {
+            return select_with_poll(end, sets, timeout.as_ref(), mask);
         }
-        let mut left = timeout.as_ref().copied();
-        let left_at = left
-            .as_mut()
-            .map_or(std::ptr::null_mut(), std::ptr::from_mut);
-        let mask = (mask, SIGNALS_BYTES);
-        kernel!(
-            SYS_pselect6,
-            end,
-            read,
-            write,
-            except,
-            left_at,
-            &raw const mask
-        ) as c_int
+        library::pselect(end, read, write, except, timeout, mask)
     }
 }
 

@@ -17,6 +17,9 @@
 //! | `start` | the constructor |
 //! | `settings` | what it reads |
 //! | `kernel` | system calls, which never come back here |
+//! | `library` | the C library's own functions, for what is the kernel's |
+//! | `calls` | syscall(2): calls by their numbers |
+//! | `streams` | fdopen(3) |
 //! | `convert` | puts a split socket in the place of one of the kernel |
 //! | `pending` | sockets of the kernel that may become split, and the epoll sets they are in |
 //! | `sockets` | bind to getpeername, options |
@@ -40,6 +43,8 @@ pub mod rules;
 
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod bytes;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod calls;
 #[allow(unsafe_code, reason = "descriptors of the program are numbers")]
 mod convert;
 #[allow(unsafe_code, reason = "C passes pointers")]
@@ -50,13 +55,18 @@ pub mod events;
 pub mod exec;
 #[allow(unsafe_code, reason = "control messages are as C has them")]
 mod inherited;
+#[allow(unsafe_code, reason = "it is about system calls")]
 mod kernel;
+#[allow(unsafe_code, reason = "its functions are those of C")]
+mod library;
 mod pending;
 mod settings;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod sockets;
 #[allow(unsafe_code, reason = "the loader calls the constructor")]
 pub mod start;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod streams;
 
 /// What the names of the functions begin with, before those of the C library.
 pub const PREFIX: &str = "splitway_preload_";

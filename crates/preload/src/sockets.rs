@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::convert::{Purpose, bound, convert};
 use crate::kernel::kernel;
+use crate::library;
 use crate::pending;
 use crate::settings::settings;
 use crate::start::is_split;
@@ -44,7 +45,11 @@ unsafe fn ensure_split(
 
 /// socket(2). It is the kernel's, until an address says more.
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub extern "C-unwind" fn splitway_preload_socket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
     // SAFETY: it takes numbers.
     let fd = unsafe { kernel!(SYS_socket, domain, kind, protocol) } as c_int;
     let is_stream = kind & 15 == libc::SOCK_STREAM;
@@ -58,7 +63,7 @@ pub extern "C" fn splitway_preload_socket(domain: c_int, kind: c_int, protocol: 
 
 /// bind(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_bind(
+pub unsafe extern "C-unwind" fn splitway_preload_bind(
     fd: c_int,
     at: *const sockaddr,
     len: socklen_t,
@@ -75,7 +80,7 @@ pub unsafe extern "C" fn splitway_preload_bind(
 
 /// listen(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_listen(fd: c_int, backlog: c_int) -> c_int {
+pub extern "C-unwind" fn splitway_preload_listen(fd: c_int, backlog: c_int) -> c_int {
     if is_split(fd) {
         return sw_listen(fd, backlog);
     }
@@ -85,7 +90,7 @@ pub extern "C" fn splitway_preload_listen(fd: c_int, backlog: c_int) -> c_int {
 
 /// connect(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_connect(
+pub unsafe extern "C-unwind" fn splitway_preload_connect(
     fd: c_int,
     at: *const sockaddr,
     len: socklen_t,
@@ -106,7 +111,7 @@ pub unsafe extern "C" fn splitway_preload_connect(
                 }
                 sw_connect(fd, at, len)
             }
-            Ok(false) => kernel!(SYS_connect, fd, at, len) as c_int,
+            Ok(false) => library::connect(fd, at, len),
             Err(errno) => fail(errno),
         }
     }
@@ -114,18 +119,24 @@ pub unsafe extern "C" fn splitway_preload_connect(
 
 /// accept(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_accept(
+pub unsafe extern "C-unwind" fn splitway_preload_accept(
     fd: c_int,
     at: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { splitway_preload_accept4(fd, at, len, 0) }
+    unsafe {
+        if is_split(fd) {
+            sw_accept4(fd, at, len, 0)
+        } else {
+            library::accept(fd, at, len)
+        }
+    }
 }
 
 /// accept4(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_accept4(
+pub unsafe extern "C-unwind" fn splitway_preload_accept4(
     fd: c_int,
     at: *mut sockaddr,
     len: *mut socklen_t,
@@ -136,14 +147,14 @@ pub unsafe extern "C" fn splitway_preload_accept4(
         if is_split(fd) {
             sw_accept4(fd, at, len, flags)
         } else {
-            kernel!(SYS_accept4, fd, at, len, flags) as c_int
+            library::accept4(fd, at, len, flags)
         }
     }
 }
 
 /// getsockname(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_getsockname(
+pub unsafe extern "C-unwind" fn splitway_preload_getsockname(
     fd: c_int,
     at: *mut sockaddr,
     len: *mut socklen_t,
@@ -160,7 +171,7 @@ pub unsafe extern "C" fn splitway_preload_getsockname(
 
 /// getpeername(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_getpeername(
+pub unsafe extern "C-unwind" fn splitway_preload_getpeername(
     fd: c_int,
     at: *mut sockaddr,
     len: *mut socklen_t,
@@ -177,7 +188,7 @@ pub unsafe extern "C" fn splitway_preload_getpeername(
 
 /// shutdown(2).
 #[unsafe(no_mangle)]
-pub extern "C" fn splitway_preload_shutdown(fd: c_int, how: c_int) -> c_int {
+pub extern "C-unwind" fn splitway_preload_shutdown(fd: c_int, how: c_int) -> c_int {
     if is_split(fd) {
         return sw_shutdown(fd, how);
     }
@@ -187,7 +198,7 @@ pub extern "C" fn splitway_preload_shutdown(fd: c_int, how: c_int) -> c_int {
 
 /// setsockopt(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_setsockopt(
+pub unsafe extern "C-unwind" fn splitway_preload_setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -206,7 +217,7 @@ pub unsafe extern "C" fn splitway_preload_setsockopt(
 
 /// getsockopt(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splitway_preload_getsockopt(
+pub unsafe extern "C-unwind" fn splitway_preload_getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,

@@ -8,8 +8,10 @@ use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED};
 use crate::exec;
 use crate::inherited;
 use crate::kernel::kernel;
+use crate::library;
 use crate::rules::Rules;
 use crate::settings::{self, Settings};
+use crate::streams;
 
 /// This process at the host stack, if it is attached.
 pub(crate) fn client() -> Option<&'static Client> {
@@ -40,6 +42,8 @@ pub extern "C" fn splitway_preload_start() {
         })
     };
     exec::find();
+    library::find();
+    streams::find();
     settings::init(Settings {
         listen: rules(LISTEN),
         connect: rules(CONNECT),

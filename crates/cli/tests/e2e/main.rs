@@ -41,6 +41,7 @@ mod redbot_long;
 mod restart;
 mod routed;
 mod run;
+mod run_calls;
 mod several_nics;
 mod sizes;
 mod sockets;

@@ -1,0 +1,205 @@
+//! syscall(2): programs make calls by their numbers as well. libuv closes all its descriptors so.
+
+use libc::{c_int, c_long, c_uint, c_ulong, socklen_t};
+
+use crate::kernel::call;
+use crate::{bytes, descriptors, events, sockets};
+
+/// syscall(2). A call on what is the kernel's is made as it is; one that is not about descriptors
+/// is none of this library's.
+///
+/// It takes as many arguments as there may be, of which callers that pass fewer have said nothing:
+/// no call looks at those.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn splitway_preload_syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    let given = [a, b, c, d, e, f];
+    // SAFETY: the caller's promise.
+    unsafe { on_ours(number, given).unwrap_or_else(|| call(number, given)) }
+}
+
+/// Registers hold 64 bits, of which a number may be the lower 32.
+fn int(word: c_long) -> c_int {
+    word as c_int
+}
+
+fn pointer<T>(word: c_long) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(word as usize)
+}
+
+/// The call, if it concerns this library.
+unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_long> {
+    use libc as is;
+    // SAFETY: the caller's promise.
+    let done: c_long = unsafe {
+        if let Some(done) = old(number, [a, b, c, d]) {
+            return Some(done);
+        }
+        match number {
+            // Whatever the descriptor is.
+            is::SYS_socket => sockets::splitway_preload_socket(int(a), int(b), int(c)).into(),
+            is::SYS_bind => {
+                sockets::splitway_preload_bind(int(a), pointer(b), c as socklen_t).into()
+            }
+            is::SYS_connect => {
+                sockets::splitway_preload_connect(int(a), pointer(b), c as socklen_t).into()
+            }
+            is::SYS_listen => sockets::splitway_preload_listen(int(a), int(b)).into(),
+            is::SYS_epoll_ctl => {
+                events::splitway_preload_epoll_ctl(int(a), int(b), int(c), pointer(d)).into()
+            }
+            is::SYS_close => descriptors::splitway_preload_close(int(a)).into(),
+            is::SYS_close_range => {
+                descriptors::splitway_preload_close_range(a as c_uint, b as c_uint, int(c)).into()
+            }
+            is::SYS_dup => descriptors::splitway_preload_dup(int(a)).into(),
+            is::SYS_dup3 => descriptors::splitway_preload_dup3(int(a), int(b), int(c)).into(),
+            is::SYS_sendfile => {
+                bytes::splitway_preload_sendfile(int(a), int(b), pointer(c), d as usize) as c_long
+            }
+            is::SYS_splice => {
+                let (from, to) = ((int(a), pointer(b)), (int(c), pointer(d)));
+                let (len, flags) = (e as usize, f as c_uint);
+                bytes::splitway_preload_splice(from.0, from.1, to.0, to.1, len, flags) as c_long
+            }
+            is::SYS_ppoll if events::has_ours(pointer(a), b as c_ulong) => {
+                events::splitway_preload_ppoll(pointer(a), b as c_ulong, pointer(c), pointer(d))
+                    .into()
+            }
+            number => return on_descriptor(number, [a, b, c, d, e, f]),
+        }
+    };
+    Some(done)
+}
+
+/// Calls on one descriptor. Whose it is, is asked of these only: asking may take a lock, which makes
+/// calls of its own if another thread has it.
+const ON_DESCRIPTOR: [c_long; 21] = [
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_shutdown,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockopt,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+];
+
+/// A call on one descriptor, if that is a split socket, or a set that holds some.
+unsafe fn on_descriptor(number: c_long, given: [c_long; 6]) -> Option<c_long> {
+    use libc as is;
+    let [a, b, c, d, e, f] = given;
+    let (fd, len) = (int(a), c as usize);
+    if !ON_DESCRIPTOR.contains(&number) || !descriptors::is_ours(fd) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let done: c_long = unsafe {
+        match number {
+            is::SYS_read => bytes::splitway_preload_read(fd, pointer(b), len) as c_long,
+            is::SYS_write => bytes::splitway_preload_write(fd, pointer(b), len) as c_long,
+            is::SYS_readv => bytes::splitway_preload_readv(fd, pointer(b), int(c)) as c_long,
+            is::SYS_writev => bytes::splitway_preload_writev(fd, pointer(b), int(c)) as c_long,
+            is::SYS_recvfrom => {
+                let (at, at_len) = (pointer(e), pointer(f));
+                let flags = int(d);
+                bytes::splitway_preload_recvfrom(fd, pointer(b), len, flags, at, at_len) as c_long
+            }
+            is::SYS_sendto => {
+                let (at, at_len) = (pointer(e), f as socklen_t);
+                let flags = int(d);
+                bytes::splitway_preload_sendto(fd, pointer(b), len, flags, at, at_len) as c_long
+            }
+            is::SYS_recvmsg => bytes::splitway_preload_recvmsg(fd, pointer(b), int(c)) as c_long,
+            is::SYS_sendmsg => bytes::splitway_preload_sendmsg(fd, pointer(b), int(c)) as c_long,
+            is::SYS_recvmmsg => {
+                let (count, flags) = (c as c_uint, int(d));
+                bytes::splitway_preload_recvmmsg(fd, pointer(b), count, flags, pointer(e)).into()
+            }
+            is::SYS_sendmmsg => {
+                bytes::splitway_preload_sendmmsg(fd, pointer(b), c as c_uint, int(d)).into()
+            }
+            is::SYS_accept => sockets::splitway_preload_accept(fd, pointer(b), pointer(c)).into(),
+            is::SYS_accept4 => {
+                sockets::splitway_preload_accept4(fd, pointer(b), pointer(c), int(d)).into()
+            }
+            is::SYS_getsockname => {
+                sockets::splitway_preload_getsockname(fd, pointer(b), pointer(c)).into()
+            }
+            is::SYS_getpeername => {
+                sockets::splitway_preload_getpeername(fd, pointer(b), pointer(c)).into()
+            }
+            is::SYS_shutdown => sockets::splitway_preload_shutdown(fd, int(b)).into(),
+            is::SYS_setsockopt => {
+                let (level, name, len) = (int(b), int(c), e as socklen_t);
+                sockets::splitway_preload_setsockopt(fd, level, name, pointer(d), len).into()
+            }
+            is::SYS_getsockopt => {
+                let (level, name, len) = (int(b), int(c), pointer(e));
+                sockets::splitway_preload_getsockopt(fd, level, name, pointer(d), len).into()
+            }
+            is::SYS_fcntl => descriptors::splitway_preload_fcntl(fd, int(b), c).into(),
+            is::SYS_ioctl => {
+                descriptors::splitway_preload_ioctl(fd, b as c_ulong, pointer(c)).into()
+            }
+            is::SYS_epoll_pwait => {
+                let (max, timeout_ms) = (int(c), int(d));
+                events::splitway_preload_epoll_pwait(fd, pointer(b), max, timeout_ms, pointer(e))
+                    .into()
+            }
+            is::SYS_epoll_pwait2 => {
+                let (max, timeout) = (int(c), pointer(d));
+                events::splitway_preload_epoll_pwait2(fd, pointer(b), max, timeout, pointer(e))
+                    .into()
+            }
+            _ => return None,
+        }
+    };
+    Some(done)
+}
+
+/// Calls that newer architectures do not have.
+#[cfg(target_arch = "x86_64")]
+unsafe fn old(number: c_long, [a, b, c, d]: [c_long; 4]) -> Option<c_long> {
+    use libc as is;
+    // SAFETY: the caller's promise.
+    let done = unsafe {
+        match number {
+            is::SYS_dup2 => descriptors::splitway_preload_dup2(int(a), int(b)),
+            is::SYS_epoll_wait if descriptors::is_ours(int(a)) => {
+                events::splitway_preload_epoll_wait(int(a), pointer(b), int(c), int(d))
+            }
+            is::SYS_poll if events::has_ours(pointer(a), b as c_ulong) => {
+                events::splitway_preload_poll(pointer(a), b as c_ulong, int(c))
+            }
+            _ => return None,
+        }
+    };
+    Some(done.into())
+}
+
+/// Calls that newer architectures do not have.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn old(_number: c_long, _given: [c_long; 4]) -> Option<c_long> {
+    None
+}

@@ -1,0 +1,197 @@
+//! Streams of the C library (stdio(3)) on split sockets: those that fdopen(3) makes would read and
+//! write by system calls within the C library. Here they do by functions of this one.
+
+use std::ffi::CStr;
+use std::mem::transmute;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use capi::abi::set_errno;
+use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
+use rustix::io::Errno;
+
+use crate::bytes::{splitway_preload_read, splitway_preload_write};
+use crate::descriptors::splitway_preload_close;
+use crate::start::is_split;
+
+/// `cookie_io_functions_t` of fopencookie(3).
+#[repr(C)]
+struct CookieFunctions {
+    read: unsafe extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: unsafe extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    seek: unsafe extern "C-unwind" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
+    close: unsafe extern "C-unwind" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, with: CookieFunctions) -> *mut FILE;
+}
+
+type FdOpen = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
+type FileNo = unsafe extern "C" fn(*mut FILE) -> c_int;
+
+/// The functions of the C library.
+#[derive(Debug)]
+struct Library {
+    fdopen: Option<FdOpen>,
+    fileno: Option<FileNo>,
+}
+
+static LIBRARY: OnceLock<Library> = OnceLock::new();
+
+/// Finds them: not after a fork, where a lock of the loader's may be taken for ever.
+pub(crate) fn find() {
+    library();
+}
+
+fn library() -> &'static Library {
+    LIBRARY.get_or_init(|| {
+        // SAFETY: the functions of these names have these types.
+        unsafe {
+            let next = |name: &CStr| libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+            Library {
+                fdopen: transmute::<*mut c_void, Option<FdOpen>>(next(c"fdopen")),
+                fileno: transmute::<*mut c_void, Option<FileNo>>(next(c"fileno")),
+            }
+        }
+    })
+}
+
+/// A stream of a split socket. Streams are in a list that only grows, and take places that others
+/// have left: a child of a fork finds no lock taken.
+#[derive(Debug)]
+struct Stream {
+    file: AtomicPtr<FILE>,
+    fd: AtomicI32,
+    next: AtomicPtr<Stream>,
+}
+
+static STREAMS: AtomicPtr<Stream> = AtomicPtr::new(ptr::null_mut());
+
+fn streams() -> impl Iterator<Item = &'static Stream> {
+    // SAFETY: what is in the list is never freed.
+    let get = |at: *mut Stream| unsafe { at.as_ref() };
+    let first = get(STREAMS.load(Ordering::Acquire));
+    std::iter::successors(first, move |stream| {
+        get(stream.next.load(Ordering::Acquire))
+    })
+}
+
+/// A place for a stream; a stream that is being made has it.
+fn take_place(fd: c_int) -> &'static Stream {
+    let reserved = ptr::without_provenance_mut(1);
+    let free = streams().find(|stream| {
+        let file = &stream.file;
+        let (taken, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        file.compare_exchange(ptr::null_mut(), reserved, taken, failed)
+            .is_ok()
+    });
+    let stream = free.unwrap_or_else(|| {
+        let stream: &'static Stream = Box::leak(Box::new(Stream {
+            file: AtomicPtr::new(reserved),
+            fd: AtomicI32::new(fd),
+            next: AtomicPtr::new(ptr::null_mut()),
+        }));
+        let _ = STREAMS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
+            stream.next.store(first, Ordering::Release);
+            Some(ptr::from_ref(stream).cast_mut())
+        });
+        stream
+    });
+    stream.fd.store(fd, Ordering::Release);
+    stream
+}
+
+/// fdopen(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_split(fd) {
+            return library().fdopen.map_or_else(
+                || {
+                    set_errno(Errno::NOSYS);
+                    ptr::null_mut()
+                },
+                |fdopen| fdopen(fd, mode),
+            );
+        }
+        let stream = take_place(fd);
+        let cookie = ptr::from_ref(stream).cast_mut().cast::<c_void>();
+        let functions = CookieFunctions {
+            read,
+            write,
+            seek,
+            close,
+        };
+        let file = fopencookie(cookie, mode, functions);
+        stream.file.store(file, Ordering::Release);
+        file
+    }
+}
+
+/// fileno(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_fileno(file: *mut FILE) -> c_int {
+    if let Some(stream) = streams().find(|stream| stream.file.load(Ordering::Acquire) == file) {
+        return stream.fd.load(Ordering::Acquire);
+    }
+    let Some(fileno) = library().fileno else {
+        set_errno(Errno::NOSYS);
+        return -1;
+    };
+    // SAFETY: the caller's promise.
+    unsafe { fileno(file) }
+}
+
+/// `fileno` of who has the stream's lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload_fileno_unlocked(file: *mut FILE) -> c_int {
+    // SAFETY: the caller's promise. The C library's two are one function.
+    unsafe { splitway_preload_fileno(file) }
+}
+
+/// The stream of a cookie.
+unsafe fn stream(cookie: *mut c_void) -> &'static Stream {
+    // SAFETY: it is what `fopencookie` was given; streams are never freed.
+    unsafe { &*cookie.cast::<Stream>() }
+}
+
+unsafe extern "C-unwind" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> ssize_t {
+    // SAFETY: the C library's promise.
+    unsafe { splitway_preload_read(stream(cookie).fd.load(Ordering::Acquire), to.cast(), len) }
+}
+
+/// Writes all of it, as streams do; less if that fails.
+unsafe extern "C-unwind" fn write(
+    cookie: *mut c_void,
+    from: *const c_char,
+    len: size_t,
+) -> ssize_t {
+    let mut done = 0;
+    // SAFETY: the C library's promise; what was written is at most what there is.
+    unsafe {
+        let fd = stream(cookie).fd.load(Ordering::Acquire);
+        while done < len {
+            match splitway_preload_write(fd, from.add(done).cast(), len - done) {
+                written @ 1.. => done += written as size_t,
+                _ => break,
+            }
+        }
+    }
+    done as ssize_t
+}
+
+unsafe extern "C-unwind" fn seek(_: *mut c_void, _: *mut off64_t, _: c_int) -> c_int {
+    set_errno(Errno::SPIPE);
+    -1
+}
+
+unsafe extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
+    // SAFETY: the C library's promise.
+    let stream = unsafe { stream(cookie) };
+    let fd = stream.fd.load(Ordering::Acquire);
+    stream.file.store(ptr::null_mut(), Ordering::Release);
+    splitway_preload_close(fd)
+}
