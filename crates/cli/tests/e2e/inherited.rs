@@ -1,16 +1,19 @@
 //! Split sockets that other processes get: by `exec`, by `SCM_RIGHTS`, and by an upgrade.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, test_kill_process};
+use rustix::net::SocketAddrUnix;
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, test_kill_process,
+};
 use testbed::http::download;
 use testbed::namespace::isolated;
-use testbed::process::{Process, run, signal};
+use testbed::process::{Process, signal};
 use testbed::procfs::children;
 use testbed::site::Site;
 use testbed::wait;
@@ -203,20 +206,30 @@ const FORGER: &str = "import os, socket, sys\n\
     own.bind(bytes.fromhex(sys.argv[1]))\n\
     socket.send_fds(channel, [b'x'], [other.fileno()])\n";
 
-/// Listens, asks the kernel for the name of the listener's handle, and says whether a socket that
-/// is passed with a copy of it is left as it is.
-const VICTIM: &str = "import ctypes, os, socket, subprocess, sys\n\
+/// Listens, reads the name of the listener's handle, and says whether a socket that is passed with
+/// a copy of it is left as it is.
+const VICTIM: &str = "import os, socket, subprocess, sys\n\
     server = socket.create_server(('', 8080))\n\
-    number = {'x86_64': 52, 'aarch64': 205}[os.uname().machine]\n\
-    name, size = ctypes.create_string_buffer(110), ctypes.c_int(110)\n\
-    done = ctypes.CDLL(None).syscall(number, server.fileno(), name, ctypes.byref(size))\n\
-    name = name.raw[2:size.value]\n\
-    assert done == 0 and name.startswith(b'\\0splitway/'), name\n\
+    print(os.getpid(), server.fileno(), flush=True)\n\
+    name = input()\n\
     own, other = socket.socketpair()\n\
-    line = ['unshare', '-n', sys.executable, sys.argv[1], name.hex()]\n\
-    subprocess.Popen(line, stdin=other)\n\
+    subprocess.Popen(['unshare', '-n', sys.executable, sys.argv[1], name], stdin=other)\n\
     _, passed, _, _ = socket.recv_fds(own, 1, 1)\n\
-    with socket.socket(fileno=passed[0]) as forged: print(forged.getpeername() == name)\n";
+    with socket.socket(fileno=passed[0]) as forged:\n \
+    print(forged.getpeername() == bytes.fromhex(name))\n";
+
+/// The name of the other end of a descriptor of a process, as the kernel has it, with the zero byte
+/// before it, in hexadecimal digits.
+fn peer_name(pid: Pid, number: i32) -> String {
+    let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    let handle = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).unwrap();
+    let address = rustix::net::getpeername(handle).unwrap().unwrap();
+    let address = SocketAddrUnix::try_from(address).unwrap();
+    let name = address.abstract_name().unwrap();
+    assert!(name.starts_with(b"splitway/"), "{name:?}");
+    let digits = name.iter().map(|byte| format!("{byte:02x}"));
+    std::iter::once("00".to_owned()).chain(digits).collect()
+}
 
 #[test]
 fn a_copied_name_makes_no_split_socket() {
@@ -227,7 +240,16 @@ fn a_copied_name_makes_no_split_socket() {
         fs::write(outside("victim.py"), VICTIM).unwrap();
         let mut command = splitway_run_on(&stack, &["--", "python3"]);
         command.arg(outside("victim.py")).arg(outside("forger.py"));
-        assert_eq!(run(&mut command).unwrap().trim(), "True");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut victim = command.spawn().unwrap();
+        let mut said = BufReader::new(victim.stdout.take().unwrap()).lines();
+        let numbers = said.next().unwrap().unwrap();
+        let (pid, number) = numbers.split_once(' ').unwrap();
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        let name = peer_name(pid, number.parse().unwrap());
+        writeln!(victim.stdin.take().unwrap(), "{name}").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "True");
+        assert!(victim.wait().unwrap().success());
     });
 }
 
