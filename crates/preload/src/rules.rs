@@ -48,9 +48,19 @@ impl Rule {
         };
         is_within && ports.contains(&address.port())
     }
+
+    /// Whether all of its addresses are those of the loopback interface: it names them on purpose.
+    fn names_loopback(&self) -> bool {
+        match self.prefix {
+            Some((ip @ IpAddr::V4(_), bits)) => ip.is_loopback() && bits >= 8,
+            Some((ip @ IpAddr::V6(_), bits)) => ip.is_loopback() && bits == 128,
+            None => false,
+        }
+    }
 }
 
-/// Rules of one direction. None holds an address of the loopback interface: those are the kernel's.
+/// Rules of one direction. Addresses of the loopback interface are the kernel's unless a rule names
+/// these alone, such as `127.0.0.0/8` or `::1`: `any` is not about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
@@ -69,7 +79,11 @@ impl Rules {
     /// Whether an address is that of a split socket.
     pub fn hold(&self, address: SocketAddr) -> bool {
         let is_loopback = unmapped(address.ip()).is_loopback();
-        !is_loopback && self.0.iter().any(|rule| rule.holds(address))
+        let mut about_it = self
+            .0
+            .iter()
+            .filter(|rule| !is_loopback || rule.names_loopback());
+        about_it.any(|rule| rule.holds(address))
     }
 }
 
@@ -198,6 +212,14 @@ mod tests {
             ("10.0.0.0/8", "[::ffff:10.0.0.1]:5", "[::ffff:127.0.0.1]:5"),
             ("1,3-4", "1.2.3.4:4", "1.2.3.4:2"),
             ("0.0.0.0/0", "0.0.0.0:4", "[::]:4"),
+            ("0.0.0.0/0", "128.0.0.1:4", "127.0.0.1:4"),
+            ("126.0.0.0/7", "126.0.0.1:4", "127.0.0.1:4"),
+            ("any,127.0.0.0/8", "127.1.2.3:4", "[::1]:4"),
+            ("127.0.0.0/8", "[::ffff:127.0.0.1]:4", "0.0.0.0:4"),
+            ("127.0.0.1:80", "127.0.0.1:80", "127.0.0.1:81"),
+            ("any,::1", "[::1]:4", "127.0.0.1:4"),
+            ("[::1]:80-81", "[::1]:81", "[::1]:82"),
+            ("::/127", "[::]:81", "[::1]:81"),
         ] {
             assert!(holds(rule, within), "{rule}: {within}");
             assert!(!holds(rule, without), "{rule}: {without}");

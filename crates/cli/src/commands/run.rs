@@ -37,7 +37,8 @@ use config::log_level::LogLevel;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// Addresses whose listeners are split: any, PORT, FIRST-LAST, ADDRESS/BITS, or
-    /// ADDRESS/BITS:PORT. May be repeated; those of the loopback interface are always the kernel's
+    /// ADDRESS/BITS:PORT. May be repeated; those of the loopback interface are the kernel's unless
+    /// a rule names these, such as 127.0.0.0/8 or ::1
     #[arg(long, value_name = "RULE", default_value = "any")]
     pub(crate) listen: Vec<Rule>,
 
