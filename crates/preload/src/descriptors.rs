@@ -131,20 +131,29 @@ pub extern "C-unwind" fn splitway_preload_dup2(old: c_int, new: c_int) -> c_int 
 pub extern "C-unwind" fn splitway_preload_dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     // SAFETY: it takes numbers.
     let is_open = unsafe { kernel!(SYS_fcntl, old, libc::F_GETFD, 0) } >= 0;
+    // SAFETY: it takes numbers.
+    let dup = || unsafe { kernel!(SYS_dup3, old, new, flags) } as c_int;
     // What fails closes nothing.
-    if is_open && old != new && flags & !libc::O_CLOEXEC == 0 {
+    let closes = is_open && old != new && flags & !libc::O_CLOEXEC == 0;
+    if closes {
         if let_go_of(new).is_err() {
             // As where another thread has just opened it.
             set_errno(Errno::BUSY);
             return -1;
         }
         pending::remove(new);
-        if is_ours(new) {
-            sw_close(new);
-        }
     }
-    // SAFETY: it takes numbers.
-    noted(old, unsafe { kernel!(SYS_dup3, old, new, flags) } as c_int)
+    let Some(client) = client().filter(|_| closes && is_ours(new)) else {
+        return noted(old, dup());
+    };
+    let mut done = -1;
+    // SAFETY: it is not -1, and the program gives up what is there. The call closes it: were it
+    // closed before, another thread might get the number meanwhile.
+    let _ = client.close_by(unsafe { OwnedFd::from_raw_fd(new) }, |fd| {
+        let _ = fd.into_raw_fd();
+        done = dup();
+    });
+    noted(old, done)
 }
 
 /// fcntl(2). The third argument is in the same place whether it is a number or a pointer.

@@ -58,6 +58,12 @@ impl Client {
     /// Closes a descriptor of any kind, as close(2). The connection ends with its last descriptor,
     /// in whatever process: what was sent still goes, and is waited for if `SO_LINGER` says so.
     pub fn close(&self, fd: OwnedFd) -> Result<()> {
+        self.close_by(fd, drop)
+    }
+
+    /// The same where something else than close(2) closes the descriptor, such as dup3(2), which
+    /// puts another in its place at the same moment.
+    pub fn close_by(&self, fd: OwnedFd, close: impl FnOnce(OwnedFd)) -> Result<()> {
         let place = number(fd.as_fd());
         // A child that has made no call yet is not attached for closing what it inherits.
         let socket = self.process_if_attached().and_then(|_| {
@@ -94,7 +100,7 @@ impl Client {
             generation.sends.forget(id, || self.has_descriptor_of(id));
         }
         // The host stack hears of the last copy by its hang-up.
-        drop(fd);
+        close(fd);
         if is_listener && let Some(generation) = self.process_if_attached() {
             generation.handles.note_closed_listener();
         }
