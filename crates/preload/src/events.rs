@@ -1,12 +1,12 @@
 //! epoll, poll and select.
 
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
-use capi::abi::{set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll};
+use capi::abi::{poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use rustix::io::Errno;
 
-use crate::convert::last_error;
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
@@ -103,26 +103,32 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait2(
         if !is_extended(epoll) {
             return library::epoll_pwait2(epoll, events, max, timeout, mask);
         }
-        match milliseconds(timeout.as_ref()) {
-            Some(ms) => sw_epoll_pwait(epoll, events, max, ms, mask),
-            None => fail(Errno::INVAL),
+        match duration(timeout.as_ref()) {
+            Ok(timeout) => sw_epoll_pwait(epoll, events, max, milliseconds(timeout), mask),
+            Err(errno) => fail(errno),
         }
     }
 }
 
-/// Milliseconds of a timeout, rounded up; -1 without one. `None` if it makes no sense.
-fn milliseconds(timeout: Option<&timespec>) -> Option<c_int> {
+/// A timeout; `None` is for ever. EINVAL if it makes no sense.
+fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, Errno> {
     let Some(timeout) = timeout else {
-        return Some(-1);
+        return Ok(None);
     };
-    let seconds = u64::try_from(timeout.tv_sec).ok()?;
-    let ns = u64::try_from(timeout.tv_nsec)
-        .ok()
-        .filter(|ns| *ns < 1_000_000_000)?;
-    let ms = seconds
-        .saturating_mul(1000)
-        .saturating_add(ns.div_ceil(1_000_000));
-    Some(c_int::try_from(ms).unwrap_or(c_int::MAX))
+    let seconds = u64::try_from(timeout.tv_sec).ok();
+    let ns = u32::try_from(timeout.tv_nsec).ok();
+    match (seconds, ns.filter(|ns| *ns < 1_000_000_000)) {
+        (Some(seconds), Some(ns)) => Ok(Some(Duration::new(seconds, ns))),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// Milliseconds of a timeout, rounded up; -1 without one.
+fn milliseconds(timeout: Option<Duration>) -> c_int {
+    timeout.map_or(-1, |timeout| {
+        let ms = timeout.as_nanos().div_ceil(1_000_000);
+        c_int::try_from(ms).unwrap_or(c_int::MAX)
+    })
 }
 
 /// Whether the kernel does not know all that is asked of it.
@@ -167,8 +173,7 @@ pub unsafe extern "C-unwind" fn splitway_preload___poll_chk(
     unsafe { splitway_preload_poll(fds, count, timeout_ms) }
 }
 
-/// ppoll(2). Of split sockets, the timeout is rounded up to milliseconds, and a signal that the
-/// mask lets through may come just before the wait.
+/// ppoll(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_ppoll(
     fds: *mut pollfd,
@@ -179,9 +184,9 @@ pub unsafe extern "C-unwind" fn splitway_preload_ppoll(
     // SAFETY: the caller's promise.
     unsafe {
         if has_ours(fds, count) {
-            return match milliseconds(timeout.as_ref()) {
-                Some(ms) => with_mask(mask, || sw_poll(fds, count, ms)),
-                None => fail(Errno::INVAL),
+            return match duration(timeout.as_ref()) {
+                Ok(timeout) => poll_with_mask(fds, count, timeout, mask),
+                Err(errno) => fail(errno),
             };
         }
         library::ppoll(fds, count, timeout, mask)
@@ -201,25 +206,6 @@ pub unsafe extern "C-unwind" fn splitway_preload___ppoll_chk(
     unsafe { splitway_preload_ppoll(fds, count, timeout, mask) }
 }
 
-/// With the signals of a mask, if there is one, blocked and no others.
-unsafe fn with_mask(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
-    if mask.is_null() {
-        return wait();
-    }
-    let mut before = std::mem::MaybeUninit::uninit();
-    // SAFETY: the mask is valid as the caller promises, and `before` is written by the first call.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr());
-        let done = wait();
-        let errno = last_error();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        if done < 0 {
-            set_errno(errno);
-        }
-        done
-    }
-}
-
 /// select(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_select(
@@ -236,7 +222,17 @@ pub unsafe extern "C-unwind" fn splitway_preload_select(
             return library::select(end, read, write, except, timeout);
         }
         let relative = timeout.as_ref().copied().map(normal);
-        select_with_poll(end, sets, relative.as_ref(), std::ptr::null())
+        let begun = Instant::now();
+        let done = select_with_poll(end, sets, relative.as_ref(), std::ptr::null());
+        if let (Some(timeout), Some(relative)) = (timeout.as_mut(), relative) {
+            // Linux says what is left of it.
+            let left = less(relative, begun.elapsed());
+            *timeout = timeval {
+                tv_sec: left.tv_sec,
+                tv_usec: left.tv_nsec / 1000,
+            };
+        }
+        done
     }
 }
 
@@ -246,6 +242,18 @@ fn normal(timeout: timeval) -> timespec {
     timespec {
         tv_sec: timeout.tv_sec.saturating_add(timeout.tv_usec / US),
         tv_nsec: timeout.tv_usec % US * 1000,
+    }
+}
+
+/// What is left of a timeout; one that makes no sense stays as it is.
+fn less(timeout: timespec, passed: Duration) -> timespec {
+    let Ok(Some(whole)) = duration(Some(&timeout)) else {
+        return timeout;
+    };
+    let left = whole.saturating_sub(passed);
+    timespec {
+        tv_sec: left.as_secs().cast_signed(),
+        tv_nsec: left.subsec_nanos().into(),
     }
 }
 
@@ -295,8 +303,9 @@ unsafe fn select_with_poll(
         (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
         (libc::POLLPRI, libc::POLLPRI),
     ];
-    let Some(ms) = milliseconds(timeout) else {
-        return fail(Errno::INVAL);
+    let timeout = match duration(timeout) {
+        Ok(timeout) => timeout,
+        Err(errno) => return fail(errno),
     };
     let end = end.clamp(0, libc::FD_SETSIZE as c_int);
     let mut polled = Vec::new();
@@ -316,7 +325,7 @@ unsafe fn select_with_poll(
             }
         }
         let (at, count) = (polled.as_mut_ptr(), polled.len() as nfds_t);
-        if with_mask(mask, || sw_poll(at, count, ms)) < 0 {
+        if poll_with_mask(at, count, timeout, mask) < 0 {
             return -1;
         }
         if polled

@@ -176,6 +176,39 @@ pub unsafe extern "C" fn sw_poll(
     count: libc::nfds_t,
     timeout_ms: libc::c_int,
 ) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    unsafe { poll_by(fds, count, |fds| client()?.poll(fds, timeout(timeout_ms))) }
+}
+
+/// ppoll(2), of descriptors of any kind; no timeout is for ever. Not for programs in C, to which
+/// `sw_epoll_pwait` does the same service.
+///
+/// # Safety
+/// `fds` is null or has `count` items; `mask` is null or valid.
+pub unsafe fn poll_with_mask(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    timeout: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    let mut masked =
+        |fds: &mut [Polled<'_>], timeout| unsafe { ask_poll_with_mask(fds, timeout, mask) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        poll_by(fds, count, |fds| {
+            client()?.poll_by(fds, timeout, &mut masked)
+        })
+    }
+}
+
+/// # Safety
+/// `fds` is null or has `count` items.
+unsafe fn poll_by(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    poll: impl FnOnce(&mut [Polled<'_>]) -> Result<usize>,
+) -> libc::c_int {
     let poll = || {
         // SAFETY: the caller's promise.
         let fds = unsafe { items(fds, count as usize)? };
@@ -187,11 +220,45 @@ pub unsafe extern "C" fn sw_poll(
                 found: 0,
             })
             .collect();
-        let ready = client()?.poll(&mut polled, timeout(timeout_ms))?;
+        let ready = poll(&mut polled)?;
         for (fd, polled) in fds.iter_mut().zip(&polled) {
             fd.revents = polled.found as i16;
         }
         Ok(ready as libc::c_int)
     };
     number(poll())
+}
+
+/// `ppoll` of the kernel.
+///
+/// # Safety
+/// `mask` is null or valid.
+unsafe fn ask_poll_with_mask(
+    fds: &mut [Polled<'_>],
+    timeout: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> Result<()> {
+    let asked = fds.iter().map(|polled| libc::pollfd {
+        fd: polled.fd.map_or(-1, |fd| fd.as_raw_fd()),
+        events: polled.events as i16,
+        revents: 0,
+    });
+    let mut asked: Vec<libc::pollfd> = asked.collect();
+    let (at, count) = (asked.as_mut_ptr(), asked.len());
+    let mut left = timeout.map(|timeout| libc::timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let left = left.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    // The system call itself: where programs run unmodified, the function of this name leads here.
+    // SAFETY: the pointers are those of arrays and values here; the mask is valid as the caller
+    // promises.
+    let ready = unsafe { libc::syscall(libc::SYS_ppoll, at, count, left, mask, SIGNALS_BYTES) };
+    if ready < 0 {
+        return Err(last_error());
+    }
+    for (polled, asked) in fds.iter_mut().zip(&asked) {
+        polled.found = asked.revents as u16;
+    }
+    Ok(())
 }

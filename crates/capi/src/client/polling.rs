@@ -23,16 +23,46 @@ pub struct Polled<'a> {
     pub found: u16,
 }
 
+/// How the kernel is asked: of its own descriptors, where it notes what it finds, and for how long.
+pub(crate) type Ask<'a> = dyn FnMut(&mut [Polled<'_>], Option<Duration>) -> Result<()> + 'a;
+
+/// poll(2) of the kernel.
+fn ask_kernel(fds: &mut [Polled<'_>], timeout: Option<Duration>) -> Result<()> {
+    let asked = fds.iter().filter_map(|polled| {
+        let flags = PollFlags::from_bits_retain(polled.events);
+        polled.fd.map(|fd| PollFd::from_borrowed_fd(fd, flags))
+    });
+    let mut asked: Vec<PollFd<'_>> = asked.collect();
+    if asked.is_empty() && timeout == Some(Duration::ZERO) {
+        return Ok(());
+    }
+    rustix::event::poll(&mut asked, timeout.map(timespec).as_ref())?;
+    for (polled, asked) in fds.iter_mut().zip(&asked) {
+        polled.found = asked.revents().bits();
+    }
+    Ok(())
+}
+
 impl Client {
     /// Waits until a descriptor is ready, as poll(2); returns how many are. EINTR if a signal comes
     /// first, as signal(7) has it.
     pub fn poll(&self, fds: &mut [Polled<'_>], timeout: Option<Duration>) -> Result<usize> {
+        self.poll_by(fds, timeout, &mut ask_kernel)
+    }
+
+    /// The same with another way to ask the kernel.
+    pub(crate) fn poll_by(
+        &self,
+        fds: &mut [Polled<'_>],
+        timeout: Option<Duration>,
+        ask: &mut Ask<'_>,
+    ) -> Result<usize> {
         let process = self.process()?;
         let ids: Vec<Option<SocketId>> = fds
             .iter()
             .map(|polled| Ok(self.find_id(polled.fd)))
             .collect::<Result<_>>()?;
-        let mut poll = Poll { process, ids };
+        let mut poll = Poll { process, ids, ask };
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let link = &process.link;
         link.drain();
@@ -85,13 +115,14 @@ impl Client {
 }
 
 /// One call of `poll`.
-struct Poll<'a> {
+struct Poll<'a, 'b> {
     process: &'a Process,
     /// Of each descriptor, the split socket that it is.
     ids: Vec<Option<SocketId>>,
+    ask: &'a mut Ask<'b>,
 }
 
-impl Poll<'_> {
+impl Poll<'_, '_> {
     /// Whether the bell may make any of them ready.
     fn has_split(&self, fds: &[Polled<'_>]) -> bool {
         self.ids.iter().any(Option::is_some) || fds.iter().any(|polled| self.is_set(polled))
@@ -140,7 +171,7 @@ impl Poll<'_> {
 
     /// Asks the kernel for its own, and sleeps in `bed` as well; tells how many more are ready.
     fn ask_kernel(
-        &self,
+        &mut self,
         fds: &mut [Polled<'_>],
         timeout: Option<Duration>,
         bed: Option<BorrowedFd<'_>>,
@@ -150,21 +181,17 @@ impl Poll<'_> {
         };
         let kernels = fds.iter_mut().zip(&self.ids).filter(is_kernels);
         let kernels: Vec<&mut Polled<'_>> = kernels.map(|(polled, _)| polled).collect();
-        let asked = kernels.iter().filter_map(|polled| {
-            let flags = PollFlags::from_bits_retain(polled.events);
-            polled.fd.map(|fd| PollFd::from_borrowed_fd(fd, flags))
-        });
-        let mut asked: Vec<PollFd<'_>> = asked.collect();
-        asked.extend(bed.map(|bed| PollFd::from_borrowed_fd(bed, PollFlags::IN)));
-        if asked.is_empty() && timeout == Some(Duration::ZERO) {
-            return Ok(0);
-        }
-        let timeout = timeout.map(timespec);
-        rustix::event::poll(&mut asked, timeout.as_ref())?;
+        let mut asked: Vec<Polled<'_>> = kernels.iter().map(|polled| **polled).collect();
+        asked.extend(bed.map(|bed| Polled {
+            fd: Some(bed),
+            events: PollFlags::IN.bits(),
+            found: 0,
+        }));
+        (self.ask)(&mut asked, timeout)?;
         let mut ready = 0;
         for (polled, asked) in kernels.into_iter().zip(&asked) {
-            let is_new = polled.found == 0 && !asked.revents().is_empty();
-            polled.found |= asked.revents().bits();
+            let is_new = polled.found == 0 && asked.found != 0;
+            polled.found |= asked.found;
             ready += usize::from(is_new);
         }
         Ok(ready)
