@@ -1,17 +1,18 @@
-//! A split socket in the place of one of the kernel's: it has its number, its flags, the options
-//! that were set, and its place in an epoll set.
+//! A split socket in the place of one of the kernel's, and the other way round: it has its number,
+//! its flags, the options that were set, and its place in an epoll set.
 
 use std::mem::size_of;
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use capi::Family;
-use capi::abi::sw_setsockopt;
-use capi::client::{DescriptorFlags, EpollChange, EpollEvent};
+use capi::abi::{sw_getsockopt, sw_setsockopt};
+use capi::client::{Client, DescriptorFlags, EpollChange, EpollEvent};
+use libc::{c_int, c_void, socklen_t};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, Result, fcntl_getfd};
 use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
-use rustix::net::{AddressFamily, SocketType, getsockname, ipproto};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto};
 
 use crate::kernel::kernel;
 use crate::pending;
@@ -19,7 +20,7 @@ use crate::settings::settings;
 use crate::start::complain;
 
 /// Options that a program may set before an address is known: level and name.
-const OPTIONS: [(libc::c_int, libc::c_int); 18] = [
+const OPTIONS: [(c_int, c_int); 18] = [
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
@@ -40,7 +41,7 @@ const OPTIONS: [(libc::c_int, libc::c_int); 18] = [
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
 ];
 
-const TCP_NOTSENT_LOWAT: libc::c_int = 25;
+const TCP_NOTSENT_LOWAT: c_int = 25;
 
 /// Bytes of the largest of their values.
 const VALUE_BYTES: usize = size_of::<libc::timeval>();
@@ -97,20 +98,94 @@ pub(crate) fn convert(fd: BorrowedFd<'_>, address: SocketAddr, purpose: Purpose)
     Ok(true)
 }
 
+/// The same of a socket that is to listen without an address: the kernel binds it to a port of all
+/// addresses then.
+pub(crate) fn convert_unbound(fd: BorrowedFd<'_>) -> Result<bool> {
+    let Some(family) = tcp_family(fd).filter(|_| bound(fd).is_none()) else {
+        return Ok(false);
+    };
+    let all: IpAddr = match family {
+        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    convert(fd, SocketAddr::new(all, 0), Purpose::Listen)
+}
+
 /// Where a socket of the kernel's is bound.
 pub(crate) fn bound(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
     let address = SocketAddr::try_from(getsockname(fd).ok()?).ok()?;
     (address.port() != 0 || !address.ip().is_unspecified()).then_some(address)
 }
 
-fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
-    let client = capi::abi::attach_from_environment()?;
-    let flags = DescriptorFlags {
+/// A new TCP socket of the kernel's.
+fn kernels(family: Family) -> Result<OwnedFd> {
+    let domain = match family {
+        Family::V4 => AddressFamily::INET,
+        Family::V6 => AddressFamily::INET6,
+    };
+    rustix::net::socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+fn flags_of(fd: BorrowedFd<'_>) -> Result<DescriptorFlags> {
+    Ok(DescriptorFlags {
         nonblocking: fcntl_getfl(fd)?.contains(OFlags::NONBLOCK),
         close_on_exec: fcntl_getfd(fd)?.contains(FdFlags::CLOEXEC),
+    })
+}
+
+/// Makes a split socket one of the kernel's again: it was bound, and connects to where no rule
+/// leads. True if it is the kernel's then; one that is bound to an address that the kernel has not
+/// connects by the split stack.
+pub(crate) fn revert(client: &Client, fd: BorrowedFd<'_>, peer: SocketAddr) -> Result<bool> {
+    let leads = |settings: &crate::settings::Settings| settings.connect.hold(peer);
+    if settings().is_none_or(leads) || !client.is_unconnected(fd)? {
+        return Ok(false);
+    }
+    let local = client.local_address(fd)?;
+    let family = client.family(fd)?;
+    let new = kernels(family)?;
+    let fresh = client.socket(family, DescriptorFlags::default())?;
+    let (from, usual) = (fd.as_raw_fd(), fresh.as_raw_fd());
+    copy_options(from, usual, new.as_raw_fd(), sw_getsockopt, kernel_set);
+    client.close(fresh)?;
+    match rustix::net::bind(&new, &local) {
+        Err(Errno::ADDRNOTAVAIL) => return Ok(false),
+        bound => bound?,
+    }
+    let flags = flags_of(fd)?;
+    if flags.nonblocking {
+        rustix::fs::fcntl_setfl(&new, OFlags::RDWR | OFlags::NONBLOCK)?;
+    }
+    let cloexec = if flags.close_on_exec {
+        libc::O_CLOEXEC
+    } else {
+        0
     };
+    let entries = client.epoll_entries(fd)?;
+    let mut done = 0;
+    // SAFETY: it is open; what the program has at this number is the kernel's from now on.
+    let _ = client.close_by(unsafe { OwnedFd::from_raw_fd(from) }, |own| {
+        // SAFETY: both are open.
+        done = unsafe { kernel!(SYS_dup3, new.as_raw_fd(), own.into_raw_fd(), cloexec) };
+    });
+    if done < 0 {
+        return Err(last_error());
+    }
+    for (epoll, event) in entries {
+        // SAFETY: a number of the program's; that it is open is looked at by the call.
+        let epoll = unsafe { BorrowedFd::borrow_raw(epoll) };
+        client.epoll_change(epoll, fd, EpollChange::Add(event))?;
+    }
+    Ok(true)
+}
+
+fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
+    let client = capi::abi::attach_from_environment()?;
+    let flags = flags_of(fd)?;
     let new = client.socket(family, flags)?;
-    copy_options(fd, new.as_raw_fd(), family)?;
+    let fresh = kernels(family)?;
+    let (from, fresh) = (fd.as_raw_fd(), fresh.as_raw_fd());
+    copy_options(from, fresh, new.as_raw_fd(), kernel_get, sw_setsockopt);
     let cloexec = if flags.close_on_exec {
         libc::O_CLOEXEC
     } else {
@@ -123,8 +198,8 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     let interest = pending::remove(fd.as_raw_fd());
     // SAFETY: the number is a duplicate, which is given back to the program below.
     let own = unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) };
-    let own = client.note_duplicate(std::os::fd::AsFd::as_fd(&new), own);
-    own.map(std::os::fd::IntoRawFd::into_raw_fd)?;
+    let own = client.note_duplicate(new.as_fd(), own);
+    own.map(IntoRawFd::into_raw_fd)?;
     client.close(new)?;
     if let Some(interest) = interest {
         // SAFETY: a number of the program's; that it is open is looked at by the call.
@@ -139,52 +214,64 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     Ok(())
 }
 
-/// Sets the options that differ from those of a new socket.
-fn copy_options(from: BorrowedFd<'_>, to: libc::c_int, family: Family) -> Result<()> {
-    let domain = match family {
-        Family::V4 => AddressFamily::INET,
-        Family::V6 => AddressFamily::INET6,
-    };
-    let flags = rustix::net::SocketFlags::CLOEXEC;
-    let fresh = rustix::net::socket_with(domain, SocketType::STREAM, flags, None)?;
+/// Sets the options of a new socket, one of the other kind than it is to be, that differ from those
+/// of a fresh one.
+fn copy_options(from: RawFd, fresh: RawFd, to: RawFd, get: Get, set: Set) {
     for (level, name) in OPTIONS {
-        let (Some(value), Some(usual)) = (
-            option(from.as_raw_fd(), level, name),
-            option(fresh.as_raw_fd(), level, name),
-        ) else {
+        let value = |fd: RawFd| {
+            let mut bytes = [0; VALUE_BYTES];
+            let mut len = VALUE_BYTES as libc::socklen_t;
+            let at = bytes.as_mut_ptr().cast();
+            // SAFETY: the pointers are those of an array and of its length.
+            let got = unsafe { get(fd, level, name, at, &raw mut len) };
+            (got == 0).then_some((bytes, len))
+        };
+        let (Some(found), Some(usual)) = (value(from), value(fresh)) else {
             continue;
         };
-        if value == usual {
+        if found == usual {
             continue;
         }
-        let (mut bytes, len) = value;
+        let (mut bytes, len) = found;
         if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVBUF)
             || (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF)
         {
-            // What the kernel says is twice what was asked for (socket(7)).
+            // What is said is twice what was asked for (socket(7)).
             if let Some(number) = bytes.first_chunk_mut() {
                 *number = (i32::from_ne_bytes(*number) / 2).to_ne_bytes();
             }
         }
-        // One that has no effect here has none, as it would have had if it were set now.
+        // One that has no effect there has none, as it would have had if it were set now.
         // SAFETY: the pointer and the length are those of an array.
-        let _ = unsafe { sw_setsockopt(to, level, name, bytes.as_ptr().cast(), len) };
+        let _ = unsafe { set(to, level, name, bytes.as_ptr().cast(), len) };
     }
-    Ok(())
 }
 
-/// The value of an option of a socket of the kernel's, and its length.
-fn option(
-    fd: libc::c_int,
-    level: libc::c_int,
-    name: libc::c_int,
-) -> Option<([u8; VALUE_BYTES], libc::socklen_t)> {
-    let mut bytes = [0; VALUE_BYTES];
-    let mut len = VALUE_BYTES as libc::socklen_t;
-    let at = bytes.as_mut_ptr();
-    // SAFETY: the pointers are those of an array and of its length.
-    let got = unsafe { kernel!(SYS_getsockopt, fd, level, name, at, &raw mut len) };
-    (got == 0).then_some((bytes, len))
+type Get = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
+type Set = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
+
+/// getsockopt(2) of the kernel.
+unsafe extern "C" fn kernel_get(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { kernel!(SYS_getsockopt, fd, level, name, value, len) as c_int }
+}
+
+/// setsockopt(2) of the kernel.
+unsafe extern "C" fn kernel_set(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { kernel!(SYS_setsockopt, fd, level, name, value, len) as c_int }
 }
 
 /// The error of a system call that has just failed.

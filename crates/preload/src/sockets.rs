@@ -9,12 +9,12 @@ use capi::abi::{
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 
-use crate::convert::{Purpose, bound, convert};
+use crate::convert::{Purpose, bound, convert, convert_unbound, revert};
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
 use crate::settings::settings;
-use crate::start::is_split;
+use crate::start::{client, is_split};
 
 /// An error, as the C library reports it.
 fn fail(errno: Errno) -> c_int {
@@ -81,11 +81,20 @@ pub unsafe extern "C-unwind" fn splitway_preload_bind(
 /// listen(2).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_listen(fd: c_int, backlog: c_int) -> c_int {
-    if is_split(fd) {
-        return sw_listen(fd, backlog);
+    // A socket without an address is to get one of the split stack if `0.0.0.0` is one.
+    let becomes_split = match is_split(fd) {
+        false if fd >= 0 => {
+            // SAFETY: it is not -1; the kernel says if it is not open.
+            convert_unbound(unsafe { BorrowedFd::borrow_raw(fd) })
+        }
+        is_split => Ok(is_split),
+    };
+    match becomes_split {
+        Ok(true) => sw_listen(fd, backlog),
+        // SAFETY: it takes numbers.
+        Ok(false) => unsafe { kernel!(SYS_listen, fd, backlog) as c_int },
+        Err(errno) => fail(errno),
     }
-    // SAFETY: it takes numbers.
-    unsafe { kernel!(SYS_listen, fd, backlog) as c_int }
 }
 
 /// connect(2).
@@ -97,14 +106,20 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        let was_split = is_split(fd);
+        if is_split(fd) {
+            return match revert_for(fd, at, len) {
+                Ok(true) => kernel!(SYS_connect, fd, at, len) as c_int,
+                Ok(false) => sw_connect(fd, at, len),
+                Err(errno) => fail(errno),
+            };
+        }
         // Where the program has bound it, for its connection to come from there.
-        let from = (!was_split && fd >= 0)
+        let from = (fd >= 0)
             .then(|| bound(BorrowedFd::borrow_raw(fd)))
             .flatten();
         match ensure_split(fd, at, len, Purpose::Connect) {
             Ok(true) => {
-                if let (Some(from), Some(client)) = (from, crate::start::client())
+                if let (Some(from), Some(client)) = (from, client())
                     && let Err(errno) = client.bind(BorrowedFd::borrow_raw(fd), from)
                 {
                     return fail(errno);
@@ -114,6 +129,18 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
             Ok(false) => library::connect(fd, at, len),
             Err(errno) => fail(errno),
         }
+    }
+}
+
+/// Whether a split socket is the kernel's from now on, for where it connects to.
+unsafe fn revert_for(fd: c_int, at: *const sockaddr, len: socklen_t) -> Result<bool, Errno> {
+    // SAFETY: the caller's promise.
+    let peer = unsafe { address_of(at, len) };
+    // SAFETY: the number of a split socket is not -1.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    match (client(), peer) {
+        (Some(client), Some(peer)) => revert(client, fd, peer),
+        _ => Ok(false),
     }
 }
 

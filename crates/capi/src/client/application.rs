@@ -147,7 +147,7 @@ impl Client {
     }
 
     /// The family of a split socket; the errors of a descriptor that is none.
-    pub(crate) fn family(&self, fd: BorrowedFd<'_>) -> Result<Family> {
+    pub fn family(&self, fd: BorrowedFd<'_>) -> Result<Family> {
         let socket = self.socket_of(fd)?;
         socket.look_at_stream()?;
         Ok(socket.family())

@@ -67,6 +67,15 @@ impl Client {
         disconnect(&socket)
     }
 
+    /// Whether a socket is neither connected nor being connected, and does not listen.
+    pub fn is_unconnected(&self, fd: BorrowedFd<'_>) -> Result<bool> {
+        let socket = self.socket_of(fd)?;
+        let flags = socket.look_at_stream()?.flags;
+        let states = [Flags::LISTENER, Flags::CONNECTING, Flags::CONNECTED];
+        let has_state = states.into_iter().any(|state| flags.has(state));
+        Ok(!has_state && !flags.is_over() && !socket.has_note(note::CONNECT_BEGUN))
+    }
+
     /// Makes a socket a listener, or changes how many connections may wait, as listen(2). A socket
     /// without an address gets a port. EINVAL if it is connected; EADDRINUSE.
     pub fn listen(&self, fd: BorrowedFd<'_>, backlog: i32) -> Result<()> {

@@ -167,6 +167,15 @@ impl Client {
         }
     }
 
+    /// The sets that a split socket or a set is in, and what for.
+    pub fn epoll_entries(&self, fd: BorrowedFd<'_>) -> Result<Vec<(RawFd, EpollEvent)>> {
+        let entries = self.process()?.sets.entries(number(fd)).into_iter();
+        let event = |Interest { events, data, .. }| EpollEvent { events, data };
+        Ok(entries
+            .map(|(epoll, interest)| (epoll, event(interest)))
+            .collect())
+    }
+
     /// Waits for events of a set, as epoll_wait(2); returns how many. EINTR if a signal comes
     /// first, whatever its handler, as signal(7) has it.
     pub fn epoll_wait(

@@ -222,6 +222,22 @@ impl Sets {
         is_last.then_some(set)
     }
 
+    /// What a descriptor is in the sets, by one number of each.
+    pub(crate) fn entries(&self, fd: RawFd) -> Vec<(RawFd, Interest)> {
+        let mut seen: Vec<Arc<Member>> = Vec::new();
+        let sets = lock(&self.0);
+        let entries = sets.iter().filter_map(|(epoll, set)| {
+            let member = set.members().get(&fd).cloned()?;
+            if seen.iter().any(|other| Arc::ptr_eq(other, &member)) {
+                return None;
+            }
+            seen.push(Arc::clone(&member));
+            let interest = *member.interest();
+            Some((*epoll, interest))
+        });
+        entries.collect()
+    }
+
     /// Takes a descriptor that is closed out of all sets; returns what it was there.
     pub(crate) fn forget(&self, fd: RawFd) -> Vec<Arc<Member>> {
         let sets: Vec<Arc<Set>> = lock(&self.0).values().cloned().collect();
