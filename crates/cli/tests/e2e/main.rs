@@ -42,6 +42,7 @@ mod restart;
 mod routed;
 mod run;
 mod run_calls;
+mod run_compared;
 mod several_nics;
 mod sizes;
 mod sockets;

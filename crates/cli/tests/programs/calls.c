@@ -1,0 +1,217 @@
+/*
+ * Says what calls do that programs seldom make, a line for each: on split sockets the same as on
+ * those of the kernel.
+ *
+ *     calls           calls on sockets of loopback addresses
+ *     calls PORT      connects to a server from a port of its own
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int check(int result, const char *what)
+{
+    if (result < 0) {
+        printf("%s: %s\n", what, strerror(errno));
+        exit(1);
+    }
+    return result;
+}
+
+static struct sockaddr_in where(int fd)
+{
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    check(getsockname(fd, (struct sockaddr *)&at, &len), "getsockname");
+    return at;
+}
+
+static int stream(void)
+{
+    return check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+}
+
+/* A listener on a port of its own. */
+static int listener(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    int fd = stream();
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    check(bind(fd, (struct sockaddr *)&at, sizeof at), "bind");
+    check(listen(fd, 8), "listen");
+    return fd;
+}
+
+/* Both ends of a connection by a listener. */
+static void connect_by(int listener, int ends[2])
+{
+    struct sockaddr_in at = where(listener);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ends[0] = stream();
+    check(connect(ends[0], (struct sockaddr *)&at, sizeof at), "connect");
+    ends[1] = check(accept(listener, NULL, NULL), "accept");
+}
+
+/* A listener that was never bound has a port of all addresses. */
+static void listen_unbound(void)
+{
+    int listener = stream(), ends[2];
+    check(listen(listener, 1), "listen");
+    struct sockaddr_in at = where(listener);
+    printf("listens at %s, port %s\n", inet_ntoa(at.sin_addr), at.sin_port ? "chosen" : "0");
+    connect_by(listener, ends);
+    check(send(ends[0], "x", 1, 0), "send");
+    char byte = 0;
+    check(recv(ends[1], &byte, 1, 0), "recv");
+    printf("received %c\n", byte);
+    close(ends[0]);
+    close(ends[1]);
+    close(listener);
+}
+
+/* select(2) says how much of its timeout is left. */
+static void select_left(void)
+{
+    int by = listener(), ends[2];
+    connect_by(by, ends);
+    for (int ready = 0; ready < 2; ready++) {
+        struct timeval left = {.tv_sec = ready * 1000, .tv_usec = 10000};
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(ends[1], &set);
+        if (ready)
+            check(send(ends[0], "x", 1, 0), "send");
+        int found = check(select(ends[1] + 1, &set, NULL, NULL, &left), "select");
+        printf("select %d: %s left\n", found,
+               left.tv_sec > 900 && left.tv_sec <= 1000 ? "most"
+               : left.tv_sec || left.tv_usec            ? "something"
+                                                        : "nothing");
+    }
+    close(ends[0]);
+    close(ends[1]);
+    close(by);
+}
+
+static atomic_int signals;
+
+static void note(int signal)
+{
+    (void)signal;
+    atomic_fetch_add(&signals, 1);
+}
+
+/* A signal that waits ends ppoll(2) and pselect(2), whose mask lets it through. */
+static void masked(void)
+{
+    struct sigaction action = {.sa_handler = note};
+    struct timespec timeout = {.tv_sec = 5};
+    int by = listener(), ends[2];
+    sigset_t blocked, none;
+    fd_set set;
+    sigemptyset(&none);
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    check(sigaction(SIGUSR1, &action, NULL), "sigaction");
+    check(sigprocmask(SIG_BLOCK, &blocked, NULL), "sigprocmask");
+    connect_by(by, ends);
+    struct pollfd polled = {.fd = ends[1], .events = POLLIN};
+    raise(SIGUSR1);
+    int found = ppoll(&polled, 1, &timeout, &none);
+    printf("ppoll %d %s, %d signals\n", found, strerror(errno), atomic_load(&signals));
+    raise(SIGUSR1);
+    FD_ZERO(&set);
+    FD_SET(ends[1], &set);
+    found = pselect(ends[1] + 1, &set, NULL, NULL, &timeout, &none);
+    printf("pselect %d %s, %d signals\n", found, strerror(errno), atomic_load(&signals));
+    close(ends[0]);
+    close(ends[1]);
+    close(by);
+}
+
+static atomic_int is_over;
+
+static void *duplicate(void *of)
+{
+    struct stat want, got;
+    int lost = 0;
+    check(fstat(*(int *)of, &want), "fstat");
+    while (!atomic_load(&is_over)) {
+        int fd = dup(*(int *)of);
+        lost += fd < 0 || fstat(fd, &got) < 0 || got.st_ino != want.st_ino;
+        close(fd);
+    }
+    return (void *)(long)lost;
+}
+
+/* What dup2(2) puts a descriptor in the place of has its number until then. */
+static void dup_over(void)
+{
+    int pipes[2], file = check(open("/dev/null", O_RDWR), "open");
+    void *lost = NULL;
+    pthread_t thread;
+    check(pipe(pipes), "pipe");
+    pthread_create(&thread, NULL, duplicate, &pipes[0]);
+    for (int turn = 0; turn < 2000; turn++) {
+        int fd = listener();
+        check(dup2(file, fd), "dup2");
+        close(fd);
+    }
+    atomic_store(&is_over, 1);
+    pthread_join(thread, &lost);
+    printf("%ld descriptors lost\n", (long)lost);
+}
+
+/* Connects from a port that it has bound, to one of the loopback address. */
+static void connect_bound(int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    struct epoll_event event = {.events = EPOLLOUT, .data.u64 = 7};
+    int fd = check(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), "socket");
+    int on = 1, error = -1, set = check(epoll_create1(0), "epoll_create1");
+    socklen_t len = sizeof on;
+    check(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "setsockopt");
+    check(bind(fd, (struct sockaddr *)&at, sizeof at), "bind");
+    in_port_t from = where(fd).sin_port;
+    check(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_port = htons(port);
+    if (connect(fd, (struct sockaddr *)&at, sizeof at) < 0 && errno != EINPROGRESS)
+        check(-1, "connect");
+    memset(&event, 0, sizeof event);
+    check(epoll_wait(set, &event, 1, 10000), "epoll_wait");
+    on = 0;
+    check(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, &len), "TCP_NODELAY");
+    check(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len), "SO_ERROR");
+    printf("EPOLLOUT %d of %d, error %d, TCP_NODELAY %d, %s port\n", !!(event.events & EPOLLOUT),
+           (int)event.data.u64, error, !!on, where(fd).sin_port == from ? "the same" : "another");
+    check(send(fd, "hello", 5, MSG_NOSIGNAL), "send");
+    close(fd);
+    close(set);
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1) {
+        connect_bound(atoi(arguments[1]));
+        return 0;
+    }
+    listen_unbound();
+    select_left();
+    masked();
+    dup_over();
+    return 0;
+}
