@@ -20,9 +20,10 @@ use crate::settings::settings;
 use crate::start::complain;
 
 /// Options that a program may set before an address is known: level and name.
-const OPTIONS: [(c_int, c_int); 18] = [
+const OPTIONS: [(c_int, c_int); 19] = [
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::SOL_SOCKET, libc::SO_LINGER),
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),

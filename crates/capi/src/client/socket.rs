@@ -38,6 +38,8 @@ pub(crate) mod note {
     pub(crate) const CONNECT_BEGUN: u64 = 64;
     /// `SO_LINGER` is on.
     pub(crate) const LINGER: u64 = 128;
+    /// `SO_OOBINLINE`, which urgent data is in any case.
+    pub(crate) const OOB_INLINE: u64 = 256;
 }
 
 /// Where the timeouts are in the word: after the bits, 26 bits of milliseconds each.
@@ -51,6 +53,7 @@ const INHERITED: u64 = note::REUSE_ADDR
     | note::V6_ONLY
     | note::IS_V6
     | note::LINGER
+    | note::OOB_INLINE
     | TIMEOUT_MS_MAX << RECEIVE_TIMEOUT_AT
     | TIMEOUT_MS_MAX << SEND_TIMEOUT_AT;
 

@@ -81,6 +81,7 @@ fn note_of(level: i32, name: i32) -> Option<u64> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => Some(note::REUSE_ADDR),
         (libc::SOL_SOCKET, libc::SO_REUSEPORT) => Some(note::REUSE_PORT),
+        (libc::SOL_SOCKET, libc::SO_OOBINLINE) => Some(note::OOB_INLINE),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => Some(note::V6_ONLY),
         _ => None,
     }

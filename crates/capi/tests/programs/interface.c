@@ -148,8 +148,9 @@ static void options(int fd)
     CHECK(number(fd, SOL_SOCKET, SO_ERROR) == 0);
     CHECK(number(fd, IPPROTO_TCP, TCP_MAXSEG) == 1448);
     static const int switches[][2] = {
-        {SOL_SOCKET, SO_REUSEADDR}, {SOL_SOCKET, SO_REUSEPORT}, {SOL_SOCKET, SO_KEEPALIVE},
-        {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_CORK},    {IPPROTO_TCP, TCP_QUICKACK},
+        {SOL_SOCKET, SO_REUSEADDR},   {SOL_SOCKET, SO_REUSEPORT}, {SOL_SOCKET, SO_KEEPALIVE},
+        {SOL_SOCKET, SO_OOBINLINE},   {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_CORK},
+        {IPPROTO_TCP, TCP_QUICKACK},
     };
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
         int level = switches[i][0], option = switches[i][1];
