@@ -94,6 +94,16 @@ need_servers() {
     install_needed
 }
 
+# The suites that Python brings along: programs that run on split sockets.
+need_python_tests() {
+    local python
+    for python in /usr/bin/python3 python3; do
+        "$python" -c 'import test.test_socket' 2>/dev/null && return
+    done
+    packages+=("lib$(basename "$(readlink -f /usr/bin/python3)")-testsuite")
+    install_needed
+}
+
 setup_serve() {
     need cc build-essential
     need curl curl
@@ -118,6 +128,7 @@ setup_test() {
     need python3 python3
     need strace strace
     install_needed
+    need_python_tests
     need_servers
     if has rustup; then
         cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt

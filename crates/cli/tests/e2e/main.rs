@@ -20,6 +20,7 @@ mod dpu;
 mod drain;
 mod emulated;
 mod file_systems;
+mod foreign;
 mod http;
 mod https;
 mod idle;
