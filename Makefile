@@ -59,7 +59,7 @@ check: setup-test ## Formatting, lints and documentation, as in continuous integ
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 BENCH ?=
-bench: setup-bench ## Measures Splitway against nginx and lighttpd, and draws the paper's figures; BENCH="targets", BENCH="--quick"
+bench: setup-bench library ## Measures Splitway against nginx and lighttpd, and draws the paper's figures; BENCH="targets", BENCH="--quick"
 	$(CARGO) build --release --locked -p splitway-cli -p splitway-bench
 	@$(AS_ROOT) $(RELEASE)/splitway bench $(BENCH)
 

@@ -215,6 +215,7 @@ setup_bench() {
     need ip iproute2
     # Table 1 and system calls need it; where no package has it, the rest is measured.
     has perf || [ -z "$(apt_candidate linux-perf)" ] || packages+=(linux-perf)
+    need redis-benchmark redis-tools
     install_needed
     need_servers
 }

@@ -129,6 +129,8 @@ enum Benchmark {
     Soak(suites::soak::Settings),
     /// Programs on split sockets, against the kernel's sockets and the server in the host process.
     Sockets(suites::sockets::Settings),
+    /// Unmodified programs on split sockets, against the same on the kernel's: nginx, lighttpd, redis.
+    Programs(suites::programs::Settings),
     /// Runs the server program of `sockets`.
     #[command(hide = true)]
     SocketsServer(suites::sockets::server::Settings),
@@ -240,6 +242,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::LoadMix(settings) => suites::load_mix::measure(&settings),
         Benchmark::Soak(settings) => suites::soak::measure(&settings),
         Benchmark::Sockets(settings) => suites::sockets::measure(&settings),
+        Benchmark::Programs(settings) => suites::programs::measure(&settings),
         Benchmark::Fairness(settings) => suites::goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::measure(&settings),
         Benchmark::Load(_)
@@ -285,6 +288,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::LoadMix(settings) => suites::load_mix::plan(settings),
         Benchmark::Soak(settings) => suites::soak::plan(settings),
         Benchmark::Sockets(settings) => suites::sockets::plan(settings),
+        Benchmark::Programs(settings) => suites::programs::plan(settings),
         Benchmark::Fairness(settings) => suites::goodput::plan(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::plan(settings),
         Benchmark::Ceiling(settings) => suites::ceiling::plan(settings),

@@ -11,6 +11,7 @@
 //! | `load_mix` | everything at once: sizes, ranges, slow readers, clients that go away, reloads |
 //! | `soak` | whether anything is left behind: millions of connections, reloads, deaths |
 //! | `sockets` | programs on split sockets, against the kernel's and the server in the host process |
+//! | `programs` | unmodified programs on split sockets, against the same on the kernel's |
 //! | `goodput` | goodput and fairness over emulated links |
 //! | `all` | several of these |
 
@@ -22,6 +23,7 @@ pub(crate) mod latency;
 pub(crate) mod load_mix;
 pub(crate) mod model;
 pub(crate) mod plain;
+pub(crate) mod programs;
 pub(crate) mod soak;
 pub(crate) mod sockets;
 pub(crate) mod targets;

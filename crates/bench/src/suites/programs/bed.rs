@@ -1,0 +1,270 @@
+//! The programs, over the kernel's sockets in the network of the peers, or over split ones by
+//! `splitway run` on the stack that serves the same files.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Pid;
+use testbed::namespace::within;
+use testbed::process::{Process, tool};
+use testbed::procfs::children;
+use testbed::splitway::STACK_V4;
+use testbed::{Context, Failure, Result, wait};
+
+use super::OWN;
+use crate::measure::results::{Measures, Results};
+use crate::measure::run::Server;
+use crate::servers::cores::server_cores;
+use crate::servers::server_set::{ServerSet, Wanted, Workspace};
+
+/// How long a program may take to begin.
+const BEGIN_WAIT: Duration = Duration::from_secs(10);
+
+/// More than any comparison has.
+const DESCRIPTORS_MAX: usize = 16384;
+
+/// What a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Nginx,
+    Lighttpd,
+    Redis,
+}
+
+/// Whose sockets it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sockets {
+    Kernel,
+    Split,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Subject {
+    pub(super) kind: Kind,
+    pub(super) sockets: Sockets,
+}
+
+impl Subject {
+    pub(super) fn name(self) -> &'static str {
+        match (self.kind, self.sockets) {
+            (Kind::Nginx, Sockets::Kernel) => "nginx",
+            (Kind::Nginx, Sockets::Split) => "nginx, split",
+            (Kind::Lighttpd, Sockets::Kernel) => "lighttpd",
+            (Kind::Lighttpd, Sockets::Split) => "lighttpd, split",
+            (Kind::Redis, Sockets::Kernel) => "redis",
+            (Kind::Redis, Sockets::Split) => "redis, split",
+        }
+    }
+
+    /// Where connections stay, and where they are closed behind each response. Peers have others.
+    fn ports(self) -> [u16; 2] {
+        match self.kind {
+            Kind::Nginx => [9080, 9081],
+            Kind::Lighttpd => [9082, 9083],
+            Kind::Redis => [6379, 6379],
+        }
+    }
+}
+
+/// A program that runs.
+pub(super) struct Program {
+    subject: Subject,
+    process: Process,
+    address: IpAddr,
+}
+
+/// Where all of them are.
+pub(super) struct Bed {
+    workspace: Workspace,
+    servers: ServerSet,
+    broker: PathBuf,
+}
+
+impl Bed {
+    pub(super) fn start(workspace: Workspace, splitway: &[String]) -> Result<Bed> {
+        let broker = workspace.site.outside().join("sockets");
+        let own = format!("--sockets={}", broker.display());
+        let wanted = Wanted {
+            splitway: std::iter::once(own)
+                .chain(splitway.iter().cloned())
+                .collect(),
+            ..Wanted::default()
+        };
+        let servers = ServerSet::start(&workspace, &wanted)?;
+        Ok(Bed {
+            workspace,
+            servers,
+            broker,
+        })
+    }
+
+    pub(super) fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
+    pub(super) fn describe(&self, results: &mut Results) -> Result<()> {
+        self.servers.describe(results)
+    }
+
+    pub(super) fn end(self, results: &mut Results) -> Result<()> {
+        self.servers.end(results)
+    }
+
+    /// Starts a program, and waits until it listens.
+    pub(super) fn start_program(&self, subject: Subject) -> Result<Program> {
+        let (holder, kernels) = self.servers.peer_network();
+        let pinned = format!("taskset --cpu-list {}", server_cores(1));
+        let (mut command, address) = match subject.sockets {
+            Sockets::Kernel => (within(holder, &pinned), kernels.into()),
+            Sockets::Split => {
+                let mut command = tool(&pinned);
+                command.arg(&self.workspace.splitway).arg("run");
+                command.arg("--sockets").arg(&self.broker).arg("--");
+                (command, STACK_V4)
+            }
+        };
+        self.add_program(&mut command, subject, address)?;
+        let process = Process::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        let [port, _] = subject.ports();
+        wait::until(BEGIN_WAIT, subject.name(), || {
+            let address = SocketAddr::from((address, port));
+            TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()
+        })?;
+        Ok(Program {
+            subject,
+            process,
+            address,
+        })
+    }
+
+    /// Adds the program and its arguments to a command.
+    fn add_program(&self, command: &mut Command, subject: Subject, at: IpAddr) -> Result<()> {
+        let name = subject.name().replace(", ", "-");
+        let own = self.workspace.site.outside().join(&name);
+        fs::create_dir_all(&own).context(|| format!("creating {}", own.display()))?;
+        let configuration = own.join("configuration");
+        let root = self.workspace.site.root();
+        let ports = subject.ports();
+        let text = match subject.kind {
+            Kind::Nginx => nginx_configuration(&own, root, at, ports),
+            Kind::Lighttpd => lighttpd_configuration(root, at, ports),
+            Kind::Redis => format!(
+                "bind {at}\nport {}\nsave \"\"\nprotected-mode no\n",
+                ports[0]
+            ),
+        };
+        fs::write(&configuration, text)
+            .context(|| format!("writing {}", configuration.display()))?;
+        match subject.kind {
+            Kind::Nginx => command.args(["nginx", "-e"]).arg(own.join("log")).arg("-c"),
+            Kind::Lighttpd => command.args(["lighttpd", "-D", "-f"]),
+            Kind::Redis => command.current_dir(&own).arg("redis-server"),
+        };
+        command.arg(&configuration);
+        Ok(())
+    }
+
+    /// The processes of a program, and those of the stack if it is on that.
+    pub(super) fn server(&self, program: &Program, closes: bool) -> Result<Server> {
+        let [own, _, _] = self.servers.servers()?;
+        let broker = self.servers.broker()?.map(|pid| ("broker", pid));
+        let [stays, ends] = program.subject.ports();
+        let port = if closes { ends } else { stays };
+        let itself = [("program", program.serving()?)].into_iter();
+        let of_stack = own.processes.into_iter().chain(broker);
+        let processes: Vec<_> = match program.subject.sockets {
+            Sockets::Kernel => itself.collect(),
+            Sockets::Split => itself.chain(of_stack).collect(),
+        };
+        let address = SocketAddr::from((program.address, port));
+        Ok(Server::new(program.subject.name(), address, processes))
+    }
+
+    /// Splitway's own server.
+    pub(super) fn own(&self) -> Result<Server> {
+        let [own, _, _] = self.servers.servers()?;
+        Ok(Server { name: OWN, ..own })
+    }
+}
+
+impl Program {
+    /// The process that serves: of nginx, the worker.
+    fn serving(&self) -> Result<Pid> {
+        let started = self.process.pid();
+        let only_child = |pid: Pid, what: &'static str| {
+            wait::until(BEGIN_WAIT, what, || children(pid).ok()?.first().copied())
+        };
+        let program = match self.subject.sockets {
+            Sockets::Kernel => started,
+            Sockets::Split => only_child(started, "the program of `splitway run`")?,
+        };
+        match self.subject.kind {
+            Kind::Nginx => only_child(program, "the worker of nginx"),
+            Kind::Lighttpd | Kind::Redis => Ok(program),
+        }
+    }
+}
+
+/// Control plane: what program and host process cost together, and for each request.
+pub(super) const CONTROL: &str = "control";
+
+/// Adds that to what was measured.
+pub(super) fn add_control(measures: &mut Measures) {
+    for unit in ["cpu_s_per_gb", "cpu_us_per_request"] {
+        let parts = ["program", "host"].into_iter();
+        let of = |part| measures.get(&format!("{unit}.{part}")).copied();
+        let value = parts.filter_map(of).sum();
+        measures.insert(format!("{unit}.{CONTROL}"), value);
+    }
+}
+
+fn nginx_configuration(own: &Path, root: &Path, at: IpAddr, [stays, ends]: [u16; 2]) -> String {
+    let (own, root) = (own.display(), root.display());
+    format!(
+        "daemon off;
+user root root;
+worker_processes 1;
+worker_rlimit_nofile {DESCRIPTORS_MAX};
+pid {own}/pid;
+error_log {own}/log;
+events {{ worker_connections {DESCRIPTORS_MAX}; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_timeout 600;
+    keepalive_requests 1000000000;
+    client_body_temp_path {own}/body;
+    proxy_temp_path {own}/proxy;
+    fastcgi_temp_path {own}/fastcgi;
+    uwsgi_temp_path {own}/uwsgi;
+    scgi_temp_path {own}/scgi;
+    server {{ listen {at}:{stays}; root {root}; }}
+    server {{ listen {at}:{ends}; root {root}; keepalive_timeout 0; }}
+}}
+"
+    )
+}
+
+fn lighttpd_configuration(root: &Path, at: IpAddr, [stays, ends]: [u16; 2]) -> String {
+    format!(
+        "server.document-root = {root:?}
+server.bind = \"{at}\"
+server.port = {stays}
+server.max-fds = {DESCRIPTORS_MAX}
+server.max-connections = {}
+server.max-keep-alive-requests = 1000000000
+server.max-keep-alive-idle = 600
+$SERVER[\"socket\"] == \"{at}:{ends}\" {{ server.max-keep-alive-requests = 0 }}
+",
+        DESCRIPTORS_MAX / 2
+    )
+}
+
+/// What a failure of a program's load is about.
+pub(super) fn failed(program: &str, why: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("{program}: {why}"))
+}

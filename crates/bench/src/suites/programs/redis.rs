@@ -1,0 +1,91 @@
+//! redis, and its load: `redis-benchmark` on the client's core.
+
+use testbed::Result;
+use testbed::process::{run as run_tool, tool};
+use testbed::procfs::cpu_ns;
+
+use super::bed::{CONTROL, failed};
+use crate::CLIENT_CORE;
+use crate::measure::results::Measures;
+use crate::measure::run::Server;
+
+/// Requests of a run with one under way, by client: enough for a second or so.
+const REQUESTS: usize = 100_000;
+const REQUESTS_QUICK: usize = 20_000;
+
+/// A load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) clients: usize,
+    /// Requests under way on each connection.
+    pub(super) pipelined: usize,
+}
+
+impl Load {
+    pub(super) fn conditions(self) -> [(&'static str, f64); 2] {
+        [
+            ("clients", self.clients as f64),
+            ("pipelined", self.pipelined as f64),
+        ]
+    }
+
+    fn requests(self, is_quick: bool) -> usize {
+        let requests = if is_quick { REQUESTS_QUICK } else { REQUESTS };
+        // One client waits for each answer.
+        let scarce = if self.clients == 1 { 4 } else { 1 };
+        requests * self.pipelined / scarce
+    }
+}
+
+/// One run: requests per second, and CPU time of each process for a request.
+pub(super) fn run(server: &Server, load: Load, is_quick: bool) -> Result<Measures> {
+    let address = server.addresses[0];
+    let requests = load.requests(is_quick);
+    let mut command = tool(&format!(
+        "taskset --cpu-list {CLIENT_CORE} redis-benchmark -h {} -p {} -t get --csv -c {} -P {} -n {requests}",
+        address.ip(),
+        address.port(),
+        load.clients,
+        load.pipelined,
+    ));
+    let cpu = || {
+        let processes = server.processes.iter();
+        let costs = processes.map(|(name, pid)| Ok((*name, cpu_ns(*pid)?)));
+        costs.collect::<Result<Vec<_>>>()
+    };
+    let before = cpu()?;
+    let said = run_tool(&mut command)?;
+    let after = cpu()?;
+    let rate = rate_in(&said).ok_or_else(|| failed("redis-benchmark", said))?;
+    let mut measures = Measures::new();
+    measures.insert("requests_per_s".into(), rate);
+    let mut control = 0.0;
+    for ((name, before), (_, after)) in before.into_iter().zip(after) {
+        let us = after.saturating_sub(before) as f64 / 1e3 / requests as f64;
+        measures.insert(format!("cpu_us_per_request.{name}"), us);
+        if ["program", "host"].contains(&name) {
+            control += us;
+        }
+    }
+    measures.insert(format!("cpu_us_per_request.{CONTROL}"), control);
+    Ok(measures)
+}
+
+/// The requests per second of a line such as `"GET","81234.57","0.3",…`.
+fn rate_in(said: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.starts_with("\"GET\""))?;
+    let rate = line.split(',').nth(1)?;
+    rate.trim_matches('"').parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_found() {
+        let said = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"81234.57\",\"0.311\"\n";
+        assert_eq!(rate_in(said), Some(81_234.57));
+        assert_eq!(rate_in("Could not connect to Redis"), None);
+    }
+}
