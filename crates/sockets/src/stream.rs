@@ -28,8 +28,9 @@ const FIFO_BYTES: usize = 64 << 10;
 const STEP_BYTES: usize = 16 << 10;
 
 /// File bytes that may be queued and not sent, at least; twice the congestion window if that is
-/// more.
-const FILE_BYTES_MIN: u64 = 256 << 10;
+/// more. They take no memory, so that the bound is one of patience: a program learns that a client
+/// has stopped to read when half of it has not left. Files of usual sizes go in one call.
+const FILE_BYTES_MIN: u64 = 1 << 20;
 
 /// A connection that its application has closed is given up if its peer acknowledges nothing for so
 /// long.

@@ -111,6 +111,11 @@ impl Client {
                 Way::Passed(Arc::new(passed))
             }
             Err(Errno::BADF) => return Err(Errno::BADF),
+            Err(Errno::MFILE) => {
+                // Next time there is room, when those have ended.
+                self.close_all(process.sent_files.shed());
+                return Ok(Way::ReadHere);
+            }
             Err(_) => {
                 // It goes as the program reads it.
                 has_distinct_version = true;

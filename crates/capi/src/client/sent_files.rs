@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Stat;
+use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Files that a process keeps.
-const FILES_MAX: usize = 64;
+/// Files that a process keeps: an eighth of the descriptors that it may have, within these bounds.
+const FILES_MIN: usize = 64;
+const FILES_MAX: usize = 512;
 
 /// How long it keeps one that it does not send.
 const KEPT: Duration = Duration::from_secs(30);
@@ -119,11 +121,31 @@ impl SentFiles {
 
     /// Notes how to send a file; returns those that make room for it.
     pub(super) fn insert(&self, known: Known) -> Vec<Known> {
+        self.insert_within(files_max(), known)
+    }
+
+    /// Forgets the longer idle half: there are as many files as the application may have.
+    pub(super) fn shed(&self) -> Vec<Known> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle: Vec<Instant> = files
+            .iter()
+            .filter(|it| !it.is_in_use())
+            .map(|it| it.used)
+            .collect();
+        idle.sort_unstable();
+        let Some(&median) = idle.get(idle.len() / 2) else {
+            return Vec::new();
+        };
+        let over = files.extract_if(.., |it| it.used <= median && !it.is_in_use());
+        over.collect()
+    }
+
+    fn insert_within(&self, files_max: usize, known: Known) -> Vec<Known> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gone: Vec<Known> = files
             .extract_if(.., |it| it.version == known.version && !it.is_in_use())
             .collect();
-        if files.len() >= FILES_MAX {
+        if files.len() >= files_max {
             let idle = files.iter().enumerate().filter(|(_, it)| !it.is_in_use());
             let oldest = idle.min_by_key(|(_, it)| it.used).map(|(place, _)| place);
             gone.extend(oldest.map(|place| files.swap_remove(place)));
@@ -131,6 +153,13 @@ impl SentFiles {
         files.push(known);
         gone
     }
+}
+
+/// How many files this process keeps, now.
+fn files_max() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let part = usize::try_from(descriptors / 8).unwrap_or(FILES_MAX);
+    part.clamp(FILES_MIN, FILES_MAX)
 }
 
 #[cfg(test)]
@@ -165,24 +194,39 @@ mod tests {
         let files = SentFiles::default();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        for inode in 0..FILES_MAX as u64 {
-            assert!(files.insert(known(inode, at(inode))).is_empty());
+        let insert = |known| files.insert_within(FILES_MIN, known);
+        for inode in 0..FILES_MIN as u64 {
+            assert!(insert(known(inode, at(inode))).is_empty());
         }
         let (Some(in_use), over) = files.find(version(0), at(100)) else {
             panic!("it is known");
         };
         assert!(over.is_empty());
-        assert_eq!(inodes(&files.insert(known(1000, at(101)))), [1]);
+        assert_eq!(inodes(&insert(known(1000, at(101)))), [1]);
         let (other, _) = files.find(version(1), at(102));
         assert!(other.is_none());
 
         // After a while all go that no call is sending.
         let (found, over) = files.find(version(1000), at(101) + KEPT);
         assert!(found.is_some());
-        assert_eq!(over.len(), FILES_MAX - 1 - 1, "all but those two");
+        assert_eq!(over.len(), FILES_MIN - 1 - 1, "all but those two");
         drop(in_use);
         let (_, over) = files.find(version(1000), at(101) + KEPT);
         assert_eq!(inodes(&over), [0]);
+    }
+
+    #[test]
+    fn half_of_the_idle_files_make_room_for_all_of_the_application() {
+        let files = SentFiles::default();
+        let start = Instant::now();
+        for inode in 0..5 {
+            files.insert(known(inode, start + Duration::from_millis(inode)));
+        }
+        let (in_use, _) = files.find(version(0), start);
+        assert_eq!(inodes(&files.shed()), [1, 2, 3]);
+        drop(in_use);
+        assert_eq!(inodes(&files.shed()), [0, 4]);
+        assert!(files.shed().is_empty());
     }
 
     #[test]
