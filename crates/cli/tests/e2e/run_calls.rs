@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use testbed::http::be_patient;
 use testbed::namespace::isolated;
 use testbed::process::run;
+use testbed::site::Site;
 
 use crate::programs::{Stack, at};
 use crate::run::{PORT, splitway_run_on, start};
@@ -47,38 +48,49 @@ fn echo(lines: usize) -> std::io::Result<()> {
 }
 
 /// Serves in a way, and ends in order.
-fn serves(way: &str) {
-    isolated(|site| {
-        let stack = Stack::serve(&site);
-        let server = compiled(&stack, "server");
-        let mut command = splitway_run_on(&stack, &["--"]);
-        command.arg(server).args([way, &PORT.to_string()]);
-        let mut server = start(command.stdin(Stdio::piped()));
-        for lines in [1, 10, 20_000, 3] {
-            echo(lines).unwrap_or_else(|error| panic!("{error}: {:?}", server.stop(SOON)));
-        }
-        drop(server.child().stdin.take());
-        let end = server.wait(SOON).unwrap();
-        assert!(end.success(), "{end}");
-        stack.assert_nothing_left();
-    });
+fn serves(site: &Site, way: &str) {
+    let stack = Stack::serve(site);
+    let server = compiled(&stack, "server");
+    let mut command = splitway_run_on(&stack, &["--"]);
+    command.arg(server).args([way, &PORT.to_string()]);
+    let mut server = start(command.stdin(Stdio::piped()));
+    for lines in [1, 10, 20_000, 3] {
+        echo(lines).unwrap_or_else(|error| panic!("{way}: {error}: {:?}", server.stop(SOON)));
+    }
+    drop(server.child().stdin.take());
+    let end = server.wait(SOON).unwrap();
+    assert!(end.success(), "{way}: {end}");
+    stack.assert_nothing_left();
 }
 
 #[test]
 fn calls_that_are_made_by_their_numbers_are_split() {
-    serves("numbers");
+    isolated(|site| serves(&site, "numbers"));
 }
 
 #[test]
 fn streams_of_the_c_library_are_split() {
-    serves("streams");
+    isolated(|site| serves(&site, "streams"));
 }
 
 #[test]
-fn a_program_that_closes_all_but_its_own_leaves_the_library_what_it_needs() {
-    for way in ["close", "close_range", "closefrom", "dup2"] {
-        serves(way);
-    }
+fn a_program_that_closes_one_by_one_what_it_has_not_opened_serves_on() {
+    isolated(|site| serves(&site, "close"));
+}
+
+#[test]
+fn a_program_that_closes_ranges_of_what_it_has_not_opened_serves_on() {
+    isolated(|site| serves(&site, "close_range"));
+}
+
+#[test]
+fn a_program_that_closes_all_from_a_descriptor_on_serves_on() {
+    isolated(|site| serves(&site, "closefrom"));
+}
+
+#[test]
+fn a_program_that_puts_others_in_the_place_of_all_serves_on() {
+    isolated(|site| serves(&site, "dup2"));
 }
 
 #[test]

@@ -36,14 +36,15 @@ static void check_forgotten(int fd) {
     int ends[2];
     char byte = 1;
     CHECK(pipe(ends) == 0);
-    if (ends[1] != fd) {
-        CHECK(dup2(ends[1], fd) == fd);
-        close(ends[1]);
+    int in = ends[0], out = ends[1];
+    if (in != fd && out != fd) {
+        CHECK(dup2(out, fd) == fd);
+        close(out);
+        out = fd;
     }
-    CHECK(write(fd, &byte, 1) == 1);
-    CHECK(read(ends[0], &byte, 1) == 1);
-    close(ends[0]);
-    close(fd);
+    CHECK(write(out, &byte, 1) == 1 && read(in, &byte, 1) == 1);
+    close(in);
+    close(out);
 }
 
 static void serve_by_numbers(void) {
@@ -122,7 +123,7 @@ static void close_others(const char *way) {
     }
     /* The numbers are there for others. */
     int fd = open("/dev/null", O_RDONLY);
-    CHECK(fd == (listener == 3 ? 4 : 3));
+    CHECK(strcmp(way, "closefrom") == 0 ? fd <= listener + 1 : fd == (listener == 3 ? 4 : 3));
     close(fd);
 }
 
