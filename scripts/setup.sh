@@ -127,6 +127,9 @@ setup_test() {
     need logrotate logrotate
     need python3 python3
     need strace strace
+    need wget wget
+    need iperf3 iperf3
+    need node nodejs
     install_needed
     need_python_tests
     need_servers
@@ -149,6 +152,7 @@ setup_long() {
     need ffmpeg ffmpeg
     install_needed
     need caddy caddy
+    [ -n "$(compgen -G '/usr/lib/postgresql/*/bin/postgres')" ] || packages+=(postgresql)
     need_servers
     # What looks for weaknesses of TLS servers, and for mistakes of HTTP servers.
     need_from_pypi sslyze

@@ -44,6 +44,8 @@ mod routed;
 mod run;
 mod run_calls;
 mod run_compared;
+mod run_programs;
+mod run_programs_long;
 mod several_nics;
 mod sizes;
 mod sockets;
