@@ -492,6 +492,12 @@ impl App {
         }
         let unread = unread_bytes > 0 || cx.io.unread(stream.id) > 0;
         if is_opening || resets || unread {
+            if !is_opening && cx.io.unsent(stream.id) > 0 {
+                // In the next turn: send(2) of Linux has sent it, as far as the windows let it go.
+                stream.is_closing = true;
+                stream.is_resetting = true;
+                return cx.io.set_timer(stream.id, Some(Duration::ZERO));
+            }
             self.abort(cx, id, Errno::CONNRESET, Flags::default());
             return self.remove(id, cx.counters);
         }
@@ -509,7 +515,8 @@ impl App {
         let Some(stream) = socket.stream_mut() else {
             return;
         };
-        if !stream.is_closing || !is_empty || !stream.marks.is_empty() {
+        let must_stay = stream.is_resetting || !is_empty || !stream.marks.is_empty();
+        if !stream.is_closing || must_stay {
             return;
         }
         let (stream_id, binding) = (stream.id, stream.binding.take());
@@ -528,6 +535,10 @@ impl App {
         let Some(stream) = self.socket(id).and_then(|socket| socket.stream_mut()) else {
             return;
         };
+        if stream.is_resetting {
+            self.abort(cx, id, Errno::CONNRESET, Flags::default());
+            return self.remove(id, cx.counters);
+        }
         let acknowledged = cx.io.acknowledged(stream.id);
         if std::mem::replace(&mut stream.acknowledged, acknowledged) < acknowledged {
             cx.io.set_timer(stream.id, Some(CLOSING_PATIENCE));

@@ -46,6 +46,8 @@ pub(crate) struct Stream {
     pub(crate) rest: VecDeque<u8>,
     /// The application has closed it: what is queued still goes.
     pub(crate) is_closing: bool,
+    /// It is reset when what the windows let go is under way.
+    pub(crate) is_resetting: bool,
     /// Bytes that were acknowledged when it was last looked at, while it is being closed.
     pub(crate) acknowledged: u64,
     /// Its own and its peer's address, for those who ask: the record does not tell them.
@@ -72,6 +74,7 @@ impl Stream {
             is_gone: false,
             rest: VecDeque::new(),
             is_closing: false,
+            is_resetting: false,
             acknowledged: 0,
             untold: None,
             waits_for_handle: false,

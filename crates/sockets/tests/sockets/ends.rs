@@ -47,6 +47,22 @@ fn a_connection_with_unread_bytes_is_reset_when_it_is_closed() {
 }
 
 #[test]
+fn what_was_sent_before_a_reset_arrives_before_it() {
+    let (mut world, mut program, listener, stream) = silent_connection();
+    world.client_sends(stream, b"unread", false);
+    let (socket, handle) = program.accept(&mut world, listener);
+    world.run_until(|_| program.record(socket).look().unwrap().waiting == 6);
+    // All in one turn of the host stack.
+    assert_eq!(program.write(socket, b"last words"), 10);
+    program.close(handle);
+    world.run_until(|world| world.heard(stream).closed.is_some());
+    assert_eq!(world.heard(stream).closed, Some(CloseReason::Reset));
+    assert_eq!(world.heard(stream).received, b"last words");
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+#[test]
 fn a_connection_that_sends_after_it_was_closed_is_reset() {
     let (mut world, mut program, listener, stream) = silent_connection();
     let (_, handle) = program.accept(&mut world, listener);
