@@ -129,7 +129,8 @@ enum Benchmark {
     Soak(suites::soak::Settings),
     /// Programs on split sockets, against the kernel's sockets and the server in the host process.
     Sockets(suites::sockets::Settings),
-    /// Unmodified programs on split sockets, against the same on the kernel's: nginx, lighttpd, redis.
+    /// Unmodified programs on split sockets, against the same on the kernel's: nginx, lighttpd,
+    /// redis.
     Programs(suites::programs::Settings),
     /// Runs the server program of `sockets`.
     #[command(hide = true)]

@@ -10,11 +10,11 @@ use libc::{
 };
 use rustix::io::Errno;
 
+use crate::attached::is_split;
 use crate::convert::last_error;
 use crate::inherited;
 use crate::kernel::kernel;
 use crate::library;
-use crate::start::is_split;
 
 unsafe extern "C" {
     /// What the C library calls where a fortified call would write beyond its buffer.
@@ -547,7 +547,7 @@ unsafe fn await_writable(fd: c_int) {
 fn room_of(fd: c_int) -> Option<usize> {
     // SAFETY: the number is the program's; it is split.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
-    match crate::start::client()?.send_room_bytes(fd) {
+    match crate::attached::client()?.send_room_bytes(fd) {
         Ok(room) => Some(room),
         Err(errno) => {
             set_errno(errno);

@@ -14,10 +14,10 @@ use rustix::io::{Errno, FdFlags, Result, fcntl_getfd};
 use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto};
 
+use crate::attached::complain;
 use crate::kernel::kernel;
 use crate::pending;
 use crate::settings::settings;
-use crate::start::complain;
 
 /// Options that a program may set before an address is known: level and name.
 const OPTIONS: [(c_int, c_int); 19] = [

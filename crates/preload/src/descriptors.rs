@@ -6,10 +6,10 @@ use capi::abi::{set_errno, sw_close, sw_ioctl};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 use rustix::io::{Errno, Result};
 
+use crate::attached::{client, is_split};
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
-use crate::start::{client, is_split};
 
 /// Whether it is more than the kernel knows of: a split socket, or a set that holds some.
 pub(crate) fn is_ours(fd: c_int) -> bool {

@@ -7,10 +7,10 @@ use capi::abi::{poll_with_mask, set_errno, sw_epoll_ctl, sw_epoll_pwait, sw_poll
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use rustix::io::Errno;
 
+use crate::attached::{client, is_split};
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
-use crate::start::{client, is_split};
 
 fn fail(errno: Errno) -> c_int {
     set_errno(errno);

@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use capi::abi::default_options;
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
+use crate::attached::client;
 use crate::kernel::kernel;
 use crate::settings::settings;
-use crate::start::client;
 
 type Strings = *const *const c_char;
 

@@ -7,9 +7,9 @@ use capi::abi::sw_recover;
 use libc::{c_int, msghdr};
 use rustix::io::Errno;
 
+use crate::attached::complain;
 use crate::convert::last_error;
 use crate::pending;
-use crate::start::complain;
 
 /// Descriptors that are looked at where there is no `/proc`.
 const LOOKED_AT: c_int = 1024;

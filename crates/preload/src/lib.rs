@@ -15,6 +15,7 @@
 //! | [`rules`] | which addresses are those of split sockets |
 //! | [`environment`] | what `splitway run` tells the library, and what a new program image needs |
 //! | `start` | the constructor |
+//! | `attached` | this process at the host stack |
 //! | `settings` | what it reads |
 //! | `kernel` | system calls, which never come back here |
 //! | `library` | the C library's own functions, for what is the kernel's |
@@ -41,6 +42,8 @@
 pub mod environment;
 pub mod rules;
 
+#[allow(unsafe_code, reason = "a pointer of its own goes to the kernel")]
+mod attached;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod bytes;
 #[allow(unsafe_code, reason = "C passes pointers")]

@@ -9,12 +9,12 @@ use capi::abi::{
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 
+use crate::attached::{client, is_split};
 use crate::convert::{Purpose, bound, convert, convert_unbound, revert};
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
 use crate::settings::settings;
-use crate::start::{client, is_split};
 
 /// An error, as the C library reports it.
 fn fail(errno: Errno) -> c_int {

@@ -1,9 +1,9 @@
 //! The constructor: what is known before the program begins.
 
-use capi::Client;
 use capi::abi::set_default_options;
 use capi::client::Options;
 
+use crate::attached::complain;
 use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED};
 use crate::exec;
 use crate::inherited;
@@ -12,24 +12,6 @@ use crate::library;
 use crate::rules::Rules;
 use crate::settings::{self, Settings};
 use crate::streams;
-
-/// This process at the host stack, if it is attached.
-pub(crate) fn client() -> Option<&'static Client> {
-    capi::abi::attached()
-}
-
-/// Whether a descriptor is a split socket, or a file of the NIC stack.
-pub(crate) fn is_split(fd: libc::c_int) -> bool {
-    client().is_some_and(|client| client.is_split_number(fd))
-}
-
-/// Tells people of what they will look for. There is no other way to them: the program's logs are
-/// its own.
-pub(crate) fn complain(what: &str) {
-    let line = format!("splitway: {what}\n");
-    // SAFETY: the pointer and the length are those of a string.
-    unsafe { kernel!(SYS_write, 2, line.as_ptr(), line.len()) };
-}
 
 /// The loader calls it before `main`: the linker has its name (`scripts/library.sh`).
 #[unsafe(no_mangle)]

@@ -11,9 +11,9 @@ use capi::abi::set_errno;
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use rustix::io::Errno;
 
+use crate::attached::is_split;
 use crate::bytes::{splitway_preload_read, splitway_preload_write};
 use crate::descriptors::splitway_preload_close;
-use crate::start::is_split;
 
 /// `cookie_io_functions_t` of fopencookie(3).
 #[repr(C)]

@@ -42,7 +42,8 @@ pub(super) fn run(server: &Server, load: Load, is_quick: bool) -> Result<Measure
     let address = server.addresses[0];
     let requests = load.requests(is_quick);
     let mut command = tool(&format!(
-        "taskset --cpu-list {CLIENT_CORE} redis-benchmark -h {} -p {} -t get --csv -c {} -P {} -n {requests}",
+        "taskset --cpu-list {CLIENT_CORE} redis-benchmark -h {} -p {} -t get --csv -c {} -P {} \
+         -n {requests}",
         address.ip(),
         address.port(),
         load.clients,
