@@ -78,6 +78,36 @@ fn a_level_is_reported_as_long_as_it_lasts() {
 }
 
 #[test]
+fn the_end_of_the_peer_is_reported_when_all_bytes_before_it_can_be_read() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    // More than a FIFO holds: the rest comes when there is room.
+    let sent = pattern(3, 100_000);
+    let set = client.epoll_create(true).unwrap();
+    add(&client, &set, &accepted, IN | RDHUP, 7);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            send(&client, &opened, &sent);
+            client.shutdown(opened.as_fd(), How::Write).unwrap();
+        });
+        let mut received = 0;
+        while wait(&client, &set, None) == [(IN, 7)] {
+            match receive(&client, &accepted) {
+                Ok(len) => received += len,
+                Err(errno) => assert_eq!(errno, Errno::AGAIN),
+            }
+        }
+        // All reads but the last bring as much as they may.
+        while let Ok(len @ 1..) = receive(&client, &accepted) {
+            received += len;
+            assert!(len == 4096 || received == sent.len(), "{received}");
+        }
+        assert_eq!(received, sent.len());
+    });
+}
+
+#[test]
 fn an_edge_is_reported_once_for_each_change() {
     let fake = Fake::start();
     let client = fake.attach();

@@ -79,8 +79,8 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
     Some(done)
 }
 
-/// Calls on one descriptor. Whose it is, is asked of these only: asking may take a lock, which makes
-/// calls of its own if another thread has it.
+/// Calls on one descriptor. Whose it is, is asked of these only: asking may take a lock, which
+/// makes calls of its own if another thread has it.
 const ON_DESCRIPTOR: [c_long; 21] = [
     libc::SYS_read,
     libc::SYS_write,

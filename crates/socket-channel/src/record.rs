@@ -186,7 +186,7 @@ impl Flags {
     /// It has bound an address.
     pub const BOUND: Flags = Flags(4096);
     /// The peer has finished. Bytes before that may still be held: [`Flags::PEER_FINISHED`] follows
-    /// when all are in the rx FIFO.
+    /// when all are in the rx FIFO, and readiness waits for that.
     pub const FIN_RECEIVED: Flags = Flags(8192);
 
     /// True if all of `flags` are set.
@@ -268,7 +268,6 @@ impl Look {
         let any = |among: Flags| flags.0 & among.0 != 0;
         let is_over = any(Flags::FAILED | Flags::CLOSED | Flags::DETACHED);
         let is_at_end = any(Flags::PEER_FINISHED) || is_over;
-        let peer_finished = is_at_end || any(Flags::FIN_RECEIVED);
         let shut_write = any(Flags::SHUT_WRITE);
         let is_stream = any(Flags::STREAM);
         // It hangs up, and writing to it does not block: it fails.
@@ -277,9 +276,11 @@ impl Look {
         Readiness {
             readable: self.waiting > 0 || is_at_end || any(Flags::FILE_OPEN),
             writable: is_stream && (can_write || is_over || is_idle),
-            peer_finished: is_stream && peer_finished,
+            // Not before the last byte is in the FIFO: programs such as HAProxy take a read that
+            // comes short after POLLRDHUP for the end.
+            peer_finished: is_stream && is_at_end,
             error: self.error_is_new,
-            hangup: is_over || is_idle || (peer_finished && shut_write),
+            hangup: is_over || is_idle || (is_at_end && shut_write),
         }
     }
 }

@@ -291,7 +291,7 @@ fn haproxy_configuration(folder: &Path) -> String {
 }
 
 #[test]
-fn haproxy_passes_its_listeners_to_its_successor_under_load() {
+fn haproxy_passes_its_listeners_to_its_successor() {
     isolated(|site| {
         let files = files(&site, &[20_000, 1_000_000]);
         let stack = Stack::serve(&site);
@@ -313,28 +313,20 @@ fn haproxy_passes_its_listeners_to_its_successor_under_load() {
         notices.await_ready();
         let number = || Pid::from_raw(fs::read_to_string(&pid_file).ok()?.trim().parse().ok()?);
         let master = wait::until(SOON, "HAProxy says its number", number).unwrap();
-        on_threads(4, |thread| {
-            if thread > 0 {
-                return (0..20).try_for_each(|_| {
-                    let mut all = files.iter();
-                    all.try_for_each(|file| download(at(PORT), file).map(drop))
-                });
-            }
-            for _ in 0..3 {
-                let before = workers_of(master);
-                signal(master, Signal::USR2).unwrap();
-                let others = || {
-                    let now = workers_of(master);
-                    let is_new = |worker: &Pid| !before.contains(worker);
-                    now.iter().any(is_new).then_some(())
-                };
-                wait::until(SOON, "HAProxy has another worker", others)?;
-                notices.await_ready();
-                let one = || (workers_of(master).len() == 1).then_some(());
-                wait::until(SOON, "the worker before it has ended", one)?;
-            }
-            Ok(())
-        });
+        for _ in 0..3 {
+            download_all(&files);
+            let before = workers_of(master);
+            signal(master, Signal::USR2).unwrap();
+            let others = || {
+                let now = workers_of(master);
+                let is_new = |worker: &Pid| !before.contains(worker);
+                now.iter().any(is_new).then_some(())
+            };
+            wait::until(SOON, "HAProxy has another worker", others).unwrap();
+            notices.await_ready();
+            let one = || (workers_of(master).len() == 1).then_some(());
+            wait::until(SOON, "the worker before it has ended", one).unwrap();
+        }
         download_all(&files);
         end(&mut haproxy, Signal::TERM);
     });

@@ -83,7 +83,8 @@ fn iperf(client: &mut Command, options: &str) {
     assert!(output.status.success(), "{options}: {}", report["error"]);
     let sum = |of: &str| report["end"][of]["bytes"].as_u64().unwrap();
     let (sent, received) = (sum("sum_sent"), sum("sum_received"));
-    assert!(sent >= BYTES, "{options}: {sent}");
+    // With both directions, the one that is done ends the other.
+    assert!(sent >= BYTES || options == "--bidir", "{options}: {sent}");
     // The sender ends the test when it has written all; what is under way then is not counted.
     assert!(
         received > 0 && received <= sent,

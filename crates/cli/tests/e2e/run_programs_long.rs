@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use testbed::namespace::isolated_long;
-use testbed::process::{run, tool};
+use testbed::process::{Process, run, tool};
 use testbed::site::KnownFile;
 
 use crate::deaths::lose_packets;
@@ -50,9 +50,35 @@ fn a_java_machine_serves_files() {
 /// What a user that may run PostgreSQL runs: it refuses root.
 fn as_user(folder: &Path) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"]);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     command.current_dir(folder);
     command
+}
+
+/// The server, with a folder below this one.
+fn postgres(stack: &Stack, outside: &Path) -> Process {
+    let folder = outside.join("postgres");
+    fs::create_dir(&folder).unwrap();
+    run(tool("chown 65534:65534").arg(&folder)).unwrap();
+    let of = |name: &str| of_version(name, "/usr/lib/postgresql");
+    let data = folder.join("data");
+    let mut making = as_user(&folder);
+    making
+        .arg(of("initdb"))
+        .args(["--auth=trust", "--username=it", "--no-sync"]);
+    run(making.arg("--pgdata").arg(&data)).unwrap();
+    let rule = "host all all 10.77.0.0/24 trust\n";
+    fs::write(data.join("pg_hba.conf"), rule).unwrap();
+    let mut command = as_user(&folder);
+    let on = splitway_run_on(stack, &["--"]);
+    command.arg(on.get_program()).args(on.get_args());
+    command.arg(of("postgres")).arg("-D").arg(&data);
+    command.args(["-c", "listen_addresses=0.0.0.0", "-c", "fsync=off"]);
+    command.arg("-c").arg(format!("port={PORT}"));
+    command
+        .arg("-c")
+        .arg(format!("unix_socket_directories={}", folder.display()));
+    start(command.stdin(Stdio::null()))
 }
 
 #[test]
@@ -60,28 +86,7 @@ fn as_user(folder: &Path) -> Command {
 fn postgres_answers_many_clients() {
     isolated_long(|site| {
         let stack = Stack::serve(&site);
-        let folder = site.outside().join("postgres");
-        fs::create_dir(&folder).unwrap();
-        run(tool("chown nobody:nogroup").arg(&folder)).unwrap();
-        let of = |name: &str| of_version(name, "/usr/lib/postgresql");
-        let data = folder.join("data");
-        let mut making = as_user(&folder);
-        making
-            .arg(of("initdb"))
-            .args(["--auth=trust", "--username=it", "--no-sync"]);
-        run(making.arg("--pgdata").arg(&data)).unwrap();
-        let rule = "host all all 10.77.0.0/24 trust\n";
-        fs::write(data.join("pg_hba.conf"), rule).unwrap();
-        let mut command = as_user(&folder);
-        let on = splitway_run_on(&stack, &["--"]);
-        command.arg(on.get_program()).args(on.get_args());
-        command.arg(of("postgres")).arg("-D").arg(&data);
-        command.args(["-c", "listen_addresses=0.0.0.0", "-c", "fsync=off"]);
-        command.arg("-c").arg(format!("port={PORT}"));
-        command
-            .arg("-c")
-            .arg(format!("unix_socket_directories={}", folder.display()));
-        let mut postgres = start(command.stdin(Stdio::null()));
+        let mut postgres = postgres(&stack, site.outside());
         lose_packets();
 
         let address = at(PORT).ip().to_string();

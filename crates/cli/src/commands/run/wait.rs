@@ -53,8 +53,8 @@ impl Descendants {
         if !at_terminal {
             passed.extend([SIGINT, SIGQUIT]);
         }
-        // What is ignored here, as SIGHUP is by `nohup`, the program ignores as well: a handler would
-        // have it begin with the usual action.
+        // What is ignored here, as SIGHUP is by `nohup`, the program ignores as well: a handler
+        // would have it begin with the usual action.
         let ignored = ignored_signals();
         passed.retain(|number| ignored & 1 << (number - 1) == 0);
         let failed = |error| Failure::broken("setting up signal handling", error);
