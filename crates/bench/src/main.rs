@@ -42,7 +42,7 @@ const CLIENT_CORE: usize = 1;
 /// lighttpd.
 ///
 /// Several benchmarks may be named, and are run one after the other; without a name all are, but
-/// `link`, `load-mix` and `soak`.
+/// `link`, `load-mix`, `programs` and `soak`.
 #[derive(Parser, Debug)]
 #[command(
     name = "splitway-bench",
