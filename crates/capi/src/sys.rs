@@ -41,11 +41,15 @@ pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> rustix::io::Result<libc::uid_
         libc::syscall(libc::SYS_getsockopt, fd, level, option, to, &raw mut len)
     };
     if status != 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        return Err(last_error());
     }
     // SAFETY: it is three integers, zero or written.
     Ok(unsafe { credentials.assume_init() }.uid)
+}
+
+/// The error of a system call that has just failed.
+pub(crate) fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 /// Runs `work` with all signals of this thread blocked: a thread that it starts gets none.

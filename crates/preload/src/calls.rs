@@ -3,7 +3,7 @@
 use libc::{c_int, c_long, c_uint, c_ulong, socklen_t};
 
 use crate::kernel::call;
-use crate::{bytes, descriptors, events, sockets};
+use crate::{bytes, descriptors, events, options, sockets};
 
 /// syscall(2). A call on what is the kernel's is made as it is; one that is not about descriptors
 /// is none of this library's.
@@ -152,11 +152,11 @@ unsafe fn on_descriptor(number: c_long, given: [c_long; 6]) -> Option<c_long> {
             is::SYS_shutdown => sockets::splitway_preload_shutdown(fd, int(b)).into(),
             is::SYS_setsockopt => {
                 let (level, name, len) = (int(b), int(c), e as socklen_t);
-                sockets::splitway_preload_setsockopt(fd, level, name, pointer(d), len).into()
+                options::splitway_preload_setsockopt(fd, level, name, pointer(d), len).into()
             }
             is::SYS_getsockopt => {
                 let (level, name, len) = (int(b), int(c), pointer(e));
-                sockets::splitway_preload_getsockopt(fd, level, name, pointer(d), len).into()
+                options::splitway_preload_getsockopt(fd, level, name, pointer(d), len).into()
             }
             is::SYS_fcntl => descriptors::splitway_preload_fcntl(fd, int(b), c).into(),
             is::SYS_ioctl => {

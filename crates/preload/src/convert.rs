@@ -6,9 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use capi::Family;
-use capi::abi::{sw_getsockopt, sw_setsockopt};
 use capi::client::{Client, DescriptorFlags, EpollChange, EpollEvent};
-use libc::{c_int, c_void, socklen_t};
+use libc::c_int;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, Result, fcntl_getfd};
 use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
@@ -16,6 +15,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto};
 
 use crate::attached::complain;
 use crate::kernel::kernel;
+use crate::options::{splitway_preload_getsockopt, splitway_preload_setsockopt};
 use crate::pending;
 use crate::settings::settings;
 
@@ -147,7 +147,7 @@ pub(crate) fn revert(client: &Client, fd: BorrowedFd<'_>, peer: SocketAddr) -> R
     let new = kernels(family)?;
     let fresh = client.socket(family, DescriptorFlags::default())?;
     let (from, usual) = (fd.as_raw_fd(), fresh.as_raw_fd());
-    copy_options(from, usual, new.as_raw_fd(), sw_getsockopt, kernel_set);
+    copy_options(from, usual, new.as_raw_fd());
     client.close(fresh)?;
     match rustix::net::bind(&new, &local) {
         Err(Errno::ADDRNOTAVAIL) => return Ok(false),
@@ -157,21 +157,14 @@ pub(crate) fn revert(client: &Client, fd: BorrowedFd<'_>, peer: SocketAddr) -> R
     if flags.nonblocking {
         rustix::fs::fcntl_setfl(&new, OFlags::RDWR | OFlags::NONBLOCK)?;
     }
-    let cloexec = if flags.close_on_exec {
-        libc::O_CLOEXEC
-    } else {
-        0
-    };
     let entries = client.epoll_entries(fd)?;
-    let mut done = 0;
+    let mut done = Ok(());
     // SAFETY: it is open; what the program has at this number is the kernel's from now on.
     let _ = client.close_by(unsafe { OwnedFd::from_raw_fd(from) }, |own| {
-        // SAFETY: both are open.
-        done = unsafe { kernel!(SYS_dup3, new.as_raw_fd(), own.into_raw_fd(), cloexec) };
+        // SAFETY: it is open.
+        done = unsafe { put(&new, own.into_raw_fd(), flags) };
     });
-    if done < 0 {
-        return Err(last_error());
-    }
+    done?;
     for (epoll, event) in entries {
         // SAFETY: a number of the program's; that it is open is looked at by the call.
         let epoll = unsafe { BorrowedFd::borrow_raw(epoll) };
@@ -180,22 +173,33 @@ pub(crate) fn revert(client: &Client, fd: BorrowedFd<'_>, peer: SocketAddr) -> R
     Ok(true)
 }
 
+/// Puts a socket in the place of the one at a number of the program's, with the flag of that which
+/// `exec` looks at.
+///
+/// # Safety
+/// The number is open, and not owned by another.
+unsafe fn put(new: &OwnedFd, number: RawFd, flags: DescriptorFlags) -> Result<()> {
+    let cloexec = if flags.close_on_exec {
+        libc::O_CLOEXEC
+    } else {
+        0
+    };
+    // SAFETY: both are open.
+    if unsafe { kernel!(SYS_dup3, new.as_raw_fd(), number, cloexec) } < 0 {
+        return Err(last_error());
+    }
+    Ok(())
+}
+
 fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     let client = capi::abi::attach_from_environment()?;
     let flags = flags_of(fd)?;
     let new = client.socket(family, flags)?;
     let fresh = kernels(family)?;
     let (from, fresh) = (fd.as_raw_fd(), fresh.as_raw_fd());
-    copy_options(from, fresh, new.as_raw_fd(), kernel_get, sw_setsockopt);
-    let cloexec = if flags.close_on_exec {
-        libc::O_CLOEXEC
-    } else {
-        0
-    };
-    // SAFETY: both are open; what the program has at this number is the split socket from now on.
-    if unsafe { kernel!(SYS_dup3, new.as_raw_fd(), fd.as_raw_fd(), cloexec) } < 0 {
-        return Err(last_error());
-    }
+    copy_options(from, fresh, new.as_raw_fd());
+    // SAFETY: it is open; what the program has at this number is the split socket from now on.
+    unsafe { put(&new, fd.as_raw_fd(), flags) }?;
     let interest = pending::remove(fd.as_raw_fd());
     // SAFETY: the number is a duplicate, which is given back to the program below.
     let own = unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) };
@@ -215,16 +219,16 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     Ok(())
 }
 
-/// Sets the options of a new socket, one of the other kind than it is to be, that differ from those
-/// of a fresh one.
-fn copy_options(from: RawFd, fresh: RawFd, to: RawFd, get: Get, set: Set) {
+/// Sets the options of a socket that differ from those of a fresh one of its kind, on a new one of
+/// the other kind.
+fn copy_options(from: RawFd, fresh: RawFd, to: RawFd) {
     for (level, name) in OPTIONS {
         let value = |fd: RawFd| {
             let mut bytes = [0; VALUE_BYTES];
             let mut len = VALUE_BYTES as libc::socklen_t;
             let at = bytes.as_mut_ptr().cast();
             // SAFETY: the pointers are those of an array and of its length.
-            let got = unsafe { get(fd, level, name, at, &raw mut len) };
+            let got = unsafe { splitway_preload_getsockopt(fd, level, name, at, &raw mut len) };
             (got == 0).then_some((bytes, len))
         };
         let (Some(found), Some(usual)) = (value(from), value(fresh)) else {
@@ -243,36 +247,10 @@ fn copy_options(from: RawFd, fresh: RawFd, to: RawFd, get: Get, set: Set) {
             }
         }
         // One that has no effect there has none, as it would have had if it were set now.
+        let at = bytes.as_ptr().cast();
         // SAFETY: the pointer and the length are those of an array.
-        let _ = unsafe { set(to, level, name, bytes.as_ptr().cast(), len) };
+        let _ = unsafe { splitway_preload_setsockopt(to, level, name, at, len) };
     }
-}
-
-type Get = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
-type Set = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
-
-/// getsockopt(2) of the kernel.
-unsafe extern "C" fn kernel_get(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { kernel!(SYS_getsockopt, fd, level, name, value, len) as c_int }
-}
-
-/// setsockopt(2) of the kernel.
-unsafe extern "C" fn kernel_set(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { kernel!(SYS_setsockopt, fd, level, name, value, len) as c_int }
 }
 
 /// The error of a system call that has just failed.

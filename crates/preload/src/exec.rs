@@ -11,6 +11,7 @@ use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawn
 
 use crate::attached::client;
 use crate::kernel::kernel;
+use crate::library::next;
 use crate::settings::settings;
 
 type Strings = *const *const c_char;
@@ -44,7 +45,6 @@ static LIBRARY: OnceLock<Library> = OnceLock::new();
 pub(crate) fn find() {
     // SAFETY: the functions of these names have these types.
     unsafe {
-        let next = |name: &CStr| libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
         let _ = LIBRARY.set(Library {
             execvpe: transmute::<*mut c_void, Option<ExecVpe>>(next(c"execvpe")),
             posix_spawn: transmute::<*mut c_void, Option<Spawn>>(next(c"posix_spawn")),

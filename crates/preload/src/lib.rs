@@ -23,7 +23,8 @@
 //! | `streams` | fdopen(3) |
 //! | `convert` | puts a split socket in the place of one of the kernel |
 //! | `pending` | sockets of the kernel that may become split, and the epoll sets they are in |
-//! | `sockets` | bind to getpeername, options |
+//! | `sockets` | bind to getpeername |
+//! | `options` | setsockopt, getsockopt |
 //! | `bytes` | read and write in all forms |
 //! | `events` | epoll, poll, select |
 //! | `descriptors` | close, dup, fcntl, ioctl |
@@ -62,6 +63,8 @@ mod inherited;
 mod kernel;
 #[allow(unsafe_code, reason = "its functions are those of C")]
 mod library;
+#[allow(unsafe_code, reason = "C passes pointers")]
+pub mod options;
 mod pending;
 mod settings;
 #[allow(unsafe_code, reason = "C passes pointers")]

@@ -40,10 +40,6 @@ macro_rules! functions {
 
         impl Functions {
             fn find() -> Functions {
-                let next = |name: &CStr| {
-                    // SAFETY: the pointer is that of a string.
-                    unsafe { libc::dlsym(RTLD_NEXT, name.as_ptr()) }
-                };
                 Functions {
                     $($name: {
                         let name = concat!(stringify!($name), "\0");
@@ -116,6 +112,12 @@ functions! {
     ) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
     close(fd: c_int) -> c_int;
+}
+
+/// The function of this name behind that of this library, or null.
+pub(crate) fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: the pointer is that of a string.
+    unsafe { libc::dlsym(RTLD_NEXT, name.as_ptr()) }
 }
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();

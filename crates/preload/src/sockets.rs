@@ -1,12 +1,12 @@
-//! Sockets by their addresses, and options.
+//! Sockets by their addresses.
 
 use std::os::fd::BorrowedFd;
 
 use capi::abi::{
     address_of, set_errno, sw_accept4, sw_bind, sw_connect, sw_getpeername, sw_getsockname,
-    sw_getsockopt, sw_listen, sw_setsockopt, sw_shutdown,
+    sw_listen, sw_shutdown,
 };
-use libc::{c_int, c_void, sockaddr, socklen_t};
+use libc::{c_int, sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
@@ -221,42 +221,4 @@ pub extern "C-unwind" fn splitway_preload_shutdown(fd: c_int, how: c_int) -> c_i
     }
     // SAFETY: it takes numbers.
     unsafe { kernel!(SYS_shutdown, fd, how) as c_int }
-}
-
-/// setsockopt(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn splitway_preload_setsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if is_split(fd) {
-            sw_setsockopt(fd, level, name, value, len)
-        } else {
-            kernel!(SYS_setsockopt, fd, level, name, value, len) as c_int
-        }
-    }
-}
-
-/// getsockopt(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn splitway_preload_getsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if is_split(fd) {
-            sw_getsockopt(fd, level, name, value, len)
-        } else {
-            kernel!(SYS_getsockopt, fd, level, name, value, len) as c_int
-        }
-    }
 }

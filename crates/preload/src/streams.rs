@@ -1,7 +1,6 @@
 //! Streams of the C library (stdio(3)) on split sockets: those that fdopen(3) makes would read and
 //! write by system calls within the C library. Here they do by functions of this one.
 
-use std::ffi::CStr;
 use std::mem::transmute;
 use std::ptr;
 use std::sync::OnceLock;
@@ -14,6 +13,7 @@ use rustix::io::Errno;
 use crate::attached::is_split;
 use crate::bytes::{splitway_preload_read, splitway_preload_write};
 use crate::descriptors::splitway_preload_close;
+use crate::library::next;
 
 /// `cookie_io_functions_t` of fopencookie(3).
 #[repr(C)]
@@ -49,7 +49,6 @@ fn library() -> &'static Library {
     LIBRARY.get_or_init(|| {
         // SAFETY: the functions of these names have these types.
         unsafe {
-            let next = |name: &CStr| libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
             Library {
                 fdopen: transmute::<*mut c_void, Option<FdOpen>>(next(c"fdopen")),
                 fileno: transmute::<*mut c_void, Option<FileNo>>(next(c"fileno")),

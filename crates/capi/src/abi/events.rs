@@ -11,6 +11,7 @@ use super::memory::items;
 use super::outcome::{descriptor, number, zero};
 use crate::client::epoll::ask_kernel;
 use crate::client::{EpollChange, EpollEvent, Polled};
+use crate::sys::last_error;
 
 /// A timeout in milliseconds; negative is for ever.
 fn timeout(ms: libc::c_int) -> Option<Duration> {
@@ -160,10 +161,6 @@ unsafe fn ask_with_mask(
         data: event.u64,
     }));
     Ok(())
-}
-
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 /// poll(2), of descriptors of any kind. EINTR, whatever the handler of the signal (signal(7)).
