@@ -29,3 +29,20 @@ pub(crate) mod sockets;
 pub(crate) mod targets;
 pub(crate) mod tls;
 pub(crate) mod workers;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use clap::{Args, Parser};
+
+    #[derive(Parser)]
+    struct Line<S: Args> {
+        #[command(flatten)]
+        settings: S,
+    }
+
+    /// The settings of a benchmark with these options.
+    pub(crate) fn settings<S: Args>(options: &[&str]) -> S {
+        let words = ["benchmark"].iter().chain(options);
+        Line::parse_from(words).settings
+    }
+}

@@ -47,6 +47,13 @@ impl Server {
     }
 }
 
+/// Adds what some processes cost together, by this unit; 0 if none was there.
+pub(crate) fn add_sum(measures: &mut Measures, unit: &str, sum: &str, parts: &[&str]) {
+    let of = |part: &&str| measures.get(&format!("{unit}.{part}")).copied();
+    let value = parts.iter().filter_map(of).sum();
+    measures.insert(format!("{unit}.{sum}"), value);
+}
+
 /// What one process did in a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ProcessCost {

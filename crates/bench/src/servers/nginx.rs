@@ -176,7 +176,28 @@ fn configuration_for(
     tls: &str,
     workers: usize,
 ) -> String {
-    let (root, prefix) = (root.display(), prefix.display());
+    let root = root.display();
+    let servers = format!(
+        "    server {{
+        listen {address}:{SENDFILE_PORT};
+        root {root};
+    }}
+    server {{
+        listen {address}:{DIRECT_PORT};
+        root {root};
+        sendfile off;
+        aio threads;
+        directio 4k;
+        output_buffers 2 512k;
+    }}
+{tls}"
+    );
+    configuration(prefix, workers, &servers)
+}
+
+/// A configuration with these servers, as text; `prefix` is a directory for what nginx writes.
+pub(crate) fn configuration(prefix: &Path, workers: usize, servers: &str) -> String {
+    let prefix = prefix.display();
     format!(
         "daemon off;
 user root root;
@@ -196,19 +217,7 @@ http {{
     fastcgi_temp_path {prefix}/fastcgi;
     uwsgi_temp_path {prefix}/uwsgi;
     scgi_temp_path {prefix}/scgi;
-    server {{
-        listen {address}:{SENDFILE_PORT};
-        root {root};
-    }}
-    server {{
-        listen {address}:{DIRECT_PORT};
-        root {root};
-        sendfile off;
-        aio threads;
-        directio 4k;
-        output_buffers 2 512k;
-    }}
-{tls}}}
+{servers}}}
 "
     )
 }

@@ -182,6 +182,24 @@ impl ServerSet {
         })
     }
 
+    /// The same, where programs may attach to Splitway; returns the path of its broker's socket.
+    pub(crate) fn start_with_broker(
+        workspace: &Workspace,
+        splitway: &[String],
+        steer_requests: bool,
+    ) -> Result<(ServerSet, PathBuf)> {
+        let broker = workspace.site.outside().join("sockets");
+        let own = format!("--sockets={}", broker.display());
+        let wanted = Wanted {
+            splitway: std::iter::once(own)
+                .chain(splitway.iter().cloned())
+                .collect(),
+            steer_requests,
+            ..Wanted::default()
+        };
+        Ok((ServerSet::start(workspace, &wanted)?, broker))
+    }
+
     /// Splitway, nginx and lighttpd.
     pub(crate) fn servers(&self) -> Result<[Server; 3]> {
         self.servers_at(

@@ -18,12 +18,12 @@ mod report;
 use serde::Serialize;
 use testbed::{Failure, Result};
 
-use self::bed::{Bed, Kind, Sockets, Subject};
+use self::bed::{Bed, CONTROL, CONTROL_PARTS, Kind, Sockets, Subject};
 use crate::measure::plan::Plan;
 use crate::measure::results::Results;
 use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Server};
-use crate::servers::server_set::{SPLITWAY, Workspace};
+use crate::servers::server_set::Workspace;
 
 /// Parts of the results.
 const KEEP_ALIVE: &str = "keep-alive";
@@ -187,7 +187,9 @@ fn measure_files(settings: &Settings, workspace: Workspace, results: &mut Result
             let run = run::run(server, &load(server))?;
             eprintln!("{part}, {bytes} bytes: {run}");
             let mut measures = run.measures();
-            bed::add_control(&mut measures);
+            for unit in ["cpu_s_per_gb", "cpu_us_per_request"] {
+                run::add_sum(&mut measures, unit, CONTROL, &CONTROL_PARTS);
+            }
             results.add(part, server.name, &[("file_bytes", bytes as f64)], measures);
             Ok(())
         })?;
@@ -218,34 +220,19 @@ fn measure_redis(settings: &Settings, workspace: Workspace, results: &mut Result
     bed.end(results)
 }
 
-/// The name of the series of Splitway's own server.
-const OWN: &str = SPLITWAY;
-
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        settings: Settings,
-    }
-
-    fn settings(options: &[&str]) -> Settings {
-        let words = ["programs"].iter().chain(options);
-        Line::parse_from(words).settings
-    }
+    use crate::suites::tests::settings;
 
     #[test]
     fn what_targets_are_about_is_measured_also_if_it_is_to_be_quick() {
-        let quick = settings(&["--quick"]);
+        let quick = settings::<Settings>(&["--quick"]);
         assert_eq!(quick.lengths(), [TARGET_BYTES]);
         let loads = quick.redis_loads();
         assert_eq!(loads.len(), 1);
         assert_eq!((loads[0].clients, loads[0].pipelined), (TARGET_CLIENTS, 1));
-        let all = settings(&[]);
+        let all = settings::<Settings>(&[]);
         assert!(all.lengths().contains(&TARGET_BYTES));
         assert_eq!(all.redis_loads().len(), CLIENTS.len() * PIPELINED.len());
         assert!(plan(&quick).seconds() < plan(&all).seconds());

@@ -367,23 +367,11 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        settings: Settings,
-    }
-
-    fn settings(options: &[&str]) -> Settings {
-        let words = ["sockets"].iter().chain(options);
-        Line::parse_from(words).settings
-    }
+    use crate::suites::tests::settings;
 
     fn cells(options: &[&str]) -> Vec<(usize, usize)> {
-        let cells = settings(options).cells().unwrap().into_iter();
+        let cells = settings::<Settings>(options).cells().unwrap().into_iter();
         cells
             .map(|cell| (cell.message_bytes, cell.connections))
             .collect()
@@ -414,10 +402,10 @@ mod tests {
     #[test]
     fn a_load_that_fits_nowhere_is_refused_or_left_out() {
         let large = ["--message-bytes=1048576", "--connections=64,4000"];
-        assert!(settings(&large).cells().is_err());
+        assert!(settings::<Settings>(&large).cells().is_err());
         let every = [large[0], large[1], "--every-cell"];
         assert_eq!(cells(&every), [(1 << 20, 64)]);
-        assert!(settings(&["--connections=0"]).cells().is_err());
+        assert!(settings::<Settings>(&["--connections=0"]).cells().is_err());
     }
 
     #[test]

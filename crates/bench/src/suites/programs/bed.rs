@@ -12,13 +12,13 @@ use testbed::namespace::within;
 use testbed::process::{Process, tool};
 use testbed::procfs::children;
 use testbed::splitway::STACK_V4;
-use testbed::{Context, Failure, Result, wait};
+use testbed::{Context, Result, wait};
 
-use super::OWN;
-use crate::measure::results::{Measures, Results};
+use crate::measure::results::Results;
 use crate::measure::run::Server;
 use crate::servers::cores::server_cores;
-use crate::servers::server_set::{ServerSet, Wanted, Workspace};
+use crate::servers::nginx;
+use crate::servers::server_set::{ServerSet, Workspace};
 
 /// How long a program may take to begin.
 const BEGIN_WAIT: Duration = Duration::from_secs(10);
@@ -85,15 +85,7 @@ pub(super) struct Bed {
 
 impl Bed {
     pub(super) fn start(workspace: Workspace, splitway: &[String]) -> Result<Bed> {
-        let broker = workspace.site.outside().join("sockets");
-        let own = format!("--sockets={}", broker.display());
-        let wanted = Wanted {
-            splitway: std::iter::once(own)
-                .chain(splitway.iter().cloned())
-                .collect(),
-            ..Wanted::default()
-        };
-        let servers = ServerSet::start(&workspace, &wanted)?;
+        let (servers, broker) = ServerSet::start_with_broker(&workspace, splitway, false)?;
         Ok(Bed {
             workspace,
             servers,
@@ -159,7 +151,10 @@ impl Bed {
         fs::write(&configuration, text)
             .context(|| format!("writing {}", configuration.display()))?;
         match subject.kind {
-            Kind::Nginx => command.args(["nginx", "-e"]).arg(own.join("log")).arg("-c"),
+            Kind::Nginx => command
+                .args(["nginx", "-e"])
+                .arg(own.join("error.log"))
+                .arg("-c"),
             Kind::Lighttpd => command.args(["lighttpd", "-D", "-f"]),
             Kind::Redis => command.current_dir(&own).arg("redis-server"),
         };
@@ -186,7 +181,7 @@ impl Bed {
     /// Splitway's own server.
     pub(super) fn own(&self) -> Result<Server> {
         let [own, _, _] = self.servers.servers()?;
-        Ok(Server { name: OWN, ..own })
+        Ok(own)
     }
 }
 
@@ -210,43 +205,16 @@ impl Program {
 
 /// Control plane: what program and host process cost together, and for each request.
 pub(super) const CONTROL: &str = "control";
-
-/// Adds that to what was measured.
-pub(super) fn add_control(measures: &mut Measures) {
-    for unit in ["cpu_s_per_gb", "cpu_us_per_request"] {
-        let parts = ["program", "host"].into_iter();
-        let of = |part| measures.get(&format!("{unit}.{part}")).copied();
-        let value = parts.filter_map(of).sum();
-        measures.insert(format!("{unit}.{CONTROL}"), value);
-    }
-}
+pub(super) const CONTROL_PARTS: [&str; 2] = ["program", "host"];
 
 fn nginx_configuration(own: &Path, root: &Path, at: IpAddr, [stays, ends]: [u16; 2]) -> String {
-    let (own, root) = (own.display(), root.display());
-    format!(
-        "daemon off;
-user root root;
-worker_processes 1;
-worker_rlimit_nofile {DESCRIPTORS_MAX};
-pid {own}/pid;
-error_log {own}/log;
-events {{ worker_connections {DESCRIPTORS_MAX}; }}
-http {{
-    access_log off;
-    sendfile on;
-    tcp_nopush on;
-    keepalive_timeout 600;
-    keepalive_requests 1000000000;
-    client_body_temp_path {own}/body;
-    proxy_temp_path {own}/proxy;
-    fastcgi_temp_path {own}/fastcgi;
-    uwsgi_temp_path {own}/uwsgi;
-    scgi_temp_path {own}/scgi;
-    server {{ listen {at}:{stays}; root {root}; }}
+    let root = root.display();
+    let servers = format!(
+        "    server {{ listen {at}:{stays}; root {root}; }}
     server {{ listen {at}:{ends}; root {root}; keepalive_timeout 0; }}
-}}
 "
-    )
+    );
+    nginx::configuration(own, 1, &servers)
 }
 
 fn lighttpd_configuration(root: &Path, at: IpAddr, [stays, ends]: [u16; 2]) -> String {
@@ -262,9 +230,4 @@ $SERVER[\"socket\"] == \"{at}:{ends}\" {{ server.max-keep-alive-requests = 0 }}
 ",
         DESCRIPTORS_MAX / 2
     )
-}
-
-/// What a failure of a program's load is about.
-pub(super) fn failed(program: &str, why: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("{program}: {why}"))
 }

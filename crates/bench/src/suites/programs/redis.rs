@@ -1,13 +1,13 @@
 //! redis, and its load: `redis-benchmark` on the client's core.
 
-use testbed::Result;
 use testbed::process::{run as run_tool, tool};
 use testbed::procfs::cpu_ns;
+use testbed::{Failure, Result};
 
-use super::bed::{CONTROL, failed};
+use super::bed::{CONTROL, CONTROL_PARTS};
 use crate::CLIENT_CORE;
 use crate::measure::results::Measures;
-use crate::measure::run::Server;
+use crate::measure::run::{Server, add_sum};
 
 /// Requests of a run with one under way, by client: enough for a second or so.
 const REQUESTS: usize = 100_000;
@@ -57,18 +57,14 @@ pub(super) fn run(server: &Server, load: Load, is_quick: bool) -> Result<Measure
     let before = cpu()?;
     let said = run_tool(&mut command)?;
     let after = cpu()?;
-    let rate = rate_in(&said).ok_or_else(|| failed("redis-benchmark", said))?;
+    let rate = rate_in(&said).ok_or_else(|| Failure::new(format!("redis-benchmark: {said}")))?;
     let mut measures = Measures::new();
     measures.insert("requests_per_s".into(), rate);
-    let mut control = 0.0;
     for ((name, before), (_, after)) in before.into_iter().zip(after) {
         let us = after.saturating_sub(before) as f64 / 1e3 / requests as f64;
         measures.insert(format!("cpu_us_per_request.{name}"), us);
-        if ["program", "host"].contains(&name) {
-            control += us;
-        }
     }
-    measures.insert(format!("cpu_us_per_request.{CONTROL}"), control);
+    add_sum(&mut measures, "cpu_us_per_request", CONTROL, &CONTROL_PARTS);
     Ok(measures)
 }
 

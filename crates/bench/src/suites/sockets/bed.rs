@@ -19,7 +19,7 @@ use crate::load::READY;
 use crate::measure::results::{Measures, Results};
 use crate::measure::run::{self, Server};
 use crate::servers::cores::server_cores;
-use crate::servers::server_set::{ServerSet, Wanted, Workspace};
+use crate::servers::server_set::{ServerSet, Workspace};
 
 /// Where the server program listens: nginx and lighttpd have other ports.
 const PORT: u16 = 7000;
@@ -77,16 +77,7 @@ impl Bed {
         steer_requests: bool,
     ) -> Result<Bed> {
         let workspace = Workspace::prepare(files, file_bytes)?;
-        let broker = workspace.site.outside().join("sockets");
-        let own = format!("--sockets={}", broker.display());
-        let wanted = Wanted {
-            splitway: std::iter::once(own)
-                .chain(splitway.iter().cloned())
-                .collect(),
-            steer_requests,
-            ..Wanted::default()
-        };
-        let servers = ServerSet::start(&workspace, &wanted)?;
+        let (servers, broker) = ServerSet::start_with_broker(&workspace, splitway, steer_requests)?;
         Ok(Bed {
             workspace,
             servers,
@@ -241,10 +232,7 @@ pub(super) fn add_sums(measures: &mut Measures) {
             (CONTROL, ["application", "host"]),
             (ENDS, ["server", "client"]),
         ] {
-            let parts = parts.iter();
-            let of = |part: &&str| measures.get(&format!("{unit}.{part}")).copied();
-            let value = parts.filter_map(of).sum();
-            measures.insert(format!("{unit}.{sum}"), value);
+            run::add_sum(measures, unit, sum, &parts);
         }
     }
 }
