@@ -1,8 +1,7 @@
 //! Split sockets that other processes get: by `exec`, by `SCM_RIGHTS`, and by an upgrade.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,12 +14,13 @@ use testbed::http::download;
 use testbed::namespace::isolated;
 use testbed::process::{Process, signal};
 use testbed::procfs::children;
-use testbed::site::Site;
+use testbed::site::{KnownFile, Site};
 use testbed::wait;
 
 use crate::programs::{Stack, at};
 use crate::run::{
-    PORT, download_all, end, files, master, nginx, nginx_configuration, splitway_run_on, start,
+    PORT, download_all, echo, end, files, master, nginx, nginx_configuration, pid_in,
+    splitway_run_on, start, start_at,
 };
 use crate::support::{SOON, on_threads};
 
@@ -86,34 +86,12 @@ fn python(stack: &Stack, script: &str) -> Process {
     start(command.arg(&path))
 }
 
-/// Sends bytes, and expects them back.
-fn assert_echo(bytes: &[u8]) {
-    let mut stream = TcpStream::connect(at(PORT)).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    let mut writer = stream.try_clone().unwrap();
-    let sent = bytes.to_owned();
-    let writes = std::thread::spawn(move || {
-        writer.write_all(&sent).unwrap();
-        writer.shutdown(std::net::Shutdown::Write).unwrap();
-    });
-    let mut back = Vec::new();
-    stream.read_to_end(&mut back).unwrap();
-    writes.join().unwrap();
-    assert!(back == bytes, "{} bytes of {}", back.len(), bytes.len());
-}
-
-fn pattern(len: u32) -> Vec<u8> {
-    (0..len)
-        .map(|place| (place * 7 + place / 251) as u8)
-        .collect()
-}
-
 /// Runs a server of Python's, and expects three connections to be echoed.
 fn assert_echoes(site: &Site, script: &str) {
     let stack = Stack::serve(site);
     let mut server = python(&stack, script);
     for len in [1, 5_000, 700_000] {
-        assert_echo(&pattern(len));
+        echo(&KnownFile::whole("echo", len).bytes(0, len as usize)).unwrap();
     }
     end(&mut server, Signal::TERM);
     stack.assert_nothing_left();
@@ -253,11 +231,6 @@ fn a_copied_name_makes_no_split_socket() {
     });
 }
 
-/// A process that HAProxy's master has started.
-fn workers_of(master: Pid) -> Vec<Pid> {
-    children(master).unwrap_or_default()
-}
-
 /// What a program tells its service manager (sd_notify(3)).
 struct Notices(UnixDatagram);
 
@@ -301,7 +274,7 @@ fn haproxy_passes_its_listeners_to_its_successor() {
         // The proxy has the port of the first server.
         fs::write(&behind, text.replace("listen 8080;", "listen 8083;")).unwrap();
         let mut command = splitway_run_on(&stack, &["--", "nginx", "-c"]);
-        let _nginx = crate::run::start_at(command.arg(&behind), 8081);
+        let _nginx = start_at(command.arg(&behind), 8081);
         let configuration = folder.join("haproxy.cfg");
         fs::write(&configuration, haproxy_configuration(folder)).unwrap();
         let pid_file = folder.join("haproxy.pid");
@@ -311,20 +284,19 @@ fn haproxy_passes_its_listeners_to_its_successor() {
         let notices = Notices::of(&mut command, &folder.join("notify"));
         let mut haproxy = start(&mut command);
         notices.await_ready();
-        let number = || Pid::from_raw(fs::read_to_string(&pid_file).ok()?.trim().parse().ok()?);
-        let master = wait::until(SOON, "HAProxy says its number", number).unwrap();
+        let master = pid_in(&pid_file);
         for _ in 0..3 {
             download_all(&files);
-            let before = workers_of(master);
+            let before = children(master).unwrap_or_default();
             signal(master, Signal::USR2).unwrap();
             let others = || {
-                let now = workers_of(master);
+                let now = children(master).unwrap_or_default();
                 let is_new = |worker: &Pid| !before.contains(worker);
                 now.iter().any(is_new).then_some(())
             };
             wait::until(SOON, "HAProxy has another worker", others).unwrap();
             notices.await_ready();
-            let one = || (workers_of(master).len() == 1).then_some(());
+            let one = || (children(master).unwrap_or_default().len() == 1).then_some(());
             wait::until(SOON, "the worker before it has ended", one).unwrap();
         }
         download_all(&files);

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal};
-use testbed::http::download;
+use testbed::http::{be_patient, download};
 use testbed::namespace::isolated;
 use testbed::process::{Process, run, signal, tool};
 use testbed::procfs::children;
@@ -83,17 +83,25 @@ pub(crate) fn end(process: &mut Process, with: Signal) -> ExitStatus {
 
 /// A configuration of nginx that serves a site, and its own files in a folder.
 pub(crate) fn nginx_configuration(site: &Site, folder: &Path, workers: u32, rest: &str) -> PathBuf {
+    let root = site.root().display();
+    let servers = format!(
+        "server {{\n listen {PORT};\n root {root};\n {rest}\n }}\n\
+         server {{\n listen 8081;\n root {root};\n }}\n"
+    );
+    nginx_configuration_of(folder, workers, &servers)
+}
+
+/// The same with these servers.
+pub(crate) fn nginx_configuration_of(folder: &Path, workers: u32, servers: &str) -> PathBuf {
     let path = folder.join("nginx.conf");
-    let (root, own) = (site.root().display(), folder.display());
+    let own = folder.display();
     let text = format!(
         "user root;\nworker_processes {workers};\ndaemon off;\npid {own}/nginx.pid;\n\
          error_log {own}/nginx.log;\nevents {{ worker_connections 1024; }}\n\
          http {{\n access_log off;\n sendfile on;\n tcp_nopush on;\n\
          client_body_temp_path {own}/body;\n proxy_temp_path {own}/proxy;\n\
          fastcgi_temp_path {own}/fastcgi;\n uwsgi_temp_path {own}/uwsgi;\n\
-         scgi_temp_path {own}/scgi;\n\
-         server {{\n listen {PORT};\n root {root};\n {rest}\n }}\n\
-         server {{\n listen 8081;\n root {root};\n }}\n}}\n"
+         scgi_temp_path {own}/scgi;\n{servers}}}\n"
     );
     fs::write(&path, text).unwrap();
     path
@@ -124,11 +132,45 @@ fn workers(folder: &Path) -> Vec<Pid> {
     children(master(folder)).unwrap()
 }
 
-/// nginx listens before it writes its number down.
 pub(crate) fn master(folder: &Path) -> Pid {
-    let path = folder.join("nginx.pid");
-    let number = || Pid::from_raw(fs::read_to_string(&path).ok()?.trim().parse().ok()?);
-    wait::until(SOON, "nginx says its number", number).unwrap()
+    pid_in(&folder.join("nginx.pid"))
+}
+
+/// The number that a server writes down, which may listen before.
+pub(crate) fn pid_in(path: &Path) -> Pid {
+    let number = || Pid::from_raw(fs::read_to_string(path).ok()?.trim().parse().ok()?);
+    wait::until(SOON, "the server says its number", number).unwrap()
+}
+
+/// Compiles a program of a folder in `crates`, which knows nothing of the split stack.
+pub(crate) fn compiled(folder: &Path, source: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(source);
+    let program = folder.join(source.file_stem().expect("a name"));
+    let flags = "-O1 -D_GNU_SOURCE -Wall -Wextra -Werror -pthread -o";
+    let mut compiling = Command::new("cc");
+    compiling.args(flags.split(' ')).arg(&program).arg(source);
+    run(&mut compiling).unwrap();
+    program
+}
+
+/// Sends bytes to a server on the usual port, ends that direction, and has them back.
+pub(crate) fn echo(sent: &[u8]) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(at(PORT))?;
+    be_patient(&stream).unwrap();
+    let mut writes = stream.try_clone()?;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            writes.write_all(sent)?;
+            writes.shutdown(Shutdown::Write)
+        });
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received)?;
+        writer.join().expect("it writes")?;
+        assert!(received == sent, "{} of {}", received.len(), sent.len());
+        Ok(())
+    })
 }
 
 pub(crate) fn files(site: &Site, sizes: &[u64]) -> Vec<KnownFile> {

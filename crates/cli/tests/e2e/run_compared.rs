@@ -2,14 +2,13 @@
 
 use std::io::Read;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testbed::namespace::isolated;
 use testbed::process::run;
 
 use crate::programs::Stack;
-use crate::run::splitway_run_on;
+use crate::run::{compiled, splitway_run_on};
 use crate::stat::json;
 
 /// Options by which all that a program binds and connects to is split, loopback addresses too.
@@ -28,21 +27,14 @@ pub(crate) fn opened() -> u64 {
     counters["connections_opened"].as_u64().unwrap()
 }
 
-fn compile(folder: &Path) -> PathBuf {
-    let program = folder.join("calls");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/calls.c");
-    let flags = "-O1 -D_GNU_SOURCE -Wall -Wextra -Werror -pthread -o";
-    let mut compiling = Command::new("cc");
-    compiling.args(flags.split(' ')).arg(&program).arg(source);
-    run(&mut compiling).unwrap();
-    program
-}
+/// The source of the program.
+const CALLS: &str = "cli/tests/programs/calls.c";
 
 #[test]
 fn seldom_calls_do_on_split_sockets_what_they_do_on_those_of_the_kernel() {
     isolated(|site| {
         let stack = Stack::serve(&site);
-        let program = compile(&stack.folder);
+        let program = compiled(&stack.folder, CALLS);
         let kernel = run(&mut Command::new(&program)).unwrap();
         assert_eq!(opened(), 0);
         let mut command = splitway_run_on(&stack, &ALL);
@@ -56,7 +48,7 @@ fn seldom_calls_do_on_split_sockets_what_they_do_on_those_of_the_kernel() {
 fn a_bound_socket_connects_by_the_kernel_to_where_no_rule_leads() {
     isolated(|site| {
         let stack = Stack::serve(&site);
-        let program = compile(&stack.folder);
+        let program = compiled(&stack.folder, CALLS);
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = server.local_addr().unwrap().port().to_string();
         let mut command = splitway_run_on(&stack, &["--"]);

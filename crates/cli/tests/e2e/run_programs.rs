@@ -17,7 +17,9 @@ use testbed::wait;
 use crate::deaths::lose_packets;
 use crate::https::Certificate;
 use crate::programs::{Stack, at};
-use crate::run::{PORT, download_all, end, files, splitway_run_on, start, start_at};
+use crate::run::{
+    PORT, download_all, end, files, nginx_configuration_of, splitway_run_on, start, start_at,
+};
 use crate::support::{SOON, on_threads};
 
 const REPLICA: u16 = 8081;
@@ -188,20 +190,14 @@ fn nginx_speaks_tls_with_a_listener_for_each_worker() {
         let files = files(&site, &[10, 20_000, 500_000, 3_000_000]);
         let stack = Stack::serve(&site);
         let certificate = Certificate::new(site.outside(), "server", "ec", &["localhost"]);
-        let configuration = stack.folder.join("tls.conf");
-        let (root, own) = (site.root().display(), stack.folder.display());
         let (chain, key) = (certificate.certificate.display(), certificate.key.display());
-        let text = format!(
-            "user root;\nworker_processes 2;\ndaemon off;\npid {own}/nginx.pid;\n\
-             error_log {own}/nginx.log;\nevents {{ worker_connections 1024; }}\n\
-             http {{\n access_log off;\n sendfile on;\n tcp_nopush on;\n\
-             client_body_temp_path {own}/body;\n proxy_temp_path {own}/proxy;\n\
-             fastcgi_temp_path {own}/fastcgi;\n uwsgi_temp_path {own}/uwsgi;\n\
-             scgi_temp_path {own}/scgi;\n ssl_certificate {chain};\n ssl_certificate_key {key};\n\
+        let root = site.root().display();
+        let servers = format!(
+            "ssl_certificate {chain};\n ssl_certificate_key {key};\n\
              ssl_protocols TLSv1.2 TLSv1.3;\n\
-             server {{\n listen {PORT} ssl http2 reuseport;\n root {root};\n }}\n}}\n"
+             server {{\n listen {PORT} ssl http2 reuseport;\n root {root};\n }}\n"
         );
-        fs::write(&configuration, text).unwrap();
+        let configuration = nginx_configuration_of(&stack.folder, 2, &servers);
         let mut command = splitway_run_on(&stack, &["--", "nginx", "-c"]);
         let mut nginx = start(command.arg(&configuration));
         lose_packets();
