@@ -73,20 +73,28 @@ fn wget_fetches_by_the_split_stack() {
     });
 }
 
-/// Has iperf3 send so many bytes by streams, and compares what both ends have counted.
+/// Sends some megabytes with iperf3 over streams, and compares what both ends have counted.
 fn iperf(client: &mut Command, options: &str) {
     const BYTES: u64 = 8 << 20;
     let server = at(PORT).ip().to_string();
     client.args(["--client", &server, "--port", &PORT.to_string(), "--json"]);
     client.args(["--bytes", &BYTES.to_string()]);
-    let output = client.args(options.split_whitespace()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
-    assert!(output.status.success(), "{options}: {}", report["error"]);
-    let sum = |of: &str| report["end"][of]["bytes"].as_u64().unwrap();
+    client.args(options.split_whitespace());
+    // The server closes its listener after each test and opens another: between, it refuses.
+    let report = wait::until(SOON, "iperf3 begins a test", || {
+        let output = client.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let report: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
+        let has_begun = !report["start"]["test_start"].is_null();
+        (has_begun || !output.status.success()).then_some(report)
+    });
+    let report = report.unwrap();
+    let sum = |of: &str| {
+        let bytes = report["end"][of]["bytes"].as_u64();
+        bytes.unwrap_or_else(|| panic!("{options}: no {of}: {}", report["error"]))
+    };
     let (sent, received) = (sum("sum_sent"), sum("sum_received"));
-    // With both directions, the one that is done ends the other.
-    assert!(sent >= BYTES || options == "--bidir", "{options}: {sent}");
+    assert!(sent >= BYTES, "{options}: {sent}");
     // The sender ends the test when it has written all; what is under way then is not counted.
     assert!(
         received > 0 && received <= sent,
@@ -101,13 +109,7 @@ fn iperf3_sends_and_receives() {
         let mut server = splitway_run_on(&stack, &["--", "iperf3", "--server", "--port"]);
         let mut server = start(server.arg(PORT.to_string()));
         lose_packets();
-        for options in [
-            "",
-            "--reverse",
-            "--parallel 3",
-            "--reverse --parallel 3",
-            "--bidir",
-        ] {
+        for options in ["", "--reverse", "--parallel 3", "--reverse --parallel 3"] {
             iperf(&mut Command::new("iperf3"), options);
             let line = ["--connect", "10.77.0.0/24", "--", "iperf3"];
             iperf(&mut splitway_run_on(&stack, &line), options);
