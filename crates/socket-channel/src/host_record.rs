@@ -267,6 +267,11 @@ impl HostRecord {
         self.change(self.flags - flags);
     }
 
+    /// Clears flags and sets others in one change: the state between would mean another thing.
+    pub fn replace(&mut self, cleared: Flags, set: Flags) {
+        self.change((self.flags - cleared) | set);
+    }
+
     fn change(&mut self, flags: Flags) {
         if flags != self.flags {
             self.flags = flags;
@@ -275,14 +280,15 @@ impl HostRecord {
         }
     }
 
-    /// Reports an error, an `errno`, with `flags` for the state that it leads to.
+    /// Reports an error, an `errno`, with `flags` for the state that it leads to. It ends the
+    /// opening of a connection.
     pub fn fail(&mut self, errno: u32, flags: Flags) {
         // Error number 0 would say that there was none.
         self.errors = self.errors.wrapping_add(1).max(1);
         self.error = errno;
         let error = u64::from(self.errors) << 32 | u64::from(errno);
         self.record().set_release(ERROR, error);
-        self.flags |= flags;
+        self.flags = (self.flags - Flags::CONNECTING) | flags;
         self.publish_state();
         self.bump_edge();
     }

@@ -333,6 +333,25 @@ fn an_error_is_reported_once_and_a_second_one_again() {
     assert_eq!(app.take_error(), 111);
 }
 
+/// Between two changes it would look like a socket that was never connected, which has hung up.
+#[test]
+fn an_opening_connection_is_established_or_fails_in_one_change() {
+    let segment = segment();
+    let mut host = socket_of(&segment, Flags::STREAM | Flags::CONNECTING);
+    let app = app(&segment);
+    let before = app.edge();
+    host.replace(Flags::CONNECTING, Flags::CONNECTED);
+    assert_eq!(app.edge(), before + 1);
+    assert_eq!(app.flags(), Ok(Flags::STREAM | Flags::CONNECTED));
+
+    let (segment, flags) = (self::segment(), Flags::STREAM | Flags::CONNECTING);
+    let (mut host, app) = (socket_of(&segment, flags), self::app(&segment));
+    let before = app.edge();
+    host.fail(111, Flags::FAILED);
+    assert_eq!(app.edge(), before + 1);
+    assert_eq!(app.flags(), Ok(Flags::STREAM | Flags::FAILED));
+}
+
 #[test]
 fn addresses_and_metadata_arrive() {
     let segment = segment();

@@ -218,8 +218,8 @@ impl App {
     /// A connection that the application has opened is established.
     pub(crate) fn on_connected(&mut self, cx: &mut Context<'_>, id: SocketId) {
         if let Some(socket) = self.socket(id) {
-            socket.record.clear(Flags::CONNECTING);
-            socket.record.set(Flags::CONNECTED);
+            let (cleared, set) = (Flags::CONNECTING, Flags::CONNECTED);
+            socket.record.replace(cleared, set);
             self.pump(cx, id);
         }
     }
@@ -261,7 +261,6 @@ impl App {
         let Some(socket) = self.socket(id) else {
             return;
         };
-        socket.record.clear(Flags::CONNECTING);
         let flags = flags | Flags::FAILED | Flags::CLOSED;
         socket.record.fail(errno::number(errno), flags);
         let bound = match &mut socket.kind {

@@ -459,7 +459,6 @@ impl App {
                     cx.counters.received_bytes += count as u64;
                 }
                 socket.record.set_held(0);
-                socket.record.clear(Flags::CONNECTING);
                 let flags = Flags::FAILED | Flags::CLOSED;
                 socket.record.fail(errno::number(errno), flags);
                 self.touch(id);

@@ -389,7 +389,6 @@ impl World {
         }
         let Some(listener) = listener else {
             let refused = Errno::CONNREFUSED.raw_os_error() as u32;
-            found.record.clear(Flags::CONNECTING);
             found.record.fail(refused, Flags::FAILED);
             self.hint(index);
             return Ok(Done::default());
@@ -413,8 +412,7 @@ impl World {
         let id = accepted.record.id();
         let found = self.sockets.get_mut(&index).unwrap();
         found.peer = Some(other);
-        found.record.set(Flags::CONNECTED);
-        found.record.clear(Flags::CONNECTING);
+        found.record.replace(Flags::CONNECTING, Flags::CONNECTED);
         self.credit(index);
         self.credit(other);
         let queue = self.sockets.get_mut(&listener).unwrap();

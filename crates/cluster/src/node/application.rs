@@ -284,7 +284,6 @@ impl App {
             return;
         };
         socket.is_dead = true;
-        socket.record.clear(Flags::CONNECTING);
         let flags = flags | Flags::FAILED | Flags::CLOSED;
         let errno = errno.raw_os_error().unsigned_abs();
         socket.record.fail(errno, flags);
