@@ -47,6 +47,13 @@ impl End {
         }
     }
 
+    /// Makes what was written visible, and wakes the peer, whatever its alarm says.
+    pub fn hurry(&mut self) {
+        let _ = self.out.publish();
+        self.wake_is_due = false;
+        self.wake_peer();
+    }
+
     /// The next message, if there is one; gives room back in batches.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<&[u8]>, Corrupt> {

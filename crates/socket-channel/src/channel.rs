@@ -150,6 +150,11 @@ impl<S: Side> Channel<S> {
         self.end.flush();
     }
 
+    /// Publishes what was sent. A peer that sleeps is woken with the next flush.
+    pub fn publish(&mut self) {
+        self.end.publish();
+    }
+
     /// Disarms the wake-up and drains its descriptor.
     pub fn finish_sleep(&mut self) {
         self.end.finish_sleep();
@@ -205,10 +210,10 @@ impl AppEnd {
         self.send_encoded(|message| command.encode(message))
     }
 
-    /// Wakes the host stack though it has not asked for that, since the answer to a command is
-    /// waited for: it may rest meanwhile, to let others gather.
-    pub fn hurry(&self) {
-        self.end.wake_peer();
+    /// Publishes what was sent, and wakes the host stack though it has not asked for that: the
+    /// answer to a command is waited for, and it may rest meanwhile, to let others gather.
+    pub fn hurry(&mut self) {
+        self.end.hurry();
     }
 
     /// The next event, if there is one.

@@ -78,6 +78,7 @@ fn sleep(socket: &Socket<'_>, sleeper: &Sleeper, deadline: Option<Instant>) -> R
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Err(Errno::AGAIN);
     }
+    link.block();
     link.fall_asleep(None);
     // The host stack may have died after the look.
     let slept = link.check().and_then(|()| {
@@ -86,6 +87,7 @@ fn sleep(socket: &Socket<'_>, sleeper: &Sleeper, deadline: Option<Instant>) -> R
         futex::wait(&sleeper.is_awake, flags, 0, timeout.as_ref())
     });
     link.wake_up(None);
+    link.unblock();
     match slept {
         // The word was 1 already, or the deadline is looked at again.
         Ok(()) | Err(Errno::AGAIN | Errno::TIMEDOUT) => Ok(()),

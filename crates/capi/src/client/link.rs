@@ -28,18 +28,20 @@
 //! Threads that wait for an answer, `sw_epoll_wait` and `sw_poll` sleep on the bell like this. A
 //! thread that blocks in a call on one socket sleeps on a futex instead (`blocking.rs`), and one
 //! thread of the library, the [`Pump`], sleeps on the bell for all of them: a thousand blocked
-//! threads are woken one by one, each for its own socket.
+//! threads are woken one by one, each for its own socket. While none blocks, it is parked: a
+//! program that waits by `epoll` is not to pay for two threads that each ring wakes.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, ThreadId};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, Result};
+use rustix::thread::futex;
 use socket_channel::channel::{AppEnd, ReceiveError};
 use socket_channel::message::Info;
 use socket_channel::{ChannelId, Command, Event, SocketId};
@@ -83,6 +85,9 @@ pub(crate) struct Link {
     /// Threads that sleep in `sw_poll`, for any sockets. Changed under the lock of the ring.
     pub(crate) pollers: AtomicUsize,
     beds: Mutex<Vec<Kept>>,
+    /// Threads that block in a call on one socket, for which the pump sleeps on the bell.
+    blocked: AtomicU32,
+    is_pump_parked: AtomicBool,
 }
 
 struct Ring {
@@ -139,6 +144,8 @@ impl Link {
             watchers: Watchers::default(),
             pollers: AtomicUsize::new(0),
             beds: Mutex::default(),
+            blocked: AtomicU32::new(0),
+            is_pump_parked: AtomicBool::new(false),
         })
     }
 
@@ -180,16 +187,21 @@ impl Link {
 
     /// Sends a command. Waits while the ring is full.
     pub(crate) fn send(&self, command: &Command<'_>) -> Result<()> {
-        self.send_then(command, |_| {})
+        self.send_then(command, AppEnd::flush)
     }
 
-    fn send_then(&self, command: &Command<'_>, then: impl Fn(&AppEnd)) -> Result<()> {
+    /// Sends a command that has no effect before another: a host stack that sleeps is woken for
+    /// that one, or when this thread sleeps.
+    pub(crate) fn send_ahead(&self, command: &Command<'_>) -> Result<()> {
+        self.send_then(command, AppEnd::publish)
+    }
+
+    fn send_then(&self, command: &Command<'_>, then: impl Fn(&mut AppEnd)) -> Result<()> {
         self.wait(|| {
             let mut ring = lock(&self.ring);
             let sent = ring.end.send(command).is_ok();
             if sent {
-                ring.end.flush();
-                then(&ring.end);
+                then(&mut ring.end);
             }
             if !sent && !std::mem::replace(&mut ring.is_full, true) {
                 // It may rest meanwhile, to let others gather.
@@ -344,6 +356,20 @@ impl Link {
         self.act_on(drained);
     }
 
+    /// Counts this thread among those for which the pump sleeps on the bell, until
+    /// [`Link::unblock`]: before it falls asleep.
+    pub(crate) fn block(&self) {
+        self.blocked.fetch_add(1, Ordering::SeqCst);
+        if self.is_pump_parked.load(Ordering::SeqCst) {
+            let _ = futex::wake(&self.blocked, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    /// See [`Link::block`].
+    pub(crate) fn unblock(&self) {
+        self.blocked.fetch_sub(1, Ordering::SeqCst);
+    }
+
     /// Waits on the bell until `ready` brings something; signals do not interrupt that. Fails with
     /// ECONNRESET when the host stack is gone.
     fn wait<T>(&self, mut ready: impl FnMut() -> Option<T>) -> Result<T> {
@@ -431,12 +457,16 @@ impl fmt::Debug for Link {
     }
 }
 
+/// How often in a row the bell rings while no thread blocks, before the pump is parked.
+const IDLE_RINGS_MAX: u32 = 2;
+
 /// The thread that takes events for those who sleep on a futex. It gets no signals, and ends with
 /// the process, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pump {
     /// Forks that led to the process that it is a thread of.
     generation: u32,
+    link: Arc<Link>,
     stop: Kept,
     thread: Option<JoinHandle<()>>,
 }
@@ -446,14 +476,15 @@ impl Pump {
         let stop = Kept::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let bed = link.bed()?;
         epoll::add(&bed, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        let link = Arc::clone(link);
+        let its_link = Arc::clone(link);
         let thread = sys::without_signals(|| {
             let thread = std::thread::Builder::new().name("splitway-pump".to_owned());
-            thread.spawn(move || Pump::run(&link, &bed))
+            thread.spawn(move || Pump::run(&its_link, &bed))
         });
         let thread = Some(thread.map_err(|_| Errno::AGAIN)?);
         Ok(Pump {
             generation: fork::generation(),
+            link: Arc::clone(link),
             stop,
             thread,
         })
@@ -461,7 +492,12 @@ impl Pump {
 
     fn run(link: &Link, bed: &Kept) {
         let mut events = Vec::with_capacity(4);
+        let mut idle_rings = 0;
         loop {
+            if idle_rings > IDLE_RINGS_MAX {
+                Pump::park(link);
+                idle_rings = 0;
+            }
             events.clear();
             let spare = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(bed, spare, None) {
@@ -474,8 +510,24 @@ impl Pump {
             if events.iter().any(|event| event.data.u64() == CANARY) {
                 return link.die();
             }
-            link.drain();
+            if link.blocked.load(Ordering::SeqCst) > 0 {
+                idle_rings = 0;
+                link.drain();
+            } else {
+                // Those who sleep on the bell themselves take what there is.
+                idle_rings += 1;
+            }
         }
+    }
+
+    /// Waits until a thread blocks. A ring that comes meanwhile is an edge of its epoll set, which
+    /// it sees then.
+    fn park(link: &Link) {
+        link.is_pump_parked.store(true, Ordering::SeqCst);
+        while link.blocked.load(Ordering::SeqCst) == 0 {
+            let _ = futex::wait(&link.blocked, futex::Flags::PRIVATE, 0, None);
+        }
+        link.is_pump_parked.store(false, Ordering::SeqCst);
     }
 }
 
@@ -486,9 +538,11 @@ impl Drop for Pump {
             return;
         }
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        self.link.block();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        self.link.unblock();
     }
 }
 
@@ -519,6 +573,81 @@ mod tests {
         let end = AppEnd::from_files(&memory, bell(), bell()).unwrap();
         let link = Link::new(ChannelId(1), end, bell(), bell()).unwrap();
         (link, host)
+    }
+
+    /// How often a host stack that sleeps has been woken since it was asked last.
+    fn rings(bell: &OwnedFd) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(bell, &mut count) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(_) => 0,
+        }
+    }
+
+    #[test]
+    fn a_command_that_has_no_effect_yet_wakes_the_host_stack_with_the_next() {
+        let memory = channel::create_file().unwrap();
+        let bell = || channel::create_bell().unwrap();
+        let of_host = bell();
+        let its = || of_host.try_clone().unwrap();
+        let mut host = HostEnd::from_files(&memory, its(), bell()).unwrap();
+        let end = AppEnd::from_files(&memory, bell(), its()).unwrap();
+        let link = Link::new(ChannelId(1), end, bell(), bell()).unwrap();
+        let command = Command::Kick { socket: SOCKET };
+        assert!(host.prepare_sleep());
+
+        link.send_ahead(&command).unwrap();
+        assert_eq!(rings(&of_host), 0);
+        assert!(matches!(host.receive(), Ok(Some(Command::Kick { .. }))));
+        assert!(matches!(host.receive(), Ok(None)));
+        assert!(host.prepare_sleep());
+        link.send_ahead(&command).unwrap();
+        link.send(&command).unwrap();
+        assert_eq!(rings(&of_host), 1);
+        while let Ok(Some(_)) = host.receive() {}
+        assert!(host.prepare_sleep());
+        link.send_ahead(&command).unwrap();
+        link.fall_asleep(None);
+        assert_eq!(rings(&of_host), 1, "before this thread sleeps");
+        link.wake_up(None);
+
+        // It may rest without an alarm.
+        host.finish_sleep();
+        link.send_then(&command, AppEnd::hurry).unwrap();
+        assert_eq!(rings(&of_host), 1);
+    }
+
+    /// What wakes those who sleep on the bell wakes the pump as well, until it is parked.
+    #[test]
+    fn the_pump_is_parked_while_no_thread_blocks() {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let (link, _host) = link();
+        let link = Arc::new(link);
+        let pump = Pump::start(&link).unwrap();
+        let until = |what: &str, is_so: &dyn Fn() -> bool| {
+            let deadline = std::time::Instant::now() + PATIENCE;
+            while !is_so() {
+                assert!(std::time::Instant::now() < deadline, "{what}");
+                std::thread::yield_now();
+            }
+        };
+        let is_parked = || link.is_pump_parked.load(Ordering::SeqCst);
+        for _ in 0..2 {
+            until("it is parked", &|| {
+                link.ring_own_bell();
+                is_parked()
+            });
+            link.block();
+            until("it has gone on", &|| !is_parked());
+            link.unblock();
+        }
+        until("it is parked", &|| {
+            link.ring_own_bell();
+            is_parked()
+        });
+        // It ends from there.
+        drop(pump);
+        assert_eq!(Arc::strong_count(&link), 1);
     }
 
     /// Has a thread take an event.

@@ -190,7 +190,11 @@ impl Client {
             let &OptionValue::Number(value) = value else {
                 return Err(Errno::INVAL);
             };
-            return set(&socket, option, for_host(value, unit)?);
+            let value = for_host(value, unit)?;
+            if option == SocketOption::Cork && flags.has(Flags::CONNECTED) && !socket.waits() {
+                return cork(&socket, value);
+            }
+            return set(&socket, option, value);
         }
         match (level, name, value) {
             (libc::SOL_SOCKET, libc::SO_LINGER, &OptionValue::Linger { on, seconds }) => {
@@ -314,10 +318,11 @@ const IDEMPOTENT: [SocketOption; 7] = [
     SocketOption::LingerMs,
 ];
 
-/// What the record of a connection that came with its options says of one.
+/// What the record of a connection that came with its options says of one. It may be behind with
+/// `TCP_CORK`.
 fn told(socket: &Socket<'_>, option: SocketOption) -> Option<u64> {
     let told = socket.record.option(option);
-    told.filter(|_| !socket.waits())
+    told.filter(|_| !socket.waits() && option != SocketOption::Cork)
 }
 
 fn get(socket: &Socket<'_>, option: SocketOption) -> Result<u64> {
@@ -333,6 +338,22 @@ fn get(socket: &Socket<'_>, option: SocketOption) -> Result<u64> {
     match answer {
         Answer::Done { value, .. } => Ok(value),
         Answer::Info(_) => Err(Errno::PROTO),
+    }
+}
+
+/// `TCP_CORK` of a connection: servers set and clear it for each response, and no answer would
+/// tell them anything. Holding segments back has no effect before there are bytes.
+fn cork(socket: &Socket<'_>, value: u64) -> Result<()> {
+    let command = Command::SetOption {
+        request: 0,
+        socket: socket.id,
+        option: SocketOption::Cork,
+        value,
+    };
+    let link = &socket.process.link;
+    match value {
+        0 => link.send(&command),
+        _ => link.send_ahead(&command),
     }
 }
 
