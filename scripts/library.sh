@@ -52,7 +52,7 @@ link() {
 }
 
 # Its functions have names of their own in the archive, for whatever else is linked with that is not to have them in the
-# place of the C library's.
+# place of the C library's. What stands with others in a line of the map has the same name in both.
 preload() {
     local archive=$1 directory=$2
     local map=$PRELOAD/libsplitway-preload.map name names=()

@@ -154,6 +154,10 @@ setup_long() {
     need caddy caddy
     [ -n "$(compgen -G '/usr/lib/postgresql/*/bin/postgres')" ] || packages+=(postgresql)
     need_servers
+    need patch patch
+    install_needed
+    # lighttpd as the paper has ported it, from its source.
+    examples/lighttpd/build.sh
     # What looks for weaknesses of TLS servers, and for mistakes of HTTP servers.
     need_from_pypi sslyze
     need_from_pypi redbot

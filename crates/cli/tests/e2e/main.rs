@@ -27,6 +27,7 @@ mod idle;
 mod inherited;
 mod isolation;
 mod lifetime;
+mod lighttpd_long;
 mod links;
 mod listing;
 mod logs;
