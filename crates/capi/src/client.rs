@@ -31,6 +31,7 @@
 //! | `polling` | poll for both together |
 //! | `zero_copy` | sending with completions |
 //! | `sends` | sends whose completions are to be taken |
+//! | `tally` | what sockets have done, summed over a program's processes |
 //! | `timing` | durations as the kernel takes them |
 
 mod application;
@@ -60,6 +61,7 @@ mod sets;
 mod socket;
 pub(crate) mod sockopt;
 mod table;
+pub mod tally;
 mod timing;
 mod transfer;
 mod watchers;

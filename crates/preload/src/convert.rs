@@ -55,7 +55,7 @@ pub(crate) enum Purpose {
 }
 
 /// A TCP socket of the kernel's: its family.
-fn tcp_family(fd: BorrowedFd<'_>) -> Option<Family> {
+pub(crate) fn tcp_family(fd: BorrowedFd<'_>) -> Option<Family> {
     let family = match socket_domain(fd).ok()? {
         AddressFamily::INET => Family::V4,
         AddressFamily::INET6 => Family::V6,

@@ -14,6 +14,12 @@ pub const CONNECT: &str = "SPLITWAY_CONNECT";
 /// The number of a descriptor that the library writes a byte into, and closes, when it is loaded.
 pub const LOADED: &str = "SPLITWAY_LOADED";
 
+/// The number of a descriptor: the memory file that all images of the program count in.
+pub const TALLY: &str = "SPLITWAY_TALLY";
+
+/// What is counted there.
+pub use capi::client::tally::{Counted, Tally};
+
 /// Libraries that the loader loads first (ld.so(8)).
 pub const PRELOAD: &str = "LD_PRELOAD";
 
@@ -27,7 +33,7 @@ pub use capi::client::APPLICATION_VARIABLE as APPLICATION;
 pub const DEFAULT_SOCKET: &str = capi::client::DEFAULT_PATH;
 
 /// Variables that a new program image gets even if its environment is cleared.
-const OF_EXEC: [&str; 4] = [LISTEN, CONNECT, OF_LIBRARY[0], OF_LIBRARY[1]];
+const OF_EXEC: [&str; 5] = [LISTEN, CONNECT, TALLY, OF_LIBRARY[0], OF_LIBRARY[1]];
 
 /// What a new program image has to have in its environment.
 #[derive(Debug)]

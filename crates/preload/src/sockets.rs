@@ -6,11 +6,12 @@ use capi::abi::{
     address_of, set_errno, sw_accept4, sw_bind, sw_connect, sw_getpeername, sw_getsockname,
     sw_listen, sw_shutdown,
 };
+use capi::client::tally::{self, Counted};
 use libc::{c_int, sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
-use crate::convert::{Purpose, bound, convert, convert_unbound, revert};
+use crate::convert::{Purpose, bound, convert, convert_unbound, last_error, revert, tcp_family};
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
@@ -91,8 +92,15 @@ pub extern "C-unwind" fn splitway_preload_listen(fd: c_int, backlog: c_int) -> c
     };
     match becomes_split {
         Ok(true) => sw_listen(fd, backlog),
-        // SAFETY: it takes numbers.
-        Ok(false) => unsafe { kernel!(SYS_listen, fd, backlog) as c_int },
+        Ok(false) => {
+            let listened = listens(fd);
+            // SAFETY: it takes numbers.
+            let done = unsafe { kernel!(SYS_listen, fd, backlog) as c_int };
+            if done == 0 && !listened {
+                note_kernels(fd, Counted::KernelListeners);
+            }
+            done
+        }
         Err(errno) => fail(errno),
     }
 }
@@ -108,7 +116,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
     unsafe {
         if is_split(fd) {
             return match revert_for(fd, at, len) {
-                Ok(true) => kernel!(SYS_connect, fd, at, len) as c_int,
+                Ok(true) => noted_connect(fd, kernel!(SYS_connect, fd, at, len) as c_int),
                 Ok(false) => sw_connect(fd, at, len),
                 Err(errno) => fail(errno),
             };
@@ -126,10 +134,37 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
                 }
                 sw_connect(fd, at, len)
             }
-            Ok(false) => library::connect(fd, at, len),
+            Ok(false) => noted_connect(fd, library::connect(fd, at, len)),
             Err(errno) => fail(errno),
         }
     }
+}
+
+/// Whether a socket of the kernel's is a listener, where that counts.
+fn listens(fd: c_int) -> bool {
+    if fd < 0 || !tally::is_counting() {
+        return false;
+    }
+    // SAFETY: it is not -1; the kernel says if it is not open.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::net::sockopt::socket_acceptconn(fd) == Ok(true)
+}
+
+/// Counts a TCP socket that stays the kernel's, which a call has just succeeded on.
+fn note_kernels(fd: c_int, what: Counted) {
+    if tally::is_counting() {
+        // SAFETY: it is open, for the call has succeeded.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        tally::count(what, usize::from(tcp_family(fd).is_some()));
+    }
+}
+
+/// Counts a connection of the kernel's if it was begun; returns what the call has.
+fn noted_connect(fd: c_int, done: c_int) -> c_int {
+    if done == 0 || last_error() == Errno::INPROGRESS {
+        note_kernels(fd, Counted::KernelConnections);
+    }
+    done
 }
 
 /// Whether a split socket is the kernel's from now on, for where it connects to.

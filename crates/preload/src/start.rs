@@ -1,10 +1,12 @@
 //! The constructor: what is known before the program begins.
 
+use std::os::fd::BorrowedFd;
+
 use capi::abi::set_default_options;
-use capi::client::Options;
+use capi::client::{Options, tally};
 
 use crate::attached::complain;
-use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED};
+use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED, TALLY};
 use crate::exec;
 use crate::inherited;
 use crate::kernel::kernel;
@@ -44,8 +46,15 @@ pub extern "C" fn splitway_preload_start() {
         }
         Err(error) => complain(&error.to_string()),
     }
-    let number = std::env::var(LOADED).ok();
-    if let Some(fd) = number.and_then(|number| number.parse::<libc::c_int>().ok()) {
+    let number = |name: &str| {
+        let number = std::env::var(name).ok()?.parse::<libc::c_int>();
+        number.ok().filter(|fd| *fd >= 0)
+    };
+    if let Some(fd) = number(TALLY) {
+        // SAFETY: it is not -1. A number that is no such file, or is not open, is refused.
+        let _ = tally::count_in(unsafe { BorrowedFd::borrow_raw(fd) });
+    }
+    if let Some(fd) = number(LOADED) {
         // SAFETY: the pointer is that of a byte. A number that is no descriptor is an error of the
         // kernel's.
         unsafe {

@@ -11,6 +11,7 @@ use super::blocking;
 use super::opening::{DescriptorFlags, check_family, named, peer, set_flags};
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
+use super::tally::{self, Counted};
 
 /// Connections that may wait for `accept`, at most, as `net.core.somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
@@ -51,6 +52,7 @@ impl Client {
             address,
         })?;
         socket.set_note(note::CONNECT_BEGUN, true);
+        tally::count(Counted::Begun, 1);
         if socket.is_nonblocking()? {
             // Also if it is open already, as on Linux.
             return Err(Errno::INPROGRESS);
@@ -120,6 +122,7 @@ impl Client {
         set_flags(&handle.fd, flags)?;
         let fd = self.adopt(handle.fd, id)?;
         let peer = self.finish_accept(&listener, fd.as_fd())?;
+        tally::count(Counted::Accepted, 1);
         Ok((fd, peer))
     }
 

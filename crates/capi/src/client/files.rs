@@ -15,6 +15,7 @@ use super::blocking;
 use super::opening::{DescriptorFlags, named, set_flags};
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
+use super::tally::{self, Counted};
 use super::transfer::{is_over, may_send};
 
 impl Client {
@@ -126,7 +127,7 @@ fn file_error(file: &Socket<'_>) -> Result<()> {
 fn queue(socket: &Socket<'_>, file: &Socket<'_>, offset: u64, wanted: u64) -> Result<usize> {
     let record = socket.record;
     // The lock is kept until the command is in the ring, for positions in it only grow.
-    socket.with_lock(Lock::Tx, || {
+    let queued = socket.with_lock(Lock::Tx, || {
         let len = record.queue_file(wanted);
         if len > 0 {
             let (mark, at) = record.mark();
@@ -144,5 +145,6 @@ fn queue(socket: &Socket<'_>, file: &Socket<'_>, offset: u64, wanted: u64) -> Re
             })?;
         }
         Ok(len as usize)
-    })?
+    })?;
+    queued.inspect(|len| tally::count(Counted::FileBytes, *len))
 }

@@ -11,6 +11,7 @@ use super::blocking;
 use super::modes::Modes;
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
+use super::tally::{self, Counted};
 
 /// Bytes that a peek into several buffers copies at a time.
 const PEEK_BYTES_MAX: usize = 1 << 20;
@@ -243,6 +244,9 @@ fn receive_some(
         Err(Errno::IO) if !socket.look()?.flags.has(Flags::CONNECTED) => return Ok(0),
         Err(errno) => return Err(errno),
     };
+    if !flags.peek {
+        tally::count(Counted::Received, received);
+    }
     if must_kick {
         socket.tell_of_room()?;
     }
@@ -315,6 +319,7 @@ fn send_some(
         }
         Ok(sent)
     })??;
+    tally::count(Counted::Sent, sent);
     if sent > 0 {
         socket.tell_of_bytes()?;
     }

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `program` | finds the program, and says which cannot load a library |
 //! | `library` | finds the library |
+//! | `stats` | what the program's sockets have done, told at its end |
 //! | `own_stack` | a stack for the program, where none runs |
 //! | `wait` | passes signals on, and waits for all that the program has started |
 
 mod library;
 mod own_stack;
 mod program;
+mod stats;
 mod wait;
 
 use std::ffi::OsString;
@@ -30,6 +32,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
 use crate::commands::run::own_stack::OwnStack;
+use crate::commands::run::stats::Stats;
 use crate::commands::run::wait::Descendants;
 use config::log_level::LogLevel;
 
@@ -56,6 +59,11 @@ pub(crate) struct RunArgs {
     /// in the lib directory next to its own]
     #[arg(long, value_name = "PATH")]
     pub(crate) library: Option<PathBuf>,
+
+    /// When the program has ended, say on standard error what its sockets have done: connections,
+    /// bytes, which of these were offloaded, and CPU time
+    #[arg(long)]
+    pub(crate) stats: bool,
 
     /// Program, and its arguments
     #[arg(
@@ -110,6 +118,10 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
         .env(OF_LIBRARY[0], &socket)
         .env(LISTEN, rules(&args.listen))
         .env(CONNECT, rules(&args.connect));
+    let stats = args.stats.then(Stats::begin).transpose()?;
+    if let Some(stats) = &stats {
+        stats.pass_to(&mut command);
+    }
     let (loaded, says_so) = pipe()?;
     command.env(LOADED, says_so.as_raw_fd().to_string());
     let child = command
@@ -123,7 +135,11 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
     }
     drop(loaded);
     let code = descendants.wait(pid)?;
-    own_stack.map_or(Ok(()), OwnStack::end)?;
+    let table = stats.map(|stats| stats.table());
+    let of_stack = own_stack.map_or(Ok(String::new()), OwnStack::end)?;
+    if let Some(table) = table {
+        eprint!("\n{table}\n{of_stack}");
+    }
     Ok(ExitCode::from(code))
 }
 

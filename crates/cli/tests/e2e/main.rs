@@ -47,6 +47,7 @@ mod run_calls;
 mod run_compared;
 mod run_programs;
 mod run_programs_long;
+mod run_stats;
 mod several_nics;
 mod sizes;
 mod sockets;

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 
 use failure::Failure;
 use rustix::process::{Pid, Signal};
@@ -18,6 +19,8 @@ pub(crate) struct OwnStack {
     process: Child,
     socket: PathBuf,
     has_ended: bool,
+    /// What it says at its end has a place to go.
+    last_words: Option<JoinHandle<String>>,
     /// What the NIC stack has for its root, and the socket.
     _directory: TempDir,
 }
@@ -58,6 +61,7 @@ impl OwnStack {
             process,
             socket,
             has_ended: false,
+            last_words: None,
             _directory: directory,
         };
         let mut lines = BufReader::new(output).lines();
@@ -69,8 +73,10 @@ impl OwnStack {
                 None => return Err(stack.failure()),
             }
         }
-        // What it says at its end has a place to go.
-        std::thread::spawn(move || lines.for_each(drop));
+        stack.last_words = Some(std::thread::spawn(move || {
+            let lines = lines.map_while(Result::ok);
+            lines.map(|line| line + "\n").collect()
+        }));
         Ok(stack)
     }
 
@@ -84,12 +90,15 @@ impl OwnStack {
         Pid::from_child(&self.process)
     }
 
-    /// Ends it in order.
-    pub(crate) fn end(mut self) -> Result<(), Failure> {
+    /// Ends it in order; returns what it says of itself.
+    pub(crate) fn end(mut self) -> Result<String, Failure> {
         let _ = rustix::process::kill_process(self.pid(), Signal::TERM);
         self.has_ended = true;
         match self.process.wait() {
-            Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.success() => {
+                let said = self.last_words.take().map(JoinHandle::join);
+                Ok(said.and_then(Result::ok).unwrap_or_default())
+            }
             Ok(status) => Err(Failure::broken("the stack of the program", status)),
             Err(error) => Err(Failure::broken("the stack of the program", error)),
         }
