@@ -272,8 +272,7 @@ int sw_fcntl(int fd, int command, long argument);
 int sw_ioctl(int fd, unsigned long request, void *argument);
 
 // epoll_create1(2): a set that may hold split sockets, files of the NIC stack, other sets and
-// descriptors of the kernel's. In a child of a fork it holds what the kernel knows; the child adds
-// its split sockets to sets of its own.
+// descriptors of the kernel's. A child of a fork has a copy of it, as it was at the fork.
 int sw_epoll_create1(int flags);
 
 // epoll_ctl(2). Level and edge triggers and EPOLLONESHOT are as in epoll(7). EEXIST, ENOENT,

@@ -26,6 +26,8 @@
 //! | `files` | files of the NIC stack: the offload functions |
 //! | `sendfile`, `sent_files` | files that the program has opened itself |
 //! | `sets` | split members of epoll sets |
+//! | `set_copies` | what of them is copied at a fork |
+//! | `forked_sets` | what a child has of its parent's epoll sets |
 //! | `readiness` | readiness as poll and epoll say it |
 //! | `epoll` | epoll for split sockets and others in one set |
 //! | `polling` | poll for both together |
@@ -43,6 +45,7 @@ mod connecting;
 pub(crate) mod epoll;
 mod files;
 mod fork;
+mod forked_sets;
 mod handles;
 mod link;
 mod modes;
@@ -57,6 +60,7 @@ pub(crate) mod recovery;
 mod sendfile;
 mod sends;
 mod sent_files;
+mod set_copies;
 mod sets;
 mod socket;
 pub(crate) mod sockopt;

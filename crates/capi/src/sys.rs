@@ -1,18 +1,23 @@
 //! Calls of the C library that have no safe form.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::io::{DupFlags, Errno};
 
-/// Has `in_parent` and `in_child` called after each fork, in the process that each names. They
-/// touch atomics only.
-pub(crate) fn at_fork(in_parent: extern "C" fn(), in_child: extern "C" fn()) -> bool {
-    // SAFETY: both functions live as long as the program, and are async-signal-safe.
+/// Has `before` called before each fork, by the thread that forks, and after it `in_parent` and
+/// `in_child` in the process that each names.
+pub(crate) fn at_fork(
+    before: extern "C" fn(),
+    in_parent: extern "C" fn(),
+    in_child: extern "C" fn(),
+) -> bool {
+    // SAFETY: the functions live as long as the program. They use memory of the heap, which the C
+    // library has ready for the child, and no lock that another thread may have there.
     let status = unsafe {
         let call = |function: extern "C" fn()| Some(function as unsafe extern "C" fn());
-        libc::pthread_atfork(None, call(in_parent), call(in_child))
+        libc::pthread_atfork(call(before), call(in_parent), call(in_child))
     };
     status == 0
 }
@@ -26,6 +31,33 @@ pub(crate) fn replace(descriptor: &OwnedFd, other: OwnedFd) -> rustix::io::Resul
     let mut number = ManuallyDrop::new(number);
     // Not the function of the C library: that of programs may stand in its place.
     rustix::io::dup3(&other, &mut number, DupFlags::CLOEXEC)
+}
+
+/// A descriptor of the program's, by its number; EBADF for a negative one.
+pub(crate) fn borrow(number: RawFd) -> rustix::io::Result<BorrowedFd<'static>> {
+    if number < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: it is not -1. If it is not open, the kernel says so.
+    Ok(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Has a number of the program's lead to another open file.
+pub(crate) fn replace_number(
+    number: RawFd,
+    other: &OwnedFd,
+    close_on_exec: bool,
+) -> rustix::io::Result<()> {
+    let mut number = ManuallyDrop::new(borrow(number).map(|it| {
+        // SAFETY: it is not -1, and is not closed by this value.
+        unsafe { OwnedFd::from_raw_fd(it.as_raw_fd()) }
+    })?);
+    let flags = if close_on_exec {
+        DupFlags::CLOEXEC
+    } else {
+        DupFlags::empty()
+    };
+    rustix::io::dup3(other, &mut number, flags)
 }
 
 /// The user who made the other end of a Unix socket (`SO_PEERCRED`), by the numbers of our user

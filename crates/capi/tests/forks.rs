@@ -113,6 +113,92 @@ fn each_process_gets_the_completions_of_its_own_sends() {
 }
 
 #[test]
+fn a_child_has_a_copy_of_its_parents_sets() {
+    const IN: u32 = libc::EPOLLIN as u32;
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (opened, accepted) = pair(&client, 80);
+    let (inner, outer) = (client.epoll_create(true), client.epoll_create(true));
+    let (inner, outer) = (inner.unwrap(), outer.unwrap());
+    let (reads, writes) = rustix::pipe::pipe().unwrap();
+    let add = |set: &OwnedFd, fd: &OwnedFd, data| {
+        let change = EpollChange::Add(EpollEvent { events: IN, data });
+        client.epoll_change(set.as_fd(), fd.as_fd(), change)
+    };
+    add(&inner, &accepted, 1).unwrap();
+    add(&inner, &reads, 2).unwrap();
+    add(&outer, &inner, 3).unwrap();
+    let ready = |set: &OwnedFd, timeout| {
+        let mut events = [EpollEvent::default(); 4];
+        let count = client.epoll_wait(set.as_fd(), &mut events, timeout);
+        let found = &events[..count.unwrap()];
+        found.iter().map(|it| it.data).collect::<Vec<_>>()
+    };
+    let now = Some(Duration::ZERO);
+    let child = in_child(&fake, || {
+        assert_eq!(ready(&outer, None), [3]);
+        assert_eq!(ready(&inner, now), [1]);
+        assert_eq!(receive(&client, &accepted, 10).unwrap(), b"abc");
+        assert!(ready(&inner, now).is_empty());
+        // Members of the kernel's set, and what is changed here.
+        rustix::io::write(&writes, b"x").unwrap();
+        assert_eq!(ready(&outer, None), [3]);
+        assert_eq!(ready(&inner, now), [2]);
+        assert_eq!(add(&inner, &accepted, 4), Err(Errno::EXIST));
+        for fd in [accepted.as_fd(), reads.as_fd()] {
+            let gone = client.epoll_change(inner.as_fd(), fd, EpollChange::Delete);
+            gone.unwrap();
+        }
+        ready(&outer, now).is_empty()
+    });
+    send(&client, &opened, b"abc");
+    assert_done(child);
+    // Those of the parent are as they were, and are woken as before.
+    assert_eq!(ready(&outer, now), [3]);
+    assert_eq!(ready(&inner, now), [2]);
+    rustix::io::read(&reads, &mut [0; 1]).unwrap();
+    assert!(ready(&outer, now).is_empty());
+    std::thread::scope(|scope| {
+        let sleeps = scope.spawn(|| ready(&outer, None));
+        send(&client, &opened, b"d");
+        assert_eq!(sleeps.join().unwrap(), [3]);
+    });
+    assert_eq!(ready(&inner, now), [1]);
+}
+
+#[test]
+fn a_number_that_a_child_has_closed_is_no_set_of_its_parents_any_more() {
+    let _turn = TURN.lock().unwrap();
+    let fake = Fake::start();
+    let client = fake.attach();
+    let (_opened, accepted) = pair(&client, 80);
+    let set = client.epoll_create(true).unwrap();
+    let event = EpollEvent {
+        events: libc::EPOLLIN as u32,
+        data: 1,
+    };
+    let added = client.epoll_change(set.as_fd(), accepted.as_fd(), EpollChange::Add(event));
+    added.unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&set);
+    let set = ManuallyDrop::new(set);
+    let child = in_child(&fake, || {
+        assert!(client.is_epoll_number(number));
+        client.close(ManuallyDrop::into_inner(set)).unwrap();
+        assert!(!client.is_epoll_number(number));
+        // Another set, of the kernel's alone, has the number now.
+        let others = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::empty());
+        let others = others.unwrap();
+        // SAFETY: both are open, or may be: no other thread is in the child.
+        unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&others), number) };
+        // A call that attaches.
+        client.modes().unwrap();
+        !client.is_epoll_number(number)
+    });
+    assert_done(child);
+}
+
+#[test]
 fn workers_share_a_listener_and_serve_each_its_connections() {
     const WORKERS: usize = 3;
     const CONNECTIONS: usize = 60;

@@ -19,8 +19,7 @@ fn timeout(ms: libc::c_int) -> Option<Duration> {
 }
 
 /// epoll_create1(2): a set that may hold split sockets, files of the NIC stack, other sets and
-/// descriptors of the kernel's. In a child of a fork it holds what the kernel knows; the child adds
-/// its split sockets to sets of its own.
+/// descriptors of the kernel's. A child of a fork has a copy of it, as it was at the fork.
 #[unsafe(no_mangle)]
 pub extern "C" fn sw_epoll_create1(flags: libc::c_int) -> libc::c_int {
     let create = || {

@@ -8,9 +8,11 @@ use socket_channel::{Family, SocketId};
 
 use super::application_key::ApplicationKey;
 use super::attach::AttachError;
+use super::forked_sets;
 use super::modes::{Modes, Options};
 use super::own;
 use super::process::{Process, number};
+use super::sets::Sets;
 use super::socket::Socket;
 use super::table::Table;
 
@@ -62,9 +64,10 @@ impl Client {
     /// The descriptors that are split sockets, files of the NIC stack, or sets with some.
     pub fn numbers(&self) -> Vec<RawFd> {
         let mut numbers = self.table.numbers();
-        if let Some(process) = self.process_if_attached() {
-            numbers.extend(process.sets.numbers());
-        }
+        numbers.extend(match self.process_if_attached() {
+            Some(process) => process.sets.numbers(),
+            None => Sets::numbers_of_any(),
+        });
         numbers
     }
 
@@ -107,7 +110,10 @@ impl Client {
                     let child = child.map_err(|error| error.errno())?;
                     let child = Box::new(Generation::of(child));
                     // Another thread may have been faster: then its process is the one.
-                    generation.child.get_or_init(|| child)
+                    generation.child.get_or_init(|| {
+                        forked_sets::inherit(&child.process, &generation.process, &self.table);
+                        child
+                    })
                 }
             };
         }
@@ -179,10 +185,11 @@ impl Client {
         if let Some(id) = self.table.get(number(old)) {
             return self.adopt(new, id);
         }
-        if let Some(process) = self.process_if_attached()
-            && let Some(set) = process.sets.get(number(old))
-        {
-            process.sets.insert(number(new.as_fd()), set);
+        if self.is_epoll_number(number(old)) {
+            let process = self.process()?;
+            if let Some(set) = process.sets.get(number(old)) {
+                process.sets.insert(number(new.as_fd()), set);
+            }
         }
         Ok(new)
     }

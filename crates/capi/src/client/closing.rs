@@ -12,7 +12,7 @@ use super::blocking;
 use super::connecting::disconnect;
 use super::link::Answer;
 use super::process::number;
-use super::sets::{Member, Source};
+use super::sets::{Member, Sets, Source};
 use super::socket::{Socket, note};
 use super::transfer::is_over;
 use super::watchers::Watch;
@@ -93,6 +93,8 @@ impl Client {
                     }
                 }
             }
+        } else {
+            Sets::forget_number(place);
         }
         if let Some(id) = self.forget(fd.as_fd())
             && let Some(generation) = self.process_if_attached()

@@ -16,7 +16,7 @@ use rustix::io::{Errno, Result};
 use super::application::Client;
 use super::process::{Process, number};
 use super::readiness::{Report, report};
-use super::sets::{Interest, Member, Set, Source};
+use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
 use super::timing::timespec;
 use super::watchers::Watch;
 
@@ -26,18 +26,6 @@ const KERNEL_EVERY: Duration = Duration::from_micros(100);
 
 /// Events of the kernel taken at a time.
 const KERNEL_EVENTS_MAX: usize = 512;
-
-/// Their addresses are the data of the bell and of the canary: no program has those.
-static BELL: u8 = 0;
-static CANARY: u8 = 1;
-
-fn bell_data() -> u64 {
-    std::ptr::from_ref(&BELL).addr() as u64
-}
-
-fn canary_data() -> u64 {
-    std::ptr::from_ref(&CANARY).addr() as u64
-}
 
 /// An event, or what is asked for: `struct epoll_event`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,8 +104,11 @@ impl Client {
 
     /// Whether a number is that of a set which may hold split sockets.
     pub fn is_epoll_number(&self, fd: RawFd) -> bool {
-        let process = self.process_if_attached();
-        process.is_some_and(|process| process.sets.get(fd).is_some())
+        match self.process_if_attached() {
+            Some(process) => process.sets.get(fd).is_some(),
+            // A child finds those of its parent by its first call.
+            None => Sets::may_have(fd),
+        }
     }
 
     /// Changes a set, as epoll_ctl(2): `fd` may be a split socket, a file of the NIC stack, another
@@ -286,20 +277,7 @@ fn change_member(
             if members.contains_key(&place) {
                 return Err(Errno::EXIST);
             }
-            let member = Member::new(source, interest(event), set);
-            match &member.source {
-                Source::Socket(id) => {
-                    let watch: Arc<dyn Watch> = Arc::clone(&member) as Arc<dyn Watch>;
-                    process.link.watchers.add(id.index, watch);
-                }
-                Source::Set(inner) => {
-                    if let Some(inner) = inner.upgrade() {
-                        inner.candidates.nest();
-                    }
-                }
-            }
-            members.insert(place, Arc::clone(&member));
-            member.queue();
+            process.add_member(set, &mut members, place, source, interest(event));
         }
         EpollChange::Modify(event) => {
             let member = members.get(&place).ok_or(Errno::NOENT)?;

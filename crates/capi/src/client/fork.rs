@@ -2,9 +2,9 @@
 //!
 //! A child has the memory of its parent, so its first call finds the parent's channel. Two counters
 //! tell: one counts the forks that led to this process, one those that it has made. Handlers of
-//! `pthread_atfork` count, so that no call asks for its process id; they touch nothing else. The
-//! child takes no lock that another thread of the parent may have held: [`crate::client::Client`]
-//! keeps what is inherited in atomics, and all else is made again.
+//! `pthread_atfork` count, so that no call asks for its process id, and write down epoll sets
+//! (`set_copies.rs`). The child waits for no lock that another thread of the parent may have held:
+//! [`crate::client::Client`] keeps what is inherited in atomics, and all else is made again.
 //!
 //! A process made by `vfork` shares the memory until it calls `exec`, and acts for its parent. One
 //! made by the bare system call `clone` is not noticed.
@@ -12,23 +12,30 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::set_copies;
 use crate::sys;
 
 static FORKS_BEFORE: AtomicU32 = AtomicU32::new(0);
 static FORKS_MADE: AtomicU32 = AtomicU32::new(0);
 static WATCHED: OnceLock<bool> = OnceLock::new();
 
+extern "C" fn before() {
+    set_copies::before_fork(generation());
+}
+
 extern "C" fn in_parent() {
     FORKS_MADE.fetch_add(1, Ordering::Relaxed);
+    set_copies::after_fork(false);
 }
 
 extern "C" fn in_child() {
     FORKS_BEFORE.fetch_add(1, Ordering::Relaxed);
+    set_copies::after_fork(true);
 }
 
 /// Begins to count, once. False if the C library has no memory for it.
 pub(crate) fn watch() -> bool {
-    *WATCHED.get_or_init(|| sys::at_fork(in_parent, in_child))
+    *WATCHED.get_or_init(|| sys::at_fork(before, in_parent, in_child))
 }
 
 /// How many forks lie between this process and the one that began to count.

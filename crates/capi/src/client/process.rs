@@ -1,8 +1,9 @@
 //! What one process of an application has: the segment, its channel, its store of handles.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::io::{Errno, Result};
 use socket_channel::{AppRecord, Command, Segment, SocketId, Unusable};
@@ -14,7 +15,9 @@ use super::link::{Answer, Link, Pump};
 use super::modes::{Modes, Options};
 use super::sends::Sends;
 use super::sent_files::SentFiles;
-use super::sets::Sets;
+use super::set_copies;
+use super::sets::{Interest, Member, Set, Sets, Source};
+use super::watchers::Watch;
 use crate::sys;
 
 /// See the [module documentation](self).
@@ -28,7 +31,7 @@ pub(crate) struct Process {
     pub(crate) handles: Handles,
     /// The user that makes handles.
     pub(crate) broker_user: libc::uid_t,
-    pub(crate) sets: Sets,
+    pub(crate) sets: Arc<Sets>,
     pub(crate) sent_files: SentFiles,
     pub(crate) sends: Sends,
     pump: Mutex<Option<Pump>>,
@@ -102,6 +105,9 @@ impl Process {
             what: "making a bell",
             errno,
         })?;
+        let sets = Arc::<Sets>::default();
+        let weak: Weak<Sets> = Arc::downgrade(&sets);
+        set_copies::register(fork::generation(), weak);
         Ok(Process {
             generation: fork::generation(),
             segment,
@@ -109,7 +115,7 @@ impl Process {
             link: Arc::new(link),
             handles,
             broker_user,
-            sets: Sets::default(),
+            sets,
             sent_files: SentFiles::default(),
             sends: Sends::default(),
             pump: Mutex::default(),
@@ -171,6 +177,31 @@ impl Process {
     /// The record of a socket.
     pub(crate) fn record(&self, id: SocketId) -> Result<AppRecord<'_>> {
         AppRecord::of(&self.segment, id).map_err(errno)
+    }
+
+    /// Puts into a set what is not in it.
+    pub(crate) fn add_member(
+        &self,
+        set: &Set,
+        members: &mut HashMap<RawFd, Arc<Member>>,
+        place: RawFd,
+        source: Source,
+        interest: Interest,
+    ) {
+        let member = Member::new(source, interest, set);
+        match &member.source {
+            Source::Socket(id) => {
+                let watch: Arc<dyn Watch> = Arc::clone(&member) as Arc<dyn Watch>;
+                self.link.watchers.add(id.index, watch);
+            }
+            Source::Set(inner) => {
+                if let Some(inner) = inner.upgrade() {
+                    inner.candidates.nest();
+                }
+            }
+        }
+        members.insert(place, Arc::clone(&member));
+        member.queue();
     }
 
     /// Starts the thread that wakes those who sleep on a futex, unless it runs.

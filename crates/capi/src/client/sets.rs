@@ -15,7 +15,20 @@ use std::time::Instant;
 use socket_channel::SocketId;
 
 use super::numbers::Numbers;
+use super::set_copies::{Copied, CopiedAtFork, SplitMember, kernel_members, patiently};
 use super::watchers::Watch;
+
+/// Their addresses are the data of the bell and of the canary: no program has those.
+static BELL: u8 = 0;
+static CANARY: u8 = 1;
+
+pub(crate) fn bell_data() -> u64 {
+    std::ptr::from_ref(&BELL).addr() as u64
+}
+
+pub(crate) fn canary_data() -> u64 {
+    std::ptr::from_ref(&CANARY).addr() as u64
+}
 
 /// What a member is asked for, and what it has reported.
 #[derive(Clone, Copy, Debug)]
@@ -183,6 +196,26 @@ impl Set {
         Ok(())
     }
 
+    fn copied_members(&self) -> Vec<SplitMember> {
+        let members = patiently(&self.members);
+        let members = members.iter().flat_map(|it| it.iter());
+        let copied = members.filter_map(|(fd, member)| {
+            let socket = match member.source {
+                Source::Socket(id) => Some(id),
+                Source::Set(_) => None,
+            };
+            let interest = patiently(&member.interest)?;
+            Some(SplitMember {
+                fd: *fd,
+                socket,
+                events: interest.events,
+                data: interest.data,
+                is_spent: interest.is_spent,
+            })
+        });
+        copied.collect()
+    }
+
     pub(crate) fn asked(&self) -> MutexGuard<'_, Asked> {
         lock(&self.asked)
     }
@@ -197,6 +230,26 @@ static NUMBERS: Numbers = Numbers::new();
 pub(crate) struct Sets(Mutex<HashMap<RawFd, Arc<Set>>>);
 
 impl Sets {
+    /// Whether a number may be that of a set, in this process or in one before it.
+    pub(crate) fn may_have(fd: RawFd) -> bool {
+        NUMBERS.has(fd)
+    }
+
+    /// All numbers that may be those of sets.
+    pub(crate) fn numbers_of_any() -> Vec<RawFd> {
+        NUMBERS.all()
+    }
+
+    /// In a child that has no sets yet: the number is no set any more.
+    pub(crate) fn forget_number(fd: RawFd) {
+        NUMBERS.remove(fd);
+    }
+
+    /// What tells these from the sets of other processes, in memory that all of them have.
+    pub(crate) fn identity(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     pub(crate) fn get(&self, fd: RawFd) -> Option<Arc<Set>> {
         if !NUMBERS.has(fd) {
             return None;
@@ -245,5 +298,26 @@ impl Sets {
         let members: Vec<Arc<Member>> = members.collect();
         members.iter().for_each(|member| member.remove());
         members
+    }
+}
+
+impl CopiedAtFork for Sets {
+    fn copied(&self) -> Vec<Copied> {
+        let mut sets: Vec<(Arc<Set>, Vec<RawFd>)> = Vec::new();
+        for (number, set) in patiently(&self.0).iter().flat_map(|it| it.iter()) {
+            match sets.iter_mut().find(|(it, _)| Arc::ptr_eq(it, set)) {
+                Some((_, numbers)) => numbers.push(*number),
+                None => sets.push((Arc::clone(set), vec![*number])),
+            }
+        }
+        let copied = sets.into_iter().map(|(set, numbers)| Copied {
+            of: self.identity(),
+            kernels: numbers.first().map_or_else(Vec::new, |it| {
+                kernel_members(*it, [bell_data(), canary_data()])
+            }),
+            numbers,
+            split: set.copied_members(),
+        });
+        copied.collect()
     }
 }

@@ -21,6 +21,7 @@ mod drain;
 mod emulated;
 mod file_systems;
 mod foreign;
+mod forked_sets;
 mod http;
 mod https;
 mod idle;

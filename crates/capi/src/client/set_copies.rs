@@ -1,0 +1,185 @@
+//! What of epoll sets is copied at a fork, for the child to have.
+//!
+//! A handler before the fork writes it down, and the registry stays locked until the fork is over:
+//! the child finds it whole. A lock that cannot be had soon is given up, and the sets behind it are
+//! not copied: a thread that forks in a signal handler may have interrupted itself.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::fs;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use socket_channel::SocketId;
+
+/// How long a fork waits for a lock.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The sets of a process, which can be copied.
+pub(super) trait CopiedAtFork: fmt::Debug + Send + Sync {
+    fn copied(&self) -> Vec<Copied>;
+}
+
+/// A set, as it was at a fork.
+#[derive(Clone, Debug)]
+pub(super) struct Copied {
+    /// Whose it was.
+    pub(super) of: usize,
+    pub(super) numbers: Vec<RawFd>,
+    pub(super) split: Vec<SplitMember>,
+    pub(super) kernels: Vec<KernelMember>,
+}
+
+/// A member that the library knows; `None` is a set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SplitMember {
+    pub(super) fd: RawFd,
+    pub(super) socket: Option<SocketId>,
+    pub(super) events: u32,
+    pub(super) data: u64,
+    pub(super) is_spent: bool,
+}
+
+/// A member of the kernel's set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KernelMember {
+    pub(super) fd: RawFd,
+    pub(super) events: u32,
+    pub(super) data: u64,
+    pub(super) inode: u64,
+}
+
+#[derive(Debug)]
+struct Registry {
+    /// Sets of this process, and of those before it, with the forks that led to each.
+    live: Vec<(u32, Weak<dyn CopiedAtFork>)>,
+    /// What this process has from its parent, until it attaches.
+    inherited: Vec<Copied>,
+    /// What a child that is being made is to have.
+    passed: Vec<Copied>,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    live: Vec::new(),
+    inherited: Vec::new(),
+    passed: Vec::new(),
+});
+
+thread_local! {
+    /// The registry while this thread forks.
+    static HELD: RefCell<Option<MutexGuard<'static, Registry>>> = const { RefCell::new(None) };
+}
+
+/// A lock, unless it cannot be had soon.
+pub(super) fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    let mut until = None;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        let now = Instant::now();
+        if now >= *until.get_or_insert(now + PATIENCE) {
+            return None;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// These are the sets of this process.
+pub(super) fn register(generation: u32, sets: Weak<dyn CopiedAtFork>) {
+    if let Some(mut registry) = patiently(&REGISTRY) {
+        registry.live.retain(|(_, sets)| sets.strong_count() > 0);
+        registry.live.push((generation, sets));
+    }
+}
+
+/// A process is about to fork, after so many forks that led to it.
+pub(super) fn before_fork(generation: u32) {
+    let Some(mut registry) = patiently(&REGISTRY) else {
+        return;
+    };
+    let live = registry.live.iter().filter(|(of, _)| *of == generation);
+    let live: Vec<Arc<dyn CopiedAtFork>> = live.filter_map(|(_, sets)| sets.upgrade()).collect();
+    // What its parent has not asked for, a child may.
+    let mut passed = registry.inherited.clone();
+    for sets in &live {
+        passed.extend(sets.copied());
+    }
+    registry.passed = passed;
+    let _ = HELD.try_with(|held| held.replace(Some(registry)));
+}
+
+/// It has forked, and this is the child, or it is not.
+pub(super) fn after_fork(is_child: bool) {
+    let held = HELD.try_with(RefCell::take).ok().flatten();
+    if let Some(mut registry) = held {
+        let passed = std::mem::take(&mut registry.passed);
+        if is_child {
+            registry.inherited = passed;
+        }
+    }
+}
+
+/// What this process has of the sets of another before it; it has them once.
+pub(super) fn take(of: usize) -> Vec<Copied> {
+    patiently(&REGISTRY).map_or_else(Vec::new, |mut registry| {
+        let copies = registry.inherited.extract_if(.., |it| it.of == of);
+        copies.collect()
+    })
+}
+
+/// The members of a kernel's set, but for those of the library (proc_pid_fdinfo(5)).
+pub(super) fn kernel_members(set: RawFd, of_library: [u64; 2]) -> Vec<KernelMember> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
+    let members = text.lines().filter_map(kernel_member);
+    members
+        .filter(|it| !of_library.contains(&it.data))
+        .collect()
+}
+
+fn kernel_member(line: &str) -> Option<KernelMember> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let value = |name: &str| {
+        let place = words.iter().position(|word| word.starts_with(name))?;
+        match words[place].strip_prefix(name)? {
+            "" => words.get(place + 1).copied(),
+            value => Some(value),
+        }
+    };
+    Some(KernelMember {
+        fd: value("tfd:")?.parse().ok()?,
+        events: u32::from_str_radix(value("events:")?, 16).ok()?,
+        data: u64::from_str_radix(value("data:")?, 16).ok()?,
+        inode: u64::from_str_radix(value("ino:")?, 16).ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use rustix::event::epoll::{self, EventData, EventFlags};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_what_is_in_a_set() {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let (data, of_library) = (0xfedc_ba98_7654_3210, [1, 2]);
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&set, &read, EventData::new_u64(data), flags).unwrap();
+        epoll::add(&set, &write, EventData::new_u64(2), flags).unwrap();
+        let member = KernelMember {
+            fd: read.as_raw_fd(),
+            events: flags.bits() | EventFlags::ERR.bits() | EventFlags::HUP.bits(),
+            data,
+            inode: rustix::fs::fstat(&read).unwrap().st_ino,
+        };
+        assert_eq!(kernel_members(set.as_raw_fd(), of_library), [member]);
+        assert_eq!(kernel_members(read.as_raw_fd(), of_library), []);
+    }
+}
