@@ -58,7 +58,7 @@ preload() {
     local map=$PRELOAD/libsplitway-preload.map name names=()
     while read -r name; do
         names+=("-Wl,--defsym=$name=splitway_preload_$name")
-    done < <(sed -n 's/^ *\([a-z0-9_]*\);$/\1/p' "$map")
+    done < <(sed -n 's/^ *\([A-Za-z0-9_]*\);$/\1/p' "$map")
     beside "$directory"
     shared "$beside/libsplitway-preload.so" "$archive" "${names[@]}" -Wl,-init,splitway_preload_start \
         -Wl,--version-script=<(grep -v '^#' "$map")

@@ -265,7 +265,7 @@ int sw_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
 int sw_fcntl(int fd, int command, long argument);
 
 // ioctl(2), of a descriptor of any kind. For a split socket: FIONREAD, TIOCOUTQ (SIOCOUTQ),
-// FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
+// SIOCATMARK, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
 //
 // # Safety
 // `argument` is what the request takes.

@@ -75,6 +75,7 @@ pub use application::Client;
 pub use application_key::{ApplicationKey, BadApplicationKey};
 pub use attach::{AttachError, DEFAULT_PATH};
 pub use epoll::{EpollChange, EpollEvent};
+pub use fork::note_bare_fork;
 pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
 pub use opening::DescriptorFlags;
 pub use polling::Polled;

@@ -107,6 +107,106 @@ pub unsafe extern "C-unwind" fn splitway_preload_writev(
     }
 }
 
+/// Flags of preadv2(2) that a socket takes; all but the first mean nothing to it.
+const RWF_NOWAIT: c_int = 8;
+const RWF_OF_SOCKETS: c_int = RWF_NOWAIT | 1 | 2 | 4 | 16;
+
+/// What preadv2(2) and pwritev2(2) do with a split socket: a message without an address, as the
+/// kernel has it, and its flags.
+unsafe fn positioned(
+    vectors: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> Result<(msghdr, c_int), Errno> {
+    if offset != -1 {
+        return Err(Errno::SPIPE);
+    }
+    if flags & !RWF_OF_SOCKETS != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // SAFETY: all of it are numbers and pointers, for which zero is a value.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.cast_mut();
+    message.msg_iovlen = usize::try_from(count).map_err(|_| Errno::INVAL)? as _;
+    let flags = if flags & RWF_NOWAIT != 0 {
+        libc::MSG_DONTWAIT
+    } else {
+        0
+    };
+    Ok((message, flags))
+}
+
+/// preadv2(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn splitway_preload_preadv2(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_split(fd) {
+            return library::preadv2(fd, vectors, count, offset, flags);
+        }
+        match positioned(vectors, count, offset, flags) {
+            Ok((_, 0)) => sw_readv(fd, vectors, count),
+            Ok((mut message, flags)) => sw_recvmsg(fd, &raw mut message, flags),
+            Err(errno) => fail(errno),
+        }
+    }
+}
+
+/// pwritev2(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn splitway_preload_pwritev2(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !is_split(fd) {
+            return library::pwritev2(fd, vectors, count, offset, flags);
+        }
+        match positioned(vectors, count, offset, flags) {
+            Ok((_, 0)) => sw_writev(fd, vectors, count),
+            Ok((message, flags)) => sw_sendmsg(fd, &raw const message, flags),
+            Err(errno) => fail(errno),
+        }
+    }
+}
+
+/// `preadv2` of programs with large files: the same on machines of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn splitway_preload_preadv64v2(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_preadv2(fd, vectors, count, offset, flags) }
+}
+
+/// `pwritev2` of programs with large files.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn splitway_preload_pwritev64v2(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { splitway_preload_pwritev2(fd, vectors, count, offset, flags) }
+}
+
 /// recv(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_recv(

@@ -203,3 +203,16 @@ pub unsafe extern "C-unwind" fn splitway_preload_ioctl(
 
 /// Signals for a descriptor: the bytes of a split socket raise none.
 const FIOASYNC: c_ulong = 0x5452;
+
+/// Whether urgent data is next.
+const SIOCATMARK: c_ulong = 0x8905;
+
+/// sockatmark(3), which makes a system call within the C library.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn splitway_preload_sockatmark(fd: c_int) -> c_int {
+    let mut is_next: c_int = 0;
+    // SAFETY: the pointer is that of a number.
+    let asked =
+        unsafe { splitway_preload_ioctl(fd, SIOCATMARK, (&raw mut is_next).cast::<c_void>()) };
+    if asked < 0 { -1 } else { is_next }
+}

@@ -37,6 +37,7 @@ struct Library {
     execvpe: Option<ExecVpe>,
     posix_spawn: Option<Spawn>,
     posix_spawnp: Option<Spawn>,
+    bare_fork: Option<unsafe extern "C" fn() -> pid_t>,
 }
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
@@ -49,6 +50,7 @@ pub(crate) fn find() {
             execvpe: transmute::<*mut c_void, Option<ExecVpe>>(next(c"execvpe")),
             posix_spawn: transmute::<*mut c_void, Option<Spawn>>(next(c"posix_spawn")),
             posix_spawnp: transmute::<*mut c_void, Option<Spawn>>(next(c"posix_spawnp")),
+            bare_fork: transmute::<*mut c_void, Option<_>>(next(c"_Fork")),
         });
     }
 }
@@ -205,4 +207,19 @@ pub unsafe extern "C" fn splitway_preload_posix_spawnp(
 pub unsafe extern "C" fn splitway_preload_vfork() -> pid_t {
     // SAFETY: the caller's promise: a child calls what a child of `vfork` may, which is less.
     unsafe { libc::fork() }
+}
+
+/// `_Fork`: fork(2) without handlers, for signal handlers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splitway_preload__Fork() -> pid_t {
+    let Some(fork) = LIBRARY.get().and_then(|library| library.bare_fork) else {
+        // SAFETY: the caller's promise; it is more than was asked for.
+        return unsafe { libc::fork() };
+    };
+    // SAFETY: the caller's promise.
+    let child = unsafe { fork() };
+    if child >= 0 {
+        capi::client::note_bare_fork(child == 0);
+    }
+    child
 }

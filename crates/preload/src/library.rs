@@ -68,6 +68,12 @@ functions! {
     write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t;
     readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t;
     writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t;
+    preadv2(
+        fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t;
+    pwritev2(
+        fd: c_int, vectors: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t;
     recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
     recvfrom(
         fd: c_int, to: *mut c_void, len: size_t, flags: c_int, at: *mut sockaddr,

@@ -149,8 +149,11 @@ fn note_duplicate(old: RawFd, new: RawFd) -> Result<()> {
     Ok(())
 }
 
+/// Whether urgent data is next: the C library has no number for it.
+const SIOCATMARK: libc::c_ulong = 0x8905;
+
 /// ioctl(2), of a descriptor of any kind. For a split socket: FIONREAD, TIOCOUTQ (SIOCOUTQ),
-/// FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
+/// SIOCATMARK, FIONBIO, FIOCLEX, FIONCLEX; ENOTTY for others.
 ///
 /// # Safety
 /// `argument` is what the request takes.
@@ -175,10 +178,12 @@ pub unsafe extern "C" fn sw_ioctl(
         let bytes = match request {
             libc::FIONREAD => client()?.unread_bytes(borrow(fd)?)?,
             libc::TIOCOUTQ => client()?.unacknowledged_bytes(borrow(fd)?)?,
+            // There is no urgent data, and so none that is reached.
+            SIOCATMARK => client()?.family(borrow(fd)?).map(|_| 0)?,
             _ => return Err(Errno::NOTTY),
         };
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-        // SAFETY: the caller's promise: both requests take an int.
+        // SAFETY: the caller's promise: each of them takes an int.
         unsafe { put(argument.cast(), bytes) }
     };
     zero(queued())

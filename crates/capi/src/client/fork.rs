@@ -33,6 +33,13 @@ extern "C" fn in_child() {
     set_copies::after_fork(true);
 }
 
+/// After a fork without handlers, as `_Fork` of the C library makes it: in the child, or in its
+/// parent. The child has no epoll set of its parent.
+pub fn note_bare_fork(is_child: bool) {
+    let counter = if is_child { &FORKS_BEFORE } else { &FORKS_MADE };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Begins to count, once. False if the C library has no memory for it.
 pub(crate) fn watch() -> bool {
     *WATCHED.get_or_init(|| sys::at_fork(before, in_parent, in_child))

@@ -21,6 +21,8 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int check(int result, const char *what)
@@ -203,6 +205,38 @@ static void connect_bound(int port)
     close(set);
 }
 
+static void say(const char *what, ssize_t result)
+{
+    printf("%s %d %s\n", what, (int)result, result < 0 ? strerror(errno) : "");
+}
+
+/* Vectors without a position, marks of urgent data, and a fork without handlers. */
+static void seldom(void)
+{
+    int by = listener(), ends[2], status;
+    char first[3] = "", second[4] = "", all[7];
+    struct iovec out[] = {{"abc", 3}, {"defg", 4}}, in[] = {{first, 3}, {second, 4}};
+    connect_by(by, ends);
+    say("pwritev2", pwritev2(ends[0], out, 2, -1, 0));
+    say("at a position", pwritev2(ends[0], out, 2, 5, 0));
+    say("with a flag that there is not", pwritev2(ends[0], out, 2, -1, 1 << 20));
+    say("all", recv(ends[1], all, 7, MSG_PEEK | MSG_WAITALL));
+    say("preadv2", preadv2(ends[1], in, 2, -1, 0));
+    say("at once", preadv2(ends[1], in, 2, -1, RWF_NOWAIT));
+    printf("%.3s %.4s\n", first, second);
+    say("sockatmark", sockatmark(ends[1]));
+    say("of a listener", sockatmark(by));
+    pid_t child = check(_Fork(), "_Fork");
+    if (child == 0)
+        _exit(send(ends[0], "child", 5, MSG_NOSIGNAL) != 5);
+    check(waitpid(child, &status, 0), "waitpid");
+    say("_Fork", status);
+    say("from the child", recv(ends[1], all, 5, MSG_WAITALL));
+    close(ends[0]);
+    close(ends[1]);
+    close(by);
+}
+
 int main(int count, char **arguments)
 {
     if (count > 1) {
@@ -213,5 +247,6 @@ int main(int count, char **arguments)
     select_left();
     masked();
     dup_over();
+    seldom();
     return 0;
 }
