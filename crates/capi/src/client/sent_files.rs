@@ -1,7 +1,8 @@
 //! Files that a process has sent lately, by what fstat(2) says of them.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Stat;
@@ -15,6 +16,9 @@ const FILES_MAX: usize = 512;
 /// How long it keeps one that it does not send.
 const KEPT: Duration = Duration::from_secs(30);
 
+/// How often files that are not sent are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
 /// How long a file that could not be passed is read here before that is tried again.
 const READ_HERE: Duration = Duration::from_secs(10);
 
@@ -27,7 +31,7 @@ const SETTLED_AFTER_NS: i64 = 20_000_000;
 const SETTLED_AFTER_NS_COARSE: i64 = 2_000_000_000;
 
 /// What tells versions of files apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Version {
     device: u64,
     inode: u64,
@@ -99,24 +103,47 @@ impl Known {
 /// Files of one process that were sent lately.
 #[derive(Debug, Default)]
 pub(crate) struct SentFiles {
-    files: Mutex<Vec<Known>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    files: HashMap<Version, Known>,
+    swept: Option<Instant>,
+}
+
+impl Kept {
+    fn remove(&mut self, is_it: impl Fn(&Known) -> bool) -> Vec<Known> {
+        let removed = self.files.extract_if(|_, known| is_it(known));
+        removed.map(|(_, known)| known).collect()
+    }
 }
 
 impl SentFiles {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How to send a file; and those that are to be closed.
     pub(super) fn find(&self, version: Version, now: Instant) -> (Option<Way>, Vec<Known>) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = files.iter_mut().find(|known| known.version == version);
-        let way = found.map(|known| {
+        let mut kept = self.lock();
+        let mut over = Vec::new();
+        let way = kept.files.get_mut(&version).map(|known| {
             // How long it is read here is counted from the first time.
             if matches!(known.way, Way::Passed(_)) {
                 known.used = now;
             }
-            known.way.clone()
+            (known.way.clone(), known.is_over(now))
         });
-        let over = files.extract_if(.., |known| known.is_over(now) && !known.is_in_use());
-        let over = over.collect();
-        (way, over)
+        if let Some((_, true)) = way {
+            over.extend(kept.files.remove(&version));
+        }
+        let swept = *kept.swept.get_or_insert(now);
+        if now.duration_since(swept) >= SWEEP_EVERY {
+            kept.swept = Some(now);
+            over.extend(kept.remove(|known| known.is_over(now) && !known.is_in_use()));
+        }
+        (way.map(|(way, _)| way), over)
     }
 
     /// Notes how to send a file; returns those that make room for it.
@@ -126,31 +153,26 @@ impl SentFiles {
 
     /// Forgets the longer idle half: there are as many files as the application may have.
     pub(super) fn shed(&self) -> Vec<Known> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut idle: Vec<Instant> = files
-            .iter()
-            .filter(|it| !it.is_in_use())
-            .map(|it| it.used)
-            .collect();
+        let mut kept = self.lock();
+        let idle = kept.files.values().filter(|it| !it.is_in_use());
+        let mut idle: Vec<Instant> = idle.map(|it| it.used).collect();
         idle.sort_unstable();
         let Some(&median) = idle.get(idle.len() / 2) else {
             return Vec::new();
         };
-        let over = files.extract_if(.., |it| it.used <= median && !it.is_in_use());
-        over.collect()
+        kept.remove(|it| it.used <= median && !it.is_in_use())
     }
 
+    /// One that a call is sending is closed by that call.
     fn insert_within(&self, files_max: usize, known: Known) -> Vec<Known> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut gone: Vec<Known> = files
-            .extract_if(.., |it| it.version == known.version && !it.is_in_use())
-            .collect();
-        if files.len() >= files_max {
-            let idle = files.iter().enumerate().filter(|(_, it)| !it.is_in_use());
-            let oldest = idle.min_by_key(|(_, it)| it.used).map(|(place, _)| place);
-            gone.extend(oldest.map(|place| files.swap_remove(place)));
+        let mut kept = self.lock();
+        let mut gone = Vec::new();
+        if kept.files.len() >= files_max {
+            let idle = kept.files.values().filter(|it| !it.is_in_use());
+            let oldest = idle.min_by_key(|it| it.used).map(|it| it.version);
+            gone.extend(oldest.and_then(|version| kept.files.remove(&version)));
         }
-        files.push(known);
+        gone.extend(kept.files.insert(known.version, known));
         gone
     }
 }
@@ -186,7 +208,9 @@ mod tests {
     }
 
     fn inodes(files: &[Known]) -> Vec<u64> {
-        files.iter().map(|known| known.version.inode).collect()
+        let mut inodes: Vec<u64> = files.iter().map(|known| known.version.inode).collect();
+        inodes.sort_unstable();
+        inodes
     }
 
     #[test]
@@ -212,6 +236,8 @@ mod tests {
         assert_eq!(over.len(), FILES_MIN - 1 - 1, "all but those two");
         drop(in_use);
         let (_, over) = files.find(version(1000), at(101) + KEPT);
+        assert!(over.is_empty(), "not so soon again");
+        let (_, over) = files.find(version(1000), at(101) + KEPT + SWEEP_EVERY);
         assert_eq!(inodes(&over), [0]);
     }
 
