@@ -28,7 +28,7 @@ mod zero_copy;
 pub use bytes::*;
 pub use events::*;
 pub use global::*;
-pub use memory::address_of;
+pub use memory::{address, address_bytes, address_of};
 pub use offload::*;
 pub use options::*;
 pub use outcome::set_errno;

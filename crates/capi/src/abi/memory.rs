@@ -145,7 +145,7 @@ pub(crate) unsafe fn raw_address<'a>(
 
 /// The address that C has passed to a socket of a family. EINVAL if it is too short, EAFNOSUPPORT
 /// if it is of another.
-pub(crate) fn address(bytes: &[u8], family: Family) -> Result<SocketAddr> {
+pub fn address(bytes: &[u8], family: Family) -> Result<SocketAddr> {
     // Before RFC 2553 there was no scope, and the kernel still takes an address without.
     const V6_BYTES_MIN: usize = 24;
     let (least, wanted) = match family {
@@ -212,7 +212,7 @@ pub(crate) fn is_unspecified(bytes: &[u8]) -> Result<bool> {
 }
 
 /// An address as C has it.
-fn address_bytes(address: SocketAddr) -> Vec<u8> {
+pub fn address_bytes(address: SocketAddr) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of::<libc::sockaddr_in6>());
     let family = match address {
         SocketAddr::V4(_) => libc::AF_INET,

@@ -16,7 +16,8 @@ fn word(bytes: &[u8]) -> Result<(i32, &[u8])> {
     Ok((i32::from_ne_bytes(*word), rest))
 }
 
-fn value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValue> {
+/// The value of an option that C has as these bytes. EINVAL if they are too few; EDOM, ENOENT.
+pub fn option_value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValue> {
     match kind_of(level, name) {
         Kind::Number => Ok(OptionValue::Number(word(bytes)?.0)),
         Kind::Timeout => Ok(OptionValue::Timeout(timeout(bytes)?)),
@@ -38,7 +39,8 @@ fn value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValue> {
     }
 }
 
-fn bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
+/// The same back.
+pub fn option_bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
     match value {
         OptionValue::Number(number) => number.to_ne_bytes().to_vec(),
         OptionValue::Linger { on, seconds } => {
@@ -84,7 +86,7 @@ pub unsafe extern "C" fn sw_setsockopt(
         }
         // SAFETY: the caller's promise.
         let bytes = unsafe { bytes(value, len as usize)? };
-        client.set_option(fd, level, name, &value_of(level, name, bytes)?)
+        client.set_option(fd, level, name, &option_value_of(level, name, bytes)?)
     };
     zero(set())
 }
@@ -104,7 +106,7 @@ pub unsafe extern "C" fn sw_getsockopt(
 ) -> libc::c_int {
     let get = || {
         let found = client()?.option(borrow(fd)?, level, name)?;
-        let bytes = bytes_of(level, name, &found);
+        let bytes = option_bytes_of(level, name, &found);
         // SAFETY: the caller's promise.
         unsafe { put_bytes(value, len, &bytes, false) }
     };
