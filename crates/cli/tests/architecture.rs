@@ -17,6 +17,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("socket-channel", &["shm"]),
     ("capi", &["shm", "socket-channel"]),
     ("preload", &["capi"]),
+    ("compat", &["capi", "failure", "preload"]),
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("tls", &["contract"]),
@@ -101,6 +102,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "capi",
             // The rules of `run`, and the names of the variables that say them.
             "preload",
+            "compat",
             "contract",
             "wire",
             "tcp",
@@ -142,9 +144,11 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 /// What is open to the tests of all.
 const FOR_TESTS: &[&str] = &["splitway-testbed", "splitway-fakes"];
 
-/// Where `unsafe` is allowed: shared memory, the packet sockets, and reading with io_uring. Of the
-/// contract, only a test that looks at what is left of a key.
-const MAY_BE_UNSAFE: &[&str] = &["shm", "contract", "netdev", "nic", "capi", "preload"];
+/// Where `unsafe` is allowed: shared memory, the packet sockets, reading with io_uring, interfaces
+/// of C, and calls of seccomp. Of the contract, only a test that looks at what is left of a key.
+const MAY_BE_UNSAFE: &[&str] = &[
+    "shm", "contract", "netdev", "nic", "capi", "preload", "compat",
+];
 
 /// Our crates by short name, and which of our crates each depends on.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

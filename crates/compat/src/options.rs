@@ -1,0 +1,139 @@
+//! Options that a program has set on a socket of the kernel before an address made it split.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use capi::Family;
+use capi::abi::{option_bytes_of, option_value_of};
+use capi::client::{Client, OptionValue};
+use rustix::io::Result;
+use rustix::net::sockopt::{Timeout, set_socket_keepalive, set_socket_timeout, set_tcp_nodelay};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::sys;
+
+/// Level and name of those that a split socket has as well.
+const OPTIONS: [(i32, i32); 19] = [
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_RCVBUF),
+    (libc::SOL_SOCKET, libc::SO_SNDBUF),
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT),
+    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
+];
+
+/// Of `linux/tcp.h`.
+const TCP_NOTSENT_LOWAT: i32 = 25;
+
+/// The two that the kernel is to know as well, since it reads and writes.
+const TIMEOUTS: [(i32, Timeout); 2] = [
+    (libc::SO_RCVTIMEO, Timeout::Recv),
+    (libc::SO_SNDTIMEO, Timeout::Send),
+];
+
+/// A new TCP socket of the kernel's.
+pub(crate) fn kernels(family: Family) -> Result<std::os::fd::OwnedFd> {
+    let domain = match family {
+        Family::V4 => AddressFamily::INET,
+        Family::V6 => AddressFamily::INET6,
+    };
+    socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// Whether an option is one of those that the kernel is to know as well.
+pub(crate) fn is_timeout(level: i32, name: i32) -> bool {
+    level == libc::SOL_SOCKET && TIMEOUTS.iter().any(|(timeout, _)| *timeout == name)
+}
+
+/// `SO_RCVTIMEO` or `SO_SNDTIMEO` of a split socket.
+pub(crate) fn timeout(
+    client: &Client,
+    split: BorrowedFd<'_>,
+    name: i32,
+) -> Option<std::time::Duration> {
+    match client.option(split, libc::SOL_SOCKET, name) {
+        Ok(OptionValue::Timeout(timeout)) => timeout,
+        _ => None,
+    }
+}
+
+/// Gives the program's end of a pair the timeouts of its split socket.
+pub(crate) fn copy_timeouts(
+    client: &Client,
+    split: BorrowedFd<'_>,
+    programs: BorrowedFd<'_>,
+) -> Result<()> {
+    for (name, which) in TIMEOUTS {
+        if let Some(timeout) = timeout(client, split, name) {
+            set_socket_timeout(programs, which, Some(timeout))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets on a split socket what differs from a fresh socket of the kernel's. What has no effect
+/// there has none, as it would have had if it were set now.
+pub(crate) fn copy_to_split(
+    client: &Client,
+    (from, family): (BorrowedFd<'_>, Family),
+    split: BorrowedFd<'_>,
+) -> Result<()> {
+    let fresh = kernels(family)?;
+    for (level, name) in OPTIONS {
+        let found = sys::option_bytes(from, level, name);
+        let usual = sys::option_bytes(fresh.as_fd(), level, name);
+        let (Ok(mut found), Ok(usual)) = (found, usual) else {
+            continue;
+        };
+        if found == usual {
+            continue;
+        }
+        let is_buffer = [libc::SO_RCVBUF, libc::SO_SNDBUF].contains(&name);
+        if level == libc::SOL_SOCKET
+            && is_buffer
+            && let Some(number) = found.first_chunk_mut()
+        {
+            // What is said is twice what was asked for (socket(7)).
+            *number = (i32::from_ne_bytes(*number) / 2).to_ne_bytes();
+        }
+        if let Ok(value) = option_value_of(level, name, &found) {
+            let _ = client.set_option(split, level, name, &value);
+        }
+    }
+    Ok(())
+}
+
+/// The value of an option of a split socket, as bytes.
+pub(crate) fn bytes_of_split(
+    client: &Client,
+    split: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+) -> Result<Vec<u8>> {
+    let value = client.option(split, level, name)?;
+    Ok(option_bytes_of(level, name, &value))
+}
+
+/// Sets the options of a split socket on one of the kernel's that takes its place.
+pub(crate) fn copy_from_split(client: &Client, split: BorrowedFd<'_>, to: BorrowedFd<'_>) {
+    let is_on = |level, name| match client.option(split, level, name) {
+        Ok(OptionValue::Number(value)) => value != 0,
+        _ => false,
+    };
+    // What is not known here keeps what the kernel begins with.
+    let _ = set_tcp_nodelay(to, is_on(libc::IPPROTO_TCP, libc::TCP_NODELAY));
+    let _ = set_socket_keepalive(to, is_on(libc::SOL_SOCKET, libc::SO_KEEPALIVE));
+    let _ = copy_timeouts(client, split, to);
+}

@@ -1,0 +1,205 @@
+//! seccomp(2), its notifications, and other calls that have no safe form.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::{Errno, Result};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+
+/// The call is made again, or fails with EINTR, as the handler of the signal says that the thread
+/// has pending: what calls of the kernel return when a signal interrupts them.
+pub(crate) const RESTART: i32 = 512;
+
+/// Bytes of the largest option that is copied.
+const OPTION_BYTES: usize = size_of::<libc::timeval>();
+
+/// A call that a thread of the program has made, and that waits for an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notification {
+    id: u64,
+    /// The thread; `None` if it is in no namespace that this process sees.
+    pub(crate) thread: Option<Pid>,
+    /// The number of the call.
+    pub(crate) call: libc::c_long,
+    /// `AUDIT_ARCH_…`, of which the number is.
+    pub(crate) architecture: u32,
+    pub(crate) arguments: [u64; 6],
+}
+
+/// Where calls come from, and answers go to.
+#[derive(Debug)]
+pub(crate) struct Notifier(OwnedFd);
+
+/// The error of a system call that has just failed.
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// Has calls of this thread, and of processes that it starts from now on, decided by a program. It
+/// must not gain privileges (`PR_SET_NO_NEW_PRIVS`), unless it may administer the system.
+pub(crate) fn install(program: &[libc::sock_filter]) -> Result<Notifier> {
+    let len = program.len().try_into().map_err(|_| Errno::INVAL)?;
+    let program = libc::sock_fprog {
+        len,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // A call that is being dealt with is not begun again for a signal: it would be made twice.
+    let flags =
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    // SAFETY: the pointer is that of a program whose length is right, which the kernel copies.
+    let fd = unsafe {
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program)
+    };
+    let fd = RawFd::try_from(fd).unwrap_or(-1);
+    if fd < 0 {
+        return Err(last_error());
+    }
+    // SAFETY: the kernel has just made it for this.
+    Ok(Notifier(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Has a program killed when the thread that starts it ends: without this process, its calls would
+/// fail with ENOSYS.
+pub(crate) fn die_with_parent(command: &mut Command) {
+    let before = || -> std::io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        Ok(())
+    };
+    // SAFETY: what runs between fork and exec is one system call, and no memory is taken.
+    unsafe { command.pre_exec(before) };
+}
+
+impl Notifier {
+    /// The next call; `None` if its thread is gone, or has gone on for a signal.
+    pub(crate) fn receive(&self) -> Result<Option<Notification>> {
+        let mut raw = MaybeUninit::<libc::seccomp_notif>::zeroed();
+        // SAFETY: the pointer is that of a struct, which is zero as the kernel wants it.
+        let done = unsafe { self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, raw.as_mut_ptr()) };
+        match done {
+            Ok(_) => {}
+            Err(Errno::NOENT | Errno::INTR) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        // SAFETY: it is integers, zero or written.
+        let raw = unsafe { raw.assume_init() };
+        Ok(Some(Notification {
+            id: raw.id,
+            thread: i32::try_from(raw.pid).ok().and_then(Pid::from_raw),
+            call: raw.data.nr.into(),
+            architecture: raw.data.arch,
+            arguments: raw.data.args,
+        }))
+    }
+
+    /// Whether the thread still waits. If so, what was opened by its number before is its own.
+    pub(crate) fn is_waiting(&self, notification: &Notification) -> bool {
+        let mut id = notification.id;
+        // SAFETY: the pointer is that of a number.
+        unsafe { self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw mut id) }.is_ok()
+    }
+
+    /// The call returns a value, or fails with an error.
+    pub(crate) fn answer(&self, notification: &Notification, value: i64, error: i32) -> Result<()> {
+        self.send(notification, value, error, 0)
+    }
+
+    /// The kernel makes the call as if it had not been asked about. It reads all arguments again.
+    pub(crate) fn leave_to_kernel(&self, notification: &Notification) -> Result<()> {
+        let goes_on = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
+        self.send(notification, 0, 0, goes_on)
+    }
+
+    fn send(&self, notification: &Notification, val: i64, error: i32, flags: u32) -> Result<()> {
+        let mut raw = libc::seccomp_notif_resp {
+            id: notification.id,
+            val,
+            error: -error,
+            flags,
+        };
+        // SAFETY: the pointer is that of a struct.
+        unsafe { self.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut raw) }.map(drop)
+    }
+
+    /// Puts a descriptor into the place of another of the thread's.
+    pub(crate) fn replace(
+        &self,
+        notification: &Notification,
+        fd: BorrowedFd<'_>,
+        place: RawFd,
+        close_on_exec: bool,
+    ) -> Result<()> {
+        let flags = libc::SECCOMP_ADDFD_FLAG_SETFD as u32;
+        let place = u32::try_from(place).map_err(|_| Errno::BADF)?;
+        self.add(notification, fd, (flags, place), close_on_exec)
+            .map(drop)
+    }
+
+    /// The call returns a descriptor, which is added to those of the thread at the same moment.
+    pub(crate) fn answer_with(
+        &self,
+        notification: &Notification,
+        fd: BorrowedFd<'_>,
+        close_on_exec: bool,
+    ) -> Result<RawFd> {
+        let flags = libc::SECCOMP_ADDFD_FLAG_SEND as u32;
+        self.add(notification, fd, (flags, 0), close_on_exec)
+    }
+
+    fn add(
+        &self,
+        notification: &Notification,
+        fd: BorrowedFd<'_>,
+        (flags, newfd): (u32, u32),
+        close_on_exec: bool,
+    ) -> Result<RawFd> {
+        let mut raw = libc::seccomp_notif_addfd {
+            id: notification.id,
+            flags,
+            srcfd: fd.as_raw_fd().unsigned_abs(),
+            newfd,
+            newfd_flags: if close_on_exec {
+                libc::O_CLOEXEC.unsigned_abs()
+            } else {
+                0
+            },
+        };
+        // SAFETY: the pointer is that of a struct.
+        unsafe { self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw mut raw) }
+    }
+
+    /// # Safety
+    /// The pointer is that of what the request takes.
+    unsafe fn ioctl<T>(&self, request: libc::c_ulong, argument: *mut T) -> Result<i32> {
+        // SAFETY: the caller's promise.
+        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
+        if done < 0 {
+            Err(last_error())
+        } else {
+            Ok(done)
+        }
+    }
+}
+
+impl AsFd for Notifier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The value of an option of a socket of the kernel's, as bytes.
+pub(crate) fn option_bytes(fd: BorrowedFd<'_>, level: i32, name: i32) -> Result<Vec<u8>> {
+    let mut bytes = [0_u8; OPTION_BYTES];
+    let mut len = OPTION_BYTES as libc::socklen_t;
+    // SAFETY: the pointers are those of an array and of its length.
+    let done = unsafe {
+        let at = bytes.as_mut_ptr().cast();
+        libc::getsockopt(fd.as_raw_fd(), level, name, at, &raw mut len)
+    };
+    if done < 0 {
+        return Err(last_error());
+    }
+    Ok(bytes[..OPTION_BYTES.min(len as usize)].to_vec())
+}
