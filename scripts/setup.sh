@@ -152,6 +152,7 @@ setup_long() {
     need ffmpeg ffmpeg
     install_needed
     need caddy caddy
+    [ -x /usr/local/go/bin/go ] || need go golang-go
     [ -n "$(compgen -G '/usr/lib/postgresql/*/bin/postgres')" ] || packages+=(postgresql)
     need_servers
     need patch patch

@@ -6,12 +6,14 @@
 //! | `library` | finds the library |
 //! | `stats` | what the program's sockets have done, told at its end |
 //! | `own_stack` | a stack for the program, where none runs |
+//! | `supervised` | programs that load no library: `--compat` |
 //! | `wait` | passes signals on, and waits for all that the program has started |
 
 mod library;
 mod own_stack;
 mod program;
 mod stats;
+mod supervised;
 mod wait;
 
 use std::ffi::OsString;
@@ -62,8 +64,14 @@ pub(crate) struct RunArgs {
 
     /// When the program has ended, say on standard error what its sockets have done: connections,
     /// bytes, which of these were offloaded, and CPU time
-    #[arg(long)]
+    #[arg(long, conflicts_with = "compat")]
     pub(crate) stats: bool,
+
+    /// For programs that load no library, as those that are linked statically or written in Go:
+    /// this process answers their calls on sockets, and moves their bytes. Slower, and `sendfile`
+    /// is no offloaded write
+    #[arg(long, conflicts_with = "library")]
+    pub(crate) compat: bool,
 
     /// Program, and its arguments
     #[arg(
@@ -87,6 +95,7 @@ Examples:
   sudo splitway run nginx -c /etc/nginx/nginx.conf
   sudo splitway run --listen 8000 python3 -m http.server
   sudo splitway run --connect 10.77.0.0/24 curl http://10.77.0.1:8080/
+  sudo splitway run --compat caddy file-server --root /srv/www --listen :8080
   splitway run --sockets /run/splitway/sockets.sock redis-server --bind 0.0.0.0 --port 7000";
 
 /// How long the program may take until the library says that it is loaded.
@@ -94,12 +103,16 @@ const LOADING: Duration = Duration::from_secs(2);
 
 /// Runs a program, and returns its exit code.
 pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
-    let library = library::find(args.library.as_deref())?;
     let [name, arguments @ ..] = &args.program[..] else {
         return Err(Failure::input("program", "none is named"));
     };
     let path = program::find(name)?;
-    program::check(&path)?;
+    program::check(&path, args.compat)?;
+    let library = if args.compat {
+        None
+    } else {
+        Some(library::find(args.library.as_deref())?)
+    };
     let (own_stack, socket) = match stack_that_runs(args)? {
         Some(socket) => (None, socket),
         None => {
@@ -112,6 +125,11 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
     let mut command = Command::new(&path);
     command.args(arguments);
     std::os::unix::process::CommandExt::arg0(&mut command, name);
+    let Some(library) = library else {
+        let code = supervised::run(command, &socket, args, &descendants)?;
+        own_stack.map_or(Ok(String::new()), OwnStack::end)?;
+        return Ok(ExitCode::from(code));
+    };
     let rules = |rules: &[Rule]| rules.iter().copied().collect::<Rules>().to_string();
     command
         .env(PRELOAD, preloaded(&library))

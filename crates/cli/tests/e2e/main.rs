@@ -46,6 +46,8 @@ mod routed;
 mod run;
 mod run_calls;
 mod run_compared;
+mod run_compat;
+mod run_compat_long;
 mod run_programs;
 mod run_programs_long;
 mod run_stats;

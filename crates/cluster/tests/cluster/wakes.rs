@@ -78,7 +78,7 @@ fn a_descriptor_that_was_closed_wakes_a_node_once() {
 
 #[test]
 fn the_bell_of_a_program_that_is_refused_wakes_no_node() {
-    let (mut node, end, _) = attaching();
+    let (mut node, mut end, _) = attaching();
     end.hurry();
     assert!(is_woken(&node));
     node.look();

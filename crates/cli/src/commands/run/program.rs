@@ -31,29 +31,36 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         })
 }
 
-/// Fails if the program would run without the library, and says why.
-pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+/// Fails if the program would run on the kernel's sockets, and says why: without the library, or
+/// with `--compat` (`is_supervised`) without the filter.
+pub(crate) fn check(path: &Path, is_supervised: bool) -> Result<(), Failure> {
     let what = format!("program {}", path.display());
     let failed = |error| Failure::input(&what, error);
     let metadata = path.metadata().map_err(failed)?;
     let changes_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != geteuid().as_raw();
     let changes_group = metadata.mode() & 0o2000 != 0 && metadata.gid() != getegid().as_raw();
     if changes_user || changes_group {
-        return Err(Failure::input(
-            &what,
-            "it runs as another user or group (setuid), so the loader takes no library from here",
-        )
-        .remedy("Run it as that user."));
+        let why = if is_supervised {
+            "it runs as another user or group (setuid), which it does not get under a filter of \
+             others (no_new_privs)"
+        } else {
+            "it runs as another user or group (setuid), so the loader takes no library from here"
+        };
+        return Err(Failure::input(&what, why).remedy("Run it as that user."));
     }
     // One that may be executed and not read has nothing to look at.
     let Ok(bytes) = std::fs::read(path) else {
         return Ok(());
     };
     match obstacle(&bytes) {
+        Some((_, remedy)) if is_supervised && remedy == USE_COMPAT => Ok(()),
+        Some((why, remedy)) => Err(Failure::input(&what, why).remedy(remedy)),
         None => Ok(()),
-        Some(why) => Err(Failure::input(&what, why.0).remedy(why.1)),
     }
 }
+
+/// What to do about a program that loads no library.
+const USE_COMPAT: &str = "Start it with `splitway run --compat`, which answers its calls itself.";
 
 /// Why a program does not come to the library, and what to do.
 fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
@@ -65,7 +72,7 @@ fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
         Ok(file) => (has_interpreter(&file), has_go_build_id(&file)),
         Err(_) if ElfFile32::<object::Endianness>::parse(bytes).is_ok() => {
             return Some((
-                "it is a program of 32 bits, and the library has 64",
+                "it is a program of 32 bits, which have no sockets here",
                 "Use one that is built for this machine.",
             ));
         }
@@ -75,12 +82,12 @@ fn obstacle(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     if is_go {
         return Some((
             "it is written in Go, which makes system calls without the C library",
-            "Put a server in front of it that goes by the split stack.",
+            USE_COMPAT,
         ));
     }
     (!loads_libraries).then_some((
         "it is linked statically, so it loads no library",
-        "Use one that is linked dynamically.",
+        USE_COMPAT,
     ))
 }
 
@@ -115,13 +122,14 @@ mod tests {
 
     #[test]
     fn one_that_loads_no_library_is_refused() {
-        check(Path::new("/bin/sh")).unwrap();
+        check(Path::new("/bin/sh"), false).unwrap();
         let whole = std::fs::read("/bin/sh").unwrap();
         assert_eq!(obstacle(&whole), None);
         // Without program headers, it names no interpreter.
         let mut without = whole;
         without[56..58].fill(0);
-        assert!(obstacle(&without).unwrap().0.contains("statically"));
+        let (why, remedy) = obstacle(&without).unwrap();
+        assert!(why.contains("statically") && remedy == USE_COMPAT);
         assert_eq!(obstacle(b"#!/bin/sh\n"), None);
     }
 }
