@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use testbed::http::{Connection, download};
@@ -96,6 +96,31 @@ fn a_go_server_serves_files_and_sends_bodies_back() {
         fetch(&format!("ask?url=http://{address}/")).unwrap_err();
         let end = end(&mut server, Signal::TERM);
         assert_eq!(end.code(), Some(128 + Signal::TERM.as_raw()));
+        stack.assert_nothing_left();
+    });
+}
+
+#[test]
+#[ignore = "needs Caddy"]
+fn caddy_serves_files() {
+    isolated_long(|site| {
+        let files = files(&site, &[10, 20_000, 500_000, 3_000_000]);
+        let stack = Stack::serve(&site);
+        let mut command = compat_on(&stack, &["--", "caddy", "file-server", "--listen"]);
+        command.arg(format!(":{PORT}")).arg("--root");
+        command.arg(site.root()).env("HOME", &stack.folder);
+        let mut caddy = start(command.stderr(Stdio::null()));
+        lose_packets();
+        download_all(&files);
+        on_threads(100, |_| {
+            let mut connection = Connection::open(at(PORT))?;
+            files.iter().try_for_each(|file| {
+                connection.get(file)?;
+                Ok(())
+            })
+        });
+        let end = end(&mut caddy, Signal::TERM);
+        assert!(end.success(), "{end}");
         stack.assert_nothing_left();
     });
 }
