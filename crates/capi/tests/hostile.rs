@@ -227,6 +227,32 @@ fn a_host_stack_that_dies_resets_everything_and_leaves_none_waiting() {
     assert_eq!(client.poll(&mut polled, None), Ok(1));
 }
 
+/// Its death changes no record, and so is an edge of its own.
+#[test]
+fn a_host_stack_that_dies_is_reported_by_edges() {
+    let mut fake = Fake::start();
+    let client = fake.attach();
+    let (watched, _other) = pair(&client, 80);
+    let set = client.epoll_create(true).unwrap();
+    let event = EpollEvent {
+        events: (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET) as u32,
+        data: 5,
+    };
+    client
+        .epoll_change(set.as_fd(), watched.as_fd(), EpollChange::Add(event))
+        .unwrap();
+    let mut events = [EpollEvent::default(); 8];
+    let mut wait = |timeout| client.epoll_wait(set.as_fd(), &mut events, Some(timeout));
+    let soon = Duration::from_secs(20);
+    assert_eq!(wait(soon), Ok(1), "it is writable");
+    assert_eq!(wait(Duration::ZERO), Ok(0));
+    fake.stop();
+    assert_eq!(wait(soon), Ok(1));
+    assert_eq!(wait(Duration::ZERO), Ok(0));
+    let hang_up = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+    assert_eq!(events[0].events & hang_up, hang_up);
+}
+
 #[test]
 fn limits_of_the_broker_and_of_the_process_are_reported() {
     let fake = Fake::start_with(16, 4 << 20);

@@ -98,8 +98,12 @@ fn report_by(process: &Process, member: &Member, interest: &mut Interest) -> Opt
             let record = process.record(*id).ok()?;
             loop {
                 let edge = record.edge();
-                // Both only grow, and so does their sum.
-                let changes = edge.wrapping_add(process.sends.changes());
+                // All of them only grow, and so does their sum. That the host stack is gone changes
+                // no record.
+                let is_gone = process.link.check().is_err();
+                let changes = edge
+                    .wrapping_add(process.sends.changes())
+                    .wrapping_add(is_gone.into());
                 let is_reported = events & EDGE != 0 && interest.edge == Some(changes);
                 let ready = bits(process, record) & (events | ALWAYS);
                 if ready != 0 && !is_reported {
