@@ -386,6 +386,12 @@ impl Supervisor {
             State::Connecting(_) => return self.go_on_connecting(caller, fd, socket),
             State::Bound { .. } | State::Failed => {}
         }
+        // How an attempt that did not block has ended, once (`inet_stream_connect` of Linux).
+        if matches!(socket.state, State::Failed)
+            && let Some(errno) = take_error(caller, socket)
+        {
+            return Err(errno);
+        }
         let address = address(&bytes, socket.family)?;
         if !self.connect.hold(address) && self.give_back(caller, fd, socket)? {
             return Ok(Answer::Kernel);

@@ -6,9 +6,9 @@
 //! the stack it is an ordinary application, and the program's sockets are all its own.
 //!
 //! So what the program does with a descriptor is right by the kernel: `epoll`, `dup`, `fork`,
-//! `splice`, threads, and `io_uring` of an open socket. What names an address, or an option, is
-//! answered here. It costs copies and turns of this process: programs that load the library are
-//! faster, and their files are sent by the NIC stack.
+//! `splice`, threads. What names an address, or an option, is answered here. It costs copies and
+//! turns of this process: programs that load the library are faster, and their files are sent by
+//! the NIC stack.
 //!
 //! | Module | What it holds |
 //! |---|---|

@@ -11,14 +11,20 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
+use rustix::net::sockopt::{set_socket_oobinline, set_socket_send_buffer_size};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 
 /// Bytes that are put into an end at a time.
 const CHUNK_BYTES: usize = 16 << 10;
+
+/// `SO_SNDBUF` of both ends, which the kernel doubles: what Linux has by default, whatever the
+/// machine's own default is, since each socket is filled with that much once.
+const SEND_BUFFER_BYTES: usize = 104 << 10;
 
 /// No call waits, and none raises a signal.
 pub(crate) const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
@@ -40,6 +46,11 @@ impl Pair {
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let (own, programs) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         rustix::fs::fcntl_setfl(&own, OFlags::RDWR | OFlags::NONBLOCK)?;
+        for end in [&own, &programs] {
+            set_socket_send_buffer_size(end, SEND_BUFFER_BYTES)?;
+        }
+        // Urgent data has its place among the other, as on split sockets.
+        set_socket_oobinline(&own, true)?;
         if nonblocking {
             rustix::fs::fcntl_setfl(&programs, OFlags::RDWR | OFlags::NONBLOCK)?;
         }
@@ -91,10 +102,18 @@ pub(crate) fn take_tokens(programs: BorrowedFd<'_>, count: usize) {
     let _ = recv(programs, &mut tokens[..], RecvFlags::DONTWAIT);
 }
 
+/// Whether the program has closed its end, or ended both directions.
+pub(crate) fn has_hung_up(own: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(own, PollFlags::empty())];
+    let polled = poll(&mut fds, Some(&Timespec::default()));
+    polled == Ok(1) && fds[0].revents().contains(PollFlags::HUP)
+}
+
 /// Has the program's end report ECONNRESET once `own` is closed, which is not yet: that is what the
 /// kernel does where the end that is closed has bytes that it has not read.
 pub(crate) fn prepare_reset(own: BorrowedFd<'_>, programs: impl FnOnce() -> Option<OwnedFd>) {
-    if rustix::io::ioctl_fionread(own).is_ok_and(|unread| unread > 0) {
+    let has_unread = rustix::io::ioctl_fionread(own).is_ok_and(|unread| unread > 0);
+    if has_unread || has_hung_up(own) {
         return;
     }
     if let Some(programs) = programs() {
@@ -105,8 +124,6 @@ pub(crate) fn prepare_reset(own: BorrowedFd<'_>, programs: impl FnOnce() -> Opti
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
     use super::*;
 
     fn events(fd: &OwnedFd) -> PollFlags {

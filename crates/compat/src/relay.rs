@@ -10,11 +10,10 @@ use std::time::Instant;
 
 use capi::How;
 use capi::client::{Client, OptionValue, ReceiveFlags, SendFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use rustix::net::{RecvFlags, Shutdown, recv, send, shutdown};
 
-use crate::pair::AT_ONCE;
+use crate::pair::{AT_ONCE, has_hung_up};
 use crate::socket::Stream;
 
 /// How often bytes move in both directions, until it is another connection's turn.
@@ -36,13 +35,6 @@ pub(crate) enum Next {
     Turn,
     /// It is over: both sockets are to be closed.
     End,
-}
-
-/// Whether the program has closed its end, or ended both directions.
-fn has_hung_up(own: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(own, PollFlags::empty())];
-    let polled = poll(&mut fds, Some(&Timespec::default()));
-    polled == Ok(1) && fds[0].revents().contains(PollFlags::HUP)
 }
 
 /// The two sockets, and the client of the split one.

@@ -76,6 +76,7 @@ pub(crate) struct Supervisor {
     busy: BTreeSet<u64>,
     /// Sockets that calls wait for.
     waiting: BTreeSet<u64>,
+    waiters_looked_after: Instant,
     /// Connections that the program has closed, and that are not over.
     leaving: BTreeSet<u64>,
     ended: VecDeque<u64>,
@@ -110,6 +111,7 @@ impl Supervisor {
             next_key: FIRST_KEY,
             busy: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            waiters_looked_after: Instant::now(),
             leaving: BTreeSet::new(),
             ended: VecDeque::new(),
             scratch: vec![0; SCRATCH_BYTES],
@@ -203,7 +205,7 @@ impl Supervisor {
         }
     }
 
-    /// Answers the calls that wait, each at least once before sockets have their turn again.
+    /// Answers calls that wait; sockets have their turn before more of them than a turn takes.
     fn answer_calls(&mut self) {
         for _ in 0..CALLS_PER_TURN {
             let mut fds = [PollFd::new(&self.notifier, PollFlags::IN)];
@@ -395,6 +397,10 @@ impl Supervisor {
     /// Calls that wait end by their deadlines, and by signals. The kernel wakes their threads for
     /// none but deadly ones, so that no other call is ever made twice.
     fn look_after_waiters(&mut self) {
+        if self.waiting.is_empty() || self.waiters_looked_after.elapsed() < TICK {
+            return;
+        }
+        self.waiters_looked_after = Instant::now();
         let keys: Vec<u64> = self.waiting.iter().copied().collect();
         for key in keys {
             self.with(key, |it, socket| {

@@ -355,6 +355,16 @@ static void be_refused(const char *ip, const char *port) {
     struct pollfd polled = {.fd = fd, .events = POLLOUT};
     CHECK(poll(&polled, 1, -1) == 1 && polled.revents == (POLLOUT | POLLHUP));
     CHECK(close(fd) == 0);
+    /* connect says how it went, once, and then connects again. */
+    at = named(ip, port);
+    polled.fd = fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == -1 && errno == EINPROGRESS);
+    CHECK(poll(&polled, 1, -1) == 1);
+    while (connect(fd, (struct sockaddr *)&at, sizeof at) == -1 && errno == EALREADY)
+        continue;
+    CHECK(errno == ECONNREFUSED);
+    CHECK(connect(fd, (struct sockaddr *)&at, sizeof at) == -1 && errno == EINPROGRESS);
+    CHECK(close(fd) == 0);
 }
 
 /* getpid, by its number for 32 bits. */
