@@ -492,11 +492,12 @@ impl App {
         if state.file_limit > before.file_limit {
             record.add_file_credit(state.file_limit - before.file_limit);
         }
-        record.clear(before.flags - state.flags);
+        let cleared = before.flags - state.flags;
         if state.errors == before.errors {
-            record.set(state.flags);
+            record.replace(cleared, state.flags);
         } else {
             record.fail(state.errno, state.flags);
+            record.clear(cleared);
         }
         if let Some(local) = state.local {
             let sharing = self.sharing.iter_mut();
