@@ -286,6 +286,11 @@ impl<'a> AppRecord<'a> {
         }
     }
 
+    /// Nothing is to follow soon, whatever was promised. The caller has the lock.
+    pub fn end_more(&self) {
+        self.record.set(TX_MORE, 0);
+    }
+
     /// Puts a mark behind what the tx FIFO has: its number and its position, which a SendFile or a
     /// Shutdown names. The caller has the lock for writing, and sends the command before it gives
     /// the lock back.

@@ -316,6 +316,9 @@ fn what_follows_on_bytes_is_known_until_a_mark_ends_it() {
     assert_eq!(more(&mut host), More::Something);
     app.write_with_more(b"g").unwrap();
     assert_eq!(host.more(), More::Something, "written since the look");
+    assert_eq!(more(&mut host), More::Something);
+    app.end_more();
+    assert_eq!(host.more(), More::Nothing);
 }
 
 #[test]

@@ -25,6 +25,8 @@ use crate::sys;
 pub(crate) struct Process {
     /// Forks that led here: in a child of this process it is another.
     generation: u32,
+    /// Children that were made before it was attached.
+    children: u32,
     segment: Segment,
     pub(crate) modes: Modes,
     pub(crate) link: Arc<Link>,
@@ -110,6 +112,7 @@ impl Process {
         set_copies::register(fork::generation(), weak);
         Ok(Process {
             generation: fork::generation(),
+            children: fork::children(),
             segment,
             modes: Modes::from_bits(attached.modes),
             link: Arc::new(link),
@@ -125,6 +128,11 @@ impl Process {
     /// False in a child of the process that this is of.
     pub(crate) fn is_this(&self) -> bool {
         self.generation == fork::generation()
+    }
+
+    /// True if this process has made a child since it was attached, which shares its sockets.
+    pub(crate) fn has_forked(&self) -> bool {
+        self.children != fork::children()
     }
 
     /// A handle for a new socket.

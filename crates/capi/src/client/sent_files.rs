@@ -167,7 +167,7 @@ impl SentFiles {
     fn insert_within(&self, files_max: usize, known: Known) -> Vec<Known> {
         let mut kept = self.lock();
         let mut gone = Vec::new();
-        if kept.files.len() >= files_max {
+        if kept.files.len() >= files_max && !kept.files.contains_key(&known.version) {
             let idle = kept.files.values().filter(|it| !it.is_in_use());
             let oldest = idle.min_by_key(|it| it.used).map(|it| it.version);
             gone.extend(oldest.and_then(|version| kept.files.remove(&version)));

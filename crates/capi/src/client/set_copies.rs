@@ -1,14 +1,14 @@
 //! What of epoll sets is copied at a fork, for the child to have.
 //!
 //! A handler before the fork writes it down, and the registry stays locked until the fork is over:
-//! the child finds it whole. A lock that cannot be had soon is given up, and the sets behind it are
+//! the child finds it whole. The lock of a set that cannot be had soon is given up, and that set is
 //! not copied: a thread that forks in a signal handler may have interrupted itself.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::fs;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use socket_channel::SocketId;
@@ -68,7 +68,28 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 
 thread_local! {
     /// The registry while this thread forks.
-    static HELD: RefCell<Option<MutexGuard<'static, Registry>>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static IS_USING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The registry, locked by this thread.
+struct Held(Option<MutexGuard<'static, Registry>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0 = None;
+        let _ = IS_USING.try_with(|is_using| is_using.set(false));
+    }
+}
+
+/// The registry. `None` in a signal handler that has interrupted this thread there. Other threads
+/// have it no longer than a fork takes.
+fn registry() -> Option<Held> {
+    if IS_USING.try_with(|is_using| is_using.replace(true)) != Ok(false) {
+        return None;
+    }
+    let locked = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(Held(Some(locked)))
 }
 
 /// A lock, unless it cannot be had soon.
@@ -90,7 +111,7 @@ pub(super) fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 /// These are the sets of this process.
 pub(super) fn register(generation: u32, sets: Weak<dyn CopiedAtFork>) {
-    if let Some(mut registry) = patiently(&REGISTRY) {
+    if let Some(registry) = registry().as_mut().and_then(|held| held.0.as_mut()) {
         registry.live.retain(|(_, sets)| sets.strong_count() > 0);
         registry.live.push((generation, sets));
     }
@@ -98,24 +119,25 @@ pub(super) fn register(generation: u32, sets: Weak<dyn CopiedAtFork>) {
 
 /// A process is about to fork, after so many forks that led to it.
 pub(super) fn before_fork(generation: u32) {
-    let Some(mut registry) = patiently(&REGISTRY) else {
+    let mut held = registry();
+    let Some(registry) = held.as_mut().and_then(|held| held.0.as_mut()) else {
         return;
     };
     let live = registry.live.iter().filter(|(of, _)| *of == generation);
     let live: Vec<Arc<dyn CopiedAtFork>> = live.filter_map(|(_, sets)| sets.upgrade()).collect();
-    // What its parent has not asked for, a child may.
+    // A child may ask for what this process has inherited and not asked for.
     let mut passed = registry.inherited.clone();
     for sets in &live {
         passed.extend(sets.copied());
     }
     registry.passed = passed;
-    let _ = HELD.try_with(|held| held.replace(Some(registry)));
+    let _ = HELD.try_with(|it| it.replace(held));
 }
 
 /// It has forked, and this is the child, or it is not.
 pub(super) fn after_fork(is_child: bool) {
-    let held = HELD.try_with(RefCell::take).ok().flatten();
-    if let Some(mut registry) = held {
+    let mut held = HELD.try_with(RefCell::take).ok().flatten();
+    if let Some(registry) = held.as_mut().and_then(|held| held.0.as_mut()) {
         let passed = std::mem::take(&mut registry.passed);
         if is_child {
             registry.inherited = passed;
@@ -125,19 +147,21 @@ pub(super) fn after_fork(is_child: bool) {
 
 /// What this process has of the sets of another before it; it has them once.
 pub(super) fn take(of: usize) -> Vec<Copied> {
-    patiently(&REGISTRY).map_or_else(Vec::new, |mut registry| {
+    let mut held = registry();
+    let registry = held.as_mut().and_then(|held| held.0.as_mut());
+    registry.map_or_else(Vec::new, |registry| {
         let copies = registry.inherited.extract_if(.., |it| it.of == of);
         copies.collect()
     })
 }
 
-/// The members of a kernel's set, but for those of the library (proc_pid_fdinfo(5)).
-pub(super) fn kernel_members(set: RawFd, of_library: [u64; 2]) -> Vec<KernelMember> {
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
+/// The members of a kernel's set, but for those of the library (proc_pid_fdinfo(5)); `None` if the
+/// kernel does not say, as without `/proc`.
+pub(super) fn kernel_members(set: RawFd, of_library: [u64; 2]) -> Option<Vec<KernelMember>> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).ok()?;
     let members = text.lines().filter_map(kernel_member);
-    members
-        .filter(|it| !of_library.contains(&it.data))
-        .collect()
+    let members = members.filter(|it| !of_library.contains(&it.data));
+    Some(members.collect())
 }
 
 fn kernel_member(line: &str) -> Option<KernelMember> {
@@ -179,7 +203,11 @@ mod tests {
             data,
             inode: rustix::fs::fstat(&read).unwrap().st_ino,
         };
-        assert_eq!(kernel_members(set.as_raw_fd(), of_library), [member]);
-        assert_eq!(kernel_members(read.as_raw_fd(), of_library), []);
+        assert_eq!(
+            kernel_members(set.as_raw_fd(), of_library).unwrap(),
+            [member]
+        );
+        assert_eq!(kernel_members(read.as_raw_fd(), of_library).unwrap(), []);
+        assert_eq!(kernel_members(-1, of_library), None);
     }
 }

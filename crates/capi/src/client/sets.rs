@@ -310,13 +310,17 @@ impl CopiedAtFork for Sets {
                 None => sets.push((Arc::clone(set), vec![*number])),
             }
         }
-        let copied = sets.into_iter().map(|(set, numbers)| Copied {
-            of: self.identity(),
-            kernels: numbers.first().map_or_else(Vec::new, |it| {
-                kernel_members(*it, [bell_data(), canary_data()])
-            }),
-            numbers,
-            split: set.copied_members(),
+        let copied = sets.into_iter().filter_map(|(set, numbers)| {
+            let kernels = kernel_members(*numbers.first()?, [bell_data(), canary_data()]);
+            // One whose members are not known stays the kernel's, with them.
+            let is_all_split = set.kernel_members.load(Ordering::Relaxed) == 0;
+            let kernels = kernels.or_else(|| is_all_split.then(Vec::new))?;
+            Some(Copied {
+                of: self.identity(),
+                kernels,
+                numbers,
+                split: set.copied_members(),
+            })
         });
         copied.collect()
     }

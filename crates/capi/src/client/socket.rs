@@ -40,6 +40,8 @@ pub(crate) mod note {
     pub(crate) const LINGER: u64 = 128;
     /// `SO_OOBINLINE`, which urgent data is in any case.
     pub(crate) const OOB_INLINE: u64 = 256;
+    /// `TCP_CORK`, of a connection: the command may be behind the bytes.
+    pub(crate) const CORKED: u64 = 512;
 }
 
 /// Where the timeouts are in the word: after the bits, 26 bits of milliseconds each.

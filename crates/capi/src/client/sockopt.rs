@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 use socket_channel::message::{CONGESTIONS, Info};
-use socket_channel::{Command, Family, Flags, SocketOption};
+use socket_channel::{Command, Family, Flags, Lock, SocketOption};
 
 use super::application::Client;
 use super::link::Answer;
@@ -342,8 +342,17 @@ fn get(socket: &Socket<'_>, option: SocketOption) -> Result<u64> {
 }
 
 /// `TCP_CORK` of a connection: servers set and clear it for each response, and no answer would
-/// tell them anything. Holding segments back has no effect before there are bytes.
+/// tell them anything. Until the host stack has the command, each byte says that more follows.
+///
+/// A child may have the socket as well, and commands of two processes have no order but by answers.
 fn cork(socket: &Socket<'_>, value: u64) -> Result<()> {
+    socket.set_note(note::CORKED, value != 0);
+    if value == 0 {
+        socket.with_lock(Lock::Tx, || socket.record.end_more())?;
+    }
+    if socket.process.has_forked() {
+        return set(socket, SocketOption::Cork, value);
+    }
     let command = Command::SetOption {
         request: 0,
         socket: socket.id,

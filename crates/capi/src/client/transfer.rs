@@ -306,7 +306,7 @@ fn send_some(
             let skipped = skip.min(buffer.len());
             skip -= skipped;
             let buffer = &buffer[skipped..];
-            let written = if flags.more {
+            let written = if flags.more || socket.has_note(note::CORKED) {
                 record.write_with_more(buffer)
             } else {
                 record.write(buffer)
