@@ -25,6 +25,7 @@ mod outcome;
 mod sockets;
 mod zero_copy;
 
+pub use crate::sys::last_error;
 pub use bytes::*;
 pub use events::*;
 pub use global::*;

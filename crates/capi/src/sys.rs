@@ -80,7 +80,7 @@ pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> rustix::io::Result<libc::uid_
 }
 
 /// The error of a system call that has just failed.
-pub(crate) fn last_error() -> Errno {
+pub fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 

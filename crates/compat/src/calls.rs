@@ -6,15 +6,18 @@
 //! the program gets what it would have got without the supervisor, on a socket of the kernel's.
 //! Rules say where sockets go, and protect nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use capi::abi::{address, address_bytes, option_value_of};
+use capi::client::DescriptorFlags;
 use capi::{Family, How};
+use preload::kernels::{bound, stream_family, tcp_socket, unspecified};
+use preload::rules::Rules;
 use rustix::io::{Errno, Result};
-use rustix::net::sockopt::{socket_domain, socket_error, socket_protocol, socket_type};
-use rustix::net::{AddressFamily, Protocol, Shutdown, SocketType, getsockname, ipproto, shutdown};
+use rustix::net::sockopt::socket_error;
+use rustix::net::{Protocol, Shutdown, ipproto, shutdown};
 use rustix::process::{Signal, kill_process};
 
 use crate::filter::ARCHITECTURE;
@@ -62,32 +65,8 @@ fn complain(what: &str) {
     eprintln!("splitway: {what}");
 }
 
-/// The family of a TCP socket of the kernel's. Go makes listeners that would take several paths.
-fn tcp_family(fd: BorrowedFd<'_>) -> Option<Family> {
-    const MULTIPATH: Protocol = ipproto::MPTCP;
-    let family = match socket_domain(fd).ok()? {
-        AddressFamily::INET => Family::V4,
-        AddressFamily::INET6 => Family::V6,
-        _ => return None,
-    };
-    let protocol = socket_protocol(fd).ok()?;
-    let is_tcp = protocol == Some(ipproto::TCP) || protocol == Some(MULTIPATH);
-    (is_tcp && socket_type(fd) == Ok(SocketType::STREAM)).then_some(family)
-}
-
-/// Where a socket of the kernel's is bound.
-fn bound(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
-    let address = SocketAddr::try_from(getsockname(fd).ok()?).ok()?;
-    (address.port() != 0 || !address.ip().is_unspecified()).then_some(address)
-}
-
-fn unspecified(family: Family) -> SocketAddr {
-    let ip: IpAddr = match family {
-        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    SocketAddr::new(ip, 0)
-}
+/// Protocols of sockets that become split. Go makes listeners that would take several paths.
+const PROTOCOLS: [Protocol; 2] = [ipproto::TCP, ipproto::MPTCP];
 
 /// The error of a socket, which is reported once. The program's end has one as well, which a call
 /// that reads has reported if it is not there.
@@ -259,12 +238,7 @@ impl Supervisor {
         let prepared = || {
             options::copy_to_split(&self.client, (kernels.as_fd(), family), split.as_fd())?;
             prepare(self, split.as_fd())?;
-            let pair = Pair::full(flags.nonblocking)?;
-            options::copy_timeouts(&self.client, split.as_fd(), pair.programs.as_fd())?;
-            let (programs, close_on_exec) = (pair.programs.as_fd(), flags.close_on_exec);
-            self.notifier
-                .replace(caller.notification, programs, fd, close_on_exec)?;
-            Ok(pair)
+            self.replace_by_pair(caller, (fd, flags), split.as_fd())
         };
         let pair = match prepared() {
             Ok(pair) => pair,
@@ -288,24 +262,49 @@ impl Supervisor {
         })
     }
 
+    /// Puts the end of a new pair in the place of a descriptor of the program's, with its flags and
+    /// the timeouts of its split socket.
+    fn replace_by_pair(
+        &self,
+        caller: Caller<'_>,
+        (fd, flags): (RawFd, DescriptorFlags),
+        split: BorrowedFd<'_>,
+    ) -> Result<Pair> {
+        let pair = Pair::full(flags.nonblocking)?;
+        let (programs, close_on_exec) = (pair.programs.as_fd(), flags.close_on_exec);
+        options::copy_timeouts(&self.client, split, programs)?;
+        self.notifier
+            .replace(caller.notification, programs, fd, close_on_exec)?;
+        Ok(pair)
+    }
+
     /// A duplicate of a TCP socket of the kernel's, and its family; `None` if it is no such.
     fn kernels(&mut self, caller: Caller<'_>, fd: RawFd) -> Result<Option<(OwnedFd, Family)>> {
         let kernels = caller.thread.duplicate(fd);
         let kernels = kernels.map_err(|errno| self.cannot_look(caller, errno))?;
-        Ok(tcp_family(kernels.as_fd()).map(|family| (kernels, family)))
+        let family = stream_family(kernels.as_fd(), &PROTOCOLS);
+        Ok(family.map(|family| (kernels, family)))
+    }
+
+    /// The address that a call names and a socket of the kernel's that is to become split, and its
+    /// family; `None` if no rule holds the address, or the socket is no such.
+    fn splittable(
+        &mut self,
+        caller: Caller<'_>,
+        fd: RawFd,
+        rules: impl Fn(&Supervisor) -> &Rules,
+    ) -> Result<Option<(SocketAddr, OwnedFd, Family)>> {
+        let bytes = self.named(caller)?;
+        let address = bytes.and_then(|bytes| Self::address_of(&bytes));
+        let Some(address) = address.filter(|address| rules(self).hold(*address)) else {
+            return Ok(None);
+        };
+        let kernels = self.kernels(caller, fd)?;
+        Ok(kernels.map(|(kernels, family)| (address, kernels, family)))
     }
 
     fn bind_new(&mut self, caller: Caller<'_>, fd: RawFd) -> Result<Answer> {
-        let Some(address) = self
-            .named(caller)?
-            .and_then(|bytes| Self::address_of(&bytes))
-        else {
-            return Ok(Answer::Kernel);
-        };
-        if !self.listen.hold(address) {
-            return Ok(Answer::Kernel);
-        }
-        let Some((kernels, family)) = self.kernels(caller, fd)? else {
+        let Some((address, kernels, family)) = self.splittable(caller, fd, |it| &it.listen)? else {
             return Ok(Answer::Kernel);
         };
         if bound(kernels.as_fd()).is_some() {
@@ -334,16 +333,8 @@ impl Supervisor {
     }
 
     fn connect_new(&mut self, caller: Caller<'_>, fd: RawFd) -> Result<Answer> {
-        let Some(address) = self
-            .named(caller)?
-            .and_then(|bytes| Self::address_of(&bytes))
+        let Some((address, kernels, family)) = self.splittable(caller, fd, |it| &it.connect)?
         else {
-            return Ok(Answer::Kernel);
-        };
-        if !self.connect.hold(address) {
-            return Ok(Answer::Kernel);
-        }
-        let Some((kernels, family)) = self.kernels(caller, fd)? else {
             return Ok(Answer::Kernel);
         };
         // What is connected already, the kernel says so of.
@@ -398,11 +389,7 @@ impl Supervisor {
         }
         if matches!(socket.state, State::Failed) {
             let flags = caller.thread.flags(fd)?;
-            let pair = Pair::full(flags.nonblocking)?;
-            let (programs, close_on_exec) = (pair.programs.as_fd(), flags.close_on_exec);
-            options::copy_timeouts(&self.client, socket.split()?, programs)?;
-            self.notifier
-                .replace(caller.notification, programs, fd, close_on_exec)?;
+            let pair = self.replace_by_pair(caller, (fd, flags), socket.split()?)?;
             socket.holder = (caller.thread, fd);
             let filling = pair.filling;
             self.renew(socket, pair)?;
@@ -438,7 +425,7 @@ impl Supervisor {
     fn give_back(&mut self, caller: Caller<'_>, fd: RawFd, socket: &mut Socket) -> Result<bool> {
         let flags = caller.thread.flags(fd)?;
         let local = self.client.local_address(socket.split()?)?;
-        let kernels = options::kernels(socket.family)?;
+        let kernels = tcp_socket(socket.family)?;
         rustix::net::sockopt::set_socket_reuseaddr(&kernels, true)?;
         match rustix::net::bind(&kernels, &local) {
             Err(Errno::ADDRNOTAVAIL) => return Ok(false),

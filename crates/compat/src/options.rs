@@ -5,52 +5,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use capi::Family;
 use capi::abi::{option_bytes_of, option_value_of};
 use capi::client::{Client, OptionValue};
+use preload::kernels::{OPTIONS, make_settable, tcp_socket};
 use rustix::io::Result;
 use rustix::net::sockopt::{Timeout, set_socket_keepalive, set_socket_timeout, set_tcp_nodelay};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::sys;
-
-/// Level and name of those that a split socket has as well.
-const OPTIONS: [(i32, i32); 19] = [
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-    (libc::SOL_SOCKET, libc::SO_LINGER),
-    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
-    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
-    (libc::SOL_SOCKET, libc::SO_RCVBUF),
-    (libc::SOL_SOCKET, libc::SO_SNDBUF),
-    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-    (libc::IPPROTO_TCP, libc::TCP_CORK),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
-    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
-    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-    (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT),
-    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
-];
-
-/// Of `linux/tcp.h`.
-const TCP_NOTSENT_LOWAT: i32 = 25;
 
 /// The two that the kernel is to know as well, since it reads and writes.
 const TIMEOUTS: [(i32, Timeout); 2] = [
     (libc::SO_RCVTIMEO, Timeout::Recv),
     (libc::SO_SNDTIMEO, Timeout::Send),
 ];
-
-/// A new TCP socket of the kernel's.
-pub(crate) fn kernels(family: Family) -> Result<std::os::fd::OwnedFd> {
-    let domain = match family {
-        Family::V4 => AddressFamily::INET,
-        Family::V6 => AddressFamily::INET6,
-    };
-    socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-}
 
 /// Whether an option is one of those that the kernel is to know as well.
 pub(crate) fn is_timeout(level: i32, name: i32) -> bool {
@@ -90,7 +55,7 @@ pub(crate) fn copy_to_split(
     (from, family): (BorrowedFd<'_>, Family),
     split: BorrowedFd<'_>,
 ) -> Result<()> {
-    let fresh = kernels(family)?;
+    let fresh = tcp_socket(family)?;
     for (level, name) in OPTIONS {
         let found = sys::option_bytes(from, level, name);
         let usual = sys::option_bytes(fresh.as_fd(), level, name);
@@ -100,14 +65,7 @@ pub(crate) fn copy_to_split(
         if found == usual {
             continue;
         }
-        let is_buffer = [libc::SO_RCVBUF, libc::SO_SNDBUF].contains(&name);
-        if level == libc::SOL_SOCKET
-            && is_buffer
-            && let Some(number) = found.first_chunk_mut()
-        {
-            // What is said is twice what was asked for (socket(7)).
-            *number = (i32::from_ne_bytes(*number) / 2).to_ne_bytes();
-        }
+        make_settable(level, name, &mut found);
         if let Ok(value) = option_value_of(level, name, &found) {
             let _ = client.set_option(split, level, name, &value);
         }

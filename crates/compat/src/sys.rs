@@ -5,15 +5,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use capi::abi::last_error;
+use preload::kernels::VALUE_BYTES;
 use rustix::io::{Errno, Result};
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 
 /// The call is made again, or fails with EINTR, as the handler of the signal says that the thread
 /// has pending: what calls of the kernel return when a signal interrupts them.
 pub(crate) const RESTART: i32 = 512;
-
-/// Bytes of the largest option that is copied.
-const OPTION_BYTES: usize = size_of::<libc::timeval>();
 
 /// A call that a thread of the program has made, and that waits for an answer.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +30,6 @@ pub(crate) struct Notification {
 /// Where calls come from, and answers go to.
 #[derive(Debug)]
 pub(crate) struct Notifier(OwnedFd);
-
-/// The error of a system call that has just failed.
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
 
 /// Has calls of this thread, and of processes that it starts from now on, decided by a program. It
 /// must not gain privileges (`PR_SET_NO_NEW_PRIVS`), unless it may administer the system.
@@ -191,8 +185,8 @@ impl AsFd for Notifier {
 
 /// The value of an option of a socket of the kernel's, as bytes.
 pub(crate) fn option_bytes(fd: BorrowedFd<'_>, level: i32, name: i32) -> Result<Vec<u8>> {
-    let mut bytes = [0_u8; OPTION_BYTES];
-    let mut len = OPTION_BYTES as libc::socklen_t;
+    let mut bytes = [0_u8; VALUE_BYTES];
+    let mut len = VALUE_BYTES as libc::socklen_t;
     // SAFETY: the pointers are those of an array and of its length.
     let done = unsafe {
         let at = bytes.as_mut_ptr().cast();
@@ -201,5 +195,5 @@ pub(crate) fn option_bytes(fd: BorrowedFd<'_>, level: i32, name: i32) -> Result<
     if done < 0 {
         return Err(last_error());
     }
-    Ok(bytes[..OPTION_BYTES.min(len as usize)].to_vec())
+    Ok(bytes[..VALUE_BYTES.min(len as usize)].to_vec())
 }

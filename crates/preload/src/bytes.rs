@@ -1,8 +1,8 @@
 //! read(2) and write(2) in all their forms, and files on sockets.
 
 use capi::abi::{
-    set_errno, sw_poll, sw_readv, sw_recv, sw_recvfrom, sw_recvmsg, sw_send, sw_sendfile,
-    sw_sendmsg, sw_sendto, sw_writev,
+    last_error, set_errno, sw_poll, sw_readv, sw_recv, sw_recvfrom, sw_recvmsg, sw_send,
+    sw_sendfile, sw_sendmsg, sw_sendto, sw_writev,
 };
 use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
@@ -11,7 +11,6 @@ use libc::{
 use rustix::io::Errno;
 
 use crate::attached::is_split;
-use crate::convert::last_error;
 use crate::inherited;
 use crate::kernel::kernel;
 use crate::library;

@@ -1,51 +1,24 @@
 //! A split socket in the place of one of the kernel's, and the other way round: it has its number,
 //! its flags, the options that were set, and its place in an epoll set.
 
-use std::mem::size_of;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use capi::Family;
+use capi::abi::last_error;
 use capi::client::{Client, DescriptorFlags, EpollChange, EpollEvent};
-use libc::c_int;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, Result, fcntl_getfd};
-use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto};
+use rustix::net::ipproto;
 
 use crate::attached::complain;
 use crate::kernel::kernel;
+use crate::kernels::{
+    OPTIONS, VALUE_BYTES, bound, make_settable, stream_family, tcp_socket, unspecified,
+};
 use crate::options::{splitway_preload_getsockopt, splitway_preload_setsockopt};
 use crate::pending;
 use crate::settings::settings;
-
-/// Options that a program may set before an address is known: level and name.
-const OPTIONS: [(c_int, c_int); 19] = [
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-    (libc::SOL_SOCKET, libc::SO_LINGER),
-    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
-    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
-    (libc::SOL_SOCKET, libc::SO_RCVBUF),
-    (libc::SOL_SOCKET, libc::SO_SNDBUF),
-    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-    (libc::IPPROTO_TCP, libc::TCP_CORK),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
-    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
-    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-    (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT),
-    (libc::IPPROTO_TCP, libc::TCP_QUICKACK),
-];
-
-const TCP_NOTSENT_LOWAT: c_int = 25;
-
-/// Bytes of the largest of their values.
-const VALUE_BYTES: usize = size_of::<libc::timeval>();
 
 /// The direction that an address is used in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +29,7 @@ pub(crate) enum Purpose {
 
 /// A TCP socket of the kernel's: its family.
 pub(crate) fn tcp_family(fd: BorrowedFd<'_>) -> Option<Family> {
-    let family = match socket_domain(fd).ok()? {
-        AddressFamily::INET => Family::V4,
-        AddressFamily::INET6 => Family::V6,
-        _ => return None,
-    };
-    let is_tcp =
-        socket_type(fd) == Ok(SocketType::STREAM) && socket_protocol(fd) == Ok(Some(ipproto::TCP));
-    is_tcp.then_some(family)
+    stream_family(fd, &[ipproto::TCP])
 }
 
 /// Makes a socket of the kernel's split if a rule holds the address. True if it is split then.
@@ -105,26 +71,7 @@ pub(crate) fn convert_unbound(fd: BorrowedFd<'_>) -> Result<bool> {
     let Some(family) = tcp_family(fd).filter(|_| bound(fd).is_none()) else {
         return Ok(false);
     };
-    let all: IpAddr = match family {
-        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    convert(fd, SocketAddr::new(all, 0), Purpose::Listen)
-}
-
-/// Where a socket of the kernel's is bound.
-pub(crate) fn bound(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
-    let address = SocketAddr::try_from(getsockname(fd).ok()?).ok()?;
-    (address.port() != 0 || !address.ip().is_unspecified()).then_some(address)
-}
-
-/// A new TCP socket of the kernel's.
-fn kernels(family: Family) -> Result<OwnedFd> {
-    let domain = match family {
-        Family::V4 => AddressFamily::INET,
-        Family::V6 => AddressFamily::INET6,
-    };
-    rustix::net::socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+    convert(fd, unspecified(family), Purpose::Listen)
 }
 
 fn flags_of(fd: BorrowedFd<'_>) -> Result<DescriptorFlags> {
@@ -144,7 +91,7 @@ pub(crate) fn revert(client: &Client, fd: BorrowedFd<'_>, peer: SocketAddr) -> R
     }
     let local = client.local_address(fd)?;
     let family = client.family(fd)?;
-    let new = kernels(family)?;
+    let new = tcp_socket(family)?;
     let fresh = client.socket(family, DescriptorFlags::default())?;
     let (from, usual) = (fd.as_raw_fd(), fresh.as_raw_fd());
     copy_options(from, usual, new.as_raw_fd());
@@ -195,7 +142,7 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     let client = capi::abi::attach_from_environment()?;
     let flags = flags_of(fd)?;
     let new = client.socket(family, flags)?;
-    let fresh = kernels(family)?;
+    let fresh = tcp_socket(family)?;
     let (from, fresh) = (fd.as_raw_fd(), fresh.as_raw_fd());
     copy_options(from, fresh, new.as_raw_fd());
     // SAFETY: it is open; what the program has at this number is the split socket from now on.
@@ -238,22 +185,10 @@ fn copy_options(from: RawFd, fresh: RawFd, to: RawFd) {
             continue;
         }
         let (mut bytes, len) = found;
-        if (level, name) == (libc::SOL_SOCKET, libc::SO_RCVBUF)
-            || (level, name) == (libc::SOL_SOCKET, libc::SO_SNDBUF)
-        {
-            // What is said is twice what was asked for (socket(7)).
-            if let Some(number) = bytes.first_chunk_mut() {
-                *number = (i32::from_ne_bytes(*number) / 2).to_ne_bytes();
-            }
-        }
+        make_settable(level, name, &mut bytes);
         // One that has no effect there has none, as it would have had if it were set now.
         let at = bytes.as_ptr().cast();
         // SAFETY: the pointer and the length are those of an array.
         let _ = unsafe { splitway_preload_setsockopt(to, level, name, at, len) };
     }
-}
-
-/// The error of a system call that has just failed.
-pub(crate) fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -3,12 +3,11 @@
 
 use std::fs;
 
-use capi::abi::sw_recover;
+use capi::abi::{last_error, sw_recover};
 use libc::{c_int, msghdr};
 use rustix::io::Errno;
 
 use crate::attached::complain;
-use crate::convert::last_error;
 use crate::pending;
 
 /// Descriptors that are looked at where there is no `/proc`.

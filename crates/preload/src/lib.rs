@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`rules`] | which addresses are those of split sockets |
 //! | [`environment`] | what `splitway run` tells the library, and what a new program image needs |
+//! | [`kernels`] | TCP sockets of the kernel's, in whose place split ones are put |
 //! | `start` | the constructor |
 //! | `attached` | this process at the host stack |
 //! | `settings` | what it reads |
@@ -41,6 +42,7 @@
 )]
 
 pub mod environment;
+pub mod kernels;
 pub mod rules;
 
 #[allow(unsafe_code, reason = "a pointer of its own goes to the kernel")]

@@ -3,16 +3,17 @@
 use std::os::fd::BorrowedFd;
 
 use capi::abi::{
-    address_of, set_errno, sw_accept4, sw_bind, sw_connect, sw_getpeername, sw_getsockname,
-    sw_listen, sw_shutdown,
+    address_of, last_error, set_errno, sw_accept4, sw_bind, sw_connect, sw_getpeername,
+    sw_getsockname, sw_listen, sw_shutdown,
 };
 use capi::client::tally::{self, Counted};
 use libc::{c_int, sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
-use crate::convert::{Purpose, bound, convert, convert_unbound, last_error, revert, tcp_family};
+use crate::convert::{Purpose, convert, convert_unbound, revert, tcp_family};
 use crate::kernel::kernel;
+use crate::kernels::bound;
 use crate::library;
 use crate::pending;
 use crate::settings::settings;

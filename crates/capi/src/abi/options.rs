@@ -39,7 +39,7 @@ pub fn option_value_of(level: i32, name: i32, bytes: &[u8]) -> Result<OptionValu
     }
 }
 
-/// The same back.
+/// What C has for the value of an option.
 pub fn option_bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
     match value {
         OptionValue::Number(number) => number.to_ne_bytes().to_vec(),
