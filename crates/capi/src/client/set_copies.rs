@@ -73,11 +73,17 @@ thread_local! {
 }
 
 /// The registry, locked by this thread.
-struct Held(Option<MutexGuard<'static, Registry>>);
+struct Held {
+    // It is dropped first.
+    registry: MutexGuard<'static, Registry>,
+    _using: Using,
+}
 
-impl Drop for Held {
+/// This thread uses the registry.
+struct Using;
+
+impl Drop for Using {
     fn drop(&mut self) {
-        self.0 = None;
         let _ = IS_USING.try_with(|is_using| is_using.set(false));
     }
 }
@@ -88,8 +94,9 @@ fn registry() -> Option<Held> {
     if IS_USING.try_with(|is_using| is_using.replace(true)) != Ok(false) {
         return None;
     }
-    let locked = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    Some(Held(Some(locked)))
+    let _using = Using;
+    let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(Held { registry, _using })
 }
 
 /// A lock, unless it cannot be had soon.
@@ -111,46 +118,47 @@ pub(super) fn patiently<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 /// These are the sets of this process.
 pub(super) fn register(generation: u32, sets: Weak<dyn CopiedAtFork>) {
-    if let Some(registry) = registry().as_mut().and_then(|held| held.0.as_mut()) {
-        registry.live.retain(|(_, sets)| sets.strong_count() > 0);
-        registry.live.push((generation, sets));
+    if let Some(mut held) = registry() {
+        let live = &mut held.registry.live;
+        live.retain(|(_, sets)| sets.strong_count() > 0);
+        live.push((generation, sets));
     }
 }
 
 /// A process is about to fork, after so many forks that led to it.
 pub(super) fn before_fork(generation: u32) {
-    let mut held = registry();
-    let Some(registry) = held.as_mut().and_then(|held| held.0.as_mut()) else {
+    let Some(mut held) = registry() else {
         return;
     };
-    let live = registry.live.iter().filter(|(of, _)| *of == generation);
+    let live = held
+        .registry
+        .live
+        .iter()
+        .filter(|(of, _)| *of == generation);
     let live: Vec<Arc<dyn CopiedAtFork>> = live.filter_map(|(_, sets)| sets.upgrade()).collect();
     // A child may ask for what this process has inherited and not asked for.
-    let mut passed = registry.inherited.clone();
+    let mut passed = held.registry.inherited.clone();
     for sets in &live {
         passed.extend(sets.copied());
     }
-    registry.passed = passed;
-    let _ = HELD.try_with(|it| it.replace(held));
+    held.registry.passed = passed;
+    let _ = HELD.try_with(|it| it.replace(Some(held)));
 }
 
 /// It has forked, and this is the child, or it is not.
 pub(super) fn after_fork(is_child: bool) {
-    let mut held = HELD.try_with(RefCell::take).ok().flatten();
-    if let Some(registry) = held.as_mut().and_then(|held| held.0.as_mut()) {
-        let passed = std::mem::take(&mut registry.passed);
+    if let Some(mut held) = HELD.try_with(RefCell::take).ok().flatten() {
+        let passed = std::mem::take(&mut held.registry.passed);
         if is_child {
-            registry.inherited = passed;
+            held.registry.inherited = passed;
         }
     }
 }
 
 /// What this process has of the sets of another before it; it has them once.
 pub(super) fn take(of: usize) -> Vec<Copied> {
-    let mut held = registry();
-    let registry = held.as_mut().and_then(|held| held.0.as_mut());
-    registry.map_or_else(Vec::new, |registry| {
-        let copies = registry.inherited.extract_if(.., |it| it.of == of);
+    registry().map_or_else(Vec::new, |mut held| {
+        let copies = held.registry.inherited.extract_if(.., |it| it.of == of);
         copies.collect()
     })
 }
