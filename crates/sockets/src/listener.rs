@@ -63,8 +63,7 @@ impl App {
         }
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         socket.record.set_blocks(Some(queue), None);
-        socket.record.clear(Flags::STREAM);
-        socket.record.set(Flags::LISTENER);
+        socket.record.replace(Flags::STREAM, Flags::LISTENER);
         socket.kind = Kind::Listener(Listener {
             binding,
             backlog: backlog.min(socket.record.accept_queue_max()),
