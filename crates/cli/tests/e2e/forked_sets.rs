@@ -1,6 +1,7 @@
 //! Sets of epoll that were made before a fork.
 
 use rustix::process::Signal;
+use testbed::Context;
 use testbed::namespace::isolated;
 use testbed::site::{KnownFile, Site};
 
@@ -20,10 +21,7 @@ fn echoes(site: &Site, how: &str) {
     let mut server = start(&mut command);
     let bytes = KnownFile::whole("sent", 200_000).bytes(0, 200_000);
     on_threads(8, |_| {
-        (0..10).try_for_each(|_| {
-            let echoed = echo(&bytes);
-            echoed.map_err(|error| testbed::Failure::new(error.to_string()))
-        })
+        (0..10).try_for_each(|_| echo(&bytes).context(|| "an echo".to_owned()))
     });
     let end = end(&mut server, Signal::TERM);
     assert!(end.success(), "{end}");

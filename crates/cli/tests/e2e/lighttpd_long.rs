@@ -8,12 +8,11 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use testbed::namespace::isolated_long;
 use testbed::process::{Process, tool};
-use testbed::procfs::children;
 use testbed::site::{KnownFile, Site};
 
 use crate::deaths::lose_packets;
 use crate::programs::{Stack, at};
-use crate::run::{end, files, splitway_run_on, start_at};
+use crate::run::{end, files, program_of, splitway_run_on, start_at};
 use crate::sockets_stat::applications;
 use crate::support::{on_threads, started};
 
@@ -43,11 +42,6 @@ fn serve(stack: &Stack, site: &Site, line: &[&Path], backend: &str, port: u16) -
     command.args(line).arg("-D").arg("-f").arg(configuration);
     command.env("ROOT", site.root());
     start_at(command.env("PORT", port.to_string()), port)
-}
-
-/// What `splitway run` has started.
-fn program_of(run: &Process) -> Pid {
-    children(run.pid()).unwrap()[0]
 }
 
 /// How many files of a site a process has open.

@@ -75,6 +75,12 @@ pub(crate) fn start_at(command: &mut Command, port: u16) -> Process {
     started
 }
 
+/// The process of a program that `splitway run` has started.
+pub(crate) fn program_of(process: &Process) -> Pid {
+    let started = || children(process.pid()).ok()?.first().copied();
+    wait::until(SOON, "the program has begun", started).unwrap()
+}
+
 /// Ends it by a signal.
 pub(crate) fn end(process: &mut Process, with: Signal) -> ExitStatus {
     signal(process.pid(), with).unwrap();

@@ -8,17 +8,16 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 use rustix::net::sockopt::set_socket_linger;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use testbed::http::be_patient;
 use testbed::namespace::isolated;
 use testbed::process::{Process, await_end, run, signal};
-use testbed::procfs::children;
-use testbed::site::Site;
-use testbed::wait;
+use testbed::site::{KnownFile, Site};
+use testbed::{Context, wait};
 
 use crate::deaths::lose_packets;
 use crate::programs::{Stack, at};
-use crate::run::{PORT, echo, end, fetch, splitway_run_on, start};
+use crate::run::{PORT, echo, end, fetch, program_of, splitway_run_on, start};
 use crate::support::{SOON, on_threads, program};
 
 /// `splitway run --compat` on a stack that runs.
@@ -48,16 +47,8 @@ fn server(stack: &Stack, way: &str) -> Command {
     command
 }
 
-/// The process of a program that `splitway run` has started.
-fn program_of(process: &Process) -> Pid {
-    let started = || children(process.pid()).ok()?.first().copied();
-    wait::until(SOON, "the program has begun", started).unwrap()
-}
-
 fn bytes(count: usize) -> Vec<u8> {
-    (0..count)
-        .map(|place| (place * 31 + place / 251) as u8)
-        .collect()
+    KnownFile::whole("sent", count as u64).bytes(0, count)
 }
 
 /// A server sends back what it gets, over many connections at a time, with loss.
@@ -70,8 +61,7 @@ fn serves(site: &Site, way: &str) {
     }
     let sent = bytes(70_000);
     on_threads(50, |_| {
-        let all = (0..3).try_for_each(|_| echo(&sent));
-        all.map_err(|error| testbed::Failure::new(error.to_string()))
+        (0..3).try_for_each(|_| echo(&sent).context(|| "an echo".to_owned()))
     });
     let end = end(&mut server, Signal::TERM);
     assert_eq!(end.code(), Some(128 + Signal::TERM.as_raw()), "{way}");
