@@ -112,10 +112,12 @@ fn the_broker_has_no_rights_and_one_that_tries_is_replaced() {
         let none = Some("0000000000000000");
         assert_eq!(status(first, "CapEff").as_deref(), none);
         assert_eq!(status(first, "CapPrm").as_deref(), none);
+        // They are installed one after the other.
+        let filters = status(first, "Seccomp_filters");
         let mut last = first;
         for call in [SOCKET, PROGRAM] {
             assert_eq!(call_within(last, call), None, "{call:?}");
-            let is_confined = |pid: &Pid| status(*pid, "Seccomp").as_deref() == Some("2");
+            let is_confined = |pid: &Pid| status(*pid, "Seccomp_filters") == filters;
             let another = || broker(&splitway).filter(|pid| *pid != last && is_confined(pid));
             last = wait::until(SOON, "another broker", another).unwrap();
         }
