@@ -565,6 +565,7 @@ impl Client {
             bytes_max: open.tcp.mss().into(),
             pieces_max: 1,
             real_bytes_max: open.tcp.mss().into(),
+            direct_bytes_max: 0,
         };
         while let Some(transmit) = open.tcp.poll_transmit(now, &limits) {
             let pieces = open.tcp.pieces(transmit.range.clone());

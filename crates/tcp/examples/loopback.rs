@@ -28,6 +28,7 @@ const LIMITS: Limits = Limits {
     bytes_max: 65_536,
     pieces_max: 32,
     real_bytes_max: 65_536,
+    direct_bytes_max: 0,
 };
 
 /// The byte of the file at an offset.

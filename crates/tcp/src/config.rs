@@ -166,4 +166,7 @@ pub struct Limits {
     pub pieces_max: usize,
     /// Real bytes among the payload.
     pub real_bytes_max: usize,
+    /// Payload, in bytes, if all of it is real and may leave at once: nothing that has not departed
+    /// is before it, and it is not paced. Counts if it is above `real_bytes_max`.
+    pub direct_bytes_max: usize,
 }

@@ -29,6 +29,7 @@ const LIMITS: Limits = Limits {
     bytes_max: 1400,
     pieces_max: 4,
     real_bytes_max: 1400,
+    direct_bytes_max: 0,
 };
 
 /// The client.

@@ -60,6 +60,7 @@ impl Link {
             pieces_max: contract::limits::SEGMENTS_MAX,
             // The host's own packets may carry them too.
             real_bytes_max: contract::limits::INLINE_BYTES_MAX.min(superpacket),
+            direct_bytes_max: superpacket,
         }
     }
 }

@@ -105,6 +105,7 @@ fn limits(mss: u16) -> Limits {
         bytes_max: mss,
         pieces_max: contract::limits::SEGMENTS_MAX,
         real_bytes_max: mss,
+        direct_bytes_max: 0,
     }
 }
 

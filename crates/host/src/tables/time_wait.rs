@@ -238,6 +238,7 @@ mod tests {
             bytes_max: 1000,
             pieces_max: 1,
             real_bytes_max: 1000,
+            direct_bytes_max: 0,
         };
         let syn = segment(ISN, Flags::SYN);
         let mut server = Connection::accept(&Config::default(), &syn, 1, 0, now).expect("a SYN");

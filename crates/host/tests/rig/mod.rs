@@ -432,6 +432,7 @@ impl Rig {
             bytes_max: 1400,
             pieces_max: 8,
             real_bytes_max: 1400,
+            direct_bytes_max: 0,
         };
         while let Some(transmit) = self.client.poll_transmit(now, &limits) {
             let template = TcpTemplate::new(

@@ -19,6 +19,7 @@ pub(crate) const LIMITS: Limits = Limits {
     bytes_max: 1,
     pieces_max: 1,
     real_bytes_max: 1,
+    direct_bytes_max: 0,
 };
 
 /// A connection that a peer has begun, until the ACK of our SYN.

@@ -137,6 +137,7 @@ mod tests {
         bytes_max: 20_000,
         pieces_max: 8,
         real_bytes_max: 20_000,
+        direct_bytes_max: 0,
     };
 
     /// The same connection twice: one takes the short way where it may, the other never does.

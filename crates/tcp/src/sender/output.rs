@@ -121,11 +121,15 @@ impl Connection {
     }
 
     fn poll_data(&mut self, now: Instant, limits: &Limits, probe: bool) -> Option<Data> {
-        if let Some(tail) = self.poll_tail_probe(now, limits) {
+        let mut limits = *limits;
+        if self.sent.has_undeparted() {
+            limits.direct_bytes_max = 0;
+        }
+        if let Some(tail) = self.poll_tail_probe(now, &limits) {
             self.pace_probe(now, tail.len);
             return Some(tail);
         }
-        self.poll_paced(now, limits, probe)
+        self.poll_paced(now, &limits, probe)
     }
 
     #[cold]

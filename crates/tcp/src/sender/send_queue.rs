@@ -224,6 +224,7 @@ impl SendQueue {
     fn fit_extents(&self, start: u64, end_max: u64, limits: &Limits) -> u64 {
         let mut end = start;
         let mut real_bytes = limits.real_bytes_max as u64;
+        let direct_bytes = limits.direct_bytes_max as u64;
         for extent in self.extents_from(start).take(limits.pieces_max) {
             if end >= end_max {
                 break;
@@ -231,6 +232,10 @@ impl SendQueue {
             let extent_end = extent.end.min(end_max);
             match extent.content {
                 Content::Virtual { .. } => end = extent_end,
+                Content::Real { .. } if end == start && extent_end - start > real_bytes => {
+                    end += (extent_end - start).min(real_bytes.max(direct_bytes));
+                    break;
+                }
                 Content::Real { .. } => {
                     let taken = (extent_end - end).min(real_bytes);
                     real_bytes -= taken;
@@ -402,6 +407,7 @@ mod tests {
         bytes_max: usize::MAX,
         pieces_max: usize::MAX,
         real_bytes_max: usize::MAX,
+        direct_bytes_max: 0,
     };
 
     fn queue() -> SendQueue {

@@ -104,6 +104,7 @@ mod record {
             bytes_max: 9000,
             pieces_max: 9,
             real_bytes_max: 9000,
+            direct_bytes_max: 0,
         };
         let transmit = kept.poll_transmit(OPENED, &limits).expect("a SYN,ACK");
         assert_eq!(transmit.header, syn_ack);
@@ -332,6 +333,7 @@ mod cookie {
                 bytes_max: 1 << 20,
                 pieces_max: 1,
                 real_bytes_max: 1,
+                direct_bytes_max: 0,
             };
             let mut sent = 0;
             while let Some(transmit) = connection.poll_transmit(after(30_000), &limits) {
@@ -489,6 +491,7 @@ mod cookie {
             bytes_max: 1,
             pieces_max: 1,
             real_bytes_max: 1,
+            direct_bytes_max: 0,
         };
         for ms in 0..200 {
             let now = after(ms * 1000);

@@ -189,6 +189,7 @@ fn nothing_that_arrives_or_is_called_panics_or_spins() {
                     bytes_max: random.pick(&[0, 1, 3000, 1 << 20]),
                     pieces_max: random.pick(&[0, 1, 32]),
                     real_bytes_max: random.pick(&[0, 1, 4096]),
+                    direct_bytes_max: random.pick(&[0, 1, 3000, 1 << 16]),
                 };
                 for round in 0.. {
                     // A byte at a time takes many rounds, but not for ever.
@@ -294,6 +295,7 @@ fn losses_among_many_small_segments_are_found_by_the_timer_at_the_latest() {
             bytes_max: 1 << 20,
             pieces_max: 32,
             real_bytes_max: 4096,
+            direct_bytes_max: 0,
         };
         while let Some(transmit) = connection.poll_transmit(now, &limits) {
             if let Some(transmission) = transmit.transmission {

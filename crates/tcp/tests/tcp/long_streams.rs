@@ -18,6 +18,7 @@ fn nine_gibibytes_of_virtual_data_wrap_the_sequence_numbers_twice() {
         bytes_max: 1 << 20,
         pieces_max: 32,
         real_bytes_max: 4096,
+        direct_bytes_max: 0,
     };
     let (iss, irs) = (u32::MAX - 7, 99);
     let syn = Header {

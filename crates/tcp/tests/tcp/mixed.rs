@@ -247,6 +247,37 @@ fn real_bytes_beyond_what_a_send_may_carry_inline_go_with_the_next_one() {
     );
 }
 
+/// What is all real leaves from the host's own port, where no SEND bounds it.
+///
+/// Covers: IO-TCP §3.3
+#[test]
+fn real_bytes_alone_go_together_unless_they_wait_for_what_has_not_departed() {
+    let mut script = Script::established_with(Config {
+        send_buffer_bytes: 20_000,
+        ..config()
+    });
+    script.limits = Limits {
+        real_bytes_max: 2000,
+        direct_bytes_max: 6000,
+        ..LIMITS
+    };
+    script.trace(
+        "
+        write 7000; virtual 1000
+        > ACK 1..6001 ack 1 real 6000
+        > PSH ACK 6001..8001 ack 1 real 1000 file 1000
+        < ACK 1 ack 8001 win 20000
+        ! Released(7 8000), Drained
+        hold
+        virtual 1000
+        > PSH ACK 8001..9001 ack 1 file 1000
+        write 3000
+        > ACK 9001..11001 ack 1 real 2000
+        > PSH ACK 11001..12001 ack 1 real 1000
+        ",
+    );
+}
+
 /// Covers: IO-TCP §3.5
 #[test]
 fn an_acknowledgment_within_a_range_releases_it_only_at_its_end() {

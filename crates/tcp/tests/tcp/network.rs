@@ -766,7 +766,11 @@ impl End {
         }
         assert_eq!(len, end - start);
         assert_eq!(has_virtual, transmit.has_virtual);
-        assert!(pieces <= limits.pieces_max && real <= limits.real_bytes_max);
+        let is_direct = !has_virtual
+            && !transmit.follows_undeparted
+            && transmit.not_before.is_none()
+            && real <= limits.direct_bytes_max;
+        assert!(pieces <= limits.pieces_max && (real <= limits.real_bytes_max || is_direct));
         if len > 0 {
             assert!(
                 start >= tcp.acknowledged_bytes(),

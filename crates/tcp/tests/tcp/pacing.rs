@@ -10,6 +10,7 @@ const LIMITS: Limits = Limits {
     bytes_max: 1 << 20,
     pieces_max: 32,
     real_bytes_max: 4096,
+    direct_bytes_max: 0,
 };
 
 /// Established, with a round-trip time of 10 ms and a megabyte to send.

@@ -85,6 +85,7 @@ fn download(len: u64, faults: Faults, config: Config) -> Outcome {
         bytes_max: 1 << 20,
         pieces_max: 32,
         real_bytes_max: 4096,
+        direct_bytes_max: 0,
     };
     let server = Plan {
         config,

@@ -16,6 +16,7 @@ pub(crate) const SEND: Limits = Limits {
     bytes_max: 256 << 10,
     pieces_max: 32,
     real_bytes_max: 4096,
+    direct_bytes_max: 0,
 };
 
 /// Packets that reach the client as one, as GRO merges them.

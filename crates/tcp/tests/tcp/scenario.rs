@@ -83,6 +83,7 @@ fn random_plan(random: &mut Random, bytes_max: u64) -> Plan {
             bytes_max: random.pick(&[700, 65_536, 1 << 20]),
             pieces_max: random.pick(&[1, 2, 32]),
             real_bytes_max: random.pick(&[500, 4096]),
+            direct_bytes_max: random.pick(&[0, 3000, 65_536]),
         },
         isn: random.pick(&[0, 77, u32::MAX, u32::MAX - 3000, 1 << 31]),
         chunks,

@@ -57,6 +57,7 @@ pub(crate) const LIMITS: Limits = Limits {
     bytes_max: 1 << 20,
     pieces_max: 32,
     real_bytes_max: 4096,
+    direct_bytes_max: 0,
 };
 
 /// The byte at an offset of a stream, or of an object.

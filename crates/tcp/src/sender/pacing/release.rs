@@ -124,10 +124,13 @@ impl Connection {
         };
         let bytes_max = usize::try_from(leave.bytes)
             .map_or(limits.bytes_max, |bytes| bytes.min(limits.bytes_max));
-        let limits = Limits {
+        let mut limits = Limits {
             bytes_max,
             ..*limits
         };
+        if leave.not_before.is_some() {
+            limits.direct_bytes_max = 0;
+        }
         let Some(mut data) = self
             .poll_void(now, &limits)
             .or_else(|| self.poll_lost(now, &limits))
