@@ -25,7 +25,7 @@ mod outcome;
 mod sockets;
 mod zero_copy;
 
-pub use crate::sys::last_error;
+pub use crate::sys::{last_error, system_call};
 pub use bytes::*;
 pub use events::*;
 pub use global::*;

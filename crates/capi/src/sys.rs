@@ -1,9 +1,11 @@
-//! Calls of the C library that have no safe form.
+//! Calls of the C library that have no safe form, and system calls that have no function.
 
+use std::arch::asm;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use libc::{c_int, c_long};
 use rustix::io::{DupFlags, Errno};
 
 /// Has `before` called before each fork, by the thread that forks, and after it `in_parent` and
@@ -65,16 +67,12 @@ pub(crate) fn replace_number(
 pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> rustix::io::Result<libc::uid_t> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (fd, to) = (socket.as_raw_fd(), credentials.as_mut_ptr());
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    let to = [word(to), word(&raw mut len)];
+    let arguments = [fd.into(), level.into(), option.into(), to[0], to[1], 0];
     // SAFETY: the pointers are those of a struct and of its length.
-    let status = unsafe {
-        let (fd, to) = (socket.as_raw_fd(), credentials.as_mut_ptr());
-        // Not by the function, which a program may have replaced.
-        let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-        libc::syscall(libc::SYS_getsockopt, fd, level, option, to, &raw mut len)
-    };
-    if status != 0 {
-        return Err(last_error());
-    }
+    unsafe { system_call(libc::SYS_getsockopt, arguments) }?;
     // SAFETY: it is three integers, zero or written.
     Ok(unsafe { credentials.assume_init() }.uid)
 }
@@ -82,6 +80,61 @@ pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> rustix::io::Result<libc::uid_
 /// The error of a system call that has just failed.
 pub fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// A pointer as a system call takes it.
+pub(crate) fn word<T>(pointer: *const T) -> c_long {
+    pointer.expose_provenance().cast_signed() as c_long
+}
+
+/// A system call by its number, and not by `syscall` of the C library, in whose place functions of
+/// this library may be.
+///
+/// # Safety
+/// What the manual page of the call asks for.
+pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> rustix::io::Result<c_long> {
+    /// `MAX_ERRNO` of Linux.
+    const ERRNO_MAX: c_long = 4095;
+    // SAFETY: the caller's promise.
+    let done = unsafe { enter(number, arguments) };
+    if (-ERRNO_MAX..0).contains(&done) {
+        return Err(Errno::from_raw_os_error(-done as c_int));
+    }
+    Ok(done)
+}
+
+/// Enters the kernel (syscall(2), "Architecture calling conventions").
+#[cfg(target_arch = "x86_64")]
+unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
+    let done;
+    // SAFETY: the caller's promise; the kernel changes these two registers besides.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => done,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    done
+}
+
+/// Enters the kernel (syscall(2), "Architecture calling conventions").
+#[cfg(target_arch = "aarch64")]
+unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
+    let done;
+    // SAFETY: the caller's promise; the kernel keeps all other registers.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => done,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack),
+        );
+    }
+    done
 }
 
 /// Runs `work` with all signals of this thread blocked: a thread that it starts gets none.

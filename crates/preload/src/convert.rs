@@ -19,6 +19,7 @@ use crate::kernels::{
 use crate::options::{splitway_preload_getsockopt, splitway_preload_setsockopt};
 use crate::pending;
 use crate::settings::settings;
+use crate::streams;
 
 /// The direction that an address is used in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +154,7 @@ fn replace(fd: BorrowedFd<'_>, family: Family) -> Result<()> {
     let own = client.note_duplicate(new.as_fd(), own);
     own.map(IntoRawFd::into_raw_fd)?;
     client.close(new)?;
+    streams::note_split(fd.as_raw_fd());
     if let Some(interest) = interest {
         // SAFETY: a number of the program's; that it is open is looked at by the call.
         let epoll = unsafe { BorrowedFd::borrow_raw(interest.epoll) };

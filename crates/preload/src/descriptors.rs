@@ -1,6 +1,8 @@
 //! Descriptors of any kind: close, dup, fcntl, ioctl.
 
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use capi::abi::{set_errno, sw_close, sw_ioctl};
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
@@ -10,10 +12,62 @@ use crate::attached::{client, is_split};
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
+use crate::streams;
 
 /// Whether it is more than the kernel knows of: a split socket, or a set that holds some.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     client().is_some_and(|client| client.is_split_number(fd) || client.is_epoll_number(fd))
+}
+
+/// Whether a number of the standard streams may be free. A program that has closed one gets it for
+/// the next descriptor; others are counted from what the library has in store.
+static STANDARD_IS_FREE: AtomicBool = AtomicBool::new(false);
+
+/// The numbers of the standard streams.
+const STANDARD: Range<c_int> = 0..3;
+
+/// Looks whether all standard streams are there.
+pub(crate) fn look_at_standard() {
+    // SAFETY: it takes numbers.
+    let is_open = |fd| unsafe { kernel!(SYS_fcntl, fd, libc::F_GETFD, 0) } >= 0;
+    let mut numbers = STANDARD;
+    STANDARD_IS_FREE.store(!numbers.all(is_open), Ordering::Relaxed);
+}
+
+/// Moves a split socket that was just opened to the number of a standard stream, if one is free.
+pub(crate) fn to_standard(fd: c_int) -> c_int {
+    if fd < STANDARD.end || !STANDARD_IS_FREE.load(Ordering::Relaxed) {
+        return fd;
+    }
+    // SAFETY: it takes numbers.
+    let is_inherited = unsafe { kernel!(SYS_fcntl, fd, libc::F_GETFD, 0) } == 0;
+    let command = if is_inherited {
+        libc::F_DUPFD
+    } else {
+        libc::F_DUPFD_CLOEXEC
+    };
+    // SAFETY: it takes numbers.
+    let lowest = unsafe { kernel!(SYS_fcntl, fd, command, 0) } as c_int;
+    if STANDARD.contains(&lowest) {
+        if note_duplicate(fd, lowest).is_err() {
+            return fd;
+        }
+        sw_close(fd);
+        return lowest;
+    }
+    STANDARD_IS_FREE.store(false, Ordering::Relaxed);
+    if lowest >= 0 {
+        // SAFETY: it takes a number, which nobody else has.
+        unsafe { kernel!(SYS_close, lowest) };
+    }
+    fd
+}
+
+/// Notes that a program closes this number.
+fn note_closed(fd: c_int) {
+    if STANDARD.contains(&fd) {
+        STANDARD_IS_FREE.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Has the library let go of a number that the program closes without having opened it; fails if
@@ -26,6 +80,7 @@ fn let_go_of(fd: c_int) -> Result<()> {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn splitway_preload_close(fd: c_int) -> c_int {
     pending::remove(fd);
+    note_closed(fd);
     if is_ours(fd) {
         return sw_close(fd);
     }
@@ -50,6 +105,11 @@ pub extern "C-unwind" fn splitway_preload_close_range(
         // SAFETY: it takes numbers.
         unsafe { kernel!(SYS_close_range, first, last, flags) as c_int }
     };
+    if flags & CLOEXEC == 0 {
+        STANDARD
+            .filter(|fd| fd.unsigned_abs() >= first)
+            .for_each(note_closed);
+    }
     let Some(client) = client().filter(|_| flags & CLOEXEC == 0) else {
         return close(first, last);
     };
@@ -100,7 +160,10 @@ fn noted(old: c_int, new: c_int) -> c_int {
         return new;
     }
     match note_duplicate(old, new) {
-        Ok(()) => new,
+        Ok(()) => {
+            streams::note_split(new);
+            new
+        }
         Err(errno) => {
             set_errno(errno);
             -1

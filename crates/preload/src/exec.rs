@@ -223,3 +223,68 @@ pub unsafe extern "C" fn splitway_preload__Fork() -> pid_t {
     }
     child
 }
+
+/// A function of C that takes a path and strings up to a null pointer, as so many arguments: it has
+/// them side by side, as `$with` takes them.
+macro_rules! of_arguments {
+    ($name:ident, $with:path) => {
+        #[doc = concat!(stringify!($name), ": as many arguments as the caller has.")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() -> c_int {
+            // Those in registers go right below those on the stack.
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                "pop rax",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                "push rax",
+                "call {with}",
+                "pop rcx",
+                "add rsp, 40",
+                "push rcx",
+                "ret",
+                with = sym $with,
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(
+                "sub sp, sp, #80",
+                "str x30, [sp]",
+                "str x1, [sp, #24]",
+                "stp x2, x3, [sp, #32]",
+                "stp x4, x5, [sp, #48]",
+                "stp x6, x7, [sp, #64]",
+                "add x1, sp, #24",
+                "bl {with}",
+                "ldr x30, [sp]",
+                "add sp, sp, #80",
+                "ret",
+                with = sym $with,
+            );
+        }
+    };
+}
+
+of_arguments!(splitway_preload_execl, splitway_preload_execv);
+of_arguments!(splitway_preload_execlp, splitway_preload_execvp);
+of_arguments!(splitway_preload_execle, execve_with_environment_behind);
+
+/// execve(2) with an environment that stands behind the arguments.
+unsafe extern "C" fn execve_with_environment_behind(
+    path: *const c_char,
+    arguments: Strings,
+) -> c_int {
+    // SAFETY: the caller's promise: a null pointer, and the environment behind it.
+    unsafe {
+        let mut end = arguments;
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        let environment = end.add(1).cast::<Strings>().read();
+        splitway_preload_execve(path, arguments, environment)
+    }
+}

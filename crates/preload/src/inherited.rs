@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::attached::complain;
 use crate::pending;
+use crate::streams;
 
 /// Descriptors that are looked at where there is no `/proc`.
 const LOOKED_AT: c_int = 1024;
@@ -56,6 +57,7 @@ pub(crate) unsafe fn recover_passed(message: &msghdr) {
 
 fn recover_one(fd: c_int) {
     if sw_recover(fd) >= 0 {
+        streams::note_split(fd);
         return;
     }
     let errno = last_error();

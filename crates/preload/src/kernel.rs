@@ -1,11 +1,8 @@
 //! System calls, which never come back to this library: its own functions have the names of those
 //! of the C library, `syscall` among them.
 
-use std::arch::asm;
-
-use capi::abi::set_errno;
+use capi::abi::{set_errno, system_call};
 use libc::{c_int, c_long, c_uint, c_ulong};
-use rustix::io::Errno;
 
 /// A system call: -1 and `errno` as the C library has them. Arguments are integers and pointers.
 ///
@@ -71,47 +68,9 @@ impl<T> Argument for *mut T {
 
 /// A system call by its number.
 pub(crate) unsafe fn call(number: c_long, arguments: [c_long; 6]) -> c_long {
-    /// `MAX_ERRNO` of Linux.
-    const ERRNO_MAX: c_long = 4095;
     // SAFETY: the caller's promise.
-    let done = unsafe { enter(number, arguments) };
-    if (-ERRNO_MAX..0).contains(&done) {
-        set_errno(Errno::from_raw_os_error(-done as c_int));
-        return -1;
-    }
-    done
-}
-
-/// Enters the kernel (syscall(2), "Architecture calling conventions").
-#[cfg(target_arch = "x86_64")]
-unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
-    let done;
-    // SAFETY: the caller's promise; the kernel changes these two registers besides.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => done,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    done
-}
-
-/// Enters the kernel (syscall(2), "Architecture calling conventions").
-#[cfg(target_arch = "aarch64")]
-unsafe fn enter(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> c_long {
-    let done;
-    // SAFETY: the caller's promise; the kernel keeps all other registers.
-    unsafe {
-        asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a => done,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
-            options(nostack),
-        );
-    }
-    done
+    unsafe { system_call(number, arguments) }.unwrap_or_else(|errno| {
+        set_errno(errno);
+        -1
+    })
 }

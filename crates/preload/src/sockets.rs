@@ -12,11 +12,13 @@ use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
 use crate::convert::{Purpose, convert, convert_unbound, revert, tcp_family};
+use crate::descriptors::to_standard;
 use crate::kernel::kernel;
 use crate::kernels::bound;
 use crate::library;
 use crate::pending;
 use crate::settings::settings;
+use crate::streams;
 
 /// An error, as the C library reports it.
 fn fail(errno: Errno) -> c_int {
@@ -180,6 +182,13 @@ unsafe fn revert_for(fd: c_int, at: *const sockaddr, len: socklen_t) -> Result<b
     }
 }
 
+unsafe fn accept_split(fd: c_int, at: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let accepted = to_standard(unsafe { sw_accept4(fd, at, len, flags) });
+    streams::note_split(accepted);
+    accepted
+}
+
 /// accept(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_accept(
@@ -190,7 +199,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_accept(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_accept4(fd, at, len, 0)
+            accept_split(fd, at, len, 0)
         } else {
             library::accept(fd, at, len)
         }
@@ -208,7 +217,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_accept4(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_accept4(fd, at, len, flags)
+            accept_split(fd, at, len, flags)
         } else {
             library::accept4(fd, at, len, flags)
         }

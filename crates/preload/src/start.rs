@@ -6,6 +6,7 @@ use capi::abi::set_default_options;
 use capi::client::{Options, tally};
 
 use crate::attached::complain;
+use crate::descriptors;
 use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED, TALLY};
 use crate::exec;
 use crate::inherited;
@@ -28,6 +29,7 @@ pub extern "C" fn splitway_preload_start() {
     exec::find();
     library::find();
     streams::find();
+    descriptors::look_at_standard();
     settings::init(Settings {
         listen: rules(LISTEN),
         connect: rules(CONNECT),

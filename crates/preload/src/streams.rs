@@ -1,10 +1,11 @@
 //! Streams of the C library (stdio(3)) on split sockets: those that fdopen(3) makes would read and
-//! write by system calls within the C library. Here they do by functions of this one.
+//! write by system calls within the C library. Here they do by functions of this one. So do the
+//! standard streams once a split socket has had their descriptor.
 
 use std::mem::transmute;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
 use capi::abi::set_errno;
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
@@ -26,7 +27,17 @@ struct CookieFunctions {
 
 unsafe extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, with: CookieFunctions) -> *mut FILE;
+    fn __flbf(stream: *mut FILE) -> c_int;
+    fn __fbufsize(stream: *mut FILE) -> size_t;
+
+    static mut stdin: *mut FILE;
+    static mut stdout: *mut FILE;
+    static mut stderr: *mut FILE;
 }
+
+/// `_IOLBF` and `_IONBF` of setvbuf(3).
+const LINE_BUFFERED: c_int = 1;
+const UNBUFFERED: c_int = 2;
 
 type FdOpen = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
 type FileNo = unsafe extern "C" fn(*mut FILE) -> c_int;
@@ -116,17 +127,62 @@ pub unsafe extern "C" fn splitway_preload_fdopen(fd: c_int, mode: *const c_char)
                 |fdopen| fdopen(fd, mode),
             );
         }
-        let stream = take_place(fd);
-        let cookie = ptr::from_ref(stream).cast_mut().cast::<c_void>();
-        let functions = CookieFunctions {
-            read,
-            write,
-            seek,
-            close,
+        open(fd, mode)
+    }
+}
+
+/// Makes a stream.
+unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
+    let stream = take_place(fd);
+    let cookie = ptr::from_ref(stream).cast_mut().cast::<c_void>();
+    let functions = CookieFunctions {
+        read,
+        write,
+        seek,
+        close,
+    };
+    // SAFETY: the caller's promise; the functions are those for such a cookie.
+    let file = unsafe { fopencookie(cookie, mode, functions) };
+    stream.file.store(file, Ordering::Release);
+    file
+}
+
+/// Standard streams that read and write by this library: they do so until the program ends, for
+/// what they read and write may as well be a file.
+static REPLACED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+
+/// Has the standard stream of a descriptor that is a split socket now, if there is one, write there.
+/// What was printed and not written before goes nowhere.
+pub(crate) fn note_split(fd: c_int) {
+    let of = |place: usize| REPLACED.get(place);
+    let Some(replaced) = usize::try_from(fd).ok().and_then(of) else {
+        return;
+    };
+    if !is_split(fd) || replaced.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: these are the C library's variables, which a program may assign to as well.
+    unsafe {
+        let (variable, mode) = match fd {
+            0 => (&raw mut stdin, c"r"),
+            1 => (&raw mut stdout, c"w"),
+            _ => (&raw mut stderr, c"w"),
         };
-        let file = fopencookie(cookie, mode, functions);
-        stream.file.store(file, Ordering::Release);
-        file
+        let before = *variable;
+        if before.is_null() || splitway_preload_fileno(before) != fd {
+            return;
+        }
+        let new = open(fd, mode.as_ptr());
+        if new.is_null() {
+            return;
+        }
+        if fd == 2 || __fbufsize(before) == 1 {
+            libc::setvbuf(new, ptr::null_mut(), UNBUFFERED, 0);
+        } else if __flbf(before) != 0 {
+            libc::setvbuf(new, ptr::null_mut(), LINE_BUFFERED, 0);
+        }
+        replaced.store(true, Ordering::Relaxed);
+        *variable = new;
     }
 }
 

@@ -11,7 +11,7 @@ use super::memory::items;
 use super::outcome::{descriptor, number, zero};
 use crate::client::epoll::ask_kernel;
 use crate::client::{EpollChange, EpollEvent, Polled};
-use crate::sys::last_error;
+use crate::sys::{system_call, word};
 
 /// A timeout in milliseconds; negative is for ever.
 fn timeout(ms: libc::c_int) -> Option<Duration> {
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn sw_epoll_pwait(
 }
 
 /// Bytes of the kernel's signal sets.
-const SIGNALS_BYTES: usize = 8;
+const SIGNALS_BYTES: libc::c_long = 8;
 
 /// Events of a call, at most: no program looks at more at a time.
 const EVENTS_MAX: usize = 4096;
@@ -139,22 +139,12 @@ unsafe fn ask_with_mask(
         i32::try_from(ms).unwrap_or(i32::MAX)
     });
     let room = i32::try_from(max).unwrap_or(i32::MAX);
-    let at = events.as_mut_ptr();
-    // The system call itself: where programs run unmodified, the function of this name leads here.
+    let at = word(events.as_mut_ptr());
+    let (set, mask) = (set.as_raw_fd().into(), word(mask));
+    let arguments = [set, at, room.into(), ms.into(), mask, SIGNALS_BYTES];
     // SAFETY: `events` has room for `max`; the mask is valid as the caller promises.
-    let count = unsafe {
-        let set = set.as_raw_fd();
-        libc::syscall(
-            libc::SYS_epoll_pwait,
-            set,
-            at,
-            room,
-            ms,
-            mask,
-            SIGNALS_BYTES,
-        )
-    };
-    let count = usize::try_from(count).map_err(|_| last_error())?;
+    let count = unsafe { system_call(libc::SYS_epoll_pwait, arguments) }?;
+    let count = usize::try_from(count).unwrap_or(0);
     found.extend(events[..count].iter().map(|event| EpollEvent {
         events: event.events,
         data: event.u64,
@@ -240,19 +230,19 @@ unsafe fn ask_poll_with_mask(
         revents: 0,
     });
     let mut asked: Vec<libc::pollfd> = asked.collect();
-    let (at, count) = (asked.as_mut_ptr(), asked.len());
+    let (at, count) = (
+        asked.as_mut_ptr(),
+        asked.len().cast_signed() as libc::c_long,
+    );
     let mut left = timeout.map(|timeout| libc::timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let left = left.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-    // The system call itself: where programs run unmodified, the function of this name leads here.
+    let arguments = [word(at), count, word(left), word(mask), SIGNALS_BYTES, 0];
     // SAFETY: the pointers are those of arrays and values here; the mask is valid as the caller
     // promises.
-    let ready = unsafe { libc::syscall(libc::SYS_ppoll, at, count, left, mask, SIGNALS_BYTES) };
-    if ready < 0 {
-        return Err(last_error());
-    }
+    unsafe { system_call(libc::SYS_ppoll, arguments) }?;
     for (polled, asked) in fds.iter_mut().zip(&asked) {
         polled.found = asked.revents as u16;
     }

@@ -20,7 +20,7 @@ use testbed::wait;
 
 use crate::programs::{Stack, at};
 use crate::run::{
-    PORT, download_all, echo, end, files, master, nginx, nginx_configuration, pid_in,
+    PORT, compiled, download_all, echo, end, files, master, nginx, nginx_configuration, pid_in,
     splitway_run_on, start, start_at,
 };
 use crate::support::{SOON, on_threads};
@@ -124,6 +124,23 @@ fn a_connection_stays_when_its_process_becomes_another_program() {
          os.execv('/bin/cat', ['cat'])\n \
          connection.close()\n",
         );
+    });
+}
+
+#[test]
+fn a_connection_is_the_standard_streams_of_a_child_and_of_another_program() {
+    isolated(|site| {
+        let stack = Stack::serve(&site);
+        let program = compiled(&stack.folder, "cli/tests/programs/standard.c");
+        let mut command = splitway_run_on(&stack, &["--"]);
+        let mut server = start(command.arg(program).arg(PORT.to_string()));
+        for len in [1, 5_000, 700_000] {
+            for _ in 0..2 {
+                echo(&KnownFile::whole("echo", len).bytes(0, len as usize)).unwrap();
+            }
+        }
+        end(&mut server, Signal::TERM);
+        stack.assert_nothing_left();
     });
 }
 

@@ -116,7 +116,7 @@ static void note(int signal)
     atomic_fetch_add(&signals, 1);
 }
 
-/* A signal that waits ends ppoll(2) and pselect(2), whose mask lets it through. */
+/* A signal that waits ends ppoll(2), pselect(2) and epoll_pwait(2), whose mask lets it through. */
 static void masked(void)
 {
     struct sigaction action = {.sa_handler = note};
@@ -139,6 +139,21 @@ static void masked(void)
     FD_SET(ends[1], &set);
     found = pselect(ends[1] + 1, &set, NULL, NULL, &timeout, &none);
     printf("pselect %d %s, %d signals\n", found, strerror(errno), atomic_load(&signals));
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 7};
+    int events = check(epoll_create1(0), "epoll_create1");
+    check(epoll_ctl(events, EPOLL_CTL_ADD, ends[1], &event), "epoll_ctl");
+    raise(SIGUSR1);
+    found = epoll_pwait(events, &event, 1, 5000, &none);
+    printf("epoll_pwait %d %s, %d signals\n", found, strerror(errno), atomic_load(&signals));
+    polled.fd = events;
+    raise(SIGUSR1);
+    found = ppoll(&polled, 1, &timeout, &none);
+    printf("ppoll of a set %d %s, %d signals\n", found, strerror(errno), atomic_load(&signals));
+    check(send(ends[0], "x", 1, MSG_NOSIGNAL), "send");
+    found = ppoll(&polled, 1, &timeout, &none);
+    printf("ppoll of a set %d, ", found);
+    printf("epoll_pwait %d\n", epoll_pwait(events, &event, 1, 5000, &none));
+    close(events);
     close(ends[0]);
     close(ends[1]);
     close(by);
