@@ -1,6 +1,8 @@
 //! syscall(2): programs make calls by their numbers as well. libuv closes all its descriptors so.
 
+use capi::abi::set_errno;
 use libc::{c_int, c_long, c_uint, c_ulong, socklen_t};
+use rustix::io::Errno;
 
 use crate::kernel::call;
 use crate::{bytes, descriptors, events, options, sockets};
@@ -72,6 +74,11 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
             is::SYS_ppoll if events::has_ours(pointer(a), b as c_ulong) => {
                 events::splitway_preload_ppoll(pointer(a), b as c_ulong, pointer(c), pointer(d))
                     .into()
+            }
+            // Nobody sees what comes by it: libuv would tell the kernel alone of sockets in its sets.
+            is::SYS_io_uring_setup => {
+                set_errno(Errno::NOSYS);
+                -1
             }
             number => return on_descriptor(number, [a, b, c, d, e, f]),
         }
