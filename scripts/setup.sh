@@ -154,11 +154,20 @@ setup_long() {
     need caddy caddy
     [ -x /usr/local/go/bin/go ] || need go golang-go
     [ -n "$(compgen -G '/usr/lib/postgresql/*/bin/postgres')" ] || packages+=(postgresql)
+    # What suites of others need besides the programs that they are of.
+    need varnishtest varnish
+    need tclsh tcl
+    need socat socat
+    need stress-ng stress-ng
+    [ -e /usr/lib/lighttpd/mod_deflate.so ] || packages+=(lighttpd-mod-deflate)
     need_servers
     need patch patch
     install_needed
     # lighttpd as the paper has ported it, from its source.
     examples/lighttpd/build.sh
+    python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
+    install_needed
+    scripts/suites.sh
     # What looks for weaknesses of TLS servers, and for mistakes of HTTP servers.
     need_from_pypi sslyze
     need_from_pypi redbot

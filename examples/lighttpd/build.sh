@@ -3,8 +3,8 @@
 #
 #   examples/lighttpd/build.sh [DIR]    DIR/lighttpd, with its modules in DIR/modules; target/lighttpd by default
 #
-# The source comes from where this system's packages come from. Lists of sources and what is fetched lie in DIR:
-# nothing outside changes, and no privileges are needed. What is built already is left as it is.
+# The source comes from where this system's packages come from (scripts/source.sh). Nothing outside DIR changes, and no
+# privileges are needed. What is built already is left as it is.
 set -euo pipefail
 
 HERE=$(realpath "$(dirname "$0")")
@@ -19,28 +19,14 @@ die() { say "$*"; exit 1; }
 
 stamp=$(cat "$0" "$HERE/splitway.patch" | sha256sum)
 [ "$(cat "$DIR/stamp" 2>/dev/null)" != "$stamp" ] || exit 0
-for tool in apt-get:apt dpkg-source:dpkg-dev patch:patch make:make cc:gcc; do
+for tool in patch:patch make:make cc:gcc; do
     command -v "${tool%:*}" >/dev/null || die "please install ${tool#*:}"
 done
-rm -rf "$DIR"/{lighttpd,modules,stamp,sources,lists,cache,source}
-mkdir -p "$DIR"/{sources,lists/partial,cache/archives/partial,source}
-cd "$DIR"
+rm -rf "$DIR"/{lighttpd,modules,stamp,source}
+mkdir -p "$DIR/source"
+"$ROOT/scripts/source.sh" "$DIR/source" lighttpd
 
-# The sources of this system, for source packages.
-for list in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
-    [ -f "$list" ] || continue
-    case $list in
-        *.list) sed -n 's/^ *deb /deb-src /p' "$list" >"sources/${list##*/}" ;;
-        *.sources) sed 's/^Types:.*/Types: deb-src/' "$list" >"sources/${list##*/}" ;;
-    esac
-done
-apt=(apt-get -qq -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$DIR/sources"
-    -o "Dir::State::lists=$DIR/lists" -o "Dir::Cache=$DIR/cache" -o "APT::Sandbox::User=$(id -un)")
-say "fetching the source"
-"${apt[@]}" update || say "some of the lists could not be fetched"
-(cd source && "${apt[@]}" source lighttpd >/dev/null) || die "the source of lighttpd cannot be had"
-
-cd source/lighttpd-*/
+cd "$DIR"/source/lighttpd-*/
 patch -s -p1 <"$HERE/splitway.patch"
 modules=("${MODULES[@]/%/.so}")
 say "building $(basename "$PWD")"

@@ -4,15 +4,18 @@ use std::net::TcpStream;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
 use testbed::procfs::{cpu_ns, memory};
+use testbed::site::KnownFile;
 use testbed::splitway::Splitway;
 use testbed::{Context, wait};
 
 use crate::concurrency::allow_many_sockets;
-use crate::support::{FAMILIES, on_threads, serve};
+use crate::programs::{Stack, at, echo};
+use crate::run::{end, program_of, splitway_run_on, start_at};
+use crate::support::{FAMILIES, on_threads, process, serve};
 
 /// How long memory may take to come back once a load is over.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
@@ -36,6 +39,59 @@ fn without_traffic_both_processes_together_use_less_than_a_hundredth_of_a_core()
         println!("idle: {:.3} % of a core", share * 100.0);
         assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
         drop(clients);
+    });
+}
+
+/// A server that echoes, and waits for connections in the kernel's way: all of them at a time.
+const WAITS: &str = "import selectors, socket, sys\n\
+    waiting = selectors.DefaultSelector()\n\
+    server = socket.create_server(('0.0.0.0', int(sys.argv[1])))\n\
+    waiting.register(server, selectors.EVENT_READ)\n\
+    while True:\n \
+    for key, _ in waiting.select():\n  \
+    if key.fileobj is server: waiting.register(server.accept()[0], selectors.EVENT_READ)\n  \
+    elif data := key.fileobj.recv(65536): key.fileobj.sendall(data)\n  \
+    else: waiting.unregister(key.fileobj), key.fileobj.close()\n";
+
+#[test]
+fn ten_unmodified_programs_that_wait_use_less_than_a_hundredth_of_a_core() {
+    isolated(|site| {
+        let stack = Stack::serve(&site);
+        let script = stack.folder.join("waits.py");
+        std::fs::write(&script, WAITS).unwrap();
+        let ports = 8001..8011;
+        let mut programs: Vec<_> = ports
+            .clone()
+            .map(|port| {
+                let mut command = splitway_run_on(&stack, &["--", "python3"]);
+                start_at(command.arg(&script).arg(port.to_string()), port)
+            })
+            .collect();
+        // They have had work before, and their clients are still connected.
+        let file = KnownFile::whole("echo", 100_000);
+        let clients: Vec<_> = ports
+            .map(|port| {
+                echo(at(port), &file).unwrap();
+                TcpStream::connect(at(port)).unwrap()
+            })
+            .collect();
+        let broker = process(&stack.splitway, "splitway-broker").unwrap();
+        let mut all = vec![stack.splitway.host(), stack.splitway.nic(), broker];
+        for program in &programs {
+            all.extend([program.pid(), program_of(program)]);
+        }
+        let used_ns = || all.iter().map(|pid| cpu_ns(*pid).unwrap()).sum::<u64>();
+        let (before_ns, start) = (used_ns(), Instant::now());
+        // Not a wait for something: the span that is measured.
+        std::thread::sleep(Duration::from_secs(10));
+        let share = (used_ns() - before_ns) as f64 / start.elapsed().as_nanos() as f64;
+        println!("idle, with ten programs: {:.3} % of a core", share * 100.0);
+        assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
+        drop(clients);
+        for program in &mut programs {
+            end(program, Signal::TERM);
+        }
+        stack.assert_nothing_left();
     });
 }
 

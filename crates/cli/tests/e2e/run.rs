@@ -134,7 +134,7 @@ pub(crate) fn fetch(url: &str, file: &KnownFile) {
 }
 
 /// The processes that nginx serves with.
-fn workers(folder: &Path) -> Vec<Pid> {
+pub(crate) fn workers(folder: &Path) -> Vec<Pid> {
     children(master(folder)).unwrap()
 }
 
