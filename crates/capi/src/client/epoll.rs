@@ -381,13 +381,14 @@ impl Wait<'_, '_> {
         if room == 0 {
             return Ok(());
         }
+        let mut events = Vec::new();
+        // With room for one event, the bell would take the place of one that counts.
+        (self.ask)(self.epoll, &mut events, room + 2, timeout)?;
+        // It has told what there is now, however long it has slept before.
         let mut asked = self.set.asked();
         asked.at = Instant::now();
         asked.skipped = 0;
         drop(asked);
-        let mut events = Vec::new();
-        // With room for one event, the bell would take the place of one that counts.
-        (self.ask)(self.epoll, &mut events, room + 2, timeout)?;
         for event in events {
             if event.data == canary_data() {
                 self.process.link.bury_canary(self.epoll);
