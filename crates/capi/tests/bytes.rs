@@ -68,6 +68,21 @@ fn every_byte_arrives_in_order_through_blocking_calls() {
     });
 }
 
+/// Descriptors are made for sockets like the last, in batches.
+#[test]
+fn a_socket_blocks_or_does_not_whatever_those_before_it_did() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    for flags in [NONBLOCKING, BLOCKING, NONBLOCKING, NONBLOCKING, BLOCKING] {
+        for _ in 0..20 {
+            let socket = client.socket(Family::V4, flags).unwrap();
+            let status = rustix::fs::fcntl_getfl(&socket).unwrap();
+            let is_nonblocking = status.contains(rustix::fs::OFlags::NONBLOCK);
+            assert_eq!(is_nonblocking, flags.nonblocking);
+        }
+    }
+}
+
 #[test]
 fn a_thousand_connections_keep_their_bytes_apart() {
     let fake = Fake::start_with(4096, 512 << 20);

@@ -21,12 +21,16 @@ pub fn connect(address: &SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
 
 /// Two sockets that are connected to each other.
 pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
+    pair_with(SocketFlags::CLOEXEC)
+}
+
+/// The same, of which neither blocks.
+pub fn non_blocking_pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    pair_with(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+fn pair_with(flags: SocketFlags) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
 /// The process at the other end of a connected socket: of a listener, the one that began to listen.

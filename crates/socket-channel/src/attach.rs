@@ -30,7 +30,7 @@ use crate::segment::Limits;
 const MAGIC: [u8; 8] = *b"swsocket";
 
 /// Version of the packets, of the segment and of the messages. Both sides speak the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Handles in one packet, at most; `SCM_RIGHTS` takes 253 descriptors.
 pub const HANDLES_MAX: u32 = 64;
@@ -118,6 +118,8 @@ pub enum Request {
     MoreHandles {
         /// How many, from 1 to [`HANDLES_MAX`].
         count: u32,
+        /// Calls on them do not block (`O_NONBLOCK`), unless the application changes that.
+        nonblocking: bool,
     },
     /// Passes the file that goes along to the NIC stacks, so that the application may open it by
     /// number (`OpenPassed`).
@@ -238,6 +240,8 @@ impl std::error::Error for BadPacket {}
 const ATTACH: u16 = 1;
 const ADOPT: u16 = 2;
 const MORE_HANDLES: u16 = 3;
+/// Of the value of MoreHandles, beside the count.
+const NONBLOCKING: u32 = 1 << 31;
 const PASS_FILE: u16 = 4;
 const REATTACH: u16 = 5;
 const JOIN: u16 = 6;
@@ -336,7 +340,10 @@ impl Request {
         let head = match *self {
             Request::Attach { modes } => head(ATTACH, modes),
             Request::Adopt => head(ADOPT, 0),
-            Request::MoreHandles { count } => head(MORE_HANDLES, count),
+            Request::MoreHandles { count, nonblocking } => {
+                let nonblocking = if nonblocking { NONBLOCKING } else { 0 };
+                head(MORE_HANDLES, count | nonblocking)
+            }
             Request::PassFile => head(PASS_FILE, 0),
             Request::Reattach { app, channel, key } => {
                 return reattach(REATTACH, app, channel.0, key);
@@ -357,7 +364,13 @@ impl Request {
         match (kind, value) {
             (ATTACH, modes) => Ok(Request::Attach { modes }),
             (ADOPT, 0) => Ok(Request::Adopt),
-            (MORE_HANDLES, count @ 1..=HANDLES_MAX) => Ok(Request::MoreHandles { count }),
+            (MORE_HANDLES, value) => match value & !NONBLOCKING {
+                count @ 1..=HANDLES_MAX => Ok(Request::MoreHandles {
+                    count,
+                    nonblocking: value & NONBLOCKING != 0,
+                }),
+                _ => Err(BadPacket::Malformed),
+            },
             (PASS_FILE, 0) => Ok(Request::PassFile),
             _ => Err(BadPacket::Malformed),
         }

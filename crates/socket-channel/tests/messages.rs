@@ -306,11 +306,18 @@ fn the_longest_path_fits_and_no_longer_one_decodes() {
 
 const KEY: [u8; Key::BYTES] = *b"0123456789abcdef";
 
-fn requests() -> [Request; 5] {
+fn requests() -> [Request; 6] {
     [
         Request::Attach { modes: 15 },
         Request::Adopt,
-        Request::MoreHandles { count: HANDLES_MAX },
+        Request::MoreHandles {
+            count: HANDLES_MAX,
+            nonblocking: false,
+        },
+        Request::MoreHandles {
+            count: 1,
+            nonblocking: true,
+        },
         Request::Reattach {
             app: AppId(7),
             channel: ChannelId(8),
@@ -361,7 +368,7 @@ fn packets_decode_to_themselves_and_say_what_goes_along() {
         assert_eq!(Reply::decode(&longer), Err(BadPacket::Malformed));
     }
     let descriptors = requests().map(|request| request.descriptors());
-    assert_eq!(descriptors, [0, 1, 0, 0, 0]);
+    assert_eq!(descriptors, [0, 1, 0, 0, 0, 0]);
     assert_eq!(replies().map(|reply| reply.descriptors()), [4, 0, 64, 0]);
 }
 
@@ -373,7 +380,7 @@ fn a_key_is_compared_as_a_whole_and_not_printed() {
         assert_ne!(Key::new(other), Key::new(KEY));
     }
     assert_eq!(Key::new(KEY), Key::new(KEY));
-    let printed = format!("{:?} {:?}", replies()[0], requests()[3]);
+    let printed = format!("{:?} {:?}", replies()[0], requests()[4]);
     assert!(
         printed.contains("key: Key") && !printed.contains("48"),
         "{printed}"
@@ -382,7 +389,7 @@ fn a_key_is_compared_as_a_whole_and_not_printed() {
 
 #[test]
 fn a_child_that_joins_has_no_channel_yet() {
-    let packet = requests()[4].encode();
+    let packet = requests()[5].encode();
     for at in [12, 20] {
         let mut packet = packet.clone();
         packet[at] = 1;
@@ -408,8 +415,12 @@ fn another_version_is_named_and_too_many_handles_are_refused() {
     assert_eq!(error.to_string(), said);
     packet[0] = b'S';
     assert_eq!(Request::decode(&packet), Err(BadPacket::Malformed));
-    for count in [0, HANDLES_MAX + 1, u32::MAX] {
-        let packet = Request::MoreHandles { count }.encode();
+    for count in [0, HANDLES_MAX + 1, u32::MAX >> 1] {
+        let packet = Request::MoreHandles {
+            count,
+            nonblocking: false,
+        }
+        .encode();
         assert_eq!(
             Request::decode(&packet),
             Err(BadPacket::Malformed),

@@ -8,6 +8,7 @@ use socket_channel::{Command, Family, Flags, HandleId, Lock, SocketId};
 
 use super::application::Client;
 use super::blocking;
+use super::handles::Handle;
 use super::opening::{DescriptorFlags, check_family, named, peer, set_flags};
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
@@ -110,16 +111,17 @@ impl Client {
         flags: DescriptorFlags,
     ) -> Result<(OwnedFd, SocketAddr)> {
         let listener = self.socket_of(fd)?;
-        let mut taken = take(&listener)?;
+        let take = || take(&listener, flags.nonblocking);
+        let mut taken = take()?;
         if taken.is_none() {
             if listener.is_nonblocking()? {
                 return Err(Errno::AGAIN);
             }
             let timeout = listener.timeout(Direction::Receive);
-            taken = Some(blocking::wait(&listener, timeout, || take(&listener))?);
+            taken = Some(blocking::wait(&listener, timeout, take)?);
         }
         let (handle, id) = taken.ok_or(Errno::AGAIN)?;
-        set_flags(&handle.fd, flags)?;
+        set_flags(&handle, flags)?;
         let fd = self.adopt(handle.fd, id)?;
         let peer = self.finish_accept(&listener, fd.as_fd())?;
         tally::count(Counted::Accepted, 1);
@@ -189,7 +191,7 @@ fn how_it_went(socket: &Socket<'_>) -> Result<Option<Result<()>>> {
 }
 
 /// A connection out of the accept queue with the handle that it belongs to now.
-fn take(listener: &Socket<'_>) -> Result<Option<(super::handles::Handle, SocketId)>> {
+fn take(listener: &Socket<'_>, nonblocking: bool) -> Result<Option<(Handle, SocketId)>> {
     let look = listener.look_at_stream()?;
     if !look.flags.has(Flags::LISTENER) {
         return Err(Errno::INVAL);
@@ -204,7 +206,7 @@ fn take(listener: &Socket<'_>) -> Result<Option<(super::handles::Handle, SocketI
     }
     // First, for without a handle the connection has to stay in the queue.
     let process = listener.process;
-    let handle = process.take_handle()?;
+    let handle = process.take_handle(nonblocking)?;
     let taken = listener.record.accept().map_err(errno);
     let taken = match taken {
         Ok(None) if listener.record.held() > 0 => ask_for_held(listener, handle.id),

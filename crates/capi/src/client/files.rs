@@ -29,7 +29,7 @@ impl Client {
             return Err(Errno::NAMETOOLONG);
         }
         let process = self.process()?;
-        let handle = process.take_handle()?;
+        let handle = process.take_handle(flags.nonblocking)?;
         let id = handle.id;
         let answer = process.link.ask(|request| Command::OpenFile {
             request,
@@ -37,7 +37,7 @@ impl Client {
             path,
         })?;
         let file = named(answer)?;
-        set_flags(&handle.fd, flags)?;
+        set_flags(&handle, flags)?;
         self.adopt(handle.fd, file)
     }
 

@@ -29,6 +29,8 @@ const BATCH_MIN: u32 = 8;
 pub(crate) struct Handle {
     pub(crate) id: HandleId,
     pub(crate) fd: OwnedFd,
+    /// `O_NONBLOCK` is set.
+    pub(crate) is_nonblocking: bool,
 }
 
 /// See the [module documentation](self).
@@ -100,7 +102,7 @@ impl Handles {
             late: AtomicU32::new(0),
             late_files: Mutex::default(),
         };
-        let mut batch = handles.ask(BATCH_MIN)?;
+        let mut batch = handles.ask(BATCH_MIN, false)?;
         let first = batch.pop().ok_or(AttachError::System {
             what: "taking a first handle",
             errno: Errno::MFILE,
@@ -121,9 +123,10 @@ impl Handles {
     }
 
     /// A handle: from the store, or else from the broker, or from its successor as long as `check`
-    /// succeeds. EMFILE if this process may have no more descriptors, or the application no more
-    /// handles; ECONNRESET if no broker answers, ESHUTDOWN if the application was detached.
-    pub(crate) fn take(&self, check: impl Fn() -> Result<()>) -> Result<Handle> {
+    /// succeeds. With `nonblocking`, the broker is asked for such that do not block. EMFILE if this
+    /// process may have no more descriptors, or the application no more handles; ECONNRESET if no
+    /// broker answers, ESHUTDOWN if the application was detached.
+    pub(crate) fn take(&self, nonblocking: bool, check: impl Fn() -> Result<()>) -> Result<Handle> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let children = fork::children();
         if store.children != children {
@@ -133,7 +136,7 @@ impl Handles {
         }
         if store.handles.is_empty() {
             let count = store.batch;
-            let batch = self.reach(check, || self.ask(count))?;
+            let batch = self.reach(check, || self.ask(count, nonblocking))?;
             store.fill(batch);
             store.batch = (2 * count).min(HANDLES_MAX);
             store.is_fresh = true;
@@ -169,7 +172,7 @@ impl Handles {
         }
         // It deals with one request after the other, and has closed them before it answers this
         // one. A broker that has died has none. The handle is closed: it has a copy of that one.
-        drop(self.ask(1));
+        drop(self.ask(1, false));
         true
     }
 
@@ -271,9 +274,13 @@ impl Handles {
     }
 
     /// A batch, the first last.
-    fn ask(&self, mut count: u32) -> std::result::Result<Vec<Handle>, AttachError> {
+    fn ask(
+        &self,
+        mut count: u32,
+        nonblocking: bool,
+    ) -> std::result::Result<Vec<Handle>, AttachError> {
         let (reply, descriptors) = loop {
-            match self.exchange(&Request::MoreHandles { count }, &[]) {
+            match self.exchange(&Request::MoreHandles { count, nonblocking }, &[]) {
                 Ok(received) => break received,
                 // Near the limit of descriptors, one at a time still goes.
                 Err(error) if error.errno() == Errno::MFILE && count > 1 => count = 1,
@@ -292,6 +299,7 @@ impl Handles {
                 let handles = numbered.map(|(id, fd)| Handle {
                     id: HandleId(id),
                     fd,
+                    is_nonblocking: nonblocking,
                 });
                 let mut handles: Vec<Handle> = handles.collect();
                 handles.reverse();
@@ -369,12 +377,12 @@ mod tests {
         let (handles, _) = Handles::new(own, membership).unwrap();
         broker.hears();
         for _ in 1..BATCH_MIN {
-            handles.take(|| Ok(())).unwrap();
+            handles.take(false, || Ok(())).unwrap();
         }
         let file = rustix::fs::memfd_create("it", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let pass = || handles.pass_file(file.as_fd(), || Ok(()));
         // The broker hangs: nothing more is asked while one answer is outstanding.
-        assert_eq!(handles.take(|| Ok(())).unwrap_err(), Errno::TIMEDOUT);
+        assert_eq!(handles.take(false, || Ok(())).unwrap_err(), Errno::TIMEDOUT);
         assert_eq!(pass(), Err(Errno::TIMEDOUT));
         broker.hears();
         broker.gives(100, 2 * BATCH_MIN);

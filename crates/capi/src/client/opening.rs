@@ -23,13 +23,15 @@ pub struct DescriptorFlags {
     pub close_on_exec: bool,
 }
 
-/// Gives a descriptor, which the broker made blocking and close-on-exec, its flags.
-pub(crate) fn set_flags(fd: &OwnedFd, flags: DescriptorFlags) -> Result<()> {
-    if flags.nonblocking {
-        rustix::fs::fcntl_setfl(fd, OFlags::RDWR | OFlags::NONBLOCK)?;
+/// Gives a handle's descriptor, which was made close-on-exec, its flags.
+pub(crate) fn set_flags(handle: &Handle, flags: DescriptorFlags) -> Result<()> {
+    if flags.nonblocking != handle.is_nonblocking {
+        let mut status = OFlags::RDWR;
+        status.set(OFlags::NONBLOCK, flags.nonblocking);
+        rustix::fs::fcntl_setfl(&handle.fd, status)?;
     }
     if !flags.close_on_exec {
-        rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
+        rustix::io::fcntl_setfd(&handle.fd, FdFlags::empty())?;
     }
     Ok(())
 }
@@ -50,9 +52,9 @@ impl Client {
     /// ECONNRESET if the host stack is gone.
     pub fn socket(&self, family: Family, flags: DescriptorFlags) -> Result<OwnedFd> {
         let process = self.process()?;
-        let handle = process.take_handle()?;
+        let handle = process.take_handle(flags.nonblocking)?;
         let id = open(process, &handle, family)?;
-        set_flags(&handle.fd, flags)?;
+        set_flags(&handle, flags)?;
         let fd = self.adopt(handle.fd, id)?;
         if family == Family::V6 {
             self.socket_of(fd.as_fd())?.set_note(note::IS_V6, true);

@@ -135,9 +135,10 @@ impl Process {
         self.children != fork::children()
     }
 
-    /// A handle for a new socket.
-    pub(crate) fn take_handle(&self) -> Result<Handle> {
-        self.note_end(self.handles.take(|| self.link.look_at_host()))
+    /// A handle for a new socket. Whether that is going to block tells how the next ones are made.
+    pub(crate) fn take_handle(&self, nonblocking: bool) -> Result<Handle> {
+        let taken = self.handles.take(nonblocking, || self.link.look_at_host());
+        self.note_end(taken)
     }
 
     /// Asks for an address. A socket that was closed may still have it because the broker has a
@@ -163,7 +164,7 @@ impl Process {
 
     /// A file that was passed for nothing: opened by a handle that is closed at once, it is over.
     fn let_go_of(&self, file: u32) {
-        if let Ok(handle) = self.take_handle() {
+        if let Ok(handle) = self.take_handle(false) {
             let id = handle.id;
             // Without an answer, the host stack is gone, and the file with it.
             let _ = self.link.ask(|request| Command::OpenPassed {

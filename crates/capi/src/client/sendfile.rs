@@ -156,7 +156,7 @@ impl Client {
 
     /// Passes a file, and waits until the NIC stack has opened it.
     fn pass(&self, process: &Process, file: BorrowedFd<'_>) -> Result<(OwnedFd, FileMeta)> {
-        let handle = process.take_handle()?;
+        let handle = process.take_handle(false)?;
         let number = match process.pass_file(file) {
             Ok(number) => number,
             Err(errno) => {

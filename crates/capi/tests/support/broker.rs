@@ -116,7 +116,9 @@ impl World {
                 let child = self.add_process(descriptors.pop().unwrap());
                 self.attach(child, self.modes);
             }
-            Request::MoreHandles { count } => self.give_handles(number, count),
+            Request::MoreHandles { count, nonblocking } => {
+                self.give_handles(number, count, nonblocking);
+            }
             Request::PassFile => self.pass_file(number, descriptors.pop().unwrap()),
         }
     }
@@ -176,7 +178,7 @@ impl World {
         self.channels.insert(number, ChannelOf { end, backlog });
     }
 
-    fn give_handles(&mut self, process: u32, count: u32) {
+    fn give_handles(&mut self, process: u32, count: u32, nonblocking: bool) {
         let count = count.min(self.handles_left);
         self.handles_left -= count;
         let first = self.numbers + 1;
@@ -184,7 +186,9 @@ impl World {
         for _ in 0..count {
             let number = self.number();
             let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-            let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None);
+            let mut flags = SocketFlags::CLOEXEC;
+            flags.set(SocketFlags::NONBLOCK, nonblocking);
+            let pair = socketpair(family, kind, flags, None);
             let (own, theirs) = pair.unwrap();
             rustix::net::shutdown(&own, Shutdown::Read).unwrap();
             let name = handle_name::encode(&self.key, HandleId(number));

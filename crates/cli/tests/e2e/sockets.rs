@@ -220,7 +220,11 @@ fn a_program_gets_handles_and_so_do_its_children() {
             "{second:?}"
         );
         for (process, number) in [(&parent, 0), (&child, 64), (&parent, 128)] {
-            let more = Request::MoreHandles { count: 64 }.encode();
+            let more = Request::MoreHandles {
+                count: 64,
+                nonblocking: false,
+            }
+            .encode();
             rustix::net::send(process, &more, SendFlags::NOSIGNAL).unwrap();
             let (reply, handles) = answer(process).unwrap();
             let is_right = matches!(

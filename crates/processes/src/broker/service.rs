@@ -474,8 +474,8 @@ impl Service {
             (State::Attached(member), Request::Adopt, Some(socket)) => {
                 self.adopt(member.app, socket, now)
             }
-            (&State::Attached(member), Request::MoreHandles { count }, None) => {
-                self.give_handles(token, member, count)
+            (&State::Attached(member), Request::MoreHandles { count, nonblocking }, None) => {
+                self.give_handles(token, member, count, nonblocking)
             }
             (State::Attached(member), Request::PassFile, descriptor) => {
                 self.pass_file(token, member.app, descriptor);
@@ -691,12 +691,18 @@ impl Service {
 
     /// Makes handles, and passes the host's ends first: the application may name a handle as soon
     /// as it has its end.
-    fn give_handles(&mut self, token: u64, of: Member, count: u32) -> Result<(), HostGone> {
+    fn give_handles(
+        &mut self,
+        token: u64,
+        of: Member,
+        count: u32,
+        nonblocking: bool,
+    ) -> Result<(), HostGone> {
         let Member { app, channel, .. } = of;
         let mut ends = (Vec::new(), Vec::new());
         let mut why = None;
         while ends.0.len() < count as usize {
-            match handle() {
+            match handle(nonblocking) {
                 Ok((host, own)) => {
                     ends.0.push(host);
                     ends.1.push(own);
@@ -974,8 +980,12 @@ fn errno_of(error: &std::io::Error) -> Errno {
 
 /// A handle: the host's end and the application's. A write to the latter fails with EPIPE, as on a
 /// socket that is not connected.
-fn handle() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    let (host, own) = seqpacket::pair()?;
+fn handle(nonblocking: bool) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (host, own) = if nonblocking {
+        seqpacket::non_blocking_pair()?
+    } else {
+        seqpacket::pair()?
+    };
     shutdown(&host, Shutdown::Read)?;
     Ok((host, own))
 }

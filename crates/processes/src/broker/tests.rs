@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use netsetup::listener::Listener;
 use netsetup::seqpacket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, FdFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, recvmsg, sendmsg,
@@ -184,6 +185,13 @@ fn packet(socket: &OwnedFd) -> Result<Option<Packet>, Errno> {
     Ok(Some((bytes[..count].to_vec(), descriptors)))
 }
 
+fn more_handles(count: u32) -> Request {
+    Request::MoreHandles {
+        count,
+        nonblocking: false,
+    }
+}
+
 fn reply(socket: &OwnedFd) -> Option<(Reply, Vec<OwnedFd>)> {
     let (bytes, descriptors) = packet(socket).unwrap()?;
     let reply = Reply::decode(&bytes).unwrap();
@@ -315,7 +323,7 @@ fn handles_are_numbered_and_live_as_long_as_the_applications_end() {
     let mut between = Between::new(settings());
     let (client, process) = between.attached();
     for (count, first) in [(HANDLES_MAX, 0), (1, 64), (2, 65)] {
-        ask(&client, Request::MoreHandles { count });
+        ask(&client, more_handles(count));
         between.settle();
         let (message, host_ends) = between.host_hears().unwrap();
         let app = process.app;
@@ -356,6 +364,25 @@ fn handles_are_numbered_and_live_as_long_as_the_applications_end() {
             assert!(!is_hung_up(host));
             drop(end);
             assert!(is_hung_up(host));
+        }
+    }
+}
+
+#[test]
+fn handles_block_unless_the_application_wants_others() {
+    let mut between = Between::new(settings());
+    let (client, _process) = between.attached();
+    for nonblocking in [true, false] {
+        let count = 2;
+        ask(&client, Request::MoreHandles { count, nonblocking });
+        between.settle();
+        let (_, own_ends) = reply(&client).unwrap();
+        assert_eq!(own_ends.len(), 2);
+        for end in own_ends {
+            let flags = rustix::fs::fcntl_getfl(&end).unwrap();
+            assert_eq!(flags.contains(OFlags::NONBLOCK), nonblocking);
+            let flags = rustix::io::fcntl_getfd(&end).unwrap();
+            assert!(flags.contains(FdFlags::CLOEXEC));
         }
     }
 }
@@ -421,7 +448,7 @@ fn what_is_passed_for_a_socket_and_is_none_does_no_harm() {
     between.settle();
     let gone = between.host_hears().unwrap().0;
     assert!(matches!(gone, BrokerToHost::Gone { channel, .. } if channel == adopted.channel));
-    ask(&client, Request::MoreHandles { count: 1 });
+    ask(&client, more_handles(1));
     between.settle();
     assert!(matches!(
         reply(&client),
@@ -526,7 +553,7 @@ fn a_process_that_does_not_read_its_answers_is_not_given_more_and_others_are() {
     let mut between = Between::new(settings());
     let (flood, flooding) = between.attached();
     let (other, _) = between.attached();
-    let request = Request::MoreHandles { count: HANDLES_MAX }.encode();
+    let request = more_handles(HANDLES_MAX).encode();
     let mut asked = 0;
     while send(&flood, &request, &[]).is_ok() {
         asked += 1;
@@ -541,7 +568,7 @@ fn a_process_that_does_not_read_its_answers_is_not_given_more_and_others_are() {
         given += ends.len();
     }
     assert!(given <= 4 * HANDLES_MAX as usize, "{given} wait to be read");
-    ask(&other, Request::MoreHandles { count: 1 });
+    ask(&other, more_handles(1));
     between.settle();
     assert!(matches!(
         reply(&other),
@@ -592,7 +619,7 @@ fn nothing_is_lost_while_the_host_process_does_not_listen() {
     let (client, process) = between.attached();
     let (other, others) = between.attached();
     for _ in 0..20 {
-        ask(&client, Request::MoreHandles { count: 1 });
+        ask(&client, more_handles(1));
     }
     let mut own = 0;
     for _ in 0..20 {
@@ -627,10 +654,7 @@ fn nothing_is_lost_while_the_host_process_does_not_listen() {
 #[test]
 fn what_is_asked_for_at_the_wrong_time_cuts_off() {
     let mut between = Between::new(settings());
-    for request in [
-        Request::MoreHandles { count: 1 },
-        Request::Attach { modes: 0 },
-    ] {
+    for request in [more_handles(1), Request::Attach { modes: 0 }] {
         let client = if let Request::Attach { .. } = request {
             between.attached().0
         } else {
@@ -643,7 +667,7 @@ fn what_is_asked_for_at_the_wrong_time_cuts_off() {
     }
     // A descriptor where none belongs.
     let (client, _) = between.attached();
-    let packet = Request::MoreHandles { count: 1 }.encode();
+    let packet = more_handles(1).encode();
     send(&client, &packet, &[client.as_fd()]).unwrap();
     between.settle();
     assert!(is_cut_off(&client));
@@ -680,7 +704,7 @@ fn nonsense_does_no_harm() {
                 1 => Request::Adopt.encode(),
                 2 => Request::Reattach { app, channel, key }.encode(),
                 3 => Request::Join { app, key }.encode(),
-                _ => Request::MoreHandles { count: 64 }.encode(),
+                _ => more_handles(64).encode(),
             };
             for _ in 0..random.next() % 3 {
                 let at = random.next() as usize % packet.len();
@@ -704,7 +728,7 @@ fn nonsense_does_no_harm() {
     }
     between.settle();
     assert_eq!(between.service.clients(), 1);
-    ask(&good, Request::MoreHandles { count: 1 });
+    ask(&good, more_handles(1));
     between.settle();
     assert!(matches!(
         reply(&good),

@@ -184,8 +184,11 @@ impl Stack for Attachments {
 
     fn more_handles(&mut self, app: u32) {
         let asked = self.connections.get(&app).map(|connection| {
-            let count = HANDLES_MAX;
-            send(&connection.socket, &Request::MoreHandles { count })
+            let request = Request::MoreHandles {
+                count: HANDLES_MAX,
+                nonblocking: false,
+            };
+            send(&connection.socket, &request)
         });
         if let Some(Err(_)) = asked {
             self.lose(app);
@@ -370,8 +373,11 @@ mod tests {
         assert!(broker.attachments.receive().is_none());
         broker.attach();
         broker.attachments.more_handles(5);
-        let count = HANDLES_MAX;
-        assert_eq!(broker.asked(), Request::MoreHandles { count });
+        let expected = Request::MoreHandles {
+            count: HANDLES_MAX,
+            nonblocking: false,
+        };
+        assert_eq!(broker.asked(), expected);
         let (ours, theirs) = handles(3);
         let (first, count, errno) = (HandleId(64), 3, 0);
         broker.reply(

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 
 use super::*;
 use crate::ipc::messages::{BrokerToNic, KnownApplication, NicToBroker};
@@ -249,7 +249,7 @@ fn a_nic_process_that_takes_nothing_delays_files_and_nothing_else() {
         between.settle();
     }
     assert!(last.is_ok(), "{last:?}");
-    ask(&other, Request::MoreHandles { count: 1 });
+    ask(&other, more_handles(1));
     between.settle();
     assert!(matches!(reply(&other), Some((Reply::Handles { .. }, _))));
     while nic.hears().is_some() {

@@ -127,7 +127,7 @@ fn no_process_is_served_before_the_host_process_has_said_what_there_is() {
 fn a_process_that_comes_again_gets_handles_and_children_and_its_end_is_reported() {
     let mut between = successor_of_one();
     let client = between.come_again(CHANNEL);
-    ask(&client, Request::MoreHandles { count: 2 });
+    ask(&client, more_handles(2));
     between.settle();
     let (heard, ends) = between.host_hears().unwrap();
     let expected = BrokerToHost::Handles {
@@ -166,7 +166,7 @@ fn a_child_that_was_forked_before_joins_the_application() {
     assert!(process.application.is_none() && process.channel != CHANNEL);
     let (attached, ends) = between.agree(&process, &child);
     assert_eq!((attached.app.0, attached.key, ends.len()), (APP, KEY, 4));
-    ask(&child, Request::MoreHandles { count: 1 });
+    ask(&child, more_handles(1));
     between.settle();
     let answer = reply(&child);
     assert!(matches!(answer, Some((Reply::Handles { count: 1, .. }, _))));
