@@ -99,8 +99,10 @@ impl Node {
     /// # Errors
     /// If the kernel gives no descriptor to wait on.
     pub fn new() -> io::Result<Node> {
+        let waker = Waker::new()?;
+        waker.watch_bells()?;
         Ok(Node {
-            waker: Some(Waker::new()?),
+            waker: Some(waker),
             ..Node::without_descriptors()
         })
     }
@@ -250,7 +252,7 @@ impl Node {
     /// The last copy of a descriptor is closed.
     pub fn hang_up(&mut self, app: AppId, handle: HandleId) {
         if let Some(app) = self.apps.get_mut(&app) {
-            app.hang_up(self.waker.as_ref(), handle);
+            app.hang_up(handle);
         }
     }
 
@@ -311,7 +313,7 @@ impl Node {
         for channel in &app.channels {
             if let (Some(waker), Some(bell)) = (&self.waker, channel.end.wake_fd()) {
                 // Its process has a copy.
-                waker.remove(bell);
+                waker.remove_bell(bell);
             }
             self.replies.push(Reply::Refused {
                 app: id,
@@ -366,7 +368,8 @@ impl Node {
             self.replies.push(Reply::Detached { app: id });
             worked = true;
         }
-        worked
+        // What a look amid a command has found is dealt with in the next round.
+        worked || !self.woken.is_empty()
     }
 
     /// Sends hints of what has changed, and wakes processes that sleep.

@@ -213,6 +213,12 @@ impl<S: Side> Channel<S> {
         self.end.finish_sleep();
     }
 
+    /// Disarms the wake-up, and leaves its descriptor as it is: for one that watches it by its
+    /// edges.
+    pub fn disarm(&mut self) {
+        self.end.disarm();
+    }
+
     /// Readable when the peer has woken this end. `None` for [`in_memory`].
     pub fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.end.wake_fd()

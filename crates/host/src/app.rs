@@ -350,6 +350,12 @@ pub trait Application {
     /// some milliseconds late.
     fn on_wake(&mut self, _io: &mut dyn Io, _now_us: u64) {}
 
+    /// An epoll set in which each event that comes ends a sleep: something has come in memory,
+    /// which the next turn looks at. It does not change, and its events may stay.
+    fn ring_set(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// The shard is about to sleep: asks to be woken by what comes in memory. False if something
     /// has come already.
     fn prepare_sleep(&mut self) -> bool {
@@ -360,7 +366,7 @@ pub trait Application {
     fn finish_sleep(&mut self) {}
 
     /// An epoll set that ends a rest when it has events: someone waits for the application to
-    /// answer. The rest takes the events.
+    /// answer. The rest takes the events, of which one may be of a ring before it.
     fn hurry_set(&self) -> Option<BorrowedFd<'_>> {
         None
     }

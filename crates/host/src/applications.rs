@@ -49,6 +49,11 @@ impl<S: Application, O: Application> Application for Applications<S, O> {
         self.others.on_wake(io, now_us);
     }
 
+    fn ring_set(&self) -> Option<BorrowedFd<'_>> {
+        // To the server, nothing comes in memory.
+        self.others.ring_set()
+    }
+
     fn prepare_sleep(&mut self) -> bool {
         let server_is_quiet = self.server.prepare_sleep();
         self.others.prepare_sleep() && server_is_quiet

@@ -461,20 +461,19 @@ impl<P: Port, A: Application> Shard<P, A> {
     /// Has a NIC stack's socket and wake-ups end a sleep, or not any more: closing our descriptors
     /// would not suffice, since the peer has them, too.
     fn watch_nic(&self, waiter: &Waiter, nic: usize, watch: bool) -> io::Result<()> {
-        let change = |fd, data| {
-            if watch {
-                waiter.add(fd, data)
-            } else {
-                epoll::delete(&waiter.epoll, fd).map_err(io::Error::from)
-            }
-        };
         let Some(Some(socket)) = self.nics.get(nic) else {
             return Ok(());
         };
-        change(socket.as_fd(), Waiter::NIC_SOCKETS + nic as u64)?;
-        for channel in self.stack.channels_of(nic) {
-            if let Some(fd) = channel.wake_fd() {
-                change(fd, Waiter::WORK)?;
+        let bells = self.stack.channels_of(nic);
+        let bells = bells.filter_map(|channel| channel.wake_fd());
+        if watch {
+            waiter.add(socket.as_fd(), Waiter::NIC_SOCKETS + nic as u64)?;
+            for bell in bells {
+                waiter.add_edges(bell)?;
+            }
+        } else {
+            for fd in std::iter::once(socket.as_fd()).chain(bells) {
+                epoll::delete(&waiter.epoll, fd)?;
             }
         }
         Ok(())
@@ -541,7 +540,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.stack.counters_mut().sleeps += u64::from(quiet);
         let woken = waiter.wait(timeout).map_err(ShardError::Wait);
         for channel in self.stack.channels() {
-            channel.finish_sleep();
+            channel.disarm();
         }
         self.app.finish_sleep();
         woken
@@ -640,7 +639,18 @@ impl Waiter {
         for fd in app.wake_fds() {
             waiter.add(fd, Waiter::APP)?;
         }
+        if let Some(rings) = app.ring_set() {
+            waiter.add_edges(rings)?;
+        }
         Ok(waiter)
+    }
+
+    /// Each ring ends a sleep, and what has rung is never read: that would be a system call for
+    /// each sleep.
+    fn add_edges(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(Waiter::WORK);
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.epoll, fd, data, edge)?)
     }
 
     fn add(&self, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
@@ -692,6 +702,29 @@ mod tests {
         rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
         assert!(nap_unless(set.as_fd(), 60_000_000));
         assert!(!nap_unless(set.as_fd(), 1_000), "the ring was taken");
+    }
+
+    #[test]
+    fn each_ring_ends_a_sleep_though_none_is_read() {
+        let create = || epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let bell = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let (set, of_program, of_worker) = (create(), bell(), bell());
+        let waiter = Waiter { epoll: create() };
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, &of_program, epoll::EventData::new_u64(0), edge).unwrap();
+        waiter.add_edges(set.as_fd()).unwrap();
+        waiter.add_edges(of_worker.as_fd()).unwrap();
+        let ends = || {
+            let mut events = Vec::with_capacity(4);
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            epoll::wait(&waiter.epoll, spare, Some(&NO_TIME)).unwrap() > 0
+        };
+        assert!(!ends());
+        for bell in [&of_program, &of_worker, &of_program, &of_program] {
+            rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
+            assert!(ends());
+            assert!(!ends(), "it is told once");
+        }
     }
 
     #[test]

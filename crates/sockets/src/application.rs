@@ -89,8 +89,8 @@ impl Channel {
 /// A descriptor of the application, seen from its other end.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    /// Hangs up when the last copy is closed. `None` in a simulation.
-    pub(crate) fd: Option<OwnedFd>,
+    /// Hangs up when the last copy is closed, and is watched until this is. `None` in a simulation.
+    _fd: Option<OwnedFd>,
     /// The process that it was given to.
     pub(crate) channel: ChannelId,
     pub(crate) socket: Option<SocketId>,
@@ -201,7 +201,7 @@ impl App {
 
     pub(crate) fn add_handle(&mut self, handle: HandleId, channel: ChannelId, fd: Option<OwnedFd>) {
         let handle_of = Handle {
-            fd,
+            _fd: fd,
             channel,
             socket: None,
         };

@@ -159,6 +159,8 @@ pub struct NewHandles {
 pub(crate) struct Arrivals {
     pub(crate) broker: Option<Box<dyn Broker>>,
     pub(crate) queue: VecDeque<Arrived>,
+    /// Handles that hung up, which the next turn hears of.
+    pub(crate) hung_up: Vec<(AppId, HandleId)>,
 }
 
 impl Arrivals {

@@ -303,37 +303,50 @@ impl Sockets {
             .map(|app| app.id)
     }
 
-    /// Deals with what the waker has seen. Rings are known once all channels are looked at, which
-    /// a turn after a wake does.
-    fn take_woken(&mut self, io: &mut dyn Io, is_awake: bool) {
+    /// Deals with what the waker has seen.
+    fn take_woken(&mut self, io: &mut dyn Io) {
         for _ in 0..LOOKS_MAX {
             // The commands before all that this look finds closed are taken once, though a process
             // goes on to send more: a turn has its bound.
             let mut caught_up = BTreeSet::new();
             let all = self.waker.as_ref().map(Waker::look).unwrap_or_default();
             let may_be_more = all.len() == EVENTS_MAX;
-            let has_rung = is_awake && all.contains(&Woken::Bell);
-            if let (Some(waker), true) = (&self.waker, has_rung) {
-                waker.forget_rings();
-            }
             for woken in all {
                 match woken {
                     Woken::Broker => self.arrivals.hear(),
-                    Woken::HungUp(app, handle) => {
-                        self.with(io, app, |app, cx| {
-                            if caught_up.insert(app.id) {
-                                app.take_last_commands(cx);
-                            }
-                            app.close_handle(cx, handle);
-                        });
-                    }
-                    // Channels are disarmed after each sleep, and looked at in each turn.
+                    Woken::HungUp(app, handle) => self.hang_up(io, &mut caught_up, app, handle),
+                    // Channels are looked at in each turn.
                     Woken::Bell => {}
                 }
             }
             if !may_be_more {
                 break;
             }
+        }
+    }
+
+    /// The last copy of a descriptor is closed. Its application is caught up with before, unless it
+    /// was already.
+    fn hang_up(
+        &mut self,
+        io: &mut dyn Io,
+        caught_up: &mut BTreeSet<AppId>,
+        app: AppId,
+        handle: HandleId,
+    ) {
+        self.with(io, app, |app, cx| {
+            if caught_up.insert(app.id) {
+                app.take_last_commands(cx);
+            }
+            app.close_handle(cx, handle);
+        });
+    }
+
+    /// Deals with hang-ups that were seen amid a command.
+    fn take_hung_up(&mut self, io: &mut dyn Io) {
+        let mut caught_up = BTreeSet::new();
+        for (app, handle) in std::mem::take(&mut self.arrivals.hung_up) {
+            self.hang_up(io, &mut caught_up, app, handle);
         }
     }
 
@@ -384,6 +397,7 @@ impl Application for Sockets {
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
         self.take_arrivals(io);
+        self.take_hung_up(io);
         for passed in io.take_released_passed() {
             self.with(io, AppId::of_passed(passed.0), |app, cx| {
                 app.on_passed_unused(cx, passed)
@@ -406,10 +420,10 @@ impl Application for Sockets {
         }
         if std::mem::take(&mut self.places.is_looping) {
             // The next turn hears who connects: to a listener that was closed before, none does.
-            self.take_woken(io, false);
+            self.take_woken(io);
         }
         self.watch_for_room();
-        busy
+        busy || !self.arrivals.hung_up.is_empty()
     }
 
     fn next_timeout_us(&self) -> Option<u64> {
@@ -421,7 +435,11 @@ impl Application for Sockets {
     }
 
     fn on_wake(&mut self, io: &mut dyn Io, _now_us: u64) {
-        self.take_woken(io, true);
+        self.take_woken(io);
+    }
+
+    fn ring_set(&self) -> Option<BorrowedFd<'_>> {
+        self.waker.as_ref().map(Waker::bells)
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -1,7 +1,5 @@
 //! The turns of an application: commands in, hints out; and how its processes end.
 
-use std::os::fd::AsFd;
-
 use rustix::io::Errno;
 use socket_channel::channel::{COMMAND_RING_BYTES, ReceiveError};
 use socket_channel::record::Wanted;
@@ -29,9 +27,6 @@ impl App {
         let Some(closed) = self.handles.remove(&handle) else {
             return;
         };
-        if let (Some(waker), Some(fd)) = (cx.waker, &closed.fd) {
-            waker.remove(fd.as_fd());
-        }
         self.count_closed(closed.channel);
         if let Some(id) = closed.socket {
             if let Some(socket) = self.socket(id) {
@@ -51,15 +46,16 @@ impl App {
                 continue;
             };
             let found = self.handles.get(&handle).filter(|_| app == self.id);
-            let Some(id) = found.and_then(|handle| handle.socket) else {
-                continue;
-            };
+            let id = found.and_then(|handle| handle.socket);
             let holds_address = |socket: &mut Socket| {
                 matches!(socket.kind, Kind::Unconnected(_) | Kind::Listener(_))
             };
-            if self.socket(id).is_some_and(holds_address) {
+            let socket = id.and_then(|id| self.socket(id));
+            if socket.is_some_and(holds_address) {
                 self.close_handle(cx, handle);
                 has_closed = true;
+            } else {
+                cx.arrivals.hung_up.push((app, handle));
             }
         }
         has_closed
@@ -162,7 +158,7 @@ impl App {
         let channel = self.channels.remove(place);
         // Whose process is alive can still ring: its bell is not closed with the copy here.
         if let (Some(waker), Some(bell)) = (cx.waker, channel.end.wake_fd()) {
-            waker.remove(bell);
+            waker.remove_bell(bell);
         }
         cx.counters.processes -= 1;
         if channel.is_orphaned

@@ -34,7 +34,7 @@ fn data(app: u32, handle: u32) -> epoll::EventData {
 pub enum Woken {
     /// Something has arrived from the broker.
     Broker,
-    /// A channel has rung.
+    /// A channel has rung, if that is told: [`Waker::watch_bells`].
     Bell,
     /// The last copy of this descriptor is closed.
     HungUp(AppId, HandleId),
@@ -44,7 +44,7 @@ pub enum Woken {
 #[derive(Debug)]
 pub struct Waker {
     epoll: OwnedFd,
-    /// The bells alone, once more.
+    /// The bells, in a set of their own: what they tell is in memory.
     bells: OwnedFd,
 }
 
@@ -59,31 +59,38 @@ impl Waker {
         Ok(Waker { epoll, bells })
     }
 
-    /// Readable when something has happened.
+    /// Readable when something has happened, but for rings.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Has events when a channel has rung since the last [`Waker::forget_rings`].
+    /// An epoll set that has an event for each channel which has rung since it was asked last.
     pub(crate) fn bells(&self) -> BorrowedFd<'_> {
         self.bells.as_fd()
     }
 
-    /// What has rung so far is known.
-    pub(crate) fn forget_rings(&self) {
-        let mut events = [NO_EVENT; EVENTS_MAX];
-        let _ = epoll::wait(&self.bells, &mut events[..], Some(&NO_TIME));
+    /// Has [`Waker::fd`] tell of rings as well.
+    ///
+    /// # Errors
+    /// If the kernel does not watch the set.
+    pub fn watch_bells(&self) -> io::Result<()> {
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        Ok(epoll::add(
+            &self.epoll,
+            &self.bells,
+            data(NONE, RUNG),
+            edge,
+        )?)
     }
 
-    /// Watches the bell of a channel, until [`Waker::remove`]: the application has a copy. A ring
-    /// is an edge, and the bell is never read, which the application could make block.
+    /// Watches the bell of a channel, until [`Waker::remove_bell`]: the application has a copy. A
+    /// ring is an edge, and the bell is never read, which the application could make block.
     ///
     /// # Errors
     /// If the kernel does not watch it.
     pub fn add_bell(&self, bell: BorrowedFd<'_>) -> io::Result<()> {
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.bells, bell, data(NONE, RUNG), edge)?;
-        Ok(epoll::add(&self.epoll, bell, data(NONE, RUNG), edge)?)
+        Ok(epoll::add(&self.bells, bell, data(NONE, RUNG), edge)?)
     }
 
     /// Watches the way to the broker. Closing it ends that.
@@ -103,28 +110,24 @@ impl Waker {
         let _ = epoll::modify(&self.epoll, fd, data(NONE, BROUGHT), flags);
     }
 
-    /// Watches a handle for its hang-up alone: what an application writes there says nothing.
+    /// Watches a handle for its hang-up alone, which is told once: what an application writes there
+    /// says nothing. Closing it ends that, as soon as the broker has closed its copy: until then,
+    /// the hang-up of a handle may be told that is no more.
     ///
     /// # Errors
     /// If the kernel does not watch it.
     pub fn add_handle(&self, fd: BorrowedFd<'_>, app: AppId, handle: HandleId) -> io::Result<()> {
         let data = data(app.0, handle.0);
-        Ok(epoll::add(
-            &self.epoll,
-            fd,
-            data,
-            epoll::EventFlags::empty(),
-        )?)
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::ET)?)
     }
 
-    /// Stops watching a descriptor whose other copies may stay open.
-    pub fn remove(&self, fd: BorrowedFd<'_>) {
+    /// Stops watching the bell of a channel: the application's copy may stay open.
+    pub fn remove_bell(&self, fd: BorrowedFd<'_>) {
         // It may never have been added.
-        let _ = epoll::delete(&self.epoll, fd);
         let _ = epoll::delete(&self.bells, fd);
     }
 
-    /// What has happened since, as far as one look takes it.
+    /// What has happened since, as far as one look takes it. A hang-up is told no more.
     pub fn look(&self) -> Vec<Woken> {
         let mut events = [NO_EVENT; EVENTS_MAX];
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)).unwrap_or(0);

@@ -66,8 +66,8 @@ impl Channel {
 /// A descriptor of the application, seen from its other end.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    /// Hangs up when the last copy is closed. `None` in a simulation.
-    pub(crate) fd: Option<OwnedFd>,
+    /// Hangs up when the last copy is closed, and is watched until this is. `None` in a simulation.
+    _fd: Option<OwnedFd>,
     pub(crate) use_of: Use,
 }
 
@@ -180,7 +180,7 @@ impl App {
 
     pub(crate) fn add_handle(&mut self, handle: HandleId, fd: Option<OwnedFd>) {
         let use_of = Use::Nothing;
-        self.handles.insert(handle, Handle { fd, use_of });
+        self.handles.insert(handle, Handle { _fd: fd, use_of });
     }
 
     /// Adds handles, and has their hang-ups noticed.

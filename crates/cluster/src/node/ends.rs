@@ -1,10 +1,8 @@
 //! How sockets, descriptors and processes end; and the turns of an application.
 
-use std::os::fd::AsFd;
-
 use rustix::io::Errno;
 use socket_channel::{ChannelId, Flags, HandleId, SocketId};
-use sockets::{Waker, Woken};
+use sockets::Woken;
 
 use crate::message::Body;
 use crate::node::Context;
@@ -75,16 +73,8 @@ impl App {
         worked
     }
 
-    /// The last copy of a descriptor is closed. It is watched no more: that would be told again and
-    /// again, until its turn comes.
-    pub(crate) fn hang_up(&mut self, waker: Option<&Waker>, handle: HandleId) {
-        let fd = self
-            .handles
-            .get(&handle)
-            .and_then(|found| found.fd.as_ref());
-        if let (Some(waker), Some(fd)) = (waker, fd) {
-            waker.remove(fd.as_fd());
-        }
+    /// The last copy of a descriptor is closed.
+    pub(crate) fn hang_up(&mut self, handle: HandleId) {
         self.hung.insert(handle);
     }
 
@@ -93,9 +83,6 @@ impl App {
         let Some(closed) = self.handles.remove(&handle) else {
             return;
         };
-        if let (Some(waker), Some(fd)) = (cx.waker, &closed.fd) {
-            waker.remove(fd.as_fd());
-        }
         if let Use::Socket(id) = closed.use_of {
             if let Some(socket) = self.socket(id) {
                 socket.handle = None;
@@ -110,7 +97,7 @@ impl App {
         let found = cx.waker.map(|waker| waker.look()).unwrap_or_default();
         for woken in found {
             match woken {
-                Woken::HungUp(app, handle) if app == self.id => self.hang_up(cx.waker, handle),
+                Woken::HungUp(app, handle) if app == self.id => self.hang_up(handle),
                 other => cx.woken.push(other),
             }
         }
@@ -215,7 +202,7 @@ impl App {
         let channel = self.channels.remove(place);
         // Whose process is alive can still ring: its bell is not closed with the copy here.
         if let (Some(waker), Some(bell)) = (cx.waker, channel.end.wake_fd()) {
-            waker.remove(bell);
+            waker.remove_bell(bell);
         }
         let until_us = cx.now_us + ADOPTION_US_MAX;
         let ids: Vec<SocketId> = self.sockets.values().map(|it| it.record.id()).collect();

@@ -9,6 +9,7 @@ use host::app::Application;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket_channel::channel::{self, AppEnd, in_memory};
+use socket_channel::message::BindFlags;
 use socket_channel::{AppId, ChannelId, HandleId};
 use sockets::{Arrived, Attachment, Broker, BrokerGone, Known, NewHandles, Sockets};
 
@@ -362,6 +363,25 @@ fn a_thousand_descriptors_that_hang_up_together_are_let_go_together() {
     // One that never sleeps is woken seldom.
     world.on_wake();
     assert_eq!(handles(&world), HANDLES as usize);
+}
+
+#[test]
+fn descriptors_whose_hang_up_is_seen_amid_a_command_are_let_go() {
+    let mut world = world();
+    let mut program = Program::new(&mut world, 1);
+    let broker = PlayedBroker::new();
+    broker.start(&mut world);
+    let own = give(&broker, &mut world, (program.app, program.channel), HANDLES);
+    program.listener(&mut world, 8000);
+    drop(own);
+    // The shard looks whether who has the address was closed, and does not wake up again.
+    let handle = program.handle();
+    let socket = program.open(&mut world, handle);
+    let bound = program.bind(&mut world, socket, "0.0.0.0:8000", BindFlags::NONE);
+    bound.unwrap_err();
+    world.run_for_us(1_000);
+    let left = world.sockets().applications().next().unwrap().handles;
+    assert_eq!(left, HANDLES as usize);
 }
 
 #[test]

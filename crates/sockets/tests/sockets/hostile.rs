@@ -216,8 +216,11 @@ fn attach(world: &mut World, app: u32) -> (OwnedFd, OwnedFd) {
 
 /// True if a sleep would end at once.
 fn is_awake(world: &World) -> bool {
-    let fds = world.sockets().wake_fds();
-    let mut fds = [PollFd::from_borrowed_fd(fds[0], PollFlags::IN)];
+    let sockets = world.sockets();
+    let fds = sockets.wake_fds().into_iter().chain(sockets.ring_set());
+    let mut fds: Vec<_> = fds
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
     let at_once = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
