@@ -55,7 +55,7 @@ fn look(processes: &[(&str, Pid)]) -> Vec<(u64, usize)> {
     // Those of programs are over when the host process has no more connections.
     let is_quiet = || {
         let usage = &json(&["--summary"])["host"]["usage"];
-        (usage["connections"] == usage["time_waits"]).then_some(())
+        (usage["connections"] == 0).then_some(())
     };
     wait::until(SOON, "connections are over", is_quiet).unwrap();
     let of = |pid| {
@@ -106,7 +106,8 @@ fn nginx_does_not_grow_with_a_million_connections() {
         let stack = Stack::serve(&site);
         let configuration = nginx_configuration(&site, &stack.folder, 1, "");
         let mut nginx = nginx(&stack, &configuration);
-        let worker = workers(&stack.folder)[0];
+        let begun = || workers(&stack.folder).first().copied();
+        let worker = wait::until(SOON, "it has a worker", begun).unwrap();
         assert_flat(&stack, worker, b"GET /10 HTTP/1.0\r\n\r\n", &content);
         end(&mut nginx, Signal::QUIT);
         stack.assert_nothing_left();
