@@ -1,6 +1,7 @@
 //! Streams of the C library (stdio(3)) on split sockets: those that fdopen(3) makes would read and
 //! write by system calls within the C library. Here they do by functions of this one. So do the
-//! standard streams once a split socket has had their descriptor.
+//! standard streams once a split socket has had their descriptor. `read`, `write` and `close` of
+//! the C library are named here, and lead to those of this one.
 
 use std::mem::transmute;
 use std::ptr;
@@ -12,8 +13,6 @@ use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use rustix::io::Errno;
 
 use crate::attached::is_split;
-use crate::bytes::{splitway_preload_read, splitway_preload_write};
-use crate::descriptors::splitway_preload_close;
 use crate::library::next;
 
 /// `cookie_io_functions_t` of fopencookie(3).
@@ -151,8 +150,8 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
 /// what they read and write may as well be a file.
 static REPLACED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
-/// Has the standard stream of a descriptor that is a split socket now, if there is one, write there.
-/// What was printed and not written before goes nowhere.
+/// Has the standard stream of a descriptor that is a split socket now, if there is one, read or
+/// write there. What was printed and not written before goes nowhere.
 pub(crate) fn note_split(fd: c_int) {
     let of = |place: usize| REPLACED.get(place);
     let Some(replaced) = usize::try_from(fd).ok().and_then(of) else {
@@ -215,7 +214,7 @@ unsafe fn stream(cookie: *mut c_void) -> &'static Stream {
 
 unsafe extern "C-unwind" fn read(cookie: *mut c_void, to: *mut c_char, len: size_t) -> ssize_t {
     // SAFETY: the C library's promise.
-    unsafe { splitway_preload_read(stream(cookie).fd.load(Ordering::Acquire), to.cast(), len) }
+    unsafe { libc::read(stream(cookie).fd.load(Ordering::Acquire), to.cast(), len) }
 }
 
 /// Writes all of it, as streams do; less if that fails.
@@ -229,7 +228,7 @@ unsafe extern "C-unwind" fn write(
     unsafe {
         let fd = stream(cookie).fd.load(Ordering::Acquire);
         while done < len {
-            match splitway_preload_write(fd, from.add(done).cast(), len - done) {
+            match libc::write(fd, from.add(done).cast(), len - done) {
                 written @ 1.. => done += written as size_t,
                 _ => break,
             }
@@ -248,5 +247,6 @@ unsafe extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     let stream = unsafe { stream(cookie) };
     let fd = stream.fd.load(Ordering::Acquire);
     stream.file.store(ptr::null_mut(), Ordering::Release);
-    splitway_preload_close(fd)
+    // SAFETY: it takes a number, which is the stream's.
+    unsafe { libc::close(fd) }
 }

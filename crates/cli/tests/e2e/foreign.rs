@@ -20,7 +20,7 @@ use crate::run_compared::{ALL, opened};
 /// What became of each test.
 pub(crate) type Outcomes = BTreeMap<String, String>;
 
-/// The outcomes that a suite has written: `ok NAME` and so on, a line each, and `end .` behind them.
+/// The outcomes that a suite has written: `ok NAME` and so on, a line each, and `end .` behind.
 /// Of tests of one name, one that has failed counts. `None` if it has not come to its end.
 pub(crate) fn outcomes_in(lines: &str) -> Option<Outcomes> {
     let mut found = Outcomes::new();

@@ -27,7 +27,7 @@ struct Suite {
     different: &'static [(&'static str, &'static str)],
 }
 
-/// Why tests of HAProxy differ: the program that runs them cancels threads that wait for connections.
+/// Why tests of HAProxy differ: what runs them cancels threads that wait for connections.
 const CANCELLED: &str = "no thread is cancelled within a call on a split socket";
 
 fn suites() -> PathBuf {
