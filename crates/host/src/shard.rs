@@ -723,7 +723,7 @@ mod tests {
         for bell in [&of_program, &of_worker, &of_program, &of_program] {
             rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
             assert!(ends());
-            assert!(!ends(), "it is told once");
+            assert!(!ends(), "a ring is one event");
         }
     }
 

@@ -75,7 +75,7 @@ unsafe fn on_ours(number: c_long, [a, b, c, d, e, f]: [c_long; 6]) -> Option<c_l
                 events::splitway_preload_ppoll(pointer(a), b as c_ulong, pointer(c), pointer(d))
                     .into()
             }
-            // Nobody sees what comes by it: libuv would tell the kernel alone what is in its sets.
+            // The library sees nothing of it: libuv puts descriptors into its sets by such a ring.
             is::SYS_io_uring_setup => {
                 set_errno(Errno::NOSYS);
                 -1

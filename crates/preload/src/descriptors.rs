@@ -57,7 +57,7 @@ pub(crate) fn to_standard(fd: c_int) -> c_int {
     }
     STANDARD_IS_FREE.store(false, Ordering::Relaxed);
     if lowest >= 0 {
-        // SAFETY: it takes a number, which nobody else has.
+        // SAFETY: it takes a number, which was made here.
         unsafe { kernel!(SYS_close, lowest) };
     }
     fd

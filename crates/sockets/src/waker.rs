@@ -34,7 +34,7 @@ fn data(app: u32, handle: u32) -> epoll::EventData {
 pub enum Woken {
     /// Something has arrived from the broker.
     Broker,
-    /// A channel has rung, if that is told: [`Waker::watch_bells`].
+    /// A channel has rung; only after [`Waker::watch_bells`].
     Bell,
     /// The last copy of this descriptor is closed.
     HungUp(AppId, HandleId),
@@ -110,9 +110,9 @@ impl Waker {
         let _ = epoll::modify(&self.epoll, fd, data(NONE, BROUGHT), flags);
     }
 
-    /// Watches a handle for its hang-up alone, which is told once: what an application writes there
+    /// Watches a handle for its hang-up alone, which comes once: what an application writes there
     /// says nothing. Closing it ends that, as soon as the broker has closed its copy: until then,
-    /// the hang-up of a handle may be told that is no more.
+    /// there may be the hang-up of a handle that is no more.
     ///
     /// # Errors
     /// If the kernel does not watch it.
@@ -127,7 +127,7 @@ impl Waker {
         let _ = epoll::delete(&self.bells, fd);
     }
 
-    /// What has happened since, as far as one look takes it. A hang-up is told no more.
+    /// What has happened since, as far as one look takes it. A hang-up does not come again.
     pub fn look(&self) -> Vec<Woken> {
         let mut events = [NO_EVENT; EVENTS_MAX];
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME)).unwrap_or(0);

@@ -83,7 +83,12 @@ const TIMESTAMPS_BYTES: u16 = 12;
 /// use wire::tcp::Segment;
 ///
 /// let config = Config::default();
-/// let limits = Limits { bytes_max: 65_536, pieces_max: 32, real_bytes_max: 65_536, direct_bytes_max: 0 };
+/// let limits = Limits {
+///     bytes_max: 65_536,
+///     pieces_max: 32,
+///     real_bytes_max: 65_536,
+///     direct_bytes_max: 0,
+/// };
 /// let now = Instant::from_us(0);
 ///
 /// let mut client = Connection::connect(&config, 40_000, 80, 1_000, 0, now);
