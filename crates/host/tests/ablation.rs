@@ -66,6 +66,18 @@ fn without_the_echo_real_bytes_still_stay_behind_virtual_ones() {
     assert!(rig.received.is_empty());
 }
 
+/// More of them than one SEND takes.
+#[test]
+fn without_the_echo_many_real_bytes_stay_behind_virtual_ones_as_well() {
+    let mut rig = Rig::with(|config| config.departs_at_issue = true);
+    rig.ask(&["3000"]);
+    let before = rig.inline_bytes_of_sends_kept();
+    rig.ask(&["real 10000"]);
+    let inline_behind = rig.inline_bytes_of_sends_kept();
+    assert!(inline_behind >= 10_000, "{before}, then {inline_behind}");
+    assert!(rig.received.is_empty());
+}
+
 #[test]
 fn both_kinds_of_round_trip_time_are_counted() {
     for rtt_from_timestamps in [false, true] {

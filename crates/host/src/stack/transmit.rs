@@ -57,7 +57,11 @@ impl Stack {
             }
             Resolution::Own => return self.transmit_looped(now_us, handle),
         };
-        let limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
+        let mut limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
+        if self.config.departs_at_issue {
+            // What TCP takes for departed, a SEND may still carry.
+            limits.direct_bytes_max = 0;
+        }
         let now = Instant::from_us(now_us);
         let mut buffer = [0; HEADER_BYTES_MAX];
         loop {

@@ -115,6 +115,11 @@ impl FileServer {
                         let bytes = std::str::from_utf8(&line[6..]).unwrap();
                         io.set_notsent_lowat(stream, bytes.parse().unwrap());
                     }
+                    line if line.starts_with(b"real ") => {
+                        let count = std::str::from_utf8(&line[5..]).unwrap();
+                        let bytes = vec![b'r'; count.parse().unwrap()];
+                        assert_eq!(io.write(stream, &bytes), bytes.len());
+                    }
                     line if line.starts_with(b"hold ") => {
                         self.held = Some(io.open(stream, &line[5..], Growth::Forbidden));
                     }
