@@ -232,17 +232,14 @@ impl SendQueue {
             let extent_end = extent.end.min(end_max);
             match extent.content {
                 Content::Virtual { .. } => end = extent_end,
-                Content::Real { .. } if end == start && extent_end - start > real_bytes => {
-                    end += (extent_end - start).min(real_bytes.max(direct_bytes));
-                    break;
-                }
                 Content::Real { .. } => {
-                    let taken = (extent_end - end).min(real_bytes);
-                    real_bytes -= taken;
+                    let direct_bytes = if end == start { direct_bytes } else { 0 };
+                    let taken = (extent_end - end).min(real_bytes.max(direct_bytes));
                     end += taken;
-                    if end < extent_end {
+                    if end < extent_end || taken > real_bytes {
                         break;
                     }
+                    real_bytes -= taken;
                 }
             }
         }
