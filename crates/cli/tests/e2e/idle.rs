@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
-use testbed::procfs::{cpu_ns, memory};
+use testbed::procfs::memory;
 use testbed::site::KnownFile;
 use testbed::splitway::Splitway;
 use testbed::{Context, wait};
@@ -15,7 +15,7 @@ use testbed::{Context, wait};
 use crate::concurrency::allow_many_sockets;
 use crate::programs::{Stack, at, echo};
 use crate::run::{end, program_of, splitway_run_on, start_at};
-use crate::support::{FAMILIES, on_threads, process, serve};
+use crate::support::{FAMILIES, assert_idle, on_threads, process, serve};
 
 /// How long memory may take to come back once a load is over.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
@@ -31,13 +31,7 @@ fn without_traffic_both_processes_together_use_less_than_a_hundredth_of_a_core()
             connection.get(&file).unwrap();
             connection
         });
-        let used_ns = || cpu_ns(splitway.host()).unwrap() + cpu_ns(splitway.nic()).unwrap();
-        let (before_ns, start) = (used_ns(), Instant::now());
-        // Not a wait for something: the span that is measured.
-        std::thread::sleep(Duration::from_secs(10));
-        let share = (used_ns() - before_ns) as f64 / start.elapsed().as_nanos() as f64;
-        println!("idle: {:.3} % of a core", share * 100.0);
-        assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
+        assert_idle(&[splitway.host(), splitway.nic()], Duration::from_secs(10));
         drop(clients);
     });
 }
@@ -80,13 +74,7 @@ fn ten_unmodified_programs_that_wait_use_less_than_a_hundredth_of_a_core() {
         for program in &programs {
             all.extend([program.pid(), program_of(program)]);
         }
-        let used_ns = || all.iter().map(|pid| cpu_ns(*pid).unwrap()).sum::<u64>();
-        let (before_ns, start) = (used_ns(), Instant::now());
-        // Not a wait for something: the span that is measured.
-        std::thread::sleep(Duration::from_secs(10));
-        let share = (used_ns() - before_ns) as f64 / start.elapsed().as_nanos() as f64;
-        println!("idle, with ten programs: {:.3} % of a core", share * 100.0);
-        assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
+        assert_idle(&all, Duration::from_secs(10));
         drop(clients);
         for program in &mut programs {
             end(program, Signal::TERM);

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
 use testbed::process::{Process, run, signal};
-use testbed::procfs::{cpu_ns, descriptors};
+use testbed::procfs::descriptors;
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
 use testbed::wait;
@@ -23,7 +23,7 @@ use crate::config::{configuration, serve_configured};
 use crate::deaths::{files, lose_packets};
 use crate::sockets::attach;
 use crate::sockets_stat::applications;
-use crate::support::{Random, SOON, on_threads, process, program, serve_with};
+use crate::support::{Random, SOON, assert_idle, on_threads, process, program, serve_with};
 
 const FILES_PORT: u16 = 8080;
 const ECHO_PORT: u16 = 9000;
@@ -526,17 +526,9 @@ fn ten_programs_without_traffic_use_less_than_a_hundredth_of_a_core_with_both_st
         let clients: Vec<_> = ports
             .map(|it| TcpStream::connect(at(it)).unwrap())
             .collect();
-        let used_ns = || {
-            let own = [stack.splitway.host(), stack.splitway.nic()].into_iter();
-            let all = own.chain(programs.iter().map(Process::pid));
-            all.map(|pid| cpu_ns(pid).unwrap()).sum::<u64>()
-        };
-        let (before_ns, start) = (used_ns(), Instant::now());
-        // Not a wait for something: the span that is measured.
-        std::thread::sleep(Duration::from_secs(5));
-        let share = (used_ns() - before_ns) as f64 / start.elapsed().as_nanos() as f64;
-        println!("idle: {:.3} % of a core", share * 100.0);
-        assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
+        let mut all = vec![stack.splitway.host(), stack.splitway.nic()];
+        all.extend(programs.iter().map(Process::pid));
+        assert_idle(&all, Duration::from_secs(5));
         drop(clients);
     });
 }

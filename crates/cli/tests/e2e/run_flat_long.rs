@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal};
 use testbed::http::be_patient;
 use testbed::namespace::isolated_long;
 use testbed::procfs::{descriptors, memory};
-use testbed::wait;
+use testbed::{Context, wait};
 
 use crate::programs::{Stack, at};
 use crate::run::{
@@ -34,12 +34,14 @@ fn ask(connections: usize, request: &[u8], response_end: &[u8]) {
     on_threads(THREADS, |_| {
         let mut response = Vec::new();
         for _ in 0..connections / THREADS {
-            let failed = |error: std::io::Error| testbed::Failure::new(error.to_string());
-            let mut stream = TcpStream::connect(at(PORT)).map_err(failed)?;
+            let address = at(PORT);
+            let mut stream = TcpStream::connect(address).context(|| format!("to {address}"))?;
             be_patient(&stream)?;
-            stream.write_all(request).map_err(failed)?;
+            let asking = || "a request".to_owned();
+            stream.write_all(request).context(asking)?;
             response.clear();
-            stream.read_to_end(&mut response).map_err(failed)?;
+            let answered = || "its response".to_owned();
+            stream.read_to_end(&mut response).context(answered)?;
             assert!(
                 response.ends_with(response_end),
                 "{:?}",

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use testbed::http::Connection;
 use testbed::process::{run, tool};
-use testbed::procfs::children;
+use testbed::procfs::{children, cpu_ns};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
 use testbed::wait;
@@ -72,6 +72,22 @@ pub(crate) fn process(splitway: &Splitway, name: &str) -> Option<Pid> {
         let found = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
         found.is_ok_and(|found| found.trim() == name)
     })
+}
+
+/// Asserts that processes together use less than a hundredth of a core in so much time.
+pub(crate) fn assert_idle(processes: &[Pid], span: Duration) {
+    let used_ns = || {
+        processes
+            .iter()
+            .map(|pid| cpu_ns(*pid).unwrap())
+            .sum::<u64>()
+    };
+    let (before_ns, start) = (used_ns(), Instant::now());
+    // Not a wait for something: the span that is measured.
+    std::thread::sleep(span);
+    let share = (used_ns() - before_ns) as f64 / start.elapsed().as_nanos() as f64;
+    println!("idle: {:.3} % of a core", share * 100.0);
+    assert!(share < 0.01, "{:.3} % of a core", share * 100.0);
 }
 
 /// The fetcher of a server.
