@@ -69,7 +69,7 @@ static void serve_by_numbers(void) {
     errno = 0;
     CHECK(syscall(SYS_read, fd, bytes, sizeof bytes) == -1 && errno == EBADF);
     CHECK(syscall(SYS_getpid) == getpid());
-    /* What a ring is told of descriptors, none of the library's functions sees. */
+    /* A ring takes descriptors past the functions of the library. */
     errno = 0;
     CHECK(syscall(SYS_io_uring_setup, 1, NULL) == -1 && errno == ENOSYS);
 }
