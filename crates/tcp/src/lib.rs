@@ -40,6 +40,7 @@
 //! | timestamps and PAWS | `timestamps` |
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
 //! | before the handshake is complete: SYN queue, SYN cookies | `half_open`, `syn_cookie` |
+//! | when only the end is left: for who goes on with it | `remainder` |
 //! | after the end, and outside of connections | `time_wait`, `reset` |
 //! | sequence numbers, time, timers | `seq`, `time`, `timer` |
 //! | tests: chance by a seed, a model of a bottleneck | `random`, `bottleneck` |
@@ -100,6 +101,7 @@ mod pmtu;
 mod random;
 mod receiver;
 mod recovery;
+mod remainder;
 mod reset;
 mod retry_limit;
 mod sender;
@@ -120,6 +122,7 @@ pub use handshake::isn::IsnGenerator;
 pub use handshake::syn_cookie::SynCookies;
 pub use info::{CaState, Info};
 pub use keepalive::Keepalive;
+pub use remainder::{Remainder, Stage};
 pub use reset::reset_for;
 pub use sender::output::Transmit;
 pub use sender::send_queue::Piece;

@@ -51,6 +51,11 @@ impl Timestamps {
         }
     }
 
+    /// TS.Recent is of now.
+    pub(crate) fn refresh(&mut self, now: Instant) {
+        self.recent_at = now;
+    }
+
     /// What is added to the clock, and TS.Recent, if they were negotiated.
     pub(crate) fn remembered(&self) -> Option<(u32, u32)> {
         self.negotiated.then_some((self.offset, self.recent))

@@ -1,10 +1,12 @@
 //! Whole frames: what a received one is, and the headers of outgoing ones.
 
+mod cut;
 mod header;
 mod prefix;
 mod received;
 mod template;
 
+pub use cut::cut;
 pub use header::{HeaderError, HeaderMut};
 pub use prefix::TcpPrefix;
 pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse, parse_segment};

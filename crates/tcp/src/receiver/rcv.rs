@@ -103,6 +103,22 @@ impl Receiver {
         self.edge = self.nxt + window;
     }
 
+    /// Goes on where another one was: `nxt` is RCV.NXT, and so many bytes were offered behind it.
+    pub(crate) fn resume(&mut self, nxt: u32, window: u64, shift: u8, has_fin: bool) {
+        self.space = SeqSpace::new(nxt.wrapping_sub(1));
+        self.nxt = 1;
+        self.edge = self.nxt + window;
+        self.scaled = shift > 0;
+        self.shift = shift;
+        // Behind RCV.NXT, where none that comes again can be taken for another.
+        self.fin = has_fin.then_some(0);
+    }
+
+    /// Rcv.Wind.Shift
+    pub(crate) fn shift(&self) -> u8 {
+        self.shift
+    }
+
     /// The window scale of our SYN: the whole buffer can be offered when it has grown.
     pub(crate) fn offered_shift(&self) -> u8 {
         self.offered_shift

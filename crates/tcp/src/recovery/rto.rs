@@ -38,6 +38,16 @@ impl Rto {
         us.min(whole_us(config.rto_max)).max(RTO_FLOOR_US)
     }
 
+    /// How often the RTO has been doubled.
+    pub(crate) fn backoff(&self) -> u8 {
+        u8::try_from(self.backoff).unwrap_or(u8::MAX)
+    }
+
+    /// Goes on with the backoff of another one.
+    pub(crate) fn resume(&mut self, backoff: u8) {
+        self.backoff = backoff.into();
+    }
+
     /// The timer has expired. False if it is time to give up.
     pub(crate) fn on_timeout(
         &mut self,

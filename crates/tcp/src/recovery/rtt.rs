@@ -28,6 +28,11 @@ impl Rtt {
         });
     }
 
+    /// Goes on with what another one has measured, in microseconds.
+    pub(crate) fn resume(&mut self, srtt_us: u64, rttvar_us: u64) {
+        self.smoothed_us = Some((srtt_us.min(SAMPLE_US_MAX), rttvar_us.min(SAMPLE_US_MAX)));
+    }
+
     /// RFC 4015 §3.3: a timeout was spurious, and this is how long the round trip took in fact.
     pub(crate) fn on_spurious_timeout(&mut self, sample: Duration) {
         let sample = whole_us(sample).min(SAMPLE_US_MAX);

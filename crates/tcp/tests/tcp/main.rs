@@ -30,6 +30,7 @@ mod pmtu;
 mod ranges;
 mod receive;
 mod recovery;
+mod remainder;
 mod resets;
 mod retransmission;
 mod sack;

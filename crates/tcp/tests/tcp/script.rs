@@ -20,6 +20,7 @@
 //!                                 them if this one ends with `;`
 //! cork, uncork, more              TCP_CORK on and off; MSG_MORE of the write before
 //! nodelay on                      or `off`: TCP_NODELAY
+//! part                            another one goes on with what is left of the connection
 //! rate 100000                     the application allows so many bytes/s; `rate -`: any number
 //! window 10000                    the congestion window
 //! ```
@@ -234,6 +235,7 @@ impl Script {
             "shutdown" => self.tcp().shutdown(),
             "close" => self.tcp().close(),
             "abort" => self.tcp().abort(),
+            "part" => self.part(),
             "icmp" => self.icmp(rest),
             "rate" => self.tcp().set_max_pacing_rate(rest.parse().ok()),
             "cork" => self.tcp().set_cork(true),
@@ -272,6 +274,12 @@ impl Script {
                 describe(transmit)
             );
         }
+    }
+
+    pub(crate) fn part(&mut self) {
+        let remainder = self.tcp().remainder().expect("its end alone is left");
+        let connection = Connection::resume(&self.config, 80, 40_000, &remainder, self.now);
+        self.connection = Some(connection);
     }
 
     fn poll(&mut self) {

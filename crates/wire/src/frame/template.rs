@@ -1,5 +1,6 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use super::header::HeaderMut;
 use crate::{ethernet, ip, tcp};
 
 /// Length of the longest header that [`TcpTemplate::write`] writes, in bytes.
@@ -39,6 +40,35 @@ impl TcpTemplate {
             traffic_class: 0,
             ttl: ip::TTL,
         }
+    }
+
+    /// What a header has been written from, whatever its TCP header says but for the ports. `None`
+    /// if it is not exactly Ethernet, IPv4 without options or IPv6 without extension headers, and
+    /// TCP.
+    pub fn parse(header: &[u8]) -> Option<TcpTemplate> {
+        let mut copy = [0; HEADER_BYTES_MAX];
+        let copy = copy.get_mut(..header.len())?;
+        copy.copy_from_slice(header);
+        let view = HeaderMut::parse(copy).ok()?;
+        let (tcp_offset, ipv6) = (view.tcp_offset(), view.ipv6());
+        let (link, packet) = ethernet::Header::parse(header)?;
+        let port = |at: usize| Some(u16::from_be_bytes(*header.get(at..)?.first_chunk()?));
+        let (addresses, traffic_class, ttl): ([IpAddr; 2], u8, u8) = if ipv6 {
+            let address = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<16>()?));
+            let class = (packet[0] << 4) | (packet[1] >> 4);
+            ([address(8)?, address(24)?], class, packet[7])
+        } else {
+            let address = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<4>()?));
+            ([address(12)?, address(16)?], packet[1], packet[8])
+        };
+        Some(TcpTemplate {
+            source_mac: link.source,
+            destination_mac: link.destination,
+            source: SocketAddr::new(addresses[0], port(tcp_offset)?),
+            destination: SocketAddr::new(addresses[1], port(tcp_offset + 2)?),
+            traffic_class,
+            ttl,
+        })
     }
 
     /// Offset of the TCP header in what [`TcpTemplate::write`] writes, in bytes.
