@@ -2,6 +2,7 @@
 
 #![no_main]
 
+use contract::parting::{Part, PartLimits, PartStage, PartTimestamps};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -55,6 +56,19 @@ enum Request<'a> {
     KeyGone {
         flow: u64,
         epoch: u16,
+    },
+    Frame {
+        bytes: &'a [u8],
+    },
+    Part {
+        issued_us: u64,
+        stage: u8,
+        owes_ack: bool,
+        numbers: [u32; 5],
+        shifts: [u8; 2],
+        mss: u16,
+        timestamps: Option<(u32, u32)>,
+        header: &'a [u8],
     },
     Records {
         epoch: u16,
@@ -183,6 +197,51 @@ impl Request<'_> {
                 },
                 key,
                 iv: *iv,
+            }),
+            Request::Frame { bytes } => Command::Frame { bytes },
+            Request::Part {
+                issued_us,
+                stage,
+                owes_ack,
+                numbers,
+                shifts,
+                mss,
+                timestamps,
+                header,
+            } => Command::Part(Part {
+                flow: FlowId(2),
+                issued_us: *issued_us,
+                stage: match stage % 4 {
+                    0 => PartStage::FinWait1,
+                    1 => PartStage::FinWait2,
+                    2 => PartStage::Closing,
+                    _ => PartStage::LastAck,
+                },
+                owes_ack: *owes_ack,
+                fin_seq: numbers[0],
+                rcv_nxt: numbers[1],
+                rcv_window_bytes: numbers[2],
+                rcv_shift: shifts[0] % 16,
+                snd_window_bytes: numbers[3],
+                snd_window_bytes_max: numbers[4],
+                snd_shift: shifts[1] % 16,
+                mss: *mss,
+                timestamps: timestamps.map(|(value, recent)| PartTimestamps { value, recent }),
+                srtt_us: 1,
+                rttvar_us: 2,
+                backoff: 3,
+                limits: PartLimits {
+                    rto_initial_ms: 4,
+                    rto_min_ms: 5,
+                    rto_max_ms: 6,
+                    user_timeout_ms: 7,
+                    time_wait_ms: 8,
+                    fin_wait_2_ms: 9,
+                    challenge_acks_max: 10,
+                    challenge_acks_interval_ms: 11,
+                    fin_retries: 12,
+                },
+                header,
             }),
             Request::KeyGone { flow, epoch } => Command::KeyGone {
                 flow: FlowId(*flow),

@@ -71,6 +71,7 @@ const LIMITS: Limits = Limits {
     bytes_max: 65_536,
     pieces_max: 5,
     real_bytes_max: 4096,
+    direct_bytes_max: 65_536,
 };
 
 /// Real bytes queued at most; how often something may be sent at one moment is bounded by it.

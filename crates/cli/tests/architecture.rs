@@ -22,7 +22,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("tcp", &["wire"]),
     ("tls", &["contract"]),
     ("netdev", &["wire"]),
-    ("nic", &["contract", "counters", "wire", "netdev"]),
+    ("nic", &["contract", "counters", "wire", "tcp", "netdev"]),
     (
         "host",
         &["contract", "counters", "wire", "tcp", "tls", "netdev"],

@@ -6,9 +6,9 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–9, events 129–138 |
+//! | 4 | 1 | kind: commands 1–9 and 13–15, events 129–141 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused) |
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -17,11 +17,15 @@
 //! | RECORDS | one record of 24 bytes per segment; 16 bytes per tag; the inline segments' bytes |
 //! | sealed | 16 bytes per tag |
 //! | listed | one record of 20 bytes per entry, each with the name behind it |
+//! | FRAME, frame | the frame |
+//! | PART | the packet header |
+//! | part ended | one record of 16 bytes per end |
 //! | all others | none |
 //!
 //! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
 //! without a byte to spare, and all bounds of [`crate::limits`] hold.
 
+mod parting;
 mod tls;
 
 use std::fmt;
@@ -35,10 +39,12 @@ use crate::event::{Event, RejectReason};
 use crate::file::{FileMeta, Growth};
 use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::limits::{
-    HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX, MESSAGE_BYTES_MAX,
-    PATH_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
+    FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
+    MESSAGE_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX,
+    SEND_BYTES_MAX,
 };
-use crate::listing::{Entries, Part};
+use crate::listing::{self, Entries};
+use crate::parting::Part;
 use crate::segment::{Segment, Segments};
 use crate::tls::{Key, Records, TAG_BYTES};
 
@@ -68,6 +74,9 @@ const KEY_GONE: u8 = 6;
 const RECORDS: u8 = 7;
 const LIST: u8 = 8;
 const OPEN_PASSED: u8 = 9;
+const FRAME: u8 = 13;
+const PART: u8 = 14;
+const PART_GONE: u8 = 15;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
@@ -78,6 +87,9 @@ const SEAL_MISMATCH: u8 = 135;
 const ENDED: u8 = 136;
 const LISTED: u8 = 137;
 const LOAD: u8 = 138;
+const FRAME_UP: u8 = 139;
+const PART_REFUSED: u8 = 140;
+const PART_ENDED: u8 = 141;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
@@ -199,6 +211,44 @@ records! {
     }
     EndedRecord: 16 { head: Head, zero: [u8; 8], }
     LoadRecord: 16 { head: Head, busy_us: U32, elapsed_us: U32, }
+    FrameRecord: 16 { head: Head, frame_bytes: U16, zero: [u8; 6], }
+    PartRecord: 104 {
+        head: Head,
+        flow: U64,
+        issued_us: U64,
+        fin_seq: U32,
+        rcv_nxt: U32,
+        rcv_window_bytes: U32,
+        snd_window_bytes: U32,
+        snd_window_bytes_max: U32,
+        ts_value: U32,
+        ts_recent: U32,
+        srtt_us: U32,
+        rttvar_us: U32,
+        rto_initial_ms: U32,
+        rto_min_ms: U32,
+        rto_max_ms: U32,
+        user_timeout_ms: U32,
+        time_wait_ms: U32,
+        fin_wait_2_ms: U32,
+        challenge_acks_interval_ms: U32,
+        challenge_acks_max: U16,
+        mss: U16,
+        header_bytes: U16,
+        stage: u8,
+        owes_ack: u8,
+        has_timestamps: u8,
+        rcv_shift: u8,
+        snd_shift: u8,
+        backoff: u8,
+        fin_retries: u8,
+        zero: [u8; 3],
+    }
+    PartGoneRecord: 16 { head: Head, flow: U64, }
+    PartRefusedRecord: 24 { head: Head, flow: U64, reason: u8, zero: [u8; 7], }
+    PartEndedRecord: 16 { head: Head, ends: U16, zero: [u8; 6], }
+    /// The end of a connection.
+    PartEndRecord: 16 { flow: U64, reason: u8, zero: [u8; 7], }
 }
 
 /// Longest encoded event, in bytes.
@@ -206,6 +256,9 @@ pub const EVENT_BYTES_MAX: usize = size_of::<ListedRecord>() + LISTED_ENTRIES_BY
 
 const _: () = assert!(
     size_of::<SealedRecord>() + SEALED_TAGS_MAX * TAG_BYTES <= EVENT_BYTES_MAX
+        && size_of::<FrameRecord>() + FRAME_BYTES_MAX <= EVENT_BYTES_MAX
+        && size_of::<PartEndedRecord>() + PART_ENDS_MAX * size_of::<PartEndRecord>()
+            <= EVENT_BYTES_MAX
         && EVENT_BYTES_MAX <= MESSAGE_BYTES_MAX,
     "no event is longer"
 );
@@ -304,6 +357,15 @@ impl Command<'_> {
                 out.extend_from_slice(record.as_bytes());
             }
             Command::Records(ref records) => records.encode(out),
+            Command::Frame { bytes } => parting::encode_frame(FRAME, bytes, out),
+            Command::Part(ref part) => part.encode(out),
+            Command::PartGone { flow } => {
+                let record = PartGoneRecord {
+                    head: head(PART_GONE, size_of::<PartGoneRecord>()),
+                    flow: flow.0.into(),
+                };
+                out.extend_from_slice(record.as_bytes());
+            }
         }
     }
 
@@ -376,6 +438,14 @@ impl Command<'_> {
                 })
             }
             RECORDS => Records::parse(bytes).map(Command::Records),
+            FRAME => parting::parse_frame(bytes).map(|bytes| Command::Frame { bytes }),
+            PART => Part::parse(bytes).map(Command::Part),
+            PART_GONE => {
+                let record = whole::<PartGoneRecord>(bytes)?;
+                Ok(Command::PartGone {
+                    flow: FlowId(record.flow.get()),
+                })
+            }
             _ => Err("the kind is a command's"),
         }
     }
@@ -399,10 +469,13 @@ impl Command<'_> {
             Command::Send(send) => send.check(),
             Command::Key(key) => key.check(),
             Command::Records(records) => records.check(),
+            Command::Frame { bytes } => parting::check_frame(bytes),
+            Command::Part(part) => part.check(),
             Command::OpenPassed { .. }
             | Command::Close { .. }
             | Command::Acked { .. }
-            | Command::KeyGone { .. } => Ok(()),
+            | Command::KeyGone { .. }
+            | Command::PartGone { .. } => Ok(()),
         }
     }
 }
@@ -639,7 +712,7 @@ impl Event {
                 out.extend_from_slice(record.as_bytes());
             }
             Event::Listed { file, ref part } => {
-                let Part {
+                let listing::Part {
                     directory,
                     next,
                     entries,
@@ -760,6 +833,17 @@ impl Event {
                 };
                 out.extend_from_slice(record.as_bytes());
             }
+            Event::Frame { ref bytes } => parting::encode_frame(FRAME_UP, bytes, out),
+            Event::PartRefused { flow, reason } => {
+                let record = PartRefusedRecord {
+                    head: head(PART_REFUSED, size_of::<PartRefusedRecord>()),
+                    flow: flow.0.into(),
+                    reason: reason as u8,
+                    zero: [0; 7],
+                };
+                out.extend_from_slice(record.as_bytes());
+            }
+            Event::PartEnded { ref ends } => parting::encode_ends(ends, out),
         }
     }
 
@@ -788,7 +872,7 @@ impl Event {
             LISTED => {
                 let (record, entries) = split::<ListedRecord>(bytes)?;
                 all_zero(&record.zero)?;
-                let part = Part {
+                let part = listing::Part {
                     directory: FileMeta {
                         size: record.size.get(),
                         inode: record.inode.get(),
@@ -880,6 +964,18 @@ impl Event {
                     elapsed_us,
                 })
             }
+            FRAME_UP => Ok(Event::Frame {
+                bytes: parting::parse_frame(bytes)?.into(),
+            }),
+            PART_REFUSED => {
+                let record = whole::<PartRefusedRecord>(bytes)?;
+                all_zero(&record.zero)?;
+                Ok(Event::PartRefused {
+                    flow: FlowId(record.flow.get()),
+                    reason: parting::refusal(record.reason)?,
+                })
+            }
+            PART_ENDED => parting::parse_ends(bytes),
             _ => Err("the kind is an event's"),
         }
     }
@@ -909,7 +1005,7 @@ impl RejectReason {
     }
 }
 
-/// Adds `us` to the times in a SEND or a departure; all else stays as it is, whatever it is. A SEND
+/// Adds `us` to the times in a SEND, a PART or a departure; all else stays as it is, whatever it is. A SEND
 /// that may leave at once still may.
 pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     let shifted = |time: U64| time.get().wrapping_add_signed(us).into();
@@ -922,6 +1018,11 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
                 }
             }
         }
+        Ok(PART) => {
+            if let Ok((record, _)) = PartRecord::mut_from_prefix(message) {
+                record.issued_us = shifted(record.issued_us);
+            }
+        }
         Ok(DEPARTED) => {
             if let Ok((record, _)) = DepartedRecord::mut_from_prefix(message) {
                 record.departed_us = shifted(record.departed_us);
@@ -931,18 +1032,22 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     }
 }
 
-/// Replaces the Ethernet source address in the header of a SEND; all else stays as it is, whatever
-/// it is.
+/// Replaces the Ethernet source address in the header of a SEND or a PART; all else stays as it is,
+/// whatever it is.
 pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
     const SOURCE: std::ops::Range<usize> = 6..12;
-    if kind(message) != Ok(SEND) {
-        return;
-    }
-    let Ok((record, rest)) = SendRecord::mut_from_prefix(message) else {
-        return;
+    let header = match kind(message) {
+        Ok(SEND) => SendRecord::mut_from_prefix(message)
+            .ok()
+            .and_then(|(record, rest)| {
+                let segments = usize::from(record.segments) * size_of::<SegmentRecord>();
+                rest.get_mut(segments..segments + usize::from(record.header_bytes))
+            }),
+        Ok(PART) => PartRecord::mut_from_prefix(message)
+            .ok()
+            .map(|(_, header)| header),
+        _ => None,
     };
-    let segments = usize::from(record.segments) * size_of::<SegmentRecord>();
-    let header = rest.get_mut(segments..segments + usize::from(record.header_bytes));
     if let Some(source) = header.and_then(|header| header.get_mut(SOURCE)) {
         source.copy_from_slice(&mac);
     }

@@ -2,6 +2,7 @@
 
 use crate::file::Growth;
 use crate::ids::{FileId, FlowId, PassedId, SendId};
+use crate::parting::Part;
 use crate::segment::Segments;
 use crate::tls::{Key, Records};
 
@@ -68,6 +69,20 @@ pub enum Command<'a> {
     },
     /// RECORDS: defines records of a flow, which SENDs then name by their place in the stream.
     Records(Records<'a>),
+    /// FRAME: a frame has arrived at the host's port that belongs to a connection that was parted
+    /// with. May be lost, as frames may.
+    Frame {
+        /// From the Ethernet header on, at most [`crate::limits::FRAME_BYTES_MAX`]. The host has
+        /// verified its checksums.
+        bytes: &'a [u8],
+    },
+    /// PART: run what is left of a connection.
+    Part(Part<'a>),
+    /// PARTGONE: forget a connection that was parted with. Nothing is sent for it any more.
+    PartGone {
+        /// The flow in its PART.
+        flow: FlowId,
+    },
 }
 
 /// SEND: a finished packet header and what follows it.

@@ -3,6 +3,7 @@
 use crate::file::FileMeta;
 use crate::ids::{FileId, FlowId, SendId};
 use crate::listing::Part;
+use crate::parting::{PartEnd, PartRefusal};
 use crate::tls::Tag;
 
 /// What the NIC stack reports.
@@ -103,6 +104,26 @@ pub enum Event {
         busy_us: u32,
         /// All time that has passed, in microseconds; not zero.
         elapsed_us: u32,
+    },
+    /// A frame that the NIC stack was given, or that has arrived at its port, and that is the
+    /// host's. May be lost, as frames may.
+    Frame {
+        /// From the Ethernet header on: 1 to [`crate::limits::FRAME_BYTES_MAX`]. Its checksums were
+        /// verified.
+        bytes: Box<[u8]>,
+    },
+    /// The NIC stack does not take a connection that the host has parted with: it is the host's
+    /// again, as it was.
+    PartRefused {
+        /// The flow in its PART.
+        flow: FlowId,
+        /// Why.
+        reason: PartRefusal,
+    },
+    /// Connections that the host has parted with have ended. Each id may be used again.
+    PartEnded {
+        /// Which, and how: 1 to [`crate::limits::PART_ENDS_MAX`].
+        ends: Box<[PartEnd]>,
     },
 }
 

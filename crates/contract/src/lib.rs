@@ -8,11 +8,12 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS |
+//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE |
 //! | `file`, [`segment`] | versions of files; what payload consists of |
-//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended |
+//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended, load, frame, part refused, part ended |
 //! | [`listing`] | what is in a directory: what answers LIST |
 //! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
+//! | [`parting`] | connections of which the NIC stack runs what is left: what PART says |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
@@ -52,6 +53,7 @@ pub mod file;
 pub mod ids;
 pub mod limits;
 pub mod listing;
+pub mod parting;
 pub mod segment;
 pub mod tls;
 
@@ -60,4 +62,5 @@ pub use event::{Event, RejectReason};
 pub use file::{FileMeta, Growth};
 pub use ids::{FileId, FlowId, PassedId, SendId};
 pub use listing::{Entries, Entry, EntryKind};
+pub use parting::Part;
 pub use segment::{Segment, Segments};

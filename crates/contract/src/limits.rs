@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 
 /// Longest path in an OPEN or LIST, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -43,6 +43,20 @@ pub const KEYS_MAX: usize = 4;
 
 /// Most tags in a sealed event.
 pub const SEALED_TAGS_MAX: usize = 16;
+
+/// Longest frame that one stack hands to the other, from the Ethernet header on, in bytes: one of a
+/// link of 1500 bytes, and room. Of a longer one, as GRO makes them, what is beyond is cut off as
+/// if it had been lost.
+pub const FRAME_BYTES_MAX: usize = 1536;
+
+/// Most ends in a part ended event.
+pub const PART_ENDS_MAX: usize = 32;
+
+/// Most bits by which windows are scaled (RFC 7323 §2.3).
+pub const WINDOW_SHIFT_MAX: u8 = 14;
+
+/// Largest window of a connection that is parted with, in bytes.
+pub const PART_WINDOW_BYTES_MAX: u32 = 0xffff << WINDOW_SHIFT_MAX;
 
 /// Longest encoded command or event, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8192;

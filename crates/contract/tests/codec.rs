@@ -2,11 +2,14 @@
 
 use contract::codec::{EVENT_BYTES_MAX, Malformed};
 use contract::limits::{
-    HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX, MESSAGE_BYTES_MAX,
-    NAME_BYTES_MAX, PATH_BYTES_MAX, RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX,
-    SEGMENTS_MAX, SEND_BYTES_MAX,
+    FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
+    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, RECORD_PLAINTEXT_BYTES_MAX,
+    RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
 };
 use contract::listing::{EntriesFull, Part};
+use contract::parting::{
+    self, PartEnd, PartEndReason, PartLimits, PartRefusal, PartStage, PartTimestamps,
+};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{
     Command, Entries, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Growth, PassedId,
@@ -390,6 +393,176 @@ fn the_layout_of_sealed_of_a_mismatch_and_of_the_end() {
     for impossible in [[4, 3], [0, 0]] {
         (bytes[8], bytes[12]) = impossible.into();
         assert!(Event::decode(&bytes).is_err(), "{impossible:?}");
+    }
+}
+
+fn a_part() -> parting::Part<'static> {
+    parting::Part {
+        flow: FlowId(0x0102_0304_0506_0708),
+        issued_us: 9,
+        stage: PartStage::LastAck,
+        owes_ack: true,
+        fin_seq: 10,
+        rcv_nxt: 11,
+        rcv_window_bytes: 12,
+        rcv_shift: 13,
+        snd_window_bytes: 14,
+        snd_window_bytes_max: 15,
+        snd_shift: 14,
+        mss: 1460,
+        timestamps: Some(PartTimestamps {
+            value: 16,
+            recent: 17,
+        }),
+        srtt_us: 18,
+        rttvar_us: 19,
+        backoff: 20,
+        limits: PartLimits {
+            rto_initial_ms: 21,
+            rto_min_ms: 22,
+            rto_max_ms: 23,
+            user_timeout_ms: 24,
+            time_wait_ms: 25,
+            fin_wait_2_ms: 26,
+            challenge_acks_max: 27,
+            challenge_acks_interval_ms: 28,
+            fin_retries: 29,
+        },
+        header: b"ethernet ip tcp",
+    }
+}
+
+fn part_with(change: impl FnOnce(&mut parting::Part<'static>)) -> Command<'static> {
+    let mut part = a_part();
+    change(&mut part);
+    Command::Part(part)
+}
+
+#[test]
+fn the_layout_of_part_partgone_and_frame() {
+    let bytes = encoded(&Command::Part(a_part()));
+    let (record, header) = bytes.split_at(104);
+    let mut expected = vec![
+        119, 0, 0, 0, 14, 0, 0, 0, // head
+        8, 7, 6, 5, 4, 3, 2, 1, // flow
+        9, 0, 0, 0, 0, 0, 0, 0, // issued
+    ];
+    for word in [
+        10, 11, 12, 14, 15, 16, 17, 18, 19, 21, 22, 23, 24, 25, 26, 28,
+    ] {
+        expected.extend([word, 0, 0, 0]);
+    }
+    // Challenge ACKs, mss, header bytes; stage, flags, shifts, backoff, retries.
+    expected.extend([27, 0, 0xb4, 5, 15, 0]);
+    expected.extend([4, 1, 1, 13, 14, 20, 29, 0, 0, 0]);
+    assert_eq!(record, expected);
+    assert_eq!(header, b"ethernet ip tcp");
+
+    let gone = Command::PartGone { flow: FlowId(7) };
+    let bytes = [16, 0, 0, 0, 15, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(encoded(&gone), bytes);
+
+    let frame = Command::Frame { bytes: b"abc" };
+    let mut bytes = [
+        19, 0, 0, 0, 13, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, b'a', b'b', b'c',
+    ];
+    assert_eq!(encoded(&frame), bytes);
+    let frame = Event::Frame {
+        bytes: (*b"abc").into(),
+    };
+    bytes[4] = 139;
+    assert_eq!(encoded_event(&frame), bytes);
+}
+
+#[test]
+fn the_layout_of_part_refused_and_part_ended() {
+    let refused = Event::PartRefused {
+        flow: FlowId(7),
+        reason: PartRefusal::Full,
+    };
+    let mut bytes = [0; 24];
+    bytes[..5].copy_from_slice(&[24, 0, 0, 0, 140]);
+    (bytes[8], bytes[16]) = (7, 50);
+    assert_eq!(encoded_event(&refused), bytes);
+
+    let end = |flow, reason| PartEnd {
+        flow: FlowId(flow),
+        reason,
+    };
+    let ended = Event::PartEnded {
+        ends: [
+            end(7, PartEndReason::Finished),
+            end(8, PartEndReason::Replaced),
+        ]
+        .into(),
+    };
+    let mut bytes = [0; 48];
+    bytes[..5].copy_from_slice(&[48, 0, 0, 0, 141]);
+    (bytes[8], bytes[16], bytes[24], bytes[32], bytes[40]) = (2, 7, 1, 8, 5);
+    assert_eq!(encoded_event(&ended), bytes);
+    for (at, value, rule) in [
+        (8, 1, "ends fill the message"),
+        (8, 3, "ends fill the message"),
+        (10, 1, "what is reserved is zero"),
+        (24, 0, "the reason is known"),
+        (24, 6, "the reason is known"),
+        (25, 1, "what is reserved is zero"),
+    ] {
+        let mut bytes = bytes;
+        bytes[at] = value;
+        assert_eq!(Event::decode(&bytes).unwrap_err().rule, rule, "byte {at}");
+    }
+    for (count, is_good) in [
+        (0, false),
+        (1, true),
+        (PART_ENDS_MAX, true),
+        (PART_ENDS_MAX + 1, false),
+    ] {
+        let ends = vec![end(1, PartEndReason::Reset); count].into();
+        let bytes = encoded_event(&Event::PartEnded { ends });
+        assert_eq!(Event::decode(&bytes).is_ok(), is_good, "{count}");
+    }
+}
+
+#[test]
+fn part_and_frame_stay_within_the_limits() {
+    let long_header = &[0; HEADER_BYTES_MAX + 1];
+    let long_frame = &[0; FRAME_BYTES_MAX + 1];
+    let scaled = "windows are scaled by at most WINDOW_SHIFT_MAX bits";
+    let window = "a window has at most PART_WINDOW_BYTES_MAX bytes";
+    let frame = "a frame has 1 to FRAME_BYTES_MAX bytes";
+    for (command, rule) in [
+        (
+            part_with(|part| part.header = long_header),
+            "a header has at most HEADER_BYTES_MAX bytes",
+        ),
+        (part_with(|part| part.mss = 0), "mss is not zero"),
+        (part_with(|part| part.rcv_shift = 15), scaled),
+        (part_with(|part| part.snd_shift = 15), scaled),
+        (part_with(|part| part.rcv_window_bytes = 1 << 30), window),
+        (part_with(|part| part.snd_window_bytes = 1 << 30), window),
+        (
+            part_with(|part| part.snd_window_bytes_max = u32::MAX),
+            window,
+        ),
+        (Command::Frame { bytes: b"" }, frame),
+        (Command::Frame { bytes: long_frame }, frame),
+    ] {
+        assert_eq!(rule_broken_by(&command), rule);
+    }
+    let good = encoded(&Command::Part(a_part()));
+    for (at, value, rule) in [
+        (92, 14, "the header fills the message"),
+        (94, 0, "the stage is known"),
+        (94, 5, "the stage is known"),
+        (95, 2, "a flag is 0 or 1"),
+        (96, 2, "a flag is 0 or 1"),
+        (96, 0, "without timestamps there are none"),
+        (101, 1, "what is reserved is zero"),
+    ] {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        assert_eq!(Command::decode(&bytes).unwrap_err().rule, rule, "byte {at}");
     }
 }
 
@@ -777,6 +950,9 @@ enum Owned {
     List(u32, u64, Vec<u8>),
     OpenPassed(u32, u64),
     Close(u32),
+    Frame(Vec<u8>),
+    Part([u64; 12], Vec<u8>),
+    PartGone(u64),
     Send {
         fields: SendFields,
         header: Vec<u8>,
@@ -819,6 +995,11 @@ impl Owned {
             Owned::OpenPassed(file, passed) => Command::OpenPassed {
                 file: FileId(*file),
                 passed: PassedId(*passed),
+            },
+            Owned::Frame(bytes) => Command::Frame { bytes },
+            Owned::Part(words, header) => Command::Part(part_of(words, header)),
+            Owned::PartGone(flow) => Command::PartGone {
+                flow: FlowId(*flow),
             },
             Owned::Close(file) => Command::Close {
                 file: FileId(*file),
@@ -882,6 +1063,67 @@ impl Owned {
                 tags,
             }),
         }
+    }
+}
+
+/// A PART that keeps the rules, of these numbers.
+fn part_of<'a>(words: &[u64; 12], header: &'a [u8]) -> parting::Part<'a> {
+    let stages = [
+        PartStage::FinWait1,
+        PartStage::FinWait2,
+        PartStage::Closing,
+        PartStage::LastAck,
+    ];
+    let halves = |word: u64| ((word >> 32) as u32, word as u32);
+    let window = |word: u32| word % (0xffff << 14);
+    let (fin_seq, rcv_nxt) = halves(words[2]);
+    let (value, recent) = halves(words[3]);
+    let (srtt_us, rttvar_us) = halves(words[4]);
+    let (rcv_window, snd_window) = halves(words[5]);
+    let (snd_window_max, rto_initial_ms) = halves(words[6]);
+    let (rto_min_ms, rto_max_ms) = halves(words[7]);
+    let (user_timeout_ms, time_wait_ms) = halves(words[8]);
+    let (fin_wait_2_ms, challenge_acks_interval_ms) = halves(words[9]);
+    let [
+        stage,
+        owes_ack,
+        has_timestamps,
+        rcv_shift,
+        snd_shift,
+        backoff,
+        fin_retries,
+        _,
+    ] = words[10].to_le_bytes();
+    let (challenge_acks_max, mss) = (words[11] as u16, (words[11] >> 16) as u16);
+    parting::Part {
+        flow: FlowId(words[0]),
+        issued_us: words[1],
+        stage: stages[usize::from(stage) % 4],
+        owes_ack: owes_ack % 2 == 1,
+        fin_seq,
+        rcv_nxt,
+        rcv_window_bytes: window(rcv_window),
+        rcv_shift: rcv_shift % 15,
+        snd_window_bytes: window(snd_window),
+        snd_window_bytes_max: window(snd_window_max),
+        snd_shift: snd_shift % 15,
+        mss: mss.max(1),
+        timestamps: (has_timestamps % 2 == 1).then_some(PartTimestamps { value, recent }),
+        srtt_us,
+        rttvar_us,
+        backoff,
+        limits: PartLimits {
+            rto_initial_ms,
+            rto_min_ms,
+            rto_max_ms,
+            user_timeout_ms,
+            time_wait_ms,
+            fin_wait_2_ms,
+            challenge_acks_max,
+            challenge_acks_interval_ms,
+            fin_retries,
+        },
+        header,
     }
 }
 
@@ -1002,6 +1244,13 @@ fn any_command() -> impl Strategy<Value = Owned> {
             .prop_map(|(flow, epoch, suite, key, iv)| Owned::Key(flow, epoch, suite, key, iv)),
         any::<(u64, u16)>().prop_map(|(flow, epoch)| Owned::KeyGone(flow, epoch)),
         any_records(),
+        prop::collection::vec(any::<u8>(), 1..=FRAME_BYTES_MAX).prop_map(Owned::Frame),
+        (
+            any::<[u64; 12]>(),
+            prop::collection::vec(any::<u8>(), 0..=HEADER_BYTES_MAX)
+        )
+            .prop_map(|(words, header)| Owned::Part(words, header)),
+        any::<u64>().prop_map(Owned::PartGone),
     ]
 }
 
@@ -1112,6 +1361,32 @@ fn any_event() -> impl Strategy<Value = Event> {
             }
         }),
         Just(Event::Ended),
+        prop::collection::vec(any::<u8>(), 1..=FRAME_BYTES_MAX).prop_map(|bytes| Event::Frame {
+            bytes: bytes.into()
+        }),
+        (any::<u64>(), 0..3usize).prop_map(|(flow, reason)| Event::PartRefused {
+            flow: FlowId(flow),
+            reason: [
+                PartRefusal::Full,
+                PartRefusal::BadHeader,
+                PartRefusal::AddressesInUse
+            ][reason],
+        }),
+        prop::collection::vec((any::<u64>(), 0..5usize), 1..=PART_ENDS_MAX).prop_map(|ends| {
+            let end = |(flow, reason): (u64, usize)| PartEnd {
+                flow: FlowId(flow),
+                reason: [
+                    PartEndReason::Finished,
+                    PartEndReason::Reset,
+                    PartEndReason::TimedOut,
+                    PartEndReason::Aborted,
+                    PartEndReason::Replaced,
+                ][reason],
+            };
+            Event::PartEnded {
+                ends: ends.into_iter().map(end).collect(),
+            }
+        }),
         (1..=u32::MAX)
             .prop_flat_map(|elapsed_us| (0..=elapsed_us, Just(elapsed_us)))
             .prop_map(|(busy_us, elapsed_us)| Event::Load {

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use contract::channel::NicChannel;
 use contract::listing::Part;
+use contract::parting::PartStage;
 use contract::{Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, Send, SendId};
 use wire::frame::HeaderMut;
 use wire::tcp::Flags;
@@ -80,6 +81,12 @@ pub struct FakeNic {
     pub lists: VecDeque<(FileId, u64)>,
     /// It answers none.
     pub holds_lists: bool,
+    /// PARTs: flow, where the connection is, and the sequence number of its FIN.
+    pub parts: Vec<(FlowId, PartStage, u32)>,
+    /// PARTGONEs.
+    pub parts_gone: Vec<FlowId>,
+    /// FRAMEs.
+    pub frames: Vec<Vec<u8>>,
 }
 
 impl FakeNic {
@@ -105,6 +112,9 @@ impl FakeNic {
             listed: Vec::new(),
             lists: VecDeque::new(),
             holds_lists: false,
+            parts: Vec::new(),
+            parts_gone: Vec::new(),
+            frames: Vec::new(),
         }
     }
 
@@ -202,6 +212,9 @@ impl FakeNic {
                         }
                     }
                 }
+                Command::Part(part) => self.parts.push((part.flow, part.stage, part.fin_seq)),
+                Command::PartGone { flow } => self.parts_gone.push(flow),
+                Command::Frame { bytes } => self.frames.push(bytes.to_vec()),
                 Command::Key(_) | Command::KeyGone { .. } | Command::Records(_) => {
                     assert!(self.sealer.is_some(), "no flow has a key");
                 }

@@ -227,7 +227,10 @@ impl Sealer for ReferenceSealer {
             Command::Open { .. }
             | Command::OpenPassed { .. }
             | Command::List { .. }
-            | Command::Close { .. } => {}
+            | Command::Close { .. }
+            | Command::Frame { .. }
+            | Command::Part(_)
+            | Command::PartGone { .. } => {}
         }
     }
 

@@ -50,6 +50,11 @@ pub struct StackConfig {
     /// division of labour are multiples of it. Default: half a second, in which a worker reports
     /// twice.
     pub load_interval_us: u64,
+    /// NIC stacks run the end of connections: FIN and its retransmission, answers, TIME-WAIT.
+    pub teardown_offload: bool,
+    /// Most connections of which they do, some hundred bytes each. Beyond, the host keeps them.
+    /// Default: 131,072.
+    pub parted_max: usize,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
     pub secret: [u8; 16],
@@ -112,6 +117,9 @@ impl StackConfig {
     /// Default of [`StackConfig::connections_max`].
     pub const CONNECTIONS_MAX: usize = 1 << 17;
 
+    /// Default of [`StackConfig::parted_max`].
+    pub const PARTED_MAX: usize = 1 << 17;
+
     /// Default of [`StackConfig::orphans_max`].
     pub const ORPHANS_MAX: usize = 1 << 15;
 
@@ -140,6 +148,8 @@ impl StackConfig {
             roots_are_replicas: false,
             workers_min: usize::MAX,
             load_interval_us: 2 * contract::limits::LOAD_PERIOD_US,
+            teardown_offload: false,
+            parted_max: Self::PARTED_MAX,
             secret,
         }
     }

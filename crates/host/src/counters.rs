@@ -125,6 +125,24 @@ counters::counters! {
         tls_records_unproven: Counter,
         /// Keys and records of TLS that a NIC stack did not take; their connections are reset.
         tls_records_rejected: Counter,
+        /// Connections whose end a NIC stack was given.
+        parts: Counter,
+        /// Of these, connections that it did not take.
+        parts_refused: Counter,
+        /// Ends of connections given to a NIC stack that took the place of another.
+        parts_repeated: Counter,
+        /// Connections whose end was taken back: their NIC stack did not take them, or was lost.
+        parted_taken_back: Counter,
+        /// Connections that have ended in order at a NIC stack.
+        parted_finished: Counter,
+        /// Connections that have ended there by RST or time-out.
+        parted_broken: Counter,
+        /// Connections forgotten because no NIC stack has said their end for half an hour.
+        parted_overdue: Counter,
+        /// Frames handed on to the NIC stack that runs the end of their connection.
+        frames_handed_on: Counter,
+        /// Frames that were not, because it is away or has no room.
+        frames_not_handed_on: Counter,
         /// Connections aborted because too many were waiting for their peers alone, their FIN sent.
         orphans_aborted: Counter,
         /// Windows reduced because a peer has echoed marks of a router (ECN).

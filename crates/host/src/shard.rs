@@ -451,7 +451,7 @@ impl<P: Port, A: Application> Shard<P, A> {
         self.hear(monotonic_us(), EVENTS_MAX);
         self.watch_nic(waiter, nic, false)
             .map_err(ShardError::Wait)?;
-        let come = self.stack.on_nic_come(nic, channels);
+        let come = self.stack.on_nic_come(monotonic_us(), nic, channels);
         debug_assert_eq!(come, Ok(()), "it was asked");
         self.replace_socket(nic, Some(socket));
         self.corrupt = None;

@@ -23,6 +23,7 @@
 //! | `migration` | a connection that goes from one worker to another |
 //! | `memory`, `shortage` | what happens when memory of connections, or files and descriptors, run short |
 //! | `streams` | what an application may do, on a stack |
+//! | `teardown` | connections whose end a NIC stack runs |
 //! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `change` | limits and times that change while connections go on |
@@ -55,6 +56,7 @@ mod restart;
 mod route;
 mod shortage;
 mod streams;
+mod teardown;
 mod tls_streams;
 mod transmit;
 mod workers;
@@ -77,6 +79,7 @@ use self::memory::Memory;
 use self::migration::Migrations;
 use self::shortage::Shortage;
 use self::streams::Streams;
+use self::teardown::Teardown;
 use self::workers::{Deferred, Nic};
 use crate::app::{AppEvent, Application, CloseReason, StreamId};
 use crate::config::StackConfig;
@@ -141,6 +144,7 @@ pub struct Stack {
     division: Division,
     migrations: Migrations,
     orphans: Orphans,
+    teardown: Teardown,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
     /// Finished frames that belong to no connection.
@@ -207,6 +211,7 @@ impl Stack {
             division: Division::default(),
             migrations: Migrations::default(),
             orphans: Orphans::default(),
+            teardown: Teardown::new(&hash_key),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
             due: Vec::new(),
@@ -284,9 +289,9 @@ impl Stack {
         self.nic_stacks.of(worker)
     }
 
-    /// Connections in the table, and those in TIME-WAIT.
+    /// Connections in the table, those in TIME-WAIT, and those of which a NIC stack runs the end.
     pub fn connections(&self) -> usize {
-        self.connections.len() + self.time_waits.len()
+        self.connections.len() + self.time_waits.len() + self.teardown.parted.len()
     }
 
     /// Fires the timers that are due.
@@ -485,6 +490,9 @@ impl Stack {
         // Still marked dirty, so that what the application queues now is not queued for a second
         // pass.
         self.pass_on_events(now_us, handle, app);
+        if self.teardown.candidates > 0 && self.part_with(now_us, handle, app) {
+            return;
+        }
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
@@ -705,6 +713,7 @@ impl Stack {
     /// Removes a connection from the table.
     fn forget(&mut self, handle: ConnectionHandle) {
         self.end_of_stream(handle);
+        self.forget_candidate(handle);
         self.wheel.cancel(handle.place());
         if let Some(mut entry) = self.connections.remove(handle) {
             unreserve(&mut self.bindings, &mut entry);

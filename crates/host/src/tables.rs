@@ -8,6 +8,7 @@ pub(crate) mod ephemeral_ports;
 pub(crate) mod files;
 pub(crate) mod keyed_hash;
 pub(crate) mod orphans;
+pub(crate) mod parted;
 pub(crate) mod sources;
 pub(crate) mod sparsity;
 pub(crate) mod spent_cookies;

@@ -3,6 +3,7 @@
 mod admission;
 mod orphans;
 mod rig;
+mod teardown;
 
 use contract::listing::Part;
 use contract::{Event, FileId, FileMeta, FlowId, RejectReason, SendId};

@@ -69,6 +69,9 @@ impl<P: Port> Engine<P> {
                     self.reject(reason, records.flow.0);
                 }
             }
+            Command::Frame { bytes } => self.frame(bytes, clock),
+            Command::Part(part) => self.part(part, clock),
+            Command::PartGone { flow } => self.part_gone(*flow),
         }
     }
 

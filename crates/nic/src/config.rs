@@ -46,6 +46,10 @@ pub struct Config {
     /// connections. It takes a broken host to get there, or thousands of clients that acknowledge
     /// nothing, each of which can have it asked for some tens of kilobytes.
     pub records_bytes: usize,
+    /// Most connections that the host has parted with, in TIME-WAIT or not: some 200 bytes each.
+    pub parted_max: usize,
+    /// Of these, connections that are not in TIME-WAIT: some kilobytes each.
+    pub parted_open_max: usize,
     /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps
     /// have been this short lately, and never on the only core that there is. About what falling
     /// asleep and waking up cost is enough.
@@ -72,6 +76,10 @@ impl Config {
     /// Default of [`Config::flows_max`]: as many as a host stack has connections unless told
     /// otherwise, all of them with the same worker.
     pub const FLOWS_MAX: usize = 1 << 17;
+
+    /// Default of [`Config::parted_max`]: a minute's worth of TIME-WAIT at 2,000 connections per
+    /// second.
+    pub const PARTED_MAX: usize = 1 << 17;
 }
 
 impl Default for Config {
@@ -85,6 +93,8 @@ impl Default for Config {
             flows_max: Config::FLOWS_MAX,
             jobs_max: 1 << 15,
             records_bytes: 1 << 30,
+            parted_max: Config::PARTED_MAX,
+            parted_open_max: 1 << 15,
             spin_us_max: 5,
             correct_timestamps: true,
             read_delay: None,

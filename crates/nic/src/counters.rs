@@ -70,6 +70,20 @@ counters::counters! {
         sealed_bytes: Counter,
         /// SENDs that failed because a record would have been sealed otherwise.
         seal_mismatches: Counter,
+        /// PART commands taken.
+        parts: Counter,
+        /// Of these, such that were refused.
+        parts_refused: Counter,
+        /// Connections of PARTs that have ended here.
+        parted_ended: Counter,
+        /// Packets sent for them.
+        parted_packets: Counter,
+        /// FRAME commands taken.
+        frames_taken: Counter,
+        /// Of these, frames that belong to none of them.
+        frames_unknown: Counter,
+        /// Frames for the host that its ring had no room for.
+        frames_dropped: Counter,
         /// Times that a superpacket waited for room in the event ring.
         ring_waits: Counter,
         /// Superpackets that the link dropped.

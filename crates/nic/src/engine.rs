@@ -15,6 +15,7 @@ use crate::files::{Files, OpenOutcome};
 use crate::flow::Flow;
 use crate::job::Job;
 use crate::need::Need;
+use crate::parted::Parted;
 use crate::reader::{Completion, FileToken, Opened, Reader};
 use crate::sealed::Sealer;
 use crate::slab::{Key, Slab};
@@ -27,7 +28,7 @@ pub type Clock<'a> = &'a dyn Fn() -> u64;
 const COMPLETIONS_MAX: usize = 256;
 
 /// Events that may wait for the host while commands are taken: about what one turn makes.
-const EVENTS_WAITING_MAX: usize = 64;
+pub(crate) const EVENTS_WAITING_MAX: usize = 64;
 
 /// Jobs kept for reuse.
 const SPARE_JOBS_MAX: usize = 1024;
@@ -75,6 +76,8 @@ pub(crate) struct Engine<P> {
     pub(crate) ring_busy: bool,
     /// Jobs in all flows.
     pub(crate) jobs: usize,
+    /// Connections that the host has parted with.
+    pub(crate) parted: Parted,
     /// LISTs that the reader has.
     pub(crate) lists: usize,
     #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
@@ -121,6 +124,7 @@ impl<P: Port> Engine<P> {
             sealed_bytes: 0,
             ring_busy: false,
             jobs: 0,
+            parted: Parted::new(config),
             lists: 0,
             spare_jobs: Vec::new(),
             events: VecDeque::new(),

@@ -26,6 +26,7 @@
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
 //! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
 //! | `retention` | the flow pins what it has sent until ACKD |
+//! | `parted` | connections that the host has parted with: FIN, TIME-WAIT |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | [`heap`] | free memory goes back to the kernel |
 //! | `slab`, `shrink` | tables that give memory back when a crowd has gone |
@@ -34,7 +35,8 @@
 //! | `directory` | LIST: what is in a directory |
 //!
 //! It may touch files below the root, descriptors that it was passed, its buffers, its port and the
-//! contract. It makes no decision about loss or congestion, and nothing here ends the process
+//! contract. It makes no decision about loss or congestion, but that FIN of a connection which the host
+//! has parted with goes again; and nothing here ends the process
 //! because of what the host says.
 
 mod blocks;
@@ -54,6 +56,7 @@ pub mod heap;
 mod job;
 mod load;
 mod need;
+mod parted;
 mod passed;
 mod plan;
 mod polling;

@@ -26,6 +26,10 @@ pub struct Usage {
     pub records: usize,
     /// Memory that keys and runs take, in bytes.
     pub records_bytes: usize,
+    /// Connections that the host has parted with.
+    pub parted: usize,
+    /// Of these: in TIME-WAIT.
+    pub parted_time_waits: usize,
     /// Events that wait for room in the ring.
     pub events_waiting: usize,
     /// Blocks, each of [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
@@ -62,6 +66,8 @@ impl<P: Port> Engine<P> {
             runs,
             records,
             records_bytes: self.sealed_bytes,
+            parted: self.parted.len(),
+            parted_time_waits: self.parted.time_waits(),
             events_waiting: self.events.len(),
             blocks: self.blocks.len(),
             blocks_occupied: self.blocks.occupied(),

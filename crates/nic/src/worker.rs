@@ -78,7 +78,11 @@ impl<P: Port> Worker<P> {
         worked |= self.take_commands(clock)?;
         worked |= self.engine.plan();
         worked |= self.engine.release_held(clock);
+        worked |= self.engine.on_parted_time(clock);
+        worked |= self.engine.send_parted();
         worked |= self.engine.depart(clock, &mut self.channel);
+        self.engine.port_busy |= self.engine.parted.waits_for_port();
+        worked |= self.engine.report_ends();
         worked |= self.deliver();
         Ok(if worked {
             Progress::Busy
@@ -125,7 +129,9 @@ impl<P: Port> Worker<P> {
 
     /// To be called after a turn that was [`Progress::Idle`]: arms the wake-up.
     pub fn prepare_sleep(&mut self) -> Sleep {
-        let reports_wait = !self.engine.events.is_empty() || self.engine.ring_busy;
+        let reports_wait = !self.engine.events.is_empty()
+            || self.engine.ring_busy
+            || self.engine.parted.has_ends();
         let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
         let reader_wakes = !self.engine.reader.has_unsubmitted();
         // Without room for more commands they are of no interest, and those in the ring must not
@@ -146,8 +152,8 @@ impl<P: Port> Worker<P> {
     }
 
     /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of
-    /// its clock: a paced SEND may leave then, a read completes that makes no noise, or blocks may
-    /// be taken that were pinned for long.
+    /// its clock: a paced SEND may leave then, a read completes that makes no noise, blocks may be
+    /// taken that were pinned for long, or a FIN is due again.
     pub fn next_timeout_us(&self) -> Option<u64> {
         let held_us = self.engine.wheel.next_us();
         let read_us = self.engine.reader.next_timeout_us();
@@ -155,7 +161,8 @@ impl<P: Port> Worker<P> {
         let blocks_us = starved
             .then(|| self.engine.blocks.next_stale_us())
             .flatten();
-        let times_us = [held_us, read_us, blocks_us];
+        let parted_us = self.engine.parted.next_us();
+        let times_us = [held_us, read_us, blocks_us, parted_us];
         times_us.into_iter().flatten().min()
     }
 

@@ -138,7 +138,7 @@ pub fn run() -> Result<(), Failure> {
         stack.set_nic_elsewhere(*number);
     }
     stack
-        .on_nic_come(nic, session.channels)
+        .on_nic_come(monotonic_us(), nic, session.channels)
         .map_err(|refusal| Failure::broken("NIC process", refusal))?;
     for (port, config) in settings.tls_ports.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));

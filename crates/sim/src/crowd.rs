@@ -240,6 +240,7 @@ impl Place {
             loads: Vec::new(),
             cache_bytes: crowd.cache_bytes,
             records_per_key_max: u64::MAX,
+            parted_max: None,
             forgets_tags: false,
         };
         let versions = FileVersions::new(&files);

@@ -24,6 +24,7 @@
 //! | `disk`, `file_versions`, `content` | reads that take time and fail; which version of a file is there; what is in it |
 //! | `nic_crash_stats` | what was under way when NIC processes died |
 //! | `tls_counters` | what became of connections that speak TLS |
+//! | `teardown_counters` | what became of connections whose end NIC stacks run |
 //! | `division_counters` | what became of workers and connections whose load rose and fell |
 //! | `audit` | an eye on the wire: sequence space and windows |
 //! | `cwnd_check`, `fairness`, `flow_affinity` | the congestion window; whose turn it is to leave; who sends for a flow |
@@ -66,6 +67,7 @@ mod responses;
 mod router;
 mod scenario;
 mod site;
+mod teardown_counters;
 mod tls_counters;
 mod trace;
 mod violation;
@@ -84,6 +86,7 @@ pub use control_link::ControlLinkCounters;
 pub use crowd::{Crowd, CrowdReport, WorkerShare, run_crowd};
 pub use division_counters::DivisionCounters;
 pub use nic_crash_stats::NicCrashStats;
+pub use teardown_counters::TeardownCounters;
 pub use tls_counters::TlsCounters;
 pub use trace::{Options, Sink};
 pub use violation::Violation;
@@ -108,6 +111,8 @@ pub struct Report {
     /// Workers that came into use or went out of it, and connections that went to another worker of
     /// their NIC stack for it, or could not.
     pub division: DivisionCounters,
+    /// Connections of which a NIC stack was to run the end.
+    pub teardown: TeardownCounters,
     /// Connections that have ended before they should have: a violation follows.
     pub connections_lost: u64,
     /// What has happened to those that speak TLS.
@@ -124,7 +129,10 @@ pub struct Report {
 
 /// Runs the scenario of a seed. A panic of the code under test is a violation like any other.
 pub fn run(seed: u64, options: &Options<'_>) -> Report {
-    let scenario = Scenario::draw(seed);
+    let mut scenario = Scenario::draw(seed);
+    if options.teardown {
+        scenario.draw_teardown(seed);
+    }
     if let Some(sink) = options.trace {
         let _ = write!(sink.borrow_mut(), "{scenario}");
     }
@@ -143,6 +151,7 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
         nic_deaths: world.nic_deaths(),
         connections_moved: world.connections_moved(),
         division: world.division(),
+        teardown: world.teardown(),
         connections_lost: world.connections_lost(),
         tls: world.tls(),
         control_link: world.control_link(),
@@ -184,6 +193,11 @@ pub fn replay_command(seed: u64) -> String {
     format!("splitway sim --seed {seed} --trace")
 }
 
+/// The same for a run in which NIC stacks run the end of connections.
+pub fn replay_command_with_teardown(seed: u64) -> String {
+    format!("splitway sim --seed {seed} --trace --teardown-offload")
+}
+
 fn message_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
@@ -201,6 +215,7 @@ impl fmt::Display for Report {
             nic_deaths,
             connections_moved: _,
             division: _,
+            teardown: _,
             connections_lost,
             tls,
             control_link: _,

@@ -126,6 +126,7 @@ impl Machine {
         let mut maker = SlotMaker {
             config: nic::Config {
                 cache_bytes: scenario.cache_bytes,
+                parted_open_max: scenario.parted_max.unwrap_or(defaults.parted_open_max),
                 jobs_max: scenario
                     .cramped
                     .map_or(defaults.jobs_max, |cramped| cramped.jobs_max),
@@ -179,6 +180,7 @@ impl Machine {
             },
             connections_max: 2000,
             roots_are_replicas: scenario.replicas,
+            teardown_offload: scenario.parted_max.is_some(),
             workers_min: if scenario.loads.is_empty() {
                 usize::MAX
             } else {
@@ -195,7 +197,7 @@ impl Machine {
         let mut stack = Stack::awaiting(config, Link::of(&port), nic_stacks, clock_us.get());
         for nic in 0..nic_stacks {
             let channels = channels.drain(..scenario.workers).collect();
-            let come = stack.on_nic_come(nic, channels);
+            let come = stack.on_nic_come(clock_us.get(), nic, channels);
             come.expect("it comes for the first time");
         }
         if scenario.control.is_some() {
@@ -279,7 +281,7 @@ impl Machine {
         if self.nonces.is_some() {
             self.stack.on_nic_ended(number);
         }
-        self.stack.on_nic_restarted(number, channel);
+        self.stack.on_nic_restarted(now_us, number, channel);
         Ok(())
     }
 
@@ -408,7 +410,7 @@ impl Machine {
             channels.push(channel);
         }
         self.stack.on_nic_ended(nic);
-        let come = self.stack.on_nic_come(nic, channels);
+        let come = self.stack.on_nic_come(now_us, nic, channels);
         come.expect("it has as many workers as before");
         self.workers_of(nic)
     }
@@ -487,7 +489,7 @@ impl Machine {
             trace.note(now_us, || "the machines have met".to_owned());
             let ends = (0..self.workers).map(|_| in_memory_of(self.maker.capacity()));
             let (channels, far_ends): (Vec<_>, Vec<_>) = ends.unzip();
-            let come = self.stack.on_nic_come(0, channels);
+            let come = self.stack.on_nic_come(now_us, 0, channels);
             come.expect("it has as many workers as before");
             control.begin_host(session, far_ends);
             woken.host = true;

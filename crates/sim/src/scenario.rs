@@ -80,6 +80,8 @@ pub(crate) struct Scenario {
     pub(crate) cache_bytes: usize,
     /// So many records use up a key of the listener whose keys do not last.
     pub(crate) records_per_key_max: u64,
+    /// NIC workers run the end of so many connections each, if any.
+    pub(crate) parted_max: Option<usize>,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
     pub(crate) forgets_tags: bool,
 }
@@ -362,6 +364,7 @@ impl Scenario {
             loads: Vec::new(),
             cache_bytes: nic::Config::CACHE_BYTES_MIN,
             records_per_key_max: u64::MAX,
+            parted_max: None,
             forgets_tags: false,
         };
         for client in &mut scenario.clients {
@@ -393,6 +396,13 @@ impl Scenario {
             scenario.draw_loads(&mut random);
         }
         scenario
+    }
+
+    /// NIC stacks run the end of connections.
+    pub(crate) fn draw_teardown(&mut self, seed: u64) {
+        // Not of the scenario's own chance: it is the same with and without.
+        let mut random = Random::new(!seed);
+        self.parted_max = Some(random.pick(&[1, 2, 1000, 1000, 1000]));
     }
 
     /// The load of workers rises and falls, of each by itself, until all is well.
@@ -837,6 +847,9 @@ impl fmt::Display for Scenario {
                 "roots of their own"
             };
             writeln!(f, "{nic_stacks} NIC stacks, with {roots}")?;
+        }
+        if let Some(parted_max) = self.parted_max {
+            writeln!(f, "workers run the end of {parted_max} connections each")?;
         }
         if let Some(cramped) = cramped {
             writeln!(f, "rings of the least size: {cramped:?}")?;

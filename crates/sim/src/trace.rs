@@ -17,13 +17,15 @@ use crate::scenario::BEGINNING_US;
 /// A place that takes bytes, such as standard output or a file.
 pub type Sink<'a> = &'a RefCell<dyn Write>;
 
-/// Where a run's traces go.
+/// Where a run's traces go, and what is switched on in it.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
     /// Readable text, a line for whatever happens.
     pub trace: Option<Sink<'a>>,
     /// A capture of the server's link in the format of libpcap.
     pub pcap: Option<Sink<'a>>,
+    /// NIC stacks run the end of connections; of some seeds, of a few at a time.
+    pub teardown: bool,
 }
 
 /// A trace of a run.
@@ -248,6 +250,12 @@ fn describe_command(command: &Command<'_>) -> String {
             "KEY flow {:x} epoch {} {:?}",
             key.flow.0, key.epoch, key.suite
         ),
+        Command::Frame { bytes } => format!("FRAME {} bytes", bytes.len()),
+        Command::Part(part) => format!(
+            "PART flow {:x} {:?} fin {} rcv {}",
+            part.flow.0, part.stage, part.fin_seq, part.rcv_nxt
+        ),
+        Command::PartGone { flow } => format!("PARTGONE flow {:x}", flow.0),
         Command::KeyGone { flow, epoch } => format!("KEYGONE flow {:x} epoch {epoch}", flow.0),
         Command::Records(records) => format!(
             "RECORDS flow {:x} epoch {} from {} at {}: {} of {} bytes, {} tags",

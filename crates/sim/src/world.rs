@@ -23,6 +23,7 @@ use crate::nic_crash_stats::NicCrashStats;
 use crate::random::Random;
 use crate::router;
 use crate::scenario::{BEGINNING_US, CALM_US, Replacing, Scenario};
+use crate::teardown_counters::TeardownCounters;
 use crate::tls_counters::TlsCounters;
 use crate::trace::Trace;
 use crate::violation::{Check, ensure, violation};
@@ -178,6 +179,19 @@ impl<'a> World<'a> {
     /// How often connections have gone to a worker of another NIC stack.
     pub(crate) fn division(&self) -> DivisionCounters {
         DivisionCounters::of(&self.machine.stack.counters())
+    }
+
+    pub(crate) fn teardown(&self) -> TeardownCounters {
+        let counters = self.machine.stack.counters();
+        TeardownCounters {
+            parts: counters.parts,
+            refused: counters.parts_refused,
+            repeated: counters.parts_repeated,
+            taken_back: counters.parted_taken_back,
+            finished: counters.parted_finished,
+            broken: counters.parted_broken,
+            frames: counters.frames_handed_on,
+        }
     }
 
     pub(crate) fn connections_moved(&self) -> u64 {

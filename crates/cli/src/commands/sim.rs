@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ::sim::{Options, Sink, replay_command, run};
+use ::sim::{Options, Sink, replay_command, replay_command_with_teardown, run};
 use clap::Args;
 use failure::Failure;
 
@@ -27,6 +27,10 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     pub(crate) pcap: Option<PathBuf>,
 
+    /// NIC stacks run the end of connections, in every scenario
+    #[arg(long)]
+    pub(crate) teardown_offload: bool,
+
     /// Run many seeds, and print those that break a promise
     #[arg(long, value_name = "A..B", conflicts_with = "seed", value_parser = parse_seeds)]
     pub(crate) seeds: Option<Range<u64>>,
@@ -46,15 +50,15 @@ Examples:
 /// Runs one seed, or all of a range.
 pub(crate) fn run_seeds(args: &SimArgs) -> Result<(), Failure> {
     match (&args.seeds, args.seed) {
-        (Some(seeds), _) => try_many(seeds.clone()),
-        (None, Some(seed)) => show_one(seed, args.trace, args.pcap.as_deref()),
+        (Some(seeds), _) => try_many(seeds.clone(), args.teardown_offload),
+        (None, Some(seed)) => show_one(seed, args),
         (None, None) => Err(Failure::broken("simulation", "no seed was named")),
     }
 }
 
-fn show_one(seed: u64, trace: bool, pcap: Option<&Path>) -> Result<(), Failure> {
+fn show_one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
     let stdout = RefCell::new(io::stdout().lock());
-    let capture = match pcap {
+    let capture = match args.pcap.as_deref() {
         Some(path) => {
             let what = format!("capture {}", path.display());
             let file = File::create(path).map_err(|error| Failure::input(&what, error))?;
@@ -63,8 +67,9 @@ fn show_one(seed: u64, trace: bool, pcap: Option<&Path>) -> Result<(), Failure> 
         None => None,
     };
     let options = Options {
-        trace: trace.then_some(&stdout as Sink<'_>),
+        trace: args.trace.then_some(&stdout as Sink<'_>),
         pcap: capture.as_ref().map(|(_, file)| file as Sink<'_>),
+        teardown: args.teardown_offload,
     };
     let report = run(seed, &options);
     drop(stdout);
@@ -79,16 +84,24 @@ fn show_one(seed: u64, trace: bool, pcap: Option<&Path>) -> Result<(), Failure> 
     }
 }
 
-fn try_many(seeds: Range<u64>) -> Result<(), Failure> {
+fn try_many(seeds: Range<u64>, teardown: bool) -> Result<(), Failure> {
     let (mut tried, mut failed, mut deaths, mut lost) = (0, 0, 0, 0);
     for seed in seeds {
-        let report = run(seed, &Options::default());
+        let options = Options {
+            teardown,
+            ..Options::default()
+        };
+        let report = run(seed, &options);
         tried += 1;
         deaths += report.nic_deaths.all;
         lost += report.connections_lost;
         if report.violation.is_some() {
             failed += 1;
-            say(&format!("{report}\n    {}\n", replay_command(seed)));
+            let replay = match teardown {
+                true => replay_command_with_teardown(seed),
+                false => replay_command(seed),
+            };
+            say(&format!("{report}\n    {replay}\n"));
         }
     }
     say(&format!(

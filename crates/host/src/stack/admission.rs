@@ -125,6 +125,11 @@ impl Gate {
         self.sources.remove(remote);
     }
 
+    /// A connection counts again that was forgotten.
+    pub(super) fn on_taken_back(&mut self, remote: IpAddr) {
+        self.sources.add(remote);
+    }
+
     /// The connection that a cookie has opened is broken off.
     pub(super) fn on_cookie_spent(&mut self, now_us: u64, tuple: Tuple, cookie: u32) {
         self.spent.add(now_us, tuple, cookie);

@@ -70,7 +70,7 @@ impl Stack {
         let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
             return self.on_other_frame(now_us, frame);
         };
-        self.on_tcp(now_us, &packet);
+        self.on_tcp(now_us, &packet, &frame);
     }
 
     /// A frame without a segment has arrived.
@@ -142,7 +142,7 @@ impl Stack {
 
     /// Segment arrival, RFC 9293 §3.10.7: the part that comes before any connection.
     #[inline]
-    fn on_tcp(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
+    fn on_tcp(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
         let segment = &packet.segment;
         if let Some(handle) = self.connections.find(&Tuple::of(packet))
             && let Some(entry) = self.connections.get_mut(handle)
@@ -166,7 +166,7 @@ impl Stack {
         } else {
             return;
         }
-        self.on_stray(now_us, packet);
+        self.on_stray_frame(now_us, packet, frame);
     }
 
     /// The same for a segment that has come from this stack.
@@ -196,6 +196,15 @@ impl Stack {
     #[cold]
     fn on_martian(&mut self) {
         self.counters.martians_dropped += 1;
+    }
+
+    /// A segment that belongs to no connection of the table, in the frame that it came in.
+    #[cold]
+    #[inline(never)]
+    fn on_stray_frame(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
+        if self.teardown.parted.len() == 0 || !self.hand_on(packet, frame.bytes) {
+            self.on_stray(now_us, packet);
+        }
     }
 
     /// A segment that belongs to no connection of the table.

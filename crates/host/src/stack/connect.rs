@@ -41,7 +41,8 @@ impl Stack {
                 if self.bindings.is_taken(owner, tuple.local) {
                     return Err(ConnectError::PortInUse);
                 }
-                if !is_free(&self.connections, &self.gate, &self.time_waits, now, &tuple) {
+                let is_free = is_free(&self.connections, &self.gate, &self.time_waits, now, &tuple);
+                if !is_free || self.teardown.parted.contains(&tuple) {
                     return Err(ConnectError::PortInUse);
                 }
                 port
@@ -112,6 +113,7 @@ impl Stack {
             connections,
             gate,
             time_waits,
+            teardown,
             ..
         } = self;
         let chosen = ephemeral_ports.choose(ip, remote, |port| {
@@ -121,6 +123,7 @@ impl Stack {
             local != remote
                 && !bindings.has_port(port)
                 && is_free(connections, gate, time_waits, now, &tuple)
+                && !teardown.parted.contains(&tuple)
         });
         chosen.ok_or(ConnectError::NoPort)
     }

@@ -20,6 +20,8 @@ pub struct Usage {
     pub half_open: usize,
     /// Connections in TIME-WAIT.
     pub time_waits: usize,
+    /// Connections of which a NIC stack runs the end.
+    pub parted: usize,
     /// Files that are open below, or being opened.
     pub files: usize,
     /// SENDs issued and not departed.
@@ -209,6 +211,7 @@ impl Stack {
             orphans: self.orphans.len(),
             half_open: self.gate.half_open(),
             time_waits: self.time_waits.len(),
+            parted: self.teardown.parted.len(),
             files: self.files.len(),
             sends_outstanding: self.sends_outstanding,
             commands_waiting: self.nics.iter().map(|nic| nic.commands_waiting()).sum(),

@@ -111,6 +111,14 @@ impl Stack {
                 ..
             } => self.on_seal_mismatch(worker, flow, epoch, number),
             Event::Rejected { reason, id } => self.on_rejected(now_us, worker, reason, id),
+            Event::Frame { ref bytes } => {
+                self.on_handed_up(now_us, bytes);
+                true
+            }
+            Event::PartRefused { flow, reason } => {
+                self.on_part_refused(now_us, worker, flow, reason)
+            }
+            Event::PartEnded { ref ends } => self.on_part_ended(now_us, worker, ends),
             Event::Ended => {
                 self.nics[worker].heard.on_last();
                 true

@@ -27,7 +27,7 @@ impl Stack {
     ///
     /// # Panics
     /// If there is no such worker.
-    pub fn on_nic_restarted(&mut self, worker: usize, channel: HostChannel) {
+    pub fn on_nic_restarted(&mut self, now_us: u64, worker: usize, channel: HostChannel) {
         let nic = self.nic_stacks.of(worker);
         self.leave_workers(worker..worker + 1);
         self.stop_migrations_of(worker);
@@ -57,6 +57,7 @@ impl Stack {
             }
             self.send_open(worker, file, &path, lookup);
         }
+        self.part_again_with(now_us, worker);
         self.retry_waiting_room();
     }
 

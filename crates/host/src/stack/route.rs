@@ -38,6 +38,7 @@ impl Stack {
     /// If there is no such NIC stack, or it has no workers.
     pub fn on_nic_come(
         &mut self,
+        now_us: u64,
         nic: usize,
         channels: Vec<HostChannel>,
     ) -> Result<(), NicRefusal> {
@@ -52,7 +53,7 @@ impl Stack {
             self.counters.nic_restarts += 1;
             self.nic_stacks.has_come(nic);
             for (worker, channel) in workers.zip(channels) {
-                self.on_nic_restarted(worker, channel);
+                self.on_nic_restarted(now_us, worker, channel);
             }
         }
         for handle in self.connections.handles() {
@@ -63,6 +64,7 @@ impl Stack {
                 self.reroute(handle);
             }
         }
+        self.part_with_elsewhere(now_us);
         for file in self.files.waiting() {
             self.ask(file);
         }
@@ -115,6 +117,7 @@ impl Stack {
                 self.reroute(handle);
             }
         }
+        self.part_with_elsewhere(now_us);
         for file in self.files.waiting() {
             self.ask(file);
         }
@@ -122,7 +125,8 @@ impl Stack {
 
     /// A request for a file that only a NIC stack which has been away for long can have fails.
     pub(super) fn give_up_nics(&mut self, now_us: u64) {
-        while self.nic_stacks.give_up(now_us).is_some() {
+        while let Some(nic) = self.nic_stacks.give_up(now_us) {
+            self.take_back_from(now_us, nic);
             for file in self.files.waiting() {
                 self.ask(file);
             }

@@ -233,6 +233,9 @@ impl Io for Streams<'_> {
             None => entry.tcp.shutdown(),
             Some(tls) => tls.connection.close(),
         });
+        if let Some(handle) = self.handle(stream) {
+            self.stack.on_closing(handle);
+        }
     }
 
     fn abort(&mut self, stream: StreamId) {
@@ -248,6 +251,9 @@ impl Io for Streams<'_> {
             entry.app_deadline_us = None;
         });
         let handle = self.handle(stream);
+        if let Some(handle) = handle {
+            self.stack.on_closing(handle);
+        }
         let entry = handle.and_then(|handle| self.stack.connections.get_mut(handle));
         if let Some(entry) = entry {
             entry.told = false;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use contract::channel::HostChannel;
-use contract::{Command, FileId, FlowId};
+use contract::limits::HEADER_BYTES_MAX;
+use contract::{Command, FileId, FlowId, Part};
 
 use crate::tables::files::Lookup;
 use crate::tables::waiting::Waiting;
@@ -20,6 +21,8 @@ pub(super) struct Nic {
     /// How many of them may try again, as long as there is room: those that were waiting when there
     /// was some again.
     pub(super) retries: usize,
+    /// No connection is parted with for it before, in microseconds: it has refused one.
+    pub(super) parts_from_us: u64,
     backlog: VecDeque<Deferred>,
 }
 
@@ -67,7 +70,7 @@ impl Heard {
 }
 
 /// A small command that waits for room. Their number is bounded by the files, the flows, their
-/// keys, and the bytes in flight.
+/// keys, the bytes in flight, and the connections that were parted with.
 #[derive(Debug)]
 pub(super) enum Deferred {
     Lookup {
@@ -87,6 +90,28 @@ pub(super) enum Deferred {
         flow: FlowId,
         epoch: u16,
     },
+    Part(Box<OwnedPart>),
+    PartGone {
+        flow: FlowId,
+    },
+}
+
+/// PART that owns its header.
+#[derive(Debug)]
+pub(super) struct OwnedPart {
+    /// Without it.
+    pub(super) part: Part<'static>,
+    pub(super) header: [u8; HEADER_BYTES_MAX],
+    pub(super) header_bytes: usize,
+}
+
+impl OwnedPart {
+    pub(super) fn command(&self) -> Command<'_> {
+        Command::Part(Part {
+            header: &self.header[..self.header_bytes],
+            ..self.part
+        })
+    }
 }
 
 impl Deferred {
@@ -107,6 +132,8 @@ impl Deferred {
                 flow: *flow,
                 epoch: *epoch,
             },
+            Deferred::Part(part) => part.command(),
+            Deferred::PartGone { flow } => Command::PartGone { flow: *flow },
         }
     }
 }
@@ -119,6 +146,7 @@ impl Nic {
             heard: Heard::Sense,
             waiting: Waiting::default(),
             retries: 0,
+            parts_from_us: 0,
             backlog: VecDeque::new(),
         }
     }

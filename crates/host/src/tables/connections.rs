@@ -83,6 +83,8 @@ pub(crate) struct Entry {
     pub(crate) notsent_lowat: Option<u64>,
     /// For when its timer is armed, in microseconds; `u64::MAX` if it is not.
     pub(crate) armed_us: u64,
+    /// A NIC stack may run its end, as soon as it alone is left.
+    pub(crate) may_part: bool,
     /// The data plane failed it; the close is reported so.
     pub(crate) data_plane_failed: bool,
 }
@@ -263,6 +265,7 @@ impl Connections {
             app_deadline_us: None,
             notsent_lowat: None,
             armed_us: u64::MAX,
+            may_part: false,
             data_plane_failed: false,
         }));
         self.by_tuple.insert(&tuple, handle);

@@ -30,7 +30,7 @@ const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// An application that answers every request line `size\n` with a two-byte header and a file of
 /// this size, `quit\n` with a FIN, and `idle\n` with nothing. `rate 100000\n` limits its stream
 /// from then on, `rate -\n` no longer. `lowat 5000\n` has it told when no more waits to be sent.
-/// `hold size\n` opens a file that `drop\n` closes.
+/// `hold size\n` opens a file that `drop\n` closes. `quit\n` shuts the stream down, `bye\n` closes it.
 #[derive(Default)]
 pub(crate) struct FileServer {
     pub(crate) events: Vec<AppEvent>,
@@ -42,6 +42,8 @@ pub(crate) struct FileServer {
     pub(crate) lenient: bool,
     /// It reads nothing.
     pub(crate) deaf: bool,
+    /// It closes its side when the peer has.
+    pub(crate) follows: bool,
     /// It reads so long after data has arrived.
     pub(crate) reads_after: Option<Duration>,
 }
@@ -83,6 +85,7 @@ impl Application for FileServer {
             AppEvent::OpenFailed { .. } => {
                 io.write(stream, b"no");
             }
+            AppEvent::PeerFinished if self.follows => io.shutdown(stream),
             _ => {}
         }
         self.events.push(event);
@@ -106,6 +109,7 @@ impl FileServer {
                 let line = std::mem::take(request);
                 match &line[..] {
                     b"quit" => io.shutdown(stream),
+                    b"bye" => io.close(stream),
                     b"idle" => io.set_idle(stream, true),
                     line if line.starts_with(b"rate ") => {
                         let rate = std::str::from_utf8(&line[5..]).unwrap();
@@ -197,7 +201,7 @@ impl Rig {
         let mut others = VecDeque::new();
         for (nic, &workers) in nics.iter().enumerate() {
             let (host_channels, channels): (_, Vec<_>) = (0..workers).map(|_| in_memory()).unzip();
-            stack.on_nic_come(nic, host_channels).unwrap();
+            stack.on_nic_come(now_us, nic, host_channels).unwrap();
             others.extend(channels.into_iter().map(FakeNic::new));
         }
         let nic = others.pop_front().expect("a NIC stack has workers");
@@ -226,7 +230,7 @@ impl Rig {
     pub(crate) fn restart_nic(&mut self) {
         let (host_channel, channel) = in_memory();
         self.nic = FakeNic::new(channel);
-        self.stack.on_nic_restarted(0, host_channel);
+        self.stack.on_nic_restarted(self.now_us, 0, host_channel);
     }
 
     /// One of the NIC stacks, or of the workers of the only one.
@@ -259,7 +263,10 @@ impl Rig {
             names,
             ..FakeNic::new(channel)
         };
-        self.stack.on_nic_come(number, vec![host_channel]).unwrap();
+        let come = self
+            .stack
+            .on_nic_come(self.now_us, number, vec![host_channel]);
+        come.unwrap();
     }
 
     /// The only NIC stack is gone, with all its workers.
@@ -281,7 +288,9 @@ impl Rig {
             *self.nic(number) = FakeNic::new(channel);
             host_channels.push(host_channel);
         }
-        self.stack.on_nic_come(0, host_channels).unwrap();
+        self.stack
+            .on_nic_come(self.now_us, 0, host_channels)
+            .unwrap();
     }
 
     /// Lets 100 µs pass, in which everybody does what there is to do.

@@ -40,7 +40,8 @@ fn a_look_up_outlives_the_nic_stack_that_was_asked() {
     assert!(pair.server.app.others.looked_up.is_empty());
     let (host, nic) = in_memory();
     pair.server.nic = FakeNic::new(nic);
-    pair.server.stack.on_nic_come(0, vec![host]).unwrap();
+    let come = pair.server.stack.on_nic_come(pair.now_us, 0, vec![host]);
+    come.unwrap();
     pair.run_until(|pair| pair.server.app.others.looked_up.len() == 1);
     assert_eq!(
         pair.server.app.others.looked_up[0].1.map(|meta| meta.size),

@@ -1,0 +1,363 @@
+//! Connections that the host parts with: a NIC stack runs their end ([`contract::parting`]).
+//!
+//! | A connection is parted with | |
+//! |---|---|
+//! | when | all data is acknowledged, nothing is unread, and FIN is due, lost or acknowledged |
+//! | if | the application has closed it, or the peer has: no more is to be read |
+//! | unless | this side has opened it (its port is chosen again by what is known here), both ends are here, its NIC worker is away, has work that waits for room, or has just refused one, or the table is full |
+//!
+//! What is not parted with goes on here, as if there were no such thing. A frame of a connection
+//! that is elsewhere goes there; when the NIC stack is away, nowhere: TCP repairs that.
+//!
+//! A connection comes back when its NIC stack refuses it, or stays away for longer than is waited
+//! for: it goes on where it was when it was parted with, as a connection whose application is gone.
+//! A NIC stack that takes the place of another gets it instead, and so does one that is there when
+//! the other is lost.
+
+use std::time::Duration;
+
+use contract::limits::FRAME_BYTES_MAX;
+use contract::parting::{
+    Part, PartEnd, PartEndReason, PartLimits, PartRefusal, PartStage, PartTimestamps,
+};
+use contract::{Command, FlowId};
+use netdev::Frame;
+use tcp::{Connection, Instant, Stage};
+use wire::frame::{TcpPacket, TcpTemplate, cut};
+use wire::tcp::Header;
+
+use super::workers::{Deferred, OwnedPart};
+use super::{Stack, count_stats};
+use crate::app::Application;
+use crate::link::neighbor::Resolution;
+use crate::nics::nic_stacks::NicSet;
+use crate::tables::connections::ConnectionHandle;
+use crate::tables::parted::{Parted, Record};
+use crate::tables::tuple::Tuple;
+
+/// A worker that has refused a connection is offered no other for so long, in microseconds.
+const PAUSE_US: u64 = 1_000_000;
+
+/// The state of parting.
+#[derive(Debug)]
+pub(super) struct Teardown {
+    pub(super) parted: Parted,
+    /// Connections whose end may be run by a NIC stack, as soon as it alone is left.
+    pub(super) candidates: usize,
+    /// A frame is looked at that a NIC stack has handed up: it does not go there again.
+    is_handed_up: bool,
+}
+
+impl Teardown {
+    pub(super) fn new(secret: &[u8; 16]) -> Teardown {
+        Teardown {
+            parted: Parted::new(secret),
+            candidates: 0,
+            is_handed_up: false,
+        }
+    }
+}
+
+impl Stack {
+    /// The application has closed a connection, or shut it down.
+    pub(super) fn on_closing(&mut self, handle: ConnectionHandle) {
+        if !self.config.teardown_offload {
+            return;
+        }
+        if let Some(entry) = self.connections.get_mut(handle)
+            && !entry.is_active
+            && !entry.route.is_looped()
+            && !std::mem::replace(&mut entry.may_part, true)
+        {
+            self.teardown.candidates += 1;
+        }
+    }
+
+    /// A connection is no candidate any more.
+    pub(super) fn forget_candidate(&mut self, handle: ConnectionHandle) {
+        if let Some(entry) = self.connections.get_mut(handle)
+            && std::mem::take(&mut entry.may_part)
+        {
+            self.teardown.candidates -= 1;
+        }
+    }
+
+    /// Parts with a connection if its end alone is left. True if so: it is gone.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn part_with<A: Application>(
+        &mut self,
+        now_us: u64,
+        handle: ConnectionHandle,
+        app: &mut A,
+    ) -> bool {
+        let Some(record) = self.remainder_of(now_us, handle) else {
+            return false;
+        };
+        let part = self.part_command(now_us, &record);
+        let worker = record.worker();
+        if self.nics[worker].channel.send(&part.command()).is_err() {
+            return false;
+        }
+        self.counters.parts += 1;
+        self.teardown.parted.insert(record);
+        if let Some(entry) = self.connections.get_mut(handle) {
+            entry.dirty = false;
+            count_stats(&mut self.counters, entry);
+            let stream = entry.stream;
+            if let Some(event) = self.on_closed(now_us, handle, tcp::CloseReason::Finished) {
+                app.on_event(&mut self.streams(now_us), stream, event);
+            }
+        }
+        self.forget(handle);
+        true
+    }
+
+    /// What is to be kept of a connection that can be parted with now.
+    fn remainder_of(&mut self, now_us: u64, handle: ConnectionHandle) -> Option<Record> {
+        let entry = self.connections.get_mut(handle)?;
+        if !entry.may_part {
+            return None;
+        }
+        let remainder = entry.tcp.remainder()?;
+        let peer_has_closed = matches!(remainder.stage, Stage::Closing | Stage::LastAck);
+        // An application that has not closed may still be told something, and TLS has its own end.
+        let is_wanted = entry.told && (!peer_has_closed || entry.tls.is_some());
+        if is_wanted || entry.holds > 0 || entry.data_plane_failed || !entry.is_drained() {
+            return None;
+        }
+        let (worker, flow, tuple) = (entry.worker, entry.flow(), entry.tuple);
+        let Resolution::Known(mac) = self.neighbors.resolve_route(now_us, &mut entry.route) else {
+            return None;
+        };
+        let nic = &mut self.nics[worker];
+        if now_us < nic.parts_from_us || !nic.has_room() || self.teardown.parted.contains(&tuple) {
+            return None;
+        }
+        self.forget_overdue(now_us);
+        if self.teardown.parted.len() >= self.config.parted_max {
+            return None;
+        }
+        Some(Record::new(now_us, flow, &tuple, mac, worker, remainder))
+    }
+
+    /// Forgets connections that no NIC stack has said the end of for far too long.
+    fn forget_overdue(&mut self, now_us: u64) {
+        while let Some(record) = self.teardown.parted.take_overdue(now_us) {
+            self.counters.parted_overdue += 1;
+            self.nics[record.worker()].send_or_defer(Deferred::PartGone { flow: record.flow });
+        }
+    }
+
+    fn part_command(&self, now_us: u64, record: &Record) -> Box<OwnedPart> {
+        let tuple = record.tuple();
+        let config = self.tcp_config(&tuple, None);
+        let ms = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+        // Zero means none.
+        let some_ms = |duration: Option<Duration>| duration.map_or(0, |it| ms(it).max(1));
+        let remainder = &record.remainder;
+        let now_ms = (now_us / 1000) as u32;
+        let mut header = [0; contract::limits::HEADER_BYTES_MAX];
+        let template = TcpTemplate::new(self.link.mac, record.mac, tuple.local, tuple.remote);
+        let header_bytes = template.write(&Header::default(), &mut header).unwrap_or(0);
+        let part = Part {
+            flow: record.flow,
+            issued_us: now_us,
+            stage: match remainder.stage {
+                Stage::FinWait1 => PartStage::FinWait1,
+                Stage::FinWait2 => PartStage::FinWait2,
+                Stage::Closing => PartStage::Closing,
+                Stage::LastAck => PartStage::LastAck,
+            },
+            owes_ack: remainder.owes_ack,
+            fin_seq: remainder.fin_seq,
+            rcv_nxt: remainder.rcv_nxt,
+            rcv_window_bytes: remainder.rcv_window_bytes,
+            rcv_shift: remainder.rcv_shift,
+            snd_window_bytes: remainder.snd_window_bytes,
+            snd_window_bytes_max: remainder.snd_window_bytes_max,
+            snd_shift: remainder.snd_shift,
+            mss: config.mss.max(1),
+            timestamps: remainder.timestamps.map(|(offset, recent)| PartTimestamps {
+                value: offset.wrapping_add(now_ms),
+                recent,
+            }),
+            srtt_us: remainder.srtt_us,
+            rttvar_us: remainder.rttvar_us,
+            backoff: remainder.backoff,
+            limits: PartLimits {
+                rto_initial_ms: ms(config.rto_initial),
+                rto_min_ms: ms(config.rto_min),
+                rto_max_ms: ms(config.rto_max),
+                user_timeout_ms: remainder.user_timeout_ms,
+                time_wait_ms: ms(config.time_wait),
+                fin_wait_2_ms: some_ms(config.fin_wait_2),
+                challenge_acks_max: config.challenge_acks_max,
+                challenge_acks_interval_ms: ms(config.challenge_acks_interval),
+                fin_retries: config.fin_retries.min(config.retries),
+            },
+            header: &[],
+        };
+        Box::new(OwnedPart {
+            part,
+            header,
+            header_bytes,
+        })
+    }
+
+    /// Hands a frame on, if it belongs to a connection that was parted with. True if so.
+    pub(super) fn hand_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
+        if self.teardown.is_handed_up {
+            return false;
+        }
+        let Some(record) = self.teardown.parted.by_tuple(&Tuple::of(packet)) else {
+            return false;
+        };
+        let nic = &mut self.nics[record.worker()];
+        let shortened;
+        let bytes = if bytes.len() <= FRAME_BYTES_MAX {
+            Some(bytes)
+        } else {
+            shortened = cut(bytes, FRAME_BYTES_MAX);
+            shortened.as_deref()
+        };
+        let is_sent = bytes.is_some_and(|bytes| {
+            nic.has_room() && nic.channel.send(&Command::Frame { bytes }).is_ok()
+        });
+        match is_sent {
+            true => self.counters.frames_handed_on += 1,
+            false => self.counters.frames_not_handed_on += 1,
+        }
+        true
+    }
+
+    /// A NIC worker has handed a frame up.
+    pub(super) fn on_handed_up(&mut self, now_us: u64, bytes: &[u8]) {
+        self.teardown.is_handed_up = true;
+        self.on_frame(
+            now_us,
+            Frame {
+                bytes,
+                checksum_valid: true,
+            },
+        );
+        self.teardown.is_handed_up = false;
+    }
+
+    /// A NIC worker does not take a connection; false if it was not offered it.
+    pub(super) fn on_part_refused(
+        &mut self,
+        now_us: u64,
+        worker: usize,
+        flow: FlowId,
+        reason: PartRefusal,
+    ) -> bool {
+        let record = self.teardown.parted.by_flow(flow);
+        if record.is_none_or(|record| record.worker() != worker) {
+            // It may have gone to another worker meanwhile.
+            return record.is_some() || self.may_have_moved();
+        }
+        self.counters.parts_refused += 1;
+        tracing::debug!(worker, ?reason, "a NIC worker refuses a connection");
+        self.nics[worker].parts_from_us = now_us + PAUSE_US;
+        self.take_back(now_us, flow);
+        true
+    }
+
+    /// Connections have ended at a NIC worker.
+    pub(super) fn on_part_ended(&mut self, now_us: u64, worker: usize, ends: &[PartEnd]) -> bool {
+        for end in ends {
+            let record = self.teardown.parted.by_flow(end.flow);
+            if record.is_none_or(|record| record.worker() != worker) {
+                // It was taken back meanwhile, or forgotten, or has gone to another worker.
+                continue;
+            }
+            let Some(record) = self.teardown.parted.remove(end.flow) else {
+                continue;
+            };
+            match end.reason {
+                PartEndReason::Finished | PartEndReason::Replaced => {
+                    self.counters.parted_finished += 1;
+                }
+                PartEndReason::Reset | PartEndReason::TimedOut | PartEndReason::Aborted => {
+                    self.counters.parted_broken += 1;
+                }
+            }
+            if end.reason == PartEndReason::Replaced {
+                // The SYN that follows finds here what it has to begin beyond.
+                let tuple = record.tuple();
+                let config = self.tcp_config(&tuple, None);
+                let now = Instant::from_us(now_us);
+                let time_wait = record.remainder.time_wait(&config, now);
+                self.time_waits.insert(&tuple, time_wait);
+            }
+        }
+        true
+    }
+
+    /// A connection that was parted with goes on here.
+    fn take_back(&mut self, now_us: u64, flow: FlowId) {
+        let Some(record) = self.teardown.parted.remove(flow) else {
+            return;
+        };
+        let tuple = record.tuple();
+        if self.connections.find(&tuple).is_some() {
+            return;
+        }
+        self.counters.parted_taken_back += 1;
+        let config = self.tcp_config(&tuple, None);
+        let now = Instant::from_us(now_us);
+        let (local_port, remote_port) = (tuple.local.port(), tuple.remote.port());
+        let connection =
+            Connection::resume(&config, local_port, remote_port, &record.remainder, now);
+        let route = self.neighbors.route(tuple.remote.ip());
+        let handle = (self.connections).insert(connection, tuple, route, &self.nic_stacks);
+        self.gate.on_taken_back(tuple.remote.ip());
+        if let Some(entry) = self.connections.get_mut(handle) {
+            entry.heard = true;
+        }
+        self.mark_dirty(handle);
+    }
+
+    /// A worker has been replaced by one that knows nothing.
+    pub(super) fn part_again_with(&mut self, now_us: u64, worker: usize) {
+        self.nics[worker].parts_from_us = 0;
+        for flow in self.teardown.parted.of_workers(|of| of == worker) {
+            if let Some(record) = self.teardown.parted.by_flow(flow) {
+                let part = self.part_command(now_us, record);
+                self.counters.parts_repeated += 1;
+                self.nics[worker].send_or_defer(Deferred::Part(part));
+            }
+        }
+    }
+
+    /// The workers of NIC stacks that are away have connections: others that are there get them.
+    pub(super) fn part_with_elsewhere(&mut self, now_us: u64) {
+        let Stack { teardown, nics, .. } = self;
+        if teardown.parted.len() == 0 {
+            return;
+        }
+        let away = |worker: usize| !nics[worker].is_there();
+        let flows = teardown.parted.of_workers(away);
+        for flow in flows {
+            let there = self.nic_stacks.workers_to_choose(NicSet::default());
+            let Some(worker) = self.connections.least_busy(there) else {
+                return;
+            };
+            self.teardown.parted.change_worker(flow, worker);
+            if let Some(record) = self.teardown.parted.by_flow(flow) {
+                let part = self.part_command(now_us, record);
+                self.counters.parts_repeated += 1;
+                self.nics[worker].send_or_defer(Deferred::Part(part));
+            }
+        }
+    }
+
+    /// A NIC stack is not awaited any more.
+    pub(super) fn take_back_from(&mut self, now_us: u64, nic: usize) {
+        let workers = self.nic_stacks.workers(nic);
+        for flow in self.teardown.parted.of_workers(|of| workers.contains(&of)) {
+            self.take_back(now_us, flow);
+        }
+    }
+}

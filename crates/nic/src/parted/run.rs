@@ -1,0 +1,257 @@
+//! What a worker does with connections that were parted with.
+
+use contract::limits::PART_ENDS_MAX;
+use contract::parting::{Part, PartEnd, PartEndReason, PartRefusal};
+use contract::{Event, FlowId};
+use netdev::{Port, SendError, Superpacket};
+use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits};
+use wire::frame::{self, TcpTemplate};
+use wire::tcp::Header;
+
+use super::table::{Addresses, Entry, Rest};
+use super::{Packet, part};
+use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
+use crate::slab::Key;
+
+/// Connections of which something is due that are looked at in one turn.
+const DUE_MAX: usize = 64;
+
+/// Packets that wait for the port: beyond, they are dropped as links do.
+const PACKETS_MAX: usize = 1024;
+
+/// FIN, RST and acknowledgments have no payload.
+const LIMITS: Limits = Limits {
+    bytes_max: 1,
+    pieces_max: 1,
+    real_bytes_max: 1,
+    direct_bytes_max: 0,
+};
+
+impl<P: Port> Engine<P> {
+    /// PART.
+    pub(crate) fn part(&mut self, part: &Part<'_>, clock: Clock<'_>) {
+        self.counters.parts += 1;
+        if self.parted.table.by_flow(part.flow).is_some() {
+            // What is known of it is newer.
+            return;
+        }
+        if let Err(reason) = self.try_part(part, clock()) {
+            self.counters.parts_refused += 1;
+            let flow = part.flow;
+            self.emit(Event::PartRefused { flow, reason });
+        }
+    }
+
+    fn try_part(&mut self, part: &Part<'_>, now_us: u64) -> Result<(), PartRefusal> {
+        let template = TcpTemplate::parse(part.header).ok_or(PartRefusal::BadHeader)?;
+        let addresses = Addresses::of(&template);
+        if self.parted.table.by_addresses(&addresses).is_some() {
+            return Err(PartRefusal::AddressesInUse);
+        }
+        if self.parted.table.is_full() {
+            return Err(PartRefusal::Full);
+        }
+        let connection = part::connection(part, &template, Instant::from_us(now_us));
+        let key = self.parted.table.insert(Entry {
+            flow: part.flow,
+            template,
+            due_us: u64::MAX,
+            rest: Rest::Open(Box::new(connection)),
+        });
+        self.drive(key, now_us);
+        Ok(())
+    }
+
+    /// PARTGONE.
+    pub(crate) fn part_gone(&mut self, flow: FlowId) {
+        if let Some(key) = self.parted.table.by_flow(flow) {
+            self.parted.table.remove(key);
+        }
+    }
+
+    /// FRAME. One that belongs to no connection is dropped: it has ended meanwhile, and the host,
+    /// told so, answers what comes next.
+    pub(crate) fn frame(&mut self, bytes: &[u8], clock: Clock<'_>) {
+        self.counters.frames_taken += 1;
+        let checksum_valid = true;
+        let found = frame::parse_segment(bytes, checksum_valid).and_then(|packet| {
+            let key = (self.parted.table).by_addresses(&Addresses::of_arriving(&packet))?;
+            Some((key, packet))
+        });
+        let Some((key, packet)) = found else {
+            self.counters.frames_unknown += 1;
+            return;
+        };
+        let now_us = clock();
+        let (now, segment) = (Instant::from_us(now_us), &packet.segment);
+        let Some(entry) = self.parted.table.get_mut(key) else {
+            return;
+        };
+        let answer = match &mut entry.rest {
+            Rest::Open(connection) => {
+                connection.on_segment(now, segment);
+                return self.drive(key, now_us);
+            }
+            Rest::TimeWait(time_wait)
+                if time_wait.expires() <= now || time_wait.may_be_replaced_by(segment) =>
+            {
+                self.end(key, PartEndReason::Replaced);
+                return self.hand_up(bytes);
+            }
+            Rest::TimeWait(time_wait) => time_wait.on_segment(now, segment),
+        };
+        if let Some(header) = answer {
+            let template = entry.template;
+            self.queue_packet(&template, &header);
+        }
+        self.arm(key);
+    }
+
+    /// Gives a frame to the host, whose it is.
+    fn hand_up(&mut self, bytes: &[u8]) {
+        // What has ended before must be told before.
+        self.report_ends();
+        if self.parted.has_ends() || self.events.len() >= EVENTS_WAITING_MAX {
+            self.counters.frames_dropped += 1;
+            return;
+        }
+        self.emit(Event::Frame {
+            bytes: bytes.into(),
+        });
+    }
+
+    /// Does what is due. True if anything was.
+    pub(crate) fn on_parted_time(&mut self, clock: Clock<'_>) -> bool {
+        if self.parted.next_us().is_none() {
+            return false;
+        }
+        let now_us = clock();
+        let mut worked = false;
+        for _ in 0..DUE_MAX {
+            let Some(key) = self.parted.table.take_due(now_us) else {
+                break;
+            };
+            worked = true;
+            let now = Instant::from_us(now_us);
+            let Some(entry) = self.parted.table.get_mut(key) else {
+                continue;
+            };
+            match &mut entry.rest {
+                Rest::Open(connection) => {
+                    connection.on_timeout(now);
+                    self.drive(key, now_us);
+                }
+                Rest::TimeWait(time_wait) if time_wait.expires() <= now => {
+                    self.end(key, PartEndReason::Finished);
+                }
+                // It was prolonged.
+                Rest::TimeWait(_) => self.arm(key),
+            }
+        }
+        worked
+    }
+
+    /// Sends what a connection wants to send, and notes what has become of it.
+    fn drive(&mut self, key: Key, now_us: u64) {
+        let now = Instant::from_us(now_us);
+        loop {
+            let Some(entry) = self.parted.table.get_mut(key) else {
+                return;
+            };
+            let Rest::Open(connection) = &mut entry.rest else {
+                return self.arm(key);
+            };
+            let Some(transmit) = connection.poll_transmit(now, &LIMITS) else {
+                break;
+            };
+            if let Some(transmission) = transmit.transmission {
+                connection.on_departed(transmission, now);
+            }
+            let template = entry.template;
+            self.queue_packet(&template, &transmit.header);
+        }
+        let Some(entry) = self.parted.table.get_mut(key) else {
+            return;
+        };
+        if let Rest::Open(connection) = &mut entry.rest {
+            if connection.is_closed() {
+                let reason = end_reason(connection);
+                return self.end(key, reason);
+            }
+            if let Some(time_wait) = connection.time_wait() {
+                self.parted.table.begin_time_wait(key, time_wait);
+            }
+        }
+        self.arm(key);
+    }
+
+    fn arm(&mut self, key: Key) {
+        self.parted.table.arm(key);
+    }
+
+    /// A connection is over.
+    fn end(&mut self, key: Key, reason: PartEndReason) {
+        if let Some(entry) = self.parted.table.remove(key) {
+            self.counters.parted_ended += 1;
+            let flow = entry.flow;
+            self.parted.ends.push(PartEnd { flow, reason });
+        }
+    }
+
+    /// Tells the host what has ended, as far as it takes events. True if anything was told.
+    pub(crate) fn report_ends(&mut self) -> bool {
+        let mut worked = false;
+        while self.parted.has_ends() && self.events.len() < EVENTS_WAITING_MAX {
+            let count = self.parted.ends.len().min(PART_ENDS_MAX);
+            let ends = self.parted.ends.drain(..count).collect();
+            self.emit(Event::PartEnded { ends });
+            worked = true;
+        }
+        worked
+    }
+
+    fn queue_packet(&mut self, template: &TcpTemplate, header: &Header) {
+        if self.parted.packets.len() >= PACKETS_MAX {
+            self.counters.port_drops += 1;
+            return;
+        }
+        self.parted.packets.extend(Packet::new(template, header));
+    }
+
+    /// Sends packets until the port is busy. True if any was sent.
+    pub(crate) fn send_parted(&mut self) -> bool {
+        let mut worked = false;
+        while let Some(packet) = self.parted.packets.front() {
+            let sent = self.port.send(&Superpacket {
+                header: &packet.bytes[..packet.len],
+                payload: &[],
+                offload: packet.offload,
+            });
+            match sent {
+                Err(SendError::WouldBlock) => break,
+                Ok(()) => self.counters.parted_packets += 1,
+                Err(SendError::Dropped) => self.counters.port_drops += 1,
+                Err(SendError::Failed(_)) => self.counters.port_failures += 1,
+            }
+            self.parted.packets.pop_front();
+            worked = true;
+        }
+        worked
+    }
+}
+
+/// How a closed connection has ended.
+fn end_reason(connection: &mut Connection) -> PartEndReason {
+    let mut ended = PartEndReason::Finished;
+    while let Some(event) = connection.poll_event() {
+        if let ConnectionEvent::Closed { reason } = event {
+            ended = match reason {
+                CloseReason::Finished => PartEndReason::Finished,
+                CloseReason::Reset | CloseReason::Refused => PartEndReason::Reset,
+                CloseReason::TimedOut | CloseReason::Unreachable => PartEndReason::TimedOut,
+                CloseReason::Aborted => PartEndReason::Aborted,
+            };
+        }
+    }
+    ended
+}

@@ -1,0 +1,34 @@
+//! What became of connections whose end NIC stacks run.
+
+use std::ops::AddAssign;
+
+/// Counts of a run, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TeardownCounters {
+    /// Connections given to a NIC stack.
+    pub parts: u64,
+    /// Refused by it.
+    pub refused: u64,
+    /// Given to one that took the place of another.
+    pub repeated: u64,
+    /// Taken back.
+    pub taken_back: u64,
+    /// Ended there in order.
+    pub finished: u64,
+    /// Ended there otherwise.
+    pub broken: u64,
+    /// Frames handed on.
+    pub frames: u64,
+}
+
+impl AddAssign for TeardownCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.parts += other.parts;
+        self.refused += other.refused;
+        self.repeated += other.repeated;
+        self.taken_back += other.taken_back;
+        self.finished += other.finished;
+        self.broken += other.broken;
+        self.frames += other.frames;
+    }
+}
