@@ -48,8 +48,8 @@ fn every_end_is_right_whoever_runs_it() {
 fn every_end_is_right_whoever_runs_it_for_two_thousand_seeds() {
     let (teardown, deaths) = try_seeds(2_000);
     assert!(teardown.parts >= 2_000, "{teardown:?}");
-    assert!(teardown.refused >= 20, "{teardown:?}");
-    assert!(teardown.repeated >= 50, "{teardown:?}");
+    assert!(teardown.refused >= 10, "{teardown:?}");
+    assert!(teardown.repeated >= 100, "{teardown:?}");
     assert!(deaths.all >= 500, "{deaths:?}");
 }
 

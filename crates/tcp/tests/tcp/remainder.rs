@@ -208,6 +208,8 @@ fn challenges_have_a_limit() {
 }
 
 /// A NIC stack that has taken the place of another hears of what that one has done from the peer.
+///
+/// Covers: RFC 9293 §3.6, RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn who_takes_over_late_is_told_by_the_peer_where_it_is() {
     // The peer has acknowledged FIN, and has sent its own, which was acknowledged.
@@ -240,6 +242,7 @@ fn who_takes_over_late_is_told_by_the_peer_where_it_is() {
     script.trace("close; part\n> FIN ACK 1 ack 1\n< RST 1\n= Closed\n! Closed(Reset)");
 }
 
+/// Covers: RFC 9293 §3.6
 #[test]
 fn what_is_more_than_an_end_is_not_parted_with() {
     for (state, steps) in [
