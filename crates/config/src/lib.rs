@@ -65,7 +65,7 @@ pub use self::nic::Nic;
 pub use self::operation::Operation;
 pub use self::origin::Origin;
 pub use self::site::Site;
-pub use self::sockets::{Allow, Sockets};
+pub use self::sockets::{Allow, Offload, Sockets};
 pub use self::tcp::Tcp;
 pub use self::text::Text;
 pub use self::tls::{Certificate, Tls, TlsSettings};

@@ -399,6 +399,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         ],
     ),
     ("[[sockets.allow]]", &[("connect", &["false"])]),
+    ("[sockets.offload]", &[("teardown", &["true", "false"])]),
     (
         "[logs]",
         &[

@@ -327,6 +327,7 @@ impl Config {
             applications_per_user_max,
             processes_max,
             allow,
+            offload: _,
         } = &self.sockets;
         let here = |key: &str| Place::of("sockets").key(key);
         for (key, value, least, most) in [

@@ -41,6 +41,18 @@ pub struct Sockets {
     /// 1024; root on any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Allow>,
+    /// What of connections NIC stacks run by themselves: of programs, and of the server.
+    pub offload: Offload,
+}
+
+/// What of connections NIC stacks run by themselves.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Offload {
+    /// The end: FIN and its retransmission, answers, TIME-WAIT. docs/offload.md says when that is
+    /// worth it.
+    pub teardown: bool,
 }
 
 /// What a user may do.
@@ -76,6 +88,7 @@ impl Default for Sockets {
             applications_per_user_max: 16,
             processes_max: 256,
             allow: Vec::new(),
+            offload: Offload::default(),
         }
     }
 }

@@ -17,6 +17,8 @@ counters::counters! {
         connection_memory_bytes: Gauge,
         /// Connections in TIME-WAIT.
         connections_time_wait: Gauge,
+        /// Connections of which a NIC stack runs the end.
+        connections_parted: Gauge,
         /// Files open below, or being opened.
         files_open: Gauge,
         /// SENDs issued and not departed.

@@ -67,6 +67,8 @@ pub struct HostSettings {
     pub replicas: bool,
     /// Fewest workers in use of each.
     pub workers_min: u16,
+    /// NIC stacks run the end of connections.
+    pub teardown_offload: bool,
     /// How long a NIC worker may give no heartbeat; zero: forever.
     pub heartbeat: Duration,
     /// Directory that must be out of reach once the process is locked out of the file system.
@@ -198,6 +200,7 @@ fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
         gateways: settings.gateways.clone(),
         roots_are_replicas: settings.replicas,
         workers_min: usize::from(settings.workers_min),
+        teardown_offload: settings.teardown_offload,
         ..StackConfig::new(addresses.collect(), settings.ports.clone(), secret)
     };
     settings.ablation.apply(&mut config);

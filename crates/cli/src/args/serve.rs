@@ -168,6 +168,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) sockets: Option<PathBuf>,
 
+    /// Have NIC stacks run the end of connections: FIN and its retransmission, answers, TIME-WAIT;
+    /// docs/offload.md says when that is worth it
+    #[arg(long)]
+    pub(crate) teardown_offload: bool,
+
     // Its heading holds for all options that follow without one of their own.
     #[command(flatten)]
     pub(crate) http: HttpOptions,

@@ -172,6 +172,7 @@ impl Startup<'_> {
             remote_nics: self.sources.iter().enumerate().filter_map(remote).collect(),
             replicas: config.nic.replicas,
             workers_min: config.nic.workers_min,
+            teardown_offload: config.sockets.offload.teardown,
             heartbeat: config.operation.heartbeat.0.0,
             probe: roots.next_back().unwrap_or(Path::new("/")).to_owned(),
             ablation: self.args.host_ablation,

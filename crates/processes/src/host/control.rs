@@ -470,7 +470,9 @@ impl NicSource<App> for HostControl {
             }
         }
         // Connections that the server does not know, or no longer, may wait for their peers.
-        if self.is_draining && server.connections() == 0 && stack.usage().connections == 0 {
+        let usage = stack.usage();
+        let is_idle = usage.connections == 0 && usage.parted == 0;
+        if self.is_draining && server.connections() == 0 && is_idle {
             self.is_draining = false;
             report(FromHost::Drained);
         }

@@ -87,6 +87,7 @@ fn all(stack: &Stack, server: &Server, sockets: &Sockets) -> Vec<(String, u64)> 
         connections_half_open: usage.half_open as u64,
         connection_memory_bytes: stack.connection_memory_bytes() as u64,
         connections_time_wait: usage.time_waits as u64,
+        connections_parted: usage.parted as u64,
         files_open: usage.files as u64,
         sends_outstanding: usage.sends_outstanding,
         commands_waiting: usage.commands_waiting as u64,

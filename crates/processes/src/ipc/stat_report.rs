@@ -119,6 +119,8 @@ pub struct Usage {
     pub half_open: usize,
     /// Connections in TIME-WAIT.
     pub time_waits: usize,
+    /// Connections of which a NIC stack runs the end.
+    pub parted: usize,
     /// Open files.
     pub files: usize,
     /// SENDs that have not departed.
@@ -402,6 +404,7 @@ impl Host {
                 orphans: usage.orphans,
                 half_open: usage.half_open,
                 time_waits: usage.time_waits,
+                parted: usage.parted,
                 files: usage.files,
                 sends_outstanding: usage.sends_outstanding,
                 commands_waiting: usage.commands_waiting,

@@ -202,6 +202,10 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
         grouped(usage.time_waits as u64),
         grouped(usage.half_open as u64),
     ));
+    if usage.parted > 0 {
+        let parted = grouped(usage.parted as u64);
+        lines.push(format!("NIC stacks run the end of {parted} more"));
+    }
     let count = |name| grouped(host.counters.get(name).copied().unwrap_or(0));
     lines.push(format!(
         "so far: {} connections, {} requests; {} SENDs, {} sent again, {} timeouts",
@@ -624,6 +628,7 @@ pub(super) mod tests {
                     orphans: 0,
                     half_open: 0,
                     time_waits: 4,
+                    parted: 0,
                     files: 1,
                     sends_outstanding: 3,
                     commands_waiting: 0,
