@@ -60,6 +60,7 @@ mod sockets_stat;
 mod sockets_table;
 mod stat;
 mod support;
+mod teardown;
 mod tls;
 mod tls_bad;
 mod tls_long;
