@@ -1005,8 +1005,8 @@ impl RejectReason {
     }
 }
 
-/// Adds `us` to the times in a SEND, a PART or a departure; all else stays as it is, whatever it is. A SEND
-/// that may leave at once still may.
+/// Adds `us` to the times in a SEND, a PART or a departure; all else stays as it is, whatever it
+/// is. A SEND that may leave at once still may.
 pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     let shifted = |time: U64| time.get().wrapping_add_signed(us).into();
     match kind(message) {

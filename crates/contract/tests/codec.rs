@@ -950,9 +950,7 @@ enum Owned {
     List(u32, u64, Vec<u8>),
     OpenPassed(u32, u64),
     Close(u32),
-    Frame(Vec<u8>),
-    Part([u64; 12], Vec<u8>),
-    PartGone(u64),
+    Parting(OwnedParting),
     Send {
         fields: SendFields,
         header: Vec<u8>,
@@ -996,11 +994,7 @@ impl Owned {
                 file: FileId(*file),
                 passed: PassedId(*passed),
             },
-            Owned::Frame(bytes) => Command::Frame { bytes },
-            Owned::Part(words, header) => Command::Part(part_of(words, header)),
-            Owned::PartGone(flow) => Command::PartGone {
-                flow: FlowId(*flow),
-            },
+            Owned::Parting(parting) => parting.command(),
             Owned::Close(file) => Command::Close {
                 file: FileId(*file),
             },
@@ -1064,6 +1058,36 @@ impl Owned {
             }),
         }
     }
+}
+
+/// The same of connections that are parted with.
+#[derive(Clone, Debug)]
+enum OwnedParting {
+    Frame(Vec<u8>),
+    Part([u64; 12], Vec<u8>),
+    Gone(u64),
+}
+
+impl OwnedParting {
+    fn command(&self) -> Command<'_> {
+        match self {
+            OwnedParting::Frame(bytes) => Command::Frame { bytes },
+            OwnedParting::Part(words, header) => Command::Part(part_of(words, header)),
+            OwnedParting::Gone(flow) => Command::PartGone {
+                flow: FlowId(*flow),
+            },
+        }
+    }
+}
+
+fn any_parting() -> impl Strategy<Value = Owned> {
+    let header = prop::collection::vec(any::<u8>(), 0..=HEADER_BYTES_MAX);
+    let parting = prop_oneof![
+        prop::collection::vec(any::<u8>(), 1..=FRAME_BYTES_MAX).prop_map(OwnedParting::Frame),
+        (any::<[u64; 12]>(), header).prop_map(|(words, header)| OwnedParting::Part(words, header)),
+        any::<u64>().prop_map(OwnedParting::Gone),
+    ];
+    parting.prop_map(Owned::Parting)
 }
 
 /// A PART that keeps the rules, of these numbers.
@@ -1244,13 +1268,7 @@ fn any_command() -> impl Strategy<Value = Owned> {
             .prop_map(|(flow, epoch, suite, key, iv)| Owned::Key(flow, epoch, suite, key, iv)),
         any::<(u64, u16)>().prop_map(|(flow, epoch)| Owned::KeyGone(flow, epoch)),
         any_records(),
-        prop::collection::vec(any::<u8>(), 1..=FRAME_BYTES_MAX).prop_map(Owned::Frame),
-        (
-            any::<[u64; 12]>(),
-            prop::collection::vec(any::<u8>(), 0..=HEADER_BYTES_MAX)
-        )
-            .prop_map(|(words, header)| Owned::Part(words, header)),
-        any::<u64>().prop_map(Owned::PartGone),
+        any_parting(),
     ]
 }
 

@@ -13,6 +13,7 @@
 //! | `tables/` | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` |
 //! | ... what they are searched by, and how they shrink | `tuple`, `keyed_hash`; `sparsity` |
 //! | ... connections that only end; that wait for the same thing | `orphans`, `waiting` |
+//! | ... connections of which a NIC stack runs the end | `parted` |
 //! | ... what applications bind; ports of connections that this side opens | `bindings`; `ephemeral_ports` |
 //! | ... which connections go when there are too many | `by_source`, `victims` |
 //! | `nics/` | `nic_source`: where NIC stacks come from; `nic_stacks`, `balance`, `rebalance`: which NIC worker serves a connection; `governor`: how many are in use |

@@ -35,8 +35,8 @@
 //! | `directory` | LIST: what is in a directory |
 //!
 //! It may touch files below the root, descriptors that it was passed, its buffers, its port and the
-//! contract. It makes no decision about loss or congestion, but that FIN of a connection which the host
-//! has parted with goes again; and nothing here ends the process
+//! contract. It makes no decision about loss or congestion, but that FIN of a connection which the
+//! host has parted with goes again; and nothing here ends the process
 //! because of what the host says.
 
 mod blocks;

@@ -35,7 +35,7 @@ fn try_seeds(count: u64) -> (TeardownCounters, NicCrashStats) {
 }
 
 #[test]
-fn every_end_is_right_whoever_runs_it() {
+fn every_end_is_right_on_either_side_of_the_split() {
     let (teardown, deaths) = try_seeds(200);
     assert!(teardown.parts >= 200, "{teardown:?}");
     assert!(teardown.finished >= 100, "{teardown:?}");
@@ -45,7 +45,7 @@ fn every_end_is_right_whoever_runs_it() {
 
 #[test]
 #[ignore = "long: 2,000 seeds"]
-fn every_end_is_right_whoever_runs_it_for_two_thousand_seeds() {
+fn every_end_is_right_on_either_side_of_the_split_for_two_thousand_seeds() {
     let (teardown, deaths) = try_seeds(2_000);
     assert!(teardown.parts >= 2_000, "{teardown:?}");
     assert!(teardown.refused >= 10, "{teardown:?}");

@@ -1,9 +1,9 @@
 //! What is left of a connection when only its end is before it: enough to go on somewhere else.
 //!
 //! The application has closed, and nothing is left to be read, to be sent or to be acknowledged but
-//! FIN. All that matters then is a few numbers. Whoever has them makes a connection of them again,
-//! which does what the first one would have done: it sends FIN, and repeats it, answers the peer's,
-//! and stays in TIME-WAIT.
+//! FIN. All that matters then is a few numbers. They make a connection again, which does what the
+//! first one would have done: it sends FIN, and repeats it, answers the peer's, and stays in
+//! TIME-WAIT.
 
 use std::time::Duration;
 

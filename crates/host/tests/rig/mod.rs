@@ -30,7 +30,7 @@ const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// An application that answers every request line `size\n` with a two-byte header and a file of
 /// this size, `quit\n` with a FIN, and `idle\n` with nothing. `rate 100000\n` limits its stream
 /// from then on, `rate -\n` no longer. `lowat 5000\n` has it told when no more waits to be sent.
-/// `hold size\n` opens a file that `drop\n` closes. `quit\n` shuts the stream down, `bye\n` closes it.
+/// `hold size\n` opens a file that `drop\n` closes. `bye\n` closes the stream.
 #[derive(Default)]
 pub(crate) struct FileServer {
     pub(crate) events: Vec<AppEvent>,

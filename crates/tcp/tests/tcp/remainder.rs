@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::script::{Script, config};
+use crate::script::{LIMITS, Script, config};
 use tcp::{Config, Connection, Instant, Remainder, Stage};
 use wire::tcp::{Flags, Header, Segment};
 
@@ -211,7 +211,7 @@ fn challenges_have_a_limit() {
 ///
 /// Covers: RFC 9293 §3.6, RFC 9293 §3.10.7.4 (fifth)
 #[test]
-fn who_takes_over_late_is_told_by_the_peer_where_it_is() {
+fn a_late_successor_learns_from_the_peer_where_it_is() {
     // The peer has acknowledged FIN, and has sent its own, which was acknowledged.
     let mut script = Script::established();
     script.trace(
@@ -296,6 +296,16 @@ fn timestamps_go_on() {
     );
 }
 
+/// Sends what there is to send. True if the connection is closed.
+fn settle(connection: &mut Connection, now: Instant) -> bool {
+    while let Some(transmit) = connection.poll_transmit(now, &LIMITS) {
+        if let Some(transmission) = transmit.transmission {
+            connection.on_departed(transmission, now);
+        }
+    }
+    connection.is_closed()
+}
+
 /// Whatever a host says, no segment and no time makes a connection of it panic or stay for ever.
 #[test]
 fn any_numbers_make_a_connection_that_ends() {
@@ -305,11 +315,6 @@ fn any_numbers_make_a_connection_that_ends() {
         state ^= state >> 7;
         state ^= state << 17;
         state
-    };
-    let limits = tcp::Limits {
-        bytes_max: 1,
-        pieces_max: 1,
-        real_bytes_max: 1,
     };
     for _ in 0..5_000 {
         let number = next();
@@ -350,12 +355,7 @@ fn any_numbers_make_a_connection_that_ends() {
         let mut now = Instant::from_us(next() % 1_000_000_000);
         let mut connection = Connection::resume(&config, 80, 4000, &remainder, now);
         for _ in 0..100 {
-            while let Some(transmit) = connection.poll_transmit(now, &limits) {
-                if let Some(transmission) = transmit.transmission {
-                    connection.on_departed(transmission, now);
-                }
-            }
-            if connection.is_closed() {
+            if settle(&mut connection, now) {
                 break;
             }
             if next() % 4 == 0 {
