@@ -77,12 +77,12 @@ fn sum_words(bytes: &[u8]) -> u16 {
     fold(sum)
 }
 
-fn fold(mut sum: u64) -> u16 {
-    sum = (sum & 0xffff_ffff) + (sum >> 32);
-    sum = (sum & 0xffff_ffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+/// Adds the halves, and what they carry, of 32 bits and then of 16.
+fn fold(sum: u64) -> u16 {
+    let (half, carries) = (sum as u32).overflowing_add((sum >> 32) as u32);
+    let half = half + u32::from(carries);
+    // Both halves are added twice, so that what the lower sum carries goes into the upper one.
+    (half.wrapping_add(half.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]
