@@ -218,10 +218,16 @@ impl Neighbors {
     }
 
     /// The hardware address at the other end of a way: [`Neighbors::resolve`] once in a while.
+    #[inline]
     pub(crate) fn resolve_route(&mut self, now_us: u64, route: &mut Route) -> Resolution {
         if now_us < route.until_us && route.changes == self.changes {
             return Resolution::Known(route.mac);
         }
+        self.resolve_route_again(now_us, route)
+    }
+
+    #[inline(never)]
+    fn resolve_route_again(&mut self, now_us: u64, route: &mut Route) -> Resolution {
         if route.is_looped {
             return Resolution::Own;
         }

@@ -1,6 +1,8 @@
 //! What the NIC workers report. They are not trusted: an id that means nothing is counted, and at
 //! most the connection that an event names suffers from it.
 
+use std::mem::ManuallyDrop;
+
 use contract::channel::ReceiveError;
 use contract::{Event, FileId, FlowId, RejectReason, SendId};
 use rustix::io::Errno;
@@ -29,10 +31,32 @@ impl Stack {
             }
             for _ in 0..budget {
                 let nic = &mut self.nics[worker];
-                match nic.channel.receive() {
+                // A departure has nothing to drop, which is not looked for.
+                let received = ManuallyDrop::new(nic.channel.receive());
+                if let Ok(Some(Event::Departed {
+                    send,
+                    flow,
+                    departed_us,
+                })) = *received
+                {
+                    self.counters.events_invalid += u64::from(nic.heard.on_event());
+                    if !self.on_departed(now_us, worker, send, flow, departed_us) {
+                        self.on_invalid_event(
+                            worker,
+                            &Event::Departed {
+                                send,
+                                flow,
+                                departed_us,
+                            },
+                        );
+                    }
+                    taken += 1;
+                    continue;
+                }
+                match ManuallyDrop::into_inner(received) {
                     Ok(Some(event)) => {
                         self.counters.events_invalid += u64::from(nic.heard.on_event());
-                        self.on_event(now_us, worker, event);
+                        self.on_rare_event(now_us, worker, &event);
                     }
                     Ok(None) => break,
                     Err(ReceiveError::Malformed { .. }) => {
@@ -51,25 +75,10 @@ impl Stack {
         Ok(taken)
     }
 
-    #[inline]
-    fn on_event(&mut self, now_us: u64, worker: usize, event: Event) {
-        let Event::Departed {
-            send,
-            flow,
-            departed_us,
-        } = event
-        else {
-            return self.on_other_event(now_us, worker, event);
-        };
-        if !self.on_departed(now_us, worker, send, flow, departed_us) {
-            self.on_invalid_event(worker, &event);
-        }
-    }
-
     /// What comes once for many departures.
     #[inline(never)]
-    fn on_other_event(&mut self, now_us: u64, worker: usize, event: Event) {
-        let valid = match event {
+    fn on_rare_event(&mut self, now_us: u64, worker: usize, event: &Event) {
+        let valid = match *event {
             Event::Departed { .. } => unreachable!("it is dealt with"),
             Event::Opened { file, meta } if self.on_reopened(worker, file, Some(meta)) => true,
             Event::OpenFailed { file, .. } if self.on_reopened(worker, file, None) => true,
@@ -132,7 +141,7 @@ impl Stack {
             }
         };
         if !valid {
-            self.on_invalid_event(worker, &event);
+            self.on_invalid_event(worker, event);
         }
     }
 

@@ -331,8 +331,8 @@ impl Connections {
 
     /// The same, to change it.
     pub(crate) fn by_stream_mut(&mut self, stream: StreamId) -> Option<&mut Entry> {
-        let handle = self.handle_of(stream)?;
-        self.entries.get_mut(handle.0).map(Box::as_mut)
+        let entry = self.entries.get_mut(ConnectionHandle::of(stream).0)?;
+        (entry.stream == stream).then_some(entry)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
