@@ -18,8 +18,8 @@ if [ -n "${SPLITWAY_LISTEN-}" ]; then
 fi
 # One that is known, where the suite would search for primes for minutes.
 openssl genpkey -quiet -genparam -algorithm DH -pkeyopt group:ffdhe2048 -out testcert.dh
-# A session of its own: it writes to a terminal, if there is one. Answers have half a second, and not a tenth.
-setsid bash test.sh -t 0.5 %tcp% %tcp4% %tcp6% 2>&1 | sed -u 's/\x1b\[[0-9;]*m//g' | tee log | sed -unE \
+# A session of its own: it writes to a terminal, if there is one. Answers have a second, and not a tenth of one.
+setsid bash test.sh -t 1 %tcp% %tcp4% %tcp6% 2>&1 | sed -u 's/\x1b\[[0-9;]*m//g' | tee log | sed -unE \
     -e 's/^test +[0-9]+ ([A-Za-z0-9_]+): .*OK$/ok \1/p; t' \
     -e 's/^test +[0-9]+ ([A-Za-z0-9_]+): .*FAILED.*/failed \1/p; t' \
     -e 's/^test +[0-9]+ ([A-Za-z0-9_]+): .*/skipped \1/p' >>"$results"
