@@ -241,7 +241,7 @@ ssize_t sw_sendfile(int out_fd, int in_fd, off_t *offset, size_t count);
 
 // setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
 // SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
-// DEFER_ACCEPT, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.
+// DEFER_ACCEPT, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.
 //
 // ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not.
 //
@@ -250,7 +250,7 @@ ssize_t sw_sendfile(int out_fd, int in_fd, off_t *offset, size_t count);
 int sw_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
 
 // getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN;
-// IPPROTO_TCP: MAXSEG, INFO (`struct tcp_info`, cut off at `len`).
+// IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
 //
 // # Safety
 // `value` is null or has as many bytes as `len` points to.

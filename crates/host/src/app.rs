@@ -143,6 +143,8 @@ pub enum StreamOption {
     SendBufferBytes(usize),
     /// `TCP_CONGESTION`.
     Congestion(tcp::CongestionAlgorithm),
+    /// `TCP_MAXSEG`: the largest MSS, in bytes. Without effect once SYN was sent.
+    MssMax(u16),
 }
 
 impl StreamOptions {

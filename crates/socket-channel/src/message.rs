@@ -124,7 +124,7 @@ numbered! {
         SendBufferBytes = 12,
         /// `TCP_CONGESTION`: a place in [`CONGESTIONS`].
         Congestion = 13,
-        /// `TCP_MAXSEG`, in bytes; only to get.
+        /// `TCP_MAXSEG`, in bytes; to set before there is a connection, 0 for none.
         MaxSegmentBytes = 14,
         /// `TCP_NOTSENT_LOWAT`, in bytes.
         NotSentLowWaterBytes = 15,

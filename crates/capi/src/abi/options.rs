@@ -60,7 +60,7 @@ pub fn option_bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
 
 /// setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
 /// SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
-/// DEFER_ACCEPT, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.
+/// DEFER_ACCEPT, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.
 ///
 /// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not.
 ///
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn sw_setsockopt(
 }
 
 /// getsockopt(2). Those of `sw_setsockopt`; SOL_SOCKET: ERROR, TYPE, DOMAIN, PROTOCOL, ACCEPTCONN;
-/// IPPROTO_TCP: MAXSEG, INFO (`struct tcp_info`, cut off at `len`).
+/// IPPROTO_TCP: INFO (`struct tcp_info`, cut off at `len`).
 ///
 /// # Safety
 /// `value` is null or has as many bytes as `len` points to.

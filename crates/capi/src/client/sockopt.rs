@@ -52,6 +52,9 @@ enum Unit {
     Retransmissions,
 }
 
+/// The largest MSS that can be set, in bytes (`MAX_TCP_WINDOW` of Linux).
+const MAX_TCP_WINDOW: i32 = 32_767;
+
 /// The options that the host stack keeps.
 fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
     use SocketOption as Is;
@@ -70,6 +73,8 @@ fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
         libc::TCP_USER_TIMEOUT if of_tcp => (Is::UserTimeoutMs, Unit::Number(0, i32::MAX)),
         libc::TCP_QUICKACK if of_tcp => (Is::QuickAck, Unit::Switch),
         libc::TCP_DEFER_ACCEPT if of_tcp => (Is::DeferAcceptSeconds, Unit::Retransmissions),
+        // The least size, which 0 is below, is the host stack's to check.
+        libc::TCP_MAXSEG if of_tcp => (Is::MaxSegmentBytes, Unit::Number(0, MAX_TCP_WINDOW)),
         libc::TCP_NOTSENT_LOWAT if of_tcp => (Is::NotSentLowWaterBytes, Unit::Bits),
         _ => return None,
     };
@@ -130,9 +135,6 @@ impl Client {
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
                 let ms = get(&socket, SocketOption::LingerMs)?;
                 Ok(linger_of(ms))
-            }
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-                Ok(number(get(&socket, SocketOption::MaxSegmentBytes)?))
             }
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
                 let code = get(&socket, SocketOption::Congestion)?;

@@ -271,6 +271,9 @@ impl Io for Streams<'_> {
             StreamOption::ReceiveBufferBytes(bytes) => entry.tcp.set_receive_buffer_bytes(bytes),
             StreamOption::SendBufferBytes(bytes) => entry.tcp.set_send_buffer_bytes(bytes),
             StreamOption::Congestion(algorithm) => entry.tcp.set_congestion(now, algorithm),
+            StreamOption::MssMax(bytes) => {
+                entry.tcp.set_mss_max(bytes);
+            }
         });
     }
 

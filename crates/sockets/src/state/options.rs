@@ -128,7 +128,10 @@ impl Options {
                 self.congestion = Some(*known.ok_or(Errno::NOENT)?);
             }
             SocketOption::MaxSegmentBytes => {
-                self.mss_max = Some(within(value, MSS_MIN, u16::MAX.into())? as u16);
+                self.mss_max = match value {
+                    0 => None,
+                    _ => Some(within(value, MSS_MIN, u16::MAX.into())? as u16),
+                };
             }
             SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes = Some(value),
             // They say how an address is bound, and come with Bind.
@@ -200,6 +203,9 @@ impl Options {
         }
         if let Some(algorithm) = self.congestion {
             io.set_option(stream, StreamOption::Congestion(algorithm));
+        }
+        if let Some(bytes) = self.mss_max {
+            io.set_option(stream, StreamOption::MssMax(bytes));
         }
     }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use socket_channel::message::BindFlags;
-use socket_channel::{AppId, Command, Flags, HandleId, SocketOption};
+use socket_channel::{AppId, Command, Flags, HandleId, SocketId, SocketOption};
 use sockets::{Arrived, NewHandles, Sockets};
 
 use crate::brokers::PlayedBroker;
@@ -12,6 +12,7 @@ use crate::program::{HANDLES, Program};
 use crate::world::World;
 
 const EADDRINUSE: u32 = 98;
+const EINVAL: u32 = 22;
 
 #[test]
 fn a_full_queue_holds_peers_back_and_loses_none() {
@@ -134,6 +135,50 @@ fn connections_inherit_the_options_of_their_listener() {
         panic!("{info:?}");
     };
     assert_eq!((info.state, info.snd_mss.get()), (1, 1448), "{info:?}");
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+/// The MSS that a connection sends by, in bytes.
+fn mss(world: &mut World, program: &mut Program, socket: SocketId) -> u32 {
+    let info = program.ask(world, |request| Command::GetInfo { request, socket });
+    let socket_channel::Event::Info { info, .. } = info else {
+        panic!("{info:?}");
+    };
+    info.snd_mss.get()
+}
+
+#[test]
+fn the_mss_is_bounded_where_it_was_set_before_the_connection() {
+    let mut world = World::new();
+    let mut program = Program::new(&mut world, 1);
+    let set = |program: &mut Program, world: &mut World, socket, value| {
+        program.call(world, |request| Command::SetOption {
+            request,
+            socket,
+            option: SocketOption::MaxSegmentBytes,
+            value,
+        })
+    };
+    let (listener, _) = program.listener(&mut world, 8000);
+    assert_eq!(set(&mut program, &mut world, listener, 87), Err(EINVAL));
+    set(&mut program, &mut world, listener, 1_000).unwrap();
+    world.connect(8000);
+    let (accepted, _) = program.accept(&mut world, listener);
+    // The options of each segment, timestamps, are within the MSS.
+    assert_eq!(mss(&mut world, &mut program, accepted), 988);
+
+    for (bytes, expected) in [(500, 488), (0, 1448)] {
+        let handle = program.handle();
+        let socket = program.open(&mut world, handle);
+        set(&mut program, &mut world, socket, 88).unwrap();
+        set(&mut program, &mut world, socket, bytes).unwrap();
+        program.connect(&mut world, socket, "10.77.0.1:7").unwrap();
+        world.run_until(|_| program.flags(socket).has(Flags::CONNECTED));
+        assert_eq!(mss(&mut world, &mut program, socket), expected);
+        set(&mut program, &mut world, socket, 200).unwrap();
+        assert_eq!(mss(&mut world, &mut program, socket), expected, "too late");
+    }
     program.exit(&mut world);
     world.assert_nothing_left();
 }
