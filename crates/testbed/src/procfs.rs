@@ -168,6 +168,8 @@ fn runner_in(pid: i32, stat: &str) -> Option<Runner> {
 pub struct Memory {
     /// All that is resident; what is shared with other processes counts in each of them.
     pub resident_bytes: u64,
+    /// A part of it: pages of files, such as those of the program, and of rings of packet sockets.
+    pub of_files_bytes: u64,
     /// Proportional: what is shared between processes is divided among them, so that it may be
     /// added up.
     pub proportional_bytes: u64,
@@ -175,9 +177,9 @@ pub struct Memory {
 
 /// Memory of a process now.
 pub fn memory(pid: Pid) -> Result<Memory> {
-    let path = format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero());
-    let text = read(&path)?;
-    let field = |name: &str| {
+    let field = |file: &str, name: &str| {
+        let path = format!("/proc/{}/{file}", pid.as_raw_nonzero());
+        let text = read(&path)?;
         text.lines()
             .find_map(|line| {
                 line.strip_prefix(name)?
@@ -190,8 +192,9 @@ pub fn memory(pid: Pid) -> Result<Memory> {
             .ok_or_else(|| Failure::new(format!("{path} has no {name}")))
     };
     Ok(Memory {
-        resident_bytes: field("Rss:")?,
-        proportional_bytes: field("Pss:")?,
+        resident_bytes: field("smaps_rollup", "Rss:")?,
+        of_files_bytes: field("status", "RssFile:")?,
+        proportional_bytes: field("smaps_rollup", "Pss:")?,
     })
 }
 
