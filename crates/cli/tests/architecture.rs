@@ -27,7 +27,12 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "host",
         &["contract", "counters", "wire", "tcp", "tls", "netdev"],
     ),
-    ("server", &["counters", "host"]),
+    ("http-message", &[]),
+    ("server", &["counters", "host", "http-message"]),
+    (
+        "proxy",
+        &["contract", "counters", "host", "http-message", "netdev"],
+    ),
     (
         "sockets",
         &[

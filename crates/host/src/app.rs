@@ -39,6 +39,9 @@ pub struct Owner(pub u32);
 impl Owner {
     /// The server in the host process.
     pub const SERVER: Owner = Owner(0);
+    /// The proxy in the host process. Applications in other processes are numbered from 1, and
+    /// never come as far.
+    pub const PROXY: Owner = Owner(u32::MAX);
 }
 
 /// A bound address, as applications name it. Never reused while the application holds it.

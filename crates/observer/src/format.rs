@@ -123,6 +123,10 @@ struct Line<'a> {
     user_agent: Option<Cow<'a, str>>,
     content_coding: Option<&'a str>,
     cache: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backend: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retries: Option<u8>,
     first_byte_us: Option<u64>,
     total_us: u64,
     cut_short: bool,
@@ -163,6 +167,8 @@ fn json(ended: OffsetDateTime, record: &AccessRecord<'_>, lines: &mut Vec<u8>) {
         user_agent: record.user_agent.map(text),
         content_coding: record.coding,
         cache: record.cache,
+        backend: record.backend,
+        retries: record.backend.map(|_| record.retries),
         first_byte_us: record.first_byte_us,
         total_us: record.total_us,
         cut_short: record.is_cut_short,
@@ -213,6 +219,8 @@ pub(crate) mod tests {
             }),
             coding: Some("br"),
             cache: Some("hit"),
+            backend: None,
+            retries: 0,
             site: Some("example.org"),
             request_line: b"GET /a%20b?q=\"x\" HTTP/1.1",
             host: Some(b"example.org:8443"),
@@ -285,6 +293,18 @@ pub(crate) mod tests {
                 "\n"
             )
         );
+    }
+
+    #[test]
+    fn what_was_forwarded_has_its_backend() {
+        let forwarded = AccessRecord {
+            backend: Some("192.0.2.7:80"),
+            retries: 1,
+            ..record()
+        };
+        let line = line(AccessFormat::Json, &forwarded);
+        let fields = r#""cache":"hit","backend":"192.0.2.7:80","retries":1,"first_byte_us""#;
+        assert!(line.contains(fields), "{line}");
     }
 
     #[test]

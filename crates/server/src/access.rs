@@ -1,229 +1,14 @@
 //! The access log, as far as a server goes: a record of each response that is over.
-//!
-//! Records are packed one behind the other into packets, which the log's writer takes at the end of
-//! a turn. A writer that is behind delays no response: so much waits, and what comes then is
-//! counted and lost.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 
 use host::app::{TlsAgreed, TlsCipher, TlsVersion};
-use serde::{Deserialize, Serialize};
+use http_message::access::{AccessLog, AccessRecord, AccessTls, NO_RESPONSE, RequestText};
 
 use crate::semantics::encoding::Coding;
 use crate::semantics::pull::CacheStatus;
-
-/// Longest packet, in bytes, unless a single record is longer.
-const PACKET_BYTES: usize = 32 << 10;
-
-/// Most packets that wait to be taken.
-const PACKETS_MAX: usize = 16;
-
-/// A record waits for others to share its packet with for so long at most, in microseconds.
-const WAIT_US_MAX: u64 = 50_000;
-
-/// Most bytes of requests that are kept until their responses are over, on all connections
-/// together.
-const HELD_BYTES_MAX: usize = 16 << 20;
-
-/// Most buffers for these that are kept to be used again.
-const SPARE_MAX: usize = 512;
-
-/// A response that is over, and the request that it answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccessRecord<'a> {
-    /// The client.
-    pub peer: SocketAddr,
-    /// Which connection: no two of a server have the same number.
-    pub connection: u64,
-    /// The number of the request on its connection, from 1.
-    pub request: u32,
-    /// When it was over, in microseconds of the host's clock (`CLOCK_MONOTONIC`).
-    pub ended_us: u64,
-    /// From the end of the request's head to the end of the response: until all of it was
-    /// acknowledged, or it was cut short. In microseconds.
-    pub total_us: u64,
-    /// From there until TCP had the first byte of the response, in microseconds; `None` if it never
-    /// had.
-    pub first_byte_us: Option<u64>,
-    /// Status of the response; [`NO_RESPONSE`] if the connection ended before there was one.
-    pub status: u16,
-    /// Bytes of the body that the client has acknowledged.
-    pub body_bytes: u64,
-    /// Those of them that came from files, and went past the host.
-    pub offloaded_bytes: u64,
-    /// Packets and SENDs of the connection so far that repeated bytes.
-    pub retransmissions: u32,
-    /// The connection ended before the response did.
-    pub is_cut_short: bool,
-    /// What TLS it came over.
-    #[serde(borrow)]
-    pub tls: Option<AccessTls<'a>>,
-    /// Content coding of what was sent of a file, if it has one.
-    pub coding: Option<&'a str>,
-    /// What the cache had to do with it, if it comes from an origin:
-    /// [`CacheStatus::name`](crate::CacheStatus::name).
-    pub cache: Option<&'a str>,
-    /// First name of the site, if it was found and has one.
-    pub site: Option<&'a str>,
-    /// The request's first line without its end, as far as it had come.
-    #[serde(with = "serde_bytes")]
-    pub request_line: &'a [u8],
-    /// The field `Host`.
-    #[serde(borrow, with = "serde_bytes")]
-    pub host: Option<&'a [u8]>,
-    /// The field `Range`.
-    #[serde(borrow, with = "serde_bytes")]
-    pub range: Option<&'a [u8]>,
-    /// The field `Referer`.
-    #[serde(borrow, with = "serde_bytes")]
-    pub referer: Option<&'a [u8]>,
-    /// The field `User-Agent`.
-    #[serde(borrow, with = "serde_bytes")]
-    pub user_agent: Option<&'a [u8]>,
-}
-
-/// What TLS a request came over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccessTls<'a> {
-    /// Its version, such as `TLSv1.3`.
-    pub version: &'a str,
-    /// Its cipher, such as `AES-256-GCM`.
-    pub cipher: &'a str,
-    /// The handshake resumed an earlier session.
-    pub is_resumed: bool,
-}
-
-/// The status of a request whose connection ended before there was a response, as nginx has it.
-pub const NO_RESPONSE: u16 = 499;
-
-impl<'a> AccessRecord<'a> {
-    /// The first record of a packet, and the bytes behind it; `None` if there is none, or it makes
-    /// no sense.
-    pub fn take(packet: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        postcard::take_from_bytes(packet).ok()
-    }
-}
-
-/// Who keeps the log.
-pub trait AccessSink: Send {
-    /// Takes a packet of records; false if it is behind, and would have to wait. `lost`: records so
-    /// far that were dropped.
-    fn take(&mut self, packet: &[u8], lost: u64) -> bool;
-}
-
-/// What is noted, and waits to be taken.
-pub(crate) struct AccessLog {
-    sink: Box<dyn AccessSink>,
-    /// The first one is full, or to be taken in any case; the last one has room.
-    packets: VecDeque<Vec<u8>>,
-    spare_packets: Vec<Vec<u8>>,
-    spare_texts: Vec<Vec<u8>>,
-    held_bytes: usize,
-    /// When the oldest record that waits was noted, in microseconds.
-    waits_since_us: Option<u64>,
-    /// What was handed over last was not taken.
-    is_behind: bool,
-    lost: u64,
-}
-
-impl AccessLog {
-    pub(crate) fn new(sink: Box<dyn AccessSink>) -> Self {
-        AccessLog {
-            sink,
-            packets: VecDeque::new(),
-            spare_packets: Vec::new(),
-            spare_texts: Vec::new(),
-            held_bytes: 0,
-            waits_since_us: None,
-            is_behind: false,
-            lost: 0,
-        }
-    }
-
-    /// Records that were dropped.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    /// When [`AccessLog::on_turn`] is to be called at the latest.
-    pub(crate) fn next_timeout_us(&self) -> Option<u64> {
-        Some(self.waits_since_us?.saturating_add(WAIT_US_MAX))
-    }
-
-    /// Hands over what is full, and what has waited for long enough.
-    pub(crate) fn on_turn(&mut self, now_us: u64) {
-        let is_due = self.next_timeout_us().is_some_and(|at_us| at_us <= now_us);
-        // Who is behind is asked again when the next would be due.
-        if is_due || self.packets.len() > 1 && !self.is_behind {
-            self.hand_over();
-            self.waits_since_us = self.is_behind.then_some(now_us);
-        }
-    }
-
-    fn hand_over(&mut self) {
-        self.is_behind = false;
-        while let Some(packet) = self.packets.front() {
-            self.is_behind = !self.sink.take(packet, self.lost);
-            if self.is_behind {
-                return;
-            }
-            if let Some(mut packet) = self.packets.pop_front() {
-                packet.clear();
-                self.spare_packets.push(packet);
-            }
-        }
-    }
-
-    /// A buffer for the text of a request of at most so many bytes; `None` if too much is held
-    /// already.
-    fn hold(&mut self, bytes: usize) -> Option<Vec<u8>> {
-        if self.held_bytes + bytes > HELD_BYTES_MAX {
-            self.lost += 1;
-            return None;
-        }
-        Some(self.spare_texts.pop().unwrap_or_default())
-    }
-
-    fn note(&mut self, record: &AccessRecord<'_>) {
-        let is_full = |packet: &Vec<u8>| packet.len() >= PACKET_BYTES - ROOM_BYTES;
-        if self.packets.back().is_none_or(is_full) {
-            if self.packets.len() >= PACKETS_MAX {
-                self.lost += 1;
-                return;
-            }
-            self.packets
-                .push_back(self.spare_packets.pop().unwrap_or_default());
-        }
-        let Some(packet) = self.packets.pop_back() else {
-            return;
-        };
-        // Writing to memory does not fail.
-        let packet = postcard::to_extend(record, packet).unwrap_or_default();
-        self.packets.push_back(packet);
-        self.waits_since_us.get_or_insert(record.ended_us);
-    }
-}
-
-/// Room for a record of the usual length: a packet that has less is full.
-const ROOM_BYTES: usize = 1 << 10;
-
-impl Drop for AccessLog {
-    fn drop(&mut self) {
-        self.hand_over();
-    }
-}
-
-impl fmt::Debug for AccessLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting: usize = self.packets.iter().map(Vec::len).sum();
-        f.debug_struct("AccessLog")
-            .field("waiting_bytes", &waiting)
-            .field("lost", &self.lost)
-            .finish_non_exhaustive()
-    }
-}
 
 /// What is noted of a connection while there is a log.
 #[derive(Debug)]
@@ -259,7 +44,7 @@ struct Response {
     end: Option<u64>,
     file_bytes: u64,
     /// Site and request.
-    text: Text,
+    text: RequestText,
 }
 
 /// What a response is like that begins.
@@ -311,7 +96,7 @@ impl Accesses {
 
     /// The response to it begins.
     pub(crate) fn on_response(&mut self, log: &mut AccessLog, begun: &Begun<'_>) {
-        let Some(text) = Text::new(log, begun.request, begun.site) else {
+        let Some(text) = RequestText::new(log, begun.request, begun.site) else {
             return;
         };
         self.responses.push_back(Response {
@@ -411,6 +196,8 @@ impl Accesses {
             tls: self.tls,
             coding: response.coding,
             cache: response.cache,
+            backend: None,
+            retries: 0,
             site: text.site(),
             request_line: text.request_line(),
             host: text.field(0),
@@ -419,84 +206,6 @@ impl Accesses {
             user_agent: text.field(3),
         });
         response.text.release(log);
-    }
-}
-
-/// Fields of requests that are noted.
-const FIELDS: [&[u8]; 4] = [b"host", b"range", b"referer", b"user-agent"];
-
-/// What is kept of a request, one piece behind the other.
-#[derive(Debug)]
-struct Text {
-    bytes: Vec<u8>,
-    /// Where the site's name, the request line, and each field end; a field that is not there has
-    /// `None`.
-    site_end: usize,
-    line_end: usize,
-    field_ends: [Option<usize>; FIELDS.len()],
-}
-
-impl Text {
-    /// `None` if too much is held already.
-    fn new(log: &mut AccessLog, request: &[u8], site: Option<&dyn fmt::Display>) -> Option<Self> {
-        let mut bytes = log.hold(request.len())?;
-        if let Some(site) = site {
-            use std::io::Write as _;
-            // Writing to memory does not fail.
-            let _ = write!(bytes, "{site}");
-        }
-        let site_end = bytes.len();
-        let request = crate::http1::request::without_empty_lines(request);
-        let mut lines = request.split(|&byte| byte == b'\n');
-        let line = lines.next().unwrap_or_default();
-        bytes.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
-        let mut found: [Option<&[u8]>; FIELDS.len()] = [None; FIELDS.len()];
-        for line in lines {
-            for (name, value) in FIELDS.iter().zip(&mut found) {
-                let rest = line.split_at_checked(name.len());
-                if let Some((_, rest)) = rest.filter(|(start, _)| start.eq_ignore_ascii_case(name))
-                    && let Some(text) = rest.strip_prefix(b":")
-                {
-                    // Of several the first counts, as with nginx.
-                    value.get_or_insert(text.trim_ascii());
-                }
-            }
-        }
-        let line_end = bytes.len();
-        let field_ends = found.map(|value| {
-            bytes.extend_from_slice(value?);
-            Some(bytes.len())
-        });
-        log.held_bytes += bytes.len();
-        Some(Text {
-            bytes,
-            site_end,
-            line_end,
-            field_ends,
-        })
-    }
-
-    fn site(&self) -> Option<&str> {
-        let name = std::str::from_utf8(&self.bytes[..self.site_end]).ok()?;
-        Some(name).filter(|name| !name.is_empty())
-    }
-
-    fn request_line(&self) -> &[u8] {
-        &self.bytes[self.site_end..self.line_end]
-    }
-
-    fn field(&self, number: usize) -> Option<&[u8]> {
-        let end = self.field_ends[number]?;
-        let before = self.field_ends[..number].iter().rev().flatten().next();
-        Some(&self.bytes[*before.unwrap_or(&self.line_end)..end])
-    }
-
-    fn release(mut self, log: &mut AccessLog) {
-        log.held_bytes -= self.bytes.len();
-        if log.spare_texts.len() < SPARE_MAX && self.bytes.capacity() <= PACKET_BYTES {
-            self.bytes.clear();
-            log.spare_texts.push(self.bytes);
-        }
     }
 }
 

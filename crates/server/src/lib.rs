@@ -5,8 +5,8 @@
 //! lives through
 //!
 //! 1. `http1::input` takes received bytes, at most one request head of them;
-//! 2. `http1::request` parses the head, `semantics::target` turns its target into a path below its
-//!    site's root;
+//! 2. `http1::request` judges the head, which `http_message` parses, `semantics::target` turns its
+//!    target into a path below its site's root;
 //! 3. `http1::connection` has the NIC stack open that path, or one of those that
 //!    `semantics::attempt` names in its place;
 //! 4. `semantics::answer` decides what of it the client gets, `http1::response` writes the status
@@ -29,7 +29,7 @@
 //! | `response` | status lines, header fields, error pages |
 //! | `output` | what the stream has not taken yet |
 //! | **`semantics/`** | |
-//! | `site`, `authority` | what is served under which names; which texts name a host |
+//! | `site` | what is served under which names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
 //! | `rule`, `pattern` | what is special about some paths; which paths those are |
 //! | `redirect`, `signed`, `rate`, `cors` | redirections; signed URLs; pacing; what pages of other origins may do |
@@ -41,7 +41,7 @@
 //! | `pull` | what comes from an origin elsewhere |
 //! | `content` | files and objects in segments |
 //! | `open_failure` | from an `errno` of OPEN to a status |
-//! | `mime`, `date`, `number` | media types; `Date` and `Last-Modified`; sizes in header fields |
+//! | `mime`, `date` | media types; `Date` and `Last-Modified` |
 //!
 //! It may touch streams, requests and metadata. It never sees packets, sequence numbers or a
 //! byte of content.
@@ -55,9 +55,9 @@ mod http1;
 mod semantics;
 mod server;
 
-pub use access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
 pub use config::Config;
 pub use counters::Counters;
+pub use http_message::access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
 pub use http1::connection::ConnectionInfo;
 pub use semantics::cors::{Cors, OriginError};
 pub use semantics::encoding::{Coding, CodingError};

@@ -4,7 +4,6 @@
 
 pub(crate) mod answer;
 pub(crate) mod attempt;
-pub(crate) mod authority;
 pub(crate) mod conditional;
 pub(crate) mod content;
 pub(crate) mod cors;
@@ -14,7 +13,6 @@ pub(crate) mod etag;
 pub(crate) mod fields;
 pub(crate) mod listing;
 pub(crate) mod mime;
-pub(crate) mod number;
 pub(crate) mod open_failure;
 pub(crate) mod pattern;
 pub(crate) mod pull;

@@ -5,8 +5,9 @@ use std::os::fd::BorrowedFd;
 
 use host::Episode;
 use host::app::{AppEvent, Application, Io, StreamId};
+use http_message::access::{AccessLog, AccessSink};
 
-use crate::access::{AccessLog, AccessSink, Accesses};
+use crate::access::Accesses;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::http1::connection::{Connection, ConnectionInfo, Shared};

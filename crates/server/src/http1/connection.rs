@@ -24,8 +24,10 @@ use host::app::{AppEvent, FileHandle, FileMeta, Io, StreamId};
 use host::{Episode, Growth};
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
+use http_message::access::AccessLog;
+use http_message::request::without_empty_lines;
 
-use crate::access::{AccessLog, Accesses, Begun};
+use crate::access::{Accesses, Begun};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::http1::input::{Input, Pool};
@@ -1171,9 +1173,7 @@ impl Connection {
             Expiry::Overdue(Wait::Head) => {
                 shared.counters.head_timeouts += 1;
                 // Who has asked nothing, or has been answered already, expects no 408.
-                if self.body_bytes > 0
-                    || request::without_empty_lines(self.input.bytes()).is_empty()
-                {
+                if self.body_bytes > 0 || without_empty_lines(self.input.bytes()).is_empty() {
                     self.finish(io, shared);
                 } else {
                     let request = Request::broken(self.input.bytes(), StatusCode::REQUEST_TIMEOUT);

@@ -6,33 +6,19 @@
 //!
 //! What comes out depends on the bytes alone, not on how they were split on their way.
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
 use host::Growth;
 use http::StatusCode;
+use http_message::authority;
+use http_message::framing::{Body, Framing, list};
+use http_message::request::{self, Head, Limits, without_empty_lines};
 
 use crate::config::Config;
-use crate::semantics::authority;
-use crate::semantics::fields::{Field, Present, list};
-use crate::semantics::number;
+use crate::semantics::fields::{Field, Present};
 use crate::semantics::rule::Rule;
 use crate::semantics::site::{HostName, Site};
-
-/// Most header fields in a request. Beyond: 431.
-const HEADER_COUNT_MAX: usize = 100;
-
-/// What the bytes received so far amount to.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Parsed {
-    /// Part of a head; more may come.
-    Partial,
-    /// A head whose framing is beyond doubt.
-    Complete(Request),
-    /// No request, or none whose end is known: answer with the status, then close.
-    Broken(StatusCode),
-}
 
 /// A request head.
 #[derive(Debug, PartialEq, Eq)]
@@ -144,112 +130,29 @@ pub(crate) enum Persistence {
     KeepAlive,
 }
 
+/// What the bytes received so far amount to.
+pub(crate) type Parsed = request::Parsed<Request>;
+
 /// Parses what has arrived of a request, at most `config.head_bytes_max` bytes of it.
 pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
-    let bytes = &bytes[..bytes.len().min(config.head_bytes_max)];
-    let line_start = bytes.len() - without_empty_lines(bytes).len();
-    let line = &bytes[line_start..];
-    let line = &line[..line.len().min(config.request_line_bytes_max)];
-    let line_end = line.iter().position(|&byte| byte == b'\n');
-    let line_too_long = line_end.is_none() && line.len() == config.request_line_bytes_max;
-    // Beyond a line that is too long nothing counts, or the verdict would hang on how much has
-    // arrived.
-    let considered = if line_too_long {
-        &bytes[..line_start + line.len()]
-    } else {
-        bytes
+    let limits = Limits {
+        head_bytes_max: config.head_bytes_max,
+        line_bytes_max: config.request_line_bytes_max,
     };
-
-    let mut fields = [const { MaybeUninit::uninit() }; HEADER_COUNT_MAX];
-    let mut head = httparse::Request::new(&mut []);
-    match (
-        head.parse_with_uninit_headers(considered, &mut fields),
-        line_end,
-    ) {
-        (Ok(httparse::Status::Complete(head_bytes)), _) => {
-            match judge(&head, line_start, head_bytes, config) {
-                Ok(request) => Parsed::Complete(request),
-                Err(status) => Parsed::Broken(status),
-            }
-        }
-        (Err(httparse::Error::Version), Some(end)) => match minor_version_at(&line[..end]) {
-            // A later minor version is answered as the highest one known (RFC 9110 §2.5).
-            Some(at) => {
-                let mut as_1_1 = considered.to_vec();
-                as_1_1[line_start + at] = b'1';
-                parse(&as_1_1, config)
-            }
-            None => Parsed::Broken(version_refusal(&line[..end])),
-        },
-        // Without the line's end an unknown version, which `httparse` refuses at once, cannot be
-        // read yet.
-        (Ok(httparse::Status::Partial) | Err(httparse::Error::Version), _) => {
-            if line_too_long {
-                Parsed::Broken(StatusCode::URI_TOO_LONG)
-            } else if bytes.len() == config.head_bytes_max {
-                Parsed::Broken(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
-            } else {
-                Parsed::Partial
-            }
-        }
-        (Err(httparse::Error::TooManyHeaders), _) => {
-            Parsed::Broken(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
-        }
-        (Err(_), _) => Parsed::Broken(StatusCode::BAD_REQUEST),
-    }
-}
-
-/// The bytes after the empty lines that may precede a request (RFC 9112 §2.2).
-pub(crate) fn without_empty_lines(mut bytes: &[u8]) -> &[u8] {
-    while let Some(rest) = bytes
-        .strip_prefix(b"\r\n")
-        .or_else(|| bytes.strip_prefix(b"\n"))
-    {
-        bytes = rest;
-    }
-    bytes
-}
-
-/// Where the minor version of a request line stands, if the line asks for HTTP/1.2 or later.
-fn minor_version_at(line: &[u8]) -> Option<usize> {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let (minor, before) = line.split_last()?;
-    let is_later = before.ends_with(b" HTTP/1.") && (b'2'..=b'9').contains(minor);
-    is_later.then_some(before.len())
-}
-
-/// 505 for a version that is not ours (RFC 9112 §2.3), 400 for what is no version.
-fn version_refusal(line: &[u8]) -> StatusCode {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    match line.rsplit(|&byte| byte == b' ').next() {
-        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
-            if major.is_ascii_digit() && minor.is_ascii_digit() =>
-        {
-            StatusCode::HTTP_VERSION_NOT_SUPPORTED
-        }
-        _ => StatusCode::BAD_REQUEST,
-    }
+    request::parse(bytes, limits, |head| judge(head, config))
 }
 
 /// Judges a head that parses. An error is a status after which the connection must end.
-fn judge(
-    head: &httparse::Request<'_, '_>,
-    line_start: usize,
-    head_bytes: usize,
-    config: &Config,
-) -> Result<Request, StatusCode> {
-    let (Some(method), Some(target), Some(minor_version)) = (head.method, head.path, head.version)
-    else {
-        return Err(StatusCode::BAD_REQUEST);
-    };
+fn judge(head: &Head<'_>, config: &Config) -> Result<Request, StatusCode> {
+    let (method, target) = (head.method, head.target);
     let fields = Fields::read(head.headers)?;
-    let http_1_0 = minor_version == 0;
+    let http_1_0 = head.is_http_1_0;
 
     // RFC 9112 §3.2: exactly one Host, from HTTP/1.1 on.
     if !http_1_0 && !fields.host {
         return Err(StatusCode::BAD_REQUEST);
     }
-    let body = body(&fields, http_1_0)?;
+    let body = fields.framing.body(http_1_0)?.unwrap_or(Body::Bytes(0));
 
     // RFC 9110 §10.1.1: HTTP/1.0 knows no expectations.
     let expects_continue = match fields.expect {
@@ -284,18 +187,17 @@ fn judge(
         Body::Bytes(count) => (count <= config.body_bytes_max && !expects_continue, count),
         Body::Chunked => (false, 0),
     };
-    let persistence = match (fields.close || !reachable, http_1_0) {
-        (true, _) => Persistence::Close,
-        (false, false) => Persistence::Default,
-        (false, true) if fields.keep_alive => Persistence::KeepAlive,
-        (false, true) => Persistence::Close,
+    let persistence = if !reachable || !fields.framing.persists(http_1_0) {
+        Persistence::Close
+    } else if http_1_0 {
+        Persistence::KeepAlive
+    } else {
+        Persistence::Default
     };
 
-    // `httparse` takes exactly one space after the method.
-    let target_start = line_start + method.len() + 1;
     Ok(Request {
-        head_bytes,
-        target: target_start..target_start + target.len(),
+        head_bytes: head.head_bytes,
+        target: head.target_start..head.target_start + target.len(),
         method: match method {
             "HEAD" => Method::Head,
             "OPTIONS" => Method::Options,
@@ -309,42 +211,11 @@ fn judge(
     })
 }
 
-/// A request's body, as its framing tells (RFC 9112 §6.3).
-enum Body {
-    Bytes(u64),
-    Chunked,
-}
-
-fn body(fields: &Fields<'_>, http_1_0: bool) -> Result<Body, StatusCode> {
-    if fields.transfer_codings == 0 {
-        return Ok(Body::Bytes(fields.content_length.unwrap_or(0)));
-    }
-    // Both lengths, or a coding that HTTP/1.0 does not have, or one without an end of its own: an
-    // intermediary may see another request than this one (RFC 9112 §6.1, §6.3).
-    if fields.content_length.is_some()
-        || http_1_0
-        || !fields.chunked_last
-        || fields.chunked_count > 1
-    {
-        return Err(StatusCode::BAD_REQUEST);
-    }
-    // RFC 9112 §6.1: a coding that is not understood.
-    if fields.transfer_codings > 1 {
-        return Err(StatusCode::NOT_IMPLEMENTED);
-    }
-    Ok(Body::Chunked)
-}
-
 /// The header fields that matter.
 #[derive(Default)]
 struct Fields<'a> {
     host: bool,
-    content_length: Option<u64>,
-    transfer_codings: usize,
-    chunked_count: usize,
-    chunked_last: bool,
-    close: bool,
-    keep_alive: bool,
+    framing: Framing,
     expect: Option<&'a [u8]>,
     present: Present,
 }
@@ -354,6 +225,9 @@ impl<'a> Fields<'a> {
         let mut fields = Fields::default();
         for header in headers {
             let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            if fields.framing.note(header)? {
+                continue;
+            }
             if is("host") {
                 // Empty where the target has no authority (RFC 9110 §7.2).
                 let names_host = header.value.is_empty() || authority::is_valid(header.value);
@@ -362,30 +236,6 @@ impl<'a> Fields<'a> {
                 }
                 fields.host = true;
                 fields.present.insert(Field::Host);
-            } else if is("content-length") {
-                // RFC 9112 §6.3 allows repeated equal values to be taken as one; no honest client
-                // sends them.
-                if fields.content_length.is_some() {
-                    return Err(StatusCode::BAD_REQUEST);
-                }
-                // `+1`, `1,1` or `0x1` are ways to be understood differently.
-                let length = number::saturating(header.value);
-                fields.content_length = Some(length.ok_or(StatusCode::BAD_REQUEST)?);
-            } else if is("transfer-encoding") {
-                for coding in list(header.value) {
-                    fields.transfer_codings += 1;
-                    fields.chunked_last = coding.eq_ignore_ascii_case(b"chunked");
-                    fields.chunked_count += usize::from(fields.chunked_last);
-                }
-                // A field without a coding says that there is a body and not where it ends.
-                if fields.transfer_codings == 0 {
-                    return Err(StatusCode::BAD_REQUEST);
-                }
-            } else if is("connection") {
-                for option in list(header.value) {
-                    fields.close |= option.eq_ignore_ascii_case(b"close");
-                    fields.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                }
             } else if is("expect") {
                 for expectation in list(header.value) {
                     // A second expectation is one that is not known.
@@ -404,6 +254,8 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 mod tests {
+    use http_message::request::HEADER_COUNT_MAX;
+
     use super::*;
 
     fn parsed(text: &str) -> Parsed {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::semantics::fields::list;
+use http_message::framing::list;
 
 /// A content coding in which a file may lie beside itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -138,14 +138,6 @@ fn values<'a>(bytes: &'a [u8], name: &'static str) -> impl Iterator<Item = &'a [
     })
 }
 
-/// The elements of a comma-separated list (RFC 9110 §5.6.1), without the empty ones.
-pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&byte| byte == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|element| !element.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use crate::semantics::fields::list;
-use crate::semantics::number;
+use http_message::framing::list;
+use http_message::number;
 
 /// Parts no farther apart than this become one, in bytes: the head of a part is as long (RFC 9110
 /// §15.3.7.2).

@@ -1,9 +1,8 @@
 //! From a request target (RFC 9112 §3.2) to a path below the root.
 
 use http::StatusCode;
+use http_message::authority;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode};
-
-use crate::semantics::authority;
 
 /// Longest path that OPEN takes, in bytes; `PATH_MAX` of Linux without the final zero.
 pub(crate) const PATH_BYTES_MAX: usize = 4095;

@@ -83,6 +83,8 @@ fn a_response_is_noted_with_all_that_is_known_of_it() {
             tls: None,
             coding: Some("gzip"),
             cache: None,
+            backend: None,
+            retries: 0,
             site: Some("example.org"),
             request_line: b"GET /page.html?q HTTP/1.1",
             host: Some(b"example.org"),

@@ -1,8 +1,9 @@
 //! `Accept`: whether a client wants a listing to look at or to compute with (RFC 9110 §12.5.1).
 
 use crate::semantics::encoding::thousandths;
+use http_message::framing::list;
+
 use crate::semantics::fields::Head;
-use crate::semantics::fields::list;
 
 /// What a listing is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 use std::net::Ipv6Addr;
 
 /// True if the text names a host, with a port or without.
-pub(crate) fn is_valid(text: &[u8]) -> bool {
+pub fn is_valid(text: &[u8]) -> bool {
     let (host_is_valid, port) = match text.strip_prefix(b"[") {
         Some(rest) => {
             let Some(end) = rest.iter().position(|&byte| byte == b']') else {

@@ -2,7 +2,7 @@
 
 /// Digits only, and at least one. What 64 bits do not hold is as much as they do: beyond every
 /// limit, and the end of every file.
-pub(crate) fn saturating(digits: &[u8]) -> Option<u64> {
+pub fn saturating(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

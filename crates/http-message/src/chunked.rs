@@ -1,0 +1,247 @@
+//! The chunked transfer coding (RFC 9112 §7.1).
+//!
+//! Extensions and trailer fields are read and dropped, as §7.1.1 and §7.1.2 allow: what a peer puts
+//! there reaches no other party.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Most digits of a chunk's size. More would not count bytes that there are.
+const SIZE_DIGITS_MAX: u8 = 15;
+
+/// Longest extensions of one chunk, in bytes.
+const EXTENSION_BYTES_MAX: usize = 1 << 10;
+
+/// Longest trailer section, in bytes.
+const TRAILER_BYTES_MAX: usize = 8 << 10;
+
+/// What bytes have said that are not chunked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkError;
+
+impl fmt::Display for ChunkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the body is not chunked as RFC 9112 says")
+    }
+}
+
+impl std::error::Error for ChunkError {}
+
+/// Where in the coding the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Size { digits: u8, size: u64 },
+    Extension { bytes: usize, size: u64 },
+    SizeLf { size: u64 },
+    Data { left: u64 },
+    DataCr,
+    DataLf,
+    TrailerStart { bytes: usize },
+    Trailer { bytes: usize },
+    TrailerLf { bytes: usize },
+    LastLf,
+    Done,
+}
+
+/// Takes a chunked body apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoder(State);
+
+/// What [`Decoder::step`] has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// So many bytes are done with.
+    pub consumed: usize,
+    /// Which of them are content.
+    pub content: Range<usize>,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Decoder(State::Size { digits: 0, size: 0 })
+    }
+}
+
+impl Decoder {
+    /// All of the body has been seen.
+    pub fn is_done(&self) -> bool {
+        self.0 == State::Done
+    }
+
+    /// Takes bytes up to the end of the next piece of content, or all of them.
+    ///
+    /// # Errors
+    ///
+    /// Where the body ends is in doubt.
+    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, ChunkError> {
+        let mut at = 0;
+        while at < bytes.len() && !self.is_done() {
+            if let State::Data { left } = self.0 {
+                let end = bytes.len().min(at.saturating_add(left as usize));
+                let left = left - (end - at) as u64;
+                self.0 = match left {
+                    0 => State::DataCr,
+                    left => State::Data { left },
+                };
+                return Ok(Step {
+                    consumed: end,
+                    content: at..end,
+                });
+            }
+            self.0 = next(self.0, bytes[at])?;
+            at += 1;
+        }
+        Ok(Step {
+            consumed: at,
+            content: at..at,
+        })
+    }
+}
+
+/// Beyond content.
+fn next(state: State, byte: u8) -> Result<State, ChunkError> {
+    let bounded = |bytes: usize, max| (bytes < max).then_some(bytes + 1).ok_or(ChunkError);
+    Ok(match (state, byte) {
+        (State::Size { digits, size }, _) if byte.is_ascii_hexdigit() => {
+            if digits == SIZE_DIGITS_MAX {
+                return Err(ChunkError);
+            }
+            let digit = (byte as char).to_digit(16).map_or(0, u64::from);
+            State::Size {
+                digits: digits + 1,
+                size: size << 4 | digit,
+            }
+        }
+        (State::Size { digits: 1.., size }, b'\r') => State::SizeLf { size },
+        (State::Size { digits: 1.., size }, b';') => State::Extension { bytes: 0, size },
+        (State::Extension { size, .. }, b'\r') => State::SizeLf { size },
+        // A bare LF is a line's end to some, and none to others.
+        (State::Extension { bytes, size }, b'\t' | b' '..=b'~') => State::Extension {
+            bytes: bounded(bytes, EXTENSION_BYTES_MAX)?,
+            size,
+        },
+        (State::SizeLf { size: 0 }, b'\n') => State::TrailerStart { bytes: 0 },
+        (State::SizeLf { size }, b'\n') => State::Data { left: size },
+        (State::DataCr, b'\r') => State::DataLf,
+        (State::DataLf, b'\n') => State::Size { digits: 0, size: 0 },
+        (State::TrailerStart { .. }, b'\r') => State::LastLf,
+        (State::Trailer { bytes }, b'\r') => State::TrailerLf { bytes },
+        // A folded line (§5.2), or one without a name.
+        (State::TrailerStart { .. }, b' ' | b'\t' | b':') => return Err(ChunkError),
+        (
+            State::TrailerStart { bytes } | State::Trailer { bytes },
+            b'\t' | b' '..=b'~' | 0x80..=0xff,
+        ) => State::Trailer {
+            bytes: bounded(bytes, TRAILER_BYTES_MAX)?,
+        },
+        (State::TrailerLf { bytes }, b'\n') => State::TrailerStart { bytes },
+        (State::LastLf, b'\n') => State::Done,
+        _ => return Err(ChunkError),
+    })
+}
+
+/// Appends the line before so many bytes of content, which are not 0.
+pub fn begin(out: &mut Vec<u8>, bytes: usize) {
+    use std::io::Write as _;
+    // Writing to memory does not fail.
+    let _ = write!(out, "{bytes:x}\r\n");
+}
+
+/// What stands behind the content of a chunk.
+pub const CHUNK_END: &[u8] = b"\r\n";
+
+/// What stands behind the last chunk.
+pub const LAST: &[u8] = b"0\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The content, and what is left behind it.
+    fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, bool), ChunkError> {
+        let mut decoder = Decoder::default();
+        let (mut content, mut rest) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let mut piece = *piece;
+            while !piece.is_empty() && !decoder.is_done() {
+                let step = decoder.step(piece)?;
+                content.extend_from_slice(&piece[step.content]);
+                piece = &piece[step.consumed..];
+            }
+            rest.extend_from_slice(piece);
+        }
+        Ok((content, rest, decoder.is_done()))
+    }
+
+    #[test]
+    fn content_comes_out_and_the_rest_stays() {
+        let body = b"5;a=b\r\nhello\r\n0A\r\n, wonderfu\r\n1\r\nl\r\n0\r\nX: y\r\n\r\nGET";
+        let whole = (b"hello, wonderful".to_vec(), b"GET".to_vec(), true);
+        assert_eq!(decode(&[body]), Ok(whole.clone()));
+        for at in 0..body.len() {
+            let (one, other) = body.split_at(at);
+            assert_eq!(decode(&[one, other]), Ok(whole.clone()), "{at}");
+        }
+    }
+
+    #[test]
+    fn what_has_two_readings_is_refused() {
+        for body in [
+            "\r\n",
+            "+5\r\nhello\r\n",
+            "0x5\r\nhello\r\n",
+            " 5\r\nhello\r\n",
+            "5 \r\nhello\r\n",
+            "5\nhello\r\n",
+            "5\r\rhello",
+            "5\r\nhello\n0\r\n",
+            "5\r\nhello0\r\n",
+            "5;\n",
+            "5;a=\u{1}\r\n",
+            "-1\r\n",
+            "g\r\n",
+            "1000000000000000\r\n",
+            "0\r\n folded\r\n",
+            "0\r\n: x\r\n",
+            "0\r\nA: b\n",
+            "0\r\n\n",
+        ] {
+            assert_eq!(decode(&[body.as_bytes()]), Err(ChunkError), "{body:?}");
+        }
+        let long = [
+            format!("5;{}", "x".repeat(2000)),
+            format!("0\r\n{}", "x".repeat(9000)),
+        ];
+        for body in long {
+            assert_eq!(decode(&[body.as_bytes()]), Err(ChunkError));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_encoded_is_decoded(
+            chunks in proptest::collection::vec(
+                proptest::collection::vec(any::<u8>(), 1..300), 0..8),
+            cut in any::<proptest::sample::Index>(),
+        ) {
+            let mut body = Vec::new();
+            for chunk in &chunks {
+                begin(&mut body, chunk.len());
+                body.extend_from_slice(chunk);
+                body.extend_from_slice(CHUNK_END);
+            }
+            body.extend_from_slice(LAST);
+            let (one, other) = body.split_at(cut.index(body.len()));
+            let (content, rest, is_done) = decode(&[one, other]).unwrap();
+            prop_assert_eq!(content, chunks.concat());
+            prop_assert!(rest.is_empty() && is_done);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&[&bytes]);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! From bytes to a response head (RFC 9112 §4).
+
+use std::mem::MaybeUninit;
+
+use httparse::Header;
+
+use crate::request::HEADER_COUNT_MAX;
+
+/// A head that parses.
+#[derive(Debug)]
+pub struct Head<'a> {
+    /// The status, 100 to 999.
+    pub status: u16,
+    /// The reason phrase; it may be empty.
+    pub reason: &'a str,
+    /// The server speaks HTTP/1.0.
+    pub is_http_1_0: bool,
+    /// The fields.
+    pub headers: &'a [Header<'a>],
+    /// Length of the head, in bytes.
+    pub head_bytes: usize,
+}
+
+/// What is wrong with bytes that are no response head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseError {
+    /// It is longer, or has more fields, than may be.
+    TooLarge,
+    /// It is no head of HTTP/1.
+    Malformed,
+}
+
+/// Parses what has arrived of a response, and has the head judged; `None` if more must come first.
+///
+/// # Errors
+///
+/// Of `judge` as well.
+pub fn parse<T>(
+    bytes: &[u8],
+    head_bytes_max: usize,
+    judge: impl FnOnce(&Head<'_>) -> Result<T, ResponseError>,
+) -> Result<Option<T>, ResponseError> {
+    let bytes = &bytes[..bytes.len().min(head_bytes_max)];
+    let mut fields = [const { MaybeUninit::uninit() }; HEADER_COUNT_MAX];
+    let mut head = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut head,
+        bytes,
+        &mut fields,
+    );
+    match parsed {
+        Ok(httparse::Status::Partial) if bytes.len() == head_bytes_max => {
+            Err(ResponseError::TooLarge)
+        }
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(httparse::Error::TooManyHeaders) => Err(ResponseError::TooLarge),
+        Err(_) => Err(ResponseError::Malformed),
+        Ok(httparse::Status::Complete(head_bytes)) => {
+            let (Some(status), Some(minor_version)) = (head.code, head.version) else {
+                return Err(ResponseError::Malformed);
+            };
+            if status < 100 {
+                return Err(ResponseError::Malformed);
+            }
+            judge(&Head {
+                status,
+                reason: head.reason.unwrap_or_default(),
+                is_http_1_0: minor_version == 0,
+                headers: head.headers,
+                head_bytes,
+            })
+            .map(Some)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(text: &str) -> Result<Option<u16>, ResponseError> {
+        parse(text.as_bytes(), 100, |head| Ok(head.status))
+    }
+
+    #[test]
+    fn heads_are_taken_whole_or_refused() {
+        let text = "HTTP/1.1 204 No Content\r\nA: b\r\n\r\n";
+        for end in 0..text.len() {
+            assert_eq!(status(&text[..end]), Ok(None), "{end}");
+        }
+        assert_eq!(status(text), Ok(Some(204)));
+        assert_eq!(status("HTTP/1.0 200\r\n\r\n"), Ok(Some(200)));
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "x".repeat(100));
+        assert_eq!(status(&long), Err(ResponseError::TooLarge));
+        for text in [
+            "HTTP/2.0 200 OK\r\n\r\n",
+            "HTTP/1.1 099 Low\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
+            "SSH-2.0-x\r\n",
+        ] {
+            assert_eq!(status(text), Err(ResponseError::Malformed), "{text}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A message's body on its way from one stream to another, its framing taken off and put on again:
+//! what a receiver sees as framing is the proxy's own, whatever the sender has written.
+
+use host::app::{Io, StreamId};
+use http_message::chunked::{self, Decoder};
+
+use crate::buffer::{Buffer, COPY_BYTES};
+
+/// Where a body ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decode {
+    /// After so many bytes more.
+    Length(u64),
+    /// Where its coding says so.
+    Chunked(Decoder),
+    /// With the stream.
+    UntilEnd,
+}
+
+/// How a receiver finds the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encode {
+    /// By its length, or by the end of the stream.
+    Plain,
+    /// By chunks.
+    Chunked,
+}
+
+/// A body on its way.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    decode: Decode,
+    encode: Encode,
+    is_done: bool,
+    /// Some of it was taken from the sender.
+    has_begun: bool,
+    /// Bytes of content that the receiver's stream has taken, or will.
+    content_bytes: u64,
+}
+
+/// Why a relay does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// All is handed over.
+    Done,
+    /// The receiver has no room.
+    Blocked,
+    /// The sender has sent no more yet.
+    Starved,
+    /// The sender has ended before the body did, or it is not framed as it says.
+    Broken,
+}
+
+/// A stream, and what was read of it or is to be written to it.
+pub(crate) struct End<'a> {
+    pub(crate) stream: StreamId,
+    pub(crate) buffer: &'a mut Buffer,
+}
+
+impl Relay {
+    pub(crate) fn new(decode: Decode, encode: Encode) -> Self {
+        Relay {
+            decode,
+            encode,
+            is_done: false,
+            has_begun: false,
+            content_bytes: 0,
+        }
+    }
+
+    /// Nothing at all.
+    pub(crate) fn none() -> Self {
+        Relay::new(Decode::Length(0), Encode::Plain)
+    }
+
+    /// All of it is handed over.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Some of it was taken from the sender, which cannot be had again.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// All that is missing is in the sender's buffer.
+    pub(crate) fn is_fed(&self, from: &Buffer) -> bool {
+        match &self.decode {
+            Decode::Length(left) => *left <= from.len() as u64,
+            // Whether the last chunk is there is seen when it is taken.
+            Decode::Chunked(_) => from.bytes().ends_with(b"\r\n\r\n"),
+            Decode::UntilEnd => false,
+        }
+    }
+
+    pub(crate) fn content_bytes(&self) -> u64 {
+        self.content_bytes
+    }
+
+    /// Moves what there is. `has_ended`: the sender has sent FIN. What waits in the receiver's
+    /// buffer goes first.
+    pub(crate) fn advance(
+        &mut self,
+        io: &mut dyn Io,
+        mut from: End<'_>,
+        to: End<'_>,
+        has_ended: bool,
+        scratch: &mut [u8],
+    ) -> Stop {
+        loop {
+            if !to.buffer.flush(io, to.stream) {
+                return Stop::Blocked;
+            }
+            if self.is_done {
+                return Stop::Done;
+            }
+            if self.has_all() {
+                self.finish(to.buffer);
+                continue;
+            }
+            if from.buffer.is_empty() {
+                from.buffer.fill(io, from.stream, scratch, COPY_BYTES);
+            }
+            if from.buffer.is_empty() {
+                match (&self.decode, has_ended) {
+                    (_, false) => return Stop::Starved,
+                    (Decode::UntilEnd, true) => self.finish(to.buffer),
+                    (_, true) => return Stop::Broken,
+                }
+                continue;
+            }
+            if !self.step(io, &mut from, to.stream, to.buffer) {
+                return Stop::Broken;
+            }
+        }
+    }
+
+    /// Takes some bytes of the sender's over; false if they are not framed as they should be.
+    fn step(
+        &mut self,
+        io: &mut dyn Io,
+        from: &mut End<'_>,
+        to: StreamId,
+        out: &mut Buffer,
+    ) -> bool {
+        self.has_begun = true;
+        let bytes = from.buffer.bytes();
+        let (consumed, content) = match &mut self.decode {
+            Decode::Length(left) => {
+                let count = bytes
+                    .len()
+                    .min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= count as u64;
+                (count, 0..count)
+            }
+            Decode::UntilEnd => (bytes.len(), 0..bytes.len()),
+            Decode::Chunked(decoder) => match decoder.step(bytes) {
+                Ok(step) => (step.consumed, step.content),
+                Err(_) => return false,
+            },
+        };
+        let content = &bytes[content];
+        self.content_bytes += content.len() as u64;
+        match self.encode {
+            _ if content.is_empty() => {}
+            Encode::Plain => {
+                let taken = io.write(to, content).min(content.len());
+                out.tail().extend_from_slice(&content[taken..]);
+            }
+            Encode::Chunked => {
+                chunked::begin(out.tail(), content.len());
+                out.tail().extend_from_slice(content);
+                out.tail().extend_from_slice(chunked::CHUNK_END);
+            }
+        }
+        from.buffer.consume(consumed);
+        true
+    }
+
+    fn has_all(&self) -> bool {
+        match &self.decode {
+            Decode::Length(left) => *left == 0,
+            Decode::Chunked(decoder) => decoder.is_done(),
+            Decode::UntilEnd => false,
+        }
+    }
+
+    fn finish(&mut self, out: &mut Buffer) {
+        self.is_done = true;
+        if self.encode == Encode::Chunked {
+            out.tail().extend_from_slice(chunked::LAST);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Bytes on their way from one stream to another: what has come and is not done with, and what a
+//! stream has not taken yet. Both are bounded where they are filled: a full one lets its stream's
+//! window close.
+
+use host::app::{Io, StreamId};
+
+/// Most bytes read at once, and so the most that wait in one direction of a body or a tunnel.
+pub(crate) const COPY_BYTES: usize = 64 << 10;
+
+/// Bytes of which the first may be taken away.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.consume(self.len());
+    }
+
+    /// Forgets the first `count` bytes. An empty buffer has no memory.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.bytes.len());
+        if self.is_empty() {
+            (self.bytes, self.start) = (Vec::new(), 0);
+        }
+    }
+
+    /// Where bytes are appended.
+    pub(crate) fn tail(&mut self) -> &mut Vec<u8> {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        &mut self.bytes
+    }
+
+    /// Takes what the stream has, up to `bytes_max` in all; returns how many bytes.
+    pub(crate) fn fill(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        scratch: &mut [u8],
+        bytes_max: usize,
+    ) -> usize {
+        let mut filled = 0;
+        while self.len() < bytes_max {
+            let room = scratch.len().min(bytes_max - self.len());
+            let count = io.read(stream, &mut scratch[..room]).min(room);
+            if count == 0 {
+                break;
+            }
+            self.tail().extend_from_slice(&scratch[..count]);
+            filled += count;
+        }
+        filled
+    }
+
+    /// Hands over what the stream takes; true if that was all.
+    pub(crate) fn flush(&mut self, io: &mut dyn Io, stream: StreamId) -> bool {
+        if !self.is_empty() {
+            let count = io.write(stream, self.bytes()).min(self.len());
+            self.consume(count);
+        }
+        self.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_away_is_gone_and_the_rest_stays() {
+        let mut buffer = Buffer::default();
+        buffer.tail().extend_from_slice(b"hello");
+        buffer.consume(2);
+        buffer.tail().extend_from_slice(b" world");
+        assert_eq!((buffer.bytes(), buffer.len()), (&b"llo world"[..], 9));
+        buffer.clear();
+        assert!(buffer.is_empty() && buffer.bytes.capacity() == 0);
+    }
+}

@@ -1,0 +1,624 @@
+//! What of a message goes on, and in which words (RFC 9110 §7.6, RFC 9112).
+//!
+//! Heads are written again, field by field. The framing that a receiver sees is the proxy's own, so
+//! that two parties cannot find two ends of one message.
+
+use std::net::SocketAddr;
+
+use http::StatusCode;
+use http_message::authority;
+use http_message::framing::{Body, Framing, list};
+use http_message::request::{self, Limits, Parsed};
+use http_message::response::{self, ResponseError};
+use httparse::Header;
+
+use crate::balance::{Balance, HashOn, maglev};
+use crate::body::{Decode, Encode};
+use crate::config::{Config, Forwarded, Listener};
+use crate::route;
+
+/// A request, and what a backend gets of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Length of the head as it came, in bytes.
+    pub(crate) head_bytes: usize,
+    pub(crate) is_head: bool,
+    pub(crate) is_http_1_0: bool,
+    /// It may be sent twice (RFC 9110 §9.2.2).
+    pub(crate) is_idempotent: bool,
+    /// The client's connection may carry another one.
+    pub(crate) persists: bool,
+    /// It asks for another protocol.
+    pub(crate) upgrades: bool,
+    pub(crate) body: Body,
+    /// The pool that it is for, by number.
+    pub(crate) pool: Option<usize>,
+    /// What Maglev's table is asked with.
+    pub(crate) key: u64,
+    /// The head that the backend gets.
+    pub(crate) head: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn has_body(&self) -> bool {
+        self.body != Body::Bytes(0)
+    }
+
+    /// The body as it comes, and as it goes on.
+    pub(crate) fn coding(&self) -> (Decode, Encode) {
+        match self.body {
+            Body::Bytes(count) => (Decode::Length(count), Encode::Plain),
+            Body::Chunked => (Decode::Chunked(Default::default()), Encode::Chunked),
+        }
+    }
+}
+
+/// Where a request came from and where it came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) listener: &'a Listener,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+}
+
+/// Parses what has arrived of a request.
+pub(crate) fn parse_request(bytes: &[u8], context: &Context<'_>) -> Parsed<Request> {
+    let limits = Limits {
+        head_bytes_max: context.config.head_bytes_max,
+        line_bytes_max: context.config.request_line_bytes_max,
+    };
+    request::parse(bytes, limits, |head| judge(head, context))
+}
+
+fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, StatusCode> {
+    let mut framing = Framing::default();
+    let (mut host, mut expects, mut protocol) = (None, false, None);
+    for header in head.headers {
+        if framing.note(header)? {
+            continue;
+        }
+        if is(header, "host") {
+            let names_host = header.value.is_empty() || authority::is_valid(header.value);
+            if host.is_some() || !names_host {
+                return Err(StatusCode::BAD_REQUEST);
+            }
+            host = Some(header.value);
+        } else if is(header, "expect") {
+            expects = !head.is_http_1_0;
+            let is_known = header.value.eq_ignore_ascii_case(b"100-continue");
+            if expects && !is_known {
+                return Err(StatusCode::EXPECTATION_FAILED);
+            }
+        } else if is(header, "upgrade") {
+            protocol = Some(header.value);
+        }
+    }
+    if host.is_none() && !head.is_http_1_0 {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let (target, named) = target(head)?;
+    let body = framing.body(head.is_http_1_0)?.unwrap_or(Body::Bytes(0));
+    // Another version of HTTP would say things that are not looked at here.
+    let is_other_http = |protocol: &[u8]| protocol.to_ascii_lowercase().starts_with(b"h2");
+    let upgrades = framing.upgrade
+        && !head.is_http_1_0
+        && body == Body::Bytes(0)
+        && protocol.is_some_and(|protocol| !list(protocol).any(is_other_http));
+    let own = context.local.to_string();
+    let host = named.or(host.and_then(|host| std::str::from_utf8(host).ok()));
+    let host = host.unwrap_or(&own);
+    let path = target.split('?').next();
+    let listener = context.listener;
+    let pool = route::find(&listener.rules, Some(&route::canonical(host)), path);
+    let pool = pool.or(listener.pool);
+    let mut out = Vec::with_capacity(head.head_bytes + 256);
+    line(&mut out, &[head.method, " ", target, " HTTP/1.1"]);
+    field(&mut out, "Host", host.as_bytes());
+    let own_fields = ["host", "forwarded", "x-forwarded-for", "via"];
+    let skip = |header: &Header<'_>| {
+        (is(header, "expect") && !expects) || own_fields.iter().any(|name| is(header, name))
+    };
+    pass_on(&mut out, head.headers, upgrades, skip);
+    add_origin(&mut out, head.headers, context);
+    add_via(&mut out, head.headers, context.config, head.is_http_1_0);
+    match body {
+        Body::Chunked => field(&mut out, "Transfer-Encoding", b"chunked"),
+        // A method that has no meaning for content goes without a length.
+        Body::Bytes(0) if framing.content_length.is_none() => {}
+        Body::Bytes(count) => field(&mut out, "Content-Length", count.to_string().as_bytes()),
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(Request {
+        head_bytes: head.head_bytes,
+        is_head: head.method == "HEAD",
+        is_http_1_0: head.is_http_1_0,
+        is_idempotent: IDEMPOTENT.contains(&head.method),
+        persists: framing.persists(head.is_http_1_0),
+        upgrades,
+        body,
+        pool,
+        key: pool.map_or(0, |pool| {
+            key(&context.config.pools[pool].balance, head.headers, context)
+        }),
+        head: out,
+    })
+}
+
+const IDEMPOTENT: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
+
+/// The target as a backend gets it, and the host that it names itself (RFC 9112 §3.2).
+fn target<'a>(head: &request::Head<'a>) -> Result<(&'a str, Option<&'a str>), StatusCode> {
+    let target = head.target;
+    if head.method == "CONNECT" {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
+    if target.starts_with('/') || (target == "*" && head.method == "OPTIONS") {
+        return Ok((target, None));
+    }
+    let is_scheme = |scheme: &str| scheme.eq_ignore_ascii_case("http") || scheme == "https";
+    let rest = target
+        .split_once("://")
+        .filter(|(scheme, _)| is_scheme(scheme));
+    let (_, rest) = rest.ok_or(StatusCode::BAD_REQUEST)?;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(end);
+    if !authority::is_valid(host.as_bytes()) || path.starts_with('?') {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    Ok((if path.is_empty() { "/" } else { path }, Some(host)))
+}
+
+/// What Maglev's table is asked with.
+fn key(balance: &Balance, headers: &[Header<'_>], context: &Context<'_>) -> u64 {
+    if let Balance::Maglev(HashOn::Header(name)) = balance
+        && let Some(header) = headers.iter().find(|header| is(header, name))
+    {
+        return maglev::hash(0, header.value);
+    }
+    source_key(context.peer)
+}
+
+/// The same of a client's address.
+pub(crate) fn source_key(peer: SocketAddr) -> u64 {
+    match peer.ip().to_canonical() {
+        std::net::IpAddr::V4(ip) => maglev::hash(0, &ip.octets()),
+        std::net::IpAddr::V6(ip) => maglev::hash(0, &ip.octets()),
+    }
+}
+
+fn is(header: &Header<'_>, name: &str) -> bool {
+    header.name.eq_ignore_ascii_case(name)
+}
+
+fn line(out: &mut Vec<u8>, words: &[&str]) {
+    for word in words {
+        out.extend_from_slice(word.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Fields that are about one connection, or about framing (RFC 9110 §7.6.1).
+const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "content-length",
+];
+
+/// Fields that a `Connection` field cannot take away: they say what a message is about.
+const END_TO_END: [&str; 2] = ["host", "cache-control"];
+
+/// Appends the fields that go on, and with `upgrades` those that ask for another protocol.
+fn pass_on(
+    out: &mut Vec<u8>,
+    headers: &[Header<'_>],
+    upgrades: bool,
+    skip: impl Fn(&Header<'_>) -> bool,
+) {
+    let connection = headers.iter().filter(|header| is(header, "connection"));
+    let options: Vec<&[u8]> = connection.flat_map(|header| list(header.value)).collect();
+    for header in headers {
+        let is_upgrade = upgrades && is(header, "upgrade");
+        let is_hop_by_hop = HOP_BY_HOP.iter().any(|name| is(header, name));
+        let name = header.name.as_bytes();
+        let is_named = options
+            .iter()
+            .any(|option| option.eq_ignore_ascii_case(name))
+            && !END_TO_END.iter().any(|name| is(header, name));
+        if is_upgrade || !(is_hop_by_hop || is_named || skip(header)) {
+            field(out, header.name, header.value);
+        }
+    }
+    if upgrades {
+        field(out, "Connection", b"Upgrade");
+    }
+}
+
+/// All values of a field, as one list, with one more.
+fn append(out: &mut Vec<u8>, headers: &[Header<'_>], name: &'static str, last: Option<&str>) {
+    let values = headers.iter().filter(|it| is(it, name)).map(|it| it.value);
+    let values = values.chain(last.map(str::as_bytes));
+    let all: Vec<&[u8]> = values.filter(|value| !value.is_empty()).collect();
+    if !all.is_empty() {
+        field(out, name, &all.join(&b", "[..]));
+    }
+}
+
+/// Says from where the request came.
+fn add_origin(out: &mut Vec<u8>, headers: &[Header<'_>], context: &Context<'_>) {
+    let ip = context.peer.ip().to_canonical();
+    let (for_field, forwarded) = match context.config.forwarded {
+        Forwarded::Off => (false, false),
+        Forwarded::XForwardedFor => (true, false),
+        Forwarded::Forwarded => (false, true),
+        Forwarded::Both => (true, true),
+    };
+    let node = match ip {
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+        std::net::IpAddr::V6(ip) => format!("\"[{ip}]\""),
+    };
+    let element = format!("for={node};proto=http");
+    let address = ip.to_string();
+    append(
+        out,
+        headers,
+        "X-Forwarded-For",
+        for_field.then_some(&address),
+    );
+    append(out, headers, "Forwarded", forwarded.then_some(&element));
+}
+
+fn add_via(out: &mut Vec<u8>, headers: &[Header<'_>], config: &Config, is_http_1_0: bool) {
+    let version = if is_http_1_0 { "1.0" } else { "1.1" };
+    let own = config.via.as_ref().map(|name| format!("{version} {name}"));
+    append(out, headers, "Via", own.as_deref());
+}
+
+/// What a response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// 1xx: another follows.
+    Interim,
+    /// 101: what follows is another protocol.
+    Switching,
+    Final,
+}
+
+/// A response, and what the client gets of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Response {
+    /// Length of the head as it came, in bytes.
+    pub(crate) head_bytes: usize,
+    pub(crate) status: u16,
+    pub(crate) kind: Kind,
+    /// The body as it comes, and as it goes on.
+    pub(crate) coding: (Decode, Encode),
+    /// The backend's connection may be used again.
+    pub(crate) persists: bool,
+    /// The client's connection ends with this response.
+    pub(crate) closes: bool,
+    /// The head that the client gets; it may be empty for one of [`Kind::Interim`].
+    pub(crate) head: Vec<u8>,
+}
+
+/// Parses what has arrived of a response; `None` if more must come first. `closes`: the client's
+/// connection ends in any case.
+pub(crate) fn parse_response(
+    bytes: &[u8],
+    config: &Config,
+    request: &Request,
+    closes: bool,
+) -> Result<Option<Response>, ResponseError> {
+    response::parse(bytes, config.head_bytes_max, |head| {
+        judge_response(head, config, request, closes)
+    })
+}
+
+fn judge_response(
+    head: &response::Head<'_>,
+    config: &Config,
+    request: &Request,
+    closes: bool,
+) -> Result<Response, ResponseError> {
+    let mut framing = Framing::default();
+    for header in head.headers {
+        framing.note(header).map_err(|_| ResponseError::Malformed)?;
+    }
+    let kind = match head.status {
+        // What was not asked for cannot be followed.
+        101 if !request.upgrades => return Err(ResponseError::Malformed),
+        101 => Kind::Switching,
+        100..=199 => Kind::Interim,
+        _ => Kind::Final,
+    };
+    let has_body = kind == Kind::Final && !request.is_head && ![204, 304].contains(&head.status);
+    let body = framing.body(head.is_http_1_0);
+    let body = body.map_err(|_| ResponseError::Malformed)?;
+    let decode = match body {
+        _ if !has_body => Decode::Length(0),
+        Some(Body::Bytes(count)) => Decode::Length(count),
+        Some(Body::Chunked) => Decode::Chunked(Default::default()),
+        None => Decode::UntilEnd,
+    };
+    let has_length = matches!(decode, Decode::Length(_));
+    let encode = match has_length || request.is_http_1_0 {
+        true => Encode::Plain,
+        false => Encode::Chunked,
+    };
+    let closes = closes || !request.persists || (!has_length && request.is_http_1_0);
+    let persists = framing.persists(head.is_http_1_0) && decode != Decode::UntilEnd;
+    let mut out = Vec::with_capacity(head.head_bytes + 128);
+    if kind != Kind::Interim || !request.is_http_1_0 {
+        line(
+            &mut out,
+            &["HTTP/1.1 ", &head.status.to_string(), " ", head.reason],
+        );
+        pass_on(&mut out, head.headers, kind == Kind::Switching, |header| {
+            is(header, "via")
+        });
+        add_via(&mut out, head.headers, config, head.is_http_1_0);
+        // Of HEAD and 304 it is the length of what would have come (RFC 9110 §8.6).
+        let length = match kind {
+            Kind::Final if head.status != 204 => framing.content_length,
+            _ => None,
+        };
+        if let Some(length) = length {
+            field(&mut out, "Content-Length", length.to_string().as_bytes());
+        }
+        if encode == Encode::Chunked {
+            field(&mut out, "Transfer-Encoding", b"chunked");
+        }
+        if kind == Kind::Final && closes {
+            field(&mut out, "Connection", b"close");
+        } else if kind == Kind::Final && request.is_http_1_0 {
+            field(&mut out, "Connection", b"keep-alive");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    Ok(Response {
+        head_bytes: head.head_bytes,
+        status: head.status,
+        kind,
+        coding: (decode, encode),
+        persists,
+        closes,
+        head: out,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Mode, Pool};
+
+    fn config() -> Config {
+        let mut pool = Pool::new("web");
+        pool.balance = Balance::Maglev(HashOn::Header("x-user".to_owned()));
+        Config {
+            listeners: vec![Listener {
+                port: 80,
+                mode: Mode::Http,
+                rules: Vec::new(),
+                pool: Some(0),
+                proxy_from: Vec::new(),
+            }],
+            pools: vec![pool],
+            ..Config::default()
+        }
+    }
+
+    fn parse(config: &Config, text: &str) -> Parsed<Request> {
+        parse_request(
+            text.as_bytes(),
+            &Context {
+                config,
+                listener: &config.listeners[0],
+                peer: "192.0.2.1:5".parse().unwrap(),
+                local: "10.0.0.1:80".parse().unwrap(),
+            },
+        )
+    }
+
+    fn request(config: &Config, text: &str) -> Request {
+        match parse(config, text) {
+            Parsed::Complete(request) => request,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    fn head_of(config: &Config, text: &str) -> String {
+        String::from_utf8(request(config, text).head).unwrap()
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_and_framing_is_written_again() {
+        let config = Config {
+            via: Some("p".to_owned()),
+            forwarded: Forwarded::Both,
+            ..config()
+        };
+        let head = head_of(
+            &config,
+            "POST /a?b HTTP/1.1\r\nhost: H.example\r\nConnection: close, X-Own, Host\r\n\
+             X-Own: 1\r\nTE: trailers\r\nUpgrade: websocket\r\n\
+             X-Forwarded-For: 10.1.1.1\r\nVia: 1.0 q\r\nKeep-Alive: 5\r\n\
+             Transfer-Encoding: chunked\r\nX-Other: 2\r\n\r\n",
+        );
+        assert_eq!(
+            head,
+            "POST /a?b HTTP/1.1\r\nHost: H.example\r\nX-Other: 2\r\n\
+             X-Forwarded-For: 10.1.1.1, 192.0.2.1\r\nForwarded: for=192.0.2.1;proto=http\r\n\
+             Via: 1.0 q, 1.1 p\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn targets_come_in_three_forms() {
+        let config = config();
+        let head = |line: &str| head_of(&config, &format!("{line}\r\nHost: other\r\n\r\n"));
+        let starts = |line: &str, start: &str| {
+            let head = head(line);
+            assert!(head.starts_with(start), "{line}: {head}");
+        };
+        starts("GET /x HTTP/1.1", "GET /x HTTP/1.1\r\nHost: other\r\n");
+        starts(
+            "GET http://a.org/x HTTP/1.1",
+            "GET /x HTTP/1.1\r\nHost: a.org\r\n",
+        );
+        starts(
+            "GET HTTP://a.org HTTP/1.1",
+            "GET / HTTP/1.1\r\nHost: a.org\r\n",
+        );
+        starts("OPTIONS * HTTP/1.1", "OPTIONS * HTTP/1.1\r\n");
+        for (line, status) in [
+            ("GET x HTTP/1.1", 400),
+            ("GET * HTTP/1.1", 400),
+            ("GET ftp://a/ HTTP/1.1", 400),
+            ("GET http://a@b/ HTTP/1.1", 400),
+            ("CONNECT a:443 HTTP/1.1", 501),
+        ] {
+            let text = format!("{line}\r\nHost: other\r\n\r\n");
+            let refused = Parsed::Broken(StatusCode::from_u16(status).unwrap());
+            assert_eq!(parse(&config, &text), refused, "{line}");
+        }
+        let old = head_of(&config, "GET / HTTP/1.0\r\n\r\n");
+        assert!(old.contains("\r\nHost: 10.0.0.1:80\r\n"), "{old}");
+    }
+
+    #[test]
+    fn framing_in_doubt_is_refused() {
+        for fields in [
+            "Host: a\r\nHost: a\r\n",
+            "X: y\r\n",
+            "Host: a b\r\n",
+            "Host: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Host: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n",
+            "Host: h\r\nTransfer-Encoding: chunked, identity\r\n",
+            "Host: h\r\nTransfer-Encoding : chunked\r\n",
+            "Host: h\r\nX: a\r\n folded\r\n",
+            "Host: h\r\nContent-Length: +1\r\n",
+        ] {
+            let text = format!("POST / HTTP/1.1\r\n{fields}\r\n");
+            let refused = Parsed::Broken(StatusCode::BAD_REQUEST);
+            assert_eq!(parse(&config(), &text), refused, "{fields}");
+        }
+    }
+
+    #[test]
+    fn upgrades_go_on_unless_they_are_of_http() {
+        let config = config();
+        let text = |protocol: &str, more: &str| {
+            format!(
+                "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\
+                 Upgrade: {protocol}\r\n{more}\r\n"
+            )
+        };
+        let websocket = request(&config, &text("websocket", ""));
+        assert!(websocket.upgrades);
+        let head = String::from_utf8(websocket.head).unwrap();
+        assert!(
+            head.contains("Upgrade: websocket\r\nConnection: Upgrade\r\n"),
+            "{head}"
+        );
+        assert!(!request(&config, &text("h2c", "")).upgrades);
+        assert!(!request(&config, &text("websocket", "Content-Length: 1\r\n")).upgrades);
+    }
+
+    #[test]
+    fn the_key_is_a_field_or_the_address() {
+        let config = config();
+        let key = |field: &str| {
+            request(
+                &config,
+                &format!("GET / HTTP/1.1\r\nHost: h\r\n{field}\r\n"),
+            )
+            .key
+        };
+        assert_eq!(key("X-User: a\r\n"), key("x-user: a\r\n"));
+        assert_ne!(key("X-User: a\r\n"), key("X-User: b\r\n"));
+        assert_eq!(key(""), source_key("192.0.2.1:9".parse().unwrap()));
+    }
+
+    fn response(request_text: &str, text: &str) -> Result<Option<Response>, ResponseError> {
+        let config = config();
+        let request = request(&config, request_text);
+        parse_response(text.as_bytes(), &config, &request, false)
+    }
+
+    const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    const GET_1_0: &str = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    const HEAD: &str = "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n";
+
+    #[test]
+    fn bodies_of_responses_end_where_rfc_9112_says() {
+        let coding = |request, text| response(request, text).unwrap().unwrap().coding;
+        let with_length = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n";
+        assert_eq!(coding(GET, with_length), (Decode::Length(7), Encode::Plain));
+        assert_eq!(
+            coding(HEAD, with_length),
+            (Decode::Length(0), Encode::Plain)
+        );
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let decode = Decode::Chunked(Default::default());
+        assert_eq!(coding(GET, chunked), (decode.clone(), Encode::Chunked));
+        assert_eq!(coding(GET_1_0, chunked), (decode, Encode::Plain));
+        let until_end = "HTTP/1.1 200 OK\r\n\r\n";
+        assert_eq!(coding(GET, until_end), (Decode::UntilEnd, Encode::Chunked));
+        assert_eq!(
+            coding(GET_1_0, until_end),
+            (Decode::UntilEnd, Encode::Plain)
+        );
+        for text in [
+            "HTTP/1.1 204 No\r\n\r\n",
+            "HTTP/1.1 304 No\r\nContent-Length: 7\r\n\r\n",
+            "HTTP/1.1 100 Go\r\n\r\n",
+        ] {
+            assert_eq!(
+                coding(GET, text),
+                (Decode::Length(0), Encode::Plain),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn connections_end_or_go_on() {
+        let ends = |request, text: &str| {
+            let response = response(request, text).unwrap().unwrap();
+            (response.persists, response.closes)
+        };
+        let with = |fields: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n{fields}\r\n");
+        assert_eq!(ends(GET, &with("")), (true, false));
+        assert_eq!(ends(GET, &with("Connection: close\r\n")), (false, false));
+        let close = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        assert_eq!(ends(close, &with("")), (true, true));
+        assert_eq!(ends(GET, "HTTP/1.1 200 OK\r\n\r\n"), (false, false));
+        assert_eq!(ends(GET_1_0, "HTTP/1.1 200 OK\r\n\r\n"), (false, true));
+        assert_eq!(ends(GET_1_0, &with("")), (true, false));
+    }
+
+    #[test]
+    fn responses_in_doubt_are_refused() {
+        for text in [
+            "HTTP/1.1 101 Go\r\nUpgrade: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ] {
+            assert_eq!(response(GET, text), Err(ResponseError::Malformed), "{text}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The table of sessions, and what leads events to them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use host::app::{AppEvent, Application, BindingId, Io, StreamId};
+use http_message::access::{AccessLog, AccessSink};
+
+use crate::checks::Checks;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::pools::BackendId;
+use crate::session::Session;
+use crate::shared::{Shared, Use};
+
+/// A load balancer: one per shard. Without listeners it does nothing.
+pub struct Proxy {
+    sessions: HashMap<u64, Box<Session>>,
+    shared: Shared,
+    checks: Checks,
+    /// Bound addresses, and the number of the listener of each.
+    listeners: HashMap<BindingId, usize>,
+    last: u64,
+    sink: Option<AccessLog>,
+    drain: Drain,
+}
+
+/// Whether the proxy ends.
+enum Drain {
+    No,
+    Yes {
+        /// Called when no session is left.
+        on_empty: Box<dyn FnMut() + Send>,
+        /// Connections that wait for nothing are still to be closed.
+        begins: bool,
+        /// When that was said last, in microseconds.
+        told_us: u64,
+    },
+}
+
+/// How often it says that no session is left, in microseconds: others may be on their way.
+const EMPTY_EVERY_US: u64 = 100_000;
+
+impl Proxy {
+    /// A proxy that does what `config` says.
+    ///
+    /// # Panics
+    /// If a rule or a listener names a pool that is not there.
+    pub fn new(config: Config) -> Self {
+        let mut proxy = Proxy {
+            sessions: HashMap::new(),
+            shared: Shared::new(),
+            checks: Checks::default(),
+            listeners: HashMap::new(),
+            last: 0,
+            sink: None,
+            drain: Drain::No,
+        };
+        proxy.use_config(config);
+        proxy
+    }
+
+    /// Connections that come to this binding are those of a listener, by number.
+    pub fn add_listener(&mut self, binding: BindingId, number: usize) {
+        self.listeners.insert(binding, number);
+    }
+
+    /// Another configuration, for requests that begin from now on. Ports stay as they are: the
+    /// listeners must be as many as before, in the same order.
+    ///
+    /// # Panics
+    /// As [`Proxy::new`].
+    pub fn reconfigure(&mut self, config: Config) {
+        self.use_config(config);
+    }
+
+    fn use_config(&mut self, config: Config) {
+        let pools = config.pools.len();
+        for listener in &config.listeners {
+            let named = listener.rules.iter().map(|rule| rule.pool);
+            let mut named = named.chain(listener.pool);
+            assert!(named.all(|pool| pool < pools), "a pool that is not there");
+        }
+        let changes = self.shared.pools.reconfigure(&self.shared.config, &config);
+        self.shared.config = Arc::new(config);
+        for session in self.sessions.values_mut() {
+            session.renumber(&changes.pools);
+        }
+        self.shared.unwanted.extend(changes.idle);
+        self.shared.woken.extend(changes.waiting);
+        self.shared.pools.count(&mut self.shared.counters);
+    }
+
+    /// Ends all connections, none of them amid a response: those that wait for another request at
+    /// once, the others after the response that is under way, or the next one, which says
+    /// `Connection: close`. Connections in TCP mode go on until they end. Calls `on_empty` when
+    /// none is left.
+    pub fn drain(&mut self, on_empty: impl FnMut() + Send + 'static) {
+        self.shared.is_draining = true;
+        self.drain = Drain::Yes {
+            on_empty: Box::new(on_empty),
+            begins: true,
+            told_us: 0,
+        };
+    }
+
+    /// Connections of clients that there are.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Notes each response in an access log that `sink` keeps, while that is on.
+    pub fn log_accesses(&mut self, sink: Box<dyn AccessSink>) {
+        self.sink = Some(AccessLog::new(sink));
+    }
+
+    /// Turns the access log on or off, if there is a sink.
+    pub fn set_access_log(&mut self, is_on: bool) {
+        let (from, to) = match is_on {
+            true => (&mut self.sink, &mut self.shared.access_log),
+            false => (&mut self.shared.access_log, &mut self.sink),
+        };
+        if to.is_none() {
+            *to = from.take();
+        }
+    }
+
+    /// Records of the access log that were dropped.
+    pub fn access_records_lost(&self) -> u64 {
+        let logs = [&self.sink, &self.shared.access_log];
+        logs.into_iter().flatten().map(AccessLog::lost).sum()
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    fn accept(&mut self, io: &mut dyn Io, stream: StreamId, peer: std::net::SocketAddr) {
+        let binding = io.listener(stream);
+        let listener = binding.and_then(|binding| self.listeners.get(&binding));
+        let Some(&listener) = listener else {
+            io.abort(stream);
+            return;
+        };
+        self.last += 1;
+        let key = self.last;
+        self.shared.counters.connections_accepted += 1;
+        self.shared.streams.insert(stream, Use::Client(key));
+        let session = Session::new(io, &self.shared, key, stream, (listener, peer));
+        self.sessions.insert(key, Box::new(session));
+    }
+
+    /// A connection that waits to be used again has an event.
+    fn on_idle(&mut self, io: &mut dyn Io, stream: StreamId, backend: BackendId, event: &AppEvent) {
+        match event {
+            // The last request, and the last bytes of its response.
+            AppEvent::Drained | AppEvent::Writable => return,
+            AppEvent::Readable if io.unread(stream) == 0 => return,
+            // Nothing was asked for, or the time is over.
+            AppEvent::Closed { .. } => {}
+            _ => io.close(stream),
+        }
+        self.shared.pools.forget_idle(backend, stream);
+        self.shared.streams.remove(&stream);
+    }
+
+    /// Has a session act, and forgets it if it is over.
+    fn with(&mut self, key: u64, act: impl FnOnce(&mut Session, &mut Shared)) {
+        let Some(session) = self.sessions.get_mut(&key) else {
+            return;
+        };
+        act(session, &mut self.shared);
+        if session.is_over() {
+            self.shared.streams.remove(&session.client());
+            self.shared.counters.connections_closed += 1;
+            self.sessions.remove(&key);
+        }
+    }
+
+    /// Sessions that have waited go on, one after the other.
+    fn wake(&mut self, io: &mut dyn Io) {
+        while let Some(key) = self.shared.woken.pop() {
+            self.with(key, |session, shared| session.on_woken(io, shared));
+        }
+    }
+
+    fn close_unwanted(&mut self, io: &mut dyn Io) {
+        for stream in std::mem::take(&mut self.shared.unwanted) {
+            self.shared.streams.remove(&stream);
+            io.close(stream);
+        }
+    }
+
+    fn begin_drain(&mut self, io: &mut dyn Io) {
+        self.checks.abort(io, &mut self.shared);
+        let idle = self.shared.pools.take_idle();
+        self.shared.unwanted.extend(idle);
+        self.close_unwanted(io);
+        let keys: Vec<u64> = self.sessions.keys().copied().collect();
+        for key in keys {
+            self.with(key, |session, shared| session.advance(io, shared));
+        }
+    }
+}
+
+impl Application for Proxy {
+    fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
+        if let AppEvent::Accepted { peer, .. } = event {
+            self.accept(io, stream, peer);
+        }
+        let used = self.shared.streams.get(&stream).copied();
+        if matches!(event, AppEvent::Closed { .. }) {
+            self.shared.streams.remove(&stream);
+        }
+        match used {
+            Some(Use::Client(key)) => {
+                self.with(key, |session, shared| session.on_client(io, shared, &event));
+            }
+            Some(Use::Backend(key)) => self.with(key, |session, shared| {
+                session.on_backend(io, shared, stream, &event);
+            }),
+            Some(Use::Idle(backend)) => self.on_idle(io, stream, backend, &event),
+            Some(Use::Check) => self.checks.on_event(io, &mut self.shared, stream, &event),
+            None => {}
+        }
+        self.wake(io);
+    }
+
+    fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
+        if let Some(log) = &mut self.shared.access_log {
+            log.on_turn(now_us);
+        }
+        self.close_unwanted(io);
+        let mut has_begun = false;
+        if !self.shared.is_draining {
+            let due_us = self.shared.pools.next_check_us(&self.shared.config);
+            if due_us.is_some_and(|due_us| due_us <= now_us) {
+                has_begun = self.checks.begin_due(io, &mut self.shared);
+            }
+        }
+        self.wake(io);
+        let Drain::Yes {
+            on_empty,
+            begins,
+            told_us,
+        } = &mut self.drain
+        else {
+            return has_begun;
+        };
+        if self.sessions.is_empty() && now_us.saturating_sub(*told_us) >= EMPTY_EVERY_US {
+            *told_us = now_us;
+            on_empty();
+        }
+        if std::mem::take(begins) {
+            self.begin_drain(io);
+            return true;
+        }
+        has_begun
+    }
+
+    fn next_timeout_us(&self) -> Option<u64> {
+        let empty_us = match self.drain {
+            Drain::Yes { told_us, .. } if self.sessions.is_empty() => {
+                Some(told_us + EMPTY_EVERY_US)
+            }
+            _ => None,
+        };
+        let check_us = match self.shared.is_draining {
+            false => self.shared.pools.next_check_us(&self.shared.config),
+            true => None,
+        };
+        let log = self.shared.access_log.as_ref();
+        let log_us = log.and_then(AccessLog::next_timeout_us);
+        empty_us.into_iter().chain(check_us).chain(log_us).min()
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy")
+            .field("sessions", &self.sessions.len())
+            .field("counters", &self.shared.counters)
+            .finish_non_exhaustive()
+    }
+}

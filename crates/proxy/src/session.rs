@@ -1,0 +1,393 @@
+//! The life of a client's connection.
+//!
+//! ```text
+//!   ProxyHeader ─▶ Head ─▶ Exchange ─▶ Head … ─▶ Answer ─▶ Linger       HTTP
+//!        │                    └──101──▶ Tunnel
+//!        └───────▶ Hello ─▶ Opening ─▶ Tunnel                           TCP
+//! ```
+//!
+//! Every event leads to [`Session::advance`], which goes as far as it can and may be called at any
+//! time; so no event is lost, and none must come in an order.
+
+mod http;
+mod tunnel;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use host::app::{AppEvent, CloseReason, Io, StreamId};
+
+use self::http::Exchange;
+use self::tunnel::{Opened, Tunnel};
+use crate::answer::Refusal;
+use crate::attempt::refusal_of;
+use crate::buffer::Buffer;
+use crate::config::{Listener, Mode};
+use crate::proxy_protocol;
+use crate::shared::{Leave, Shared};
+
+/// After the last response, the client has so long to end its side.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// Most bytes read and thrown away after the last response.
+const LINGER_BYTES_MAX: u64 = 4 << 20;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Session {
+    key: u64,
+    client: StreamId,
+    /// Number of its listener.
+    listener: usize,
+    /// The client's address, and the one that it has connected to, as far as they are known.
+    peer: SocketAddr,
+    local: SocketAddr,
+    /// What has come from the client and is not done with.
+    input: Buffer,
+    /// What the client's stream has not taken yet.
+    output: Buffer,
+    /// The client has sent FIN.
+    has_ended: bool,
+    phase: Phase,
+    /// Requests so far.
+    requests: u32,
+    /// When a byte has moved last, in microseconds.
+    moved_us: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Waits for a header of the PROXY protocol.
+    ProxyHeader,
+    /// Waits for the head of a request; part of it may be there.
+    Head {
+        has_begun: bool,
+    },
+    Exchange(Box<Exchange>),
+    /// Waits for a ClientHello.
+    Hello,
+    /// Waits for a connection to a backend, in TCP mode.
+    Opening(Box<Opened>),
+    Tunnel(Box<Tunnel>),
+    /// An answer of the proxy's own is on its way.
+    Answer {
+        closes: bool,
+    },
+    /// All is said; what the client still sends is thrown away.
+    Linger {
+        left: u64,
+    },
+    /// Nothing is left to be done.
+    Over,
+}
+
+/// The next phase, and whether it may go on at once.
+type Step = (Phase, bool);
+
+/// The session is over: the client's connection is reset.
+const RESET: Step = (Phase::Over, false);
+
+impl Session {
+    /// A client has connected.
+    pub(crate) fn new(
+        io: &mut dyn Io,
+        shared: &Shared,
+        key: u64,
+        client: StreamId,
+        (listener, peer): (usize, SocketAddr),
+    ) -> Self {
+        let local = io.addresses(client).map_or(peer, |(local, _)| local);
+        let settings = &shared.config.listeners[listener];
+        let is_trusted = settings.proxy_from.iter().any(|it| it.contains(peer.ip()));
+        let mut session = Session {
+            key,
+            client,
+            listener,
+            peer,
+            local,
+            input: Buffer::default(),
+            output: Buffer::default(),
+            has_ended: false,
+            phase: Phase::ProxyHeader,
+            requests: 0,
+            moved_us: io.now_us(),
+        };
+        if !is_trusted {
+            session.phase = session.begin(settings);
+        }
+        session.arm(io, shared.config.head_timeout);
+        session
+    }
+
+    fn begin(&self, listener: &Listener) -> Phase {
+        match listener.mode {
+            Mode::Http => Phase::Head { has_begun: false },
+            Mode::Tcp => Phase::Hello,
+        }
+    }
+
+    /// The client's stream.
+    pub(crate) fn client(&self) -> StreamId {
+        self.client
+    }
+
+    /// Nothing is left to be done: the session can be forgotten.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over)
+    }
+
+    /// The client's stream has an event.
+    pub(crate) fn on_client(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &AppEvent) {
+        match event {
+            AppEvent::PeerFinished => {
+                self.has_ended = true;
+                if let Phase::Tunnel(tunnel) = &mut self.phase {
+                    tunnel.on_peer_finished(self.client);
+                }
+            }
+            AppEvent::Timer => return self.on_timer(io, shared),
+            AppEvent::Closed { .. } => return self.drop_all(io, shared),
+            _ => {}
+        }
+        self.advance(io, shared);
+    }
+
+    /// The stream to the backend has an event.
+    pub(crate) fn on_backend(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        stream: StreamId,
+        event: &AppEvent,
+    ) {
+        match event {
+            AppEvent::Connected => match &mut self.phase {
+                Phase::Exchange(exchange) => exchange.attempt.on_connected(),
+                Phase::Opening(opened) => opened.attempt.on_connected(),
+                _ => {}
+            },
+            AppEvent::PeerFinished => match &mut self.phase {
+                Phase::Exchange(exchange) => exchange.has_ended = true,
+                Phase::Tunnel(tunnel) => tunnel.on_peer_finished(stream),
+                _ => {}
+            },
+            AppEvent::Closed { reason, .. } => {
+                return self.on_backend_closed(io, shared, stream, *reason);
+            }
+            _ => {}
+        }
+        self.advance(io, shared);
+    }
+
+    fn on_backend_closed(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        stream: StreamId,
+        reason: CloseReason,
+    ) {
+        let step = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Exchange(mut exchange) => {
+                exchange.take_unread(io, stream);
+                self.lost_backend(io, shared, exchange, reason)
+            }
+            Phase::Opening(mut opened) => {
+                let why = (refusal_of(reason), Leave::Gone);
+                match opened.attempt.fail(io, shared, why, true) {
+                    Ok(()) => (Phase::Opening(opened), true),
+                    Err(why) => self.refuse_opening(io, shared, *opened, why),
+                }
+            }
+            Phase::Tunnel(tunnel) => {
+                self.break_tunnel(io, shared, *tunnel, Leave::Gone);
+                io.abort(self.client);
+                RESET
+            }
+            other => (other, false),
+        };
+        self.go_on(io, shared, step);
+    }
+
+    /// A backend may have room, or none ever will.
+    pub(crate) fn on_woken(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        match &mut self.phase {
+            Phase::Exchange(exchange) => exchange.attempt.on_woken(),
+            Phase::Opening(opened) => opened.attempt.on_woken(),
+            _ => return,
+        }
+        self.advance(io, shared);
+    }
+
+    /// Pools have other numbers from now on.
+    pub(crate) fn renumber(&mut self, pools: &[Option<usize>]) {
+        match &mut self.phase {
+            Phase::Exchange(exchange) => exchange.attempt.renumber(pools),
+            Phase::Opening(opened) => opened.attempt.renumber(pools),
+            Phase::Tunnel(tunnel) => tunnel.attempt.renumber(pools),
+            _ => {}
+        }
+    }
+
+    /// Goes as far as it can.
+    pub(crate) fn advance(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        self.go_on(io, shared, (phase, true));
+    }
+
+    fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared, mut step: Step) {
+        while let (phase, true) = step {
+            step = match phase {
+                Phase::ProxyHeader => self.read_proxy_header(io, shared),
+                Phase::Head { has_begun } => self.read_head(io, shared, has_begun),
+                Phase::Exchange(exchange) => self.exchange(io, shared, exchange),
+                Phase::Hello => self.read_hello(io, shared),
+                Phase::Opening(opened) => self.open(io, shared, opened),
+                Phase::Tunnel(tunnel) => self.tunnel(io, shared, tunnel),
+                Phase::Answer { closes } => self.answer(io, shared, closes),
+                Phase::Linger { left } => self.linger(io, shared, left),
+                Phase::Over => (Phase::Over, false),
+            };
+        }
+        self.phase = step.0;
+    }
+
+    fn arm(&mut self, io: &mut dyn Io, after: Duration) {
+        io.set_timer(self.client, Some(after));
+    }
+
+    /// The same, from the last byte that has moved.
+    fn arm_idle(&mut self, io: &mut dyn Io, timeout: Duration) {
+        self.moved_us = io.now_us();
+        self.arm(io, timeout);
+    }
+
+    /// True if no byte has moved for so long; otherwise the timer is set to when that would be so.
+    fn is_idle_for(&mut self, io: &mut dyn Io, timeout: Duration) -> bool {
+        let since = Duration::from_micros(io.now_us().saturating_sub(self.moved_us));
+        let left = timeout.saturating_sub(since);
+        if !left.is_zero() {
+            self.arm(io, left);
+        }
+        left.is_zero()
+    }
+
+    fn on_timer(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        let step = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::ProxyHeader | Phase::Hello => {
+                io.abort(self.client);
+                RESET
+            }
+            Phase::Head { has_begun: false } => self.close(io),
+            Phase::Head { has_begun: true } => {
+                self.refuse_head(io, shared, Refusal::RequestTimeout)
+            }
+            Phase::Exchange(exchange) => self.exchange_late(io, shared, exchange),
+            Phase::Opening(mut opened) => {
+                let is_queued = opened.attempt.is_queued();
+                let why = (Refusal::ConnectTimeout, Leave::Abort);
+                match opened.attempt.fail(io, shared, why, true) {
+                    Ok(()) => (Phase::Opening(opened), true),
+                    Err(_) if is_queued => {
+                        shared.counters.queue_timeouts += 1;
+                        self.refuse_opening(io, shared, *opened, Refusal::QueueTimeout)
+                    }
+                    Err(why) => self.refuse_opening(io, shared, *opened, why),
+                }
+            }
+            Phase::Tunnel(tunnel) => match self.is_idle_for(io, shared.config.tunnel_timeout) {
+                false => (Phase::Tunnel(tunnel), false),
+                true => {
+                    self.break_tunnel(io, shared, *tunnel, Leave::Abort);
+                    io.abort(self.client);
+                    RESET
+                }
+            },
+            Phase::Answer { .. } | Phase::Linger { .. } | Phase::Over => {
+                io.abort(self.client);
+                RESET
+            }
+        };
+        self.go_on(io, shared, step);
+    }
+
+    /// The client's stream is over, or is to be: what it had to do with backends ends.
+    fn drop_all(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Exchange(mut exchange) => {
+                let backend = exchange.attempt.backend(shared);
+                exchange.attempt.leave(io, shared, Leave::Abort);
+                let name = backend.as_ref().map(|(name, _)| &**name);
+                self.end_exchange(io, shared, *exchange, (None, name, true));
+            }
+            Phase::Opening(mut opened) => {
+                opened.attempt.leave(io, shared, Leave::Abort);
+                self.note_opening(io, shared, *opened, NO_SESSION);
+            }
+            Phase::Tunnel(tunnel) => self.break_tunnel(io, shared, *tunnel, Leave::Abort),
+            _ => {}
+        }
+    }
+
+    fn read_proxy_header(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Step {
+        let bytes_max = proxy_protocol::HEADER_BYTES_MAX;
+        self.input
+            .fill(io, self.client, &mut shared.scratch, bytes_max);
+        match proxy_protocol::parse(self.input.bytes()) {
+            Ok(Some(header)) => {
+                self.input.consume(header.bytes);
+                if let Some((source, destination)) = header.addresses {
+                    (self.peer, self.local) = (source, destination);
+                }
+                let phase = self.begin(&shared.config.listeners[self.listener]);
+                (phase, true)
+            }
+            Ok(None) if !self.has_ended => (Phase::ProxyHeader, false),
+            Ok(None) | Err(_) => {
+                shared.counters.proxy_headers_invalid += 1;
+                io.abort(self.client);
+                RESET
+            }
+        }
+    }
+
+    /// Ends the client's connection after all that is queued.
+    fn close(&mut self, io: &mut dyn Io) -> Step {
+        io.shutdown(self.client);
+        self.arm(io, LINGER);
+        let left = LINGER_BYTES_MAX;
+        (Phase::Linger { left }, true)
+    }
+
+    fn answer(&mut self, io: &mut dyn Io, shared: &mut Shared, closes: bool) -> Step {
+        if !self.output.flush(io, self.client) {
+            return (Phase::Answer { closes }, false);
+        }
+        if closes {
+            return self.close(io);
+        }
+        self.next_request(io, shared)
+    }
+
+    fn linger(&mut self, io: &mut dyn Io, shared: &mut Shared, mut left: u64) -> Step {
+        self.input.clear();
+        loop {
+            let count = io.read(self.client, &mut shared.scratch) as u64;
+            if count == 0 {
+                break;
+            }
+            left = left.saturating_sub(count);
+            if left == 0 {
+                io.abort(self.client);
+                return RESET;
+            }
+        }
+        if self.has_ended {
+            io.close(self.client);
+            return (Phase::Over, false);
+        }
+        (Phase::Linger { left }, false)
+    }
+}
+
+/// The status of a session in TCP mode whose client has left before a backend was there.
+const NO_SESSION: u16 = http_message::access::NO_RESPONSE;

@@ -1,0 +1,530 @@
+//! Requests and their responses, one after the other.
+
+use host::app::{CloseReason, Io, StreamId};
+use http_message::access::NO_RESPONSE;
+use http_message::request::{Parsed, without_empty_lines};
+
+use super::tunnel::Tunnel;
+use super::{Phase, RESET, Session, Step};
+use crate::answer::{self, Refusal};
+use crate::attempt::{Attempt, Link, Opening, refusal_of};
+use crate::body::{End, Relay, Stop};
+use crate::buffer::Buffer;
+use crate::forward::{self, Context, Kind, Request, Response};
+use crate::joint::Joint;
+use crate::note::{Note, Outcome};
+use crate::proxy_protocol;
+use crate::shared::{Leave, Shared};
+
+/// A request in hand.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(super) attempt: Attempt,
+    request: Request,
+    /// The request's body.
+    upload: Relay,
+    /// What the backend's stream has not taken yet.
+    up: Buffer,
+    /// The head is on its way to the backend.
+    is_sent: bool,
+    /// What has come from the backend and is not done with.
+    down: Buffer,
+    /// The backend has sent FIN.
+    pub(super) has_ended: bool,
+    /// All of the request is sent, and the time for the response runs.
+    awaits_response: bool,
+    response: Option<Response>,
+    /// The response's body.
+    download: Relay,
+    note: Note,
+}
+
+impl Exchange {
+    /// With the end of the backend's stream: what has come and was not read.
+    pub(super) fn take_unread(&mut self, io: &mut dyn Io, stream: StreamId) {
+        self.down.tail().extend(io.take_unread(stream));
+        self.has_ended = true;
+    }
+
+    /// The request may be sent once more (RFC 9110 §9.2.2): no response has begun, and all of the
+    /// request is still here.
+    fn may_retry(&self) -> bool {
+        let is_unanswered = self.response.is_none() && self.down.is_empty();
+        is_unanswered && !self.upload.has_begun() && (self.request.is_idempotent || !self.is_sent)
+    }
+}
+
+impl Session {
+    /// The connection waits for another request.
+    pub(super) fn next_request(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Step {
+        self.arm(io, shared.config.keepalive_timeout);
+        (Phase::Head { has_begun: false }, true)
+    }
+
+    pub(super) fn read_head(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut has_begun: bool,
+    ) -> Step {
+        let head_bytes_max = shared.config.head_bytes_max;
+        self.input
+            .fill(io, self.client, &mut shared.scratch, head_bytes_max);
+        if self.input.is_empty() {
+            if self.has_ended || (shared.is_draining && self.requests > 0) {
+                return self.close(io);
+            }
+            io.set_idle(self.client, true);
+            return (Phase::Head { has_begun }, false);
+        }
+        io.set_idle(self.client, false);
+        let config = shared.config.clone();
+        let context = Context {
+            config: &config,
+            listener: &config.listeners[self.listener],
+            peer: self.peer,
+            local: self.local,
+        };
+        let request = match forward::parse_request(self.input.bytes(), &context) {
+            Parsed::Complete(request) => request,
+            Parsed::Broken(status) => {
+                return self.refuse_head(io, shared, Refusal::Request(status));
+            }
+            Parsed::Partial if self.has_ended => {
+                return self.refuse_head(io, shared, BAD_REQUEST);
+            }
+            Parsed::Partial => {
+                if !has_begun {
+                    has_begun = true;
+                    self.arm(io, config.head_timeout);
+                }
+                return (Phase::Head { has_begun }, false);
+            }
+        };
+        self.requests += 1;
+        shared.counters.requests += 1;
+        let pool_name = request.pool.map(|pool| &*config.pools[pool].name);
+        let head = &self.input.bytes()[..request.head_bytes];
+        let note = Note::new(shared, io.now_us(), head, pool_name);
+        self.input.consume(request.head_bytes);
+        let pool = request.pool;
+        let mut attempt = Attempt::new(self.key, pool.unwrap_or(usize::MAX), request.key);
+        let sends_proxy = pool.is_some_and(|pool| config.pools[pool].send_proxy.is_some());
+        // A backend may close a connection that waits, and what cannot be sent twice would be lost
+        // with it; and the PROXY protocol names one client for all of a connection.
+        if !request.is_idempotent || request.has_body() || request.upgrades || sends_proxy {
+            attempt = attempt.fresh();
+        }
+        let (decode, encode) = request.coding();
+        let exchange = Box::new(Exchange {
+            attempt,
+            upload: Relay::new(decode, encode),
+            request,
+            up: Buffer::default(),
+            is_sent: false,
+            down: Buffer::default(),
+            has_ended: false,
+            awaits_response: false,
+            response: None,
+            download: Relay::none(),
+            note,
+        });
+        match pool {
+            Some(_) => (Phase::Exchange(exchange), true),
+            None => self.refuse(io, shared, exchange, Refusal::NoPool),
+        }
+    }
+
+    pub(super) fn exchange(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut it: Box<Exchange>,
+    ) -> Step {
+        let link = match it.attempt.advance(io, shared) {
+            Ok(Opening::Established(link)) => link,
+            Ok(Opening::Waits(time)) => {
+                self.arm(io, time);
+                return (Phase::Exchange(it), false);
+            }
+            Ok(Opening::Still) => return (Phase::Exchange(it), false),
+            Err(why) => return self.refuse(io, shared, it, why),
+        };
+        if !it.is_sent {
+            self.send_head(io, shared, &mut it);
+        }
+        if it.response.is_none() {
+            match self.upload(io, shared, &mut it, link) {
+                Stop::Broken if !self.has_ended => {
+                    return self.refuse(io, shared, it, Refusal::BrokenBody);
+                }
+                Stop::Broken => return self.cut_short(io, shared, it),
+                Stop::Done | Stop::Blocked | Stop::Starved => {}
+            }
+            return self.read_response(io, shared, it, link);
+        }
+        // What a backend does not want after its response has begun is not its business any more.
+        let _ = self.upload(io, shared, &mut it, link);
+        self.download(io, shared, it, link)
+    }
+
+    fn send_head(&mut self, io: &mut dyn Io, shared: &Shared, it: &mut Exchange) {
+        it.is_sent = true;
+        it.has_ended = false;
+        let pool = it.attempt.pool().map(|pool| &shared.config.pools[pool]);
+        if let Some(version) = pool.and_then(|pool| pool.send_proxy) {
+            let addresses = Some((self.peer, self.local));
+            proxy_protocol::build(version, addresses, it.up.tail());
+        }
+        it.up.tail().extend_from_slice(&it.request.head);
+        self.arm_idle(io, shared.config.idle_timeout);
+    }
+
+    fn upload(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        it: &mut Exchange,
+        link: Link,
+    ) -> Stop {
+        let before = it.upload.content_bytes();
+        let from = End {
+            stream: self.client,
+            buffer: &mut self.input,
+        };
+        let to = End {
+            stream: link.stream,
+            buffer: &mut it.up,
+        };
+        let scratch = &mut shared.scratch;
+        let stop = it.upload.advance(io, from, to, self.has_ended, scratch);
+        let moved = it.upload.content_bytes() - before;
+        shared.counters.bytes_in += moved;
+        if moved > 0 {
+            self.moved_us = io.now_us();
+        }
+        if stop == Stop::Done && !it.awaits_response && it.response.is_none() {
+            it.awaits_response = true;
+            self.arm(io, shared.config.response_timeout);
+        }
+        stop
+    }
+
+    /// Reads heads of responses until the final one is there.
+    fn read_response(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut it: Box<Exchange>,
+        link: Link,
+    ) -> Step {
+        let config = shared.config.clone();
+        loop {
+            // What the client has not taken of the ones before goes first.
+            if !self.output.flush(io, self.client) {
+                return (Phase::Exchange(it), false);
+            }
+            let head_bytes_max = config.head_bytes_max;
+            it.down
+                .fill(io, link.stream, &mut shared.scratch, head_bytes_max);
+            let closes = shared.is_draining || !it.upload.is_done() || self.has_ended;
+            let bytes = it.down.bytes();
+            let response = match forward::parse_response(bytes, &config, &it.request, closes) {
+                Ok(Some(response)) => response,
+                Ok(None) if !it.has_ended => return (Phase::Exchange(it), false),
+                Ok(None) if it.down.is_empty() => {
+                    return self.retry(io, shared, it, (Refusal::NoResponse, Leave::Close));
+                }
+                Ok(None) | Err(_) => {
+                    let why = (Refusal::BadResponse, Leave::Abort);
+                    return self.retry(io, shared, it, why);
+                }
+            };
+            it.down.consume(response.head_bytes);
+            let now_us = io.now_us();
+            it.note.on_first_byte(now_us);
+            self.output.tail().extend_from_slice(&response.head);
+            match response.kind {
+                Kind::Interim => continue,
+                Kind::Switching => return self.switch(io, shared, it, link),
+                Kind::Final => {}
+            }
+            shared.counters.responses += 1;
+            shared.pools.on_success(link.backend);
+            let (decode, encode) = response.coding.clone();
+            it.download = Relay::new(decode, encode);
+            it.response = Some(response);
+            self.arm_idle(io, config.idle_timeout);
+            return (Phase::Exchange(it), true);
+        }
+    }
+
+    /// The client and the backend speak another protocol from now on.
+    fn switch(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        it: Box<Exchange>,
+        link: Link,
+    ) -> Step {
+        shared.counters.responses += 1;
+        shared.counters.upgrades += 1;
+        shared.pools.on_success(link.backend);
+        let up = std::mem::take(&mut self.input);
+        let mut down = std::mem::take(&mut self.output);
+        down.tail().extend_from_slice(it.down.bytes());
+        let mut joint = Joint::new((self.client, up), (link.stream, down));
+        if it.has_ended {
+            joint.on_peer_finished(link.stream);
+        }
+        self.join(io, shared, Tunnel::new(it.attempt, joint, it.note, 101))
+    }
+
+    fn download(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut it: Box<Exchange>,
+        link: Link,
+    ) -> Step {
+        let before = it.download.content_bytes();
+        let from = End {
+            stream: link.stream,
+            buffer: &mut it.down,
+        };
+        let to = End {
+            stream: self.client,
+            buffer: &mut self.output,
+        };
+        let scratch = &mut shared.scratch;
+        let stop = it.download.advance(io, from, to, it.has_ended, scratch);
+        let moved = it.download.content_bytes() - before;
+        shared.counters.bytes_out += moved;
+        if moved > 0 {
+            self.moved_us = io.now_us();
+        }
+        match stop {
+            Stop::Blocked | Stop::Starved => (Phase::Exchange(it), false),
+            Stop::Broken => self.cut_short(io, shared, it),
+            Stop::Done => self.finish(io, shared, it),
+        }
+    }
+
+    /// The client has all of the response.
+    fn finish(&mut self, io: &mut dyn Io, shared: &mut Shared, mut it: Box<Exchange>) -> Step {
+        let (persists, closes, status) = it
+            .response
+            .as_ref()
+            .map_or((false, true, NO_RESPONSE), |it| {
+                (it.persists, it.closes, it.status)
+            });
+        let is_whole = it.upload.is_done();
+        let how = if !is_whole {
+            Leave::Abort
+        } else if persists && it.down.is_empty() && !it.has_ended && !shared.is_draining {
+            Leave::Reuse
+        } else {
+            Leave::Close
+        };
+        let backend = it.attempt.backend(shared);
+        it.attempt.leave(io, shared, how);
+        let name = backend.as_ref().map(|(name, _)| &**name);
+        self.end_exchange(io, shared, *it, (Some(status), name, false));
+        if closes || !is_whole {
+            return self.close(io);
+        }
+        self.next_request(io, shared)
+    }
+
+    /// Notes what has become of a request; without a status, that of its response.
+    pub(super) fn end_exchange(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        it: Exchange,
+        (status, backend, is_cut_short): (Option<u16>, Option<&str>, bool),
+    ) {
+        let of_response = it.response.as_ref().map_or(NO_RESPONSE, |it| it.status);
+        it.note.end(
+            shared,
+            io.now_us(),
+            &Outcome {
+                peer: self.peer,
+                connection: self.client.0,
+                request: self.requests,
+                status: status.unwrap_or(of_response),
+                body_bytes: it.download.content_bytes(),
+                retransmissions: io.retransmissions(self.client),
+                is_cut_short,
+                backend,
+                retries: it.attempt.retries(),
+            },
+        );
+    }
+
+    /// What is missing will never come: the client must not take what it has for all.
+    fn cut_short(&mut self, io: &mut dyn Io, shared: &mut Shared, mut it: Box<Exchange>) -> Step {
+        let backend = it.attempt.backend(shared);
+        it.attempt.leave(io, shared, Leave::Abort);
+        let name = backend.as_ref().map(|(name, _)| &**name);
+        self.end_exchange(io, shared, *it, (None, name, true));
+        io.abort(self.client);
+        RESET
+    }
+
+    /// The backend has failed before a response: another is tried, if that may be.
+    fn retry(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut it: Box<Exchange>,
+        why: (Refusal, Leave),
+    ) -> Step {
+        let may_retry = it.may_retry();
+        match it.attempt.fail(io, shared, why, may_retry) {
+            Ok(()) => {
+                (it.is_sent, it.awaits_response, it.has_ended) = (false, false, false);
+                it.up.clear();
+                (Phase::Exchange(it), true)
+            }
+            Err(why) => self.refuse(io, shared, it, why),
+        }
+    }
+
+    /// The backend's stream is over.
+    pub(super) fn lost_backend(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        it: Box<Exchange>,
+        reason: CloseReason,
+    ) -> Step {
+        if it.attempt.is_connecting() {
+            return self.retry(io, shared, it, (refusal_of(reason), Leave::Gone));
+        }
+        if it.response.is_none() && it.down.is_empty() {
+            return self.retry(io, shared, it, (Refusal::NoResponse, Leave::Gone));
+        }
+        // The rest of a response may have come before a reset.
+        let Some(link) = it.attempt.link() else {
+            return self.cut_short(io, shared, it);
+        };
+        let (phase, _) = match it.response {
+            None => self.read_response(io, shared, it, link),
+            Some(_) => (Phase::Exchange(it), false),
+        };
+        let Phase::Exchange(mut it) = phase else {
+            return (phase, true);
+        };
+        let (phase, goes_on) = match it.response {
+            None => return self.refuse(io, shared, it, Refusal::BadResponse),
+            Some(_) => {
+                it.up.clear();
+                self.download(io, shared, it, link)
+            }
+        };
+        match phase {
+            // It is blocked by the client, and what it waits for is here.
+            Phase::Exchange(it) if it.download.is_fed(&it.down) => (Phase::Exchange(it), false),
+            Phase::Exchange(it) => self.cut_short(io, shared, it),
+            phase => (phase, goes_on),
+        }
+    }
+
+    /// The time is over for what the request waits for.
+    pub(super) fn exchange_late(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        it: Box<Exchange>,
+    ) -> Step {
+        if it.attempt.is_queued() {
+            shared.counters.queue_timeouts += 1;
+            return self.refuse(io, shared, it, Refusal::QueueTimeout);
+        }
+        if it.attempt.is_connecting() {
+            return self.retry(io, shared, it, (Refusal::ConnectTimeout, Leave::Abort));
+        }
+        if it.response.is_none() && it.awaits_response {
+            let mut it = it;
+            let why = (Refusal::ResponseTimeout, Leave::Abort);
+            let failed = it.attempt.fail(io, shared, why, false);
+            return self.refuse(io, shared, it, failed.err().unwrap_or(why.0));
+        }
+        if !self.is_idle_for(io, shared.config.idle_timeout) {
+            return (Phase::Exchange(it), false);
+        }
+        match it.response {
+            None => self.refuse(io, shared, it, Refusal::RequestTimeout),
+            Some(_) => self.cut_short(io, shared, it),
+        }
+    }
+
+    /// Answers a request in the place of a backend.
+    fn refuse(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut it: Box<Exchange>,
+        why: Refusal,
+    ) -> Step {
+        let backend = it.attempt.backend(shared);
+        it.attempt.leave(io, shared, Leave::Abort);
+        let is_whole = !it.request.has_body() || it.upload.is_done();
+        let closes = shared.is_draining || !it.request.persists || !is_whole;
+        it.note.on_first_byte(io.now_us());
+        let is_head = it.request.is_head;
+        let name = backend.as_ref().map(|(name, _)| &**name);
+        let status = why.status().as_u16();
+        self.end_exchange(io, shared, *it, (Some(status), name, false));
+        self.begin_answer(io, shared, why, (is_head, closes))
+    }
+
+    /// The same for a request whose head cannot be read.
+    pub(super) fn refuse_head(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        why: Refusal,
+    ) -> Step {
+        self.requests += 1;
+        shared.counters.requests += 1;
+        let bytes = without_empty_lines(self.input.bytes());
+        let is_head = bytes.starts_with(b"HEAD ");
+        let note = Note::new(shared, io.now_us(), bytes, None);
+        note.end(
+            shared,
+            io.now_us(),
+            &Outcome {
+                peer: self.peer,
+                connection: self.client.0,
+                request: self.requests,
+                status: why.status().as_u16(),
+                body_bytes: 0,
+                retransmissions: io.retransmissions(self.client),
+                is_cut_short: false,
+                backend: None,
+                retries: 0,
+            },
+        );
+        self.begin_answer(io, shared, why, (is_head, true))
+    }
+
+    fn begin_answer(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        why: Refusal,
+        (is_head, closes): (bool, bool),
+    ) -> Step {
+        match why.status().as_u16() {
+            ..500 => shared.counters.refused_4xx += 1,
+            _ => shared.counters.refused_5xx += 1,
+        }
+        answer::write(why, is_head, closes, self.output.tail());
+        self.arm(io, shared.config.idle_timeout);
+        (Phase::Answer { closes }, true)
+    }
+}
+
+const BAD_REQUEST: Refusal = Refusal::Request(http::StatusCode::BAD_REQUEST);

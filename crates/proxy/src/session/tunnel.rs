@@ -1,0 +1,237 @@
+//! Sessions in TCP mode, and what has become another protocol by an upgrade.
+
+use host::app::{Io, StreamId};
+
+use super::{Phase, RESET, Session, Step};
+use crate::answer::Refusal;
+use crate::attempt::{Attempt, Opening};
+use crate::buffer::Buffer;
+use crate::client_hello::{self, HELLO_BYTES_MAX, Hello};
+use crate::forward::source_key;
+use crate::joint::Joint;
+use crate::note::{Note, Outcome};
+use crate::proxy_protocol;
+use crate::route;
+use crate::shared::{Leave, Shared};
+
+/// A session that has no backend yet.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) attempt: Attempt,
+    pub(super) note: Note,
+}
+
+/// Two streams that are joined.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    pub(super) attempt: Attempt,
+    joint: Joint,
+    note: Note,
+    status: u16,
+}
+
+impl Tunnel {
+    pub(super) fn new(attempt: Attempt, joint: Joint, note: Note, status: u16) -> Self {
+        Tunnel {
+            attempt,
+            joint,
+            note,
+            status,
+        }
+    }
+
+    pub(super) fn on_peer_finished(&mut self, stream: StreamId) {
+        self.joint.on_peer_finished(stream);
+    }
+}
+
+/// The status of a session that has ended in order, as nginx's stream module has it.
+const DONE: u16 = 200;
+
+impl Session {
+    /// Finds the pool, by the name in a ClientHello if any rule is about one.
+    pub(super) fn read_hello(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Step {
+        let listener = &shared.config.listeners[self.listener];
+        let mut pool = listener.pool;
+        let mut name = None;
+        if !listener.rules.is_empty() {
+            self.input
+                .fill(io, self.client, &mut shared.scratch, HELLO_BYTES_MAX);
+            match client_hello::parse(self.input.bytes()) {
+                Hello::Partial if !self.has_ended => return (Phase::Hello, false),
+                Hello::Tls(Some(found)) => name = Some(route::canonical(&found)),
+                Hello::Partial | Hello::Other | Hello::Tls(None) => {}
+            }
+            pool = route::find(&listener.rules, name.as_deref(), None).or(pool);
+        }
+        shared.counters.requests += 1;
+        self.requests += 1;
+        let config = shared.config.clone();
+        let pool_name = pool.map(|pool| &*config.pools[pool].name);
+        let note = Note::of_host(shared, io.now_us(), name.as_deref(), pool_name);
+        let key = source_key(self.peer);
+        let attempt = Attempt::new(self.key, pool.unwrap_or(usize::MAX), key).fresh();
+        let opened = Opened { attempt, note };
+        match pool {
+            Some(_) => (Phase::Opening(Box::new(opened)), true),
+            None => self.refuse_opening(io, shared, opened, Refusal::NoPool),
+        }
+    }
+
+    pub(super) fn open(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut opened: Box<Opened>,
+    ) -> Step {
+        match opened.attempt.advance(io, shared) {
+            Ok(Opening::Waits(time)) => {
+                self.arm(io, time);
+                (Phase::Opening(opened), false)
+            }
+            Ok(Opening::Still) => (Phase::Opening(opened), false),
+            Ok(Opening::Established(link)) => {
+                let mut up = Buffer::default();
+                let pool = opened.attempt.pool().map(|pool| &shared.config.pools[pool]);
+                if let Some(version) = pool.and_then(|pool| pool.send_proxy) {
+                    let addresses = Some((self.peer, self.local));
+                    proxy_protocol::build(version, addresses, up.tail());
+                }
+                up.tail().extend_from_slice(self.input.bytes());
+                self.input.clear();
+                shared.counters.tunnels += 1;
+                shared.pools.on_success(link.backend);
+                let joint = Joint::new((self.client, up), (link.stream, Buffer::default()));
+                let Opened { attempt, note } = *opened;
+                self.join(io, shared, Tunnel::new(attempt, joint, note, DONE))
+            }
+            Err(why) => self.refuse_opening(io, shared, *opened, why),
+        }
+    }
+
+    /// Two streams are joined from now on.
+    pub(super) fn join(&mut self, io: &mut dyn Io, shared: &mut Shared, mut it: Tunnel) -> Step {
+        if self.has_ended {
+            it.on_peer_finished(self.client);
+        }
+        self.arm_idle(io, shared.config.tunnel_timeout);
+        (Phase::Tunnel(Box::new(it)), true)
+    }
+
+    pub(super) fn tunnel(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut tunnel: Box<Tunnel>,
+    ) -> Step {
+        let moved = tunnel.joint.advance(io, &mut shared.scratch);
+        shared.counters.bytes_in += moved.up;
+        shared.counters.bytes_out += moved.down;
+        if moved.up + moved.down > 0 {
+            self.moved_us = io.now_us();
+        }
+        if moved.down > 0 {
+            tunnel.note.on_first_byte(self.moved_us);
+        }
+        if !moved.is_over {
+            return (Phase::Tunnel(tunnel), false);
+        }
+        debug_assert_eq!(
+            tunnel.attempt.link().map(|link| link.stream),
+            Some(tunnel.joint.backend())
+        );
+        // Noted before the backend is let go, whose name is wanted.
+        let mut attempt = self.end_tunnel(io, shared, *tunnel, false);
+        attempt.leave(io, shared, Leave::Close);
+        io.close(self.client);
+        (Phase::Over, false)
+    }
+
+    /// A tunnel ends before both of its ends have.
+    pub(super) fn break_tunnel(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        tunnel: Tunnel,
+        how: Leave,
+    ) {
+        self.end_tunnel(io, shared, tunnel, true)
+            .leave(io, shared, how);
+    }
+
+    /// Notes what a tunnel has moved.
+    pub(super) fn end_tunnel(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        tunnel: Tunnel,
+        is_cut_short: bool,
+    ) -> Attempt {
+        let Tunnel {
+            attempt,
+            joint,
+            note,
+            status,
+        } = tunnel;
+        let backend = attempt.backend(shared);
+        note.end(
+            shared,
+            io.now_us(),
+            &Outcome {
+                peer: self.peer,
+                connection: self.client.0,
+                request: self.requests,
+                status,
+                body_bytes: joint.down_bytes(),
+                retransmissions: io.retransmissions(self.client),
+                is_cut_short,
+                backend: backend.as_ref().map(|(name, _)| &**name),
+                retries: attempt.retries(),
+            },
+        );
+        attempt
+    }
+
+    /// There is no backend: the client's connection ends.
+    pub(super) fn refuse_opening(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut opened: Opened,
+        why: Refusal,
+    ) -> Step {
+        opened.attempt.leave(io, shared, Leave::Abort);
+        let status = why.status().as_u16();
+        match status {
+            ..500 => shared.counters.refused_4xx += 1,
+            _ => shared.counters.refused_5xx += 1,
+        }
+        self.note_opening(io, shared, opened, status);
+        io.abort(self.client);
+        RESET
+    }
+
+    pub(super) fn note_opening(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        opened: Opened,
+        status: u16,
+    ) {
+        opened.note.end(
+            shared,
+            io.now_us(),
+            &Outcome {
+                peer: self.peer,
+                connection: self.client.0,
+                request: self.requests,
+                status,
+                body_bytes: 0,
+                retransmissions: io.retransmissions(self.client),
+                is_cut_short: true,
+                backend: None,
+                retries: opened.attempt.retries(),
+            },
+        );
+    }
+}
