@@ -3,7 +3,7 @@
 //!
 //! | Module | What it does |
 //! |---|---|
-//! | `serve`, `nic` | the commands |
+//! | `serve`, `proxy`, `nic` | the commands |
 //! | `cache`, `http`, `log`, `origin`, `tcp`, `tls` | groups of their options |
 //! | `cluster` | `sockets-node` and `sockets-gate` |
 //! | `overlay` | options over the configuration file |
@@ -15,6 +15,7 @@ pub(crate) mod log;
 pub(crate) mod nic;
 pub(crate) mod origin;
 pub(crate) mod overlay;
+pub(crate) mod proxy;
 pub(crate) mod serve;
 pub(crate) mod tcp;
 pub(crate) mod tls;

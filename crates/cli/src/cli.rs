@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 
 use crate::args::cluster::{GateArgs, NodeArgs};
 use crate::args::nic::{NIC_HELP, NicArgs};
+use crate::args::proxy::{PROXY_HELP, ProxyArgs};
 use crate::args::serve::{SERVE_HELP, ServeArgs};
 use crate::commands::bench::{BENCH_HELP, BenchArgs};
 use crate::commands::capture::{CAPTURE_HELP, CaptureArgs};
@@ -62,6 +63,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve a directory over HTTP
     Serve(Box<ServeArgs>),
+    /// Forward requests and connections to backends
+    Proxy(ProxyArgs),
     /// Run a program, unmodified, with its sockets on the split stack
     Run(RunArgs),
     /// Check a configuration file, and the files that it names, without serving
@@ -126,6 +129,7 @@ impl Cli {
         use clap::CommandFactory;
         Self::command()
             .mut_subcommand("serve", |command| command.after_help(SERVE_HELP))
+            .mut_subcommand("proxy", |command| command.after_help(PROXY_HELP))
             .mut_subcommand("run", |command| command.after_help(RUN_HELP))
             .mut_subcommand("nic", |command| command.after_help(NIC_HELP))
             .mut_subcommand("ctl", |command| command.after_help(CTL_HELP))

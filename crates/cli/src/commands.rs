@@ -1,9 +1,10 @@
-//! The commands, one each; each owns its arguments and its help, but for `serve` and `nic`
-//! ([`args`](crate::args)).
+//! The commands, one each; each owns its arguments and its help, but for `serve`, `proxy` and
+//! `nic` ([`args`](crate::args)).
 //!
 //! | Module | What it does |
 //! |---|---|
 //! | `serve`, `check` | serves files; checks a configuration without serving |
+//! | `proxy` | forwards to backends |
 //! | `run` | a program, unmodified, on the split stack |
 //! | `ctl`, `stat`, `capture` | ask a running server |
 //! | `keygen` | a key for two machines |
@@ -18,6 +19,7 @@ pub(crate) mod demo;
 pub(crate) mod generate;
 pub(crate) mod keygen;
 pub(crate) mod link;
+pub(crate) mod proxy;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sim;

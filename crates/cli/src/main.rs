@@ -28,7 +28,7 @@ use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{
-    bench, capture, check, ctl, demo, generate, keygen, link, run, serve, sim, stat,
+    bench, capture, check, ctl, demo, generate, keygen, link, proxy, run, serve, sim, stat,
 };
 use crate::supervisor::{cluster, remote_nic, standalone_nic};
 use crate::terminal::complain;
@@ -47,8 +47,10 @@ fn main() -> ExitCode {
     if !matches!(cli.command, Command::Run(_)) {
         sandbox::descriptors::close_inherited();
     }
-    if let Command::Serve(args) = &mut cli.command {
-        args.log = cli.log;
+    match &mut cli.command {
+        Command::Serve(args) => args.log = cli.log,
+        Command::Proxy(args) => args.log = cli.log,
+        _ => {}
     }
     let log = cli.log.unwrap_or_default();
     if has_log(&cli.command) {
@@ -56,7 +58,7 @@ fn main() -> ExitCode {
         let is_for_file = matches!(
             &cli.command,
             Command::Serve(args) if args.logs.error_log.is_some() || args.config.is_some()
-        );
+        ) || matches!(&cli.command, Command::Proxy(_));
         log_lines::start(log, std::io::stderr().is_terminal() && !is_for_file);
     }
     let result = match &cli.command {
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::SocketsGate(args) => cluster::run_gate(args, log),
         Command::Keygen(args) => keygen::run(args),
         Command::Serve(args) => serve::run(args),
+        Command::Proxy(args) => proxy::run(args),
         Command::Run(args) => match run::run(args, log) {
             Ok(code) => return code,
             Err(failure) => Err(failure),

@@ -14,6 +14,7 @@
 //! | `heartbeat`, `executable` | whether one stands still; from which program it is started |
 //! | `rolling` | replacing NIC processes one after the other |
 //! | `reload`, `root_link` | reading the configuration again; a root that is a symbolic link |
+//! | `resolver` | addresses of a proxy's backends |
 //! | `origin_plan` | what is fetched, and where it is kept |
 //! | `drain` | the end without losing a response |
 //! | `control_socket`, `pending_requests` | requests of operators, and those that wait for their answer |
@@ -43,6 +44,7 @@ pub(crate) mod origin_plan;
 pub(crate) mod pending_requests;
 pub(crate) mod reload;
 pub(crate) mod remote_nic;
+pub(crate) mod resolver;
 pub(crate) mod restart;
 pub(crate) mod rolling;
 pub(crate) mod root_link;
@@ -442,6 +444,7 @@ impl Supervisor<'_> {
 /// What a service manager shows of a server.
 pub(crate) fn ready_status(config: &Config, attachment: &Attachment) -> String {
     let ports = config.ports(false).chain(config.ports(true));
+    let ports = ports.chain(config.proxy_ports());
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
     let addresses = attachment.ip_addresses();
     let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();

@@ -62,15 +62,15 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "config",
         &[
-            "contract", "tcp", "tls", "nic", "host", "server", "origin", "netem", "failure",
-            "observer", "sandbox", "netsetup",
+            "contract", "tcp", "tls", "nic", "host", "server", "proxy", "origin", "netem",
+            "failure", "observer", "sandbox", "netsetup",
         ],
     ),
     // It knows what all of them count.
     (
         "observer",
         &[
-            "contract", "counters", "nic", "host", "server", "sockets", "origin",
+            "contract", "counters", "nic", "host", "server", "proxy", "sockets", "origin",
         ],
     ),
     ("failure", &[]),
@@ -88,6 +88,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "nic",
             "host",
             "server",
+            "proxy",
             "relay",
             "tls",
             "origin",

@@ -3,7 +3,7 @@
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `sockets`, `logs`, `operation` | the sections, one each |
+//! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `sockets`, `proxy`, `logs`, `operation` | the sections, one each |
 //! | `text` | values that people write with units, or in a form of their own |
 //! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_level`, `log_place`, `origin_place`, `socket_values` | values of keys |
 //! | `root` | the directory whose files are served |
@@ -38,6 +38,7 @@ mod operation;
 mod origin;
 pub mod origin_place;
 pub mod place;
+mod proxy;
 pub mod root;
 mod rules;
 pub mod self_signed;
@@ -64,6 +65,7 @@ pub use self::network::{Listen, Network};
 pub use self::nic::Nic;
 pub use self::operation::Operation;
 pub use self::origin::Origin;
+pub use self::proxy::{Forwarding, Proxy};
 pub use self::site::Site;
 pub use self::sockets::{Allow, Offload, Sockets};
 pub use self::tcp::Tcp;
@@ -108,6 +110,8 @@ pub struct Config {
     /// Sockets for other programs: they attach to the host stack, and their sockets are its own.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub sockets: Sockets,
+    /// The proxy: `splitway proxy` forwards requests and connections to backends.
+    pub proxy: Proxy,
     /// Logs.
     pub logs: Logs,
     /// How the server is run.
@@ -119,6 +123,22 @@ impl Config {
     pub fn ports(&self, tls: bool) -> impl Iterator<Item = u16> {
         let these = self.listen.iter().filter(move |listen| listen.tls == tls);
         these.map(|listen| listen.port.get())
+    }
+
+    /// Ports of the proxy.
+    pub fn proxy_ports(&self) -> impl Iterator<Item = u16> {
+        self.proxy.listen.iter().map(|listen| listen.port.get())
+    }
+
+    /// The same, and whether HTTP is spoken there.
+    pub fn proxy_listens(&self) -> impl Iterator<Item = (u16, bool)> {
+        let listens = self.proxy.listen.iter();
+        listens.map(|listen| (listen.port.get(), listen.mode.0 == ::proxy::Mode::Http))
+    }
+
+    /// It is about a proxy, which serves no files.
+    pub fn is_proxy(&self) -> bool {
+        !self.proxy.listen.is_empty()
     }
 
     /// All origins that are named, each once.
@@ -190,6 +210,13 @@ impl Config {
         self.listen = old.listen.clone();
         self.nic = old.nic.clone();
         self.sockets = old.sockets.clone();
+        let ports = |config: &Self| {
+            let ports = config.proxy.listen.iter().map(|listen| listen.port);
+            ports.collect::<Vec<_>>()
+        };
+        if ports(self) != ports(old) {
+            self.proxy.listen = old.proxy.listen.clone();
+        }
         self.tls = Tls {
             self_signed: wanted.tls.self_signed,
             certificate: wanted.tls.certificate.clone(),

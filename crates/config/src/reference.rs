@@ -401,6 +401,76 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
     ("[[sockets.allow]]", &[("connect", &["false"])]),
     ("[sockets.offload]", &[("teardown", &["true", "false"])]),
     (
+        "[proxy]",
+        &[
+            ("head_max", &["'8K'"]),
+            ("request_line_max", &["'4K'"]),
+            ("connect_timeout", &["'500ms'"]),
+            ("head_timeout", &["'2s'"]),
+            ("keepalive_timeout", &["'2s'"]),
+            ("response_timeout", &["'2s'"]),
+            ("idle_timeout", &["'2s'"]),
+            ("tunnel_timeout", &["'2d'"]),
+            ("backend_idle_timeout", &["'2s'"]),
+            ("forwarded", &["'off'", "'forwarded'", "'both'"]),
+            ("via", &["'edge'"]),
+        ],
+    ),
+    (
+        "[[proxy.listen]]",
+        &[
+            ("port", &["80"]),
+            ("mode", &["'tcp'", "'http'"]),
+            ("pool", &["'web'"]),
+            ("proxy_protocol_from", &["['10.0.0.0/8', '::1']"]),
+        ],
+    ),
+    (
+        "[[proxy.rule]]",
+        &[
+            ("pool", &["'web'"]),
+            ("ports", &["[80]"]),
+            ("hosts", &["['a.org', '*.b.org']"]),
+            ("path_prefixes", &["['/api/']"]),
+        ],
+    ),
+    (
+        "[[proxy.pool]]",
+        &[
+            ("name", &["'web'"]),
+            (
+                "balance",
+                &["'least-connections'", "'maglev-header:x-user'"],
+            ),
+            ("send_proxy", &["'v1'", "'v2'"]),
+            ("connections_max", &["7"]),
+            ("idle_max", &["0"]),
+            ("queue_max", &["0"]),
+            ("queue_timeout", &["'2s'"]),
+            ("retries", &["0"]),
+            ("eject_failures", &["0"]),
+            ("eject_time", &["'2s'"]),
+            ("check", &["'tcp'", "'http'"]),
+            ("check_path", &["'/health'"]),
+            ("check_host", &["'a.org'"]),
+            ("check_statuses", &["'204'", "'200-299'"]),
+            ("check_interval", &["'1s'"]),
+            ("check_timeout", &["'1s'"]),
+            ("check_rise", &["1"]),
+            ("check_fall", &["1"]),
+        ],
+    ),
+    (
+        "[[proxy.pool.backend]]",
+        &[
+            (
+                "address",
+                &["'192.0.2.7:80'", "'[fd00::1]:80'", "'a.internal:80'"],
+            ),
+            ("drain", &["true", "false"]),
+        ],
+    ),
+    (
         "[logs]",
         &[
             ("level", &["'error'", "'trace'"]),
@@ -421,7 +491,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
 ];
 
 /// What must be there in its table.
-const REQUIRED: [&str; 4] = ["port", "chain", "key", "path"];
+const REQUIRED: [&str; 7] = ["port", "chain", "key", "path", "pool", "name", "address"];
 
 /// A file that says some of this: one decision for each key.
 fn file(decisions: &[u8]) -> String {
@@ -429,7 +499,8 @@ fn file(decisions: &[u8]) -> String {
     let mut decide = || usize::from(decisions.next().unwrap_or_default());
     let mut text = String::new();
     for (table, keys) in VALUES {
-        if decide() % 4 == 3 && *table != "[[site]]" {
+        let has_tables = ["[[site]]", "[[proxy.pool]]"].contains(table);
+        if decide() % 4 == 3 && !has_tables {
             continue;
         }
         let _ = writeln!(text, "{table}");

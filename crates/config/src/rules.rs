@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::content::Content;
 use super::place::{Place, Problem};
-use super::{Config, Network, Sockets, Text};
+use super::{Config, Forwarding, Network, Sockets, Text};
 use crate::control_link::NicPlace;
 use crate::origin_place::{CACHE_BYTES_MIN, ORIGINS_MAX};
 use crate::size::Size;
@@ -46,6 +46,7 @@ impl Config {
         self.check_tls(&mut problems);
         self.check_origins(&mut problems);
         self.check_sockets(&mut problems);
+        self.check_proxy(&mut problems);
         if let Err(wrong) = Content::without_secrets(self).server_config() {
             problems.extend(wrong);
         }
@@ -165,7 +166,7 @@ impl Config {
                         --cache-dir, or cache_dir in [origin].",
                     ),
             );
-        } else if !is_anything {
+        } else if !is_anything && !self.is_proxy() {
             problems.push(
                 Problem::new(here("root"), "there is nothing to serve")
                     .option("serve")
@@ -311,6 +312,15 @@ impl Config {
                          NIC stack on another machine, an origin can\nnot be used yet.",
                     ),
             );
+        }
+    }
+
+    fn check_proxy(&self, problems: &mut Vec<Problem>) {
+        problems.extend(Forwarding::problems(&self.proxy));
+        if self.is_proxy() && !self.listen.is_empty() {
+            let why = "a proxy serves no files";
+            let problem = Problem::new(Place::of("listen"), why);
+            problems.push(problem.remedy("Its own ports stand in [[proxy.listen]]."));
         }
     }
 

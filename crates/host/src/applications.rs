@@ -1,29 +1,38 @@
-//! Two applications of one shard: the server of the host process, and the one that stands for
-//! applications in other processes.
+//! The applications of one shard: the server and the proxy of the host process, and the one that
+//! stands for applications in other processes.
 
 use std::os::fd::BorrowedFd;
 
 use crate::app::{AppEvent, Application, FileHandle, FileMeta, Io, Owner, StreamId};
 
-/// Both applications. A stream belongs to the server if [`Io::owner`] says so; only `others` looks
-/// up files.
+/// All of them. [`Io::owner`] says whose a stream is; only `others` looks up files.
 ///
 /// Each gets the events of its own streams alone. They share the turns of the shard, in which each
 /// bounds what it does.
 #[derive(Debug)]
-pub struct Applications<S, O> {
+pub struct Applications<S, P, O> {
     /// The server.
     pub server: S,
+    /// The proxy.
+    pub proxy: P,
     /// What owns all other streams.
     pub others: O,
 }
 
-impl<S: Application, O: Application> Application for Applications<S, O> {
+/// In the place of an application that is not there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Absent;
+
+impl Application for Absent {
+    fn on_event(&mut self, _io: &mut dyn Io, _stream: StreamId, _event: AppEvent) {}
+}
+
+impl<S: Application, P: Application, O: Application> Application for Applications<S, P, O> {
     fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
-        if io.owner(stream) == Some(Owner::SERVER) {
-            self.server.on_event(io, stream, event);
-        } else {
-            self.others.on_event(io, stream, event);
+        match io.owner(stream) {
+            Some(Owner::SERVER) => self.server.on_event(io, stream, event),
+            Some(Owner::PROXY) => self.proxy.on_event(io, stream, event),
+            _ => self.others.on_event(io, stream, event),
         }
     }
 
@@ -32,20 +41,28 @@ impl<S: Application, O: Application> Application for Applications<S, O> {
     }
 
     fn on_turn(&mut self, io: &mut dyn Io, now_us: u64) -> bool {
-        self.server.on_turn(io, now_us) | self.others.on_turn(io, now_us)
+        self.server.on_turn(io, now_us)
+            | self.proxy.on_turn(io, now_us)
+            | self.others.on_turn(io, now_us)
     }
 
     fn next_timeout_us(&self) -> Option<u64> {
-        let both = [self.server.next_timeout_us(), self.others.next_timeout_us()];
-        both.into_iter().flatten().min()
+        let all = [
+            self.server.next_timeout_us(),
+            self.proxy.next_timeout_us(),
+            self.others.next_timeout_us(),
+        ];
+        all.into_iter().flatten().min()
     }
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
-        [self.server.wake_fds(), self.others.wake_fds()].concat()
+        let proxy = self.proxy.wake_fds();
+        [self.server.wake_fds(), proxy, self.others.wake_fds()].concat()
     }
 
     fn on_wake(&mut self, io: &mut dyn Io, now_us: u64) {
         self.server.on_wake(io, now_us);
+        self.proxy.on_wake(io, now_us);
         self.others.on_wake(io, now_us);
     }
 
@@ -55,22 +72,26 @@ impl<S: Application, O: Application> Application for Applications<S, O> {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let server_is_quiet = self.server.prepare_sleep();
-        self.others.prepare_sleep() && server_is_quiet
+        let own_are_quiet = self.server.prepare_sleep() & self.proxy.prepare_sleep();
+        self.others.prepare_sleep() && own_are_quiet
     }
 
     fn finish_sleep(&mut self) {
         self.server.finish_sleep();
+        self.proxy.finish_sleep();
         self.others.finish_sleep();
     }
 
     fn hurry_set(&self) -> Option<BorrowedFd<'_>> {
-        // The server answers none but peers.
+        // The others answer none but peers.
         self.others.hurry_set()
     }
 
     fn moderation_us_max(&self) -> u64 {
-        let server_us = self.server.moderation_us_max();
-        server_us.min(self.others.moderation_us_max())
+        let own_us = self
+            .server
+            .moderation_us_max()
+            .min(self.proxy.moderation_us_max());
+        own_us.min(self.others.moderation_us_max())
     }
 }

@@ -42,7 +42,7 @@ mod tables;
 mod timer;
 mod tls_layer;
 
-pub use applications::Applications;
+pub use applications::{Absent, Applications};
 pub use config::{Admission, Changeable, StackConfig};
 pub use contract::{Growth, PassedId};
 pub use counters::Counters;

@@ -3,7 +3,7 @@
 use counters::Counter;
 
 use crate::counter_names::{
-    BROKER, CACHE, CounterSet, HOST, NIC, ORIGINS, SOCKETS_OF_APPLICATIONS,
+    BROKER, CACHE, CounterSet, HOST, NIC, ORIGINS, PROXY, SOCKETS_OF_APPLICATIONS,
 };
 
 /// What kind of number a metric is.
@@ -91,7 +91,7 @@ impl Counted {
 /// What the host process counts.
 pub(crate) fn host() -> Vec<Counted> {
     let mut counted = Counted::all("host_", &HOST);
-    counted.extend(Counted::all("", &[SOCKETS_OF_APPLICATIONS]));
+    counted.extend(Counted::all("", &[PROXY, SOCKETS_OF_APPLICATIONS]));
     counted
 }
 

@@ -57,6 +57,12 @@ pub const HOST: [CounterSet; 3] = [
     },
 ];
 
+/// What a host process reports of its proxy.
+pub const PROXY: CounterSet = CounterSet {
+    prefix: OF_PROXY,
+    counters: proxy::Counters::ALL,
+};
+
 /// What a host process reports of applications in other processes.
 pub const SOCKETS_OF_APPLICATIONS: CounterSet = CounterSet {
     prefix: SOCKETS,
@@ -106,6 +112,7 @@ pub const CACHE: CounterSet = CounterSet {
 };
 
 const HTTP: &str = "http_";
+const OF_PROXY: &str = "proxy_";
 const SOCKETS: &str = "sockets_";
 const OF_BROKER: &str = "broker_";
 const ORIGIN: &str = "origin_";
@@ -115,6 +122,11 @@ const CONTROL_LINK: &str = "control_link_";
 pub fn host(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u64)> {
     let server = named(HTTP, server.rows());
     named("", stack.rows()).chain(server).collect()
+}
+
+/// What the proxy has counted.
+pub fn proxy(counters: &proxy::Counters) -> Vec<(String, u64)> {
+    named(OF_PROXY, counters.rows()).collect()
 }
 
 /// What was done for applications in other processes.

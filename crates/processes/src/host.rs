@@ -1,6 +1,7 @@
 //! The host process: the host stack and the HTTP server, locked out of the file system. NIC
 //! processes come and go; the supervisor brings each.
 
+pub mod apps;
 pub mod broker_link;
 pub mod control;
 pub mod counter_reporter;
@@ -8,19 +9,21 @@ pub mod fetch_client;
 pub mod stat_writer;
 
 use std::ffi::CStr;
-use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use failure::Failure;
+use host::app::{Bind, BindingId, Owner, StreamOptions};
 use host::{
     Applications, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
 use netsetup::cidr::Cidr;
 use netsetup::device;
+use proxy::Proxy;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 use sandbox::{descriptors, lockdown, seccomp};
@@ -28,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use sockets::Sockets;
 
 use crate::heap;
-use crate::host::control::{App, HostControl};
+use crate::host::control::HostControl;
 use crate::host::fetch_client::FetchClient;
 use crate::ipc::ablation::HostAblation;
 use crate::ipc::capture_request::HOST_MARK;
@@ -57,6 +60,8 @@ pub struct HostSettings {
     pub ports: Vec<u16>,
     /// TCP ports with TLS.
     pub tls_ports: Vec<u16>,
+    /// TCP ports of the proxy.
+    pub proxy_ports: Vec<u16>,
     /// Settings of TLS.
     pub tls: TlsSettings,
     /// NIC stacks.
@@ -146,13 +151,18 @@ pub fn run() -> Result<(), Failure> {
         stack.serve_tls(*port, Arc::clone(config));
     }
     stack.announce(monotonic_us());
+    let mut proxy = proxy(start.proxy, &settings.proxy_ports, &mut stack, &observer)?;
     let mut server = server::Server::with_origins(start.http, Box::new(fetch_client));
     server.log_accesses(Box::new(SocketSink(observer)));
-    supervisor.observe(start.observed, &mut server);
+    supervisor.observe(start.observed, &mut server, &mut proxy);
     let polling = polling(settings.nics);
     let others =
         Sockets::new().map_err(|error| Failure::broken("waiting for applications", error))?;
-    let app = Applications { server, others };
+    let app = Applications {
+        server,
+        proxy,
+        others,
+    };
     let mut shard = Shard::new(stack, (nic, session.socket), port, app, polling);
     shard.set_frame_delay(settings.ablation.frame_delay_us());
     let heartbeat_us = u64::try_from(settings.heartbeat.as_micros()).unwrap_or(u64::MAX);
@@ -169,9 +179,37 @@ pub fn run() -> Result<(), Failure> {
     supervisor.on_joined(nic);
     child::tell(FromHost::Ready(locked_out))?;
     let ended = shard.run(&mut supervisor, signals.as_fd());
-    let App { server, others } = shard.app();
-    child::report(counter_reporter::counted(shard.stack(), server, others))?;
+    child::report(counter_reporter::counted(shard.stack(), shard.app()))?;
     ended.map_err(|error| Failure::broken("host process", error))
+}
+
+/// The proxy, which listens on these ports.
+fn proxy(
+    config: proxy::Config,
+    ports: &[u16],
+    stack: &mut Stack,
+    observer: &OwnedFd,
+) -> Result<Proxy, Failure> {
+    let mut proxy = Proxy::new(config);
+    // The server has the observer's socket as well.
+    let socket = observer.try_clone();
+    let socket = socket.map_err(|error| Failure::broken("making a socket", error))?;
+    proxy.log_accesses(Box::new(SocketSink(socket)));
+    for (number, port) in ports.iter().enumerate() {
+        proxy.add_listener(listen(stack, *port)?, number);
+    }
+    Ok(proxy)
+}
+
+/// Has the proxy accept connections to a port of all addresses.
+fn listen(stack: &mut Stack, port: u16) -> Result<BindingId, Failure> {
+    let all = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+    let binding = stack.bind(&Bind::new(Owner::PROXY, all));
+    let listens = binding.and_then(|binding| {
+        stack.listen(binding, StreamOptions::default())?;
+        Ok(binding)
+    });
+    listens.map_err(|error| Failure::broken(format!("listening on port {port}"), error))
 }
 
 /// The port for all frames of the stack's addresses, which no other machine has.

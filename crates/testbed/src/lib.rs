@@ -8,6 +8,7 @@
 //! | [`site`] | files whose every byte is known without being stored |
 //! | [`splitway`] | `splitway serve`, started, awaited, and never left behind |
 //! | [`web`] | an origin that does what the test says |
+//! | [`backend`] | a server for what stands before it: it sends back what it got |
 //! | [`fuse`] | a file system that a test stops, and whose files it changes unseen |
 //! | [`injection`] | system calls that a running process is made to make |
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
@@ -20,6 +21,7 @@
 //! Nothing here knows the product's crates: it sees what a user sees.
 #![forbid(unsafe_code)]
 
+pub mod backend;
 pub mod failure;
 pub mod fuse;
 pub mod http;

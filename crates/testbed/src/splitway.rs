@@ -82,7 +82,7 @@ impl Splitway {
                 Ok(line) => {
                     host = host.or_else(|| pid_in(&line, "host process "));
                     nic = nic.or_else(|| pid_in(&line, "nic process "));
-                    let ready = line.starts_with("http");
+                    let ready = line.starts_with("http") || line.starts_with("tcp://");
                     seen.push(line);
                     // The processes are named before the address; a NIC process that was there
                     // before is not.

@@ -53,7 +53,7 @@ fn checked(
     file: Option<&ConfigFile>,
     overridden: &[Place],
 ) -> Result<Config, Failure> {
-    if config.listen.is_empty() {
+    if config.listen.is_empty() && !config.is_proxy() {
         config.listen.push(Listen {
             port: HTTP_PORT,
             tls: false,

@@ -51,6 +51,10 @@ pub(crate) struct ServeArgs {
     #[arg(skip)]
     pub(crate) log: Option<LogLevel>,
 
+    /// It is the proxy's.
+    #[arg(skip)]
+    pub(crate) is_proxy: bool,
+
     /// Print the whole configuration that this line leads to, as a file for --config, and end
     #[arg(long)]
     pub(crate) print_config: bool,

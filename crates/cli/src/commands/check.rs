@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::args::overlay;
 use crate::supervisor::broker;
 use crate::supervisor::origin_plan::OriginPlan;
+use crate::supervisor::resolver::Resolver;
 use crate::terminal::say;
 use config::certificates::CertificateSource;
 use config::control_link::NicPlace;
@@ -22,7 +23,7 @@ use config::{Config, Content, Site, Text};
 /// The check of a configuration.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The file, as for `serve --config`
+    /// The file, as for `serve --config` or `proxy --config`
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         check_key_file(&config),
         CertificateSource::check(&config, None).map(|_| ()),
         Content::read(&config, None).map(|_| ()),
+        Resolver::here().and_then(|resolver| resolver.read(&config).map(|_| ())),
         broker::settings(&config.sockets).map(|_| ()),
     ];
     let failures = failures.into_iter().filter_map(Result::err);

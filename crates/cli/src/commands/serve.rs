@@ -20,6 +20,7 @@ use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
 use crate::supervisor::pending_requests::PendingRequests;
 use crate::supervisor::reload::Reload;
+use crate::supervisor::resolver::Resolver;
 use crate::supervisor::rolling::Rolling;
 use crate::supervisor::service_manager::ServiceManager;
 use crate::supervisor::startup::{Served, Startup};
@@ -36,6 +37,10 @@ use processes::ipc::signals::{HangUp, Signals};
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let config = overlay::load(args)?;
     log_lines::set_level(config.logs.level.0);
+    if config.is_proxy() && !args.is_proxy {
+        return Err(Failure::input("[[proxy.listen]]", "a server serves files")
+            .remedy("`splitway proxy --config FILE` runs a proxy."));
+    }
     if args.print_config {
         say(&config.to_toml()?);
         return Ok(());
@@ -45,6 +50,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     descriptors::require(sources.len(), config.nic.workers)?;
     let certificates = CertificateSource::check(&config, None)?;
     let content = Content::read(&config, origins.as_ref().map(|plan| &plan.place))?;
+    let resolver = Resolver::here()?;
+    let forwarding = resolver.read(&config)?;
     kernel::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
@@ -75,6 +82,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         config: &config,
         sources,
         content,
+        forwarding,
         certificates: certificates.as_ref(),
         origins: origins.as_ref(),
         broker,
@@ -91,7 +99,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let result = match &mut served {
         Ok(served) => server.supervise(
-            served,
+            (served, resolver),
             &mut children,
             &mut observer,
             signals,
@@ -120,7 +128,7 @@ impl Server<'_> {
     /// Keeps processes serving that have started.
     fn supervise(
         &self,
-        served: &mut Served,
+        (served, resolver): (&mut Served, Resolver),
         children: &mut Children,
         observer: &mut ObserverSupervisor,
         signals: RequestSignals,
@@ -160,7 +168,7 @@ impl Server<'_> {
                 config.clone(),
                 self.certificates.cloned(),
                 self.attachment.ip_addresses(),
-                to_host,
+                (resolver, to_host),
             ),
             drain: Drain::new(config.operation.drain_timeout.0.0),
             rolling: Rolling::default(),

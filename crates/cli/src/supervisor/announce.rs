@@ -151,6 +151,7 @@ pub(crate) fn announce(started: &Started<'_>) {
     for url in plain.iter().chain(&tls) {
         line(format_args!("{url}"));
     }
+    announce_proxy(started, &mut line);
     let root = match started.nics {
         [AnnouncedNic::Root(root)] => Some(root.as_path()),
         _ => None,
@@ -163,6 +164,22 @@ pub(crate) fn announce(started: &Started<'_>) {
     }
     line(format_args!("End with Ctrl-C."));
     say(&text);
+}
+
+/// Where the proxy is.
+fn announce_proxy(started: &Started<'_>, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+    let addresses = &started.attachment.addresses;
+    for (port, is_http) in started.config.proxy_listens() {
+        for cidr in addresses {
+            let address = cidr.address;
+            if is_http {
+                line(format_args!("{}", url::of(Scheme::Http, address, port)));
+            } else {
+                let place = std::net::SocketAddr::new(address, port);
+                line(format_args!("tcp://{place}"));
+            }
+        }
+    }
 }
 
 /// What the processes beside the two stacks do, if they are there.

@@ -15,12 +15,13 @@ use failure::Failure;
 use crate::args::overlay;
 use crate::args::serve::ServeArgs;
 use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
+use crate::supervisor::resolver::Resolver;
 use crate::terminal::say;
 use config::certificates::CertificateSource;
 use config::log_level::LogLevel;
 use config::root;
 use config::self_signed::Fresh;
-use config::{Config, Content};
+use config::{Config, Content, Forwarding};
 use processes::ipc::fd_passing;
 use processes::ipc::host_configuration::{HostConfiguration, Observed};
 use processes::ipc::messages::ToHost;
@@ -33,6 +34,7 @@ pub(crate) struct Reload<'a> {
     config: Config,
     certificates: Option<CertificateSource>,
     addresses: Vec<IpAddr>,
+    resolver: Resolver,
     to_host: OwnedFd,
     /// What the host process has still to answer for, in order.
     passed: VecDeque<Passed>,
@@ -72,7 +74,7 @@ impl<'a> Reload<'a> {
         config: Config,
         certificates: Option<CertificateSource>,
         addresses: Vec<IpAddr>,
-        to_host: OwnedFd,
+        (resolver, to_host): (Resolver, OwnedFd),
     ) -> Self {
         Self {
             is_link: config.nic.root.as_deref().is_some_and(root::is_link),
@@ -80,6 +82,7 @@ impl<'a> Reload<'a> {
             config,
             certificates,
             addresses,
+            resolver,
             to_host,
             passed: VecDeque::new(),
         }
@@ -150,11 +153,12 @@ impl<'a> Reload<'a> {
         }
         let plan = OriginPlan::check(&config)?;
         let content = Content::read(&config, plan.as_ref().map(|plan| &plan.place))?;
+        let forwarding = self.resolver.read(&config)?;
         let before = self.certificates.as_ref();
         let certificates = CertificateSource::check(&config, before)?;
         prepare(&config, plan.as_ref())?;
         let fresh = pass(
-            content,
+            (content, forwarding),
             &config,
             certificates.as_ref(),
             &self.addresses,
@@ -244,9 +248,10 @@ impl<'a> Reload<'a> {
 }
 
 /// Reads certificates, checks them, and passes to the host process their contents, what HTTP serves
-/// and the rest of `config` that it uses; returns what is to be put in place when they are used.
+/// or the proxy forwards, and the rest of `config` that it uses; returns what is to be put in place
+/// when they are used.
 pub(crate) fn pass(
-    content: Content,
+    (content, forwarding): (Content, Forwarding),
     config: &Config,
     certificates: Option<&CertificateSource>,
     addresses: &[IpAddr],
@@ -258,6 +263,7 @@ pub(crate) fn pass(
     };
     let configuration = HostConfiguration {
         content,
+        forwarding,
         tcp: config.tcp.clone(),
         observed: observed(config),
         certificates,
@@ -304,7 +310,13 @@ mod tests {
         let certificates = CertificateSource::check(&config, None).unwrap();
         let (to_host, host) = seqpacket::pair().unwrap();
         (
-            Reload::new(args, config, certificates, Vec::new(), to_host),
+            Reload::new(
+                args,
+                config,
+                certificates,
+                Vec::new(),
+                (Resolver::here().unwrap(), to_host),
+            ),
             host,
         )
     }

@@ -23,7 +23,7 @@ use crate::supervisor::reload;
 use config::certificates::CertificateSource;
 use config::root;
 use config::self_signed::Fresh;
-use config::{Config, Content, Text};
+use config::{Config, Content, Forwarding, Text};
 use processes::host::HostSettings;
 use processes::ipc::fd_passing;
 use processes::ipc::launch;
@@ -46,6 +46,7 @@ pub(crate) struct Startup<'a> {
     pub(crate) config: &'a Config,
     pub(crate) sources: Vec<NicSource>,
     pub(crate) content: Content,
+    pub(crate) forwarding: Forwarding,
     pub(crate) certificates: Option<&'a CertificateSource>,
     pub(crate) origins: Option<&'a OriginPlan>,
     /// None if no program may attach.
@@ -83,6 +84,7 @@ impl Startup<'_> {
             config,
             sources,
             content,
+            forwarding,
             certificates,
             origins,
             broker,
@@ -93,7 +95,7 @@ impl Startup<'_> {
         let (host, to_host) = launch::start(&program.image(), &settings, log, &[])?;
         children.add(Role::Host, host);
         let fresh = reload::pass(
-            content,
+            (content, forwarding),
             config,
             certificates,
             &attachment.ip_addresses(),
@@ -167,6 +169,7 @@ impl Startup<'_> {
             dad: config.network.interface.is_some() && config.network.dad,
             ports: config.ports(false).collect(),
             tls_ports: config.ports(true).collect(),
+            proxy_ports: config.proxy_ports().collect(),
             tls: config.tls.settings(),
             nics: self.sources.len(),
             remote_nics: self.sources.iter().enumerate().filter_map(remote).collect(),

@@ -97,7 +97,7 @@ fn segments_are_no_larger_than_the_client_allows() {
 
 /// Has the kernel cut superpackets into packets at the stack's end of the link, so that loss hits
 /// single ones.
-fn send_single_packets(splitway: &Splitway) {
+pub(crate) fn send_single_packets(splitway: &Splitway) {
     for device in devices_of(splitway.host()).unwrap() {
         let line = format!("ethtool -K {device} tso off gso off");
         run(&mut within(splitway.host(), &line)).unwrap();
@@ -105,7 +105,7 @@ fn send_single_packets(splitway: &Splitway) {
 }
 
 /// Drops 1 % of all TCP packets in each direction: of every 300, three chosen by the seed.
-fn lose_one_in_a_hundred(random: &mut Random) {
+pub(crate) fn lose_one_in_a_hundred(random: &mut Random) {
     for hook in ["input", "output"] {
         let mut lost = BTreeSet::new();
         while lost.len() < 3 {

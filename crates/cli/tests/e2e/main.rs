@@ -41,6 +41,8 @@ mod peers;
 mod player_long;
 mod players_long;
 mod programs;
+mod proxy;
+mod proxy_ends;
 mod redbot_long;
 mod restart;
 mod routed;

@@ -8,7 +8,7 @@ use fakes::nic::FakeNic;
 use host::app::{
     AppEvent, Application, CloseReason, ConnectError, FileHandle, FileMeta, Io, Owner, StreamId,
 };
-use host::{Applications, Link, Stack, StackConfig};
+use host::{Absent, Applications, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
 
@@ -65,7 +65,7 @@ impl Recorder {
 pub(crate) struct Node {
     pub(crate) stack: Stack,
     pub(crate) port: MemoryPort,
-    pub(crate) app: Applications<Recorder, Recorder>,
+    pub(crate) app: Applications<Recorder, Absent, Recorder>,
     pub(crate) nic: FakeNic,
 }
 
@@ -91,6 +91,7 @@ impl Node {
             port,
             app: Applications {
                 server: Recorder::default(),
+                proxy: Absent,
                 others: Recorder::default(),
             },
             nic: FakeNic::new(channel),

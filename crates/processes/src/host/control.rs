@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
 use failure::Failure;
-use host::{Applications, Changeable, NicLoss, NicRefusal, NicSource, Stack};
+use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
+use proxy::Proxy;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use server::Server;
-use sockets::Sockets;
 
+use crate::host::apps::App;
 use crate::host::broker_link::BrokerLink;
 use crate::host::counter_reporter::CounterReporter;
 use crate::host::fetch_client::FetcherSlot;
@@ -24,6 +25,7 @@ use crate::ipc::host_configuration::{self, HostConfiguration, Observed};
 use crate::ipc::log_lines;
 use crate::ipc::messages::{FromHost, NicFate, ToHost};
 use config::certificates;
+use config::place::Problem;
 
 /// A descriptor, or why it has not arrived.
 type Descriptor = Result<OwnedFd, Failure>;
@@ -48,9 +50,6 @@ enum Order {
 
 const OBSERVER_SOCKET: &str = "socket to the observer process";
 
-/// The applications of the host process.
-pub type App = Applications<Server, Sockets>;
-
 /// Longest message of the supervisor, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64;
 
@@ -58,6 +57,8 @@ const MESSAGE_BYTES_MAX: usize = 64;
 pub struct Start {
     /// What HTTP serves.
     pub http: server::Config,
+    /// What the proxy forwards.
+    pub proxy: proxy::Config,
     /// Settings of TCP that a reload changes.
     pub tcp: Changeable,
     /// What the observer gets.
@@ -102,6 +103,7 @@ pub struct HostControl {
 #[derive(Debug)]
 struct Replacing {
     http: server::Config,
+    proxy: proxy::Config,
     tcp: Changeable,
     observed: Observed,
     /// How many certificates there are, if there is TLS.
@@ -191,6 +193,7 @@ impl HostControl {
             let configuration = HostConfiguration::receive(message)?;
             let start = Start {
                 http: self.http_of(&configuration)?,
+                proxy: proxy_of(&configuration)?,
                 tcp: configuration.tcp.changeable(),
                 observed: configuration.observed,
             };
@@ -211,8 +214,9 @@ impl HostControl {
     }
 
     /// From now on the observer gets this.
-    pub fn observe(&mut self, observed: Observed, server: &mut Server) {
+    pub fn observe(&mut self, observed: Observed, server: &mut Server, proxy: &mut Proxy) {
         server.set_access_log(observed.accesses);
+        proxy.set_access_log(observed.accesses);
         let Some(reporter) = &self.reporter else {
             return;
         };
@@ -260,6 +264,7 @@ impl HostControl {
         let replacing = || -> Result<Replacing, Failure> {
             let configuration = HostConfiguration::receive(message?)?;
             let http = self.http_of(&configuration)?;
+            let proxy = proxy_of(&configuration)?;
             let (tcp, observed) = (configuration.tcp.changeable(), configuration.observed);
             let files = configuration.certificates;
             let count = files.len();
@@ -274,6 +279,7 @@ impl HostControl {
             };
             Ok(Replacing {
                 http,
+                proxy,
                 tcp,
                 observed,
                 certificates,
@@ -290,7 +296,7 @@ impl HostControl {
     }
 
     /// Checks one certificate of what has come first; when all are good, it is used.
-    fn check_certificate(&mut self, stack: &mut Stack, server: &mut Server) {
+    fn check_certificate(&mut self, stack: &mut Stack, server: &mut Server, proxy: &mut Proxy) {
         let Some(replacing) = self.replacing.front_mut() else {
             return;
         };
@@ -303,7 +309,8 @@ impl HostControl {
             (Ok(_), Some(Ok(new))) => {
                 stack.change(&new.tcp);
                 server.reconfigure(new.http);
-                self.observe(new.observed, server);
+                proxy.reconfigure(new.proxy);
+                self.observe(new.observed, server, proxy);
                 FromHost::Reloaded {
                     certificates: new.certificates.map_or(0, |(count, _)| count),
                 }
@@ -439,9 +446,15 @@ impl NicSource<App> for HostControl {
     }
 
     fn on_wake(&mut self, now_us: u64, stack: &mut Stack, app: &mut App) {
-        let App { server, others } = app;
-        self.readers
-            .tell(&self.wake, now_us, stack, (server, others));
+        self.readers.tell(&self.wake, now_us, stack, app);
+        if let Some(reporter) = self.reporter.as_ref().filter(|_| self.reports_counters) {
+            reporter.on_wake(stack, app);
+        }
+        let App {
+            server,
+            proxy,
+            others,
+        } = app;
         if let Some(broker) = self.broker.take()
             && let Err(error) = others.set_broker(Box::new(broker))
         {
@@ -449,7 +462,7 @@ impl NicSource<App> for HostControl {
         }
         // A wakeup that comes while this is done is not lost.
         let _ = rustix::io::read(&self.wakeup, &mut [0u8; 8]);
-        self.check_certificate(stack, server);
+        self.check_certificate(stack, server, proxy);
         if !self.replacing.is_empty() {
             wake(&self.wakeup);
         }
@@ -465,6 +478,8 @@ impl NicSource<App> for HostControl {
                     stack.stop_listening();
                     let wakeup = Arc::clone(&self.wakeup);
                     server.drain(move || wake(&wakeup));
+                    let wakeup = Arc::clone(&self.wakeup);
+                    proxy.drain(move || wake(&wakeup));
                     self.is_draining = true;
                 }
             }
@@ -472,12 +487,10 @@ impl NicSource<App> for HostControl {
         // Connections that the server does not know, or no longer, may wait for their peers.
         let usage = stack.usage();
         let is_idle = usage.connections == 0 && usage.parted == 0;
-        if self.is_draining && server.connections() == 0 && is_idle {
+        let is_empty = server.connections() == 0 && proxy.sessions() == 0;
+        if self.is_draining && is_empty && is_idle {
             self.is_draining = false;
             report(FromHost::Drained);
-        }
-        if let Some(reporter) = self.reporter.as_ref().filter(|_| self.reports_counters) {
-            reporter.on_wake(stack, server, others);
         }
     }
 
@@ -507,13 +520,20 @@ fn wake(wakeup: &OwnedFd) {
 
 /// What of it the server uses.
 fn http_of(configuration: &HostConfiguration) -> Result<server::Config, Failure> {
-    configuration.content.server_config().map_err(|problems| {
-        let problems = problems.iter();
-        let told: Vec<String> = problems
-            .map(|problem| format!("{}: {}", problem.place, problem.why))
-            .collect();
-        Failure::input(host_configuration::WHAT, told.join("; "))
-    })
+    configuration.content.server_config().map_err(refused)
+}
+
+/// What of it the proxy uses.
+fn proxy_of(configuration: &HostConfiguration) -> Result<proxy::Config, Failure> {
+    configuration.forwarding.proxy_config().map_err(refused)
+}
+
+fn refused(problems: Vec<Problem>) -> Failure {
+    let problems = problems.iter();
+    let told: Vec<String> = problems
+        .map(|problem| format!("{}: {}", problem.place, problem.why))
+        .collect();
+    Failure::input(host_configuration::WHAT, told.join("; "))
 }
 
 /// Checks the next certificate of these. When all are good, they take the place of those that are
@@ -555,6 +575,8 @@ mod tests {
 
     use contract::control::{nic_hello, peek_hello};
     use rustix::net::{Shutdown, shutdown};
+
+    use sockets::Sockets;
 
     use super::*;
     use crate::ipc::fd_passing::pass;
@@ -640,6 +662,7 @@ mod tests {
         let (mut supervisor, own) = supervisor(1);
         let mut app = App {
             server: Server::new(server::Config::default()),
+            proxy: Proxy::new(proxy::Config::default()),
             others: Sockets::without_descriptors(),
         };
         let mut stack = stack();
@@ -651,6 +674,7 @@ mod tests {
         for files in [&files[..], &files[..0]] {
             let message = HostConfiguration {
                 content: Content::without_secrets(&Config::default()),
+                forwarding: config::Forwarding::default(),
                 tcp: config::Tcp::default(),
                 observed: Observed::default(),
                 certificates: files.to_vec(),

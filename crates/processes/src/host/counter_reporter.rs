@@ -10,9 +10,8 @@ use rustix::net::{SendFlags, send};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
-use server::Server;
-use sockets::Sockets;
 
+use crate::host::apps::App;
 use crate::ipc::log_lines;
 use ::observer;
 use observer::Report;
@@ -53,11 +52,11 @@ impl CounterReporter {
     }
 
     /// If it is time, tells what there is; not if the observer is behind.
-    pub fn on_wake(&self, stack: &Stack, server: &Server, sockets: &Sockets) {
+    pub fn on_wake(&self, stack: &Stack, app: &App) {
         if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
             return;
         }
-        if let Ok(packet) = observer::report(&Report::now(all(stack, server, sockets))) {
+        if let Ok(packet) = observer::report(&Report::now(all(stack, app))) {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let _ = rustix::io::retry_on_intr(|| send(&self.observer, &packet, flags));
         }
@@ -71,17 +70,22 @@ impl AsFd for CounterReporter {
 }
 
 /// What the stack and its applications have counted.
-pub fn counted(stack: &Stack, server: &Server, sockets: &Sockets) -> Vec<(String, u64)> {
-    let mut rows = counter_names::host(&stack.counters(), server.counters());
-    rows.extend(counter_names::sockets(sockets.counters()));
+pub fn counted(stack: &Stack, app: &App) -> Vec<(String, u64)> {
+    let mut rows = counter_names::host(&stack.counters(), app.server.counters());
+    rows.extend(counter_names::proxy(app.proxy.counters()));
+    rows.extend(counter_names::sockets(app.others.counters()));
     rows
 }
 
 /// All that the host process counts.
-fn all(stack: &Stack, server: &Server, sockets: &Sockets) -> Vec<(String, u64)> {
+fn all(stack: &Stack, app: &App) -> Vec<(String, u64)> {
+    let lost = [
+        app.server.access_records_lost(),
+        app.proxy.access_records_lost(),
+    ];
     let usage = stack.usage();
     let own = HostProcessCounters {
-        access_records_lost: server.access_records_lost(),
+        access_records_lost: lost.iter().sum(),
         connections: usage.connections as u64,
         connections_orphaned: usage.orphans as u64,
         connections_half_open: usage.half_open as u64,
@@ -94,7 +98,7 @@ fn all(stack: &Stack, server: &Server, sockets: &Sockets) -> Vec<(String, u64)> 
         nic_workers_in_use: stack.division().map(|nic| nic.workers_in_use as u64).sum(),
         error_lines_lost: log_lines::lost(),
     };
-    let mut rows = counted(stack, server, sockets);
+    let mut rows = counted(stack, app);
     rows.extend(counter_names::host_process(&own));
     rows
 }

@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use failure::Failure;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use server::Server;
 use socket_channel::AppId;
 use sockets::Sockets;
 
+use crate::host::apps::App;
 use crate::host::counter_reporter::counted;
 use crate::ipc::stat_report::{Application, Connection, Host, Line};
 
@@ -85,16 +85,10 @@ impl Readers {
 
     /// Tells one of them some more, and those who have been told something all that they take of
     /// it.
-    pub fn tell(
-        &mut self,
-        wake: &OwnedFd,
-        now_us: u64,
-        stack: &host::Stack,
-        apps: (&Server, &Sockets),
-    ) {
+    pub fn tell(&mut self, wake: &OwnedFd, now_us: u64, stack: &host::Stack, app: &App) {
         let wants_more = self.readers.iter().position(Reader::wants_more);
         if let Some(first) = wants_more {
-            self.readers[first].fill(now_us, stack, apps);
+            self.readers[first].fill(now_us, stack, app);
             // The others come before it.
             self.readers[first..].rotate_left(1);
         }
@@ -136,15 +130,15 @@ impl Reader {
     }
 
     /// Puts the next lines into the buffer.
-    fn fill(&mut self, now_us: u64, stack: &host::Stack, (server, sockets): (&Server, &Sockets)) {
+    fn fill(&mut self, now_us: u64, stack: &host::Stack, app: &App) {
         let place = match self.next {
             Next::Host => {
-                let counters = counted(stack, server, sockets);
+                let counters = counted(stack, app);
                 self.push(&Line::Host(Host::of(stack, counters)));
                 self.next = Next::Application(0);
                 return;
             }
-            Next::Application(first) => return self.push_applications(first, sockets),
+            Next::Application(first) => return self.push_applications(first, &app.others),
             Next::Place(place) => place,
             Next::Nothing => return,
         };
@@ -155,7 +149,7 @@ impl Reader {
                 return;
             }
             if let Some(info) = info {
-                let connection = Connection::of(&info, server);
+                let connection = Connection::of(&info, &app.server);
                 self.push(&Line::Connection(Box::new(connection)));
                 told += 1;
             }

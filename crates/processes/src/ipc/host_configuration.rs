@@ -11,7 +11,7 @@ use tls::Files;
 use zeroize::Zeroizing;
 
 use crate::ipc::sealed;
-use config::{Content, Tcp};
+use config::{Content, Forwarding, Tcp};
 
 /// What failures are about.
 pub const WHAT: &str = "configuration";
@@ -32,6 +32,8 @@ pub struct Observed {
 pub struct HostConfiguration {
     /// What HTTP serves.
     pub content: Content,
+    /// What the proxy forwards.
+    pub forwarding: Forwarding,
     /// Section `tcp`.
     pub tcp: Tcp,
     /// What the observer gets.
@@ -44,7 +46,8 @@ impl HostConfiguration {
     /// A message for the host process.
     pub fn message(&self) -> Result<OwnedFd, Failure> {
         let what = "handing the configuration to the host process";
-        let content = serde_json::to_vec(&(&self.content, &self.tcp, self.observed));
+        let content = (&self.content, &self.forwarding, &self.tcp, self.observed);
+        let content = serde_json::to_vec(&content);
         let content = content.map_err(io::Error::other);
         content
             .map(Zeroizing::new)
@@ -67,9 +70,10 @@ impl HostConfiguration {
         let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         let (content, certificates) = rest.split_at_checked(length)?;
-        let (content, tcp, observed) = serde_json::from_slice(content).ok()?;
+        let (content, forwarding, tcp, observed) = serde_json::from_slice(content).ok()?;
         Some(Self {
             content,
+            forwarding,
             tcp,
             observed,
             certificates: Files::from_bytes(certificates)?,
@@ -90,6 +94,7 @@ mod tests {
         let config: Config = toml::from_str(text).unwrap();
         HostConfiguration {
             content: Content::without_secrets(&config),
+            forwarding: Forwarding::default(),
             tcp: config.tcp,
             observed: Observed {
                 accesses: true,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use contract::channel::in_memory;
 use fakes::nic::FakeNic;
 use host::app::{AppEvent, Application, CloseReason, Io, Owner, StreamId};
-use host::{Applications, Link, Stack, StackConfig};
+use host::{Absent, Applications, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
 use socket_channel::{AppId, ChannelId};
@@ -103,7 +103,7 @@ pub(crate) struct World {
     pub(crate) client: Stack,
     client_port: MemoryPort,
     client_nic: FakeNic,
-    pub(crate) apps: Applications<Clients, Sockets>,
+    pub(crate) apps: Applications<Clients, Absent, Sockets>,
     pub(crate) server: Stack,
     server_port: MemoryPort,
     pub(crate) nic: FakeNic,
@@ -142,6 +142,7 @@ impl World {
             client_nic,
             apps: Applications {
                 server: Clients::default(),
+                proxy: Absent,
                 others: Sockets::without_descriptors(),
             },
             server,

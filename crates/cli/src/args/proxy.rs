@@ -1,0 +1,74 @@
+//! Options of `splitway proxy`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, FromArgMatches as _};
+
+use crate::args::serve::ServeArgs;
+use config::log_level::LogLevel;
+
+/// Options of `splitway proxy`: nearly all is said in its file.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ProxyArgs {
+    /// File that says what to forward where to, in TOML (docs/proxy.md, docs/config.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+
+    /// `--log`, which all commands have.
+    #[arg(skip)]
+    pub(crate) log: Option<LogLevel>,
+
+    /// Where `splitway ctl` reaches this proxy [default: under /run/splitway or
+    /// $XDG_RUNTIME_DIR/splitway]
+    #[arg(long, value_name = "PATH")]
+    control_socket: Option<PathBuf>,
+
+    /// Print the whole configuration that this line leads to, as a file for --config, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+
+    /// At the end, print all counters of both processes as a line of JSON
+    #[arg(long, help_heading = "For measurements only")]
+    report_json: bool,
+
+    /// End when the process that started this one ends
+    #[arg(long, hide = true)]
+    end_with_parent: bool,
+}
+
+impl ProxyArgs {
+    /// The same as options of `serve`, whose processes a proxy has; `root` is what its NIC process
+    /// reads below, if the file does not say.
+    pub(crate) fn to_serve(&self, root: Option<&Path>) -> Result<ServeArgs, clap::Error> {
+        let command = ServeArgs::augment_args(clap::Command::new("proxy")).no_binary_name(true);
+        let file = [std::ffi::OsStr::new("--config"), self.config.as_os_str()];
+        let mut args = ServeArgs::from_arg_matches(&command.try_get_matches_from(file)?)?;
+        args.root = root.map(Path::to_owned);
+        args.is_proxy = true;
+        args.log = self.log;
+        args.control_socket.clone_from(&self.control_socket);
+        args.print_config = self.print_config;
+        args.report_json = self.report_json;
+        args.end_with_parent = self.end_with_parent;
+        Ok(args)
+    }
+}
+
+pub(crate) const PROXY_HELP: &str = "It forwards requests of HTTP/1.1 and connections of TCP to \
+backends, from ports on addresses of its own, as `serve` has them. `splitway check FILE` checks \
+the file, `splitway ctl reload` has it read again, `splitway ctl drain` ends the proxy without \
+losing a response.
+
+Examples:
+  sudo splitway proxy --config /etc/splitway/proxy.toml
+
+  [[proxy.listen]]
+  port = 80
+  pool = \"web\"
+
+  [[proxy.pool]]
+  name = \"web\"
+  check = \"http\"
+
+  [[proxy.pool.backend]]
+  address = \"192.0.2.7:8080\"";

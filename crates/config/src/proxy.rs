@@ -1,0 +1,804 @@
+//! The proxy: ports, rules, and pools of backends.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::str::FromStr;
+
+use ::proxy::{Balance, Forwarded, HostPattern, Mode, Version};
+use failure::Failure;
+use serde::{Deserialize, Serialize};
+
+use super::place::{Place, Problem};
+use super::text::{Text, Time};
+use crate::size::Size;
+use crate::socket_values::AddressRange;
+
+/// The proxy: `splitway proxy` forwards requests and connections to backends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Proxy {
+    /// Longest head of a request, beyond which 431, and of a response, beyond which 502.
+    pub head_max: Text<Size>,
+    /// Longest request line; beyond, 414.
+    pub request_line_max: Text<Size>,
+    /// How long a connection to a backend may take to be established.
+    pub connect_timeout: Text<Time>,
+    /// From a connection's start, or from a request's first byte, to the end of the head; beyond,
+    /// 408. In TCP mode, to the end of the ClientHello.
+    pub head_timeout: Text<Time>,
+    /// From a response's end to the next request's first byte.
+    pub keepalive_timeout: Text<Time>,
+    /// From a request's end to the end of the response's head; beyond, 504.
+    pub response_timeout: Text<Time>,
+    /// How long no byte of a body may move.
+    pub idle_timeout: Text<Time>,
+    /// The same in TCP mode, and after an upgrade.
+    pub tunnel_timeout: Text<Time>,
+    /// How long a connection to a backend may wait to be used again.
+    pub backend_idle_timeout: Text<Time>,
+    /// Which fields of a request say where it came from: `"x-forwarded-for"`, `"forwarded"`,
+    /// `"both"` or `"off"`.
+    pub forwarded: Text<Forwarded>,
+    /// Name of the proxy in `Via`. Without it, there is no such field.
+    pub via: Option<String>,
+    /// TCP ports to serve on, one table for each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub listen: Vec<ProxyListen>,
+    /// What goes to which pool, one table for each rule. The first that is about a request counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rule: Vec<ProxyRule>,
+    /// Pools of backends, one table for each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pool: Vec<ProxyPool>,
+}
+
+/// A port of the proxy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ProxyListen {
+    /// TCP port, on all addresses of the stack.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
+    pub port: NonZeroU16,
+    /// `"http"`: each request finds its pool. `"tcp"`: each connection does.
+    #[serde(default = "http")]
+    pub mode: Text<Mode>,
+    /// The pool for what no rule is about. Without it, such a request is answered 404, and such a
+    /// connection in TCP mode is reset.
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// From these addresses, such as `["10.0.0.0/8"]`, every connection begins with a header of the
+    /// PROXY protocol, version 1 or 2; from others none does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxy_protocol_from: Vec<Text<AddressRange>>,
+}
+
+fn http() -> Text<Mode> {
+    Text(Mode::Http)
+}
+
+/// What goes to a pool. What a rule does not name may be anything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ProxyRule {
+    /// The pool.
+    pub pool: String,
+    /// Ports that the rule is for. Without any, all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<NonZeroU16>,
+    /// Hosts, or in TCP mode server names of TLS: `"example.org"`, or `"*.example.org"` for all
+    /// names below it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<Text<HostPattern>>,
+    /// What the path begins with, as it stands in the request: `"/api/"`. In TCP mode there is no
+    /// path, and such a rule is about nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path_prefixes: Vec<String>,
+}
+
+/// Backends of which each can answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ProxyPool {
+    /// Its name, for rules and logs. It must be there.
+    pub name: String,
+    /// `"round-robin"`, `"least-connections"`, `"maglev"`: consistent hashing of the client's
+    /// address, or `"maglev-header:NAME"`: of a field of the request.
+    pub balance: Text<Balance>,
+    /// Begin connections to the backends with a header of the PROXY protocol: `"v1"` or `"v2"`.
+    /// Each then serves one client.
+    pub send_proxy: Option<Text<Version>>,
+    /// Most connections in use to one backend; more requests wait.
+    pub connections_max: u32,
+    /// Most connections to one backend that wait to be used again.
+    pub idle_max: u32,
+    /// Most requests that wait for a backend; beyond, 503.
+    pub queue_max: u32,
+    /// How long a request may wait for a backend; beyond, 503.
+    pub queue_timeout: Text<Time>,
+    /// How many more backends a request may try before its response has begun.
+    pub retries: u8,
+    /// So many failures of requests in a row take a backend out; 0: none does.
+    pub eject_failures: u32,
+    /// For how long.
+    pub eject_time: Text<Time>,
+    /// How backends are asked whether they work: `"off"`, `"tcp"`: for a connection, or `"http"`:
+    /// for a response.
+    pub check: Text<CheckMode>,
+    /// What `"http"` asks for.
+    pub check_path: String,
+    /// What it says in `Host`. Without it, the address of the backend.
+    pub check_host: Option<String>,
+    /// Statuses of a backend that works, the first and the last.
+    pub check_statuses: Text<StatusRange>,
+    /// From one check to the next.
+    pub check_interval: Text<Time>,
+    /// How long a check may take.
+    pub check_timeout: Text<Time>,
+    /// So many good checks in a row bring a backend back.
+    pub check_rise: u32,
+    /// So many bad checks in a row take a backend out.
+    pub check_fall: u32,
+    /// The backends, one table for each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backend: Vec<ProxyBackend>,
+}
+
+/// A server that is forwarded to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ProxyBackend {
+    /// Where it is: `"192.0.2.7:8080"`, `"[2001:db8::7]:8080"`, or a name, `"app.internal:8080"`,
+    /// which is looked up at the start and at each reload; each address that it has is a backend.
+    pub address: Text<BackendAddress>,
+    /// It gets nothing new; what it has goes on.
+    #[serde(default)]
+    pub drain: bool,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        let ::proxy::Config {
+            head_bytes_max,
+            request_line_bytes_max,
+            connect_timeout,
+            head_timeout,
+            keepalive_timeout,
+            response_timeout,
+            idle_timeout,
+            tunnel_timeout,
+            backend_idle_timeout,
+            forwarded,
+            via,
+            listeners: _,
+            pools: _,
+        } = ::proxy::Config::default();
+        let size = |bytes: usize| Text(Size(bytes as u64));
+        let time = |time| Text(Time(time));
+        Self {
+            head_max: size(head_bytes_max),
+            request_line_max: size(request_line_bytes_max),
+            connect_timeout: time(connect_timeout),
+            head_timeout: time(head_timeout),
+            keepalive_timeout: time(keepalive_timeout),
+            response_timeout: time(response_timeout),
+            idle_timeout: time(idle_timeout),
+            tunnel_timeout: time(tunnel_timeout),
+            backend_idle_timeout: time(backend_idle_timeout),
+            forwarded: Text(forwarded),
+            via,
+            listen: Vec::new(),
+            rule: Vec::new(),
+            pool: Vec::new(),
+        }
+    }
+}
+
+impl Default for ProxyPool {
+    fn default() -> Self {
+        let pool = ::proxy::Pool::new("");
+        let check = ::proxy::Check::default();
+        let ejection = ::proxy::Ejection::default();
+        Self {
+            name: String::new(),
+            balance: Text(Balance::default()),
+            send_proxy: None,
+            connections_max: pool.connections_max.get(),
+            idle_max: pool.idle_max,
+            queue_max: pool.queue_max,
+            queue_timeout: Text(Time(pool.queue_timeout)),
+            retries: pool.retries,
+            eject_failures: ejection.failures,
+            eject_time: Text(Time(ejection.time)),
+            check: Text(CheckMode::Off),
+            check_path: "/".to_owned(),
+            check_host: None,
+            check_statuses: Text(StatusRange(200, 399)),
+            check_interval: Text(Time(check.interval)),
+            check_timeout: Text(Time(check.timeout)),
+            check_rise: check.rise,
+            check_fall: check.fall,
+            backend: Vec::new(),
+        }
+    }
+}
+
+/// How backends are asked whether they work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckMode {
+    /// They are not.
+    Off,
+    /// For a connection.
+    Tcp,
+    /// For a response.
+    Http,
+}
+
+impl FromStr for CheckMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "tcp" => Ok(Self::Tcp),
+            "http" => Ok(Self::Http),
+            _ => Err(format!("{text:?} is none of off, tcp, http")),
+        }
+    }
+}
+
+impl fmt::Display for CheckMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Tcp => "tcp",
+            Self::Http => "http",
+        })
+    }
+}
+
+/// Statuses from the first to the last: `200-399`, or `204` alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusRange(u16, u16);
+
+impl FromStr for StatusRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let status = |text: &str| text.parse::<u16>().ok();
+        let range = status(first).zip(status(last));
+        let range = range.filter(|(first, last)| first <= last && (100..1000).contains(first));
+        range
+            .map(|(first, last)| Self(first, last))
+            .ok_or_else(|| format!("{text:?} names no statuses: write 200, or 200-399"))
+    }
+}
+
+impl fmt::Display for StatusRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 == self.1 {
+            true => write!(f, "{}", self.0),
+            false => write!(f, "{}-{}", self.0, self.1),
+        }
+    }
+}
+
+/// A host and a TCP port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendAddress {
+    /// An address, IPv6 without brackets, or a name.
+    host: String,
+    port: NonZeroU16,
+}
+
+impl FromStr for BackendAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text:?} is no host with a port, such as 192.0.2.7:8080, [2001:db8::7]:8080 or \
+                 app.internal:8080"
+            )
+        };
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port = port.parse().map_err(|_| wrong())?;
+        let in_brackets = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let is_good = match in_brackets {
+            Some(host) => host.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => {
+                let may_stand = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+                !host.is_empty() && host.bytes().all(may_stand)
+            }
+        };
+        if !is_good {
+            return Err(wrong());
+        }
+        let host = in_brackets.unwrap_or(host).to_owned();
+        Ok(Self { host, port })
+    }
+}
+
+impl fmt::Display for BackendAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Longest time of a limit.
+const TIMEOUT_MAX: Time = Time::from_secs(7 * 24 * 3600);
+
+/// Longest head, as that of the content server.
+const HEAD_MAX: Size = Size(1 << 20);
+
+/// Pools, rules and backends of a pool: they are looked through, and told apart by number.
+const COUNT_MAX: usize = 4096;
+
+/// What crosses to the host process, which can look up no name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Forwarding {
+    proxy: Proxy,
+    /// Of each backend's host and port.
+    addresses: BTreeMap<String, Vec<SocketAddr>>,
+}
+
+impl Forwarding {
+    /// What a section says, with the addresses of all that it names, which `look_up` finds.
+    ///
+    /// # Errors
+    ///
+    /// A name has no address.
+    pub fn read(
+        proxy: &Proxy,
+        look_up: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+    ) -> Result<Self, Failure> {
+        let mut addresses = BTreeMap::new();
+        let backends = proxy.pool.iter().flat_map(|pool| &pool.backend);
+        for Text(backend) in backends.map(|backend| &backend.address) {
+            let name = backend.to_string();
+            if addresses.contains_key(&name) {
+                continue;
+            }
+            let port = backend.port.get();
+            let found = match backend.host.parse() {
+                Ok(ip) => vec![SocketAddr::new(ip, port)],
+                Err(_) => look_up(&backend.host, port)
+                    .and_then(|found| match found.is_empty() {
+                        true => Err(io::Error::other("it has no address")),
+                        false => Ok(found),
+                    })
+                    .map_err(|error| {
+                        Failure::input(format!("looking up the backend {name}"), error)
+                            .remedy("Names are looked up at the start and at each reload.")
+                    })?,
+            };
+            addresses.insert(name, found);
+        }
+        Ok(Self {
+            proxy: proxy.clone(),
+            addresses,
+        })
+    }
+
+    /// All that is wrong with a section, names not looked at.
+    pub(super) fn problems(proxy: &Proxy) -> Vec<Problem> {
+        let known = Self::read(proxy, |_, port| Ok(vec![SocketAddr::from(([0; 4], port))]));
+        known.map_or_else(
+            |_| Vec::new(),
+            |known| known.proxy_config().err().unwrap_or_default(),
+        )
+    }
+
+    /// The same for the proxy; or all that is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// What makes no sense.
+    pub fn proxy_config(&self) -> Result<::proxy::Config, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let proxy = &self.proxy;
+        self.check_limits(&mut problems);
+        self.check_counts(&mut problems);
+        let place = Place::of("proxy").key("pool");
+        let pools = proxy.pool.iter().enumerate();
+        let pools = pools.map(|(at, pool)| self.lower_pool(pool, &place.index(at), &mut problems));
+        let pools = pools.collect();
+        let listeners = self.lower_listeners(&mut problems);
+        let bytes = |Text(Size(bytes)): Text<Size>| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let config = ::proxy::Config {
+            listeners,
+            pools,
+            head_bytes_max: bytes(proxy.head_max),
+            request_line_bytes_max: bytes(proxy.request_line_max),
+            connect_timeout: proxy.connect_timeout.0.0,
+            head_timeout: proxy.head_timeout.0.0,
+            keepalive_timeout: proxy.keepalive_timeout.0.0,
+            response_timeout: proxy.response_timeout.0.0,
+            idle_timeout: proxy.idle_timeout.0.0,
+            tunnel_timeout: proxy.tunnel_timeout.0.0,
+            backend_idle_timeout: proxy.backend_idle_timeout.0.0,
+            forwarded: proxy.forwarded.0,
+            via: proxy.via.clone(),
+        };
+        if problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn check_limits(&self, problems: &mut Vec<Problem>) {
+        let proxy = &self.proxy;
+        let here = |key: &str| Place::of("proxy").key(key);
+        for (key, Text(size)) in [
+            ("head_max", proxy.head_max),
+            ("request_line_max", proxy.request_line_max),
+        ] {
+            if !(1..=HEAD_MAX.0).contains(&size.0) {
+                let why = format!("{size} is not from 1 byte to {HEAD_MAX}");
+                problems.push(Problem::new(here(key), why));
+            }
+        }
+        for (key, time) in [
+            ("connect_timeout", proxy.connect_timeout),
+            ("head_timeout", proxy.head_timeout),
+            ("keepalive_timeout", proxy.keepalive_timeout),
+            ("response_timeout", proxy.response_timeout),
+            ("idle_timeout", proxy.idle_timeout),
+            ("tunnel_timeout", proxy.tunnel_timeout),
+            ("backend_idle_timeout", proxy.backend_idle_timeout),
+        ] {
+            check_time(here(key), time, problems);
+        }
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if let Some(via) = &proxy.via
+            && (via.is_empty() || !via.bytes().all(is_token))
+        {
+            let why = format!("{via:?} is no name of letters, digits, dots and hyphens");
+            problems.push(Problem::new(here("via"), why));
+        }
+    }
+
+    fn check_counts(&self, problems: &mut Vec<Problem>) {
+        let place = Place::of("proxy");
+        let counts = [
+            ("rule", self.proxy.rule.len()),
+            ("pool", self.proxy.pool.len()),
+        ];
+        for (key, count) in counts {
+            if count > COUNT_MAX {
+                let why = format!("{count} are more than {COUNT_MAX}");
+                problems.push(Problem::new(place.key(key), why));
+            }
+        }
+        if self.proxy.listen.is_empty() && self.proxy != Proxy::default() {
+            let why = "no port is named to serve on: add [[proxy.listen]]";
+            problems.push(Problem::new(place, why));
+        }
+    }
+
+    /// The number of a pool.
+    fn pool(&self, name: &str, place: Place, problems: &mut Vec<Problem>) -> usize {
+        let found = self.proxy.pool.iter().position(|pool| pool.name == name);
+        found.unwrap_or_else(|| {
+            let why = format!("there is no pool {name:?}");
+            problems.push(Problem::new(place, why).remedy("Add it with [[proxy.pool]]."));
+            0
+        })
+    }
+
+    fn lower_listeners(&self, problems: &mut Vec<Problem>) -> Vec<::proxy::Listener> {
+        let proxy = &self.proxy;
+        let here = Place::of("proxy").key("listen");
+        let there = Place::of("proxy").key("rule");
+        let mut rules = Vec::new();
+        for (at, rule) in proxy.rule.iter().enumerate() {
+            let place = there.index(at);
+            let is_path = |prefix: &String| prefix.starts_with('/');
+            if !rule.path_prefixes.iter().all(is_path) {
+                let why = "a path begins with a slash";
+                problems.push(Problem::new(place.key("path_prefixes"), why));
+            }
+            let is_known = |port: &NonZeroU16| proxy.listen.iter().any(|it| it.port == *port);
+            if let Some(port) = rule.ports.iter().find(|port| !is_known(port)) {
+                let why = format!("no [[proxy.listen]] has port {port}");
+                problems.push(Problem::new(place.key("ports"), why));
+            }
+            let lowered = ::proxy::Rule {
+                hosts: rule.hosts.iter().map(|Text(host)| host.clone()).collect(),
+                path_prefixes: rule.path_prefixes.clone(),
+                pool: self.pool(&rule.pool, place.key("pool"), problems),
+            };
+            rules.push((&rule.ports, lowered));
+        }
+        let mut listeners = Vec::new();
+        for (at, listen) in proxy.listen.iter().enumerate() {
+            let place = here.index(at);
+            if proxy.listen[..at].iter().any(|it| it.port == listen.port) {
+                let why = format!("port {} is given twice", listen.port);
+                problems.push(Problem::new(place.key("port"), why));
+            }
+            let pool = listen.pool.as_ref();
+            let of_port = |ports: &[NonZeroU16]| ports.is_empty() || ports.contains(&listen.port);
+            let own = rules.iter().filter(|(ports, _)| of_port(ports));
+            let prefixes = listen
+                .proxy_protocol_from
+                .iter()
+                .map(|range| range.0.prefix());
+            listeners.push(::proxy::Listener {
+                port: listen.port.get(),
+                mode: listen.mode.0,
+                rules: own.map(|(_, rule)| rule.clone()).collect(),
+                pool: pool.map(|name| self.pool(name, place.key("pool"), problems)),
+                proxy_from: prefixes
+                    .map(|(address, bits)| ::proxy::Prefix { address, bits })
+                    .collect(),
+            });
+        }
+        listeners
+    }
+
+    fn lower_pool(
+        &self,
+        pool: &ProxyPool,
+        place: &Place,
+        problems: &mut Vec<Problem>,
+    ) -> ::proxy::Pool {
+        let mut same = self.proxy.pool.iter().filter(|it| it.name == pool.name);
+        if pool.name.is_empty() {
+            problems.push(Problem::new(place.key("name"), "a pool has a name"));
+        } else if same.nth(1).is_some() {
+            let why = format!("two pools are called {:?}", pool.name);
+            problems.push(Problem::new(place.key("name"), why));
+        }
+        let connections_max = NonZeroU32::new(pool.connections_max).unwrap_or_else(|| {
+            let why = "at least one connection is needed";
+            problems.push(Problem::new(place.key("connections_max"), why));
+            NonZeroU32::MIN
+        });
+        check_time(place.key("queue_timeout"), pool.queue_timeout, problems);
+        check_time(place.key("eject_time"), pool.eject_time, problems);
+        let mut backends = Vec::new();
+        for backend in &pool.backend {
+            let name = backend.address.0.to_string();
+            let addresses = self.addresses.get(&name).map_or(&[][..], Vec::as_slice);
+            // One name may be several backends.
+            let is_alone = addresses.len() == 1;
+            backends.extend(addresses.iter().map(|&address| ::proxy::Backend {
+                name: match is_alone {
+                    true => name.clone(),
+                    false => address.to_string(),
+                },
+                address,
+                drains: backend.drain,
+            }));
+        }
+        if backends.len() > COUNT_MAX {
+            let why = format!("{} are more than {COUNT_MAX}", backends.len());
+            problems.push(Problem::new(place.key("backend"), why));
+        }
+        ::proxy::Pool {
+            name: pool.name.clone(),
+            balance: pool.balance.0.clone(),
+            backends,
+            check: lower_check(pool, place, problems),
+            ejection: (pool.eject_failures > 0).then_some(::proxy::Ejection {
+                failures: pool.eject_failures,
+                time: pool.eject_time.0.0,
+            }),
+            send_proxy: pool.send_proxy.map(|version| version.0),
+            connections_max,
+            idle_max: pool.idle_max,
+            queue_max: pool.queue_max,
+            queue_timeout: pool.queue_timeout.0.0,
+            retries: pool.retries,
+        }
+    }
+}
+
+fn check_time(place: Place, Text(time): Text<Time>, problems: &mut Vec<Problem>) {
+    if time.0.is_zero() || time > TIMEOUT_MAX {
+        let why = format!("{time} is not from 1ms to {TIMEOUT_MAX}");
+        problems.push(Problem::new(place, why));
+    }
+}
+
+fn lower_check(
+    pool: &ProxyPool,
+    place: &Place,
+    problems: &mut Vec<Problem>,
+) -> Option<::proxy::Check> {
+    check_time(place.key("check_interval"), pool.check_interval, problems);
+    check_time(place.key("check_timeout"), pool.check_timeout, problems);
+    for (key, count) in [
+        ("check_rise", pool.check_rise),
+        ("check_fall", pool.check_fall),
+    ] {
+        if count == 0 {
+            problems.push(Problem::new(place.key(key), "it is at least 1"));
+        }
+    }
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !pool.check_path.starts_with('/') || !is_plain(&pool.check_path) {
+        let why = format!("{:?} is no path that begins with a slash", pool.check_path);
+        problems.push(Problem::new(place.key("check_path"), why));
+    }
+    if let Some(host) = pool.check_host.as_ref().filter(|host| !is_plain(host)) {
+        let why = format!("{host:?} is no host");
+        problems.push(Problem::new(place.key("check_host"), why));
+    }
+    let StatusRange(first, last) = pool.check_statuses.0;
+    let kind = match pool.check.0 {
+        CheckMode::Off => return None,
+        CheckMode::Tcp => ::proxy::CheckKind::Tcp,
+        CheckMode::Http => ::proxy::CheckKind::Http {
+            path: pool.check_path.clone(),
+            host: pool.check_host.clone().unwrap_or_default(),
+            statuses: first..=last,
+        },
+    };
+    Some(::proxy::Check {
+        kind,
+        interval: pool.check_interval.0.0,
+        timeout: pool.check_timeout.0.0,
+        rise: pool.check_rise,
+        fall: pool.check_fall,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy(text: &str) -> Proxy {
+        let config: crate::Config = toml::from_str(text).unwrap();
+        config.proxy
+    }
+
+    const GOOD: &str = "
+        [[proxy.listen]]
+        port = 80
+        pool = 'web'
+        proxy_protocol_from = ['10.0.0.0/8', '::1']
+        [[proxy.listen]]
+        port = 443
+        mode = 'tcp'
+        [[proxy.rule]]
+        pool = 'tls'
+        ports = [443]
+        hosts = ['*.example.org']
+        [[proxy.pool]]
+        name = 'web'
+        check = 'http'
+        check_path = '/health'
+        [[proxy.pool.backend]]
+        address = 'app.internal:8080'
+        [[proxy.pool.backend]]
+        address = '[2001:db8::7]:8080'
+        drain = true
+        [[proxy.pool]]
+        name = 'tls'
+        eject_failures = 0
+        [[proxy.pool.backend]]
+        address = '192.0.2.7:443'
+    ";
+
+    fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        assert_eq!(
+            (host, port),
+            ("app.internal", 8080),
+            "addresses are not looked up"
+        );
+        Ok(["192.0.2.1:8080", "192.0.2.2:8080"]
+            .map(|it| it.parse().unwrap())
+            .to_vec())
+    }
+
+    #[test]
+    fn names_become_backends_and_rules_go_to_their_ports() {
+        let forwarding = Forwarding::read(&proxy(GOOD), look_up).unwrap();
+        let config = forwarding.proxy_config().unwrap();
+        let backends = |pool: usize| {
+            let backends = config.pools[pool].backends.iter();
+            let backends = backends.map(|it| (it.name.as_str(), it.address.port(), it.drains));
+            backends.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            backends(0),
+            [
+                ("192.0.2.1:8080", 8080, false),
+                ("192.0.2.2:8080", 8080, false),
+                ("[2001:db8::7]:8080", 8080, true)
+            ]
+        );
+        assert_eq!(backends(1), [("192.0.2.7:443", 443, false)]);
+        let [http, tls] = &config.listeners[..] else {
+            panic!("two listeners");
+        };
+        assert_eq!(
+            (http.pool, http.rules.len(), http.proxy_from.len()),
+            (Some(0), 0, 2)
+        );
+        assert_eq!((tls.pool, tls.rules.len(), tls.mode), (None, 1, Mode::Tcp));
+        assert!(config.pools[0].check.is_some() && config.pools[1].check.is_none());
+        assert!(config.pools[1].ejection.is_none());
+        let failed = Forwarding::read(&proxy(GOOD), |_, _| Ok(Vec::new())).unwrap_err();
+        assert!(failed.to_string().contains("app.internal:8080"), "{failed}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_has_its_place() {
+        for (from, to, place) in [
+            ("pool = 'web'", "pool = 'wed'", "proxy.listen[0].pool"),
+            ("pool = 'tls'", "pool = 'x'", "proxy.rule[0].pool"),
+            ("ports = [443]", "ports = [444]", "proxy.rule[0].ports"),
+            ("port = 443", "port = 80", "proxy.listen[1].port"),
+            ("name = 'tls'", "name = 'web'", "proxy.pool[0].name"),
+            (
+                "hosts =",
+                "path_prefixes = ['x']\nhosts =",
+                "proxy.rule[0].path_prefixes",
+            ),
+            (
+                "eject_failures = 0",
+                "connections_max = 0",
+                "proxy.pool[1].connections_max",
+            ),
+            (
+                "check_path = '/health'",
+                "check_path = 'x'",
+                "proxy.pool[0].check_path",
+            ),
+            (
+                "check_path = '/health'",
+                "check_rise = 0",
+                "proxy.pool[0].check_rise",
+            ),
+            (
+                "eject_failures = 0",
+                "queue_timeout = '0s'",
+                "proxy.pool[1].queue_timeout",
+            ),
+        ] {
+            let problems = Forwarding::problems(&proxy(&GOOD.replacen(from, to, 1)));
+            let mut places = problems.iter().map(|problem| problem.place.to_string());
+            assert!(places.any(|it| it == place), "{to}: {problems:?}");
+        }
+        assert_eq!(Forwarding::problems(&proxy(GOOD)), []);
+        assert_eq!(Forwarding::problems(&Proxy::default()), []);
+        let without_port = Forwarding::problems(&proxy("[[proxy.pool]]\nname = 'a'"));
+        assert_eq!(without_port.len(), 1);
+    }
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for text in ["192.0.2.7:8080", "[2001:db8::7]:1", "app.internal:65535"] {
+            assert_eq!(text.parse::<BackendAddress>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "a",
+            "a:0",
+            "a:65536",
+            ":80",
+            "2001:db8::7:80",
+            "[a]:80",
+            "a/b:80",
+        ] {
+            assert!(text.parse::<BackendAddress>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Backends that are asked whether they work, and those that are taken out because requests fail.
+
+use std::time::Duration;
+
+use proxy::{Check, CheckKind, Config};
+
+use crate::world::{GET, World, config, response};
+
+fn checked(kind: CheckKind) -> Config {
+    let mut config = config(&[9001, 9002]);
+    config.pools[0].check = Some(Check {
+        kind,
+        interval: Duration::from_secs(1),
+        timeout: Duration::from_millis(500),
+        ..Check::default()
+    });
+    config.pools[0].ejection = None;
+    config
+}
+
+fn up_and_down(world: &World) -> (u64, u64) {
+    let counters = world.counters();
+    (counters.backends_up, counters.backends_down)
+}
+
+#[test]
+fn a_backend_that_does_not_listen_is_down_until_it_does() {
+    let mut world = World::new(checked(CheckKind::Tcp), &[9002]);
+    world.settle();
+    assert_eq!(up_and_down(&world), (1, 1));
+    let before = world.counters().backend_connects;
+    for _ in 0..3 {
+        let client = world.client(GET);
+        let backend = world.backend(9002);
+        world.send(backend, response("x"));
+        assert!(world.take(client).ends_with("x"));
+    }
+    assert_eq!(world.counters().retries, 0);
+    assert!(world.counters().backend_connects > before);
+    world.listen(9001);
+    world.pass(Duration::from_millis(1100));
+    assert_eq!(up_and_down(&world), (1, 1), "one good check is not enough");
+    world.pass(Duration::from_secs(1));
+    assert_eq!(up_and_down(&world), (2, 0));
+}
+
+#[test]
+fn a_check_of_http_wants_a_status_in_time() {
+    let kind = CheckKind::Http {
+        path: "/health".to_owned(),
+        host: "check".to_owned(),
+        statuses: 200..=299,
+    };
+    let mut world = World::new(checked(kind), &[9001, 9002]);
+    world.settle();
+    let (good, bad) = (world.backend(9001), world.backend(9002));
+    let request = world.take(good);
+    assert!(
+        request.starts_with("GET /health HTTP/1.1\r\nHost: check\r\n"),
+        "{request}"
+    );
+    world.send(good, "HTTP/1.1 204 No Content\r\n\r\n");
+    world.send(bad, "HTTP/1.1 500 Oh\r\n\r\n");
+    assert_eq!(up_and_down(&world), (1, 1));
+    // One that says nothing fails as well, three times in a row for one that was up.
+    world.pass(Duration::from_millis(2700));
+    assert_eq!(up_and_down(&world), (1, 1));
+    world.pass(Duration::from_secs(2));
+    assert_eq!(up_and_down(&world), (0, 2));
+    let client = world.client(GET);
+    let answer = world.take(client);
+    assert!(
+        answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("no backend is available\n"), "{answer}");
+}
+
+#[test]
+fn failures_in_a_row_take_a_backend_out_for_a_time() {
+    let mut world = World::new(config(&[9001, 9002]), &[9002]);
+    let answered = |world: &mut World| {
+        let client = world.client(GET);
+        let backend = world.backend(9002);
+        world.send(backend, response("x"));
+        assert!(world.take(client).ends_with("x"));
+    };
+    for _ in 0..10 {
+        answered(&mut world);
+    }
+    assert_eq!(world.counters().ejections, 1);
+    let before = world.counters().backend_connect_failures;
+    assert_eq!(before, 5);
+    for _ in 0..4 {
+        answered(&mut world);
+    }
+    assert_eq!(
+        world.counters().backend_connect_failures,
+        before,
+        "it is left alone"
+    );
+    world.pass(Duration::from_secs(11));
+    for _ in 0..2 {
+        answered(&mut world);
+    }
+    assert_eq!(world.counters().backend_connect_failures, before + 1);
+}

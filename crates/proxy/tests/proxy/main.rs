@@ -1,0 +1,11 @@
+//! A proxy on a real host stack, in virtual time. Clients and backends are on the same stack, and
+//! do what the test says.
+#![forbid(unsafe_code)]
+
+mod balancing;
+mod health;
+mod http;
+mod lifetime;
+mod retries;
+mod tcp;
+mod world;
