@@ -92,6 +92,19 @@ impl Joint {
         flow.has_ended = true;
     }
 
+    /// One of the two is over, in order: both of its directions have ended. What had come from it
+    /// and was not read, which may be a window full, is taken here, and not later.
+    pub(crate) fn on_closed(&mut self, io: &mut dyn Io, stream: StreamId) {
+        let (from, to) = match stream == self.client {
+            true => (&mut self.up, &mut self.down),
+            false => (&mut self.down, &mut self.up),
+        };
+        from.buffer.tail().extend(io.take_unread(stream));
+        from.has_ended = true;
+        to.buffer.clear();
+        to.is_over = true;
+    }
+
     /// Moves what there is, as far as each side takes it.
     pub(crate) fn advance(&mut self, io: &mut dyn Io, scratch: &mut [u8]) -> Moved {
         let up = self.up.advance(io, (self.client, self.backend), scratch);

@@ -37,6 +37,8 @@ const LINGER_BYTES_MAX: u64 = 4 << 20;
 pub(crate) struct Session {
     key: u64,
     client: StreamId,
+    /// The stream whose timer is the session's: the client's, while there is one.
+    timer: StreamId,
     /// Number of its listener.
     listener: usize,
     /// The client's address, and the one that it has connected to, as far as they are known.
@@ -102,6 +104,7 @@ impl Session {
         let mut session = Session {
             key,
             client,
+            timer: client,
             listener,
             peer,
             local,
@@ -146,10 +149,25 @@ impl Session {
                 }
             }
             AppEvent::Timer => return self.on_timer(io, shared),
-            AppEvent::Closed { .. } => return self.drop_all(io, shared),
+            AppEvent::Closed { reason, .. } => {
+                return self.on_client_closed(io, shared, *reason);
+            }
             _ => {}
         }
         self.advance(io, shared);
+    }
+
+    fn on_client_closed(&mut self, io: &mut dyn Io, shared: &mut Shared, reason: CloseReason) {
+        match &mut self.phase {
+            // What it has sent may still be on its way to the backend.
+            Phase::Tunnel(tunnel) if reason == CloseReason::Finished => {
+                tunnel.on_closed(io, self.client);
+                self.timer = tunnel.backend();
+                self.arm_idle(io, shared.config.tunnel_timeout);
+                self.advance(io, shared);
+            }
+            _ => self.drop_all(io, shared),
+        }
     }
 
     /// The stream to the backend has an event.
@@ -171,6 +189,7 @@ impl Session {
                 Phase::Tunnel(tunnel) => tunnel.on_peer_finished(stream),
                 _ => {}
             },
+            AppEvent::Timer if self.timer == stream => return self.on_timer(io, shared),
             AppEvent::Closed { reason, .. } => {
                 return self.on_backend_closed(io, shared, stream, *reason);
             }
@@ -197,6 +216,12 @@ impl Session {
                     Ok(()) => (Phase::Opening(opened), true),
                     Err(why) => self.refuse_opening(io, shared, *opened, why),
                 }
+            }
+            // What it has sent may still be on its way to the client.
+            Phase::Tunnel(mut tunnel) if reason == CloseReason::Finished => {
+                tunnel.on_closed(io, stream);
+                tunnel.attempt.leave(io, shared, Leave::Gone);
+                (Phase::Tunnel(tunnel), true)
             }
             Phase::Tunnel(tunnel) => {
                 self.break_tunnel(io, shared, *tunnel, Leave::Gone);
@@ -252,7 +277,7 @@ impl Session {
     }
 
     fn arm(&mut self, io: &mut dyn Io, after: Duration) {
-        io.set_timer(self.client, Some(after));
+        io.set_timer(self.timer, Some(after));
     }
 
     /// The same, from the last byte that has moved.

@@ -84,9 +84,12 @@ impl Backend {
                 serving.streams.lock().unwrap().push(of_stream);
                 let serving = Arc::clone(&serving);
                 let builder = thread::Builder::new().stack_size(256 << 10);
-                builder
-                    .spawn(move || serving.serve(&stream, &busy))
-                    .unwrap();
+                let serve = move || {
+                    serving.serve(&stream, &busy);
+                    // A copy of it is kept.
+                    let _ = stream.shutdown(Shutdown::Both);
+                };
+                builder.spawn(serve).unwrap();
             }
         });
         Backend {

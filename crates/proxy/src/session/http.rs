@@ -277,7 +277,8 @@ impl Session {
         if it.has_ended {
             joint.on_peer_finished(link.stream);
         }
-        self.join(io, shared, Tunnel::new(it.attempt, joint, it.note, 101))
+        let tunnel = Tunnel::new(shared, it.attempt, joint, (it.note, 101));
+        self.join(io, shared, tunnel)
     }
 
     fn download(

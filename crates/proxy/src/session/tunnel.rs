@@ -28,16 +28,33 @@ pub(crate) struct Tunnel {
     joint: Joint,
     note: Note,
     status: u16,
+    /// The backend's name.
+    name: Option<String>,
 }
 
 impl Tunnel {
-    pub(super) fn new(attempt: Attempt, joint: Joint, note: Note, status: u16) -> Self {
+    pub(super) fn new(
+        shared: &Shared,
+        attempt: Attempt,
+        joint: Joint,
+        (note, status): (Note, u16),
+    ) -> Self {
+        let backend = attempt.backend(shared);
         Tunnel {
             attempt,
             joint,
             note,
             status,
+            name: backend.map(|(name, _)| name),
         }
+    }
+
+    pub(super) fn on_closed(&mut self, io: &mut dyn Io, stream: StreamId) {
+        self.joint.on_closed(io, stream);
+    }
+
+    pub(super) fn backend(&self) -> StreamId {
+        self.joint.backend()
     }
 
     pub(super) fn on_peer_finished(&mut self, stream: StreamId) {
@@ -103,7 +120,8 @@ impl Session {
                 shared.pools.on_success(link.backend);
                 let joint = Joint::new((self.client, up), (link.stream, Buffer::default()));
                 let Opened { attempt, note } = *opened;
-                self.join(io, shared, Tunnel::new(attempt, joint, note, DONE))
+                let tunnel = Tunnel::new(shared, attempt, joint, (note, DONE));
+                self.join(io, shared, tunnel)
             }
             Err(why) => self.refuse_opening(io, shared, *opened, why),
         }
@@ -136,11 +154,6 @@ impl Session {
         if !moved.is_over {
             return (Phase::Tunnel(tunnel), false);
         }
-        debug_assert_eq!(
-            tunnel.attempt.link().map(|link| link.stream),
-            Some(tunnel.joint.backend())
-        );
-        // Noted before the backend is let go, whose name is wanted.
         let mut attempt = self.end_tunnel(io, shared, *tunnel, false);
         attempt.leave(io, shared, Leave::Close);
         io.close(self.client);
@@ -172,8 +185,8 @@ impl Session {
             joint,
             note,
             status,
+            name,
         } = tunnel;
-        let backend = attempt.backend(shared);
         note.end(
             shared,
             io.now_us(),
@@ -185,7 +198,7 @@ impl Session {
                 body_bytes: joint.down_bytes(),
                 retransmissions: io.retransmissions(self.client),
                 is_cut_short,
-                backend: backend.as_ref().map(|(name, _)| &**name),
+                backend: name.as_deref(),
                 retries: attempt.retries(),
             },
         );

@@ -61,6 +61,37 @@ fn a_client_without_a_backend_is_reset_and_the_next_backend_is_tried_first() {
 }
 
 #[test]
+fn what_comes_before_an_end_is_not_lost_when_its_receiver_is_slow() {
+    for is_upload in [false, true] {
+        for size in (1..20).map(|step| step * 100_000) {
+            let mut world = World::new(tcp(&[9001]), &[9001]);
+            let client = world.connect();
+            let backend = world.backend(9001);
+            let (from, to) = match is_upload {
+                true => (client, backend),
+                false => (backend, client),
+            };
+            // The other direction has ended, so that the sender's connection is over with its FIN.
+            world.finish(to);
+            world.apps.others.is_stalled = true;
+            let bytes: Vec<u8> = (0..size).map(|at: u32| (at / 5) as u8).collect();
+            world.send(from, &bytes);
+            world.finish(from);
+            world.pass(Duration::from_secs(1));
+            world.resume();
+            world.pass(Duration::from_secs(5));
+            let heard = world.heard(to);
+            assert!(
+                heard.received == bytes,
+                "{} of {size}",
+                heard.received.len()
+            );
+            assert!(heard.has_finished && world.proxy().sessions() == 0);
+        }
+    }
+}
+
+#[test]
 fn an_idle_tunnel_ends() {
     let config = Config {
         tunnel_timeout: Duration::from_secs(10),
