@@ -43,6 +43,8 @@ pub(crate) struct Attempt {
     is_fresh: bool,
     /// Why the last one has failed.
     failure: Option<Refusal>,
+    /// When it has waited for a backend for too long, in microseconds.
+    queued_until_us: Option<u64>,
 }
 
 /// What an attempt has come to.
@@ -66,6 +68,7 @@ impl Attempt {
             retries: 0,
             is_fresh: false,
             failure: None,
+            queued_until_us: None,
         }
     }
 
@@ -137,12 +140,15 @@ impl Attempt {
             match shared.pools.choose(&config, pool, keys, &self.tried) {
                 Choice::None => return Err(self.failure.unwrap_or(Refusal::NoBackend)),
                 Choice::Busy => {
-                    shared.counters.queued += 1;
-                    if !shared.pools.enqueue(&config, pool, self.session) {
+                    let is_choosy = !self.tried.is_empty();
+                    if !shared
+                        .pools
+                        .enqueue(&config, pool, (self.session, is_choosy))
+                    {
                         return Err(Refusal::QueueFull);
                     }
                     self.state = State::Queued;
-                    return Ok(Opening::Waits(config.pools[pool].queue_timeout));
+                    return Ok(Opening::Waits(self.queue_time(io, shared, pool)));
                 }
                 Choice::Backend(backend) => {
                     if let Some(link) = self.connect(io, shared, backend) {
@@ -156,6 +162,17 @@ impl Attempt {
         }
     }
 
+    /// How long it may still wait for a backend. Being woken in vain gives it no more time.
+    fn queue_time(&mut self, io: &mut dyn Io, shared: &mut Shared, pool: usize) -> Duration {
+        let timeout_us = shared.config.pools[pool].queue_timeout.as_micros() as u64;
+        let now_us = io.now_us();
+        let until_us = *self.queued_until_us.get_or_insert_with(|| {
+            shared.counters.queued += 1;
+            now_us.saturating_add(timeout_us)
+        });
+        Duration::from_micros(until_us.saturating_sub(now_us))
+    }
+
     /// `None` if the stack cannot open a connection.
     fn connect(
         &mut self,
@@ -167,7 +184,13 @@ impl Attempt {
             self.retries = self.retries.saturating_add(1);
             shared.counters.retries += 1;
         }
-        if let Some(stream) = shared.pools.take(backend, !self.is_fresh) {
+        self.queued_until_us = None;
+        shared.pools.take(backend);
+        let idle = match self.is_fresh {
+            true => None,
+            false => shared.take_idle(io, backend),
+        };
+        if let Some(stream) = idle {
             shared.counters.backend_reuses += 1;
             shared.streams.insert(stream, Use::Backend(self.session));
             io.set_idle(stream, false);

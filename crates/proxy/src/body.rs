@@ -34,6 +34,8 @@ pub(crate) struct Relay {
     is_done: bool,
     /// Some of it was taken from the sender.
     has_begun: bool,
+    /// Bytes taken from the sender or by the receiver's stream, of framing as well.
+    progress: u64,
     /// Bytes of content that the receiver's stream has taken, or will.
     content_bytes: u64,
 }
@@ -64,6 +66,7 @@ impl Relay {
             encode,
             is_done: false,
             has_begun: false,
+            progress: 0,
             content_bytes: 0,
         }
     }
@@ -83,18 +86,22 @@ impl Relay {
         self.has_begun
     }
 
-    /// All that is missing is in the sender's buffer.
-    pub(crate) fn is_fed(&self, from: &Buffer) -> bool {
+    /// All that is missing is in the sender's buffer. `has_ended`: the sender has sent FIN.
+    pub(crate) fn is_fed(&self, from: &Buffer, has_ended: bool) -> bool {
         match &self.decode {
             Decode::Length(left) => *left <= from.len() as u64,
-            // Whether the last chunk is there is seen when it is taken.
-            Decode::Chunked(_) => from.bytes().ends_with(b"\r\n\r\n"),
-            Decode::UntilEnd => false,
+            Decode::Chunked(decoder) => ends_within(decoder.clone(), from.bytes()),
+            Decode::UntilEnd => has_ended,
         }
     }
 
     pub(crate) fn content_bytes(&self) -> u64 {
         self.content_bytes
+    }
+
+    /// A number that grows with each byte that moves.
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress
     }
 
     /// Moves what there is. `has_ended`: the sender has sent FIN. What waits in the receiver's
@@ -108,7 +115,10 @@ impl Relay {
         scratch: &mut [u8],
     ) -> Stop {
         loop {
-            if !to.buffer.flush(io, to.stream) {
+            let waiting = to.buffer.len();
+            let is_taken = to.buffer.flush(io, to.stream);
+            self.progress += (waiting - to.buffer.len()) as u64;
+            if !is_taken {
                 return Stop::Blocked;
             }
             if self.is_done {
@@ -174,6 +184,7 @@ impl Relay {
             }
         }
         from.buffer.consume(consumed);
+        self.progress += consumed as u64;
         true
     }
 
@@ -190,5 +201,38 @@ impl Relay {
         if self.encode == Encode::Chunked {
             out.tail().extend_from_slice(chunked::LAST);
         }
+    }
+}
+
+/// A chunked body ends in these bytes.
+fn ends_within(mut decoder: Decoder, mut bytes: &[u8]) -> bool {
+    while !decoder.is_done() && !bytes.is_empty() {
+        match decoder.step(bytes) {
+            Ok(step) => bytes = &bytes[step.consumed..],
+            Err(_) => return false,
+        }
+    }
+    decoder.is_done()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_whole_when_its_framing_says_so() {
+        let is_fed = |decode: Decode, bytes: &[u8], has_ended| {
+            let mut from = Buffer::default();
+            from.tail().extend_from_slice(bytes);
+            Relay::new(decode, Encode::Plain).is_fed(&from, has_ended)
+        };
+        let chunked = || Decode::Chunked(Decoder::default());
+        assert!(is_fed(chunked(), b"3\r\nabc\r\n0\r\n\r\n", false));
+        assert!(is_fed(chunked(), b"0\r\n\r\nmore", false));
+        assert!(!is_fed(chunked(), b"9\r\nabc\r\n\r\n", true));
+        assert!(is_fed(Decode::Length(3), b"abcd", false));
+        assert!(!is_fed(Decode::Length(3), b"ab", true));
+        assert!(is_fed(Decode::UntilEnd, b"ab", true));
+        assert!(!is_fed(Decode::UntilEnd, b"ab", false));
     }
 }

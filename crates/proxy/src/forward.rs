@@ -68,12 +68,24 @@ pub(crate) fn parse_request(bytes: &[u8], context: &Context<'_>) -> Parsed<Reque
         head_bytes_max: context.config.head_bytes_max,
         line_bytes_max: context.config.request_line_bytes_max,
     };
-    request::parse(bytes, limits, |head| judge(head, context))
+    request::parse(bytes, limits, |head| {
+        // To one party it ends a line, to another it is part of a value (RFC 9112 §2.2).
+        if has_bare_lf(&bytes[..head.head_bytes]) {
+            return Err(StatusCode::BAD_REQUEST);
+        }
+        judge(head, context)
+    })
+}
+
+fn has_bare_lf(bytes: &[u8]) -> bool {
+    let lines = bytes.split_inclusive(|&byte| byte == b'\n');
+    lines.into_iter().any(|line| !line.ends_with(b"\r\n"))
 }
 
 fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, StatusCode> {
     let mut framing = Framing::default();
-    let (mut host, mut expects, mut protocol) = (None, false, None);
+    let (mut host, mut expects) = (None, false);
+    let (mut names_protocol, mut names_http) = (false, false);
     for header in head.headers {
         if framing.note(header)? {
             continue;
@@ -91,7 +103,8 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
                 return Err(StatusCode::EXPECTATION_FAILED);
             }
         } else if is(header, "upgrade") {
-            protocol = Some(header.value);
+            names_protocol = true;
+            names_http |= list(header.value).any(is_http);
         }
     }
     if host.is_none() && !head.is_http_1_0 {
@@ -99,12 +112,11 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     }
     let (target, named) = target(head)?;
     let body = framing.body(head.is_http_1_0)?.unwrap_or(Body::Bytes(0));
-    // Another version of HTTP would say things that are not looked at here.
-    let is_other_http = |protocol: &[u8]| protocol.to_ascii_lowercase().starts_with(b"h2");
     let upgrades = framing.upgrade
         && !head.is_http_1_0
         && body == Body::Bytes(0)
-        && protocol.is_some_and(|protocol| !list(protocol).any(is_other_http));
+        && names_protocol
+        && !names_http;
     let own = context.local.to_string();
     let host = named.or(host.and_then(|host| std::str::from_utf8(host).ok()));
     let host = host.unwrap_or(&own);
@@ -145,6 +157,14 @@ fn judge(head: &request::Head<'_>, context: &Context<'_>) -> Result<Request, Sta
     })
 }
 
+/// A protocol that carries requests, at which nothing here would look.
+fn is_http(protocol: &[u8]) -> bool {
+    let protocol = protocol.to_ascii_lowercase();
+    [&b"h2"[..], b"h3", b"http"]
+        .iter()
+        .any(|it| protocol.starts_with(it))
+}
+
 const IDEMPOTENT: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
 
 /// The target as a backend gets it, and the host that it names itself (RFC 9112 §3.2).
@@ -156,7 +176,8 @@ fn target<'a>(head: &request::Head<'a>) -> Result<(&'a str, Option<&'a str>), St
     if target.starts_with('/') || (target == "*" && head.method == "OPTIONS") {
         return Ok((target, None));
     }
-    let is_scheme = |scheme: &str| scheme.eq_ignore_ascii_case("http") || scheme == "https";
+    let is_scheme =
+        |scheme: &str| scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
     let rest = target
         .split_once("://")
         .filter(|(scheme, _)| is_scheme(scheme));
@@ -249,11 +270,28 @@ fn pass_on(
 /// All values of a field, as one list, with one more.
 fn append(out: &mut Vec<u8>, headers: &[Header<'_>], name: &'static str, last: Option<&str>) {
     let values = headers.iter().filter(|it| is(it, name)).map(|it| it.value);
+    // What comes behind an open quote would be part of it.
+    let values = values.filter(|value| name != "Forwarded" || closes_its_quotes(value));
     let values = values.chain(last.map(str::as_bytes));
     let all: Vec<&[u8]> = values.filter(|value| !value.is_empty()).collect();
     if !all.is_empty() {
         field(out, name, &all.join(&b", "[..]));
     }
+}
+
+/// True if each quoted string (RFC 9110 §5.6.4) has its end.
+fn closes_its_quotes(value: &[u8]) -> bool {
+    let (mut is_quoted, mut bytes) = (false, value.iter());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_quoted = !is_quoted,
+            b'\\' if is_quoted => {
+                let _ = bytes.next();
+            }
+            _ => {}
+        }
+    }
+    !is_quoted
 }
 
 /// Says from where the request came.
@@ -509,6 +547,11 @@ mod tests {
             "Host: h\r\nTransfer-Encoding : chunked\r\n",
             "Host: h\r\nX: a\r\n folded\r\n",
             "Host: h\r\nContent-Length: +1\r\n",
+            "Host: h\r\nX: a\nContent-Length: 1\r\n",
+            "Host: h\n",
+            "Host: h\r\nX: a\rContent-Length: 1\r\n",
+            "Host: h\r\nX: a\0\r\n",
+            "Host: h\r\n X: a\r\n",
         ] {
             let text = format!("POST / HTTP/1.1\r\n{fields}\r\n");
             let refused = Parsed::Broken(StatusCode::BAD_REQUEST);
@@ -532,7 +575,17 @@ mod tests {
             head.contains("Upgrade: websocket\r\nConnection: Upgrade\r\n"),
             "{head}"
         );
-        assert!(!request(&config, &text("h2c", "")).upgrades);
+        for protocol in [
+            "h2c",
+            "H2",
+            "websocket, h2c",
+            "HTTP/2.0",
+            "h2c\r\nUpgrade: websocket",
+        ] {
+            let request = request(&config, &text(protocol, ""));
+            let head = String::from_utf8(request.head).unwrap();
+            assert!(!request.upgrades && !head.contains("pgrade"), "{head}");
+        }
         assert!(!request(&config, &text("websocket", "Content-Length: 1\r\n")).upgrades);
     }
 

@@ -40,7 +40,15 @@ struct PoolState {
     backends: Vec<BackendId>,
     balancer: Balancer,
     /// Sessions that wait for a backend.
-    queue: VecDeque<u64>,
+    queue: VecDeque<Waiting>,
+}
+
+/// A session that waits for a backend.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    session: u64,
+    /// It has tried some of the backends already: room at one of these is none to it.
+    is_choosy: bool,
 }
 
 /// All pools.
@@ -92,7 +100,7 @@ impl Pools {
             let was = old.pools.iter().position(|it| it.name == pool.name);
             let known = was.and_then(|was| before.get_mut(was)).map(std::mem::take);
             let known = known.unwrap_or_default();
-            changes.waiting.extend(known.queue);
+            changes.waiting.extend(sessions(known.queue));
             let backends = pool.backends.iter();
             let backends = backends.map(|backend| self.adopt(&known.backends, backend, number));
             let backends = backends.collect();
@@ -103,7 +111,7 @@ impl Pools {
         }
         changes
             .waiting
-            .extend(before.into_iter().flat_map(|pool| pool.queue));
+            .extend(before.into_iter().flat_map(|pool| sessions(pool.queue)));
         for state in self.backends.values_mut() {
             let has_checks = state
                 .pool
@@ -198,30 +206,35 @@ impl Pools {
         }
     }
 
-    /// A connection to the backend is in use from now on: one that was there, if `may_reuse`.
-    pub(crate) fn take(&mut self, id: BackendId, may_reuse: bool) -> Option<StreamId> {
-        let state = self.backends.get_mut(&id)?;
-        state.active += 1;
-        if may_reuse { state.idle.pop() } else { None }
+    /// A connection to the backend is in use from now on.
+    pub(crate) fn take(&mut self, id: BackendId) {
+        if let Some(state) = self.backends.get_mut(&id) {
+            state.active += 1;
+        }
+    }
+
+    /// A connection to the backend that waits to be used again waits no more.
+    pub(crate) fn pop_idle(&mut self, id: BackendId) -> Option<StreamId> {
+        self.backends.get_mut(&id)?.idle.pop()
     }
 
     /// A connection to the backend is in use no more. It waits to be used again, if it is given
-    /// and may; otherwise it is given back. A session that may have the room is the second.
+    /// and may; otherwise it is given back. Sessions of which one may have the room are the second.
     pub(crate) fn release(
         &mut self,
         config: &Config,
         id: BackendId,
         reusable: Option<StreamId>,
-    ) -> (Option<StreamId>, Option<u64>) {
+    ) -> (Option<StreamId>, Vec<u64>) {
         let Some(state) = self.backends.get_mut(&id) else {
-            return (reusable, None);
+            return (reusable, Vec::new());
         };
         state.active = state.active.saturating_sub(1);
         let Some(pool) = state.pool else {
             if state.is_forgotten() {
                 self.backends.remove(&id);
             }
-            return (reusable, None);
+            return (reusable, Vec::new());
         };
         let idle_max = config.pools[pool].idle_max as usize;
         let given_back = match reusable {
@@ -231,7 +244,7 @@ impl Pools {
             }
             other => other,
         };
-        (given_back, self.pools[pool].queue.pop_front())
+        (given_back, self.pools[pool].take_waiting())
     }
 
     /// A connection that waited to be used again is gone.
@@ -249,12 +262,17 @@ impl Pools {
             .collect()
     }
 
-    /// A session waits; false if too many do.
-    pub(crate) fn enqueue(&mut self, config: &Config, pool: usize, session: u64) -> bool {
+    /// A session waits; false if too many do. `is_choosy`: not every backend will do.
+    pub(crate) fn enqueue(
+        &mut self,
+        config: &Config,
+        pool: usize,
+        (session, is_choosy): (u64, bool),
+    ) -> bool {
         let queue = &mut self.pools[pool].queue;
         let has_room = queue.len() < config.pools[pool].queue_max as usize;
         if has_room {
-            queue.push_back(session);
+            queue.push_back(Waiting { session, is_choosy });
         }
         has_room
     }
@@ -262,7 +280,7 @@ impl Pools {
     /// A session does not wait any more.
     pub(crate) fn dequeue(&mut self, pool: usize, session: u64) {
         if let Some(pool) = self.pools.get_mut(pool) {
-            pool.queue.retain(|known| *known != session);
+            pool.queue.retain(|known| known.session != session);
         }
     }
 
@@ -344,7 +362,7 @@ impl Pools {
         let pool = &mut self.pools[pool];
         pool.balancer.reset();
         // If none is up any more, waiting is in vain.
-        std::mem::take(&mut pool.queue).into()
+        sessions(std::mem::take(&mut pool.queue))
     }
 
     /// Counts backends by their state.
@@ -353,6 +371,25 @@ impl Pools {
         let (up, down): (Vec<_>, Vec<_>) = known.partition(|state| state.health.is_up());
         counters.backends_up = up.len() as u64;
         counters.backends_down = down.len() as u64;
+    }
+}
+
+fn sessions(queue: VecDeque<Waiting>) -> Vec<u64> {
+    queue.into_iter().map(|waiting| waiting.session).collect()
+}
+
+impl PoolState {
+    /// Sessions up to the first one to which any room will do: one before it that cannot use the
+    /// room must not keep it from the others.
+    fn take_waiting(&mut self) -> Vec<u64> {
+        let mut taken = Vec::new();
+        while let Some(waiting) = self.queue.pop_front() {
+            taken.push(waiting.session);
+            if !waiting.is_choosy {
+                break;
+            }
+        }
+        taken
     }
 }
 
@@ -418,7 +455,8 @@ mod tests {
         pools.reconfigure(&Config::default(), &config);
         let mut take = || match choose(&mut pools, &config, 0, &[]) {
             Choice::Backend(id) => {
-                assert_eq!(pools.take(id, true), None);
+                pools.take(id);
+                assert_eq!(pools.pop_idle(id), None);
                 Some(id)
             }
             Choice::Busy => None,
@@ -426,13 +464,28 @@ mod tests {
         };
         let (one, two, third) = (take().unwrap(), take().unwrap(), take());
         assert!(one != two && third.is_none());
-        assert!(pools.enqueue(&config, 0, 77));
-        assert!(!pools.enqueue(&config, 0, 78), "the queue is full");
+        assert!(pools.enqueue(&config, 0, (77, false)));
+        assert!(!pools.enqueue(&config, 0, (78, false)), "the queue is full");
         let stream = StreamId(5);
-        assert_eq!(pools.release(&config, one, Some(stream)), (None, Some(77)));
-        assert_eq!(pools.take(one, true), Some(stream));
+        assert_eq!(pools.release(&config, one, Some(stream)), (None, vec![77]));
+        pools.take(one);
+        assert_eq!(pools.pop_idle(one), Some(stream));
         assert_eq!(choose(&mut pools, &config, 0, &[]), Choice::Busy);
         assert_eq!(choose(&mut pools, &config, 0, &[one, two]), Choice::None);
+    }
+
+    #[test]
+    fn room_that_some_cannot_use_goes_to_the_next_one_as_well() {
+        let mut config = config(&[("web", &[1, 2])]);
+        config.pools[0].queue_max = 9;
+        let mut pools = Pools::default();
+        pools.reconfigure(&Config::default(), &config);
+        for waiting in [(1, true), (2, false), (3, false)] {
+            assert!(pools.enqueue(&config, 0, waiting));
+        }
+        let one = pools.pools[0].backends[0];
+        assert_eq!(pools.release(&config, one, None).1, [1, 2]);
+        assert_eq!(pools.release(&config, one, None).1, [3]);
     }
 
     #[test]
@@ -443,13 +496,13 @@ mod tests {
         let Choice::Backend(one) = choose(&mut pools, &old, 0, &[]) else {
             panic!("there are two");
         };
-        pools.take(one, true);
+        pools.take(one);
         let Choice::Backend(two) = choose(&mut pools, &old, 0, &[one]) else {
             panic!("there is another");
         };
-        pools.take(two, true);
+        pools.take(two);
         pools.release(&old, two, Some(StreamId(9)));
-        pools.enqueue(&old, 1, 5);
+        pools.enqueue(&old, 1, (5, false));
         let new = config(&[("other", &[7]), ("web", &[2, 1000])]);
         let changes = pools.reconfigure(&old, &new);
         assert_eq!(changes.pools, [Some(1), None]);
@@ -457,11 +510,11 @@ mod tests {
         // The first has a connection in use, and is not chosen; one that drains neither.
         let choice = choose(&mut pools, &new, 1, &[]);
         assert_eq!(name(&pools, choice), "b2");
-        assert_eq!(pools.take(two, true), Some(StreamId(9)));
+        assert_eq!(pools.pop_idle(two), Some(StreamId(9)));
         assert!(pools.get(one).is_some());
         assert_eq!(
             pools.release(&new, one, Some(StreamId(8))),
-            (Some(StreamId(8)), None)
+            (Some(StreamId(8)), vec![])
         );
         assert!(pools.get(one).is_none(), "nothing refers to it any more");
     }

@@ -181,7 +181,7 @@ impl Proxy {
 
     /// Sessions that have waited go on, one after the other.
     fn wake(&mut self, io: &mut dyn Io) {
-        while let Some(key) = self.shared.woken.pop() {
+        while let Some(key) = self.shared.woken.pop_front() {
             self.with(key, |session, shared| session.on_woken(io, shared));
         }
     }

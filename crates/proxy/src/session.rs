@@ -55,6 +55,8 @@ pub(crate) struct Session {
     requests: u32,
     /// When a byte has moved last, in microseconds.
     moved_us: u64,
+    /// Bytes that peers had acknowledged when that was looked at last.
+    acknowledged: u64,
 }
 
 #[derive(Debug)]
@@ -114,6 +116,7 @@ impl Session {
             phase: Phase::ProxyHeader,
             requests: 0,
             moved_us: io.now_us(),
+            acknowledged: 0,
         };
         if !is_trusted {
             session.phase = session.begin(settings);
@@ -163,7 +166,8 @@ impl Session {
             Phase::Tunnel(tunnel) if reason == CloseReason::Finished => {
                 tunnel.on_closed(io, self.client);
                 self.timer = tunnel.backend();
-                self.arm_idle(io, shared.config.tunnel_timeout);
+                let timeout = shared.config.tunnel_timeout;
+                self.arm_idle(io, timeout, Some(self.timer));
                 self.advance(io, shared);
             }
             _ => self.drop_all(io, shared),
@@ -207,7 +211,7 @@ impl Session {
     ) {
         let step = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Exchange(mut exchange) => {
-                exchange.take_unread(io, stream);
+                exchange.take_unread(io, stream, reason);
                 self.lost_backend(io, shared, exchange, reason)
             }
             Phase::Opening(mut opened) => {
@@ -281,13 +285,37 @@ impl Session {
     }
 
     /// The same, from the last byte that has moved.
-    fn arm_idle(&mut self, io: &mut dyn Io, timeout: Duration) {
+    fn arm_idle(&mut self, io: &mut dyn Io, timeout: Duration, backend: Option<StreamId>) {
         self.moved_us = io.now_us();
+        self.acknowledged = self.acknowledged_by(io, backend);
         self.arm(io, timeout);
     }
 
+    /// Bytes that the client, and a backend, have acknowledged.
+    fn acknowledged_by(&self, io: &dyn Io, backend: Option<StreamId>) -> u64 {
+        let streams = backend.into_iter().chain([self.client]);
+        streams.map(|stream| io.acknowledged(stream)).sum()
+    }
+
+    /// True if the client, or a backend, has taken some of what is queued for it since this was
+    /// asked last, and has not taken all: what is queued may be a minute's work for a slow one.
+    fn is_taking(&mut self, io: &dyn Io, backend: Option<StreamId>) -> bool {
+        let acknowledged = self.acknowledged_by(io, backend);
+        let has_moved = std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged;
+        let mut streams = backend.into_iter().chain([self.client]);
+        has_moved && streams.any(|stream| io.unacknowledged(stream) > 0)
+    }
+
     /// True if no byte has moved for so long; otherwise the timer is set to when that would be so.
-    fn is_idle_for(&mut self, io: &mut dyn Io, timeout: Duration) -> bool {
+    fn is_idle_for(
+        &mut self,
+        io: &mut dyn Io,
+        timeout: Duration,
+        backend: Option<StreamId>,
+    ) -> bool {
+        if self.is_taking(io, backend) {
+            self.moved_us = io.now_us();
+        }
         let since = Duration::from_micros(io.now_us().saturating_sub(self.moved_us));
         let left = timeout.saturating_sub(since);
         if !left.is_zero() {
@@ -302,7 +330,13 @@ impl Session {
                 io.abort(self.client);
                 RESET
             }
-            Phase::Head { has_begun: false } => self.close(io),
+            Phase::Head { has_begun: false } => match self.is_taking(io, None) {
+                true => {
+                    self.arm(io, shared.config.keepalive_timeout);
+                    (Phase::Head { has_begun: false }, false)
+                }
+                false => self.close(io),
+            },
             Phase::Head { has_begun: true } => {
                 self.refuse_head(io, shared, Refusal::RequestTimeout)
             }
@@ -319,14 +353,30 @@ impl Session {
                     Err(why) => self.refuse_opening(io, shared, *opened, why),
                 }
             }
-            Phase::Tunnel(tunnel) => match self.is_idle_for(io, shared.config.tunnel_timeout) {
-                false => (Phase::Tunnel(tunnel), false),
-                true => {
-                    self.break_tunnel(io, shared, *tunnel, Leave::Abort);
-                    io.abort(self.client);
-                    RESET
+            Phase::Tunnel(tunnel) => {
+                let timeout = shared.config.tunnel_timeout;
+                match self.is_idle_for(io, timeout, Some(tunnel.backend())) {
+                    false => (Phase::Tunnel(tunnel), false),
+                    true => {
+                        self.break_tunnel(io, shared, *tunnel, Leave::Abort);
+                        io.abort(self.client);
+                        RESET
+                    }
                 }
-            },
+            }
+            Phase::Answer { closes } if self.is_taking(io, None) => {
+                self.arm(io, shared.config.idle_timeout);
+                (Phase::Answer { closes }, false)
+            }
+            Phase::Linger { left } if self.is_taking(io, None) => {
+                self.arm(io, LINGER);
+                (Phase::Linger { left }, false)
+            }
+            // The client has it all, if not read yet: a reset might take that away.
+            Phase::Linger { .. } if io.unacknowledged(self.client) == 0 => {
+                io.close(self.client);
+                (Phase::Over, false)
+            }
             Phase::Answer { .. } | Phase::Linger { .. } | Phase::Over => {
                 io.abort(self.client);
                 RESET
@@ -378,7 +428,7 @@ impl Session {
     /// Ends the client's connection after all that is queued.
     fn close(&mut self, io: &mut dyn Io) -> Step {
         io.shutdown(self.client);
-        self.arm(io, LINGER);
+        self.arm_idle(io, LINGER, None);
         let left = LINGER_BYTES_MAX;
         (Phase::Linger { left }, true)
     }

@@ -1,6 +1,6 @@
 //! What all sessions of a proxy have in common.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use host::app::{Io, StreamId};
@@ -32,8 +32,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) streams: HashMap<StreamId, Use>,
-    /// Sessions that have waited for a backend, and may try again.
-    pub(crate) woken: Vec<u64>,
+    /// Sessions that have waited for a backend, and may try again, in their order.
+    pub(crate) woken: VecDeque<u64>,
     /// Connections to backends that are of no use any more.
     pub(crate) unwanted: Vec<StreamId>,
     /// Connections end after the response in hand.
@@ -63,11 +63,23 @@ impl Shared {
             counters: Counters::default(),
             access_log: None,
             streams: HashMap::new(),
-            woken: Vec::new(),
+            woken: VecDeque::new(),
             unwanted: Vec::new(),
             is_draining: false,
             scratch: vec![0; COPY_BYTES],
         }
+    }
+
+    /// A connection to the backend that waits to be used again, and on which nothing was said.
+    pub(crate) fn take_idle(&mut self, io: &mut dyn Io, backend: BackendId) -> Option<StreamId> {
+        while let Some(stream) = self.pools.pop_idle(backend) {
+            if io.unread(stream) == 0 {
+                return Some(stream);
+            }
+            self.streams.remove(&stream);
+            io.close(stream);
+        }
+        None
     }
 
     /// A session does not use its connection to a backend any more.
@@ -79,7 +91,9 @@ impl Shared {
         how: Leave,
     ) {
         self.streams.remove(&stream);
-        let reusable = (how == Leave::Reuse && !self.is_draining).then_some(stream);
+        // What was said beyond the response would be taken for the next one.
+        let may_reuse = how == Leave::Reuse && !self.is_draining && io.unread(stream) == 0;
+        let reusable = may_reuse.then_some(stream);
         let (given_back, waiting) = self.pools.release(&self.config, backend, reusable);
         self.woken.extend(waiting);
         if reusable.is_some() && given_back.is_none() {

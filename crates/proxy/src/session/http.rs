@@ -31,6 +31,10 @@ pub(crate) struct Exchange {
     down: Buffer,
     /// The backend has sent FIN.
     pub(super) has_ended: bool,
+    /// The backend's stream is over.
+    is_gone: bool,
+    /// An interim response of this backend, or another one, has gone to the client.
+    is_answered: bool,
     /// All of the request is sent, and the time for the response runs.
     awaits_response: bool,
     response: Option<Response>,
@@ -41,15 +45,17 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// With the end of the backend's stream: what has come and was not read.
-    pub(super) fn take_unread(&mut self, io: &mut dyn Io, stream: StreamId) {
+    pub(super) fn take_unread(&mut self, io: &mut dyn Io, stream: StreamId, reason: CloseReason) {
         self.down.tail().extend(io.take_unread(stream));
-        self.has_ended = true;
+        self.is_gone = true;
+        // After a reset, a body that the end would delimit is not whole.
+        self.has_ended |= reason == CloseReason::Finished;
     }
 
     /// The request may be sent once more (RFC 9110 §9.2.2): no response has begun, and all of the
     /// request is still here.
     fn may_retry(&self) -> bool {
-        let is_unanswered = self.response.is_none() && self.down.is_empty();
+        let is_unanswered = self.response.is_none() && self.down.is_empty() && !self.is_answered;
         is_unanswered && !self.upload.has_begun() && (self.request.is_idempotent || !self.is_sent)
     }
 }
@@ -57,7 +63,7 @@ impl Exchange {
 impl Session {
     /// The connection waits for another request.
     pub(super) fn next_request(&mut self, io: &mut dyn Io, shared: &mut Shared) -> Step {
-        self.arm(io, shared.config.keepalive_timeout);
+        self.arm_idle(io, shared.config.keepalive_timeout, None);
         (Phase::Head { has_begun: false }, true)
     }
 
@@ -124,6 +130,8 @@ impl Session {
             is_sent: false,
             down: Buffer::default(),
             has_ended: false,
+            is_gone: false,
+            is_answered: false,
             awaits_response: false,
             response: None,
             download: Relay::none(),
@@ -169,15 +177,15 @@ impl Session {
     }
 
     fn send_head(&mut self, io: &mut dyn Io, shared: &Shared, it: &mut Exchange) {
-        it.is_sent = true;
-        it.has_ended = false;
+        (it.is_sent, it.is_gone, it.has_ended) = (true, false, false);
         let pool = it.attempt.pool().map(|pool| &shared.config.pools[pool]);
         if let Some(version) = pool.and_then(|pool| pool.send_proxy) {
             let addresses = Some((self.peer, self.local));
             proxy_protocol::build(version, addresses, it.up.tail());
         }
         it.up.tail().extend_from_slice(&it.request.head);
-        self.arm_idle(io, shared.config.idle_timeout);
+        let backend = it.attempt.link().map(|link| link.stream);
+        self.arm_idle(io, shared.config.idle_timeout, backend);
     }
 
     fn upload(
@@ -187,7 +195,7 @@ impl Session {
         it: &mut Exchange,
         link: Link,
     ) -> Stop {
-        let before = it.upload.content_bytes();
+        let before = (it.upload.content_bytes(), it.upload.progress());
         let from = End {
             stream: self.client,
             buffer: &mut self.input,
@@ -198,9 +206,8 @@ impl Session {
         };
         let scratch = &mut shared.scratch;
         let stop = it.upload.advance(io, from, to, self.has_ended, scratch);
-        let moved = it.upload.content_bytes() - before;
-        shared.counters.bytes_in += moved;
-        if moved > 0 {
+        shared.counters.bytes_in += it.upload.content_bytes() - before.0;
+        if it.upload.progress() > before.1 {
             self.moved_us = io.now_us();
         }
         if stop == Stop::Done && !it.awaits_response && it.response.is_none() {
@@ -227,7 +234,9 @@ impl Session {
             let head_bytes_max = config.head_bytes_max;
             it.down
                 .fill(io, link.stream, &mut shared.scratch, head_bytes_max);
-            let closes = shared.is_draining || !it.upload.is_done() || self.has_ended;
+            // After its FIN, a client may still wait for what it has asked before.
+            let is_last = self.has_ended && self.input.is_empty() && io.unread(self.client) == 0;
+            let closes = shared.is_draining || !it.upload.is_done() || is_last;
             let bytes = it.down.bytes();
             let response = match forward::parse_response(bytes, &config, &it.request, closes) {
                 Ok(Some(response)) => response,
@@ -245,17 +254,18 @@ impl Session {
             it.note.on_first_byte(now_us);
             self.output.tail().extend_from_slice(&response.head);
             match response.kind {
-                Kind::Interim => continue,
+                Kind::Interim => it.is_answered = true,
                 Kind::Switching => return self.switch(io, shared, it, link),
-                Kind::Final => {}
+                Kind::Final => {
+                    shared.counters.responses += 1;
+                    shared.pools.on_success(link.backend);
+                    let (decode, encode) = response.coding.clone();
+                    it.download = Relay::new(decode, encode);
+                    it.response = Some(response);
+                    self.arm_idle(io, config.idle_timeout, Some(link.stream));
+                    return (Phase::Exchange(it), true);
+                }
             }
-            shared.counters.responses += 1;
-            shared.pools.on_success(link.backend);
-            let (decode, encode) = response.coding.clone();
-            it.download = Relay::new(decode, encode);
-            it.response = Some(response);
-            self.arm_idle(io, config.idle_timeout);
-            return (Phase::Exchange(it), true);
         }
     }
 
@@ -264,13 +274,15 @@ impl Session {
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
-        it: Box<Exchange>,
+        mut it: Box<Exchange>,
         link: Link,
     ) -> Step {
         shared.counters.responses += 1;
         shared.counters.upgrades += 1;
         shared.pools.on_success(link.backend);
-        let up = std::mem::take(&mut self.input);
+        let mut up = std::mem::take(&mut it.up);
+        up.tail().extend_from_slice(self.input.bytes());
+        self.input.clear();
         let mut down = std::mem::take(&mut self.output);
         down.tail().extend_from_slice(it.down.bytes());
         let mut joint = Joint::new((self.client, up), (link.stream, down));
@@ -288,7 +300,7 @@ impl Session {
         mut it: Box<Exchange>,
         link: Link,
     ) -> Step {
-        let before = it.download.content_bytes();
+        let before = (it.download.content_bytes(), it.download.progress());
         let from = End {
             stream: link.stream,
             buffer: &mut it.down,
@@ -299,9 +311,8 @@ impl Session {
         };
         let scratch = &mut shared.scratch;
         let stop = it.download.advance(io, from, to, it.has_ended, scratch);
-        let moved = it.download.content_bytes() - before;
-        shared.counters.bytes_out += moved;
-        if moved > 0 {
+        shared.counters.bytes_out += it.download.content_bytes() - before.0;
+        if it.download.progress() > before.1 {
             self.moved_us = io.now_us();
         }
         match stop {
@@ -320,9 +331,13 @@ impl Session {
                 (it.persists, it.closes, it.status)
             });
         let is_whole = it.upload.is_done();
-        let how = if !is_whole {
+        let is_clean = it.down.is_empty() && !it.has_ended;
+        let how = if it.is_gone {
+            Leave::Gone
+        } else if !is_whole || !it.up.is_empty() {
+            // The rest of this request would be taken for part of the next one.
             Leave::Abort
-        } else if persists && it.down.is_empty() && !it.has_ended && !shared.is_draining {
+        } else if persists && is_clean && !shared.is_draining {
             Leave::Reuse
         } else {
             Leave::Close
@@ -418,7 +433,10 @@ impl Session {
             return (phase, true);
         };
         let (phase, goes_on) = match it.response {
-            None => return self.refuse(io, shared, it, Refusal::BadResponse),
+            None => {
+                let why = (Refusal::BadResponse, Leave::Gone);
+                return self.retry(io, shared, it, why);
+            }
             Some(_) => {
                 it.up.clear();
                 self.download(io, shared, it, link)
@@ -426,7 +444,9 @@ impl Session {
         };
         match phase {
             // It is blocked by the client, and what it waits for is here.
-            Phase::Exchange(it) if it.download.is_fed(&it.down) => (Phase::Exchange(it), false),
+            Phase::Exchange(it) if it.download.is_fed(&it.down, it.has_ended) => {
+                (Phase::Exchange(it), false)
+            }
             Phase::Exchange(it) => self.cut_short(io, shared, it),
             phase => (phase, goes_on),
         }
@@ -452,10 +472,18 @@ impl Session {
             let failed = it.attempt.fail(io, shared, why, false);
             return self.refuse(io, shared, it, failed.err().unwrap_or(why.0));
         }
-        if !self.is_idle_for(io, shared.config.idle_timeout) {
+        let backend = it.attempt.link().map(|link| link.stream);
+        if !self.is_idle_for(io, shared.config.idle_timeout, backend) {
             return (Phase::Exchange(it), false);
         }
         match it.response {
+            // The backend takes no more of the request.
+            None if !it.up.is_empty() => {
+                let mut it = it;
+                let why = (Refusal::ResponseTimeout, Leave::Abort);
+                let failed = it.attempt.fail(io, shared, why, false);
+                self.refuse(io, shared, it, failed.err().unwrap_or(why.0))
+            }
             None => self.refuse(io, shared, it, Refusal::RequestTimeout),
             Some(_) => self.cut_short(io, shared, it),
         }
@@ -523,7 +551,7 @@ impl Session {
             _ => shared.counters.refused_5xx += 1,
         }
         answer::write(why, is_head, closes, self.output.tail());
-        self.arm(io, shared.config.idle_timeout);
+        self.arm_idle(io, shared.config.idle_timeout, None);
         (Phase::Answer { closes }, true)
     }
 }

@@ -132,7 +132,7 @@ impl Session {
         if self.has_ended {
             it.on_peer_finished(self.client);
         }
-        self.arm_idle(io, shared.config.tunnel_timeout);
+        self.arm_idle(io, shared.config.tunnel_timeout, Some(it.backend()));
         (Phase::Tunnel(Box::new(it)), true)
     }
 

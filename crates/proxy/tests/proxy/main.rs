@@ -4,6 +4,7 @@
 
 mod balancing;
 mod health;
+mod hostile;
 mod http;
 mod lifetime;
 mod retries;

@@ -149,6 +149,6 @@ fn requests_wait_for_a_backend_that_is_full_and_not_for_ever() {
     world.send(backend, response("two"));
     assert!(world.take(clients[1]).ends_with("two"));
     let counters = world.counters();
-    assert_eq!((counters.queued, counters.queue_timeouts), (3, 1));
+    assert_eq!((counters.queued, counters.queue_timeouts), (2, 1));
     assert_eq!(world.accepted(9001).len(), 1);
 }
