@@ -106,7 +106,7 @@ pub struct ProxyRule {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ProxyPool {
-    /// Its name, for rules and logs. It must be there.
+    /// Its name, for rules, logs and metrics, of at most 64 bytes. It must be there.
     pub name: String,
     /// `"round-robin"`, `"least-connections"`, `"maglev"`: consistent hashing of the client's
     /// address, or `"maglev-header:NAME"`: of a field of the request.
@@ -347,6 +347,9 @@ const HEAD_MAX: Size = Size(1 << 20);
 /// Pools, rules and backends of a pool: they are looked through, and told apart by number.
 const COUNT_MAX: usize = 4096;
 
+/// Longest name of a pool, in bytes.
+const POOL_NAME_MAX: usize = 64;
+
 /// What crosses to the host process, which can look up no name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Forwarding {
@@ -558,8 +561,9 @@ impl Forwarding {
         problems: &mut Vec<Problem>,
     ) -> ::proxy::Pool {
         let mut same = self.proxy.pool.iter().filter(|it| it.name == pool.name);
-        if pool.name.is_empty() {
-            problems.push(Problem::new(place.key("name"), "a pool has a name"));
+        if !(1..=POOL_NAME_MAX).contains(&pool.name.len()) {
+            let why = format!("a pool has a name of at most {POOL_NAME_MAX} bytes");
+            problems.push(Problem::new(place.key("name"), why));
         } else if same.nth(1).is_some() {
             let why = format!("two pools are called {:?}", pool.name);
             problems.push(Problem::new(place.key("name"), why));
@@ -741,7 +745,9 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_has_its_place() {
+        let long = format!("name = '{}'", "x".repeat(POOL_NAME_MAX + 1));
         for (from, to, place) in [
+            ("name = 'tls'", &*long, "proxy.pool[1].name"),
             ("pool = 'web'", "pool = 'wed'", "proxy.listen[0].pool"),
             ("pool = 'tls'", "pool = 'x'", "proxy.rule[0].pool"),
             ("ports = [443]", "ports = [444]", "proxy.rule[0].ports"),

@@ -3,7 +3,7 @@
 use counters::Counter;
 
 use crate::counter_names::{
-    BROKER, CACHE, CounterSet, HOST, NIC, ORIGINS, PROXY, SOCKETS_OF_APPLICATIONS,
+    BACKENDS, BROKER, CACHE, CounterSet, HOST, NIC, ORIGINS, PROXY, SOCKETS_OF_APPLICATIONS,
 };
 
 /// What kind of number a metric is.
@@ -93,6 +93,11 @@ pub(crate) fn host() -> Vec<Counted> {
     let mut counted = Counted::all("host_", &HOST);
     counted.extend(Counted::all("", &[PROXY, SOCKETS_OF_APPLICATIONS]));
     counted
+}
+
+/// What the host process counts of each backend of its proxy.
+pub(crate) fn backends() -> Vec<Counted> {
+    Counted::all("", &[BACKENDS])
 }
 
 /// What each worker of a NIC process counts.

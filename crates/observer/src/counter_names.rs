@@ -63,6 +63,12 @@ pub const PROXY: CounterSet = CounterSet {
     counters: proxy::Counters::ALL,
 };
 
+/// What a host process reports of each backend of its proxy.
+pub const BACKENDS: CounterSet = CounterSet {
+    prefix: OF_BACKEND,
+    counters: proxy::BackendCounters::ALL,
+};
+
 /// What a host process reports of applications in other processes.
 pub const SOCKETS_OF_APPLICATIONS: CounterSet = CounterSet {
     prefix: SOCKETS,
@@ -113,6 +119,7 @@ pub const CACHE: CounterSet = CounterSet {
 
 const HTTP: &str = "http_";
 const OF_PROXY: &str = "proxy_";
+const OF_BACKEND: &str = "proxy_backend_";
 const SOCKETS: &str = "sockets_";
 const OF_BROKER: &str = "broker_";
 const ORIGIN: &str = "origin_";
@@ -127,6 +134,11 @@ pub fn host(stack: &host::Counters, server: &server::Counters) -> Vec<(String, u
 /// What the proxy has counted.
 pub fn proxy(counters: &proxy::Counters) -> Vec<(String, u64)> {
     named(OF_PROXY, counters.rows()).collect()
+}
+
+/// What the proxy has counted of one backend.
+pub fn backend(counters: &proxy::BackendCounters) -> Vec<(String, u64)> {
+    named(OF_BACKEND, counters.rows()).collect()
 }
 
 /// What was done for applications in other processes.
@@ -191,7 +203,8 @@ mod tests {
 
     #[test]
     fn no_process_has_a_name_twice() {
-        let host: Vec<CounterSet> = HOST.into_iter().chain([SOCKETS_OF_APPLICATIONS]).collect();
+        let others = [PROXY, BACKENDS, SOCKETS_OF_APPLICATIONS];
+        let host: Vec<CounterSet> = HOST.into_iter().chain(others).collect();
         for sets in [&host[..], &[NIC], &[ORIGINS, CACHE]] {
             let mut names = std::collections::BTreeSet::new();
             for CounterSet { prefix, counters } in sets {

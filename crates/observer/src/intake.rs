@@ -65,6 +65,10 @@ pub fn receive_records(
                 metrics.on_host(report);
                 continue;
             }
+            Some(Packet::Backends(reports)) => {
+                metrics.on_backends(reports);
+                continue;
+            }
             None => {
                 tracing::warn!("the host process told something that makes no sense");
                 continue;

@@ -36,5 +36,5 @@ pub use access_format::AccessFormat;
 pub use intake::{receive_errors, receive_records, wait};
 pub use log_file::{LogCounters, LogFile};
 pub use metrics::Metrics;
-pub use packet::{PACKET_BYTES_MAX, Packet, SocketSink, report};
-pub use report::{BrokerReport, FetcherReport, Health, Report, WorkerReport};
+pub use packet::{PACKET_BYTES_MAX, Packet, SocketSink, backends, report};
+pub use report::{BackendReport, BrokerReport, FetcherReport, Health, Report, WorkerReport};

@@ -12,7 +12,7 @@ use crate::catalog::{self, Counted, Kind, Metric};
 use crate::exposition::{Exposition, Histogram, Labels, seconds};
 use crate::format::parts;
 use crate::log_file::LogCounters;
-use crate::report::{BrokerReport, FetcherReport, Health, Report, WorkerReport};
+use crate::report::{BackendReport, BrokerReport, FetcherReport, Health, Report, WorkerReport};
 use crate::top::Top;
 
 /// A host process that has been silent for so long does not serve.
@@ -31,6 +31,7 @@ pub struct Metrics {
     logs: Vec<(&'static str, Arc<LogCounters>)>,
     since: SystemTime,
     host: Vec<Counted>,
+    backends: Vec<Counted>,
     nic: Vec<Counted>,
     origins: Vec<Counted>,
     cache: Vec<Counted>,
@@ -44,6 +45,8 @@ struct State {
     host_at: Option<Instant>,
     /// When anything was heard of it: reports are left out while there is much else to tell.
     heard_at: Option<Instant>,
+    /// What it has told last of each backend of its proxy.
+    backends: Vec<BackendReport>,
     /// Why each NIC stack does not serve, if it does not.
     health: Health,
     /// What each worker of each NIC stack has told last.
@@ -83,6 +86,7 @@ impl Metrics {
             host: None,
             host_at: None,
             heard_at: None,
+            backends: Vec::new(),
             health: Health::default(),
             workers: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -95,6 +99,7 @@ impl Metrics {
             logs,
             since: SystemTime::now(),
             host: catalog::host(),
+            backends: catalog::backends(),
             nic: catalog::nic(),
             origins: catalog::origins(),
             cache: catalog::cache(),
@@ -131,6 +136,11 @@ impl Metrics {
         let mut state = self.lock();
         let now = Some(Instant::now());
         (state.host, state.host_at, state.heard_at) = (Some(report), now, now);
+    }
+
+    /// The host process has told what it has counted of all backends of its proxy.
+    pub fn on_backends(&self, reports: Vec<BackendReport>) {
+        self.lock().backends = reports;
     }
 
     /// The host process has told something, whatever it is.
@@ -248,6 +258,7 @@ impl Metrics {
                 }
             }
         }
+        state.expose_backends(&self.backends, &mut text);
         for counted in &self.nic {
             let values = state
                 .workers
@@ -384,6 +395,26 @@ impl State {
         for (process, nic, report) in &all {
             let labels: Labels<'_> = &[("process", process), ("nic", nic)];
             text.sample(&own.memory, "", labels, report.memory_bytes_max);
+        }
+    }
+}
+
+impl State {
+    fn expose_backends(&self, of_backends: &[Counted], text: &mut Exposition) {
+        for counted in of_backends {
+            let values = self.backends.iter().filter_map(|report| {
+                let mut counters = report.counters.iter();
+                let (_, value) = counters.find(|(name, _)| *name == counted.counter)?;
+                Some((report, *value))
+            });
+            let mut values = values.peekable();
+            if values.peek().is_some() {
+                text.metric(&counted.metric);
+            }
+            for (report, value) in values {
+                let labels: Labels<'_> = &[("pool", &report.pool), ("backend", &report.backend)];
+                sample(text, counted, labels, value);
+            }
         }
     }
 }
@@ -651,6 +682,11 @@ mod tests {
             .into_iter()
             .cloned()
             .chain(catalog::host().into_iter().map(|counted| counted.metric))
+            .chain(
+                catalog::backends()
+                    .into_iter()
+                    .map(|counted| counted.metric),
+            )
             .chain(catalog::nic().into_iter().map(|counted| counted.metric))
             .chain(catalog::origins().into_iter().map(|counted| counted.metric))
             .chain(catalog::broker().into_iter().map(|counted| counted.metric))
@@ -803,6 +839,36 @@ mod tests {
             on_fetcher(2, Some(&format!("http://{number}")), 1);
         }
         assert_eq!(metrics.lock().fetcher.origins.len(), ORIGINS_MAX);
+    }
+
+    #[test]
+    fn each_backend_has_its_values_until_it_is_gone() {
+        let metrics = metrics();
+        let report = |backend: &str, first: u64| BackendReport {
+            pool: "web".to_owned(),
+            backend: backend.to_owned(),
+            counters: catalog::backends()
+                .into_iter()
+                .map(|counted| counted.counter)
+                .zip(first..)
+                .chain([("made_up".to_owned(), 7)])
+                .collect(),
+        };
+        metrics.on_backends(vec![report("a", 100), report("b", 200)]);
+        let text = metrics.text();
+        let samples = parse(&text);
+        for (counted, value) in catalog::backends().iter().zip(100u32..) {
+            for (backend, more) in [("a", 0), ("b", 100)] {
+                let name = format!(
+                    "{}{{pool=\"web\",backend=\"{backend}\"}}",
+                    counted.metric.name
+                );
+                assert_eq!(samples[&name], f64::from(value + more), "{name}");
+            }
+        }
+        assert!(!text.contains("made_up"));
+        metrics.on_backends(vec![report("b", 300)]);
+        assert!(!metrics.text().contains("backend=\"a\""));
     }
 
     #[test]

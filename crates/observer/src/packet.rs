@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use server::AccessSink;
 
-use crate::report::Report;
+use crate::report::{BackendReport, Report};
 
 /// Longest packet, in bytes: a request's head is bounded, and so are those that share a packet with
 /// it.
@@ -18,6 +18,9 @@ const ACCESSES: u8 = 0;
 
 /// Before a report in JSON.
 const REPORT: u8 = 1;
+
+/// Before reports on backends in JSON.
+const BACKENDS: u8 = 2;
 
 /// What a packet holds.
 pub enum Packet<'a> {
@@ -30,6 +33,8 @@ pub enum Packet<'a> {
     },
     /// What the host process has counted.
     Report(Report),
+    /// What it has counted of each backend of its proxy.
+    Backends(Vec<BackendReport>),
 }
 
 impl<'a> Packet<'a> {
@@ -42,6 +47,7 @@ impl<'a> Packet<'a> {
                 Some(Self::Accesses { lost, records })
             }
             (&REPORT, rest) => serde_json::from_slice(rest).ok().map(Self::Report),
+            (&BACKENDS, rest) => serde_json::from_slice(rest).ok().map(Self::Backends),
             _ => None,
         }
     }
@@ -51,6 +57,13 @@ impl<'a> Packet<'a> {
 pub fn report(report: &Report) -> serde_json::Result<Vec<u8>> {
     let mut packet = vec![REPORT];
     serde_json::to_writer(&mut packet, report)?;
+    Ok(packet)
+}
+
+/// A packet with what the host process has counted of all backends of its proxy.
+pub fn backends(reports: &[BackendReport]) -> serde_json::Result<Vec<u8>> {
+    let mut packet = vec![BACKENDS];
+    serde_json::to_writer(&mut packet, reports)?;
     Ok(packet)
 }
 

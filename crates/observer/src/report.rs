@@ -38,6 +38,17 @@ pub struct BrokerReport {
     pub report: Report,
 }
 
+/// Counters of a backend of the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendReport {
+    /// The pool's name.
+    pub pool: String,
+    /// The backend's name.
+    pub backend: String,
+    /// What was counted of it.
+    pub counters: Vec<(String, u64)>,
+}
+
 /// The health of the server, as the supervisor knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {

@@ -116,8 +116,9 @@ impl Attempt {
     }
 
     /// The connection is established.
-    pub(crate) fn on_connected(&mut self) {
+    pub(crate) fn on_connected(&mut self, shared: &mut Shared) {
         if let State::Connecting(link) = self.state {
+            shared.pools.on_request(link.backend);
             self.state = State::Established(link);
         }
     }
@@ -192,6 +193,7 @@ impl Attempt {
         };
         if let Some(stream) = idle {
             shared.counters.backend_reuses += 1;
+            shared.pools.on_request(backend);
             shared.streams.insert(stream, Use::Backend(self.session));
             io.set_idle(stream, false);
             io.set_timer(stream, None);

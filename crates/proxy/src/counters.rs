@@ -51,3 +51,31 @@ counters::counters! {
         backends_down: Gauge,
     }
 }
+
+counters::counters! {
+    /// Counts of one backend in one pool, since it is known.
+    pub struct BackendCounters {
+        /// Requests that have got a connection to the backend, and connections joined with it. One
+        /// that is tried again counts again.
+        requests: Counter,
+        /// Of these, those that the backend has answered, and the connections joined with it.
+        responses: Counter,
+        /// Requests, and connections in TCP mode, that failed at the backend: no connection was
+        /// established, or no response came.
+        requests_failed: Counter,
+        /// Health checks that the backend has failed.
+        checks_failed: Counter,
+        /// How often the backend was taken out because requests failed there.
+        ejections: Counter,
+        /// Connections to the backend in use, those that are being established included.
+        connections: Gauge,
+        /// Connections to the backend that wait to be used again.
+        connections_idle: Gauge,
+        /// 1 while health checks say that the backend is up, or there are none; otherwise 0.
+        up: Gauge,
+        /// 1 while the backend is taken out because requests failed there; otherwise 0.
+        ejected: Gauge,
+        /// 1 while the configuration has the backend drain; otherwise 0.
+        draining: Gauge,
+    }
+}

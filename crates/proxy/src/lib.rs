@@ -58,7 +58,7 @@ pub use balance::{Balance, BalanceError, HashOn};
 pub use config::{
     Backend, Check, CheckKind, Config, Ejection, Forwarded, Listener, Mode, NameError, Pool, Prefix,
 };
-pub use counters::Counters;
-pub use proxy::Proxy;
+pub use counters::{BackendCounters, Counters};
+pub use proxy::{BackendView, Proxy};
 pub use proxy_protocol::{Version, VersionError};
 pub use route::{HostPattern, HostPatternError, Rule};

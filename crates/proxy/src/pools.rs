@@ -10,7 +10,7 @@ use host::app::StreamId;
 use crate::balance::maglev::Table;
 use crate::balance::{Balancer, Candidate};
 use crate::config::{Backend, Config, Pool};
-use crate::counters::Counters;
+use crate::counters::{BackendCounters, Counters};
 use crate::health::{Change, Health};
 
 /// A backend, for as long as anything refers to it. Never reused.
@@ -32,6 +32,8 @@ pub(crate) struct BackendState {
     idle: Vec<StreamId>,
     next_check_us: u64,
     is_checking: bool,
+    /// What only grows.
+    counters: BackendCounters,
 }
 
 /// A pool at run time.
@@ -155,6 +157,7 @@ impl Pools {
                 idle: Vec::new(),
                 next_check_us: 0,
                 is_checking: false,
+                counters: BackendCounters::default(),
             },
         );
         id
@@ -284,9 +287,17 @@ impl Pools {
         }
     }
 
+    /// A request has a connection to the backend.
+    pub(crate) fn on_request(&mut self, id: BackendId) {
+        if let Some(state) = self.backends.get_mut(&id) {
+            state.counters.requests += 1;
+        }
+    }
+
     /// A request was answered there.
     pub(crate) fn on_success(&mut self, id: BackendId) {
         if let Some(state) = self.backends.get_mut(&id) {
+            state.counters.responses += 1;
             state.health.on_success();
         }
     }
@@ -296,12 +307,14 @@ impl Pools {
         let Some(state) = self.backends.get_mut(&id) else {
             return false;
         };
+        state.counters.requests_failed += 1;
         let pool = state.pool.map(|pool| &config.pools[pool]);
         let Some((pool, ejection)) = pool.and_then(|it| Some((it, it.ejection.as_ref()?))) else {
             return false;
         };
         let is_ejected = state.health.on_failure(now_us, ejection) == Some(Change::Ejected);
         if is_ejected {
+            state.counters.ejections += 1;
             let (pool, backend, time) = (&pool.name, &state.name, ejection.time);
             tracing::warn!(%pool, %backend, ?time, "backend taken out: requests failed there");
         }
@@ -341,6 +354,7 @@ impl Pools {
             return Vec::new();
         };
         state.is_checking = false;
+        state.counters.checks_failed += u64::from(!is_good);
         if state.is_forgotten() {
             self.backends.remove(&id);
             return Vec::new();
@@ -363,6 +377,27 @@ impl Pools {
         pool.balancer.reset();
         // If none is up any more, waiting is in vain.
         sessions(std::mem::take(&mut pool.queue))
+    }
+
+    /// The backends of each pool, by the pool's number, and what was counted of each.
+    pub(crate) fn all(
+        &self,
+        now_us: u64,
+    ) -> impl Iterator<Item = (usize, &BackendState, BackendCounters)> {
+        let ids = self.pools.iter().enumerate();
+        let ids = ids.flat_map(|(number, pool)| pool.backends.iter().map(move |id| (number, id)));
+        ids.filter_map(move |(number, id)| {
+            let state = self.backends.get(id)?;
+            let counters = BackendCounters {
+                connections: u64::from(state.active),
+                connections_idle: state.idle.len() as u64,
+                up: u64::from(state.health.is_up()),
+                ejected: u64::from(state.health.is_ejected(now_us)),
+                draining: u64::from(state.drains),
+                ..state.counters
+            };
+            Some((number, state, counters))
+        })
     }
 
     /// Counts backends by their state.

@@ -9,7 +9,7 @@ use http_message::access::{AccessLog, AccessSink};
 
 use crate::checks::Checks;
 use crate::config::Config;
-use crate::counters::Counters;
+use crate::counters::{BackendCounters, Counters};
 use crate::pools::BackendId;
 use crate::session::Session;
 use crate::shared::{Shared, Use};
@@ -24,6 +24,17 @@ pub struct Proxy {
     last: u64,
     sink: Option<AccessLog>,
     drain: Drain,
+}
+
+/// A backend of a pool, and what was counted of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendView<'a> {
+    /// The pool's name.
+    pub pool: &'a str,
+    /// The backend's name.
+    pub name: &'a str,
+    /// What was counted.
+    pub counters: BackendCounters,
 }
 
 /// Whether the proxy ends.
@@ -135,6 +146,32 @@ impl Proxy {
     /// What has happened so far.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// The backends of all pools, in the order of the configuration, and what was counted of each.
+    /// One that a pool has twice comes once.
+    pub fn backends(&self, now_us: u64) -> Vec<BackendView<'_>> {
+        let config = &self.shared.config;
+        let mut views: Vec<BackendView<'_>> = Vec::new();
+        let mut places = HashMap::new();
+        for (pool, state, counters) in self.shared.pools.all(now_us) {
+            let place = places.entry((pool, &*state.name)).or_insert(views.len());
+            let place = *place;
+            match views.get_mut(place) {
+                Some(view) => view.counters.add(&counters),
+                None => views.push(BackendView {
+                    pool: &config.pools[pool].name,
+                    name: &state.name,
+                    counters,
+                }),
+            }
+        }
+        views
+    }
+
+    /// There are pools.
+    pub fn has_pools(&self) -> bool {
+        !self.shared.config.pools.is_empty()
     }
 
     fn accept(&mut self, io: &mut dyn Io, stream: StreamId, peer: std::net::SocketAddr) {

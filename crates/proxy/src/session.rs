@@ -184,8 +184,8 @@ impl Session {
     ) {
         match event {
             AppEvent::Connected => match &mut self.phase {
-                Phase::Exchange(exchange) => exchange.attempt.on_connected(),
-                Phase::Opening(opened) => opened.attempt.on_connected(),
+                Phase::Exchange(exchange) => exchange.attempt.on_connected(shared),
+                Phase::Opening(opened) => opened.attempt.on_connected(shared),
                 _ => {}
             },
             AppEvent::PeerFinished => match &mut self.phase {

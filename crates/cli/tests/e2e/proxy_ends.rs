@@ -229,6 +229,7 @@ fn what_is_forwarded_is_logged_with_its_backend() {
             (&"web".into(), &"/1234".into())
         );
         assert_eq!(line["backend"], "10.77.0.1:9001");
+        let labels = "{pool=\"web\",backend=\"10.77.0.1:9001\"}";
         let metrics = || {
             let mut admin = Connection::open("127.0.0.1:9180".parse().unwrap()).ok()?;
             admin
@@ -243,10 +244,25 @@ fn what_is_forwarded_is_logged_with_its_backend() {
             });
             read.ok()?;
             let text = String::from_utf8(text).ok()?;
-            text.contains("splitway_proxy_responses_total 1\n")
-                .then_some(text)
+            let is_there = text.contains("splitway_proxy_responses_total 1\n")
+                && text.contains(&format!(
+                    "splitway_proxy_backend_connections_idle{labels} 1\n"
+                ));
+            is_there.then_some(text)
         };
         let text = wait::until(SOON, "the metric", metrics).unwrap();
         assert!(text.contains("splitway_proxy_backends_up 1\n"), "{text}");
+        for (metric, value) in [
+            ("requests_total", 1),
+            ("responses_total", 1),
+            ("requests_failed_total", 0),
+            ("connections", 0),
+            ("connections_idle", 1),
+            ("up", 1),
+            ("ejected", 0),
+        ] {
+            let sample = format!("splitway_proxy_backend_{metric}{labels} {value}\n");
+            assert!(text.contains(&sample), "{sample}{text}");
+        }
     });
 }

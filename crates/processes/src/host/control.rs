@@ -448,7 +448,7 @@ impl NicSource<App> for HostControl {
     fn on_wake(&mut self, now_us: u64, stack: &mut Stack, app: &mut App) {
         self.readers.tell(&self.wake, now_us, stack, app);
         if let Some(reporter) = self.reporter.as_ref().filter(|_| self.reports_counters) {
-            reporter.on_wake(stack, app);
+            reporter.on_wake(now_us, stack, app);
         }
         let App {
             server,

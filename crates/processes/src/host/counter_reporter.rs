@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use failure::Failure;
 use host::Stack;
+use proxy::{BackendCounters, BackendView};
 use rustix::event::Timespec;
 use rustix::net::{SendFlags, send};
 use rustix::time::{
@@ -14,8 +15,8 @@ use rustix::time::{
 use crate::host::apps::App;
 use crate::ipc::log_lines;
 use ::observer;
-use observer::Report;
 use observer::counter_names::{self, HostProcessCounters};
+use observer::{BackendReport, Report};
 
 const PERIOD: Timespec = Timespec {
     tv_sec: 1,
@@ -52,11 +53,18 @@ impl CounterReporter {
     }
 
     /// If it is time, tells what there is; not if the observer is behind.
-    pub fn on_wake(&self, stack: &Stack, app: &App) {
+    pub fn on_wake(&self, now_us: u64, stack: &Stack, app: &App) {
         if rustix::io::read(&self.timer, &mut [0u8; 8]).is_err() {
             return;
         }
-        if let Ok(packet) = observer::report(&Report::now(all(stack, app))) {
+        self.tell(observer::report(&Report::now(all(stack, app))));
+        if app.proxy.has_pools() {
+            self.tell(observer::backends(&backends(app.proxy.backends(now_us))));
+        }
+    }
+
+    fn tell(&self, packet: serde_json::Result<Vec<u8>>) {
+        if let Ok(packet) = packet {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let _ = rustix::io::retry_on_intr(|| send(&self.observer, &packet, flags));
         }
@@ -67,6 +75,35 @@ impl AsFd for CounterReporter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
+}
+
+/// Backends with a report of their own: the reports fit into a packet. The counters of the others
+/// are added up.
+const BACKENDS_APART_MAX: usize = 256;
+
+/// What those are called.
+const OTHERS: &str = "others";
+
+fn backends(mut views: Vec<BackendView<'_>>) -> Vec<BackendReport> {
+    let others = views.split_off(views.len().min(BACKENDS_APART_MAX));
+    let report = |view: BackendView<'_>| BackendReport {
+        pool: view.pool.to_owned(),
+        backend: view.name.to_owned(),
+        counters: counter_names::backend(&view.counters),
+    };
+    let mut reports: Vec<BackendReport> = views.into_iter().map(report).collect();
+    let mut sum = BackendCounters::default();
+    for view in &others {
+        sum.add(&view.counters);
+    }
+    if !others.is_empty() {
+        reports.push(BackendReport {
+            pool: OTHERS.to_owned(),
+            backend: OTHERS.to_owned(),
+            counters: counter_names::backend(&sum),
+        });
+    }
+    reports
 }
 
 /// What the stack and its applications have counted.
@@ -101,4 +138,39 @@ fn all(stack: &Stack, app: &App) -> Vec<(String, u64)> {
     let mut rows = counted(stack, app);
     rows.extend(counter_names::host_process(&own));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_backends_some_are_added_up_in_one_packet() {
+        let name = "x".repeat(260);
+        let counters = BackendCounters {
+            requests: u64::MAX / 1000,
+            up: 1,
+            ..BackendCounters::default()
+        };
+        let view = BackendView {
+            pool: &name[..64],
+            name: &name,
+            counters,
+        };
+        assert_eq!(backends(vec![view.clone(); 256]).len(), 256);
+        let reports = backends(vec![view; 300]);
+        let others = reports.last().unwrap();
+        assert_eq!((reports.len(), &*others.backend), (257, OTHERS));
+        let up = others
+            .counters
+            .iter()
+            .find(|(name, _)| name == "proxy_backend_up");
+        assert_eq!(up.unwrap().1, 44);
+        let packet = observer::backends(&reports).unwrap();
+        assert!(
+            packet.len() < observer::PACKET_BYTES_MAX,
+            "{}",
+            packet.len()
+        );
+    }
 }

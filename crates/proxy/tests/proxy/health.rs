@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use proxy::{Check, CheckKind, Config};
+use proxy::{BackendCounters, Check, CheckKind, Config, Ejection};
 
-use crate::world::{GET, World, config, response};
+use crate::world::{GET, World, config, pool, response};
 
 fn checked(kind: CheckKind) -> Config {
     let mut config = config(&[9001, 9002]);
@@ -104,4 +104,54 @@ fn failures_in_a_row_take_a_backend_out_for_a_time() {
         answered(&mut world);
     }
     assert_eq!(world.counters().backend_connect_failures, before + 1);
+}
+
+#[test]
+fn each_backend_has_its_counts_in_each_pool() {
+    let mut config = config(&[9001, 9002]);
+    config.pools[0].ejection = Some(Ejection {
+        failures: 1,
+        time: Duration::from_secs(10),
+    });
+    config.pools.push(pool("other", &[9002, 9003, 9003]));
+    config.pools[1].backends[0].drains = true;
+    let mut world = World::new(config, &[9002]);
+    let client = world.client(GET);
+    let of = |world: &World, pool: &str, name: &str| {
+        world.backends()[&(pool.to_owned(), name.to_owned())]
+    };
+    let refused = BackendCounters {
+        requests_failed: 1,
+        ejections: 1,
+        up: 1,
+        ejected: 1,
+        ..BackendCounters::default()
+    };
+    assert_eq!(of(&world, "web", "b9001"), refused);
+    let asked = BackendCounters {
+        requests: 1,
+        connections: 1,
+        up: 1,
+        ..BackendCounters::default()
+    };
+    assert_eq!(of(&world, "web", "b9002"), asked);
+    world.send(world.backend(9002), response("x"));
+    assert!(world.take(client).ends_with("x"));
+    let answered = BackendCounters {
+        responses: 1,
+        connections: 0,
+        connections_idle: 1,
+        ..asked
+    };
+    assert_eq!(of(&world, "web", "b9002"), answered);
+    world.send(client, GET);
+    assert_eq!(of(&world, "web", "b9002").requests, 2);
+    world.pass(Duration::from_secs(11));
+    assert_eq!(of(&world, "web", "b9001").ejected, 0);
+    assert_eq!(of(&world, "other", "b9002").draining, 1);
+    // One that is there twice has one name.
+    assert_eq!(
+        (of(&world, "other", "b9003").up, world.backends().len()),
+        (2, 4)
+    );
 }

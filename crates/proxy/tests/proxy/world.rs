@@ -11,7 +11,7 @@ use fakes::nic::FakeNic;
 use host::app::{AppEvent, Application, Bind, CloseReason, Io, Owner, StreamId, StreamOptions};
 use host::{Absent, Applications, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
-use proxy::{Backend, Config, Listener, Mode, Pool, Proxy};
+use proxy::{Backend, BackendCounters, Config, Listener, Mode, Pool, Proxy};
 
 const ADDRESS: &str = "10.77.0.2";
 
@@ -281,6 +281,16 @@ impl World {
             heard.received.extend_from_slice(&buffer[..count]);
         });
         count
+    }
+
+    /// What the proxy has counted of each backend, by pool and name.
+    pub(crate) fn backends(&self) -> BTreeMap<(String, String), BackendCounters> {
+        let views = self.apps.proxy.backends(self.now_us).into_iter();
+        let view = |it: proxy::BackendView<'_>| {
+            let place = (it.pool.to_owned(), it.name.to_owned());
+            (place, it.counters)
+        };
+        views.map(view).collect()
     }
 
     /// Connections that have come to a backend.
