@@ -2,12 +2,14 @@
 //! clients go on.
 
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 use testbed::backend::{Backend, Speech};
-use testbed::http::Connection;
+use testbed::http::{Connection, be_patient};
 use testbed::namespace::isolated;
 use testbed::process::{run, signal, tool};
 use testbed::splitway::HTTP_V4;
@@ -141,29 +143,56 @@ fn another_configuration_takes_over_under_load() {
 #[test]
 fn draining_finishes_what_is_under_way() {
     isolated(|site| {
-        let backend = Backend::new(9001, Speech::Http);
-        let text = listen(80, "web", "") + &pool("web", "check = \"tcp\"", &[9001]);
+        for by_signal in [true, false] {
+            let backend = Backend::new(9001, Speech::Http);
+            let text = listen(80, "web", "") + &pool("web", "check = \"tcp\"", &[9001]);
+            let mut proxy = started(&written(&site, &text));
+            let mut idle = Connection::open(HTTP_V4).unwrap();
+            exchange(&mut idle, "/1000").unwrap();
+            let mut busy = Connection::open(HTTP_V4).unwrap();
+            busy.send(b"GET /gate HTTP/1.1\r\nHost: test\r\n\r\n")
+                .unwrap();
+            let is_asked = || (backend.requests() == 2).then_some(());
+            wait::until(SOON, "the request", is_asked).unwrap();
+            if by_signal {
+                signal(proxy.supervisor(), Signal::QUIT).unwrap();
+            } else {
+                let (done, said) = ctl("drain", None);
+                assert!(done && said.contains("no new connections"), "{said}");
+            }
+            proxy.line(|line| line.starts_with("draining")).unwrap();
+            idle.read_end().unwrap();
+            wait::until(SOON, "a refusal", || Connection::open(HTTP_V4).err()).unwrap();
+            backend.open_gate();
+            let head = busy.read_head().unwrap();
+            assert_eq!(
+                (head.status, head.field("connection")),
+                (200, Some("close"))
+            );
+            drop((idle, busy));
+            assert!(proxy.wait().unwrap().success());
+            proxy.line(|line| line.starts_with("drained")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn draining_resets_what_goes_on_for_too_long() {
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Echo);
+        let text = listen(80, "echo", "mode = \"tcp\"")
+            + &pool("echo", "", &[9001])
+            + "[operation]\ndrain_timeout = \"300ms\"\n";
         let mut proxy = started(&written(&site, &text));
-        let mut idle = Connection::open(HTTP_V4).unwrap();
-        exchange(&mut idle, "/1000").unwrap();
-        let mut busy = Connection::open(HTTP_V4).unwrap();
-        busy.send(b"GET /gate HTTP/1.1\r\nHost: test\r\n\r\n")
-            .unwrap();
-        let is_asked = || (backend.requests() == 2).then_some(());
-        wait::until(SOON, "the request", is_asked).unwrap();
+        let mut tunnel = TcpStream::connect(HTTP_V4).unwrap();
+        be_patient(&tunnel).unwrap();
+        tunnel.write_all(b"x").unwrap();
+        tunnel.read_exact(&mut [0]).unwrap();
         signal(proxy.supervisor(), Signal::QUIT).unwrap();
-        proxy.line(|line| line.starts_with("draining")).unwrap();
-        idle.read_end().unwrap();
-        wait::until(SOON, "a refusal", || Connection::open(HTTP_V4).err()).unwrap();
-        backend.open_gate();
-        let head = busy.read_head().unwrap();
-        assert_eq!(
-            (head.status, head.field("connection")),
-            (200, Some("close"))
-        );
-        drop((idle, busy));
         assert!(proxy.wait().unwrap().success());
-        proxy.line(|line| line.starts_with("drained")).unwrap();
+        proxy.line(|line| line.contains("reset")).unwrap();
+        let end = tunnel.read(&mut [0]).unwrap_err();
+        assert_eq!(end.kind(), ErrorKind::ConnectionReset);
     });
 }
 
