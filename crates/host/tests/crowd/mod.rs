@@ -45,6 +45,7 @@ impl Application for Responder {
             AppEvent::Opened { file, meta } => {
                 assert_eq!(io.write_file(stream, file, 0..meta.size), FILE_BYTES);
             }
+            AppEvent::PeerFinished => io.shutdown(stream),
             _ => {}
         }
     }
@@ -77,6 +78,9 @@ pub(crate) struct Crowd {
     pub(crate) app: Responder,
     pub(crate) nic: NicChannel,
     pub(crate) clients: Vec<Client>,
+    /// Connections that the stack has parted with since the last look.
+    #[allow(dead_code, reason = "some users of this file part with none")]
+    pub(crate) parted: Vec<FlowId>,
     /// SENDs since the last look.
     pub(crate) sent: Vec<Sent>,
     far_port: MemoryPort,
@@ -97,13 +101,18 @@ fn client_of(address: SocketAddr) -> usize {
 
 impl Crowd {
     pub(crate) fn new() -> Crowd {
+        Crowd::with(|_| {})
+    }
+
+    pub(crate) fn with(configure: impl FnOnce(&mut StackConfig)) -> Crowd {
         let (port, far_port) = pair(memory::Link::default());
         let (host_channel, nic) = in_memory();
         let addresses = vec![("10.77.0.2".parse().unwrap(), 24)];
-        let config = StackConfig {
+        let mut config = StackConfig {
             gateways: vec![GATEWAY.parse().unwrap()],
             ..StackConfig::new(addresses, vec![80], [7; 16])
         };
+        configure(&mut config);
         let now_us = 1_000_000;
         let stack = Stack::new(config, Link::of(&port), vec![host_channel], now_us);
         let mut crowd = Crowd {
@@ -113,6 +122,7 @@ impl Crowd {
             app: Responder,
             nic,
             clients: Vec::new(),
+            parted: Vec::new(),
             sent: Vec::new(),
             far_port,
         };
@@ -129,8 +139,17 @@ impl Crowd {
         crowd
     }
 
+    /// Where a client is.
+    #[allow(
+        dead_code,
+        reason = "some users of this file have clients that only connect"
+    )]
+    pub(crate) fn address(client: usize) -> SocketAddr {
+        address(client)
+    }
+
     /// A frame of a client's segment.
-    fn frame_of(&self, client: &Client, flags: Flags, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame_of(&self, client: &Client, flags: Flags, payload: &[u8]) -> Vec<u8> {
         let &Client {
             address,
             seq,
@@ -263,6 +282,7 @@ impl Crowd {
                         departed,
                     });
                 }
+                Command::Part(part) => self.parted.push(part.flow),
                 _ => {}
             }
         }
