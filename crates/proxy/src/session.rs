@@ -23,6 +23,7 @@ use crate::answer::Refusal;
 use crate::attempt::refusal_of;
 use crate::buffer::Buffer;
 use crate::config::{Listener, Mode};
+use crate::note::Outcome;
 use crate::proxy_protocol;
 use crate::shared::{Leave, Shared};
 
@@ -278,6 +279,21 @@ impl Session {
             };
         }
         self.phase = step.0;
+    }
+
+    /// What is noted of a request or a tunnel in any case.
+    fn outcome(&self, io: &dyn Io, status: u16) -> Outcome<'static> {
+        Outcome {
+            peer: self.peer,
+            connection: self.client.0,
+            request: self.requests,
+            status,
+            body_bytes: 0,
+            retransmissions: io.retransmissions(self.client),
+            is_cut_short: false,
+            backend: None,
+            retries: 0,
+        }
     }
 
     fn arm(&mut self, io: &mut dyn Io, after: Duration) {

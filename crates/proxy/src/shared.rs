@@ -6,6 +6,7 @@ use std::sync::Arc;
 use host::app::{Io, StreamId};
 use http_message::access::AccessLog;
 
+use crate::answer::Refusal;
 use crate::buffer::COPY_BYTES;
 use crate::config::Config;
 use crate::counters::Counters;
@@ -67,6 +68,14 @@ impl Shared {
             unwanted: Vec::new(),
             is_draining: false,
             scratch: vec![0; COPY_BYTES],
+        }
+    }
+
+    /// A client gets an answer of the proxy's own, or none.
+    pub(crate) fn count_refusal(&mut self, why: Refusal) {
+        match why.status().as_u16() {
+            ..500 => self.counters.refused_4xx += 1,
+            _ => self.counters.refused_5xx += 1,
         }
     }
 

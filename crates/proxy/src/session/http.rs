@@ -365,15 +365,11 @@ impl Session {
             shared,
             io.now_us(),
             &Outcome {
-                peer: self.peer,
-                connection: self.client.0,
-                request: self.requests,
-                status: status.unwrap_or(of_response),
                 body_bytes: it.download.content_bytes(),
-                retransmissions: io.retransmissions(self.client),
                 is_cut_short,
                 backend,
                 retries: it.attempt.retries(),
+                ..self.outcome(io, status.unwrap_or(of_response))
             },
         );
     }
@@ -467,10 +463,7 @@ impl Session {
             return self.retry(io, shared, it, (Refusal::ConnectTimeout, Leave::Abort));
         }
         if it.response.is_none() && it.awaits_response {
-            let mut it = it;
-            let why = (Refusal::ResponseTimeout, Leave::Abort);
-            let failed = it.attempt.fail(io, shared, why, false);
-            return self.refuse(io, shared, it, failed.err().unwrap_or(why.0));
+            return self.response_late(io, shared, it);
         }
         let backend = it.attempt.link().map(|link| link.stream);
         if !self.is_idle_for(io, shared.config.idle_timeout, backend) {
@@ -478,15 +471,22 @@ impl Session {
         }
         match it.response {
             // The backend takes no more of the request.
-            None if !it.up.is_empty() => {
-                let mut it = it;
-                let why = (Refusal::ResponseTimeout, Leave::Abort);
-                let failed = it.attempt.fail(io, shared, why, false);
-                self.refuse(io, shared, it, failed.err().unwrap_or(why.0))
-            }
+            None if !it.up.is_empty() => self.response_late(io, shared, it),
             None => self.refuse(io, shared, it, Refusal::RequestTimeout),
             Some(_) => self.cut_short(io, shared, it),
         }
+    }
+
+    /// The backend, which is to blame, gets no more time.
+    fn response_late(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut it: Box<Exchange>,
+    ) -> Step {
+        let why = (Refusal::ResponseTimeout, Leave::Abort);
+        let failed = it.attempt.fail(io, shared, why, false);
+        self.refuse(io, shared, it, failed.err().unwrap_or(why.0))
     }
 
     /// Answers a request in the place of a backend.
@@ -521,21 +521,8 @@ impl Session {
         let bytes = without_empty_lines(self.input.bytes());
         let is_head = bytes.starts_with(b"HEAD ");
         let note = Note::new(shared, io.now_us(), bytes, None);
-        note.end(
-            shared,
-            io.now_us(),
-            &Outcome {
-                peer: self.peer,
-                connection: self.client.0,
-                request: self.requests,
-                status: why.status().as_u16(),
-                body_bytes: 0,
-                retransmissions: io.retransmissions(self.client),
-                is_cut_short: false,
-                backend: None,
-                retries: 0,
-            },
-        );
+        let outcome = self.outcome(io, why.status().as_u16());
+        note.end(shared, io.now_us(), &outcome);
         self.begin_answer(io, shared, why, (is_head, true))
     }
 
@@ -546,10 +533,7 @@ impl Session {
         why: Refusal,
         (is_head, closes): (bool, bool),
     ) -> Step {
-        match why.status().as_u16() {
-            ..500 => shared.counters.refused_4xx += 1,
-            _ => shared.counters.refused_5xx += 1,
-        }
+        shared.count_refusal(why);
         answer::write(why, is_head, closes, self.output.tail());
         self.arm_idle(io, shared.config.idle_timeout, None);
         (Phase::Answer { closes }, true)

@@ -191,15 +191,11 @@ impl Session {
             shared,
             io.now_us(),
             &Outcome {
-                peer: self.peer,
-                connection: self.client.0,
-                request: self.requests,
-                status,
                 body_bytes: joint.down_bytes(),
-                retransmissions: io.retransmissions(self.client),
                 is_cut_short,
                 backend: name.as_deref(),
                 retries: attempt.retries(),
+                ..self.outcome(io, status)
             },
         );
         attempt
@@ -214,12 +210,8 @@ impl Session {
         why: Refusal,
     ) -> Step {
         opened.attempt.leave(io, shared, Leave::Abort);
-        let status = why.status().as_u16();
-        match status {
-            ..500 => shared.counters.refused_4xx += 1,
-            _ => shared.counters.refused_5xx += 1,
-        }
-        self.note_opening(io, shared, opened, status);
+        shared.count_refusal(why);
+        self.note_opening(io, shared, opened, why.status().as_u16());
         io.abort(self.client);
         RESET
     }
@@ -235,15 +227,9 @@ impl Session {
             shared,
             io.now_us(),
             &Outcome {
-                peer: self.peer,
-                connection: self.client.0,
-                request: self.requests,
-                status,
-                body_bytes: 0,
-                retransmissions: io.retransmissions(self.client),
                 is_cut_short: true,
-                backend: None,
                 retries: opened.attempt.retries(),
+                ..self.outcome(io, status)
             },
         );
     }
