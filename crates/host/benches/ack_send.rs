@@ -13,7 +13,6 @@ use std::process::ExitCode;
 
 use contract::Event;
 use crowd::{Crowd, FILE};
-use netdev::Frame;
 use testbed::instructions::{Count, check};
 use wire::tcp::Flags;
 
@@ -60,7 +59,7 @@ fn workload() {
         crowd.nic.flush();
         let before = crowd.stack.counters().sends;
         if done < WARM_UP_PAIRS {
-            turn(&mut crowd, &frames);
+            crowd.take_in(&frames);
         } else {
             counted_turn(&mut crowd, &frames);
         }
@@ -77,23 +76,5 @@ fn workload() {
 
 #[inline(never)]
 fn counted_turn(crowd: &mut Crowd, frames: &[Vec<u8>]) {
-    turn(crowd, frames);
-}
-
-#[inline(always)]
-fn turn(crowd: &mut Crowd, frames: &[Vec<u8>]) {
-    let now_us = crowd.now_us;
-    crowd
-        .stack
-        .on_channels(now_us, usize::MAX)
-        .expect("a sane ring");
-    for bytes in frames {
-        let frame = Frame {
-            bytes,
-            checksum_valid: true,
-        };
-        crowd.stack.on_frame(now_us, frame);
-    }
-    crowd.stack.on_time(now_us);
-    crowd.stack.serve(now_us, &mut crowd.port, &mut crowd.app);
+    crowd.take_in(frames);
 }

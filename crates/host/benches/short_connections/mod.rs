@@ -2,7 +2,6 @@
 
 use contract::Event;
 use contract::parting::{PartEnd, PartEndReason};
-use netdev::Frame;
 use wire::tcp::Flags;
 
 use crate::crowd::{Client, Crowd, HELLO};
@@ -84,30 +83,12 @@ fn turn(crowd: &mut Crowd, frames: &[Vec<u8>], is_counted: bool) {
     crowd.now_us += 1_000;
     match is_counted {
         true => counted_turn(crowd, frames),
-        false => do_turn(crowd, frames),
+        false => crowd.take_in(frames),
     }
     crowd.collect();
 }
 
 #[inline(never)]
 fn counted_turn(crowd: &mut Crowd, frames: &[Vec<u8>]) {
-    do_turn(crowd, frames);
-}
-
-#[inline(always)]
-fn do_turn(crowd: &mut Crowd, frames: &[Vec<u8>]) {
-    let now_us = crowd.now_us;
-    crowd
-        .stack
-        .on_channels(now_us, usize::MAX)
-        .expect("a sane ring");
-    for bytes in frames {
-        let frame = Frame {
-            bytes,
-            checksum_valid: true,
-        };
-        crowd.stack.on_frame(now_us, frame);
-    }
-    crowd.stack.on_time(now_us);
-    crowd.stack.serve(now_us, &mut crowd.port, &mut crowd.app);
+    crowd.take_in(frames);
 }

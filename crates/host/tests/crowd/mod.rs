@@ -216,12 +216,26 @@ impl Crowd {
     /// The stack does what there is to do; clients and the NIC stack take note.
     pub(crate) fn turn(&mut self) {
         self.now_us += 10;
-        self.stack
-            .on_channels(self.now_us, usize::MAX)
-            .expect("a sane ring");
-        self.stack.on_time(self.now_us);
-        self.stack.serve(self.now_us, &mut self.port, &mut self.app);
+        self.take_in(&[]);
         self.collect();
+    }
+
+    /// A turn of the host stack's: what NIC workers have reported, these frames, what is due.
+    #[inline(always)]
+    pub(crate) fn take_in(&mut self, frames: &[Vec<u8>]) {
+        let now_us = self.now_us;
+        self.stack
+            .on_channels(now_us, usize::MAX)
+            .expect("a sane ring");
+        for bytes in frames {
+            let frame = Frame {
+                bytes,
+                checksum_valid: true,
+            };
+            self.stack.on_frame(now_us, frame);
+        }
+        self.stack.on_time(now_us);
+        self.stack.serve(now_us, &mut self.port, &mut self.app);
     }
 
     /// Takes note of what has left the stack.
