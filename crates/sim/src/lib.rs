@@ -195,7 +195,7 @@ pub fn replay_command(seed: u64) -> String {
 
 /// The same for a run in which NIC stacks run the end of connections.
 pub fn replay_command_with_teardown(seed: u64) -> String {
-    format!("splitway sim --seed {seed} --trace --teardown-offload")
+    format!("{} --teardown-offload", replay_command(seed))
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> &str {

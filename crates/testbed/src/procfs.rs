@@ -177,9 +177,10 @@ pub struct Memory {
 
 /// Memory of a process now.
 pub fn memory(pid: Pid) -> Result<Memory> {
-    let field = |file: &str, name: &str| {
-        let path = format!("/proc/{}/{file}", pid.as_raw_nonzero());
-        let text = read(&path)?;
+    let path = |file: &str| format!("/proc/{}/{file}", pid.as_raw_nonzero());
+    let (mappings, status) = (path("smaps_rollup"), path("status"));
+    let (of_mappings, of_status) = (read(&mappings)?, read(&status)?);
+    let field = |(path, text): (&str, &str), name: &str| {
         text.lines()
             .find_map(|line| {
                 line.strip_prefix(name)?
@@ -192,9 +193,9 @@ pub fn memory(pid: Pid) -> Result<Memory> {
             .ok_or_else(|| Failure::new(format!("{path} has no {name}")))
     };
     Ok(Memory {
-        resident_bytes: field("smaps_rollup", "Rss:")?,
-        of_files_bytes: field("status", "RssFile:")?,
-        proportional_bytes: field("smaps_rollup", "Pss:")?,
+        resident_bytes: field((&mappings, &of_mappings), "Rss:")?,
+        of_files_bytes: field((&status, &of_status), "RssFile:")?,
+        proportional_bytes: field((&mappings, &of_mappings), "Pss:")?,
     })
 }
 
