@@ -348,11 +348,14 @@ impl App {
         if self.socket(id).is_none() {
             return;
         }
-        let socket = self.sockets.remove(id.index as usize);
-        match &socket.kind {
+        let mut socket = self.sockets.remove(id.index as usize);
+        match &mut socket.kind {
             Kind::Listener(_) => self.listeners -= 1,
             Kind::File(_) => self.files -= 1,
-            Kind::Stream(_) => self.connections -= 1,
+            Kind::Stream(stream) => {
+                self.connections -= 1;
+                self.note_closed(id, stream.current.take());
+            }
             Kind::Unconnected(_) => {}
         }
         self.unadopted.remove(&id);

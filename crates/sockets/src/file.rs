@@ -175,6 +175,10 @@ impl App {
             Some(Kind::File(file)) => std::mem::take(&mut file.holders),
             _ => BTreeSet::new(),
         };
+        debug_assert!(
+            holders.iter().all(|holder| self.socket(*holder).is_some()),
+            "a connection that is gone holds a file"
+        );
         self.remove(id, cx.counters);
         for holder in holders {
             self.close_unnamed(cx, holder);

@@ -265,6 +265,27 @@ fn file_bytes_are_bounded_by_the_window_of_the_client() {
     world.assert_nothing_left();
 }
 
+/// A server keeps its files open for longer than its connections.
+#[test]
+fn a_file_is_held_by_connections_that_are_there_alone() {
+    let mut world = World::new();
+    world.clients.echoes = false;
+    let mut program = Program::new(&mut world, 1);
+    let (listener, _) = program.listener(&mut world, 8000);
+    let (file, file_handle) = open_file(&mut world, &mut program, "20000");
+    for _ in 0..3 {
+        let stream = world.connect(8000);
+        let (socket, handle) = program.accept(&mut world, listener);
+        write_file(&mut world, &mut program, socket, file, 0, 20_000);
+        program.close(handle);
+        world.run_until(|world| world.heard(stream).received.len() == 20_000);
+    }
+    // What it finds of its holders is checked as it goes.
+    program.close(file_handle);
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
 #[test]
 fn what_waits_for_more_leaves_when_no_more_may_come() {
     let mut world = World::new();
