@@ -40,7 +40,8 @@ impl App {
             }
             Kind::Stream(_) | Kind::File(_) => return Err(Errno::INVAL),
         };
-        if self.listeners >= self.grant.listeners_max {
+        let is_full = |app: &App| app.listeners >= app.grant.listeners_max;
+        if is_full(self) && (!self.close_hung_up(cx) || is_full(self)) {
             return Err(Errno::NOBUFS);
         }
         let binding = match binding {
@@ -230,7 +231,12 @@ impl App {
                 }
             }
             match end {
-                Some((reason, unread)) => self.end_stream(cx, connection, reason, unread),
+                Some((reason, unread)) => {
+                    if held.peer_finished {
+                        self.note_peer_finished(connection);
+                    }
+                    self.end_stream(cx, connection, reason, unread);
+                }
                 None => {
                     cx.places.streams.insert(stream, (self.id, connection));
                     if held.peer_finished {

@@ -36,9 +36,10 @@ impl App {
         }
     }
 
-    /// An address is in use, perhaps by a socket whose last descriptor was closed before it was
-    /// asked for: the command was faster than the hang-up. Closes such sockets; true if there were
-    /// any. Connections have to wait for commands of other processes.
+    /// An address is in use, or there are as many listeners as there may be, perhaps by sockets
+    /// whose last descriptor was closed before: the command was faster than the hang-up. Closes
+    /// such sockets; true if there were any. Connections have to wait for commands of other
+    /// processes.
     pub(crate) fn close_hung_up(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_closed = false;
         for woken in cx.waker.map(Waker::look).unwrap_or_default() {
