@@ -26,10 +26,12 @@ pub(crate) fn of_connect(error: ConnectError) -> Errno {
     }
 }
 
-/// Why a connection has ended; `None` if in order.
-pub(crate) fn of_close(reason: CloseReason) -> Option<Errno> {
+/// Why a connection has ended; `None` if in order. A reset in CLOSE-WAIT is EPIPE (`tcp_reset` of
+/// Linux).
+pub(crate) fn of_close(reason: CloseReason, is_close_wait: bool) -> Option<Errno> {
     match reason {
         CloseReason::Finished => None,
+        CloseReason::Reset if is_close_wait => Some(Errno::PIPE),
         CloseReason::Reset | CloseReason::TlsFailed => Some(Errno::CONNRESET),
         CloseReason::TimedOut => Some(Errno::TIMEDOUT),
         CloseReason::Refused => Some(Errno::CONNREFUSED),

@@ -385,13 +385,18 @@ impl App {
 
     /// The peer will send no more.
     pub(crate) fn on_peer_finished(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        self.note_peer_finished(id);
+        self.pump(cx, id);
+    }
+
+    /// The same of a connection that may be over.
+    pub(crate) fn note_peer_finished(&mut self, id: SocketId) {
         if let Some(socket) = self.socket(id)
             && let Some(stream) = socket.stream_mut()
         {
             stream.peer_finished = true;
             socket.record.set(Flags::FIN_RECEIVED);
         }
-        self.pump(cx, id);
     }
 
     /// The peer has acknowledged all that was queued.
@@ -436,7 +441,7 @@ impl App {
         stream.is_gone = true;
         let current = stream.current.take();
         stream.marks.clear();
-        let stream_id = stream.id;
+        let (stream_id, peer_finished) = (stream.id, stream.peer_finished);
         cx.places.streams.remove(&stream_id);
         self.note_closed(id, current);
         let Some(socket) = self.socket(id) else {
@@ -451,7 +456,8 @@ impl App {
             }
             return self.remove(id, cx.counters);
         }
-        match errno::of_close(reason) {
+        let is_shut = socket.record.flags().has(Flags::SHUT_WRITE);
+        match errno::of_close(reason, peer_finished && !is_shut) {
             Some(errno) => {
                 // What has come before the error is read before it.
                 if socket.record.look().is_ok() {

@@ -193,7 +193,8 @@ pub(crate) fn is_over(flags: Flags) -> bool {
 /// With an empty FIFO: true at the end of the stream, false if bytes may come.
 fn end_of_stream(socket: &Socket<'_>, look: Look) -> Result<bool> {
     let flags = look.flags;
-    if look.error_is_new {
+    // FIN counts more than a reset after it, which a send reports (SOCK_DONE of Linux).
+    if look.error_is_new && !flags.has(Flags::FIN_RECEIVED) {
         socket.take_error()?;
     }
     if flags.has(Flags::DETACHED) {

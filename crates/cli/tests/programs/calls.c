@@ -28,7 +28,7 @@
 static int check(int result, const char *what)
 {
     if (result < 0) {
-        printf("%s: %s\n", what, strerror(errno));
+        fprintf(stderr, "%s: %s\n", what, strerror(errno));
         exit(1);
     }
     return result;
@@ -252,6 +252,34 @@ static void seldom(void)
     close(by);
 }
 
+/* A reset after the end of the stream leaves that as it is: a send reports it. */
+static void reset_at_end(void)
+{
+    int by = listener(), ends[2], error;
+    struct linger now = {.l_onoff = 1};
+    struct pollfd polled;
+    socklen_t len = sizeof error;
+    char bytes[4];
+    connect_by(by, ends);
+    check(send(ends[0], "end", 3, 0), "send");
+    check(shutdown(ends[0], SHUT_WR), "shutdown");
+    polled = (struct pollfd){ends[1], POLLRDHUP, 0};
+    check(poll(&polled, 1, -1), "poll");
+    check(setsockopt(ends[0], SOL_SOCKET, SO_LINGER, &now, sizeof now), "SO_LINGER");
+    close(ends[0]);
+    polled = (struct pollfd){ends[1], 0, 0};
+    check(poll(&polled, 1, -1), "poll");
+    printf("POLLERR %d, POLLHUP %d\n", !!(polled.revents & POLLERR), !!(polled.revents & POLLHUP));
+    say("before the end", recv(ends[1], bytes, sizeof bytes, 0));
+    say("at the end", recv(ends[1], bytes, sizeof bytes, 0));
+    check(getsockopt(ends[1], SOL_SOCKET, SO_ERROR, &error, &len), "SO_ERROR");
+    printf("SO_ERROR %s\n", strerror(error));
+    say("send", send(ends[1], "x", 1, MSG_NOSIGNAL));
+    say("at the end", recv(ends[1], bytes, sizeof bytes, 0));
+    close(ends[1]);
+    close(by);
+}
+
 int main(int count, char **arguments)
 {
     if (count > 1) {
@@ -263,5 +291,6 @@ int main(int count, char **arguments)
     masked();
     dup_over();
     seldom();
+    reset_at_end();
     return 0;
 }
