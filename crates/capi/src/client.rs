@@ -34,12 +34,14 @@
 //! | `zero_copy` | sending with completions |
 //! | `sends` | sends whose completions are to be taken |
 //! | `tally` | what sockets have done, summed over a program's processes |
+//! | `cancellation` | threads that are cancelled while they wait |
 //! | `timing` | durations as the kernel takes them |
 
 mod application;
 mod application_key;
 mod attach;
 mod blocking;
+pub mod cancellation;
 mod closing;
 mod connecting;
 pub(crate) mod epoll;

@@ -82,6 +82,32 @@ pub fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_ENABLE` and `PTHREAD_CANCEL_DISABLE`.
+const CANCEL_ENABLE: c_int = 0;
+const CANCEL_DISABLE: c_int = 1;
+
+/// The name that the C library has for this thread.
+pub(crate) fn this_thread() -> usize {
+    // SAFETY: it takes nothing.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Whether this thread may be cancelled.
+pub(crate) fn is_cancelable() -> bool {
+    let mut state = CANCEL_DISABLE;
+    // SAFETY: the pointer is that of an integer. It is no cancellation point, and changes back what
+    // it changes.
+    unsafe {
+        pthread_setcancelstate(CANCEL_DISABLE, &raw mut state);
+        pthread_setcancelstate(state, ptr::null_mut());
+    }
+    state == CANCEL_ENABLE
+}
+
 /// A pointer as a system call takes it.
 pub(crate) fn word<T>(pointer: *const T) -> c_long {
     pointer.expose_provenance().cast_signed() as c_long

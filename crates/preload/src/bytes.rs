@@ -4,6 +4,7 @@ use capi::abi::{
     last_error, set_errno, sw_poll, sw_readv, sw_recv, sw_recvfrom, sw_recvmsg, sw_send,
     sw_sendfile, sw_sendmsg, sw_sendto, sw_writev,
 };
+use capi::client::cancellation;
 use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
     timespec,
@@ -11,6 +12,7 @@ use libc::{
 use rustix::io::Errno;
 
 use crate::attached::is_split;
+use crate::cancel::point;
 use crate::inherited;
 use crate::kernel::kernel;
 use crate::library;
@@ -32,7 +34,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_read(
         match is_split(fd) {
             // As vfs_read of Linux, but not as recv(2).
             true if len == 0 => 0,
-            true => sw_recv(fd, to, len, 0),
+            true => point(|| sw_recv(fd, to, len, 0)),
             false => library::read(fd, to, len),
         }
     }
@@ -65,7 +67,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_write(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_send(fd, from, len, 0)
+            point(|| sw_send(fd, from, len, 0))
         } else {
             library::write(fd, from, len)
         }
@@ -82,7 +84,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_readv(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_readv(fd, vectors, count)
+            point(|| sw_readv(fd, vectors, count))
         } else {
             library::readv(fd, vectors, count)
         }
@@ -99,7 +101,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_writev(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_writev(fd, vectors, count)
+            point(|| sw_writev(fd, vectors, count))
         } else {
             library::writev(fd, vectors, count)
         }
@@ -151,8 +153,8 @@ pub unsafe extern "C-unwind" fn splitway_preload_preadv2(
             return library::preadv2(fd, vectors, count, offset, flags);
         }
         match positioned(vectors, count, offset, flags) {
-            Ok((_, 0)) => sw_readv(fd, vectors, count),
-            Ok((mut message, flags)) => sw_recvmsg(fd, &raw mut message, flags),
+            Ok((_, 0)) => point(|| sw_readv(fd, vectors, count)),
+            Ok((mut message, flags)) => point(|| sw_recvmsg(fd, &raw mut message, flags)),
             Err(errno) => fail(errno),
         }
     }
@@ -173,8 +175,8 @@ pub unsafe extern "C-unwind" fn splitway_preload_pwritev2(
             return library::pwritev2(fd, vectors, count, offset, flags);
         }
         match positioned(vectors, count, offset, flags) {
-            Ok((_, 0)) => sw_writev(fd, vectors, count),
-            Ok((message, flags)) => sw_sendmsg(fd, &raw const message, flags),
+            Ok((_, 0)) => point(|| sw_writev(fd, vectors, count)),
+            Ok((message, flags)) => point(|| sw_sendmsg(fd, &raw const message, flags)),
             Err(errno) => fail(errno),
         }
     }
@@ -217,7 +219,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recv(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_recv(fd, to, len, flags)
+            point(|| sw_recv(fd, to, len, flags))
         } else {
             library::recv(fd, to, len, flags)
         }
@@ -255,7 +257,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvfrom(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_recvfrom(fd, to, len, flags, at, at_len)
+            point(|| sw_recvfrom(fd, to, len, flags, at, at_len))
         } else {
             library::recvfrom(fd, to, len, flags, at, at_len)
         }
@@ -292,7 +294,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmsg(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            return sw_recvmsg(fd, message, flags);
+            return point(|| sw_recvmsg(fd, message, flags));
         }
         let received = library::recvmsg(fd, message, flags);
         if received >= 0 {
@@ -327,7 +329,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendto(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_sendto(fd, from, len, flags, at, at_len)
+            point(|| sw_sendto(fd, from, len, flags, at, at_len))
         } else {
             library::sendto(fd, from, len, flags, at, at_len)
         }
@@ -344,7 +346,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmsg(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(fd) {
-            sw_sendmsg(fd, message, flags)
+            point(|| sw_sendmsg(fd, message, flags))
         } else {
             library::sendmsg(fd, message, flags)
         }
@@ -374,7 +376,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_recvmmsg(
         let mut flags = flags & !libc::MSG_WAITFORONE;
         one_by_one(count, |place| {
             let message = messages.add(place);
-            let len = sw_recvmsg(fd, &raw mut (*message).msg_hdr, flags);
+            let len = point(|| sw_recvmsg(fd, &raw mut (*message).msg_hdr, flags));
             if waits_for_one {
                 flags |= libc::MSG_DONTWAIT;
             }
@@ -402,7 +404,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendmmsg(
         }
         one_by_one(count, |place| {
             let message = messages.add(place);
-            let len = sw_sendmsg(fd, &raw const (*message).msg_hdr, flags);
+            let len = point(|| sw_sendmsg(fd, &raw const (*message).msg_hdr, flags));
             if len >= 0 {
                 (*message).msg_len = len as c_uint;
             }
@@ -440,7 +442,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendfile(
     // SAFETY: the caller's promise.
     unsafe {
         if is_split(to) {
-            sw_sendfile(to, from, offset, count)
+            point(|| sw_sendfile(to, from, offset, count))
         } else {
             kernel!(SYS_sendfile, to, from, offset, count) as ssize_t
         }
@@ -479,8 +481,8 @@ pub unsafe extern "C-unwind" fn splitway_preload_splice(
             (false, false) => library::splice(from, from_offset, to, to_offset, len, flags),
             (true, true) => fail(Errno::INVAL),
             _ if !from_offset.is_null() || !to_offset.is_null() => fail(Errno::SPIPE),
-            (true, false) => splice_in(from, to, len, flags),
-            (false, true) => splice_out(from, to, len, flags),
+            (true, false) => point(|| splice_in(from, to, len, flags)),
+            (false, true) => point(|| splice_out(from, to, len, flags)),
         }
     }
 }
@@ -603,7 +605,8 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
             match room_of(to) {
                 None => return -1,
                 Some(0) if is_nonblocking => return fail(Errno::AGAIN),
-                Some(0) => await_writable(to),
+                Some(0) if await_writable(to) < 0 => return -1,
+                Some(0) => {}
                 Some(room) => break room,
             }
         };
@@ -621,8 +624,13 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
             let (at, flags) = (rest.as_ptr().cast(), more | libc::MSG_NOSIGNAL);
             match sw_send(to, at, rest.len(), flags) {
                 sent @ 0.. => rest = &rest[sent as usize..],
-                // Another thread has used the room.
-                _ if last_error() == Errno::AGAIN => await_writable(to),
+                // Another thread has used the room. What has left the pipe is waited for, whatever
+                // interrupts that.
+                _ if last_error() == Errno::AGAIN => {
+                    if await_writable(to) < 0 && last_error() == Errno::CANCELED {
+                        cancellation::forget();
+                    }
+                }
                 // The connection has ended, and with it what was under way.
                 _ if rest.len() < taken as usize => break,
                 _ => return -1,
@@ -632,14 +640,14 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
     }
 }
 
-unsafe fn await_writable(fd: c_int) {
+unsafe fn await_writable(fd: c_int) -> c_int {
     let mut polled = libc::pollfd {
         fd,
         events: libc::POLLOUT,
         revents: 0,
     };
     // SAFETY: the pointer is that of one item.
-    unsafe { sw_poll(&raw mut polled, 1, -1) };
+    unsafe { sw_poll(&raw mut polled, 1, -1) }
 }
 
 /// How many bytes a socket takes at once; `None` and `errno` if it takes none any more.

@@ -8,6 +8,7 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespe
 use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
+use crate::cancel::point;
 use crate::kernel::kernel;
 use crate::library;
 use crate::pending;
@@ -83,7 +84,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait(
     // SAFETY: the caller's promise.
     unsafe {
         if is_extended(epoll) {
-            return sw_epoll_pwait(epoll, events, max, timeout_ms, mask);
+            return point(|| sw_epoll_pwait(epoll, events, max, timeout_ms, mask));
         }
         library::epoll_pwait(epoll, events, max, timeout_ms, mask)
     }
@@ -104,7 +105,9 @@ pub unsafe extern "C-unwind" fn splitway_preload_epoll_pwait2(
             return library::epoll_pwait2(epoll, events, max, timeout, mask);
         }
         match duration(timeout.as_ref()) {
-            Ok(timeout) => sw_epoll_pwait(epoll, events, max, milliseconds(timeout), mask),
+            Ok(timeout) => {
+                point(|| sw_epoll_pwait(epoll, events, max, milliseconds(timeout), mask))
+            }
             Err(errno) => fail(errno),
         }
     }
@@ -146,7 +149,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_poll(
     // SAFETY: the caller's promise.
     unsafe {
         if has_ours(fds, count) {
-            return sw_poll(fds, count, timeout_ms);
+            return point(|| sw_poll(fds, count, timeout_ms));
         }
         library::poll(fds, count, timeout_ms)
     }
@@ -185,7 +188,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_ppoll(
     unsafe {
         if has_ours(fds, count) {
             return match duration(timeout.as_ref()) {
-                Ok(timeout) => poll_with_mask(fds, count, timeout, mask),
+                Ok(timeout) => point(|| poll_with_mask(fds, count, timeout, mask)),
                 Err(errno) => fail(errno),
             };
         }
@@ -223,7 +226,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_select(
         }
         let relative = timeout.as_ref().copied().map(normal);
         let begun = Instant::now();
-        let done = select_with_poll(end, sets, relative.as_ref(), std::ptr::null());
+        let done = point(|| select_with_poll(end, sets, relative.as_ref(), std::ptr::null()));
         if let (Some(timeout), Some(relative)) = (timeout.as_mut(), relative) {
             // Linux says what is left of it.
             let left = less(relative, begun.elapsed());
@@ -271,7 +274,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_pselect(
     unsafe {
         let sets = [read, write, except];
         if has_ours_in(end, sets) {
-            return select_with_poll(end, sets, timeout.as_ref(), mask);
+            return point(|| select_with_poll(end, sets, timeout.as_ref(), mask));
         }
         library::pselect(end, read, write, except, timeout, mask)
     }

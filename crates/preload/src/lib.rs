@@ -29,6 +29,7 @@
 //! | `bytes` | read and write in all forms |
 //! | `events` | epoll, poll, select |
 //! | `descriptors` | close, dup, fcntl, ioctl |
+//! | `cancel` | threads that are cancelled in calls on split sockets |
 //! | `inherited` | split sockets that come from other processes |
 //! | `exec` | a new program image gets the library as well |
 //!
@@ -51,6 +52,8 @@ mod attached;
 pub mod bytes;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod calls;
+#[allow(unsafe_code, reason = "the C library ends threads")]
+pub mod cancel;
 #[allow(unsafe_code, reason = "descriptors of the program are numbers")]
 mod convert;
 #[allow(unsafe_code, reason = "C passes pointers")]

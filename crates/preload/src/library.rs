@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use capi::abi::set_errno;
 use libc::{
     RTLD_NEXT, c_int, c_long, c_uint, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
-    off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    off_t, pollfd, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 use rustix::io::Errno;
 
@@ -29,6 +29,23 @@ macro_rules! function {
     ($($type:ty),* => $result:ty) => {
         unsafe extern "C" fn($($type),*) -> $result
     };
+}
+
+/// What the call of a function that the C library does not have returns.
+trait Missing {
+    const MISSING: Self;
+}
+
+impl Missing for c_int {
+    const MISSING: Self = -1;
+}
+
+impl Missing for ssize_t {
+    const MISSING: Self = -1;
+}
+
+impl Missing for () {
+    const MISSING: Self = ();
 }
 
 macro_rules! functions {
@@ -55,7 +72,7 @@ macro_rules! functions {
         $(pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
             let Some(function) = FUNCTIONS.get_or_init(Functions::find).$name else {
                 set_errno(Errno::NOSYS);
-                return -1;
+                return Missing::MISSING;
             };
             // SAFETY: the caller's promise.
             unsafe { function($($argument),*) }
@@ -118,6 +135,8 @@ functions! {
     ) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
     close(fd: c_int) -> c_int;
+    pthread_cancel(thread: pthread_t) -> c_int;
+    pthread_testcancel() -> ();
 }
 
 /// The function of this name behind that of this library, or null.

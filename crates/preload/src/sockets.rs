@@ -11,6 +11,7 @@ use libc::{c_int, sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use crate::attached::{client, is_split};
+use crate::cancel::point;
 use crate::convert::{Purpose, convert, convert_unbound, revert, tcp_family};
 use crate::descriptors::to_standard;
 use crate::kernel::kernel;
@@ -120,7 +121,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
         if is_split(fd) {
             return match revert_for(fd, at, len) {
                 Ok(true) => noted_connect(fd, kernel!(SYS_connect, fd, at, len) as c_int),
-                Ok(false) => sw_connect(fd, at, len),
+                Ok(false) => point(|| sw_connect(fd, at, len)),
                 Err(errno) => fail(errno),
             };
         }
@@ -135,7 +136,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_connect(
                 {
                     return fail(errno);
                 }
-                sw_connect(fd, at, len)
+                point(|| sw_connect(fd, at, len))
             }
             Ok(false) => noted_connect(fd, library::connect(fd, at, len)),
             Err(errno) => fail(errno),
@@ -184,7 +185,7 @@ unsafe fn revert_for(fd: c_int, at: *const sockaddr, len: socklen_t) -> Result<b
 
 unsafe fn accept_split(fd: c_int, at: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    let accepted = to_standard(unsafe { sw_accept4(fd, at, len, flags) });
+    let accepted = to_standard(unsafe { point(|| sw_accept4(fd, at, len, flags)) });
     streams::note_split(accepted);
     accepted
 }

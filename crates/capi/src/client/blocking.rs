@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::io::{Errno, Result};
 use rustix::thread::futex;
 
+use super::cancellation;
 use super::socket::Socket;
 use super::timing::timespec;
 use super::watchers::Watch;
@@ -56,6 +57,9 @@ pub(crate) fn wait<T>(
     let done = loop {
         sleeper.is_awake.store(0, Ordering::SeqCst);
         let edge = socket.record.edge();
+        if let Err(errno) = cancellation::check() {
+            break Err(errno);
+        }
         match ready() {
             Ok(None) => {}
             Ok(Some(done)) => break Ok(done),

@@ -14,6 +14,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::{Errno, Result};
 
 use super::application::Client;
+use super::cancellation;
 use super::process::{Process, number};
 use super::readiness::{Report, report};
 use super::sets::{Interest, Set, Sets, Source, bell_data, canary_data};
@@ -329,7 +330,7 @@ impl Wait<'_, '_> {
                 Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
                 None => None,
             };
-            let asked = self.ask(found, remaining);
+            let asked = cancellation::check().and_then(|()| self.ask(found, remaining));
             link.wake_up(Some(&self.set.candidates.sleepers));
             match asked {
                 // What was found counts more than a signal.

@@ -301,6 +301,12 @@ impl Link {
         }
     }
 
+    /// All that wait look again.
+    pub(crate) fn wake_all(&self) {
+        self.watchers.notify_all();
+        self.nudge();
+    }
+
     /// True if another thread that may sleep on the bell waits for it (rule 4).
     fn pass_on(&self, event: Event) -> bool {
         let is_polled = self.pollers.load(Ordering::Relaxed) > 0;

@@ -8,6 +8,7 @@ use rustix::io::Result;
 use socket_channel::SocketId;
 
 use super::application::Client;
+use super::cancellation;
 use super::process::{Process, number};
 use super::readiness::{ALWAYS, bits, bits_or_hint, is_ready};
 use super::timing::timespec;
@@ -85,7 +86,8 @@ impl Client {
                 Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
                 None => None,
             };
-            let asked = poll.ask_kernel(fds, remaining, Some(bed.as_fd()));
+            let asked = cancellation::check()
+                .and_then(|()| poll.ask_kernel(fds, remaining, Some(bed.as_fd())));
             let taken = link.sleep_in(&bed, Some(&Timespec::default()));
             link.wake_up(Some(&link.pollers));
             let found = match asked {

@@ -7,7 +7,7 @@ use testbed::namespace::isolated;
 use testbed::process::run;
 use testbed::site::Site;
 
-use crate::programs::Stack;
+use crate::programs::{Stack, at};
 use crate::run::{PORT, compiled, echo, splitway_run_on, start};
 use crate::support::SOON;
 
@@ -60,12 +60,14 @@ fn a_program_that_puts_others_in_the_place_of_all_serves_on() {
 }
 
 #[test]
-fn a_thread_that_waits_for_the_kernel_is_cancelled() {
+fn a_thread_that_waits_is_cancelled() {
     isolated(|site| {
         let stack = Stack::serve(&site);
         let program = compiled(&stack.folder, "preload/tests/programs/cancelled.c");
-        let mut command = splitway_run_on(&stack, &["--"]);
-        let said = run(command.arg(program).arg(PORT.to_string())).unwrap();
-        assert_eq!(said, "cancelled\n");
+        let mut command = splitway_run_on(&stack, &["--listen=any", "--connect=any", "--"]);
+        command
+            .arg(program)
+            .args([at(0).ip().to_string(), PORT.to_string()]);
+        assert_eq!(run(&mut command).unwrap(), "cancelled\n");
     });
 }

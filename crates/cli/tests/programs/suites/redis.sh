@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# redis' runtest, of the redis that is installed. Names of tests are without the numbers that it draws.
+# redis' runtest, of the redis that is installed. Names of tests are without numbers that it draws, or counts in a time.
 #
 #   redis.sh SUITES RESULTS    in a folder of its own
 set -uo pipefail
@@ -19,7 +19,7 @@ if [ -n "${STACK_ADDRESS-}" ]; then
 fi
 shift 2
 sh ./runtest --clients 4 "$@" | sed -u 's/\x1b\[[0-9;]*m//g' | tee log | sed -unE \
-    -e '/PSYNC2/ {s/#[0-9]+/#/g; s/ \(x = [0-9]+\)//}' \
+    -e '/PSYNC2/ {s/#[0-9]+/#/g; s/ \(x = [0-9]+\)//; s/CYCLE [0-9]+/CYCLE n/}' \
     -e 's/^\[ok\]: (.*) \([0-9]+ ms\)$/ok \1/p' \
     -e 's/^\[err\]: (.*) in tests\/.*/failed \1/p' \
     -e 's/^\[(ignore|skip)\]: (.*)/skipped \2/p' \
