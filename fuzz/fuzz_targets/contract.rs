@@ -3,6 +3,7 @@
 #![no_main]
 
 use contract::parting::{Part, PartLimits, PartStage, PartTimestamps};
+use contract::splicing::{Splice, SpliceLeg, SpliceTimestamps, UnspliceKind};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -69,6 +70,19 @@ enum Request<'a> {
         mss: u16,
         timestamps: Option<(u32, u32)>,
         header: &'a [u8],
+    },
+    Splice {
+        numbers: [[u32; 3]; 2],
+        shifts: [[u8; 2]; 2],
+        mss: [u16; 2],
+        flags: u8,
+        timestamps: [Option<(u32, u32)>; 2],
+        passed_bytes: [u64; 2],
+        headers: [&'a [u8]; 2],
+    },
+    Unsplice {
+        flow: u64,
+        is_abort: bool,
     },
     Records {
         epoch: u16,
@@ -243,6 +257,44 @@ impl Request<'_> {
                 },
                 header,
             }),
+            Request::Splice {
+                numbers,
+                shifts,
+                mss,
+                flags,
+                timestamps,
+                passed_bytes,
+                headers,
+            } => {
+                let leg = |at: usize| SpliceLeg {
+                    rcv_nxt: numbers[at][0],
+                    snd_nxt: numbers[at][1],
+                    snd_window_bytes: numbers[at][2],
+                    snd_shift: shifts[at][0] % 16,
+                    rcv_shift: shifts[at][1] % 16,
+                    mss: mss[at],
+                    sack: flags & (1 << at) != 0,
+                    ecn: flags & (4 << at) != 0,
+                    timestamps: timestamps[at]
+                        .map(|(value, recent)| SpliceTimestamps { value, recent }),
+                    header: headers[at],
+                };
+                Command::Splice(Splice {
+                    flow: FlowId(2),
+                    legs: [leg(0), leg(1)],
+                    is_again: flags & 16 != 0,
+                    passed_bytes: *passed_bytes,
+                    idle_ms: 3,
+                    life_ms: 4,
+                })
+            }
+            Request::Unsplice { flow, is_abort } => Command::Unsplice {
+                flow: FlowId(*flow),
+                kind: match is_abort {
+                    true => UnspliceKind::Abort,
+                    false => UnspliceKind::Return,
+                },
+            },
             Request::KeyGone { flow, epoch } => Command::KeyGone {
                 flow: FlowId(*flow),
                 epoch: *epoch,

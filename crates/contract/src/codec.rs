@@ -6,9 +6,9 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–9 and 13–15, events 129–141 |
+//! | 4 | 1 | kind: commands 1–9 and 13–17, events 129–145 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, UNSPLICE, splice refused, splice ended, unspliced) |
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -20,12 +20,15 @@
 //! | FRAME, frame | the frame |
 //! | PART | the packet header |
 //! | part ended | one record of 16 bytes per end |
+//! | SPLICE | the packet headers of both legs |
+//! | splice progress | one record of 24 bytes per splice |
 //! | all others | none |
 //!
 //! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
 //! without a byte to spare, and all bounds of [`crate::limits`] hold.
 
 mod parting;
+mod splicing;
 mod tls;
 
 use std::fmt;
@@ -41,11 +44,12 @@ use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::limits::{
     FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
     MESSAGE_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX,
-    SEND_BYTES_MAX,
+    SEND_BYTES_MAX, SPLICE_PROGRESS_MAX,
 };
 use crate::listing::{self, Entries};
 use crate::parting::Part;
 use crate::segment::{Segment, Segments};
+use crate::splicing::Splice;
 use crate::tls::{Key, Records, TAG_BYTES};
 
 /// The bytes are not a valid message.
@@ -77,6 +81,8 @@ const OPEN_PASSED: u8 = 9;
 const FRAME: u8 = 13;
 const PART: u8 = 14;
 const PART_GONE: u8 = 15;
+const SPLICE: u8 = 16;
+const UNSPLICE: u8 = 17;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
@@ -90,6 +96,10 @@ const LOAD: u8 = 138;
 const FRAME_UP: u8 = 139;
 const PART_REFUSED: u8 = 140;
 const PART_ENDED: u8 = 141;
+const SPLICE_REFUSED: u8 = 142;
+const SPLICE_PROGRESS: u8 = 143;
+const SPLICE_ENDED: u8 = 144;
+const UNSPLICED: u8 = 145;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
@@ -249,6 +259,53 @@ records! {
     PartEndedRecord: 16 { head: Head, ends: U16, zero: [u8; 6], }
     /// The end of a connection.
     PartEndRecord: 16 { flow: U64, reason: u8, zero: [u8; 7], }
+    SpliceRecord: 112 {
+        head: Head,
+        flow: U64,
+        passed_bytes: [U64; 2],
+        idle_ms: U32,
+        life_ms: U32,
+        legs: [SpliceLegRecord; 2],
+        is_again: u8,
+        zero: [u8; 7],
+    }
+    SpliceLegRecord: 32 {
+        rcv_nxt: U32,
+        snd_nxt: U32,
+        snd_window_bytes: U32,
+        ts_value: U32,
+        ts_recent: U32,
+        mss: U16,
+        header_bytes: U16,
+        snd_shift: u8,
+        rcv_shift: u8,
+        sack: u8,
+        ecn: u8,
+        has_timestamps: u8,
+        zero: [u8; 3],
+    }
+    UnspliceRecord: 24 { head: Head, flow: U64, kind: u8, zero: [u8; 7], }
+    SpliceRefusedRecord: 24 { head: Head, flow: U64, reason: u8, zero: [u8; 7], }
+    SplicesPassedRecord: 16 { head: Head, splices: U16, zero: [u8; 6], }
+    /// What has passed of a splice.
+    SpliceProgressRecord: 24 { flow: U64, passed_bytes: [U64; 2], }
+    /// The end of a splice, and its return.
+    SpliceOutcomeRecord: 88 {
+        head: Head,
+        flow: U64,
+        passed_bytes: [U64; 2],
+        legs: [SpliceNumbersRecord; 2],
+        reason: u8,
+        zero: [u8; 7],
+    }
+    SpliceNumbersRecord: 24 {
+        snd_nxt: U32,
+        rcv_nxt: U32,
+        snd_window_bytes: U32,
+        rcv_window_bytes: U32,
+        ts_value: U32,
+        ts_recent: U32,
+    }
 }
 
 /// Longest encoded event, in bytes.
@@ -258,6 +315,9 @@ const _: () = assert!(
     size_of::<SealedRecord>() + SEALED_TAGS_MAX * TAG_BYTES <= EVENT_BYTES_MAX
         && size_of::<FrameRecord>() + FRAME_BYTES_MAX <= EVENT_BYTES_MAX
         && size_of::<PartEndedRecord>() + PART_ENDS_MAX * size_of::<PartEndRecord>()
+            <= EVENT_BYTES_MAX
+        && size_of::<SplicesPassedRecord>()
+            + SPLICE_PROGRESS_MAX * size_of::<SpliceProgressRecord>()
             <= EVENT_BYTES_MAX
         && EVENT_BYTES_MAX <= MESSAGE_BYTES_MAX,
     "no event is longer"
@@ -366,6 +426,8 @@ impl Command<'_> {
                 };
                 out.extend_from_slice(record.as_bytes());
             }
+            Command::Splice(ref splice) => splice.encode(out),
+            Command::Unsplice { flow, kind } => splicing::encode_unsplice(flow, kind, out),
         }
     }
 
@@ -446,6 +508,8 @@ impl Command<'_> {
                     flow: FlowId(record.flow.get()),
                 })
             }
+            SPLICE => Splice::parse(bytes).map(Command::Splice),
+            UNSPLICE => splicing::parse_unsplice(bytes),
             _ => Err("the kind is a command's"),
         }
     }
@@ -471,11 +535,13 @@ impl Command<'_> {
             Command::Records(records) => records.check(),
             Command::Frame { bytes } => parting::check_frame(bytes),
             Command::Part(part) => part.check(),
+            Command::Splice(splice) => splice.check(),
             Command::OpenPassed { .. }
             | Command::Close { .. }
             | Command::Acked { .. }
             | Command::KeyGone { .. }
-            | Command::PartGone { .. } => Ok(()),
+            | Command::PartGone { .. }
+            | Command::Unsplice { .. } => Ok(()),
         }
     }
 }
@@ -844,6 +910,13 @@ impl Event {
                 out.extend_from_slice(record.as_bytes());
             }
             Event::PartEnded { ref ends } => parting::encode_ends(ends, out),
+            Event::SpliceRefused { flow, reason } => splicing::encode_refused(flow, reason, out),
+            Event::SpliceProgress { ref progress } => splicing::encode_progress(progress, out),
+            Event::SpliceEnded {
+                ref outcome,
+                reason,
+            } => splicing::encode_outcome(outcome, Some(reason), out),
+            Event::Unspliced { ref outcome } => splicing::encode_outcome(outcome, None, out),
         }
     }
 
@@ -976,6 +1049,10 @@ impl Event {
                 })
             }
             PART_ENDED => parting::parse_ends(bytes),
+            SPLICE_REFUSED => splicing::parse_refused(bytes),
+            SPLICE_PROGRESS => splicing::parse_progress(bytes),
+            SPLICE_ENDED => splicing::parse_ended(bytes),
+            UNSPLICED => splicing::parse_unspliced(bytes),
             _ => Err("the kind is an event's"),
         }
     }
@@ -1032,24 +1109,37 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     }
 }
 
-/// Replaces the Ethernet source address in the header of a SEND or a PART; all else stays as it is,
-/// whatever it is.
+/// Replaces the Ethernet source address in the headers of a SEND, a PART or a SPLICE; all else
+/// stays as it is, whatever it is.
 pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
     const SOURCE: std::ops::Range<usize> = 6..12;
-    let header = match kind(message) {
-        Ok(SEND) => SendRecord::mut_from_prefix(message)
-            .ok()
-            .and_then(|(record, rest)| {
-                let segments = usize::from(record.segments) * size_of::<SegmentRecord>();
-                rest.get_mut(segments..segments + usize::from(record.header_bytes))
-            }),
-        Ok(PART) => PartRecord::mut_from_prefix(message)
-            .ok()
-            .map(|(_, header)| header),
-        _ => None,
+    let set = |header: Option<&mut [u8]>| {
+        if let Some(source) = header.and_then(|header| header.get_mut(SOURCE)) {
+            source.copy_from_slice(&mac);
+        }
     };
-    if let Some(source) = header.and_then(|header| header.get_mut(SOURCE)) {
-        source.copy_from_slice(&mac);
+    match kind(message) {
+        Ok(SEND) => {
+            if let Ok((record, rest)) = SendRecord::mut_from_prefix(message) {
+                let segments = usize::from(record.segments) * size_of::<SegmentRecord>();
+                set(rest.get_mut(segments..segments + usize::from(record.header_bytes)));
+            }
+        }
+        Ok(PART) => {
+            if let Ok((_, header)) = PartRecord::mut_from_prefix(message) {
+                set(Some(header));
+            }
+        }
+        Ok(SPLICE) => {
+            if let Ok((record, headers)) = SpliceRecord::mut_from_prefix(message) {
+                let [first, second] = &record.legs;
+                let (first, second) = (first.header_bytes.get(), second.header_bytes.get());
+                let first = usize::from(first);
+                set(headers.get_mut(..first));
+                set(headers.get_mut(first..first + usize::from(second)));
+            }
+        }
+        _ => {}
     }
 }
 

@@ -4,6 +4,7 @@ use crate::file::Growth;
 use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::parting::Part;
 use crate::segment::Segments;
+use crate::splicing::{Splice, UnspliceKind};
 use crate::tls::{Key, Records};
 
 /// What the host stack asks of the NIC stack.
@@ -70,7 +71,7 @@ pub enum Command<'a> {
     /// RECORDS: defines records of a flow, which SENDs then name by their place in the stream.
     Records(Records<'a>),
     /// FRAME: a frame has arrived at the host's port that belongs to a connection that was parted
-    /// with. May be lost, as frames may.
+    /// with, or to a leg of a splice. May be lost, as frames may.
     Frame {
         /// From the Ethernet header on, at most [`crate::limits::FRAME_BYTES_MAX`]. The host has
         /// verified its checksums.
@@ -82,6 +83,16 @@ pub enum Command<'a> {
     PartGone {
         /// The flow in its PART.
         flow: FlowId,
+    },
+    /// SPLICE: join two connections.
+    Splice(Splice<'a>),
+    /// UNSPLICE: give the two connections back, or reset both peers. Answered with `Unspliced` or
+    /// `SpliceEnded`; without an answer if there is no such splice.
+    Unsplice {
+        /// The flow in its SPLICE.
+        flow: FlowId,
+        /// What is to become of it.
+        kind: UnspliceKind,
     },
 }
 

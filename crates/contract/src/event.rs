@@ -4,6 +4,7 @@ use crate::file::FileMeta;
 use crate::ids::{FileId, FlowId, SendId};
 use crate::listing::Part;
 use crate::parting::{PartEnd, PartRefusal};
+use crate::splicing::{SpliceEndReason, SpliceOutcome, SpliceProgress, SpliceRefusal};
 use crate::tls::Tag;
 
 /// What the NIC stack reports.
@@ -124,6 +125,31 @@ pub enum Event {
     PartEnded {
         /// Which, and how: 1 to [`crate::limits::PART_ENDS_MAX`].
         ends: Box<[PartEnd]>,
+    },
+    /// The NIC stack does not join two connections: they are the host's again, as they were.
+    SpliceRefused {
+        /// The flow in its SPLICE.
+        flow: FlowId,
+        /// Why.
+        reason: SpliceRefusal,
+    },
+    /// What has passed of splices. Comes about once a second of each while something passes.
+    SpliceProgress {
+        /// Which, and how much: 1 to [`crate::limits::SPLICE_PROGRESS_MAX`].
+        progress: Box<[SpliceProgress]>,
+    },
+    /// A splice has ended. Its id may be used again.
+    SpliceEnded {
+        /// What has passed, and where each leg is.
+        outcome: Box<SpliceOutcome>,
+        /// How it ended.
+        reason: SpliceEndReason,
+    },
+    /// A splice is no more, and both connections are the host's again: all that has passed is
+    /// acknowledged.
+    Unspliced {
+        /// What has passed, and where each leg is.
+        outcome: Box<SpliceOutcome>,
     },
 }
 

@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 14;
 
 /// Longest path in an OPEN or LIST, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -55,7 +55,10 @@ pub const PART_ENDS_MAX: usize = 32;
 /// Most bits by which windows are scaled (RFC 7323 §2.3).
 pub const WINDOW_SHIFT_MAX: u8 = 14;
 
-/// Largest window of a connection that is parted with, in bytes.
+/// Most splices in a splice progress event.
+pub const SPLICE_PROGRESS_MAX: usize = 32;
+
+/// Largest window of a connection that is parted with or spliced, in bytes.
 pub const PART_WINDOW_BYTES_MAX: u32 = 0xffff << WINDOW_SHIFT_MAX;
 
 /// Longest encoded command or event, in bytes.

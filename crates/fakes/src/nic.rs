@@ -6,6 +6,7 @@ use std::ops::Range;
 use contract::channel::NicChannel;
 use contract::listing::Part;
 use contract::parting::PartStage;
+use contract::splicing::UnspliceKind;
 use contract::{Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, Send, SendId};
 use wire::frame::HeaderMut;
 use wire::tcp::Flags;
@@ -85,8 +86,25 @@ pub struct FakeNic {
     pub parts: Vec<(FlowId, PartStage, u32)>,
     /// PARTGONEs.
     pub parts_gone: Vec<FlowId>,
+    /// SPLICEs.
+    pub splices: Vec<SeenSplice>,
+    /// UNSPLICEs.
+    pub unsplices: Vec<(FlowId, UnspliceKind)>,
     /// FRAMEs.
     pub frames: Vec<Vec<u8>>,
+}
+
+/// What a SPLICE has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenSplice {
+    /// Its name.
+    pub flow: FlowId,
+    /// SND.NXT and RCV.NXT of both legs.
+    pub legs: [(u32, u32); 2],
+    /// Another NIC stack has had it.
+    pub is_again: bool,
+    /// What had passed.
+    pub passed_bytes: [u64; 2],
 }
 
 impl FakeNic {
@@ -114,6 +132,8 @@ impl FakeNic {
             holds_lists: false,
             parts: Vec::new(),
             parts_gone: Vec::new(),
+            splices: Vec::new(),
+            unsplices: Vec::new(),
             frames: Vec::new(),
         }
     }
@@ -214,6 +234,15 @@ impl FakeNic {
                 }
                 Command::Part(part) => self.parts.push((part.flow, part.stage, part.fin_seq)),
                 Command::PartGone { flow } => self.parts_gone.push(flow),
+                Command::Splice(splice) => {
+                    self.splices.push(SeenSplice {
+                        flow: splice.flow,
+                        legs: splice.legs.map(|leg| (leg.snd_nxt, leg.rcv_nxt)),
+                        is_again: splice.is_again,
+                        passed_bytes: splice.passed_bytes,
+                    });
+                }
+                Command::Unsplice { flow, kind } => self.unsplices.push((flow, kind)),
                 Command::Frame { bytes } => self.frames.push(bytes.to_vec()),
                 Command::Key(_) | Command::KeyGone { .. } | Command::Records(_) => {
                     assert!(self.sealer.is_some(), "no flow has a key");

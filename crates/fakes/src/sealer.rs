@@ -230,7 +230,9 @@ impl Sealer for ReferenceSealer {
             | Command::Close { .. }
             | Command::Frame { .. }
             | Command::Part(_)
-            | Command::PartGone { .. } => {}
+            | Command::PartGone { .. }
+            | Command::Splice(_)
+            | Command::Unsplice { .. } => {}
         }
     }
 

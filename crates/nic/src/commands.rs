@@ -72,6 +72,8 @@ impl<P: Port> Engine<P> {
             Command::Frame { bytes } => self.frame(bytes, clock),
             Command::Part(part) => self.part(part, clock),
             Command::PartGone { flow } => self.part_gone(*flow),
+            Command::Splice(splice) => self.splice(splice, clock),
+            Command::Unsplice { flow, kind } => self.unsplice(*flow, *kind, clock),
         }
     }
 

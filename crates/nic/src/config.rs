@@ -50,6 +50,8 @@ pub struct Config {
     pub parted_max: usize,
     /// Of these, connections that are not in TIME-WAIT: some kilobytes each.
     pub parted_open_max: usize,
+    /// Most splices: some 500 bytes each.
+    pub spliced_max: usize,
     /// Longest time to poll before sleeping, in microseconds. Polling happens only while sleeps
     /// have been this short lately, and never on the only core that there is. About what falling
     /// asleep and waking up cost is enough.
@@ -95,6 +97,7 @@ impl Default for Config {
             records_bytes: 1 << 30,
             parted_max: Config::PARTED_MAX,
             parted_open_max: 1 << 15,
+            spliced_max: 1 << 15,
             spin_us_max: 5,
             correct_timestamps: true,
             read_delay: None,

@@ -78,6 +78,20 @@ counters::counters! {
         parted_ended: Counter,
         /// Packets sent for them.
         parted_packets: Counter,
+        /// SPLICE commands taken.
+        splices: Counter,
+        /// Of these, such that were refused.
+        splices_refused: Counter,
+        /// Splices that have ended here.
+        splices_ended: Counter,
+        /// Splices that went back to the host.
+        splices_returned: Counter,
+        /// Packets sent for splices.
+        spliced_packets: Counter,
+        /// Bytes that have passed from one leg of a splice to the other, repetitions not counted.
+        spliced_bytes: Counter,
+        /// Frames of splices that the other peer would not have taken.
+        spliced_frames_dropped: Counter,
         /// FRAME commands taken.
         frames_taken: Counter,
         /// Of these, frames that belong to none of them.

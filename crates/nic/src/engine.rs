@@ -19,6 +19,7 @@ use crate::parted::Parted;
 use crate::reader::{Completion, FileToken, Opened, Reader};
 use crate::sealed::Sealer;
 use crate::slab::{Key, Slab};
+use crate::spliced::Spliced;
 use crate::wheel::Wheel;
 
 /// Tells the time: microseconds of the clock that the host stamps its SENDs with.
@@ -78,6 +79,8 @@ pub(crate) struct Engine<P> {
     pub(crate) jobs: usize,
     /// Connections that the host has parted with.
     pub(crate) parted: Parted,
+    /// Connections that the host has joined.
+    pub(crate) spliced: Spliced,
     /// LISTs that the reader has.
     pub(crate) lists: usize,
     #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
@@ -125,6 +128,7 @@ impl<P: Port> Engine<P> {
             ring_busy: false,
             jobs: 0,
             parted: Parted::new(config),
+            spliced: Spliced::new(config),
             lists: 0,
             spare_jobs: Vec::new(),
             events: VecDeque::new(),

@@ -27,6 +27,8 @@
 //! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `parted` | connections that the host has parted with: FIN, TIME-WAIT |
+//! | `spliced` | two connections that are one: frames of one leave on the other |
+//! | `addresses` | what names a connection on the wire |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | [`heap`] | free memory goes back to the kernel |
 //! | `slab`, `shrink` | tables that give memory back when a crowd has gone |
@@ -39,6 +41,7 @@
 //! host has parted with goes again; and nothing here ends the process
 //! because of what the host says.
 
+mod addresses;
 mod blocks;
 pub mod buffer;
 mod commands;
@@ -71,6 +74,7 @@ mod sealed;
 mod segment;
 mod shrink;
 mod slab;
+mod spliced;
 mod usage;
 mod versions;
 mod wheel;

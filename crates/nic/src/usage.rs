@@ -30,6 +30,8 @@ pub struct Usage {
     pub parted: usize,
     /// Of these: in TIME-WAIT.
     pub parted_time_waits: usize,
+    /// Splices.
+    pub spliced: usize,
     /// Events that wait for room in the ring.
     pub events_waiting: usize,
     /// Blocks, each of [`BLOCK_BYTES`](crate::buffer::BLOCK_BYTES).
@@ -68,6 +70,7 @@ impl<P: Port> Engine<P> {
             records_bytes: self.sealed_bytes,
             parted: self.parted.len(),
             parted_time_waits: self.parted.time_waits(),
+            spliced: self.spliced.len(),
             events_waiting: self.events.len(),
             blocks: self.blocks.len(),
             blocks_occupied: self.blocks.occupied(),

@@ -79,10 +79,14 @@ impl<P: Port> Worker<P> {
         worked |= self.engine.plan();
         worked |= self.engine.release_held(clock);
         worked |= self.engine.on_parted_time(clock);
+        worked |= self.engine.on_spliced_time(clock);
         worked |= self.engine.send_parted();
+        worked |= self.engine.send_spliced();
         worked |= self.engine.depart(clock, &mut self.channel);
-        self.engine.port_busy |= self.engine.parted.waits_for_port();
+        self.engine.port_busy |=
+            self.engine.parted.waits_for_port() || self.engine.spliced.waits_for_port();
         worked |= self.engine.report_ends();
+        worked |= self.engine.report_splices();
         worked |= self.deliver();
         Ok(if worked {
             Progress::Busy
@@ -131,7 +135,8 @@ impl<P: Port> Worker<P> {
     pub fn prepare_sleep(&mut self) -> Sleep {
         let reports_wait = !self.engine.events.is_empty()
             || self.engine.ring_busy
-            || self.engine.parted.has_ends();
+            || self.engine.parted.has_ends()
+            || self.engine.spliced.has_reports();
         let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
         let reader_wakes = !self.engine.reader.has_unsubmitted();
         // Without room for more commands they are of no interest, and those in the ring must not
@@ -153,7 +158,7 @@ impl<P: Port> Worker<P> {
 
     /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of
     /// its clock: a paced SEND may leave then, a read completes that makes no noise, blocks may be
-    /// taken that were pinned for long, or a FIN is due again.
+    /// taken that were pinned for long, a FIN is due again, or a splice has been idle for too long.
     pub fn next_timeout_us(&self) -> Option<u64> {
         let held_us = self.engine.wheel.next_us();
         let read_us = self.engine.reader.next_timeout_us();
@@ -162,7 +167,8 @@ impl<P: Port> Worker<P> {
             .then(|| self.engine.blocks.next_stale_us())
             .flatten();
         let parted_us = self.engine.parted.next_us();
-        let times_us = [held_us, read_us, blocks_us, parted_us];
+        let spliced_us = self.engine.spliced.next_us();
+        let times_us = [held_us, read_us, blocks_us, parted_us, spliced_us];
         times_us.into_iter().flatten().min()
     }
 

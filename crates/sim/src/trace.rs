@@ -256,6 +256,14 @@ fn describe_command(command: &Command<'_>) -> String {
             part.flow.0, part.stage, part.fin_seq, part.rcv_nxt
         ),
         Command::PartGone { flow } => format!("PARTGONE flow {:x}", flow.0),
+        Command::Splice(splice) => format!(
+            "SPLICE flow {:x}{} snd {:?} rcv {:?}",
+            splice.flow.0,
+            if splice.is_again { " again" } else { "" },
+            splice.legs.map(|leg| leg.snd_nxt),
+            splice.legs.map(|leg| leg.rcv_nxt)
+        ),
+        Command::Unsplice { flow, kind } => format!("UNSPLICE flow {:x} {kind:?}", flow.0),
         Command::KeyGone { flow, epoch } => format!("KEYGONE flow {:x} epoch {epoch}", flow.0),
         Command::Records(records) => format!(
             "RECORDS flow {:x} epoch {} from {} at {}: {} of {} bytes, {} tags",

@@ -128,6 +128,11 @@ impl Stack {
                 self.on_part_refused(now_us, worker, flow, reason)
             }
             Event::PartEnded { ref ends } => self.on_part_ended(now_us, worker, ends),
+            // Nothing was spliced.
+            Event::SpliceRefused { .. }
+            | Event::SpliceProgress { .. }
+            | Event::SpliceEnded { .. }
+            | Event::Unspliced { .. } => false,
             Event::Ended => {
                 self.nics[worker].heard.on_last();
                 true

@@ -33,6 +33,7 @@ use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpTemplate};
 use wire::tcp::Header;
 
 use self::table::Table;
+use crate::addresses::Addresses;
 use crate::config::Config;
 
 /// What a worker knows of connections that were parted with.
@@ -89,6 +90,11 @@ impl Parted {
     /// Of these, connections in TIME-WAIT.
     pub(crate) fn time_waits(&self) -> usize {
         self.table.time_waits()
+    }
+
+    /// True if a connection has these addresses and ports.
+    pub(crate) fn has_addresses(&self, addresses: &Addresses) -> bool {
+        self.table.by_addresses(addresses).is_some()
     }
 
     /// When something is due, in microseconds.

@@ -5,11 +5,12 @@ use contract::parting::{Part, PartEnd, PartEndReason, PartRefusal};
 use contract::{Event, FlowId};
 use netdev::{Port, SendError, Superpacket};
 use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits};
-use wire::frame::{self, TcpTemplate};
+use wire::frame::{self, TcpPacket, TcpTemplate};
 use wire::tcp::Header;
 
-use super::table::{Addresses, Entry, Rest};
+use super::table::{Entry, Rest};
 use super::{Packet, part};
+use crate::addresses::Addresses;
 use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
 use crate::slab::Key;
 
@@ -45,7 +46,7 @@ impl<P: Port> Engine<P> {
     fn try_part(&mut self, part: &Part<'_>, now_us: u64) -> Result<(), PartRefusal> {
         let template = TcpTemplate::parse(part.header).ok_or(PartRefusal::BadHeader)?;
         let addresses = Addresses::of(&template);
-        if self.parted.table.by_addresses(&addresses).is_some() {
+        if self.parted.has_addresses(&addresses) || self.spliced.has_addresses(&addresses) {
             return Err(PartRefusal::AddressesInUse);
         }
         if self.parted.table.is_full() {
@@ -74,15 +75,22 @@ impl<P: Port> Engine<P> {
     pub(crate) fn frame(&mut self, bytes: &[u8], clock: Clock<'_>) {
         self.counters.frames_taken += 1;
         let checksum_valid = true;
-        let found = frame::parse_segment(bytes, checksum_valid).and_then(|packet| {
-            let key = (self.parted.table).by_addresses(&Addresses::of_arriving(&packet))?;
-            Some((key, packet))
-        });
-        let Some((key, packet)) = found else {
+        let Some(packet) = frame::parse_segment(bytes, checksum_valid) else {
             self.counters.frames_unknown += 1;
             return;
         };
-        let now_us = clock();
+        let addresses = Addresses::of_arriving(&packet);
+        if let Some(key) = self.parted.table.by_addresses(&addresses) {
+            self.on_parted_frame(key, &packet, bytes, clock());
+        } else if let Some(leg) = self.spliced.leg_of(&addresses) {
+            self.on_spliced_frame(leg, &packet, clock);
+        } else {
+            self.counters.frames_unknown += 1;
+        }
+    }
+
+    /// A frame of a connection that was parted with.
+    fn on_parted_frame(&mut self, key: Key, packet: &TcpPacket<'_>, bytes: &[u8], now_us: u64) {
         let (now, segment) = (Instant::from_us(now_us), &packet.segment);
         let Some(entry) = self.parted.table.get_mut(key) else {
             return;

@@ -1,40 +1,14 @@
 //! The table: connections by flow, and by addresses and ports; and when something is due.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
 
 use contract::FlowId;
 use tcp::{Connection, Instant, TimeWait};
-use wire::frame::{TcpPacket, TcpTemplate};
+use wire::frame::TcpTemplate;
 
+use crate::addresses::Addresses;
 use crate::shrink;
 use crate::slab::{Key, Slab};
-
-/// What names a connection on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Addresses {
-    local: SocketAddr,
-    remote: SocketAddr,
-}
-
-impl Addresses {
-    /// Those of packets that are sent.
-    pub(crate) fn of(template: &TcpTemplate) -> Addresses {
-        Addresses {
-            local: template.source,
-            remote: template.destination,
-        }
-    }
-
-    /// Those that a packet which has arrived is for.
-    pub(crate) fn of_arriving(packet: &TcpPacket<'_>) -> Addresses {
-        let header = &packet.segment.header;
-        Addresses {
-            local: SocketAddr::new(packet.destination, header.destination_port),
-            remote: SocketAddr::new(packet.source, header.source_port),
-        }
-    }
-}
 
 /// A connection that was parted with.
 #[derive(Debug)]

@@ -1,0 +1,284 @@
+//! What a worker does with splices.
+
+use contract::limits::SPLICE_PROGRESS_MAX;
+use contract::splicing::{
+    Splice as Command, SpliceEndReason, SpliceOutcome, SpliceProgress, SpliceRefusal, UnspliceKind,
+};
+use contract::{Event, FlowId};
+use netdev::Port;
+use wire::frame::TcpPacket;
+use wire::ip::Ecn;
+use wire::tcp::Header;
+
+use super::output::PacketHeader;
+use super::splice::{Side, Splice, Verdict};
+use super::table::Entry;
+use crate::addresses::Addresses;
+use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
+use crate::slab::Key;
+
+/// Splices of which something is due that are looked at in one turn.
+const DUE_MAX: usize = 64;
+
+/// How often the host hears what has passed of a splice, in microseconds.
+const REPORT_US: u64 = 1_000_000;
+
+/// A splice that has finished stays for so long, in microseconds: the last acknowledgment may be
+/// lost, and FIN comes again. Beyond, the host answers as in TIME-WAIT.
+const FINISHED_US: u64 = 2_000_000;
+
+/// A splice that was reset stays for so long, in microseconds: what is on its way to the peer that
+/// has gone is answered with RST, which goes through.
+const RESET_US: u64 = 1_000_000;
+
+/// So long, in microseconds, may the peers take to acknowledge what has passed before UNSPLICE.
+const RETURN_US: u64 = 10_000_000;
+
+/// SYNs of a splice are answered this far apart, in microseconds (RFC 5961 §7).
+const CHALLENGE_US: u64 = 500_000;
+
+const BOTH: [Side; 2] = [0, 1];
+
+impl<P: Port> Engine<P> {
+    /// SPLICE.
+    pub(crate) fn splice(&mut self, command: &Command<'_>, clock: Clock<'_>) {
+        self.counters.splices += 1;
+        if let Some(key) = self.spliced.table.by_flow(command.flow) {
+            // What is known of it is newer, apart from the MSS.
+            if let Some(entry) = self.spliced.table.get_mut(key) {
+                entry.splice.set_mss(command);
+            }
+            return;
+        }
+        if let Err(reason) = self.try_splice(command, clock()) {
+            self.counters.splices_refused += 1;
+            let flow = command.flow;
+            self.emit(Event::SpliceRefused { flow, reason });
+        }
+    }
+
+    fn try_splice(&mut self, command: &Command<'_>, now_us: u64) -> Result<(), SpliceRefusal> {
+        let splice = Splice::new(command).ok_or(SpliceRefusal::BadHeader)?;
+        let [first, second] = BOTH.map(|side| Addresses::of(splice.template(side)));
+        let is_in_use = |addresses: &Addresses| {
+            self.spliced.table.by_addresses(addresses).is_some()
+                || self.parted.has_addresses(addresses)
+        };
+        if first == second || is_in_use(&first) || is_in_use(&second) {
+            return Err(SpliceRefusal::AddressesInUse);
+        }
+        if self.spliced.table.is_full() {
+            return Err(SpliceRefusal::Full);
+        }
+        let after = |ms: u32, from_us: u64| match ms {
+            0 => u64::MAX,
+            ms => from_us.saturating_add(u64::from(ms) * 1000),
+        };
+        let mut entry = Entry::new(command.flow, splice, now_us);
+        entry.idle_us = after(command.idle_ms, 0);
+        entry.overdue_us = after(command.life_ms, now_us);
+        let key = self.spliced.table.insert(entry);
+        if !command.is_again {
+            // Each peer hears what is acknowledged, and the window of the other.
+            for side in BOTH {
+                self.tell_peer(key, side, Splice::acknowledgment);
+            }
+        }
+        Ok(())
+    }
+
+    /// UNSPLICE.
+    pub(crate) fn unsplice(&mut self, flow: FlowId, kind: UnspliceKind, clock: Clock<'_>) {
+        let Some(key) = self.spliced.table.by_flow(flow) else {
+            return;
+        };
+        match kind {
+            UnspliceKind::Abort => self.reset_both(key, SpliceEndReason::Aborted),
+            UnspliceKind::Return => {
+                let Some(entry) = self.spliced.table.get_mut(key) else {
+                    return;
+                };
+                if entry.splice.is_returning() || !entry.splice.begin_return() {
+                    return;
+                }
+                entry.until_us = clock().saturating_add(RETURN_US);
+                self.spliced.table.arm(key);
+                if !self.return_if_quiet(key) {
+                    // Both are asked where they are.
+                    for side in BOTH {
+                        self.tell_peer(key, side, Splice::probe);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A frame of the peer of a leg.
+    pub(crate) fn on_spliced_frame(
+        &mut self,
+        (key, side): (Key, Side),
+        packet: &TcpPacket<'_>,
+        clock: Clock<'_>,
+    ) {
+        let Some(entry) = self.spliced.table.get_mut(key) else {
+            return;
+        };
+        let now_us = clock();
+        let passed = match entry.splice.on_segment(side, &packet.segment) {
+            Verdict::Pass(passed) => passed,
+            Verdict::Drop => {
+                self.counters.spliced_frames_dropped += 1;
+                return;
+            }
+            Verdict::Challenge => {
+                self.counters.spliced_frames_dropped += 1;
+                if now_us >= entry.challenge_us {
+                    entry.challenge_us = now_us.saturating_add(CHALLENGE_US);
+                    self.tell_peer(key, side, Splice::acknowledgment);
+                }
+                return;
+            }
+        };
+        entry.passed_us = now_us;
+        if passed.new_bytes > 0 && entry.report_us == u64::MAX {
+            entry.report_us = now_us.saturating_add(REPORT_US);
+        }
+        let is_over = entry.splice.is_finished() || entry.splice.reset_by().is_some();
+        let stays_us = match entry.splice.reset_by() {
+            Some(_) => RESET_US,
+            None => FINISHED_US,
+        };
+        if !entry.splice.is_returning() {
+            entry.until_us = match (is_over, entry.until_us) {
+                (false, _) => u64::MAX,
+                (true, u64::MAX) => now_us.saturating_add(stays_us),
+                (true, until_us) => until_us,
+            };
+        }
+        self.counters.spliced_bytes += passed.new_bytes;
+        let other = 1 - side;
+        let header = PacketHeader::new(
+            entry.splice.template(other),
+            &passed.header,
+            passed.payload.len(),
+            passed.ecn,
+            entry.splice.mss(other, &passed.header),
+        );
+        self.spliced.table.arm(key);
+        if let Some(header) = header {
+            self.put_spliced(header, passed.payload);
+        }
+        self.return_if_quiet(key);
+    }
+
+    /// Sends a packet of ours to the peer of a leg.
+    fn tell_peer(&mut self, key: Key, side: Side, header: impl Fn(&Splice, Side) -> Header) {
+        let Some(entry) = self.spliced.table.get(key) else {
+            return;
+        };
+        let header = header(&entry.splice, side);
+        let mss = entry.splice.mss(side, &header);
+        let template = entry.splice.template(side);
+        if let Some(header) = PacketHeader::new(template, &header, 0, Ecn::NotEct, mss) {
+            self.put_spliced(header, &[]);
+        }
+    }
+
+    /// Gives a splice back, if all that has passed is acknowledged. True if so.
+    fn return_if_quiet(&mut self, key: Key) -> bool {
+        let table = &mut self.spliced.table;
+        let may_return = table.get(key).is_some_and(|it| it.splice.may_return());
+        if may_return && let Some(entry) = table.remove(key) {
+            self.counters.splices_returned += 1;
+            let outcome = outcome(&entry);
+            self.spliced.over.push_back(Event::Unspliced { outcome });
+        }
+        may_return
+    }
+
+    fn reset_both(&mut self, key: Key, reason: SpliceEndReason) {
+        for side in BOTH {
+            self.tell_peer(key, side, Splice::reset);
+        }
+        self.end_splice(key, reason);
+    }
+
+    fn end_splice(&mut self, key: Key, reason: SpliceEndReason) {
+        if let Some(entry) = self.spliced.table.remove(key) {
+            self.counters.splices_ended += 1;
+            let outcome = outcome(&entry);
+            let event = Event::SpliceEnded { outcome, reason };
+            self.spliced.over.push_back(event);
+        }
+    }
+
+    /// Does what is due. True if anything was.
+    pub(crate) fn on_spliced_time(&mut self, clock: Clock<'_>) -> bool {
+        if self.spliced.next_us().is_none() {
+            return false;
+        }
+        let now_us = clock();
+        let mut worked = false;
+        for _ in 0..DUE_MAX {
+            let Some(key) = self.spliced.table.take_due(now_us) else {
+                break;
+            };
+            worked = true;
+            self.on_splice_due(key, now_us);
+        }
+        worked
+    }
+
+    fn on_splice_due(&mut self, key: Key, now_us: u64) {
+        let Some(entry) = self.spliced.table.get_mut(key) else {
+            return;
+        };
+        if now_us >= entry.report_us {
+            entry.report_us = u64::MAX;
+            self.spliced.progress.push(SpliceProgress {
+                flow: entry.flow,
+                passed_bytes: entry.splice.passed_bytes(),
+            });
+        }
+        if now_us >= entry.until_us {
+            return match (entry.splice.is_returning(), entry.splice.reset_by()) {
+                (true, None) => self.reset_both(key, SpliceEndReason::NotReturned),
+                (_, Some(0)) => self.end_splice(key, SpliceEndReason::ResetByFirst),
+                (_, Some(_)) => self.end_splice(key, SpliceEndReason::ResetBySecond),
+                (false, None) => self.end_splice(key, SpliceEndReason::Finished),
+            };
+        }
+        if now_us >= entry.overdue_us {
+            return self.reset_both(key, SpliceEndReason::Overdue);
+        }
+        if now_us >= entry.passed_us.saturating_add(entry.idle_us) {
+            return self.reset_both(key, SpliceEndReason::Idle);
+        }
+        self.spliced.table.arm(key);
+    }
+
+    /// Tells the host what has passed and what is over, as far as it takes events. True if anything
+    /// was told.
+    pub(crate) fn report_splices(&mut self) -> bool {
+        let mut worked = false;
+        while self.spliced.has_reports() && self.events.len() < EVENTS_WAITING_MAX {
+            worked = true;
+            let count = self.spliced.progress.len().min(SPLICE_PROGRESS_MAX);
+            if count > 0 {
+                let progress = self.spliced.progress.drain(..count).collect();
+                self.emit(Event::SpliceProgress { progress });
+            } else if let Some(event) = self.spliced.over.pop_front() {
+                self.emit(event);
+            }
+        }
+        worked
+    }
+}
+
+fn outcome(entry: &Entry) -> Box<SpliceOutcome> {
+    Box::new(SpliceOutcome {
+        flow: entry.flow,
+        passed_bytes: entry.splice.passed_bytes(),
+        legs: BOTH.map(|side| entry.splice.numbers(side)),
+    })
+}

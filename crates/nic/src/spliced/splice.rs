@@ -1,0 +1,438 @@
+//! One splice: the translation of a segment, and what is learned from it.
+//!
+//! The stream of each leg, the bytes that its peer sends, is counted from the join. A position is
+//! the same for both peers; each has its own sequence number for it:
+//!
+//! ```text
+//!           peer of leg 0                  position                peer of leg 1
+//!  sends    legs[0].rcv_nxt + position  ◀── streams[0] ──▶  legs[1].snd_nxt + position
+//!  takes    legs[0].snd_nxt + position  ◀── streams[1] ──▶  legs[1].rcv_nxt + position
+//! ```
+
+use contract::limits::PART_WINDOW_BYTES_MAX;
+use contract::splicing::{Splice as Command, SpliceLeg, SpliceNumbers, SpliceTimestamps};
+use wire::frame::TcpTemplate;
+use wire::ip::Ecn;
+use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
+
+/// A successor lets pass what is at most so far beyond what it knows, in bytes: the largest window
+/// (RFC 7323 §2.3).
+pub(super) const UNKNOWN_MAX: i64 = 1 << 30;
+
+/// Old segments are answered by the peer that has them, if they are no older, in bytes.
+const OLD_MAX: i64 = 1 << 30;
+
+/// The two connections, by number.
+pub(super) type Side = usize;
+
+/// A connection at the join.
+#[derive(Debug)]
+struct Leg {
+    template: TcpTemplate,
+    rcv_nxt: u32,
+    snd_nxt: u32,
+    snd_shift: u8,
+    rcv_shift: u8,
+    mss: u16,
+    sack: bool,
+    timestamps: SpliceTimestamps,
+}
+
+/// Positions in the bytes that the peer of a leg sends. FIN counts one.
+#[derive(Debug)]
+struct Stream {
+    /// Of the first byte that has not passed.
+    passed: i64,
+    /// Of the first byte that the receiver has not acknowledged.
+    acked: i64,
+    /// Of the first byte that the receiver does not take yet.
+    edge: i64,
+    /// Behind FIN, if it has passed.
+    finished: Option<i64>,
+}
+
+impl Stream {
+    fn is_acked(&self) -> bool {
+        self.acked >= self.passed
+    }
+}
+
+/// Two connections that are one.
+#[derive(Debug)]
+pub(super) struct Splice {
+    legs: [Leg; 2],
+    streams: [Stream; 2],
+    /// The newest TSval of each peer.
+    recent: [u32; 2],
+    has_timestamps: bool,
+    /// ECN goes end to end: both connections have negotiated it.
+    ecn: bool,
+    /// A NIC stack had it before, so that more may have passed than is known.
+    is_again: bool,
+    /// Something has been heard of each peer.
+    heard: [bool; 2],
+    /// Nothing new passes: the connections go back to the host.
+    is_returning: bool,
+    /// The peer that has reset the connection.
+    reset_by: Option<Side>,
+}
+
+/// What becomes of a segment.
+#[derive(Debug)]
+pub(super) enum Verdict<'a> {
+    /// It goes to the other peer.
+    Pass(Passed<'a>),
+    /// The peer that it came from gets an acknowledgment (RFC 5961 §4).
+    Challenge,
+    /// The other TCP would not take it, or must not get it.
+    Drop,
+}
+
+/// A segment for the other peer.
+#[derive(Debug)]
+pub(super) struct Passed<'a> {
+    pub(super) header: Header,
+    pub(super) payload: &'a [u8],
+    pub(super) ecn: Ecn,
+    /// Bytes of it that are new.
+    pub(super) new_bytes: u64,
+}
+
+impl Splice {
+    /// `None` if a header is none.
+    pub(super) fn new(command: &Command<'_>) -> Option<Splice> {
+        let [first, second] = &command.legs;
+        let stream = |passed_bytes: u64, receiver: &SpliceLeg<'_>| {
+            let passed = passed_bytes as i64;
+            Stream {
+                passed,
+                acked: passed,
+                edge: passed + i64::from(receiver.snd_window_bytes),
+                finished: None,
+            }
+        };
+        let [from_first, from_second] = command.passed_bytes;
+        let recent = |leg: &SpliceLeg<'_>| leg.timestamps.map_or(0, |it| it.recent);
+        Some(Splice {
+            legs: [Leg::new(first)?, Leg::new(second)?],
+            streams: [stream(from_first, second), stream(from_second, first)],
+            recent: [recent(first), recent(second)],
+            has_timestamps: first.timestamps.is_some(),
+            ecn: first.ecn && second.ecn,
+            is_again: command.is_again,
+            heard: [false; 2],
+            is_returning: false,
+            reset_by: None,
+        })
+    }
+
+    pub(super) fn template(&self, side: Side) -> &TcpTemplate {
+        &self.legs[side].template
+    }
+
+    /// Largest payload of a packet with this header to the peer of a leg, in bytes.
+    pub(super) fn mss(&self, side: Side, header: &Header) -> u16 {
+        let sack_bytes = header.options.sack_bytes() as u16;
+        self.legs[side].mss.saturating_sub(sack_bytes).max(1)
+    }
+
+    /// Takes over the MSS of the legs.
+    pub(super) fn set_mss(&mut self, command: &Command<'_>) {
+        for (leg, told) in self.legs.iter_mut().zip(&command.legs) {
+            leg.mss = told.mss;
+        }
+    }
+
+    /// Bytes of each leg that have passed.
+    pub(super) fn passed_bytes(&self) -> [u64; 2] {
+        [0, 1].map(|side| {
+            let stream = &self.streams[side];
+            let fin = i64::from(stream.finished.is_some());
+            (stream.passed - fin).max(0) as u64
+        })
+    }
+
+    /// Both peers have closed, and acknowledged each other's FIN.
+    pub(super) fn is_finished(&self) -> bool {
+        let is_finished = |stream: &Stream| stream.finished.is_some_and(|at| stream.acked >= at);
+        self.streams.iter().all(is_finished)
+    }
+
+    pub(super) fn reset_by(&self) -> Option<Side> {
+        self.reset_by
+    }
+
+    /// Nothing new passes from now on. False if a peer has closed.
+    pub(super) fn begin_return(&mut self) -> bool {
+        let is_open = self.streams.iter().all(|stream| stream.finished.is_none());
+        self.is_returning |= is_open;
+        is_open
+    }
+
+    pub(super) fn is_returning(&self) -> bool {
+        self.is_returning
+    }
+
+    /// True if all that has passed is acknowledged, and the peers have said so.
+    pub(super) fn may_return(&self) -> bool {
+        self.is_returning
+            && self.streams.iter().all(Stream::is_acked)
+            && (!self.is_again || self.heard == [true; 2])
+    }
+
+    /// Translates a segment of the peer of a leg.
+    pub(super) fn on_segment<'a>(&mut self, side: Side, segment: &Segment<'a>) -> Verdict<'a> {
+        let header = &segment.header;
+        if header.flags.contains(Flags::SYN) {
+            return Verdict::Challenge;
+        }
+        let other = 1 - side;
+        let stream = &self.streams[side];
+        let base = self.legs[side].rcv_nxt;
+        let seq = position(header.seq, base, stream.passed);
+        let beyond = if self.is_again && !self.heard[other] {
+            UNKNOWN_MAX
+        } else {
+            0
+        };
+        if seq > stream.edge + beyond || seq < stream.acked - OLD_MAX {
+            return Verdict::Drop;
+        }
+        if header.flags.contains(Flags::RST) {
+            return self.on_reset(side, header, seq);
+        }
+        let has_what_all_have = header.flags.contains(Flags::ACK)
+            && (!self.has_timestamps || header.options.timestamps.is_some());
+        // A mark that no receiver echoes is a loss instead (RFC 3168 §9.1.1).
+        let is_lost_mark = segment.ecn == Ecn::Ce && !self.ecn;
+        if !has_what_all_have || is_lost_mark {
+            return Verdict::Drop;
+        }
+        let (base, back) = (self.legs[side].snd_nxt, &self.streams[other]);
+        let ack = position(header.ack, base, back.passed);
+        let unknown = if self.is_again { UNKNOWN_MAX } else { 0 };
+        if ack > back.passed + unknown || ack < back.acked - OLD_MAX {
+            return Verdict::Drop;
+        }
+        self.pass(side, segment, seq, ack)
+    }
+
+    /// Learns from an acceptable segment, and translates it.
+    fn pass<'a>(
+        &mut self,
+        side: Side,
+        segment: &Segment<'a>,
+        mut seq: i64,
+        ack: i64,
+    ) -> Verdict<'a> {
+        let other = 1 - side;
+        let (header, mut payload) = (&segment.header, segment.payload);
+        let window = self.window(side, header.window);
+        let edge = ack + (i64::from(window) << self.legs[other].rcv_shift);
+
+        let back = &mut self.streams[other];
+        let is_news = ack > back.acked || edge > back.edge;
+        back.passed = back.passed.max(ack);
+        back.acked = back.acked.max(ack);
+        back.edge = back.edge.max(edge);
+
+        let mut flags = header.flags.without(Flags::URG);
+        if !self.ecn {
+            flags = flags.without(Flags::ECE | Flags::CWR);
+        }
+        let stream = &mut self.streams[side];
+        let fin = i64::from(flags.contains(Flags::FIN));
+        let mut end = seq + payload.len() as i64 + fin;
+        if stream.finished.is_some_and(|at| end > at) {
+            return Verdict::Drop;
+        }
+        if self.is_returning && end > stream.passed {
+            let known = (stream.passed - seq).clamp(0, payload.len() as i64);
+            if known == 0 && !is_news {
+                return Verdict::Drop;
+            }
+            payload = &payload[..known as usize];
+            flags = flags.without(Flags::FIN | Flags::PSH);
+            seq = seq.min(stream.passed);
+            end = seq + known;
+        }
+        let new_bytes = (end - stream.passed).max(0);
+        stream.passed = stream.passed.max(end);
+        let mut new_data_bytes = new_bytes;
+        if flags.contains(Flags::FIN) && stream.finished.is_none() {
+            stream.finished = Some(end);
+            new_data_bytes = (new_bytes - 1).max(0);
+        }
+        self.heard[side] = true;
+        if self.reset_by == Some(side) {
+            self.reset_by = None;
+        }
+        let options = self.options(side, &header.options);
+        Verdict::Pass(Passed {
+            header: Header {
+                seq: self.legs[other].snd_nxt.wrapping_add(seq as u32),
+                ack: self.legs[other].rcv_nxt.wrapping_add(ack as u32),
+                flags,
+                window,
+                options,
+                ..Header::default()
+            },
+            payload,
+            ecn: if self.ecn { segment.ecn } else { Ecn::NotEct },
+            new_bytes: new_data_bytes as u64,
+        })
+    }
+
+    /// Passes a RST on, if it is in the window (RFC 5961 §3.2).
+    fn on_reset<'a>(&mut self, side: Side, header: &Header, seq: i64) -> Verdict<'a> {
+        let other = 1 - side;
+        let stream = &self.streams[side];
+        let is_known = !self.is_again || self.heard[other];
+        if is_known && !(stream.acked..=stream.edge.max(stream.passed)).contains(&seq) {
+            return Verdict::Drop;
+        }
+        if is_known && (seq == stream.acked || seq == stream.passed) {
+            self.reset_by = Some(side);
+        }
+        let ack = header.ack.wrapping_sub(self.legs[side].snd_nxt);
+        Verdict::Pass(Passed {
+            header: Header {
+                seq: self.legs[other].snd_nxt.wrapping_add(seq as u32),
+                ack: self.legs[other].rcv_nxt.wrapping_add(ack),
+                flags: header
+                    .flags
+                    .without(Flags::URG | Flags::FIN | Flags::ECE | Flags::CWR),
+                ..Header::default()
+            },
+            payload: &[],
+            ecn: Ecn::NotEct,
+            new_bytes: 0,
+        })
+    }
+
+    /// The window that a peer offers, as the other hears of it: never more.
+    fn window(&self, side: Side, window: u16) -> u16 {
+        let bytes = u32::from(window) << self.legs[side].snd_shift;
+        u16::try_from(bytes >> self.legs[1 - side].rcv_shift).unwrap_or(u16::MAX)
+    }
+
+    fn options(&mut self, side: Side, options: &Options) -> Options {
+        let other = 1 - side;
+        let [from, to] = [&self.legs[side], &self.legs[other]];
+        let mut sack = [None; 4];
+        if to.sack {
+            // Of the other stream: what its sender has as sequence numbers.
+            let shift = to.rcv_nxt.wrapping_sub(from.snd_nxt);
+            let shifted =
+                |(left, right): (u32, u32)| (left.wrapping_add(shift), right.wrapping_add(shift));
+            sack = options.sack.map(|block| block.map(shifted));
+        }
+        let timestamps = options.timestamps.filter(|_| self.has_timestamps);
+        let timestamps = timestamps.map(|it| {
+            let forward = to.timestamps.value.wrapping_sub(from.timestamps.recent);
+            let back = from.timestamps.value.wrapping_sub(to.timestamps.recent);
+            if (it.value.wrapping_sub(self.recent[side]) as i32) > 0 {
+                self.recent[side] = it.value;
+            }
+            Timestamps {
+                value: it.value.wrapping_add(forward),
+                echo_reply: it.echo_reply.wrapping_sub(back),
+            }
+        });
+        Options {
+            timestamps,
+            sack,
+            ..Options::default()
+        }
+    }
+
+    /// An acknowledgment for the peer of a leg, as the other would send it.
+    pub(super) fn acknowledgment(&self, side: Side) -> Header {
+        let stream = &self.streams[side];
+        let window_bytes = (stream.edge - stream.acked).max(0) >> self.legs[side].rcv_shift;
+        let numbers = self.numbers(side);
+        let sent = self.streams[1 - side].passed as u32;
+        Header {
+            seq: self.legs[side].snd_nxt.wrapping_add(sent),
+            ack: numbers.rcv_nxt,
+            flags: Flags::ACK,
+            window: u16::try_from(window_bytes).unwrap_or(u16::MAX),
+            options: Options {
+                timestamps: self.has_timestamps.then_some(Timestamps {
+                    value: numbers.ts_value,
+                    echo_reply: numbers.ts_recent,
+                }),
+                ..Options::default()
+            },
+            ..Header::default()
+        }
+    }
+
+    /// An old segment, which the peer of a leg answers.
+    pub(super) fn probe(&self, side: Side) -> Header {
+        let header = self.acknowledgment(side);
+        Header {
+            seq: header.seq.wrapping_sub(1),
+            ..header
+        }
+    }
+
+    /// A RST for the peer of a leg, at the sequence number that it expects.
+    pub(super) fn reset(&self, side: Side) -> Header {
+        let numbers = self.numbers(side);
+        Header {
+            seq: numbers.snd_nxt,
+            ack: numbers.rcv_nxt,
+            flags: Flags::RST | Flags::ACK,
+            ..Header::default()
+        }
+    }
+
+    /// Where a leg is, as far as acknowledgments say.
+    pub(super) fn numbers(&self, side: Side) -> SpliceNumbers {
+        let other = 1 - side;
+        let (leg, received, sent) = (&self.legs[side], &self.streams[side], &self.streams[other]);
+        let window = |stream: &Stream| {
+            let bytes = (stream.edge - stream.acked).max(0);
+            u32::try_from(bytes).map_or(PART_WINDOW_BYTES_MAX, |it| it.min(PART_WINDOW_BYTES_MAX))
+        };
+        let since = self.recent[other].wrapping_sub(self.legs[other].timestamps.recent);
+        let timestamps = self.has_timestamps;
+        SpliceNumbers {
+            snd_nxt: leg.snd_nxt.wrapping_add(sent.acked as u32),
+            rcv_nxt: leg.rcv_nxt.wrapping_add(received.acked as u32),
+            snd_window_bytes: window(sent),
+            rcv_window_bytes: window(received),
+            ts_value: if timestamps {
+                leg.timestamps.value.wrapping_add(since)
+            } else {
+                0
+            },
+            ts_recent: if timestamps { self.recent[side] } else { 0 },
+        }
+    }
+}
+
+impl Leg {
+    fn new(leg: &SpliceLeg<'_>) -> Option<Leg> {
+        Some(Leg {
+            template: TcpTemplate::parse(leg.header)?,
+            rcv_nxt: leg.rcv_nxt,
+            snd_nxt: leg.snd_nxt,
+            snd_shift: leg.snd_shift,
+            rcv_shift: leg.rcv_shift,
+            mss: leg.mss,
+            sack: leg.sack,
+            timestamps: leg.timestamps.unwrap_or(SpliceTimestamps {
+                value: 0,
+                recent: 0,
+            }),
+        })
+    }
+}
+
+/// The position of a sequence number that is near `near`, if `base` is that of position 0.
+fn position(seq: u32, base: u32, near: i64) -> i64 {
+    let distance = seq.wrapping_sub(base).wrapping_sub(near as u32) as i32;
+    near + i64::from(distance)
+}

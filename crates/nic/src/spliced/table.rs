@@ -1,0 +1,158 @@
+//! The table: splices by flow, and legs by addresses and ports; and when something is due.
+
+use std::collections::{BTreeSet, HashMap};
+
+use contract::FlowId;
+
+use super::splice::{Side, Splice};
+use crate::addresses::Addresses;
+use crate::shrink;
+use crate::slab::{Key, Slab};
+
+/// A splice and its times, in microseconds; `u64::MAX` for never.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) flow: FlowId,
+    pub(super) splice: Splice,
+    /// For when it is among the timers. What is due may have moved away since.
+    due_us: u64,
+    /// When something has passed last.
+    pub(super) passed_us: u64,
+    pub(super) idle_us: u64,
+    /// The end of its life.
+    pub(super) overdue_us: u64,
+    /// The host hears what has passed.
+    pub(super) report_us: u64,
+    /// The end of what lingers, or of the time in which it has to return.
+    pub(super) until_us: u64,
+    /// No SYN is answered before.
+    pub(super) challenge_us: u64,
+}
+
+impl Entry {
+    pub(super) fn new(flow: FlowId, splice: Splice, now_us: u64) -> Entry {
+        Entry {
+            flow,
+            splice,
+            due_us: u64::MAX,
+            passed_us: now_us,
+            idle_us: u64::MAX,
+            overdue_us: u64::MAX,
+            report_us: u64::MAX,
+            until_us: u64::MAX,
+            challenge_us: 0,
+        }
+    }
+
+    fn next_us(&self) -> u64 {
+        self.passed_us
+            .saturating_add(self.idle_us)
+            .min(self.overdue_us)
+            .min(self.report_us)
+            .min(self.until_us)
+    }
+
+    fn addresses(&self) -> [Addresses; 2] {
+        [0, 1].map(|side| Addresses::of(self.splice.template(side)))
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: Slab<Entry>,
+    by_flow: HashMap<FlowId, Key>,
+    by_addresses: HashMap<Addresses, (Key, Side)>,
+    timers: BTreeSet<(u64, u64)>,
+    max: usize,
+}
+
+impl Table {
+    pub(super) fn new(max: usize) -> Table {
+        Table {
+            entries: Slab::new(),
+            by_flow: HashMap::new(),
+            by_addresses: HashMap::new(),
+            timers: BTreeSet::new(),
+            max,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.max
+    }
+
+    pub(super) fn by_flow(&self, flow: FlowId) -> Option<Key> {
+        self.by_flow.get(&flow).copied()
+    }
+
+    pub(super) fn by_addresses(&self, addresses: &Addresses) -> Option<(Key, Side)> {
+        self.by_addresses.get(addresses).copied()
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Entry> {
+        self.entries.get_mut(key)
+    }
+
+    /// Adds one whose flow and addresses no other has.
+    pub(super) fn insert(&mut self, entry: Entry) -> Key {
+        let (flow, addresses) = (entry.flow, entry.addresses());
+        let key = self.entries.insert(entry);
+        self.by_flow.insert(flow, key);
+        for (side, addresses) in addresses.into_iter().enumerate() {
+            self.by_addresses.insert(addresses, (key, side));
+        }
+        self.arm(key);
+        key
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        self.timers.remove(&(entry.due_us, key.to_bits()));
+        shrink::remove(&mut self.by_flow, &entry.flow);
+        for addresses in entry.addresses() {
+            shrink::remove(&mut self.by_addresses, &addresses);
+        }
+        Some(entry)
+    }
+
+    /// Brings the timer of one forward, if something is due earlier. What is due later moves its
+    /// timer when that fires, so that a packet moves none.
+    pub(super) fn arm(&mut self, key: Key) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        let due_us = entry.next_us();
+        if due_us < entry.due_us {
+            self.timers.remove(&(entry.due_us, key.to_bits()));
+            entry.due_us = due_us;
+            self.timers.insert((due_us, key.to_bits()));
+        }
+    }
+
+    pub(super) fn next_us(&self) -> Option<u64> {
+        self.timers.first().map(|&(due_us, _)| due_us)
+    }
+
+    /// One for which something may be due; its timer is no more.
+    pub(super) fn take_due(&mut self, now_us: u64) -> Option<Key> {
+        let &(due_us, bits) = self.timers.first()?;
+        if due_us > now_us {
+            return None;
+        }
+        self.timers.pop_first();
+        let key = Key::from_bits(bits);
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.due_us = u64::MAX;
+        }
+        Some(key)
+    }
+}
