@@ -253,6 +253,38 @@ fn a_host_stack_that_dies_is_reported_by_edges() {
     assert_eq!(events[0].events & hang_up, hang_up);
 }
 
+/// A server that goes on for the sake of its other sockets does not spin.
+#[test]
+fn a_listener_says_once_that_its_host_stack_has_died() {
+    let mut fake = Fake::start();
+    let client = fake.attach();
+    let listener = listener(&client, 80, NONBLOCKING);
+    let set = client.epoll_create(true).unwrap();
+    let event = EpollEvent {
+        events: libc::EPOLLIN as u32,
+        data: 5,
+    };
+    client
+        .epoll_change(set.as_fd(), listener.as_fd(), EpollChange::Add(event))
+        .unwrap();
+    fake.stop();
+    let mut events = [EpollEvent::default(); 8];
+    let mut polled = [Polled {
+        fd: Some(listener.as_fd()),
+        events: libc::POLLIN as u16,
+        found: 0,
+    }];
+    for is_told in [false, true] {
+        let ready = usize::from(!is_told);
+        let timeout = Some(Duration::from_millis(10)).filter(|_| is_told);
+        assert_eq!(client.poll(&mut polled, timeout), Ok(ready));
+        let found = client.epoll_wait(set.as_fd(), &mut events, timeout);
+        assert_eq!(found, Ok(ready));
+        let refused = client.accept(listener.as_fd(), NONBLOCKING).unwrap_err();
+        assert_eq!(refused, Errno::CONNRESET);
+    }
+}
+
 #[test]
 fn limits_of_the_broker_and_of_the_process_are_reported() {
     let fake = Fake::start_with(16, 4 << 20);

@@ -111,16 +111,11 @@ impl Client {
         flags: DescriptorFlags,
     ) -> Result<(OwnedFd, SocketAddr)> {
         let listener = self.socket_of(fd)?;
-        let take = || take(&listener, flags.nonblocking);
-        let mut taken = take()?;
-        if taken.is_none() {
-            if listener.is_nonblocking()? {
-                return Err(Errno::AGAIN);
-            }
-            let timeout = listener.timeout(Direction::Receive);
-            taken = Some(blocking::wait(&listener, timeout, take)?);
+        let taken = take_or_wait(&listener, flags.nonblocking);
+        if matches!(taken, Err(Errno::CONNRESET)) {
+            listener.set_note(note::LEFT, true);
         }
-        let (handle, id) = taken.ok_or(Errno::AGAIN)?;
+        let (handle, id) = taken?;
         set_flags(&handle, flags)?;
         let fd = self.adopt(handle.fd, id)?;
         let peer = self.finish_accept(&listener, fd.as_fd())?;
@@ -134,6 +129,18 @@ impl Client {
         connection.inherit(listener);
         Ok(peer(&connection)?.unwrap_or_else(|| listener.local()))
     }
+}
+
+/// A connection that waits, or the next one.
+fn take_or_wait(listener: &Socket<'_>, nonblocking: bool) -> Result<(Handle, SocketId)> {
+    let take = || take(listener, nonblocking);
+    if let Some(taken) = take()? {
+        return Ok(taken);
+    }
+    if listener.is_nonblocking()? {
+        return Err(Errno::AGAIN);
+    }
+    blocking::wait(listener, listener.timeout(Direction::Receive), take)
 }
 
 /// How the opening of a connection went; waits for that unless the socket does not block.

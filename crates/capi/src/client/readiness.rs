@@ -22,13 +22,17 @@ const GONE: EventFlags = EventFlags::IN
 
 /// The bits of a socket; those of poll(2) are the same.
 pub(crate) fn bits(process: &Process, record: AppRecord<'_>) -> u32 {
+    let notes = record
+        .app_flags()
+        .load(std::sync::atomic::Ordering::Acquire);
+    // A server that goes on with its other sockets would ask it for ever.
+    if notes & note::LEFT != 0 {
+        return 0;
+    }
     let look = process.link.check().and(record.look().map_err(errno));
     let Ok(look) = look else {
         return GONE.bits();
     };
-    let notes = record
-        .app_flags()
-        .load(std::sync::atomic::Ordering::Acquire);
     let is_shut = notes & note::SHUT_READ != 0;
     let Readiness {
         readable,

@@ -42,6 +42,8 @@ pub(crate) mod note {
     pub(crate) const OOB_INLINE: u64 = 256;
     /// `TCP_CORK`, of a connection: the command may be behind the bytes.
     pub(crate) const CORKED: u64 = 512;
+    /// A listener that the host stack has left, and `accept` has said so.
+    pub(crate) const LEFT: u64 = 1024;
 }
 
 /// Where the timeouts are in the word: after the bits, 26 bits of milliseconds each.
