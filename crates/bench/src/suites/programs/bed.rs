@@ -23,6 +23,9 @@ use crate::servers::server_set::{ServerSet, Workspace};
 /// How long a program may take to begin.
 const BEGIN_WAIT: Duration = Duration::from_secs(10);
 
+/// How long it may take to end.
+const END_WAIT: Duration = Duration::from_secs(10);
+
 /// More than any comparison has.
 const DESCRIPTORS_MAX: usize = 16384;
 
@@ -200,6 +203,15 @@ impl Program {
             Kind::Nginx => only_child(program, "the worker of nginx"),
             Kind::Lighttpd | Kind::Redis => Ok(program),
         }
+    }
+}
+
+impl Drop for Program {
+    /// `splitway run` passes the signal on, and waits for the program. One that it left behind would
+    /// take CPU time of what is measured next.
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.stop(END_WAIT);
     }
 }
 
