@@ -207,8 +207,8 @@ impl Program {
 }
 
 impl Drop for Program {
-    /// `splitway run` passes the signal on, and waits for the program. One that it left behind would
-    /// take CPU time of what is measured next.
+    /// `splitway run` passes the signal on, and waits for the program. One that is left behind
+    /// takes CPU time of what is measured next.
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.process.stop(END_WAIT);
