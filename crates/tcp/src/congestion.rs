@@ -10,6 +10,7 @@ pub(crate) mod bottleneck;
 pub(crate) mod cubic;
 pub(crate) mod hystart;
 pub(crate) mod newreno;
+pub(crate) mod packets;
 pub(crate) mod rate;
 
 use std::fmt::Debug;
@@ -65,7 +66,7 @@ pub(crate) struct Ack {
 }
 
 /// A congestion control algorithm. Sizes are in bytes, rates in bytes per second.
-pub(crate) trait Congestion: Debug + Send {
+pub(crate) trait Congestion: Debug + Send + Sync {
     /// The congestion window.
     fn window(&self) -> u64;
 

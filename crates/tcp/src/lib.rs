@@ -31,6 +31,7 @@
 //! | ... that was none: F-RTO, Eifel, D-SACK | `frto`, `undo` |
 //! | selective acknowledgments, both ways | `sack` |
 //! | congestion control | `congestion`, `cubic` with `hystart`, `bbr`, `newreno`; their names: `algorithm` |
+//! | ... for transports that number packets, as QUIC does | `packets` |
 //! | pacing: its state, what it lets go; delivery rate | `pacing`, `pacing::release`; `rate` |
 //! | explicit congestion notification | `ecn` |
 //! | RTO, round-trip time, window probes | `rto`, `rtt`, `min_rtt`, `persist` |
@@ -115,6 +116,7 @@ mod timestamps;
 
 pub use config::{Config, EcnPolicy, Limits};
 pub use congestion::algorithm::{CongestionAlgorithm, UnknownAlgorithm};
+pub use congestion::packets::PacketCongestion;
 pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
 pub use handshake::half_open::{HalfOpen, HalfOpenReaction};
