@@ -21,6 +21,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("tls", &["contract"]),
+    ("quic", &["contract", "tcp", "tls"]),
     ("netdev", &["wire"]),
     ("nic", &["contract", "counters", "wire", "tcp", "netdev"]),
     (

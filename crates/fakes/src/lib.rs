@@ -11,6 +11,7 @@
 //! | [`tls_server`] | a TLS connection of the host stack with what seals for it |
 //! | [`run_sealer`] | ... which is this |
 //! | [`tls_pair`] | the client of rustls against it |
+//! | [`quic_client`] | a QUIC client: quinn-proto and rustls, as they are |
 //! | [`forger`] | a TLS client that does as it likes |
 //! | [`keys`] | keys that seal and open records by RustCrypto |
 //! | [`content`] | content of files that is known without being stored |
@@ -25,6 +26,7 @@ pub mod forger;
 pub mod keys;
 pub mod nic;
 pub mod null_port;
+pub mod quic_client;
 pub mod recording_port;
 pub mod run_sealer;
 pub mod sealer;

@@ -1,0 +1,435 @@
+//! A QUIC client: quinn-proto, with the handshake and the keys of rustls as they are.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::io::Cursor;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aes_gcm::aead::AeadInPlace;
+use aes_gcm::{Aes128Gcm, KeyInit, Nonce, Tag};
+use bytes::BytesMut;
+use quinn_proto::crypto::{
+    self, CryptoError, ExportKeyingMaterialError, HeaderKey, HmacKey, KeyPair, Keys, PacketKey,
+    Session,
+};
+use quinn_proto::transport_parameters::TransportParameters;
+use quinn_proto::{
+    ClientConfig, ConnectError, Connection, ConnectionHandle, ConnectionId, DatagramEvent, Dir,
+    EcnCodepoint, Endpoint, EndpointConfig, Event, ReadError, Side, StreamId, TransportConfig,
+    TransportError, TransportErrorCode, VarInt,
+};
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use rustls::pki_types::ServerName;
+use rustls::quic::{self, ClientConnection, KeyChange, Secrets, Version};
+use sha2::{Digest, Sha256};
+
+/// A client with one connection. Time is in microseconds since its start.
+pub struct QuicClient {
+    start: Instant,
+    endpoint: Endpoint,
+    handle: ConnectionHandle,
+    connection: Connection,
+    server: SocketAddr,
+    /// Its own address, which may change.
+    pub local: SocketAddr,
+    outgoing: VecDeque<Vec<u8>>,
+    /// The handshake is complete.
+    pub is_connected: bool,
+    /// Why the connection is over.
+    pub lost: Option<String>,
+}
+
+/// What a client finds on a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// Nothing yet.
+    Blocked,
+    /// The end.
+    Finished,
+    /// The server has reset it.
+    Reset(u64),
+}
+
+impl QuicClient {
+    /// Connects to a server that is called `localhost`.
+    ///
+    /// # Panics
+    /// If the configuration is not one of QUIC.
+    pub fn connect(
+        mut config: rustls::ClientConfig,
+        alpn: &[u8],
+        addresses: (SocketAddr, SocketAddr),
+        seed: u64,
+    ) -> Self {
+        let (local, server) = addresses;
+        config.alpn_protocols = vec![alpn.to_vec()];
+        let mut rng_seed = [0; 32];
+        rng_seed[..8].copy_from_slice(&seed.to_le_bytes());
+        let mut own = EndpointConfig::new(Arc::new(NoResets));
+        own.rng_seed(Some(rng_seed));
+        let mut client = ClientConfig::new(Arc::new(Sessions(Arc::new(config))));
+        let mut transport = TransportConfig::default();
+        transport
+            .receive_window(VarInt::from_u32(8 << 20))
+            .stream_receive_window(VarInt::from_u32(4 << 20));
+        client.transport_config(Arc::new(transport));
+        let start = Instant::now();
+        let mut endpoint = Endpoint::new(Arc::new(own), None, true, None);
+        let (handle, connection) = endpoint
+            .connect(start, client, server, "localhost")
+            .expect("the configuration is one of QUIC");
+        Self {
+            start,
+            endpoint,
+            handle,
+            connection,
+            server,
+            local,
+            outgoing: VecDeque::new(),
+            is_connected: false,
+            lost: None,
+        }
+    }
+
+    fn at(&self, now_us: u64) -> Instant {
+        self.start + Duration::from_micros(now_us)
+    }
+
+    /// A datagram of the server has arrived.
+    pub fn on_datagram(&mut self, now_us: u64, payload: &[u8], is_marked: bool) {
+        let ecn = is_marked.then_some(EcnCodepoint::Ce);
+        let mut answer = Vec::new();
+        let event = self.endpoint.handle(
+            self.at(now_us),
+            self.server,
+            Some(self.local.ip()),
+            ecn,
+            BytesMut::from(payload),
+            &mut answer,
+        );
+        match event {
+            Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
+            Some(DatagramEvent::Response(_)) => self.outgoing.push_back(answer),
+            Some(DatagramEvent::NewConnection(_)) | None => {}
+        }
+        self.after();
+    }
+
+    /// The next datagram for the server.
+    pub fn poll_datagram(&mut self, now_us: u64) -> Option<Vec<u8>> {
+        if self.outgoing.is_empty() {
+            let mut buffer = Vec::new();
+            let transmit = self
+                .connection
+                .poll_transmit(self.at(now_us), 1, &mut buffer)?;
+            buffer.truncate(transmit.size);
+            self.outgoing.push_back(buffer);
+        }
+        self.outgoing.pop_front()
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is to be called.
+    pub fn next_timeout_us(&mut self) -> Option<u64> {
+        let at = self.connection.poll_timeout()?;
+        let ns = at.saturating_duration_since(self.start).as_nanos();
+        Some(ns.div_ceil(1000) as u64)
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now_us: u64) {
+        self.connection.handle_timeout(self.at(now_us));
+        self.after();
+    }
+
+    fn after(&mut self) {
+        while let Some(event) = self.connection.poll_endpoint_events() {
+            if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
+                self.connection.handle_event(answer);
+            }
+        }
+        while let Some(event) = self.connection.poll() {
+            match event {
+                Event::Connected => self.is_connected = true,
+                Event::ConnectionLost { reason } => self.lost = Some(reason.to_string()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Opens a stream, and sends a request on it, with the stream's end.
+    pub fn request(&mut self, request: &[u8]) -> Option<u64> {
+        let id = self.connection.streams().open(Dir::Bi)?;
+        let mut stream = self.connection.send_stream(id);
+        let written = stream.write(request).expect("a request is short");
+        assert_eq!(written, request.len());
+        stream.finish().expect("a stream that was just opened");
+        Some(id.into())
+    }
+
+    /// What the server has sent on a stream.
+    ///
+    /// # Panics
+    /// If the stream is not open.
+    pub fn receive(&mut self, stream: u64) -> Received {
+        let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
+        let mut receiving = self.connection.recv_stream(id);
+        let mut chunks = receiving.read(true).expect("the stream is open");
+        let received = match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => Received::Bytes(chunk.bytes.to_vec()),
+            Ok(None) => Received::Finished,
+            Err(ReadError::Blocked) => Received::Blocked,
+            Err(ReadError::Reset(code)) => Received::Reset(code.into_inner()),
+        };
+        let _ = chunks.finalize();
+        received
+    }
+
+    /// Wants no more of a stream.
+    pub fn stop(&mut self, stream: u64, code: u32) {
+        let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
+        let stopped = self.connection.recv_stream(id).stop(VarInt::from_u32(code));
+        assert!(stopped.is_ok(), "the stream is open");
+    }
+
+    /// Updates the keys.
+    pub fn update_keys(&mut self) {
+        self.connection.force_key_update();
+    }
+
+    /// Closes the connection.
+    pub fn close(&mut self, now_us: u64, code: u32) {
+        let at = self.at(now_us);
+        self.connection
+            .close(at, VarInt::from_u32(code), bytes::Bytes::new());
+    }
+}
+
+struct Sessions(Arc<rustls::ClientConfig>);
+
+impl crypto::ClientConfig for Sessions {
+    fn start_session(
+        self: Arc<Self>,
+        _version: u32,
+        server_name: &str,
+        parameters: &TransportParameters,
+    ) -> Result<Box<dyn Session>, ConnectError> {
+        let mut encoded = Vec::new();
+        parameters.write(&mut encoded);
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| ConnectError::InvalidServerName(server_name.into()))?;
+        let config = Arc::clone(&self.0);
+        let connection = ClientConnection::new(config, Version::V1, name, encoded);
+        Ok(Box::new(ClientSession {
+            connection: connection.expect("the configuration is one of QUIC"),
+            next: None,
+        }))
+    }
+}
+
+struct ClientSession {
+    connection: ClientConnection,
+    next: Option<Secrets>,
+}
+
+fn plain(keys: quic::Keys) -> Keys {
+    Keys {
+        header: KeyPair {
+            local: Box::new(PlainHeaderKey(keys.local.header)),
+            remote: Box::new(PlainHeaderKey(keys.remote.header)),
+        },
+        packet: KeyPair {
+            local: Box::new(PlainPacketKey(keys.local.packet)),
+            remote: Box::new(PlainPacketKey(keys.remote.packet)),
+        },
+    }
+}
+
+impl Session for ClientSession {
+    fn initial_keys(&self, id: &ConnectionId, _: Side) -> Keys {
+        let suite = TLS13_AES_128_GCM_SHA256
+            .tls13()
+            .and_then(|s| s.quic_suite());
+        let suite = suite.expect("aws-lc has the suite of Initial packets");
+        plain(suite.keys(id, rustls::Side::Client, Version::V1))
+    }
+
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        None
+    }
+
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        None
+    }
+
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        None
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        Some(false)
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
+        self.connection.read_hs(bytes).map_err(|error| {
+            let alert = self.connection.alert();
+            TransportError {
+                code: alert.map_or(TransportErrorCode::PROTOCOL_VIOLATION, |alert| {
+                    TransportErrorCode::crypto(alert.into())
+                }),
+                frame: None,
+                reason: error.to_string(),
+            }
+        })?;
+        Ok(false)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        match self.connection.quic_transport_parameters() {
+            None => Ok(None),
+            Some(encoded) => Ok(Some(TransportParameters::read(
+                Side::Client,
+                &mut Cursor::new(encoded),
+            )?)),
+        }
+    }
+
+    fn write_handshake(&mut self, bytes: &mut Vec<u8>) -> Option<Keys> {
+        match self.connection.write_hs(bytes)? {
+            KeyChange::Handshake { keys } => Some(plain(keys)),
+            KeyChange::OneRtt { keys, next } => {
+                self.next = Some(next);
+                Some(plain(keys))
+            }
+        }
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        let keys = self.next.as_mut()?.next_packet_keys();
+        Some(KeyPair {
+            local: Box::new(PlainPacketKey(keys.local)),
+            remote: Box::new(PlainPacketKey(keys.remote)),
+        })
+    }
+
+    /// RFC 9001 §5.8
+    fn is_valid_retry(&self, id: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        let key = [
+            0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68,
+            0xc8, 0x4e,
+        ];
+        let nonce = [
+            0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb,
+        ];
+        let Some((token, tag)) = payload.split_last_chunk::<16>() else {
+            return false;
+        };
+        let pseudo_packet = [&[id.len() as u8], &id[..], header, token].concat();
+        let cipher = Aes128Gcm::new(&key.into());
+        let opened = cipher.decrypt_in_place_detached(
+            Nonce::from_slice(&nonce),
+            &pseudo_packet,
+            &mut [],
+            Tag::from_slice(tag),
+        );
+        opened.is_ok()
+    }
+
+    fn export_keying_material(
+        &self,
+        _: &mut [u8],
+        _: &[u8],
+        _: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        Err(ExportKeyingMaterialError)
+    }
+}
+
+struct PlainPacketKey(Box<dyn quic::PacketKey>);
+
+impl PacketKey for PlainPacketKey {
+    fn encrypt(&self, number: u64, packet: &mut [u8], header_bytes: usize) {
+        let (header, payload) = packet.split_at_mut(header_bytes);
+        let (plaintext, tag) = payload.split_at_mut(payload.len() - self.0.tag_len());
+        let sealed = self.0.encrypt_in_place(number, header, plaintext);
+        tag.copy_from_slice(sealed.expect("a packet is short").as_ref());
+    }
+
+    fn decrypt(
+        &self,
+        number: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        let opened = self.0.decrypt_in_place(number, header, payload);
+        let len = opened.map_err(|_| CryptoError)?.len();
+        payload.truncate(len);
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.integrity_limit()
+    }
+}
+
+struct PlainHeaderKey(Box<dyn quic::HeaderProtectionKey>);
+
+impl HeaderKey for PlainHeaderKey {
+    fn decrypt(&self, number_at: usize, packet: &mut [u8]) {
+        let (header, sample) = packet.split_at_mut(number_at + 4);
+        let (first, rest) = header.split_at_mut(1);
+        let sample = &sample[..self.sample_size()];
+        self.0
+            .decrypt_in_place(sample, &mut first[0], &mut rest[number_at - 1..])
+            .expect("lengths are right");
+    }
+
+    fn encrypt(&self, number_at: usize, packet: &mut [u8]) {
+        let (header, sample) = packet.split_at_mut(number_at + 4);
+        let (first, rest) = header.split_at_mut(1);
+        let sample = &sample[..self.sample_size()];
+        self.0
+            .encrypt_in_place(sample, &mut first[0], &mut rest[number_at - 1..])
+            .expect("lengths are right");
+    }
+
+    fn sample_size(&self) -> usize {
+        self.0.sample_len()
+    }
+}
+
+/// The key of stateless resets, which no server asks a client for.
+struct NoResets;
+
+impl HmacKey for NoResets {
+    fn sign(&self, data: &[u8], signature: &mut [u8]) {
+        signature.copy_from_slice(&Sha256::digest(data));
+    }
+
+    fn signature_len(&self) -> usize {
+        32
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        if Sha256::digest(data)[..] == *signature {
+            Ok(())
+        } else {
+            Err(CryptoError)
+        }
+    }
+}

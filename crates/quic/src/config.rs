@@ -1,0 +1,96 @@
+//! The settings of an endpoint, and its bounds.
+
+use std::time::Duration;
+
+use contract::tls::Cipher;
+use tcp::CongestionAlgorithm;
+
+/// What a client may make the host keep, and how far the host runs ahead of the NIC stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at a time. A client that comes then is refused.
+    pub connections_max: usize,
+    /// From so many connections on, a client must show that it gets what is sent to its address
+    /// (RFC 9000 §8.1.2).
+    pub retry_above: usize,
+    /// Streams of each direction that a client may have open.
+    pub streams_max: u32,
+    /// What a client may send on a stream before it is read, in bytes.
+    pub stream_receive_bytes_max: u32,
+    /// The same, on all streams of a connection.
+    pub receive_bytes_max: u32,
+    /// Extents that wait for their acknowledgment, on all streams of a connection.
+    pub extents_max: usize,
+    /// Bytes written that are not acknowledged, on all streams of a connection.
+    pub send_bytes_max: u64,
+    /// Bytes in datagrams that the NIC stack has been given and has not reported as departed: as
+    /// long as there are more, a connection makes no others. What waits there looks like a longer
+    /// round trip.
+    pub undeparted_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 65_536,
+            retry_above: 16_384,
+            streams_max: 100,
+            stream_receive_bytes_max: 64 << 10,
+            receive_bytes_max: 256 << 10,
+            extents_max: 4096,
+            send_bytes_max: 16 << 20,
+            undeparted_bytes_max: 256 << 10,
+        }
+    }
+}
+
+/// What an endpoint wants.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Application protocols, best first. A client that asks for others only is refused.
+    pub alpn: Vec<Vec<u8>>,
+    /// Ciphers, best first, at least one.
+    pub ciphers: Vec<Cipher>,
+    /// Session tickets after a handshake; 0: sessions are not resumed.
+    pub tickets: usize,
+    /// Congestion control.
+    pub congestion: CongestionAlgorithm,
+    /// A connection on which nothing comes for so long is over.
+    pub idle_timeout: Duration,
+    /// Whether clients may change their address.
+    pub migration: bool,
+    /// Whether clients that know how are asked to acknowledge less often
+    /// (draft-ietf-quic-ack-frequency).
+    pub ack_frequency: bool,
+    /// Largest datagram that is tried, in bytes; 1,200 are always possible.
+    pub datagram_bytes_max: u16,
+    /// From which the keys of tokens, stateless resets and connection IDs are made. Who has the
+    /// same can reset connections of an endpoint that has lost them. `None`: one by chance.
+    pub secret: Option<[u8; 32]>,
+    /// What decides all that is left to chance but for handshakes. `None`: chance.
+    pub seed: Option<[u8; 32]>,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            alpn: vec![b"h3".to_vec()],
+            ciphers: vec![
+                Cipher::Aes128Gcm,
+                Cipher::Aes256Gcm,
+                Cipher::ChaCha20Poly1305,
+            ],
+            tickets: 2,
+            congestion: CongestionAlgorithm::default(),
+            idle_timeout: Duration::from_secs(30),
+            migration: true,
+            ack_frequency: true,
+            datagram_bytes_max: 1452,
+            secret: None,
+            seed: None,
+            limits: Limits::default(),
+        }
+    }
+}

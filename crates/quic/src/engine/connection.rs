@@ -1,0 +1,255 @@
+//! One connection of an endpoint.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use quinn_proto::{
+    ConnectionError, Dir, FinishError, ReadError, ReadableError, VarInt, WriteError,
+};
+use tcp::Instant;
+
+use crate::engine::keys::Shared;
+use crate::types::{CloseReason, FileRange, Handle, Read, StreamError, StreamId};
+
+/// A connection, and what its endpoint remembers of it.
+pub(super) struct Connection {
+    pub(super) handle: Handle,
+    pub(super) quinn: quinn_proto::Connection,
+    pub(super) recorder: Shared,
+    /// Bytes written on each stream that may be written on.
+    written: BTreeMap<u64, u64>,
+    /// SENDs that have not departed, with their bytes.
+    undeparted: VecDeque<(u64, u64)>,
+    pub(super) undeparted_bytes: u64,
+    next_send: u64,
+    /// There may be something to send.
+    pub(super) is_dirty: bool,
+    /// The time for which it stands in the endpoint's list.
+    pub(super) timeout: Option<Instant>,
+    /// It is closed since a packet could not be described.
+    pub(super) is_undescribable: bool,
+    /// [`CloseReason`] was told.
+    pub(super) is_over: bool,
+}
+
+fn quinn_id(stream: StreamId) -> Option<quinn_proto::StreamId> {
+    VarInt::from_u64(stream.0).ok().map(Into::into)
+}
+
+pub(super) fn stream_id(id: quinn_proto::StreamId) -> StreamId {
+    StreamId(id.into())
+}
+
+/// A code of the application; the largest that there is, if it is larger.
+pub(super) fn code(code: u64) -> VarInt {
+    VarInt::from_u64(code).unwrap_or(VarInt::MAX)
+}
+
+impl Connection {
+    pub(super) fn new(handle: Handle, quinn: quinn_proto::Connection, recorder: Shared) -> Self {
+        Self {
+            handle,
+            quinn,
+            recorder,
+            written: BTreeMap::new(),
+            undeparted: VecDeque::new(),
+            undeparted_bytes: 0,
+            next_send: 0,
+            is_dirty: false,
+            timeout: None,
+            is_undescribable: false,
+            is_over: false,
+        }
+    }
+
+    /// A stream that the peer has opened and that was not seen before.
+    pub(super) fn accept(&mut self, dir: Dir) -> Option<StreamId> {
+        let stream = stream_id(self.quinn.streams().accept(dir)?);
+        if stream.is_sendable() {
+            self.written.insert(stream.0, 0);
+        }
+        Some(stream)
+    }
+
+    pub(super) fn open(&mut self, dir: Dir) -> Option<StreamId> {
+        let stream = stream_id(self.quinn.streams().open(dir)?);
+        self.written.insert(stream.0, 0);
+        Some(stream)
+    }
+
+    /// Reads at most `bytes_max`.
+    pub(super) fn read(&mut self, stream: StreamId, bytes_max: usize) -> Result<Read, StreamError> {
+        let id = quinn_id(stream).filter(|_| stream.is_readable());
+        let mut receiving = self.quinn.recv_stream(id.ok_or(StreamError::Unknown)?);
+        let mut chunks = receiving.read(true).map_err(|error| match error {
+            ReadableError::ClosedStream | ReadableError::IllegalOrderedRead => StreamError::Unknown,
+        })?;
+        let read = match chunks.next(bytes_max) {
+            Ok(Some(chunk)) => Ok(Read::Bytes(chunk.bytes)),
+            Ok(None) => Ok(Read::Finished),
+            Err(ReadError::Blocked) => Ok(Read::Blocked),
+            Err(ReadError::Reset(code)) => Err(StreamError::Reset(code.into_inner())),
+        };
+        // Whatever is read, the endpoint looks for what is to be sent.
+        let _ = chunks.finalize();
+        read
+    }
+
+    /// Writes as many of these bytes as there is room for. `extents_max`: no more extents than
+    /// this.
+    pub(super) fn write(
+        &mut self,
+        stream: StreamId,
+        bytes: &[u8],
+        extents_max: usize,
+    ) -> Result<usize, StreamError> {
+        let start = *self.written.get(&stream.0).ok_or(StreamError::Unknown)?;
+        let offer = {
+            let mut recorder = self.recorder.lock();
+            if bytes.is_empty() || recorder.extents.len() >= extents_max {
+                return Ok(0);
+            }
+            recorder.extents.offer_real(stream.0, start, bytes)
+        };
+        let len = self.take(stream, offer.bytes.clone())?;
+        self.recorder.lock().extents.insert(offer, len);
+        Ok(len as usize)
+    }
+
+    /// Writes as much of a range as there is room for.
+    pub(super) fn write_file(
+        &mut self,
+        stream: StreamId,
+        range: FileRange,
+        extents_max: usize,
+    ) -> Result<u64, StreamError> {
+        let mut done = 0;
+        while done < range.len {
+            let start = *self.written.get(&stream.0).ok_or(StreamError::Unknown)?;
+            let rest = FileRange {
+                offset: range.offset + done,
+                len: range.len - done,
+                ..range
+            };
+            let offer = {
+                let mut recorder = self.recorder.lock();
+                if recorder.extents.len() >= extents_max {
+                    break;
+                }
+                recorder.extents.offer_file(stream.0, start, rest)
+            };
+            let wanted = offer.bytes.len() as u64;
+            let len = self.take(stream, offer.bytes.clone())?;
+            self.recorder.lock().extents.insert(offer, len);
+            done += len;
+            if len < wanted {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Has the engine's QUIC take the first of these bytes: how many.
+    fn take(&mut self, stream: StreamId, bytes: Bytes) -> Result<u64, StreamError> {
+        let id = quinn_id(stream).ok_or(StreamError::Unknown)?;
+        match self.quinn.send_stream(id).write_chunks(&mut [bytes]) {
+            Ok(written) => {
+                let len = written.bytes as u64;
+                if let Some(start) = self.written.get_mut(&stream.0) {
+                    *start += len;
+                }
+                Ok(len)
+            }
+            Err(WriteError::Blocked) => Ok(0),
+            Err(WriteError::Stopped(code)) => Err(StreamError::Stopped(code.into_inner())),
+            Err(WriteError::ClosedStream) => Err(StreamError::Unknown),
+        }
+    }
+
+    pub(super) fn finish(&mut self, stream: StreamId) -> Result<(), StreamError> {
+        let id = self.sending(stream)?;
+        self.written.remove(&stream.0);
+        let finished = self.quinn.send_stream(id).finish();
+        finished.map_err(|error| match error {
+            FinishError::Stopped(code) => StreamError::Stopped(code.into_inner()),
+            FinishError::ClosedStream => StreamError::Unknown,
+        })
+    }
+
+    pub(super) fn reset(&mut self, stream: StreamId, error: u64) -> Result<(), StreamError> {
+        let id = quinn_id(stream).filter(|_| stream.is_sendable());
+        let id = id.ok_or(StreamError::Unknown)?;
+        self.written.remove(&stream.0);
+        let reset = self.quinn.send_stream(id).reset(code(error));
+        reset.map_err(|_| StreamError::Unknown)
+    }
+
+    pub(super) fn stop(&mut self, stream: StreamId, error: u64) -> Result<(), StreamError> {
+        let id = quinn_id(stream).filter(|_| stream.is_readable());
+        let id = id.ok_or(StreamError::Unknown)?;
+        let stopped = self.quinn.recv_stream(id).stop(code(error));
+        stopped.map_err(|_| StreamError::Unknown)
+    }
+
+    pub(super) fn prioritize(
+        &mut self,
+        stream: StreamId,
+        priority: i32,
+    ) -> Result<(), StreamError> {
+        let id = self.sending(stream)?;
+        let set = self.quinn.send_stream(id).set_priority(priority);
+        set.map_err(|_| StreamError::Unknown)
+    }
+
+    /// A stream that is written on and not finished.
+    fn sending(&self, stream: StreamId) -> Result<quinn_proto::StreamId, StreamError> {
+        let id = quinn_id(stream).filter(|_| self.written.contains_key(&stream.0));
+        id.ok_or(StreamError::Unknown)
+    }
+
+    /// A SEND of so many bytes is issued: its id.
+    pub(super) fn on_send(&mut self, bytes: u64) -> u64 {
+        let id = self.next_send;
+        self.next_send += 1;
+        self.undeparted.push_back((id, bytes));
+        self.undeparted_bytes += bytes;
+        id
+    }
+
+    /// A SEND and those before it have departed.
+    pub(super) fn on_departed(&mut self, id: u64) {
+        while let Some((first, bytes)) = self.undeparted.front()
+            && *first <= id
+        {
+            self.undeparted_bytes -= bytes;
+            self.undeparted.pop_front();
+        }
+    }
+
+    /// What was given to a NIC stack that is gone may have departed or not: it is left to loss
+    /// detection, and nothing of it is issued again.
+    pub(super) fn on_nic_gone(&mut self) {
+        self.undeparted.clear();
+        self.undeparted_bytes = 0;
+        self.recorder.lock().forget_keys();
+    }
+
+    pub(super) fn close_reason(&self, error: ConnectionError) -> CloseReason {
+        match error {
+            _ if self.is_undescribable => CloseReason::Undescribable,
+            ConnectionError::LocallyClosed => CloseReason::Local,
+            ConnectionError::ApplicationClosed(close) => {
+                CloseReason::Application(close.error_code.into_inner())
+            }
+            ConnectionError::ConnectionClosed(close) => CloseReason::Peer(close.error_code.into()),
+            ConnectionError::TransportError(error) => {
+                CloseReason::Protocol(error.code.into(), error.reason)
+            }
+            ConnectionError::Reset => CloseReason::Reset,
+            ConnectionError::TimedOut => CloseReason::TimedOut,
+            ConnectionError::VersionMismatch | ConnectionError::CidsExhausted => {
+                CloseReason::Refused
+            }
+        }
+    }
+}

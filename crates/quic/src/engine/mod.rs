@@ -1,0 +1,667 @@
+//! The engine: an endpoint and its connections, on quinn-proto. No other part of the crate names a
+//! type of it.
+//!
+//! | A reader who looks for | finds it in |
+//! |---|---|
+//! | the endpoint: datagrams in, what is to be done out | this file, `transmit` |
+//! | one connection, its streams | `connection` |
+//! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
+//! | keys that seal, and those that describe | `keys` |
+//! | congestion control | `controller` |
+//! | tokens, stateless resets, connection IDs | `secrets` |
+//! | time | `time` |
+//! | settings | `setup` |
+
+mod capture;
+mod connection;
+mod controller;
+mod keys;
+mod secrets;
+mod session;
+mod setup;
+mod time;
+mod transmit;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use quinn_proto::{ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Incoming, StreamEvent};
+use tcp::Instant;
+use tls::Certificates;
+
+use crate::config::{Limits, Settings};
+use crate::engine::connection::{Connection, stream_id};
+use crate::engine::session::Handshake;
+use crate::engine::setup::Setup;
+use crate::engine::time::{Clock, TimeOfDay};
+use crate::types::{
+    Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Output, Read, Route,
+    StreamError, StreamId,
+};
+
+/// A server's end of QUIC connections.
+///
+/// It does nothing by itself. Its caller
+/// - hands in what arrives ([`on_datagram`](Endpoint::on_datagram)), what the NIC stack reports
+///   ([`on_departed`](Endpoint::on_departed)), and, once the time that
+///   [`next_timeout`](Endpoint::next_timeout) names has come, the time
+///   ([`on_timeout`](Endpoint::on_timeout));
+/// - serves streams, as [`poll_event`](Endpoint::poll_event) tells;
+/// - and then, each time, does what [`poll_output`](Endpoint::poll_output) says, until that is
+///   nothing.
+///
+/// A packet number is given out once. What was given to a NIC stack that is gone is left to loss
+/// detection ([`on_nic_gone`](Endpoint::on_nic_gone)).
+pub struct Endpoint {
+    quinn: quinn_proto::Endpoint,
+    limits: Limits,
+    clock: Clock,
+    time_of_day: Arc<TimeOfDay>,
+    /// By the engine's handle.
+    connections: Vec<Option<Box<Connection>>>,
+    next_serial: u64,
+    /// Connections that may have something to send, once each.
+    dirty: VecDeque<usize>,
+    timeouts: BTreeSet<(Instant, usize)>,
+    outputs: VecDeque<Output>,
+    events: VecDeque<Event>,
+    /// Where packets are made.
+    buffer: Vec<u8>,
+    undescribable: u64,
+}
+
+fn ecn_from(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
+    }
+}
+
+fn route(transmit: &quinn_proto::Transmit) -> Route {
+    Route {
+        remote: transmit.destination,
+        local_ip: transmit.src_ip,
+        ecn: transmit.ecn.map(|ecn| match ecn {
+            EcnCodepoint::Ect0 => Ecn::Ect0,
+            EcnCodepoint::Ect1 => Ecn::Ect1,
+            EcnCodepoint::Ce => Ecn::Ce,
+        }),
+    }
+}
+
+impl Endpoint {
+    /// An endpoint without connections. `unix_time`: what it is at `now`.
+    ///
+    /// # Errors
+    /// If the settings leave nothing to negotiate, or the system gives no random numbers.
+    pub fn new(
+        certificates: Arc<Certificates>,
+        settings: &Settings,
+        now: Instant,
+        unix_time: Duration,
+    ) -> Result<Self, rustls::Error> {
+        let clock = Clock::new();
+        let time_of_day = Arc::new(TimeOfDay::new(unix_time, now));
+        let setup = Setup::new(certificates, settings, clock, &time_of_day)?;
+        let endpoint = Arc::new(setup.endpoint);
+        let server = Arc::new(setup.server);
+        Ok(Self {
+            quinn: quinn_proto::Endpoint::new(endpoint, Some(server), true, None),
+            limits: settings.limits,
+            clock,
+            time_of_day,
+            connections: Vec::new(),
+            next_serial: 0,
+            dirty: VecDeque::new(),
+            timeouts: BTreeSet::new(),
+            outputs: VecDeque::new(),
+            events: VecDeque::new(),
+            buffer: Vec::new(),
+            undescribable: 0,
+        })
+    }
+
+    /// A UDP datagram has arrived.
+    pub fn on_datagram(&mut self, now: Instant, arrival: &Arrival, payload: &[u8]) {
+        self.time_of_day.set(now);
+        let ecn = arrival.ecn.map(ecn_from);
+        let payload = BytesMut::from(payload);
+        let mut answer = Vec::new();
+        let event = self.quinn.handle(
+            self.clock.to_std(now),
+            arrival.remote,
+            arrival.local_ip,
+            ecn,
+            payload,
+            &mut answer,
+        );
+        match event {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(ConnectionHandle(index), event)) => {
+                if let Some(connection) = self.at(index) {
+                    connection.quinn.handle_event(event);
+                    self.after(index);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.on_incoming(now, incoming),
+            Some(DatagramEvent::Response(transmit)) => self.push_sealed(&transmit, answer),
+        }
+    }
+
+    fn on_incoming(&mut self, now: Instant, incoming: Incoming) {
+        let count = self.quinn.open_connections();
+        let mut answer = Vec::new();
+        if count >= self.limits.connections_max {
+            let transmit = self.quinn.refuse(incoming, &mut answer);
+            return self.push_sealed(&transmit, answer);
+        }
+        let is_doubtful = !incoming.remote_address_validated() && incoming.may_retry();
+        if count >= self.limits.retry_above && is_doubtful {
+            match self.quinn.retry(incoming, &mut answer) {
+                Ok(transmit) => self.push_sealed(&transmit, answer),
+                Err(error) => self.quinn.ignore(error.into_incoming()),
+            }
+            return;
+        }
+        let now = self.clock.to_std(now);
+        match self.quinn.accept(incoming, now, &mut answer, None) {
+            Ok((ConnectionHandle(index), quinn)) => self.insert(index, quinn),
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    self.push_sealed(&transmit, answer);
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, index: usize, quinn: quinn_proto::Connection) {
+        let handle = Handle {
+            serial: self.next_serial,
+            index,
+        };
+        self.next_serial += 1;
+        let recorder = handshake(&quinn).map(|handshake| handshake.recorder);
+        let recorder = recorder.unwrap_or_default();
+        if self.connections.len() <= index {
+            self.connections.resize_with(index + 1, || None);
+        }
+        self.connections[index] = Some(Box::new(Connection::new(handle, quinn, recorder)));
+        self.after(index);
+    }
+
+    /// When [`on_timeout`](Endpoint::on_timeout) is to be called, if nothing else comes before.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timeouts.first().map(|(at, _)| *at)
+    }
+
+    /// Time has passed.
+    pub fn on_timeout(&mut self, now: Instant) {
+        self.time_of_day.set(now);
+        let at = self.clock.to_std(now);
+        while let Some((due, index)) = self.timeouts.first().copied()
+            && due <= now
+        {
+            self.timeouts.pop_first();
+            if let Some(connection) = self.at(index) {
+                connection.timeout = None;
+                connection.quinn.handle_timeout(at);
+                self.after(index);
+            }
+        }
+    }
+
+    /// A SEND of a connection, and those before it, have left the NIC stack.
+    pub fn on_departed(&mut self, connection: Handle, send: u64) {
+        if let Some(connection) = self.get(connection) {
+            connection.on_departed(send);
+            let index = connection.handle.index;
+            self.mark(index);
+        }
+    }
+
+    /// The NIC stack to which a connection's SENDs went is gone. The next one is given the key
+    /// again, with a floor above every number that was given out.
+    pub fn on_nic_gone(&mut self, connection: Handle) {
+        if let Some(connection) = self.get(connection) {
+            connection.on_nic_gone();
+            let index = connection.handle.index;
+            self.mark(index);
+        }
+    }
+
+    /// What has happened, in order.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What is to be done next, in this order.
+    pub fn poll_output(&mut self, now: Instant) -> Option<Output> {
+        loop {
+            if let Some(output) = self.outputs.pop_front() {
+                return Some(output);
+            }
+            let index = self.dirty.pop_front()?;
+            self.transmit(now, index);
+        }
+    }
+
+    /// Reads at most `bytes_max` of a stream.
+    ///
+    /// # Errors
+    /// If the stream cannot be read from.
+    pub fn read(
+        &mut self,
+        connection: Handle,
+        stream: StreamId,
+        bytes_max: usize,
+    ) -> Result<Read, StreamError> {
+        self.with(connection, |connection, _| {
+            connection.read(stream, bytes_max)
+        })
+    }
+
+    /// Writes real bytes: as many as there is room for, which is returned.
+    ///
+    /// # Errors
+    /// If the stream cannot be written to.
+    pub fn write(
+        &mut self,
+        connection: Handle,
+        stream: StreamId,
+        bytes: &[u8],
+    ) -> Result<usize, StreamError> {
+        self.with(connection, |connection, limits| {
+            connection.write(stream, bytes, limits.extents_max)
+        })
+    }
+
+    /// Writes a range of a file, which the NIC stack has ready: as many of its first bytes as there
+    /// is room for, which is returned.
+    ///
+    /// # Errors
+    /// If the stream cannot be written to.
+    pub fn write_file(
+        &mut self,
+        connection: Handle,
+        stream: StreamId,
+        range: FileRange,
+    ) -> Result<u64, StreamError> {
+        self.with(connection, |connection, limits| {
+            connection.write_file(stream, range, limits.extents_max)
+        })
+    }
+
+    /// Ends a stream behind what was written.
+    ///
+    /// # Errors
+    /// If the stream cannot be written to.
+    pub fn finish(&mut self, connection: Handle, stream: StreamId) -> Result<(), StreamError> {
+        self.with(connection, |connection, _| connection.finish(stream))
+    }
+
+    /// Abandons what was written on a stream.
+    ///
+    /// # Errors
+    /// If the stream cannot be written to.
+    pub fn reset(
+        &mut self,
+        connection: Handle,
+        stream: StreamId,
+        code: u64,
+    ) -> Result<(), StreamError> {
+        self.with(connection, |connection, _| connection.reset(stream, code))
+    }
+
+    /// Wants nothing more of what the peer sends on a stream.
+    ///
+    /// # Errors
+    /// If the stream cannot be read from.
+    pub fn stop(
+        &mut self,
+        connection: Handle,
+        stream: StreamId,
+        code: u64,
+    ) -> Result<(), StreamError> {
+        self.with(connection, |connection, _| connection.stop(stream, code))
+    }
+
+    /// Streams of higher priority are sent first. All begin with 0.
+    ///
+    /// # Errors
+    /// If the stream cannot be written to.
+    pub fn prioritize(
+        &mut self,
+        connection: Handle,
+        stream: StreamId,
+        priority: i32,
+    ) -> Result<(), StreamError> {
+        self.with(connection, |connection, _| {
+            connection.prioritize(stream, priority)
+        })
+    }
+
+    /// Opens a stream that goes to the peer only, if the peer lets us.
+    pub fn open_unidirectional(&mut self, connection: Handle) -> Option<StreamId> {
+        self.get(connection)?.open(Dir::Uni)
+    }
+
+    /// Updates the keys (RFC 9001 §6), in both directions, if the handshake is complete.
+    pub fn update_keys(&mut self, connection: Handle) {
+        if let Some(connection) = self.get(connection)
+            && !connection.quinn.is_handshaking()
+        {
+            connection.quinn.force_key_update();
+        }
+    }
+
+    /// Closes a connection, with a code of the application.
+    pub fn close(&mut self, now: Instant, connection: Handle, code: u64, reason: &[u8]) {
+        let now = self.clock.to_std(now);
+        if let Some(connection) = self.get(connection) {
+            let index = connection.handle.index;
+            let reason = Bytes::copy_from_slice(reason);
+            connection.quinn.close(now, connection::code(code), reason);
+            self.over(index, CloseReason::Local);
+            self.after(index);
+        }
+    }
+
+    /// Connections that are there, those included that are closed and wait for stray packets.
+    pub fn connections(&self) -> usize {
+        self.quinn.open_connections()
+    }
+
+    /// Connections that were closed because a packet could not be described.
+    pub fn undescribable(&self) -> u64 {
+        self.undescribable
+    }
+
+    fn at(&mut self, index: usize) -> Option<&mut Connection> {
+        self.connections.get_mut(index)?.as_deref_mut()
+    }
+
+    fn get(&mut self, handle: Handle) -> Option<&mut Connection> {
+        let connection = self.at(handle.index)?;
+        Some(connection).filter(|connection| connection.handle == handle && !connection.is_over)
+    }
+
+    fn with<T>(
+        &mut self,
+        handle: Handle,
+        act: impl FnOnce(&mut Connection, &Limits) -> Result<T, StreamError>,
+    ) -> Result<T, StreamError> {
+        let limits = self.limits;
+        let connection = self.get(handle).ok_or(StreamError::Unknown)?;
+        let result = act(connection, &limits);
+        self.after(handle.index);
+        result
+    }
+
+    /// The connection may have something to send.
+    fn mark(&mut self, index: usize) {
+        if let Some(connection) = self.at(index)
+            && !connection.is_dirty
+        {
+            connection.is_dirty = true;
+            self.dirty.push_back(index);
+        }
+    }
+
+    /// Something was done with a connection: takes what it has to tell.
+    fn after(&mut self, index: usize) {
+        loop {
+            let Some(connection) = self.at(index) else {
+                return;
+            };
+            if let Some(event) = connection.quinn.poll() {
+                self.on_event(index, event);
+            } else if let Some(event) = connection.quinn.poll_endpoint_events() {
+                let is_drained = event.is_drained();
+                let answer = self.quinn.handle_event(ConnectionHandle(index), event);
+                if let (Some(answer), Some(connection)) = (answer, self.at(index)) {
+                    connection.quinn.handle_event(answer);
+                }
+                if is_drained {
+                    return self.remove(index);
+                }
+            } else {
+                break;
+            }
+        }
+        self.release(index);
+        self.schedule(index);
+        self.mark(index);
+    }
+
+    fn on_event(&mut self, index: usize, event: quinn_proto::Event) {
+        let Some(connection) = self.at(index) else {
+            return;
+        };
+        let handle = connection.handle;
+        let kind = match event {
+            quinn_proto::Event::Connected => {
+                let handshake = handshake(&connection.quinn);
+                let (alpn, server_name) = handshake
+                    .map(|handshake| (handshake.alpn, handshake.server_name))
+                    .unwrap_or_default();
+                EventKind::Connected { alpn, server_name }
+            }
+            quinn_proto::Event::ConnectionLost { reason } => {
+                let reason = connection.close_reason(reason);
+                return self.over(index, reason);
+            }
+            quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
+                while let Some(stream) = self.at(index).and_then(|c| c.accept(dir)) {
+                    self.tell(handle, EventKind::Opened(stream));
+                }
+                return;
+            }
+            quinn_proto::Event::Stream(StreamEvent::Readable { id }) => {
+                EventKind::Readable(stream_id(id))
+            }
+            quinn_proto::Event::Stream(StreamEvent::Writable { id }) => {
+                EventKind::Writable(stream_id(id))
+            }
+            quinn_proto::Event::Stream(StreamEvent::Finished { id }) => {
+                EventKind::Finished(stream_id(id))
+            }
+            quinn_proto::Event::Stream(StreamEvent::Stopped { id, error_code }) => {
+                EventKind::Stopped(stream_id(id), error_code.into_inner())
+            }
+            quinn_proto::Event::Stream(StreamEvent::Available { .. })
+            | quinn_proto::Event::HandshakeDataReady
+            | quinn_proto::Event::DatagramReceived
+            | quinn_proto::Event::DatagramsUnblocked => return,
+        };
+        self.tell(handle, kind);
+    }
+
+    fn tell(&mut self, connection: Handle, kind: EventKind) {
+        self.events.push_back(Event { connection, kind });
+    }
+
+    /// The application has no more to do with a connection.
+    fn over(&mut self, index: usize, reason: CloseReason) {
+        if let Some(connection) = self.at(index)
+            && !connection.is_over
+        {
+            connection.is_over = true;
+            let handle = connection.handle;
+            self.tell(handle, EventKind::Closed(reason));
+        }
+    }
+
+    /// Reports ranges that the peer has.
+    fn release(&mut self, index: usize) {
+        let Self {
+            connections,
+            outputs,
+            ..
+        } = self;
+        let connection = connections.get_mut(index).and_then(Option::as_deref_mut);
+        if let Some(connection) = connection {
+            let handle = connection.handle;
+            connection.recorder.lock().extents.release(|range| {
+                outputs.push_back(Output::Released {
+                    connection: handle,
+                    range,
+                });
+            });
+        }
+    }
+
+    fn schedule(&mut self, index: usize) {
+        let clock = self.clock;
+        let Some(connection) = self.at(index) else {
+            return;
+        };
+        let timeout = connection.quinn.poll_timeout();
+        let timeout = timeout.map(|at| clock.to_caller(at));
+        let before = std::mem::replace(&mut connection.timeout, timeout);
+        if before != timeout {
+            if let Some(at) = before {
+                self.timeouts.remove(&(at, index));
+            }
+            if let Some(at) = timeout {
+                self.timeouts.insert((at, index));
+            }
+        }
+    }
+
+    /// A connection is over for good. Its streams let go of what they hold.
+    fn remove(&mut self, index: usize) {
+        self.over(index, CloseReason::Local);
+        let Some(connection) = self.connections[index].take() else {
+            return;
+        };
+        if let Some(at) = connection.timeout {
+            self.timeouts.remove(&(at, index));
+        }
+        // An entry in the list of what is to be sent would be taken for that of the next
+        // connection of this index.
+        if connection.is_dirty {
+            self.dirty.retain(|other| *other != index);
+        }
+        let Connection {
+            handle,
+            quinn,
+            recorder,
+            ..
+        } = *connection;
+        drop(quinn);
+        let mut recorder = recorder.lock();
+        recorder.extents.release(|range| {
+            self.outputs.push_back(Output::Released {
+                connection: handle,
+                range,
+            });
+        });
+        if let Some(generation) = recorder.known() {
+            self.outputs.push_back(Output::KeyGone {
+                connection: handle,
+                generation,
+            });
+        }
+    }
+}
+
+/// What the session of a connection has for its endpoint.
+fn handshake(quinn: &quinn_proto::Connection) -> Option<Box<Handshake>> {
+    quinn.crypto_session().handshake_data()?.downcast().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::FileId;
+    use contract::tls::{Cipher, Suite, Version};
+    use fakes::quic_client::QuicClient;
+    use fakes::site::{Identity, Site, UNIX_TIME};
+
+    use super::*;
+    use crate::extents::Extents;
+    use crate::types::Segment;
+
+    const NOW: Instant = Instant::from_us(0);
+
+    fn deliver(client: &mut QuicClient, endpoint: &mut Endpoint) {
+        let arrival = Arrival {
+            remote: client.local,
+            local_ip: None,
+            ecn: None,
+        };
+        while let Some(datagram) = client.poll_datagram(0) {
+            endpoint.on_datagram(NOW, &arrival, &datagram);
+        }
+    }
+
+    /// A placeholder that was forgotten is not sent.
+    #[test]
+    fn a_packet_that_cannot_be_described_closes_the_connection() {
+        let identities = [Identity::ecdsa(&["localhost"])];
+        let site = Site::new(&identities, &tls::Settings::default());
+        let certificates = Arc::clone(&site.certificates);
+        let mut endpoint = Endpoint::new(certificates, &Settings::default(), NOW, UNIX_TIME)
+            .expect("the settings are sound");
+        let suite = Suite {
+            version: Version::Tls13,
+            cipher: Cipher::Aes128Gcm,
+        };
+        let addresses = ["192.0.2.1:5000", "192.0.2.2:443"].map(|a| a.parse().expect("one"));
+        let config = site.client_config(suite);
+        let mut client = QuicClient::connect(config, b"h3", (addresses[0], addresses[1]), 1);
+        deliver(&mut client, &mut endpoint);
+        while let Some(output) = endpoint.poll_output(NOW) {
+            match output {
+                Output::Datagrams {
+                    datagram_bytes,
+                    bytes,
+                    ..
+                } => {
+                    let datagrams = bytes.chunks(datagram_bytes);
+                    datagrams.for_each(|datagram| client.on_datagram(0, datagram, false));
+                }
+                // The handshake needs nothing but what is in front of the 1-RTT packet.
+                Output::Send(send) => {
+                    let prefixes = send.packets().map(|packet| packet.prefix());
+                    prefixes.for_each(|prefix| client.on_datagram(0, prefix, false));
+                }
+                _ => {}
+            }
+        }
+        assert!(client.is_connected);
+        client.request(b"file").expect("a stream");
+        deliver(&mut client, &mut endpoint);
+        let events: Vec<_> = std::iter::from_fn(|| endpoint.poll_event()).collect();
+        let opened = |event: &Event| match event.kind {
+            EventKind::Opened(stream) => Some((event.connection, stream)),
+            _ => None,
+        };
+        let (connection, stream) = events.iter().find_map(opened).expect("a stream");
+        let range = FileRange {
+            file: FileId(1),
+            offset: 0,
+            len: 100_000,
+        };
+        assert_eq!(endpoint.write_file(connection, stream, range), Ok(100_000));
+        let recorder = endpoint.at(connection.index).map(|c| c.recorder.clone());
+        recorder.expect("a connection").lock().extents = Extents::default();
+        while let Some(output) = endpoint.poll_output(NOW) {
+            if let Output::Send(send) = output {
+                let mut segments = send.packets().flat_map(|packet| packet.segments());
+                // Nothing but the close.
+                assert!(segments.all(|segment| matches!(segment, Segment::Inline(_))));
+                assert!(send.datagram_bytes() < 200);
+            }
+        }
+        let closed = endpoint.poll_event().map(|event| event.kind);
+        assert_eq!(closed, Some(EventKind::Closed(CloseReason::Undescribable)));
+        assert_eq!(endpoint.undescribable(), 1);
+        assert_eq!(
+            endpoint.read(connection, stream, 1),
+            Err(StreamError::Unknown)
+        );
+    }
+}

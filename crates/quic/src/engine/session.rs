@@ -1,0 +1,260 @@
+//! The TLS handshake of a server's connection, as the engine's QUIC wants to have it: rustls, whose
+//! keys for 1-RTT packets become descriptions.
+
+use std::any::Any;
+use std::io::Cursor;
+use std::sync::Arc;
+
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use contract::tls::Cipher;
+use quinn_proto::crypto::{
+    self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, Session,
+    UnsupportedVersion,
+};
+use quinn_proto::transport_parameters::TransportParameters;
+use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
+use rustls::quic::{self, DirectionalKeys, KeyChange, Secrets, ServerConnection, Version};
+use zeroize::Zeroizing;
+
+use crate::engine::capture::{self, Captured, Raw, capturing};
+use crate::engine::keys::{self, DescribingKey, Shared, Unprotected};
+use crate::types::SealKey;
+
+/// The only version that is spoken (RFC 9000 §15).
+pub(super) const VERSION_1: u32 = 1;
+
+/// RFC 9001 §5.8
+const RETRY_KEY: [u8; 16] = [
+    0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68, 0xc8, 0x4e,
+];
+const RETRY_NONCE: [u8; 12] = [
+    0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb,
+];
+
+/// What sessions begin with.
+pub(super) struct Sessions {
+    pub(super) rustls: Arc<rustls::ServerConfig>,
+    pub(super) initial: quic::Suite,
+}
+
+impl crypto::ServerConfig for Sessions {
+    fn initial_keys(
+        &self,
+        version: u32,
+        client_id: &ConnectionId,
+    ) -> Result<Keys, UnsupportedVersion> {
+        if version != VERSION_1 {
+            return Err(UnsupportedVersion);
+        }
+        Ok(initial_keys(&self.initial, client_id))
+    }
+
+    fn retry_tag(&self, _version: u32, client_id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        let mut pseudo_packet = vec![client_id.len() as u8];
+        pseudo_packet.extend_from_slice(client_id);
+        pseudo_packet.extend_from_slice(packet);
+        let key = UnboundKey::new(&aead::AES_128_GCM, &RETRY_KEY).map(LessSafeKey::new);
+        let nonce = Nonce::assume_unique_for_key(RETRY_NONCE);
+        let sealed = key.and_then(|key| {
+            key.seal_in_place_separate_tag(nonce, Aad::from(pseudo_packet), &mut [])
+        });
+        // The key has the length of the cipher's, and nothing is sealed but the tag.
+        let mut tag = [0; 16];
+        if let Ok(sealed) = sealed {
+            tag.copy_from_slice(sealed.as_ref());
+        }
+        tag
+    }
+
+    fn start_session(
+        self: Arc<Self>,
+        _version: u32,
+        parameters: &TransportParameters,
+    ) -> Box<dyn Session> {
+        let mut encoded = Vec::new();
+        parameters.write(&mut encoded);
+        let connection = ServerConnection::new(Arc::clone(&self.rustls), Version::V1, encoded);
+        Box::new(ServerSession {
+            // What it refuses is a configuration without TLS 1.3, or with early data.
+            connection: connection.expect("the configuration is one of QUIC"),
+            initial: self.initial,
+            recorder: Shared::default(),
+            has_reported: false,
+            one_rtt: None,
+        })
+    }
+}
+
+fn initial_keys(suite: &quic::Suite, client_id: &ConnectionId) -> Keys {
+    keys::of_handshake(suite.keys(client_id, rustls::Side::Server, Version::V1))
+}
+
+/// What the endpoint takes from a session.
+pub(super) struct Handshake {
+    pub(super) recorder: Shared,
+    pub(super) alpn: Option<Vec<u8>>,
+    pub(super) server_name: Option<String>,
+}
+
+/// From which 1-RTT keys are made.
+struct OneRtt {
+    cipher: Cipher,
+    header_key: Zeroizing<Vec<u8>>,
+    next: Secrets,
+    /// Of the keys that are made next.
+    generation: u32,
+}
+
+struct ServerSession {
+    connection: ServerConnection,
+    initial: quic::Suite,
+    recorder: Shared,
+    has_reported: bool,
+    one_rtt: Option<OneRtt>,
+}
+
+impl ServerSession {
+    fn describing(
+        &self,
+        key: &dyn quic::PacketKey,
+        raw: Raw,
+        one_rtt: &OneRtt,
+        generation: u32,
+    ) -> Box<dyn PacketKey> {
+        Box::new(DescribingKey {
+            key: Arc::new(SealKey {
+                generation,
+                cipher: one_rtt.cipher,
+                key: raw.key,
+                iv: raw.iv,
+                header_key: one_rtt.header_key.clone(),
+            }),
+            confidentiality_limit: key.confidentiality_limit(),
+            integrity_limit: key.integrity_limit(),
+            recorder: self.recorder.clone(),
+        })
+    }
+
+    fn one_rtt(&mut self, keys: quic::Keys, next: Secrets, mut raw: Captured) -> Option<Keys> {
+        let quic::Keys { local, remote } = keys;
+        let DirectionalKeys { header, packet } = local;
+        let suite = self.connection.negotiated_cipher_suite()?;
+        let one_rtt = OneRtt {
+            cipher: capture::cipher(suite.suite())?,
+            header_key: raw.header(&*header)?.key,
+            next,
+            generation: 1,
+        };
+        let raw = raw.packet(&*packet)?;
+        let sealing = self.describing(&*packet, raw, &one_rtt, 0);
+        self.one_rtt = Some(one_rtt);
+        Some(Keys {
+            header: KeyPair {
+                local: Box::new(Unprotected {
+                    sample_bytes: header.sample_len(),
+                }),
+                remote: keys::header(remote.header),
+            },
+            packet: KeyPair {
+                local: sealing,
+                remote: keys::packet(remote.packet),
+            },
+        })
+    }
+}
+
+impl Session for ServerSession {
+    fn initial_keys(&self, client_id: &ConnectionId, _side: Side) -> Keys {
+        initial_keys(&self.initial, client_id)
+    }
+
+    /// Always there: the endpoint looks for its [`Handshake`] from the beginning.
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        Some(Box::new(Handshake {
+            recorder: self.recorder.clone(),
+            alpn: self.connection.alpn_protocol().map(<[u8]>::to_vec),
+            server_name: self.connection.server_name().map(str::to_owned),
+        }))
+    }
+
+    /// Clients are not asked for certificates.
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        None
+    }
+
+    /// There is no early data.
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        None
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        None
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
+        let read = self.connection.read_hs(bytes);
+        read.map_err(|error| TransportError {
+            code: match self.connection.alert() {
+                Some(alert) => TransportErrorCode::crypto(alert.into()),
+                None => TransportErrorCode::PROTOCOL_VIOLATION,
+            },
+            frame: None,
+            reason: error.to_string(),
+        })?;
+        let is_ready = self.connection.alpn_protocol().is_some()
+            || self.connection.server_name().is_some()
+            || !self.is_handshaking();
+        let is_new = is_ready && !self.has_reported;
+        self.has_reported |= is_ready;
+        Ok(is_new)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        let Some(encoded) = self.connection.quic_transport_parameters() else {
+            return Ok(None);
+        };
+        let parameters = TransportParameters::read(Side::Server, &mut Cursor::new(encoded))?;
+        Ok(Some(parameters))
+    }
+
+    fn write_handshake(&mut self, bytes: &mut Vec<u8>) -> Option<Keys> {
+        let (change, raw) = capturing(|| self.connection.write_hs(bytes));
+        match change? {
+            KeyChange::Handshake { keys } => Some(keys::of_handshake(keys)),
+            KeyChange::OneRtt { keys, next } => self.one_rtt(keys, next, raw),
+        }
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        let mut one_rtt = self.one_rtt.take()?;
+        let (keys, mut raw) = capturing(|| one_rtt.next.next_packet_keys());
+        let generation = one_rtt.generation;
+        one_rtt.generation += 1;
+        let raw = raw.packet(&*keys.local)?;
+        let local = self.describing(&*keys.local, raw, &one_rtt, generation);
+        self.one_rtt = Some(one_rtt);
+        Some(KeyPair {
+            local,
+            remote: keys::packet(keys.remote),
+        })
+    }
+
+    /// Servers get none.
+    fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
+
+    /// Nothing asks for it, and rustls gives it away with both sides of a connection only.
+    fn export_keying_material(
+        &self,
+        _output: &mut [u8],
+        _label: &[u8],
+        _context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        Err(ExportKeyingMaterialError)
+    }
+}

@@ -1,0 +1,125 @@
+//! From settings to what the engine's QUIC and rustls are configured with.
+
+use std::sync::Arc;
+
+use aws_lc_rs::rand;
+use contract::tls::Cipher;
+use quinn_proto::{
+    AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
+};
+use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::server::NoServerSessionStorage;
+use rustls::time_provider::TimeProvider;
+use rustls::version::TLS13;
+use tls::Certificates;
+
+use crate::config::{Limits, Settings};
+use crate::engine::capture;
+use crate::engine::controller::Controllers;
+use crate::engine::secrets::Secret;
+use crate::engine::session::{Sessions, VERSION_1};
+use crate::engine::time::{Clock, TimeOfDay};
+use crate::extents::PLACEHOLDER_BYTES;
+
+/// What [`AckFrequencyConfig::ack_eliciting_threshold`] is asked to be: an acknowledgment costs the
+/// host as much as half a packet sent.
+const PACKETS_PER_ACK: u32 = 10;
+
+/// What an endpoint of the engine's QUIC is made of.
+pub(super) struct Setup {
+    pub(super) endpoint: EndpointConfig,
+    pub(super) server: ServerConfig,
+}
+
+fn random() -> Result<[u8; 32], rustls::Error> {
+    let mut bytes = [0; 32];
+    rand::fill(&mut bytes)
+        .map_err(|_| rustls::Error::General("the system gives no random numbers".into()))?;
+    Ok(bytes)
+}
+
+impl Setup {
+    pub(super) fn new(
+        certificates: Arc<Certificates>,
+        settings: &Settings,
+        clock: Clock,
+        time_of_day: &Arc<TimeOfDay>,
+    ) -> Result<Self, rustls::Error> {
+        let secret = settings.secret.map_or_else(random, Ok)?;
+        let secret = Secret::new(secret);
+        let seed = settings.seed.map_or_else(random, Ok)?;
+        let rustls = rustls_config(certificates, settings, time_of_day)?;
+        let sessions = Sessions {
+            rustls: Arc::new(rustls),
+            initial: capture::initial_suite().ok_or_else(|| {
+                rustls::Error::General("the provider lacks the suite of Initial packets".into())
+            })?,
+        };
+        let mut endpoint = EndpointConfig::new(secret.reset_key());
+        let ids = secret.connection_ids(seed);
+        endpoint.cid_generator(move || Box::new(ids.clone()));
+        endpoint.supported_versions(vec![VERSION_1]);
+        endpoint.rng_seed(Some(seed));
+        let mut server = ServerConfig::new(Arc::new(sessions), secret.token_key());
+        server.transport_config(Arc::new(transport(settings, seed, clock)));
+        server.migration(settings.migration);
+        server.time_source(Arc::clone(time_of_day) as _);
+        Ok(Self { endpoint, server })
+    }
+}
+
+fn rustls_config(
+    certificates: Arc<Certificates>,
+    settings: &Settings,
+    time_of_day: &Arc<TimeOfDay>,
+) -> Result<rustls::ServerConfig, rustls::Error> {
+    let mut ciphers = settings.ciphers.clone();
+    // Initial packets are sealed with it (RFC 9001 §5.2), and every client speaks it.
+    if ciphers.is_empty() {
+        ciphers.push(Cipher::Aes128Gcm);
+    }
+    let provider = Arc::new(capture::provider(&ciphers));
+    let time = Arc::clone(time_of_day) as Arc<dyn TimeProvider>;
+    let mut config = rustls::ServerConfig::builder_with_details(provider, time)
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+    config.alpn_protocols.clone_from(&settings.alpn);
+    // A server that keeps sessions in memory could be made to fill it; tickets cost it nothing.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = settings.tickets;
+    if settings.tickets > 0 {
+        config.ticketer = Ticketer::new()?;
+    }
+    Ok(config)
+}
+
+fn transport(settings: &Settings, seed: [u8; 32], clock: Clock) -> TransportConfig {
+    let limits: &Limits = &settings.limits;
+    let [a, b, c, d, e, f, g, h, ..] = seed;
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(limits.streams_max))
+        .max_concurrent_uni_streams(VarInt::from_u32(limits.streams_max))
+        .stream_receive_window(VarInt::from_u32(limits.stream_receive_bytes_max))
+        .receive_window(VarInt::from_u32(limits.receive_bytes_max))
+        // What is acknowledged of a placeholder counts until all of it is.
+        .send_window(limits.send_bytes_max + PLACEHOLDER_BYTES as u64)
+        .max_idle_timeout(IdleTimeout::try_from(settings.idle_timeout).ok())
+        .datagram_receive_buffer_size(None)
+        .congestion_controller_factory(Arc::new(Controllers {
+            algorithm: settings.congestion,
+            seed: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            clock,
+        }));
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(settings.datagram_bytes_max);
+    transport.mtu_discovery_config(Some(discovery));
+    if settings.ack_frequency {
+        let mut frequency = AckFrequencyConfig::default();
+        frequency.ack_eliciting_threshold(VarInt::from_u32(PACKETS_PER_ACK));
+        transport.ack_frequency_config(Some(frequency));
+    }
+    transport
+}

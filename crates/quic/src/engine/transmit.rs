@@ -1,0 +1,151 @@
+//! What connections send, as outputs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quinn_proto::Transmit;
+use tcp::Instant;
+
+use crate::engine::connection::{Connection, code};
+use crate::engine::{Endpoint, route};
+use crate::recorder::{Datagrams, DescribeError};
+use crate::types::{CloseReason, Output, SealKey, Send};
+
+/// Most datagrams of one SEND.
+pub(crate) const DATAGRAMS_MAX: usize = 44;
+
+/// Most bytes of the datagrams of one SEND: they go to a port as one UDP packet that it cuts, whose
+/// length has 16 bits, and takes the headers of IP and UDP as well.
+const SEND_BYTES_MAX: usize = 65_535 - 40 - 8;
+
+/// With which code of the application a connection is closed of which a packet could not be
+/// described: H3_INTERNAL_ERROR (RFC 9114 §8.1).
+const UNDESCRIBABLE_CODE: u64 = 0x102;
+
+impl Endpoint {
+    /// Has a connection make datagrams, as many as go at once. If it has made any, it may have
+    /// more.
+    pub(super) fn transmit(&mut self, now: Instant, index: usize) {
+        let limit = self.limits.undeparted_bytes_max;
+        let at = self.clock.to_std(now);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let Some(connection) = self.unblocked(index, limit) else {
+            self.buffer = buffer;
+            return;
+        };
+        buffer.clear();
+        let mtu = usize::from(connection.quinn.current_mtu());
+        let datagrams_max = (SEND_BYTES_MAX / mtu).clamp(1, DATAGRAMS_MAX);
+        let transmit = connection
+            .quinn
+            .poll_transmit(at, datagrams_max, &mut buffer);
+        let made = match &transmit {
+            Some(transmit) => {
+                let datagram_bytes = transmit.segment_size.unwrap_or(transmit.size);
+                let mut recorder = connection.recorder.lock();
+                recorder.take(&buffer[..transmit.size], datagram_bytes)
+            }
+            None => {
+                let discarded = connection.recorder.lock().discard();
+                discarded.map(|()| Datagrams::default())
+            }
+        };
+        match (made, transmit) {
+            (Err(error), _) => self.on_undescribable(now, index, error),
+            (Ok(datagrams), Some(transmit)) => {
+                self.push(index, &transmit, &buffer, datagrams);
+                self.mark(index);
+            }
+            (Ok(_), None) => {}
+        }
+        self.release(index);
+        self.schedule(index);
+        self.buffer = buffer;
+    }
+
+    /// A connection that may send. One that has too much in front of it is marked again by a
+    /// departure.
+    fn unblocked(&mut self, index: usize, undeparted_bytes_max: u64) -> Option<&mut Connection> {
+        let connection = self.at(index)?;
+        connection.is_dirty = false;
+        Some(connection).filter(|connection| connection.undeparted_bytes < undeparted_bytes_max)
+    }
+
+    /// Sends what was made: datagrams of the handshake first.
+    fn push(&mut self, index: usize, transmit: &Transmit, made: &[u8], datagrams: Datagrams) {
+        let route = route(transmit);
+        let datagram_bytes = transmit.segment_size.unwrap_or(transmit.size);
+        if datagrams.sealed > 0 {
+            self.outputs.push_back(Output::Datagrams {
+                route,
+                datagram_bytes,
+                bytes: made[..datagrams.sealed].to_vec(),
+            });
+        }
+        let Some(last) = datagrams.packets.last() else {
+            return;
+        };
+        let last_generation = last.generation;
+        let Some(connection) = self.at(index) else {
+            return;
+        };
+        let handle = connection.handle;
+        let keys = connection.recorder.lock().take_keys();
+        let mut send = Send {
+            connection: handle,
+            id: 0,
+            route,
+            packets: datagrams.packets,
+            pieces: datagrams.pieces,
+            bytes: datagrams.bytes,
+        };
+        send.id = connection.on_send(send.datagram_bytes());
+        let gone = gone(&keys, last_generation);
+        for (key, floor) in keys {
+            self.outputs.push_back(Output::Key {
+                connection: handle,
+                key,
+                floor,
+            });
+        }
+        self.outputs.push_back(Output::Send(send));
+        self.outputs
+            .extend(gone.into_iter().map(|generation| Output::KeyGone {
+                connection: handle,
+                generation,
+            }));
+    }
+
+    /// What is not understood must not leave.
+    fn on_undescribable(&mut self, now: Instant, index: usize, error: DescribeError) {
+        let at = self.clock.to_std(now);
+        self.undescribable += 1;
+        if let Some(connection) = self.at(index) {
+            connection.is_undescribable = true;
+            let reason = Bytes::from(error.to_string());
+            connection.quinn.close(at, code(UNDESCRIBABLE_CODE), reason);
+            self.over(index, CloseReason::Undescribable);
+            self.mark(index);
+        }
+    }
+
+    /// Datagrams that belong to no connection yet.
+    pub(super) fn push_sealed(&mut self, transmit: &Transmit, mut bytes: Vec<u8>) {
+        bytes.truncate(transmit.size);
+        self.outputs.push_back(Output::Datagrams {
+            route: route(transmit),
+            datagram_bytes: transmit.segment_size.unwrap_or(transmit.size),
+            bytes,
+        });
+    }
+}
+
+/// The generations that nothing is sealed with any more: a key that is given takes the place of the
+/// one before.
+fn gone(keys: &[(Arc<SealKey>, u64)], last: u32) -> Vec<u32> {
+    let given = keys.iter().map(|(key, _)| key.generation);
+    given
+        .filter_map(|generation| generation.checked_sub(1))
+        .filter(|generation| *generation < last)
+        .collect()
+}

@@ -1,0 +1,386 @@
+//! The recorder of a connection: packets that the engine finishes, as descriptions.
+//!
+//! The engine calls its packet key with each packet's plaintext. Packets of the handshake are
+//! sealed there and then. A 1-RTT packet is taken apart and noted as a description, and its
+//! placeholder bytes are never looked at again.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use contract::FileId;
+use contract::tls::TAG_BYTES;
+
+use crate::extents::{Extents, NoExtent};
+use crate::frames::{self, FrameError};
+use crate::types::{Described, Piece, SealKey};
+
+/// Why a packet cannot be described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DescribeError {
+    Frame(FrameError),
+    NoExtent,
+    /// It has a long header, or is too short for its header.
+    Header,
+    /// Its number is not above those before it.
+    Number,
+    /// What the engine returns does not consist of the packets that it finished.
+    Layout,
+}
+
+impl From<FrameError> for DescribeError {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}
+
+impl From<NoExtent> for DescribeError {
+    fn from(_: NoExtent) -> Self {
+        Self::NoExtent
+    }
+}
+
+impl fmt::Display for DescribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frame(error) => error.fmt(f),
+            Self::NoExtent => f.write_str("stream data belongs to no extent"),
+            Self::Header => f.write_str("a 1-RTT packet has no short header"),
+            Self::Number => f.write_str("a packet number does not ascend"),
+            Self::Layout => f.write_str("a datagram does not consist of finished packets"),
+        }
+    }
+}
+
+/// Datagrams of one transmission.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    /// Bytes of the datagrams that are sealed: those in front.
+    pub(crate) sealed: usize,
+    pub(crate) packets: Vec<Described>,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What a connection's keys share with the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) extents: Extents,
+    /// Descriptions, with the length of the packet.
+    packets: Vec<(usize, Described)>,
+    pieces: Vec<Piece>,
+    bytes: Vec<u8>,
+    error: Option<DescribeError>,
+    /// The lowest number that the next packet may have.
+    next_number: u64,
+    /// The key that the NIC stack was given last.
+    known: Option<u32>,
+    /// Keys that it is to be given, with their floors.
+    keys: Vec<(Arc<SealKey>, u64)>,
+}
+
+impl Recorder {
+    /// A 1-RTT packet is finished: header, plaintext, and room for the tag.
+    pub(crate) fn on_plaintext(
+        &mut self,
+        key: &Arc<SealKey>,
+        number: u64,
+        packet: &[u8],
+        header_bytes: usize,
+    ) {
+        if self.error.is_none() {
+            self.error = self.describe(key, number, packet, header_bytes).err();
+        }
+    }
+
+    fn describe(
+        &mut self,
+        key: &Arc<SealKey>,
+        number: u64,
+        packet: &[u8],
+        header_bytes: usize,
+    ) -> Result<(), DescribeError> {
+        let plaintext_end = packet.len().checked_sub(TAG_BYTES);
+        let plaintext = plaintext_end.and_then(|end| packet.get(header_bytes..end));
+        let plaintext = plaintext.ok_or(DescribeError::Header)?;
+        if header_bytes == 0 || packet[0] & 0x80 != 0 {
+            return Err(DescribeError::Header);
+        }
+        if number < self.next_number {
+            return Err(DescribeError::Number);
+        }
+        if self.known != Some(key.generation) {
+            self.keys.push((Arc::clone(key), number));
+            self.known = Some(key.generation);
+        }
+        self.next_number = number + 1;
+        let header = self.copy(&packet[..header_bytes]);
+        let first = self.pieces.len();
+        self.cut(plaintext)?;
+        let described = Described {
+            number,
+            generation: key.generation,
+            prefix: 0..0,
+            header,
+            pieces: first..self.pieces.len(),
+        };
+        self.packets.push((packet.len(), described));
+        Ok(())
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    /// Adds the pieces of a plaintext: ranges of files, and between them all other bytes.
+    fn cut(&mut self, plaintext: &[u8]) -> Result<(), DescribeError> {
+        let Self {
+            extents,
+            pieces,
+            bytes,
+            ..
+        } = self;
+        let first = pieces.len();
+        let mut done = 0;
+        let mut result = Ok(());
+        let mut push_inline = |pieces: &mut Vec<Piece>, range: Range<usize>| {
+            if !range.is_empty() {
+                let start = bytes.len();
+                bytes.extend_from_slice(&plaintext[range]);
+                pieces.push(Piece::Inline(start..bytes.len()));
+            }
+        };
+        frames::stream_data(plaintext, |data| {
+            let mut place = data.at.start;
+            let cut = extents.cut(data.stream, data.offset, data.at, |piece| match piece {
+                Piece::Inline(range) => place = range.end,
+                Piece::File { file, offset, len } => {
+                    push_inline(pieces, done..place);
+                    place += len as usize;
+                    done = place;
+                    push_file(pieces, first, file, offset, len);
+                }
+            });
+            result = result.and(cut);
+        })?;
+        result?;
+        push_inline(pieces, done..plaintext.len());
+        Ok(())
+    }
+
+    /// What the engine has returned from one call, in `transmitted`, as datagrams of
+    /// `datagram_bytes` each; the last may be shorter.
+    ///
+    /// A 1-RTT packet is the last of its datagram (RFC 9000 §12.2) and those of the handshake come
+    /// first, so that the descriptions are of the last datagrams.
+    pub(crate) fn take(
+        &mut self,
+        transmitted: &[u8],
+        datagram_bytes: usize,
+    ) -> Result<Datagrams, DescribeError> {
+        let packets = std::mem::take(&mut self.packets);
+        let pieces = std::mem::take(&mut self.pieces);
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let count = transmitted.len().div_ceil(datagram_bytes);
+        let first = count.checked_sub(packets.len());
+        let sealed = first.ok_or(DescribeError::Layout)? * datagram_bytes;
+        let sealed = sealed.min(transmitted.len());
+        let datagrams = transmitted[sealed..].chunks(datagram_bytes);
+        let mut described = Vec::with_capacity(packets.len());
+        for (datagram, (len, mut packet)) in datagrams.zip(packets) {
+            let prefix = datagram.len().checked_sub(len);
+            let prefix = prefix.ok_or(DescribeError::Layout)?;
+            let header = &datagram[prefix..prefix + packet.header.len()];
+            let only_first = prefix == 0 || described.is_empty();
+            if !only_first || *header != bytes[packet.header.clone()] {
+                return Err(DescribeError::Layout);
+            }
+            packet.prefix = bytes.len()..bytes.len() + prefix;
+            bytes.extend_from_slice(&datagram[..prefix]);
+            described.push(packet);
+        }
+        Ok(Datagrams {
+            sealed,
+            packets: described,
+            pieces,
+            bytes,
+        })
+    }
+
+    /// Keys that the NIC stack is to be given before what was taken.
+    pub(crate) fn take_keys(&mut self) -> Vec<(Arc<SealKey>, u64)> {
+        std::mem::take(&mut self.keys)
+    }
+
+    /// What was recorded of a call that has returned nothing does not leave.
+    pub(crate) fn discard(&mut self) -> Result<(), DescribeError> {
+        self.packets.clear();
+        self.pieces.clear();
+        self.bytes.clear();
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Another NIC stack has taken the place of the one that was given keys.
+    pub(crate) fn forget_keys(&mut self) {
+        self.known = None;
+        self.keys.clear();
+    }
+
+    /// The key that the NIC stack was given last.
+    pub(crate) fn known(&self) -> Option<u32> {
+        self.known
+    }
+}
+
+/// Appends a range of a file, to the range before it if it goes on there.
+fn push_file(pieces: &mut Vec<Piece>, first: usize, file: FileId, offset: u64, len: u32) {
+    if pieces.len() > first
+        && let Some(Piece::File {
+            file: last,
+            offset: at,
+            len: before,
+        }) = pieces.last_mut()
+        && *last == file
+        && *at + u64::from(*before) == offset
+    {
+        *before += len;
+    } else {
+        pieces.push(Piece::File { file, offset, len });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::tls::Cipher;
+    use zeroize::Zeroizing;
+
+    use super::*;
+    use crate::types::FileRange;
+
+    fn key(generation: u32) -> Arc<SealKey> {
+        Arc::new(SealKey {
+            generation,
+            cipher: Cipher::Aes128Gcm,
+            key: Zeroizing::new(vec![1; 16]),
+            iv: Zeroizing::new([2; 12]),
+            header_key: Zeroizing::new(vec![3; 16]),
+        })
+    }
+
+    const HEADER: [u8; 4] = [0x41, 9, 9, 7];
+
+    fn packet(plaintext: &[u8]) -> Vec<u8> {
+        [&HEADER, plaintext, &[0; TAG_BYTES]].concat()
+    }
+
+    /// Stream 4 holds two real bytes, and then a file.
+    fn recorder() -> (Recorder, Vec<bytes::Bytes>) {
+        let mut recorder = Recorder::default();
+        let extents = &mut recorder.extents;
+        let real = extents.offer_real(4, 0, b"ab");
+        let range = FileRange {
+            file: FileId(7),
+            offset: 500,
+            len: 100,
+        };
+        let file = extents.offer_file(4, 2, range);
+        let held = vec![real.bytes.clone(), file.bytes.clone()];
+        extents.insert(real, 2);
+        extents.insert(file, 100);
+        (recorder, held)
+    }
+
+    fn describe(recorder: &mut Recorder, number: u64, packet: &[u8]) -> Option<DescribeError> {
+        recorder.on_plaintext(&key(0), number, packet, HEADER.len());
+        recorder.take(packet, packet.len()).err()
+    }
+
+    /// PING, then STREAM 4 from its beginning, two real bytes and three of the file, to the end.
+    const PLAINTEXT: [u8; 8] = [0x01, 0x08, 4, b'a', b'b', 0, 0, 0];
+
+    #[test]
+    fn a_packet_is_described_behind_those_that_are_sealed() {
+        let (mut recorder, _held) = recorder();
+        let described = packet(&PLAINTEXT);
+        recorder.on_plaintext(&key(3), 77, &described, HEADER.len());
+        let size = described.len() + 5;
+        // A datagram of the handshake, and one whose first five bytes are.
+        let transmitted = [&vec![0xee; size + 5][..], &described].concat();
+        let datagrams = recorder.take(&transmitted, size).expect("it is understood");
+        assert_eq!(datagrams.sealed, size);
+        let [only] = &datagrams.packets[..] else {
+            panic!("one packet is described: {datagrams:?}");
+        };
+        assert_eq!((only.number, only.generation), (77, 3));
+        assert_eq!(datagrams.bytes[only.prefix.clone()], [0xee; 5]);
+        assert_eq!(datagrams.bytes[only.header.clone()], HEADER);
+        let [Piece::Inline(inline), file] = &datagrams.pieces[..] else {
+            panic!("real bytes, and a range of a file: {datagrams:?}");
+        };
+        assert_eq!(datagrams.bytes[inline.clone()], PLAINTEXT[..5]);
+        let wanted = Piece::File {
+            file: FileId(7),
+            offset: 500,
+            len: 3,
+        };
+        assert_eq!(*file, wanted);
+        let keys = recorder.take_keys();
+        assert_eq!(keys.len(), 1);
+        assert_eq!((keys[0].0.generation, keys[0].1), (3, 77));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_described() {
+        use DescribeError::{Frame, Header, Layout, NoExtent, Number};
+        let unknown = packet(&[0x01, 0x21, 0, 0]);
+        let beyond = packet(&[0x0c, 4, 0x40, 100, 0, 0, 0]);
+        let elsewhere = packet(&[0x08, 8, 0]);
+        let mut long = packet(&PLAINTEXT);
+        long[0] |= 0x80;
+        let cases = [
+            (unknown, Frame(FrameError::UnknownType(0x21))),
+            (beyond, NoExtent),
+            (elsewhere, NoExtent),
+            (long, Header),
+            (vec![0x41; HEADER.len() + TAG_BYTES - 1], Header),
+        ];
+        for (packet, error) in cases {
+            let (mut recorder, _held) = recorder();
+            assert_eq!(describe(&mut recorder, 0, &packet), Some(error));
+            // Nothing of it is left.
+            assert_eq!(describe(&mut recorder, 1, &self::packet(&PLAINTEXT)), None);
+        }
+        let (mut recorder, held) = recorder();
+        let packet = packet(&PLAINTEXT);
+        assert_eq!(describe(&mut recorder, 5, &packet), None);
+        assert_eq!(describe(&mut recorder, 5, &packet), Some(Number));
+        recorder.on_plaintext(&key(0), 6, &packet, HEADER.len());
+        let others = vec![0xee; packet.len()];
+        assert_eq!(recorder.take(&others, others.len()).err(), Some(Layout));
+        drop(held);
+        recorder.extents.release(|_| {});
+        assert_eq!(describe(&mut recorder, 7, &packet), Some(NoExtent));
+    }
+
+    #[test]
+    fn a_key_is_given_once_and_again_to_another_nic_stack() {
+        let (mut recorder, _held) = recorder();
+        let packet = packet(&PLAINTEXT);
+        for number in [10, 11] {
+            assert_eq!(describe(&mut recorder, number, &packet), None);
+        }
+        assert_eq!(recorder.take_keys().len(), 1);
+        recorder.forget_keys();
+        assert_eq!(describe(&mut recorder, 12, &packet), None);
+        let keys = recorder.take_keys();
+        assert_eq!(
+            keys.iter().map(|(_, floor)| *floor).collect::<Vec<_>>(),
+            [12]
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! An endpoint against a client that is quinn and rustls as they are.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use contract::tls::Cipher;
+use fakes::seeds::each_seed;
+use quic::{CloseReason, Limits, Settings};
+use support::{Weather, World, settings};
+use tcp::CongestionAlgorithm;
+
+fn each(run: fn(&mut dyn FnMut(u64) -> u64)) {
+    each_seed(1, run);
+}
+
+#[test]
+fn a_client_gets_every_byte_of_a_file() {
+    each(|random| {
+        for cipher in [
+            Cipher::Aes128Gcm,
+            Cipher::Aes256Gcm,
+            Cipher::ChaCha20Poly1305,
+        ] {
+            let mut world = World::new(&settings(), cipher, random);
+            world.run_until(|world| world.client.is_connected);
+            world.request(1, 1000, 3_000_000);
+            world.request(2, 0, 1);
+            world.request(3, 0, 0);
+            world.run_until(|world| world.are_finished());
+            // Retransmissions apart, which there are none of, file bytes fill the packets.
+            assert!(
+                world.sealed_packets < 3_000_000 / 1100,
+                "{}",
+                world.sealed_packets
+            );
+            world.client.close(world.now_us, 5);
+            world.drain();
+            assert_eq!(world.closed, Some(CloseReason::Application(5)));
+            let released: Vec<_> = world.released.into_iter().collect();
+            assert_eq!(released, [(1, 3_000_000), (2, 1)]);
+            assert_eq!(world.sealer.keys(), 0, "keys are taken at the end");
+            assert_eq!(world.endpoint.undescribable(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_bad_network_loses_no_byte() {
+    each_seed(6, |random| {
+        let algorithms = CongestionAlgorithm::ALL;
+        let settings = Settings {
+            congestion: algorithms[random(3) as usize],
+            ..settings()
+        };
+        let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
+        world.weather = Weather {
+            lost: 20,
+            late: 30,
+            damaged: 5,
+        };
+        world.run_until(|world| world.client.is_connected);
+        for file in 1..4 {
+            world.request(file, 0, 400_000);
+        }
+        world.run_until(|world| world.are_finished());
+        assert_eq!(world.closed, None);
+        assert_eq!(world.endpoint.undescribable(), 0);
+    });
+}
+
+/// Numbers are not used twice, whatever dies; keys are updated in between.
+#[test]
+fn nic_stacks_die_and_keys_change_and_no_number_is_sealed_twice() {
+    each_seed(6, |random| {
+        let mut world = World::new(&settings(), Cipher::Aes256Gcm, random);
+        world.weather.lost = 5;
+        world.run_until(|world| world.client.is_connected);
+        world.request(1, 0, 3_000_000);
+        let mut next = 100;
+        world.run_until(|world| {
+            if world.sealed_packets > next {
+                next += 200 + (world.random)(200);
+                world.replace_nic();
+                if let Some(server) = world.server {
+                    world.endpoint.update_keys(server);
+                }
+                if (world.random)(2) == 0 {
+                    world.client.update_keys();
+                }
+            }
+            world.are_finished()
+        });
+        assert!(world.nic_deaths >= 5, "{}", world.nic_deaths);
+        assert!(world.keys_given > world.nic_deaths);
+    });
+}
+
+#[test]
+fn no_more_is_asked_for_than_may_wait_in_the_nic_stack() {
+    each(|random| {
+        let limits = Limits {
+            undeparted_bytes_max: 20_000,
+            ..Limits::default()
+        };
+        let settings = Settings {
+            limits,
+            ..settings()
+        };
+        let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
+        world.run_until(|world| world.client.is_connected);
+        world.request(1, 0, 2_000_000);
+        world.run_until(|world| {
+            // One SEND more than the limit.
+            assert!(world.queued_bytes() < 20_000 + 65_507);
+            world.are_finished()
+        });
+    });
+}
+
+#[test]
+fn a_stream_that_the_client_stops_releases_its_file() {
+    each(|random| {
+        let mut world = World::new(&settings(), Cipher::Aes128Gcm, random);
+        world.run_until(|world| world.client.is_connected);
+        let stream = world.request(1, 0, 50_000_000);
+        world.run_until(|world| world.transfers[&stream].received.len() > 100_000);
+        world.transfers.remove(&stream);
+        world.client.stop(stream, 9);
+        world.request(2, 0, 10_000);
+        world.run_until(|world| world.are_finished());
+        world.client.close(world.now_us, 0);
+        world.drain();
+        assert!(world.released[&1] > 100_000);
+        assert_eq!(world.released[&2], 10_000);
+    });
+}
+
+#[test]
+fn a_client_must_show_its_address_when_there_are_many() {
+    each(|random| {
+        for (retry_above, connections_max) in [(0, 10), (0, 0)] {
+            let limits = Limits {
+                retry_above,
+                connections_max,
+                ..Limits::default()
+            };
+            let settings = Settings {
+                limits,
+                ..settings()
+            };
+            let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
+            if connections_max == 0 {
+                world.run_until(|world| world.client.lost.is_some());
+                assert_eq!(world.endpoint.connections(), 0);
+            } else {
+                world.run_until(|world| world.client.is_connected);
+                world.request(1, 0, 10_000);
+                world.run_until(|world| world.are_finished());
+            }
+        }
+    });
+}
+
+/// RFC 9000 §9: another address, with the same connection.
+#[test]
+fn a_client_may_change_its_address() {
+    each(|random| {
+        let mut world = World::new(&settings(), Cipher::Aes128Gcm, random);
+        world.run_until(|world| world.client.is_connected);
+        let stream = world.request(1, 0, 3_000_000);
+        world.run_until(|world| world.transfers[&stream].received.len() > 500_000);
+        world.client.local.set_port(6000);
+        world.run_until(|world| world.are_finished());
+        assert_eq!(world.closed, None);
+    });
+}
+
+#[test]
+fn a_connection_on_which_nothing_comes_is_over() {
+    each(|random| {
+        let mut world = World::new(&settings(), Cipher::Aes128Gcm, random);
+        world.run_until(|world| world.client.is_connected && world.server.is_some());
+        world.weather.lost = 1000;
+        world.run_until(|world| world.closed.is_some());
+        assert_eq!(world.closed, Some(CloseReason::TimedOut));
+        world.drain();
+        assert_eq!(world.endpoint.next_timeout(), None);
+    });
+}
+
+#[test]
+fn a_handle_is_unknown_once_its_connection_is_closed() {
+    each(|random| {
+        let mut world = World::new(&settings(), Cipher::Aes128Gcm, random);
+        world.run_until(|world| world.client.is_connected && world.server.is_some());
+        let handle = world.server.expect("it is connected");
+        let now = tcp::Instant::from_us(world.now_us);
+        world.endpoint.close(now, handle, 3, b"enough");
+        world.run_until(|world| world.client.lost.is_some());
+        assert_eq!(world.closed, Some(CloseReason::Local));
+        assert_eq!(world.endpoint.open_unidirectional(handle), None);
+        world.drain();
+    });
+}

@@ -1,0 +1,423 @@
+//! A client, an endpoint, what seals for it, and the network between them, in virtual time.
+
+pub(crate) mod sealer;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use contract::FileId;
+use contract::tls::{Cipher, Suite, Version};
+use fakes::content::content;
+use fakes::quic_client::{QuicClient, Received};
+use fakes::site::{Identity, Site, UNIX_TIME};
+use quic::{
+    Arrival, CloseReason, Ecn, Endpoint, EventKind, FileRange, Handle, Output, Read, Send,
+    Settings, StreamId,
+};
+use tcp::Instant;
+
+use sealer::{Nonces, Sealer};
+
+/// What the network does to datagrams, in parts of a thousand.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Weather {
+    pub(crate) lost: u64,
+    pub(crate) late: u64,
+    pub(crate) damaged: u64,
+}
+
+/// What happens later.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Later {
+    AtServer(SocketAddr, Vec<u8>),
+    AtClient(Vec<u8>),
+    /// The NIC stack has read what the SEND in front needs.
+    Departs,
+}
+
+/// What the server sends on a stream: a head of real bytes, a range of a file, a tail.
+pub(crate) struct Response {
+    head: VecDeque<u8>,
+    body: FileRange,
+    tail: VecDeque<u8>,
+}
+
+/// A transfer as the client sees it.
+pub(crate) struct Transfer {
+    pub(crate) wanted: Vec<u8>,
+    pub(crate) received: Vec<u8>,
+    pub(crate) is_finished: bool,
+}
+
+/// All of it, with one client.
+pub(crate) struct World<'a> {
+    pub(crate) random: &'a mut dyn FnMut(u64) -> u64,
+    pub(crate) now_us: u64,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) client: QuicClient,
+    pub(crate) server: Option<Handle>,
+    pub(crate) weather: Weather,
+    pub(crate) closed: Option<CloseReason>,
+    pub(crate) transfers: BTreeMap<u64, Transfer>,
+    pub(crate) sealer: Sealer,
+    pub(crate) nonces: Nonces,
+    pub(crate) sealed_packets: u64,
+    pub(crate) nic_deaths: u64,
+    pub(crate) keys_given: u64,
+    /// Ranges that were released, of each file.
+    pub(crate) released: BTreeMap<u32, u64>,
+    responses: BTreeMap<StreamId, Response>,
+    queue: VecDeque<Send>,
+    later: BinaryHeap<Reverse<(u64, u64, Later)>>,
+    order: u64,
+}
+
+pub(crate) const HEAD: &[u8] = b"head of the response";
+pub(crate) const TAIL: &[u8] = b"tail";
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        alpn: vec![b"test".to_vec()],
+        secret: Some([7; 32]),
+        seed: Some([9; 32]),
+        ..Settings::default()
+    }
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(
+        settings: &Settings,
+        cipher: Cipher,
+        random: &'a mut dyn FnMut(u64) -> u64,
+    ) -> Self {
+        let site = Site::new(
+            &[Identity::ecdsa(&["localhost"])],
+            &tls::Settings::default(),
+        );
+        let certificates = Arc::clone(&site.certificates);
+        let start = Instant::from_us(0);
+        let endpoint = Endpoint::new(certificates, settings, start, UNIX_TIME);
+        let suite = Suite {
+            version: Version::Tls13,
+            cipher,
+        };
+        let local = "192.0.2.1:5000".parse().expect("an address");
+        let server = "192.0.2.2:443".parse().expect("an address");
+        let seed = random(u64::MAX);
+        let config = site.client_config(suite);
+        Self {
+            endpoint: endpoint.expect("the settings are sound"),
+            client: QuicClient::connect(config, b"test", (local, server), seed),
+            random,
+            now_us: 0,
+            server: None,
+            weather: Weather::default(),
+            closed: None,
+            transfers: BTreeMap::new(),
+            sealer: Sealer::default(),
+            nonces: Nonces::default(),
+            sealed_packets: 0,
+            nic_deaths: 0,
+            keys_given: 0,
+            released: BTreeMap::new(),
+            responses: BTreeMap::new(),
+            queue: VecDeque::new(),
+            later: BinaryHeap::new(),
+            order: 0,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_us(self.now_us)
+    }
+
+    fn later(&mut self, delay_us: u64, what: Later) {
+        self.order += 1;
+        let at = self.now_us + delay_us;
+        self.later.push(Reverse((at, self.order, what)));
+    }
+
+    /// What waits in the NIC stack.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        self.queue.iter().map(Send::datagram_bytes).sum()
+    }
+
+    /// Has the client ask for a range of a file.
+    pub(crate) fn request(&mut self, file: u32, offset: u64, len: u64) -> u64 {
+        let request = [u64::from(file), offset, len].map(u64::to_le_bytes);
+        let stream = self.client.request(&request.concat()).expect("a stream");
+        let body = (offset..offset + len).map(|offset| content(file.into(), offset));
+        let wanted = HEAD.iter().copied().chain(body).chain(TAIL.iter().copied());
+        let transfer = Transfer {
+            wanted: wanted.collect(),
+            received: Vec::new(),
+            is_finished: false,
+        };
+        self.transfers.insert(stream, transfer);
+        stream
+    }
+
+    pub(crate) fn are_finished(&self) -> bool {
+        self.transfers.values().all(|transfer| transfer.is_finished)
+    }
+
+    /// Runs until it holds; panics if nothing is to happen any more, or it takes ten minutes.
+    pub(crate) fn run_until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) {
+        loop {
+            self.serve();
+            if holds(self) {
+                return;
+            }
+            assert!(self.step(), "nothing is to happen at {} us", self.now_us);
+            assert!(self.now_us < 600_000_000, "it takes too long");
+        }
+    }
+
+    /// Goes on to what happens next. False if there is nothing.
+    pub(crate) fn step(&mut self) -> bool {
+        let due = self.later.peek().map(|Reverse((at, _, _))| *at);
+        let server = self.endpoint.next_timeout().map(Instant::as_us);
+        let client = self.client.next_timeout_us();
+        let Some(next) = [due, server, client].into_iter().flatten().min() else {
+            return false;
+        };
+        self.now_us = self.now_us.max(next);
+        if due.is_some_and(|at| at <= self.now_us) {
+            let Some(Reverse((_, _, what))) = self.later.pop() else {
+                return false;
+            };
+            self.happen(what);
+        } else if server.is_some_and(|at| at <= self.now_us) {
+            self.endpoint.on_timeout(self.now());
+        } else {
+            self.client.on_timeout(self.now_us);
+        }
+        true
+    }
+
+    fn happen(&mut self, what: Later) {
+        match what {
+            Later::AtServer(remote, payload) => {
+                let arrival = Arrival {
+                    remote,
+                    local_ip: None,
+                    ecn: Some(Ecn::Ect0),
+                };
+                self.endpoint.on_datagram(self.now(), &arrival, &payload);
+            }
+            Later::AtClient(payload) => self.client.on_datagram(self.now_us, &payload, false),
+            Later::Departs => {
+                // None if the NIC stack was replaced in the meantime.
+                if let Some(send) = self.queue.pop_front() {
+                    self.depart(&send);
+                }
+            }
+        }
+    }
+
+    fn depart(&mut self, send: &Send) {
+        for packet in send.packets() {
+            self.sealed_packets += 1;
+            let datagram = self.sealer.seal(packet, &mut self.nonces);
+            self.send_to_client(datagram);
+        }
+        self.endpoint.on_departed(send.connection, send.id);
+    }
+
+    /// The NIC stack dies, and another takes its place: some of what was queued has left.
+    pub(crate) fn replace_nic(&mut self) {
+        let left = (self.random)(self.queue.len() as u64 + 1);
+        for send in self.queue.drain(..).take(left as usize).collect::<Vec<_>>() {
+            for packet in send.packets() {
+                let datagram = self.sealer.seal(packet, &mut self.nonces);
+                self.send_to_client(datagram);
+            }
+        }
+        self.sealer = Sealer::default();
+        self.nic_deaths += 1;
+        if let Some(server) = self.server {
+            self.endpoint.on_nic_gone(server);
+        }
+    }
+
+    fn send_to_client(&mut self, mut datagram: Vec<u8>) {
+        if let Some(delay_us) = self.weather(&mut datagram) {
+            self.later(delay_us, Later::AtClient(datagram));
+        }
+    }
+
+    fn weather(&mut self, datagram: &mut [u8]) -> Option<u64> {
+        let Weather {
+            lost,
+            late,
+            damaged,
+        } = self.weather;
+        if (self.random)(1000) < lost {
+            return None;
+        }
+        if (self.random)(1000) < damaged {
+            let at = (self.random)(datagram.len() as u64) as usize;
+            datagram[at] ^= 1 << (self.random)(8);
+        }
+        let is_late = (self.random)(1000) < late;
+        let late_us = if is_late { (self.random)(5000) } else { 0 };
+        Some(10_000 + late_us)
+    }
+
+    /// Does what both ends want, until they want nothing.
+    fn serve(&mut self) {
+        self.serve_events();
+        self.write();
+        while let Some(output) = self.endpoint.poll_output(self.now()) {
+            self.output(output);
+            self.serve_events();
+            self.write();
+        }
+        self.receive();
+        while let Some(mut datagram) = self.client.poll_datagram(self.now_us) {
+            let local = self.client.local;
+            if let Some(delay_us) = self.weather(&mut datagram) {
+                self.later(delay_us, Later::AtServer(local, datagram));
+            }
+        }
+    }
+
+    fn output(&mut self, output: Output) {
+        match output {
+            Output::Datagrams {
+                datagram_bytes,
+                bytes,
+                ..
+            } => {
+                for datagram in bytes.chunks(datagram_bytes) {
+                    self.send_to_client(datagram.to_vec());
+                }
+            }
+            Output::Key { key, floor, .. } => {
+                // What was queued before has left by then, with the keys that it needs.
+                self.keys_given += 1;
+                self.sealer.give(&key, floor);
+            }
+            Output::KeyGone { generation, .. } => {
+                while let Some(send) = self.queue.pop_front() {
+                    self.depart(&send);
+                }
+                self.sealer.take(generation);
+            }
+            Output::Send(send) => {
+                assert!(send.packets().len() <= 44 && send.datagram_bytes() <= 65_507);
+                self.queue.push_back(send);
+                let delay_us = (self.random)(300);
+                self.later(delay_us, Later::Departs);
+            }
+            Output::Released { range, .. } => {
+                *self.released.entry(range.file.0).or_default() += range.len;
+            }
+        }
+    }
+
+    fn serve_events(&mut self) {
+        while let Some(event) = self.endpoint.poll_event() {
+            let connection = event.connection;
+            match event.kind {
+                EventKind::Connected { alpn, server_name } => {
+                    assert_eq!(alpn.as_deref(), Some(&b"test"[..]));
+                    assert_eq!(server_name.as_deref(), Some("localhost"));
+                    self.server = Some(connection);
+                }
+                EventKind::Opened(stream) | EventKind::Readable(stream) => {
+                    self.read(connection, stream);
+                }
+                EventKind::Stopped(stream, code) => {
+                    self.responses.remove(&stream);
+                    let reset = self.endpoint.reset(connection, stream, code);
+                    assert_eq!(reset, Ok(()));
+                }
+                EventKind::Closed(reason) => {
+                    assert_eq!(self.closed.replace(reason), None);
+                }
+                EventKind::Writable(_) | EventKind::Finished(_) => {}
+            }
+        }
+    }
+
+    fn read(&mut self, connection: Handle, stream: StreamId) {
+        match self.endpoint.read(connection, stream, 24) {
+            Ok(Read::Bytes(request)) => {
+                let number = |at: usize| {
+                    let bytes = request[at..at + 8].try_into().expect("eight bytes");
+                    u64::from_le_bytes(bytes)
+                };
+                let body = FileRange {
+                    file: FileId(number(0) as u32),
+                    offset: number(8),
+                    len: number(16),
+                };
+                let response = Response {
+                    head: HEAD.iter().copied().collect(),
+                    body,
+                    tail: TAIL.iter().copied().collect(),
+                };
+                self.responses.insert(stream, response);
+            }
+            Ok(Read::Blocked | Read::Finished) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn write(&mut self) {
+        let Some(connection) = self.server.filter(|_| self.closed.is_none()) else {
+            return;
+        };
+        let endpoint = &mut self.endpoint;
+        self.responses.retain(|stream, response| {
+            let real = |endpoint: &mut Endpoint, bytes: &mut VecDeque<u8>| {
+                let written = endpoint.write(connection, *stream, bytes.make_contiguous());
+                bytes.drain(..written.unwrap_or(0));
+                bytes.is_empty()
+            };
+            if !real(endpoint, &mut response.head) {
+                return true;
+            }
+            let body = &mut response.body;
+            let written = endpoint.write_file(connection, *stream, *body).unwrap_or(0);
+            body.offset += written;
+            body.len -= written;
+            if body.len > 0 || !real(endpoint, &mut response.tail) {
+                return true;
+            }
+            assert_eq!(endpoint.finish(connection, *stream), Ok(()));
+            false
+        });
+    }
+
+    fn receive(&mut self) {
+        for (stream, transfer) in &mut self.transfers {
+            while !transfer.is_finished {
+                match self.client.receive(*stream) {
+                    Received::Bytes(bytes) => {
+                        transfer.received.extend(bytes);
+                        let so_far = &transfer.wanted[..transfer.received.len()];
+                        assert!(transfer.received == so_far, "wrong bytes on {stream}");
+                    }
+                    Received::Blocked => break,
+                    Received::Finished => {
+                        assert_eq!(transfer.received.len(), transfer.wanted.len());
+                        transfer.is_finished = true;
+                    }
+                    Received::Reset(code) => panic!("stream {stream} was reset with {code}"),
+                }
+            }
+        }
+    }
+
+    /// Lets time pass until the server has forgotten all.
+    pub(crate) fn drain(&mut self) {
+        self.run_until(|world| world.endpoint.connections() == 0);
+        while let Some(output) = self.endpoint.poll_output(self.now()) {
+            self.output(output);
+        }
+    }
+}
