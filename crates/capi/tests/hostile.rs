@@ -274,9 +274,9 @@ fn a_listener_says_once_that_its_host_stack_has_died() {
         events: libc::POLLIN as u16,
         found: 0,
     }];
-    for is_told in [false, true] {
-        let ready = usize::from(!is_told);
-        let timeout = Some(Duration::from_millis(10)).filter(|_| is_told);
+    for has_said in [false, true] {
+        let ready = usize::from(!has_said);
+        let timeout = Some(Duration::from_millis(10)).filter(|_| has_said);
         assert_eq!(client.poll(&mut polled, timeout), Ok(ready));
         let found = client.epoll_wait(set.as_fd(), &mut events, timeout);
         assert_eq!(found, Ok(ready));
