@@ -8,6 +8,7 @@
 //! | [`packet`] | AF_PACKET: any Linux link. Start here: [`packet::PacketPort::open`] |
 //! | [`memory`] | two ports joined in memory, for tests and simulation |
 //! | `segment` | superpackets, cut in software |
+//! | [`steering`] | which port gets a frame: a map, and packet filters that read it |
 //! | [`fault`] | a port that loses, repeats, reorders and damages what it receives |
 //!
 //! This room may touch system calls and drivers.
@@ -17,11 +18,14 @@
 pub mod fault;
 pub mod memory;
 pub mod packet;
+pub mod steering;
 
 mod segment;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+
+use steering::Target;
 
 /// A packet to send. If `payload` is longer than `mss`, the port (kernel or hardware) cuts it.
 #[derive(Debug)]
@@ -97,6 +101,11 @@ pub trait Port {
     fn receive_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The descriptor that becomes writable when a send would no longer block.
     fn send_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// What a steering map calls the port: frames that it gives to this name are received here, and
+    /// no others. Of the host's port, and of one that receives nothing, `None`.
+    fn target(&self) -> Option<Target> {
+        None
+    }
     /// The descriptor that becomes readable when the link may have changed.
     fn link_fd(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::steering::Target;
 use crate::{Frame, Offload, Port, SendError, Superpacket, segment};
 
 /// What the link between two ports is like.
@@ -51,6 +52,7 @@ pub struct MemoryPort {
     link: Link,
     incoming: Arc<Queue>,
     outgoing: Arc<Queue>,
+    target: Option<Target>,
 }
 
 type Queue = Mutex<VecDeque<Queued>>;
@@ -69,8 +71,16 @@ pub fn pair(link: Link) -> (MemoryPort, MemoryPort) {
         link,
         incoming: incoming.clone(),
         outgoing: outgoing.clone(),
+        target: None,
     };
     (port(link.macs[0], &a, &b), port(link.macs[1], &b, &a))
+}
+
+impl MemoryPort {
+    /// What a steering map calls this end, as whoever puts frames on the other one reads it.
+    pub fn set_target(&mut self, target: Option<Target>) {
+        self.target = target;
+    }
 }
 
 /// A queue is whole after every operation, so a panic of the other end's thread does not spoil it.
@@ -145,6 +155,10 @@ impl Port for MemoryPort {
 
     fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
+    }
+
+    fn target(&self) -> Option<Target> {
+        self.target
     }
 
     fn send_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -34,6 +34,7 @@ use wire::tcp::Flags;
 use wire::{ethernet, ip};
 
 pub use control::ControlPort;
+pub(crate) use filter::ALL_NODES;
 pub use error::OpenError;
 use error::System;
 use interface::Interface;
@@ -43,11 +44,15 @@ use send::send;
 use virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader};
 use watch::Watch;
 
+use crate::steering::{self, Family, Target};
 use crate::{Frame, LinkChange, Offload, Port, SendError, Superpacket, check_size};
 
 /// Slots of the rings: some milliseconds of ACKs at full speed. 8 MiB each.
 const IP_RING_SLOTS: usize = 4096;
 const ARP_RING_SLOTS: usize = 64;
+
+/// The same for SYNs that a NIC worker answers: what comes while it is at other work. 2 MiB each.
+const SYN_RING_SLOTS: usize = 1024;
 
 /// Memory that packets of ours may take up on their way to the wire, in bytes as the kernel counts
 /// them. It takes 4 ms of 10 Gbit/s, enough for a driver's ring and a shaper; the default holds two
@@ -77,6 +82,13 @@ pub struct PacketPort {
     /// Where frames that do not fit into a slot are put.
     large: Vec<u8>,
     dropped: u64,
+    target: Option<Target>,
+}
+
+/// What gets into a socket.
+enum Filter {
+    Classic(Vec<libc::sock_filter>),
+    Extended(OwnedFd),
 }
 
 #[derive(Debug)]
@@ -90,17 +102,33 @@ impl PacketPort {
     /// A port that sends, and receives ARP and what is sent to the addresses `own`. Needs
     /// `CAP_NET_RAW`.
     pub fn open(interface: &str, own: &[IpAddr]) -> Result<PacketPort, OpenError> {
-        let mut port = PacketPort::send_only(interface)?;
-        let programs = [
-            (ethernet::IPV4, filter::ipv4(own), IP_RING_SLOTS),
-            (ethernet::IPV6, filter::ipv6(own), IP_RING_SLOTS),
-            (ethernet::ARP, filter::arp(), ARP_RING_SLOTS),
+        let ip = [
+            (ethernet::IPV4, Filter::Classic(filter::ipv4(own))),
+            (ethernet::IPV6, Filter::Classic(filter::ipv6(own))),
         ];
-        for (ether_type, program, slots) in programs {
-            let receiver = Receiver::open(port.interface.index, ether_type, program, slots);
-            port.receivers
-                .push(receiver.map_err(|system| system.on(interface))?);
-        }
+        PacketPort::open_with(interface, own, ip)
+    }
+
+    /// The same without what a steering map gives to other ports. Needs `CAP_BPF` besides, where the
+    /// kernel keeps `bpf(2)` from others.
+    pub fn open_steered(
+        interface: &str,
+        own: &[IpAddr],
+        map: BorrowedFd<'_>,
+    ) -> Result<PacketPort, OpenError> {
+        let ip = steered(map, own, None).map_err(|system| system.on(interface))?;
+        PacketPort::open_with(interface, own, ip)
+    }
+
+    fn open_with(
+        interface: &str,
+        own: &[IpAddr],
+        ip: [(u16, Filter); 2],
+    ) -> Result<PacketPort, OpenError> {
+        let mut port = PacketPort::send_only(interface)?;
+        port.listen(interface, ip, IP_RING_SLOTS)?;
+        let arp = (ethernet::ARP, Filter::Classic(filter::arp()));
+        port.listen(interface, [arp], ARP_RING_SLOTS)?;
         for mac in filter::multicast_macs(own) {
             socket::join_multicast(&port.sender, port.interface.index, mac)
                 .map_err(|error| System::new("joining a multicast group", error).on(interface))?;
@@ -123,7 +151,37 @@ impl PacketPort {
             idle_turns: 0,
             large: Vec::new(),
             dropped: 0,
+            target: None,
         })
+    }
+
+    /// Receives from now on what a steering map gives to `target`; the stack has the addresses
+    /// `own`. Needs what [`PacketPort::open_steered`] does.
+    pub fn receive_steered(
+        &mut self,
+        map: BorrowedFd<'_>,
+        own: &[IpAddr],
+        target: Target,
+    ) -> Result<(), OpenError> {
+        let interface = self.interface.name.clone();
+        let ip = steered(map, own, Some(target)).map_err(|system| system.on(&interface))?;
+        self.listen(&interface, ip, SYN_RING_SLOTS)?;
+        self.target = Some(target);
+        Ok(())
+    }
+
+    fn listen(
+        &mut self,
+        interface: &str,
+        filters: impl IntoIterator<Item = (u16, Filter)>,
+        slots: usize,
+    ) -> Result<(), OpenError> {
+        for (ether_type, filter) in filters {
+            let receiver = Receiver::open(self.interface.index, ether_type, filter, slots);
+            self.receivers
+                .push(receiver.map_err(|system| system.on(interface))?);
+        }
+        Ok(())
     }
 
     /// Marks what it sends, for [`capture`] to tell it from what others send. Needs `CAP_NET_RAW`,
@@ -190,6 +248,22 @@ fn superpacket_max(interface: &Interface, ipv6: bool) -> usize {
         .min(bytes_max)
 }
 
+/// What the sockets of a steered port take.
+fn steered(
+    map: BorrowedFd<'_>,
+    own: &[IpAddr],
+    target: Option<Target>,
+) -> Result<[(u16, Filter); 2], System> {
+    let program = |family| {
+        let program = steering::load(map, family, own, target);
+        program.map_err(|error| System::new("loading a program that steers frames", error))
+    };
+    Ok([
+        (ethernet::IPV4, Filter::Extended(program(Family::V4)?)),
+        (ethernet::IPV6, Filter::Extended(program(Family::V6)?)),
+    ])
+}
+
 fn open_sender(index: u32) -> Result<OwnedFd, System> {
     let sender = socket::open().map_err(|error| System::new("opening a packet socket", error))?;
     socket::set_integer(&sender, libc::PACKET_VNET_HDR, 1)
@@ -205,13 +279,17 @@ impl Receiver {
     fn open(
         index: u32,
         ether_type: u16,
-        mut program: Vec<libc::sock_filter>,
+        filter: Filter,
         slots: usize,
     ) -> Result<Receiver, System> {
         let socket =
             socket::open().map_err(|error| System::new("opening a packet socket", error))?;
         // Before the socket is bound, so that nothing else ever gets in.
-        socket::attach_filter(&socket, &mut program)
+        let attached = match filter {
+            Filter::Classic(mut program) => socket::attach_filter(&socket, &mut program),
+            Filter::Extended(program) => socket::attach_program(&socket, &program),
+        };
+        attached
             .map_err(|error| System::new("filtering by address", error))?;
         buffers::enlarge_receive(&socket, RECEIVE_BUFFER_BYTES)
             .map_err(|error| System::new("enlarging the receive buffer", error.into()))?;
@@ -312,6 +390,10 @@ impl Port for PacketPort {
 
     fn superpacket_max(&self, ipv6: bool) -> usize {
         superpacket_max(&self.interface, ipv6)
+    }
+
+    fn target(&self) -> Option<Target> {
+        self.target
     }
 
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {

@@ -9,7 +9,7 @@ use wire::icmpv6::solicited_node;
 use super::selection::{Only, Taken};
 
 /// The group of all nodes on the link (RFC 4291 §2.7.1).
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// Offset of the source address in an Ethernet frame, in bytes.
 const SOURCE: u32 = 6;

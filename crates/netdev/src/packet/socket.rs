@@ -151,6 +151,13 @@ pub(super) fn attach_filter(socket: &OwnedFd, program: &mut [libc::sock_filter])
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
 }
 
+/// Has a program of eBPF decide what gets into a socket.
+pub(super) fn attach_program(socket: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
+    let program: c_int = program.as_raw_fd();
+    // SAFETY: a descriptor is what this option takes.
+    unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program) }
+}
+
 /// Has the kernel keep the filter for as long as the socket lives.
 pub(super) fn lock_filter(socket: &OwnedFd) -> io::Result<()> {
     let on: c_int = 1;

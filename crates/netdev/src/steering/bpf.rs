@@ -1,0 +1,197 @@
+//! `bpf(2)`: maps, their memory, and programs.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::AtomicU32;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::assembler::Instruction;
+use super::map::{ELEMENT_WORDS, ELEMENTS};
+
+/// Commands (`enum bpf_cmd`).
+const MAP_CREATE: libc::c_long = 0;
+const PROG_LOAD: libc::c_long = 5;
+
+const MAP_TYPE_ARRAY: u32 = 2;
+const MMAPABLE: u32 = 1 << 10;
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+
+/// What `BPF_MAP_CREATE` takes, as far as it is needed here.
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries_max: u32,
+    flags: u32,
+}
+
+/// What `BPF_PROG_LOAD` takes, as far as it is needed here.
+#[repr(C)]
+struct ProgLoad {
+    prog_type: u32,
+    instructions: u32,
+    code: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+}
+
+/// Creates a map for [`SteeringMap::open`](super::SteeringMap::open) and for ports. Needs `CAP_BPF`
+/// where the kernel keeps `bpf(2)` from others.
+pub fn create_map() -> io::Result<OwnedFd> {
+    let attributes = MapCreate {
+        map_type: MAP_TYPE_ARRAY,
+        key_bytes: size_of::<u32>() as u32,
+        value_bytes: (ELEMENT_WORDS * size_of::<u32>()) as u32,
+        entries_max: ELEMENTS,
+        flags: MMAPABLE,
+    };
+    // SAFETY: `MapCreate` is how the attributes of this command begin, what follows is zero, and it
+    // holds no pointers.
+    unsafe { bpf(MAP_CREATE, &attributes) }
+}
+
+/// Loads a program for sockets.
+pub(super) fn load_filter(program: &[Instruction]) -> io::Result<OwnedFd> {
+    let attributes = ProgLoad {
+        prog_type: PROG_TYPE_SOCKET_FILTER,
+        instructions: program.len() as u32,
+        code: program.as_ptr() as u64,
+        // It calls no helper that asks for another one.
+        license: c"Apache-2.0".as_ptr() as u64,
+        log_level: 0,
+        log_bytes: 0,
+        log: 0,
+    };
+    // SAFETY: `ProgLoad` is how the attributes of this command begin, what follows is zero, and its
+    // pointers are those of `program`, with its length, and of a string that ends with zero; the
+    // kernel copies both during the call.
+    unsafe { bpf(PROG_LOAD, &attributes) }
+}
+
+/// Calls `bpf(2)` for a new descriptor.
+///
+/// # Safety
+/// `T` must be how the attributes of the command begin, and pointers in it must be good for it.
+unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: `attributes` is readable for its size; the caller vouches for its type.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            ptr::from_ref(attributes),
+            size_of::<T>(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the commands that come here return a new descriptor, which nothing else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The memory of a map.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<AtomicU32>,
+    words: usize,
+}
+
+// SAFETY: The mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: What it gives out are atomics.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps so many words of a map, which must have as many.
+    pub(super) fn new(map: BorrowedFd<'_>, words: usize) -> io::Result<Mapping> {
+        // SAFETY: A fresh shared mapping at an address of the kernel's choice touches no memory in
+        // use.
+        let start = unsafe {
+            mmap(
+                ptr::null_mut(),
+                words * size_of::<u32>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                map,
+                0,
+            )?
+        };
+        // The kernel refuses to map more than there is.
+        Ok(Mapping {
+            start: NonNull::new(start.cast()).expect("mmap has not failed"),
+            words,
+        })
+    }
+
+    pub(super) fn words(&self) -> &[AtomicU32] {
+        // SAFETY: the mapping has so many words, aligned to a page, and lives as long as `self`;
+        // others access them atomically as well.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let bytes = self.words * size_of::<u32>();
+        // SAFETY: The mapping is this one's, and nothing borrows it any more. It cannot fail; if it
+        // did, there would be nothing to do.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// `BPF_PROG_TEST_RUN`.
+    const PROG_TEST_RUN: libc::c_long = 10;
+
+    #[repr(C)]
+    struct TestRun {
+        program: u32,
+        result: u32,
+        bytes_in: u32,
+        bytes_out: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration_ns: u32,
+    }
+
+    /// What a program returns for a frame that has reached the loopback device, whose hardware
+    /// address is zero.
+    pub(in super::super) fn run(program: &OwnedFd, frame: &[u8]) -> u32 {
+        let mut attributes = TestRun {
+            program: program.as_raw_fd() as u32,
+            result: 0,
+            bytes_in: frame.len() as u32,
+            bytes_out: 0,
+            data_in: frame.as_ptr() as u64,
+            data_out: 0,
+            repeat: 0,
+            duration_ns: 0,
+        };
+        // SAFETY: `TestRun` is how the attributes of this command begin; its pointer is that of
+        // `frame`, with its length.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                PROG_TEST_RUN,
+                &raw mut attributes,
+                size_of::<TestRun>(),
+            )
+        };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        attributes.result
+    }
+}

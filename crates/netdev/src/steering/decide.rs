@@ -1,0 +1,142 @@
+//! The decision in Rust. The programs of eBPF are held against it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use wire::ethernet;
+use wire::icmpv6::solicited_node;
+use wire::tcp::Flags;
+
+use super::map::{SteeringMap, Target};
+use crate::packet::ALL_NODES;
+
+/// To whom a frame was sent on its link, as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketType {
+    /// To this machine alone.
+    Host,
+    /// To all, or to a group.
+    Group,
+    /// To another machine.
+    OtherHost,
+    /// This machine sends it.
+    Outgoing,
+}
+
+/// A frame that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived<'a> {
+    /// From the Ethernet header on.
+    pub bytes: &'a [u8],
+    /// To whom it was sent.
+    pub packet_type: PacketType,
+    /// It had a VLAN tag.
+    pub has_vlan: bool,
+}
+
+/// Which port takes a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// None does.
+    Drop,
+    /// The host's.
+    Host,
+    /// That of a NIC worker.
+    Worker(Target),
+}
+
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+/// Of a TCP header, up to its flags.
+const TCP_BYTES: usize = 14;
+const TCP: u8 = 6;
+
+/// Flags that tell a plain SYN, and its own.
+pub(super) const SYN_MASK: u8 = Flags::FIN.0 | Flags::SYN.0 | Flags::RST.0 | Flags::ACK.0;
+
+impl SteeringMap {
+    /// Which port takes an IP packet; the stack has the addresses `own`.
+    pub fn decide(&self, own: &[IpAddr], frame: &Arrived<'_>) -> Decision {
+        if frame.has_vlan
+            || matches!(
+                frame.packet_type,
+                PacketType::OtherHost | PacketType::Outgoing
+            )
+        {
+            return Decision::Drop;
+        }
+        let ether_type = frame.bytes.get(12..14);
+        let ether_type = ether_type.map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        let packet = frame.bytes.get(ethernet::HEADER_BYTES..).unwrap_or(&[]);
+        let found = match ether_type {
+            Some(ethernet::IPV4) => ipv4(packet, own),
+            Some(ethernet::IPV6) => ipv6(packet, own),
+            _ => None,
+        };
+        let Some(found) = found else {
+            return Decision::Drop;
+        };
+        let worker = found
+            .filter(|_| frame.packet_type == PacketType::Host)
+            .and_then(|(source, destination, tcp)| self.syn(own, source, destination, tcp));
+        worker.map_or(Decision::Host, Decision::Worker)
+    }
+
+    fn syn(
+        &self,
+        own: &[IpAddr],
+        source: IpAddr,
+        destination: IpAddr,
+        tcp: &[u8],
+    ) -> Option<Target> {
+        let tcp = tcp.get(..TCP_BYTES)?;
+        if tcp[13] & SYN_MASK != Flags::SYN.0 || own.contains(&source) {
+            return None;
+        }
+        let remote = SocketAddr::new(source, u16::from_be_bytes([tcp[0], tcp[1]]));
+        let local = SocketAddr::new(destination, u16::from_be_bytes([tcp[2], tcp[3]]));
+        let hash = self.hash(local, remote);
+        let target = self.target(hash)?;
+        (self.has_port(local.port()) && !self.is_known(hash)).then_some(target)
+    }
+}
+
+/// Source, destination and TCP segment.
+type Found<'a> = (IpAddr, IpAddr, &'a [u8]);
+
+/// None: it is not for this stack. `Some(None)`: it is, and could be no SYN that is steered.
+fn ipv4<'a>(packet: &'a [u8], own: &[IpAddr]) -> Option<Option<Found<'a>>> {
+    let header = packet.first_chunk::<IPV4_BYTES>()?;
+    let address = |at: usize| {
+        let octets: [u8; 4] = [header[at], header[at + 1], header[at + 2], header[at + 3]];
+        IpAddr::from(Ipv4Addr::from(octets))
+    };
+    let (source, destination) = (address(12), address(16));
+    if !own.contains(&destination) {
+        return None;
+    }
+    let is_fragment = header[6] & 0x3f != 0 || header[7] != 0;
+    let is_plain = header[0] == 0x45 && header[9] == TCP && !is_fragment;
+    Some(is_plain.then(|| (source, destination, &packet[IPV4_BYTES..])))
+}
+
+fn ipv6<'a>(packet: &'a [u8], own: &[IpAddr]) -> Option<Option<Found<'a>>> {
+    let header = packet.first_chunk::<IPV6_BYTES>()?;
+    let address = |at: usize| {
+        let mut octets = [0; 16];
+        octets.copy_from_slice(&header[at..at + 16]);
+        Ipv6Addr::from(octets)
+    };
+    let (source, destination) = (address(8), address(24));
+    let is_group = destination == ALL_NODES
+        || own
+            .iter()
+            .any(|own| matches!(own, IpAddr::V6(own) if solicited_node(*own) == destination));
+    if is_group {
+        return Some(None);
+    }
+    if !own.contains(&destination.into()) {
+        return None;
+    }
+    let is_plain = header[6] == TCP;
+    Some(is_plain.then(|| (source.into(), destination.into(), &packet[IPV6_BYTES..])))
+}

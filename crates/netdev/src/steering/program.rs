@@ -1,0 +1,574 @@
+//! Programs for packet sockets: each takes what [`SteeringMap::decide`](super::SteeringMap::decide)
+//! gives its port.
+//!
+//! | Register | Holds |
+//! |---|---|
+//! | 6 | the frame |
+//! | 7 | its packet type, later the target |
+//! | 8 | the hash of addresses and ports |
+//! | 9 | an element of the map, later the port |
+//!
+//! On the stack: the IP header, what is needed of the TCP header, and a key of the map.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use wire::icmpv6::solicited_node;
+use wire::tcp::Flags;
+
+use super::assembler::{
+    Assembler, FRAME, Instruction, Label, Op, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Width,
+};
+use super::bpf;
+use super::decide::SYN_MASK;
+use super::map::{
+    ELEMENT_BITS_LOG2, ELEMENT_WORDS, HASH_FACTOR, HASH_SHIFT, KNOWN_BITS_LOG2, KNOWN_ELEMENT,
+    PORTS_ELEMENT, TARGETS, TARGETS_WORD, Target,
+};
+use crate::packet::ALL_NODES;
+
+/// What a socket is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+/// A filter for the sockets of a port: of the host without `target`, of a NIC worker with its own.
+pub(crate) fn load(
+    map: BorrowedFd<'_>,
+    family: Family,
+    own: &[IpAddr],
+    target: Option<Target>,
+) -> io::Result<OwnedFd> {
+    bpf::load_filter(&program(map, family, own, target))
+}
+
+/// Offsets in the kernel's `__sk_buff`.
+const PACKET_TYPE: i16 = 4;
+const VLAN_PRESENT: i16 = 20;
+
+/// Helpers of the kernel (`enum bpf_func_id`).
+const MAP_LOOKUP_ELEM: i32 = 1;
+const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
+/// `BPF_HDR_START_NET`.
+const FROM_IP_HEADER: u32 = 1;
+
+/// Places on the stack.
+const KEY: i16 = -8;
+const TCP_HEADER: i16 = -40;
+const IP_HEADER: i16 = -80;
+
+/// Of a TCP header, up to its flags.
+const TCP_BYTES: u32 = 14;
+const TCP: u32 = 6;
+
+impl Family {
+    fn header_bytes(self) -> u32 {
+        match self {
+            Family::V4 => 20,
+            Family::V6 => 40,
+        }
+    }
+
+    /// Where source and destination are in the IP header, in bytes.
+    fn addresses(self) -> [i16; 2] {
+        match self {
+            Family::V4 => [12, 16],
+            Family::V6 => [8, 24],
+        }
+    }
+
+    /// An address of this family, as words of a packet.
+    fn words(self, address: IpAddr) -> Option<Vec<u32>> {
+        match (self, address) {
+            (Family::V4, IpAddr::V4(ip)) => Some(vec![u32::from_ne_bytes(ip.octets())]),
+            (Family::V6, IpAddr::V6(ip)) => Some(words_v6(ip)),
+            _ => None,
+        }
+    }
+
+    fn address_words(self) -> i16 {
+        match self {
+            Family::V4 => 1,
+            Family::V6 => 4,
+        }
+    }
+}
+
+fn words_v6(ip: Ipv6Addr) -> Vec<u32> {
+    let octets = ip.octets();
+    let (words, _) = octets.as_chunks();
+    words.iter().map(|word| u32::from_ne_bytes(*word)).collect()
+}
+
+/// Where a decision leads.
+struct Ways {
+    /// No port takes the frame.
+    drop: Label,
+    /// The host does.
+    host: Label,
+}
+
+fn program(
+    map: BorrowedFd<'_>,
+    family: Family,
+    own: &[IpAddr],
+    target: Option<Target>,
+) -> Vec<Instruction> {
+    let mut code = Assembler::default();
+    let ways = Ways {
+        drop: code.label(),
+        host: code.label(),
+    };
+    let take = code.label();
+    look_at_addresses(&mut code, family, own, &ways);
+    look_for_syn(&mut code, family, own, &ways);
+    look_up(&mut code, map, family, &ways);
+    // It is a worker's.
+    match target {
+        Some(target) => code.jump_if(R7, target.get(), take),
+        None => code.jump(ways.drop),
+    }
+    if target.is_some() {
+        // Of another worker, or of the host.
+        code.place(ways.host);
+    }
+    code.place(ways.drop);
+    code.set(R0, 0);
+    code.exit();
+    if target.is_none() {
+        code.place(ways.host);
+    }
+    code.place(take);
+    code.set(R0, u32::MAX);
+    code.exit();
+    code.finish()
+}
+
+/// Goes on with what is sent to an own address.
+fn look_at_addresses(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
+    code.copy(R6, R1);
+    code.load(Width::Word, R7, R6, PACKET_TYPE);
+    code.jump_if(R7, u32::from(libc::PACKET_OTHERHOST), ways.drop);
+    code.jump_if(R7, u32::from(libc::PACKET_OUTGOING), ways.drop);
+    code.load(Width::Word, R0, R6, VLAN_PRESENT);
+    code.jump_unless(R0, 0, ways.drop);
+    load_bytes(code, 0, IP_HEADER, family.header_bytes(), ways.drop);
+    let is_own = code.label();
+    let [_, destination] = family.addresses();
+    for address in own {
+        if let Some(words) = family.words(*address) {
+            jump_if_words(code, IP_HEADER + destination, &words, is_own);
+        }
+        if let (Family::V6, IpAddr::V6(address)) = (family, address) {
+            let group = words_v6(solicited_node(*address));
+            jump_if_words(code, IP_HEADER + destination, &group, ways.host);
+        }
+    }
+    if family == Family::V6 {
+        let group = words_v6(ALL_NODES);
+        jump_if_words(code, IP_HEADER + destination, &group, ways.host);
+    }
+    code.jump(ways.drop);
+    code.place(is_own);
+}
+
+/// Goes on with a SYN that another machine has sent.
+fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
+    code.jump_unless(R7, u32::from(libc::PACKET_HOST), ways.host);
+    match family {
+        Family::V4 => {
+            code.load(Width::Byte, R0, FRAME, IP_HEADER);
+            code.jump_unless(R0, 0x45, ways.host);
+            // More fragments, or an offset.
+            for (at, mask) in [(6, 0x3f), (7, 0xff)] {
+                code.load(Width::Byte, R0, FRAME, IP_HEADER + at);
+                code.with(Op::And, R0, mask);
+                code.jump_unless(R0, 0, ways.host);
+            }
+            code.load(Width::Byte, R0, FRAME, IP_HEADER + 9);
+        }
+        Family::V6 => code.load(Width::Byte, R0, FRAME, IP_HEADER + 6),
+    }
+    code.jump_unless(R0, TCP, ways.host);
+    load_bytes(
+        code,
+        family.header_bytes(),
+        TCP_HEADER,
+        TCP_BYTES,
+        ways.host,
+    );
+    code.load(Width::Byte, R0, FRAME, TCP_HEADER + 13);
+    code.with(Op::And, R0, SYN_MASK.into());
+    code.jump_unless(R0, Flags::SYN.0.into(), ways.host);
+    let [source, _] = family.addresses();
+    for words in own.iter().filter_map(|address| family.words(*address)) {
+        jump_if_words(code, IP_HEADER + source, &words, ways.host);
+    }
+}
+
+/// Goes on with a SYN of no known connection, for a port of the map; the worker is in register 7.
+fn look_up(code: &mut Assembler, map: BorrowedFd<'_>, family: Family, ways: &Ways) {
+    const _: () = assert!(TARGETS.is_power_of_two() && ELEMENT_WORDS.is_power_of_two());
+    code.set(R1, 0);
+    look_up_element(code, map, ways.host);
+    code.copy(R9, R0);
+    code.load(Width::Word, R8, R9, 0);
+    for at in family.addresses() {
+        for word in 0..family.address_words() {
+            mix(code, IP_HEADER + at + 4 * word);
+        }
+    }
+    mix(code, TCP_HEADER);
+    code.copy_word(R1, R8);
+    code.with(Op::And, R1, TARGETS as u32 - 1);
+    code.with(Op::Lsh, R1, 2);
+    code.move_by_register(R9, R1);
+    code.load(Width::Word, R7, R9, 4 * TARGETS_WORD as i16);
+    code.jump_if(R7, 0, ways.host);
+
+    code.load(Width::Half, R9, FRAME, TCP_HEADER + 2);
+    code.from_network_order(R9);
+    look_up_bit(code, map, PORTS_ELEMENT, ways);
+    code.jump_if(R1, 0, ways.host);
+
+    code.copy_word(R9, R8);
+    code.with(Op::Rsh, R9, 32 - KNOWN_BITS_LOG2);
+    look_up_bit(code, map, KNOWN_ELEMENT, ways);
+    code.jump_unless(R1, 0, ways.host);
+}
+
+/// Register 1 becomes the bit, 0 or 1, of which register 9 has the number, counted from an element.
+fn look_up_bit(code: &mut Assembler, map: BorrowedFd<'_>, element: u32, ways: &Ways) {
+    code.copy_word(R1, R9);
+    code.with(Op::Rsh, R1, ELEMENT_BITS_LOG2);
+    code.with(Op::Add, R1, element);
+    look_up_element(code, map, ways.host);
+    code.copy_word(R1, R9);
+    code.with(Op::Rsh, R1, 5);
+    code.with(Op::And, R1, ELEMENT_WORDS as u32 - 1);
+    code.with(Op::Lsh, R1, 2);
+    code.move_by_register(R0, R1);
+    code.load(Width::Word, R1, R0, 0);
+    code.copy_word(R2, R9);
+    code.with(Op::And, R2, 31);
+    code.with_register(Op::Rsh, R1, R2);
+    code.with(Op::And, R1, 1);
+}
+
+/// Register 0 becomes the element of which register 1 has the number.
+fn look_up_element(code: &mut Assembler, map: BorrowedFd<'_>, otherwise: Label) {
+    code.store(FRAME, KEY, R1);
+    code.load_map(R1, map.as_raw_fd());
+    code.copy(R2, FRAME);
+    code.move_by(R2, KEY.into());
+    code.call(MAP_LOOKUP_ELEM);
+    code.jump_if_null(R0, otherwise);
+}
+
+/// Hashes a word of the stack.
+fn mix(code: &mut Assembler, at: i16) {
+    code.load(Width::Word, R1, FRAME, at);
+    code.with_register(Op::Xor, R8, R1);
+    code.with(Op::Mul, R8, HASH_FACTOR);
+    code.copy_word(R1, R8);
+    code.with(Op::Rsh, R1, HASH_SHIFT);
+    code.with_register(Op::Xor, R8, R1);
+}
+
+/// Copies `count` bytes of the frame, from its IP header on, to the stack.
+fn load_bytes(code: &mut Assembler, from: u32, to: i16, count: u32, otherwise: Label) {
+    code.copy(R1, R6);
+    code.set(R2, from);
+    code.copy(R3, FRAME);
+    code.move_by(R3, to.into());
+    code.set(R4, count);
+    code.set(R5, FROM_IP_HEADER);
+    code.call(SKB_LOAD_BYTES_RELATIVE);
+    code.jump_if_negative(R0, otherwise);
+}
+
+/// Goes on at the label if these words are on the stack.
+fn jump_if_words(code: &mut Assembler, at: i16, words: &[u32], label: Label) {
+    let other = code.label();
+    for (i, word) in (0i16..).zip(words) {
+        code.load(Width::Word, R0, FRAME, at + 4 * i);
+        code.jump_unless(R0, *word, other);
+    }
+    code.jump(label);
+    code.place(other);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::os::fd::AsFd;
+
+    use wire::ethernet;
+    use wire::frame::TcpTemplate;
+    use wire::tcp::Header;
+
+    use super::super::{Arrived, Decision, PacketType, SteeringMap, create_map};
+    use super::*;
+
+    const FRAMES: usize = 12_000;
+
+    /// xorshift64*
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
+        }
+
+        fn happens_once_in(&mut self, times: u64) -> bool {
+            self.below(times) == 0
+        }
+
+        fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+            from[self.below(from.len() as u64) as usize]
+        }
+    }
+
+    fn seed() -> u64 {
+        let from = std::env::var("STEERING_SEED").ok();
+        let seed = from.and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) << 20 | 0x5eed);
+        println!("STEERING_SEED={seed}");
+        seed
+    }
+
+    fn own() -> Vec<IpAddr> {
+        ["10.0.0.2", "10.1.0.2", "fd77::12:3456", "2001:db8::77"]
+            .map(|address| address.parse().unwrap())
+            .to_vec()
+    }
+
+    /// The loopback device, on which test runs arrive, has the address zero.
+    const TO: [([u8; 6], PacketType); 4] = [
+        ([0; 6], PacketType::Host),
+        ([0xff; 6], PacketType::Group),
+        ([0x33, 0x33, 0, 0, 0, 1], PacketType::Group),
+        ([2, 0, 0, 0, 0, 9], PacketType::OtherHost),
+    ];
+
+    const PORTS: [u16; 5] = [80, 81, 0, 65_535, 33_333];
+
+    fn address(random: &mut Random, ipv6: bool) -> IpAddr {
+        let v4 = ["10.0.0.2", "10.1.0.2", "10.0.0.3", "192.0.2.1"];
+        let v6 = [
+            "fd77::12:3456",
+            "2001:db8::77",
+            "2001:db8::78",
+            "ff02::1:ff12:3456",
+            "ff02::1",
+        ];
+        let from = if ipv6 { &v6[..] } else { &v4[..] };
+        random.pick(from).parse().unwrap()
+    }
+
+    /// A frame that is nearly a SYN which is steered, and what it was sent to.
+    fn frame(random: &mut Random) -> (Vec<u8>, PacketType) {
+        let ipv6 = random.happens_once_in(2);
+        let (mac, packet_type) = match random.below(8) {
+            0 => random.pick(&TO),
+            _ => TO[0],
+        };
+        let ports = [40_000 + random.below(64) as u16, random.pick(&PORTS)];
+        let destination = match (random.below(4), ipv6) {
+            (0, _) => address(random, ipv6),
+            (_, false) => own()[random.below(2) as usize],
+            (_, true) => own()[2 + random.below(2) as usize],
+        };
+        let source = SocketAddr::new(address(random, ipv6), ports[0]);
+        let destination = SocketAddr::new(destination, ports[1]);
+        let flags = match random.below(4) {
+            0 => Flags(random.below(256) as u8),
+            _ => Flags::SYN,
+        };
+        let header = Header {
+            flags,
+            ..Header::default()
+        };
+        let mut bytes = TcpTemplate::new([2; 6], mac, source, destination).to_frame(&header, &[]);
+        for _ in 0..random.below(3) {
+            if random.happens_once_in(3) {
+                // Not what it was sent to, which is decided.
+                let at = 12 + random.below(bytes.len() as u64 - 12) as usize;
+                bytes[at] ^= 1 << random.below(8);
+            }
+        }
+        if random.happens_once_in(8) {
+            // Test runs take no less than an IP header.
+            let least = if ipv6 { 54 } else { 34 };
+            bytes.truncate(least + random.below(bytes.len() as u64 - least as u64) as usize);
+        }
+        (bytes, packet_type)
+    }
+
+    /// Programs of the host and of two workers, for each family.
+    fn programs(map: BorrowedFd<'_>) -> Vec<(Family, Option<Target>, OwnedFd)> {
+        let targets = [None, Target::new(7), Target::new(0x8000_0009)];
+        let all = targets.iter().flat_map(|target| {
+            [Family::V4, Family::V6].map(|family| {
+                let program = load(map, family, &own(), *target);
+                (family, *target, program.expect("the kernel takes it"))
+            })
+        });
+        all.collect()
+    }
+
+    /// A map, unless `bpf(2)` is forbidden here: then nothing steers, and nothing is to be tested.
+    fn map() -> Option<(OwnedFd, SteeringMap)> {
+        match create_map() {
+            Ok(fd) => {
+                let map = SteeringMap::open(fd.as_fd(), 0x1234_5678).unwrap();
+                Some((fd, map))
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+                println!("not tested: {error}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn each_frame_goes_where_the_decision_says_and_nowhere_else() {
+        let Some((fd, map)) = map() else {
+            return;
+        };
+        let programs = programs(fd.as_fd());
+        let mut random = Random(seed());
+        let mut decided = [0; 4];
+        for number in 0..FRAMES {
+            if number % 500 == 0 {
+                let (a, b) = (Target::new(7), Target::new(0x8000_0009));
+                let targets: Vec<Target> = match random.below(4) {
+                    0 => Vec::new(),
+                    1 => a.into_iter().collect(),
+                    _ => a.into_iter().chain(b).collect(),
+                };
+                map.set_targets(&targets);
+                let none_is_steered = random.happens_once_in(8);
+                map.set_ports(PORTS.into_iter().skip(if none_is_steered { 5 } else { 1 }));
+                map.note_only(std::iter::empty());
+                for _ in 0..200 {
+                    let ipv6 = random.happens_once_in(2);
+                    let (local, remote) = (address(&mut random, ipv6), address(&mut random, ipv6));
+                    let port = 40_000 + random.below(64) as u16;
+                    let local = SocketAddr::new(local, random.pick(&PORTS));
+                    map.note(local, SocketAddr::new(remote, port));
+                }
+            }
+            let (bytes, packet_type) = frame(&mut random);
+            let arrived = Arrived {
+                bytes: &bytes,
+                packet_type,
+                has_vlan: false,
+            };
+            let decision = map.decide(&own(), &arrived);
+            let ether_type = u16::from_be_bytes([bytes[12], bytes[13]]);
+            for (family, target, program) in &programs {
+                // A socket gets frames of its own EtherType.
+                let bound = match family {
+                    Family::V4 => ethernet::IPV4,
+                    Family::V6 => ethernet::IPV6,
+                };
+                if bound != ether_type {
+                    continue;
+                }
+                let expected = match decision {
+                    Decision::Drop => false,
+                    Decision::Host => target.is_none(),
+                    Decision::Worker(worker) => *target == Some(worker),
+                };
+                let taken = super::super::bpf::tests::run(program, &bytes);
+                assert_eq!(
+                    taken,
+                    if expected { u32::MAX } else { 0 },
+                    "frame {number}: {decision:?}, {family:?}, {target:?}: {bytes:02x?}"
+                );
+            }
+            decided[match decision {
+                Decision::Drop => 0,
+                Decision::Host => 1,
+                Decision::Worker(target) if target.get() == 7 => 2,
+                Decision::Worker(_) => 3,
+            }] += 1;
+        }
+        println!("{decided:?}");
+        assert!(decided.iter().all(|count| *count > 200), "{decided:?}");
+    }
+
+    fn syn(from: &str, to: &str) -> Vec<u8> {
+        let header = Header {
+            flags: Flags::SYN,
+            ..Header::default()
+        };
+        let [from, to] = [from, to].map(|end| end.parse().unwrap());
+        TcpTemplate::new([2; 6], [0; 6], from, to).to_frame(&header, b"")
+    }
+
+    #[test]
+    fn a_map_that_says_nothing_leaves_all_to_the_host() {
+        let map = SteeringMap::in_memory(1);
+        let bytes = syn("192.0.2.1:4000", "10.0.0.2:80");
+        let mut arrived = Arrived {
+            bytes: &bytes,
+            packet_type: PacketType::Host,
+            has_vlan: false,
+        };
+        let target = Target::new(3).unwrap();
+        assert_eq!(map.decide(&own(), &arrived), Decision::Host);
+        map.set_targets(&[target]);
+        assert_eq!(map.decide(&own(), &arrived), Decision::Host);
+        map.set_ports([80]);
+        assert_eq!(map.decide(&own(), &arrived), Decision::Worker(target));
+        let [local, remote] = ["10.0.0.2:80", "192.0.2.1:4000"].map(|end| end.parse().unwrap());
+        map.note(local, remote);
+        assert_eq!(map.decide(&own(), &arrived), Decision::Host);
+        map.note_only(std::iter::empty());
+        assert_eq!(map.decide(&own(), &arrived), Decision::Worker(target));
+        arrived.has_vlan = true;
+        assert_eq!(map.decide(&own(), &arrived), Decision::Drop);
+    }
+
+    /// As many as a full host has, and the targets share what is left.
+    #[test]
+    fn few_syns_are_the_hosts_for_nothing() {
+        let map = SteeringMap::in_memory(seed() as u32);
+        let targets = [1, 2, 3].map(|target| Target::new(target).unwrap());
+        map.set_targets(&targets);
+        map.set_ports([80]);
+        let remote = |number: usize| {
+            let [_, a, b, c] = (number as u32).to_be_bytes();
+            SocketAddr::from(([198, a, b, c], 4000 + (number % 50) as u16))
+        };
+        let local: SocketAddr = "10.0.0.2:80".parse().unwrap();
+        let known = SteeringMap::NOTES_MAX;
+        for number in 0..known {
+            map.note(local, remote(number));
+        }
+        let mut decided = [0; 4];
+        for number in known..known + 10_000 {
+            let bytes = syn(&remote(number).to_string(), "10.0.0.2:80");
+            let arrived = Arrived {
+                bytes: &bytes,
+                packet_type: PacketType::Host,
+                has_vlan: false,
+            };
+            match map.decide(&own(), &arrived) {
+                Decision::Worker(target) => decided[target.get() as usize] += 1,
+                _ => decided[0] += 1,
+            }
+        }
+        assert!(decided[0] < 1_000, "{decided:?}");
+        assert!(decided[1..].iter().all(|count| *count > 2_000), "{decided:?}");
+    }
+}
