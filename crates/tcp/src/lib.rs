@@ -120,7 +120,7 @@ pub use congestion::packets::PacketCongestion;
 pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
 pub use handshake::half_open::{HalfOpen, HalfOpenReaction};
-pub use handshake::isn::IsnGenerator;
+pub use handshake::isn::{IsnGenerator, TsOffsets, derive_key};
 pub use handshake::syn_cookie::SynCookies;
 pub use info::{CaState, Info};
 pub use keepalive::Keepalive;

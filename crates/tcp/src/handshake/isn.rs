@@ -1,4 +1,7 @@
 //! Initial sequence numbers and timestamp offsets (RFC 6528, RFC 7323 §5.4).
+//!
+//! Timestamp offsets have a key of their own, which is derived from that of the sequence numbers and
+//! does not lead back to it: a NIC stack that answers SYNs gets it, and cannot predict an ISN.
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +15,7 @@ use crate::time::Instant;
 #[derive(Clone)]
 pub struct IsnGenerator {
     key: [u8; 16],
+    ts_offsets: TsOffsets,
 }
 
 /// What a hash is for: the same connection must not get related numbers for different purposes.
@@ -21,32 +25,76 @@ enum Purpose {
     TimestampOffset = 2,
 }
 
+/// Chooses what connections add to the clock in their timestamps.
+#[derive(Clone)]
+pub struct TsOffsets {
+    key: [u8; 16],
+}
+
+/// A key of 16 bytes that whoever has it cannot get `key` from, nor one of another `purpose`.
+pub fn derive_key(key: &[u8; 16], purpose: u64) -> [u8; 16] {
+    let half = |number: u8| {
+        let mut hasher = SipHasher24::new_with_key(key);
+        hasher.write(b"derived key");
+        hasher.write(&purpose.to_be_bytes());
+        hasher.write(&[number]);
+        hasher.finish().to_be_bytes()
+    };
+    let mut derived = [0; 16];
+    derived[..8].copy_from_slice(&half(0));
+    derived[8..].copy_from_slice(&half(1));
+    derived
+}
+
+/// The purpose of the key of [`TsOffsets`].
+const TIMESTAMP_OFFSETS: u64 = 0;
+
 impl IsnGenerator {
     /// `key` must be secret and random, and stay the same as long as the host runs.
     pub fn new(key: [u8; 16]) -> IsnGenerator {
-        IsnGenerator { key }
+        IsnGenerator {
+            key,
+            ts_offsets: TsOffsets::new(derive_key(&key, TIMESTAMP_OFFSETS)),
+        }
     }
 
     /// RFC 6528 §3: `ISN = M + F(localip, localport, remoteip, remoteport, secretkey)`, where `M`
     /// ticks every 4 µs.
     pub fn isn(&self, local: SocketAddr, remote: SocketAddr, now: Instant) -> u32 {
         let ticks = (now.as_us() / 4) as u32;
-        ticks.wrapping_add(self.hash(Purpose::Isn, local, remote))
+        ticks.wrapping_add(hash(Purpose::Isn, &self.key, local, remote))
+    }
+
+    /// See [`TsOffsets::of`].
+    pub fn ts_offset(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
+        self.ts_offsets.of(local, remote)
+    }
+
+    /// The key of the timestamp offsets, for [`TsOffsets::new`] elsewhere.
+    pub fn ts_offset_key(&self) -> [u8; 16] {
+        self.ts_offsets.key
+    }
+}
+
+impl TsOffsets {
+    /// `key` is [`IsnGenerator::ts_offset_key`].
+    pub fn new(key: [u8; 16]) -> TsOffsets {
+        TsOffsets { key }
     }
 
     /// What a connection adds to the clock in its timestamps. It depends on the addresses alone, so
     /// timestamps grow from one incarnation to the next and a peer in TIME-WAIT accepts the new SYN
     /// (RFC 6191).
-    pub fn ts_offset(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
-        self.hash(Purpose::TimestampOffset, local, remote)
+    pub fn of(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
+        hash(Purpose::TimestampOffset, &self.key, local, remote)
     }
+}
 
-    fn hash(&self, purpose: Purpose, local: SocketAddr, remote: SocketAddr) -> u32 {
-        let mut hasher = SipHasher24::new_with_key(&self.key);
-        hasher.write(&[purpose as u8]);
-        hash_ends(&mut hasher, local, remote);
-        hasher.finish() as u32
-    }
+fn hash(purpose: Purpose, key: &[u8; 16], local: SocketAddr, remote: SocketAddr) -> u32 {
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write(&[purpose as u8]);
+    hash_ends(&mut hasher, local, remote);
+    hasher.finish() as u32
 }
 
 /// Hashes what names a connection: addresses and ports.
@@ -63,6 +111,12 @@ pub(crate) fn hash_ends(hasher: &mut impl Hasher, local: SocketAddr, remote: Soc
 impl std::fmt::Debug for IsnGenerator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("IsnGenerator { key: secret }")
+    }
+}
+
+impl std::fmt::Debug for TsOffsets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TsOffsets { key: secret }")
     }
 }
 
@@ -107,5 +161,22 @@ mod tests {
         let at = |us| generator.isn(local, remote, Instant::from_us(us));
         assert_eq!(at(4_000_000).wrapping_sub(at(0)), 1_000_000);
         assert_eq!(at(3), at(0));
+    }
+
+    /// Covers: RFC 7323 §5.4
+    #[test]
+    fn timestamp_offsets_have_a_key_of_their_own_wherever_they_are_chosen() {
+        let generator = IsnGenerator::new([7; 16]);
+        let (local, remote) = (address("[fd77::2]:80"), address("[fd77::1]:40000"));
+        let elsewhere = TsOffsets::new(generator.ts_offset_key());
+        assert_eq!(
+            elsewhere.of(local, remote),
+            generator.ts_offset(local, remote)
+        );
+        let derived: Vec<_> = (0..4).map(|purpose| derive_key(&[7; 16], purpose)).collect();
+        for (i, key) in derived.iter().enumerate() {
+            assert!(!derived[i + 1..].contains(key) && *key != [7; 16]);
+            assert_ne!(key[..8], key[8..]);
+        }
     }
 }
