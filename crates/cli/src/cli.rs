@@ -198,6 +198,7 @@ mod tests {
             below("serve", measuring),
             [
                 "no-echo-rto",
+                "no-steering",
                 "rtt-from-timestamps",
                 "rto-min",
                 "ack-delay",

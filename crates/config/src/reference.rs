@@ -399,7 +399,13 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         ],
     ),
     ("[[sockets.allow]]", &[("connect", &["false"])]),
-    ("[sockets.offload]", &[("teardown", &["true", "false"])]),
+    (
+        "[sockets.offload]",
+        &[
+            ("setup", &["true", "false"]),
+            ("teardown", &["true", "false"]),
+        ],
+    ),
     (
         "[proxy]",
         &[

@@ -50,6 +50,9 @@ pub struct Sockets {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Offload {
+    /// The beginning: SYNs are answered with SYN cookies. docs/offload.md says when that is worth
+    /// it.
+    pub setup: bool,
     /// The end: FIN and its retransmission, answers, TIME-WAIT. docs/offload.md says when that is
     /// worth it.
     pub teardown: bool,

@@ -6,7 +6,7 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–9 and 13–17, events 129–145 |
+//! | 4 | 1 | kind: commands 1–9 and 13–18, events 129–146 |
 //! | 5 | 3 | zero |
 //! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, UNSPLICE, splice refused, splice ended, unspliced) |
 //!
@@ -22,12 +22,14 @@
 //! | part ended | one record of 16 bytes per end |
 //! | SPLICE | the packet headers of both legs |
 //! | splice progress | one record of 24 bytes per splice |
+//! | SETUP | one record of 24 bytes per listener |
 //! | all others | none |
 //!
 //! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
 //! without a byte to spare, and all bounds of [`crate::limits`] hold.
 
 mod parting;
+mod setup;
 mod splicing;
 mod tls;
 
@@ -44,11 +46,12 @@ use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::limits::{
     FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
     MESSAGE_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX,
-    SEND_BYTES_MAX, SPLICE_PROGRESS_MAX,
+    SEND_BYTES_MAX, SETUP_LISTENERS_MAX, SPLICE_PROGRESS_MAX,
 };
 use crate::listing::{self, Entries};
 use crate::parting::Part;
 use crate::segment::{Segment, Segments};
+use crate::setup::{SETUP_LISTENER_BYTES, Setup};
 use crate::splicing::Splice;
 use crate::tls::{Key, Records, TAG_BYTES};
 
@@ -83,6 +86,7 @@ const PART: u8 = 14;
 const PART_GONE: u8 = 15;
 const SPLICE: u8 = 16;
 const UNSPLICE: u8 = 17;
+const SETUP: u8 = 18;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
@@ -100,6 +104,7 @@ const SPLICE_REFUSED: u8 = 142;
 const SPLICE_PROGRESS: u8 = 143;
 const SPLICE_ENDED: u8 = 144;
 const UNSPLICED: u8 = 145;
+const SETUP_READY: u8 = 146;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
@@ -306,6 +311,24 @@ records! {
         ts_value: U32,
         ts_recent: U32,
     }
+    SetupRecord: 96 {
+        head: Head,
+        epoch: U64,
+        issued_us: U64,
+        host_us: U64,
+        valid_us: U64,
+        cookie_key: [u8; 16],
+        ts_offset_key: [u8; 16],
+        receive_buffer_bytes: U32,
+        receive_buffer_bytes_max: U32,
+        window_scaling: u8,
+        timestamps: u8,
+        sack: u8,
+        ecn: u8,
+        source_mac: [u8; 6],
+        zero: [u8; 6],
+    }
+    SetupReadyRecord: 24 { head: Head, epoch: U64, steering: U32, zero: [u8; 4], }
 }
 
 /// Longest encoded event, in bytes.
@@ -345,6 +368,10 @@ const _: () = assert!(
         + INLINE_BYTES_MAX
         <= MESSAGE_BYTES_MAX,
     "the largest RECORDS fits into a message"
+);
+const _: () = assert!(
+    size_of::<SetupRecord>() + SETUP_LISTENERS_MAX * SETUP_LISTENER_BYTES <= MESSAGE_BYTES_MAX,
+    "the largest SETUP fits into a message"
 );
 
 impl Command<'_> {
@@ -419,15 +446,10 @@ impl Command<'_> {
             Command::Records(ref records) => records.encode(out),
             Command::Frame { bytes } => parting::encode_frame(FRAME, bytes, out),
             Command::Part(ref part) => part.encode(out),
-            Command::PartGone { flow } => {
-                let record = PartGoneRecord {
-                    head: head(PART_GONE, size_of::<PartGoneRecord>()),
-                    flow: flow.0.into(),
-                };
-                out.extend_from_slice(record.as_bytes());
-            }
+            Command::PartGone { flow } => parting::encode_gone(flow, out),
             Command::Splice(ref splice) => splice.encode(out),
             Command::Unsplice { flow, kind } => splicing::encode_unsplice(flow, kind, out),
+            Command::Setup(ref setup) => setup.encode(out),
         }
     }
 
@@ -510,6 +532,7 @@ impl Command<'_> {
             }
             SPLICE => Splice::parse(bytes).map(Command::Splice),
             UNSPLICE => splicing::parse_unsplice(bytes),
+            SETUP => Setup::parse(bytes).map(Command::Setup),
             _ => Err("the kind is a command's"),
         }
     }
@@ -536,6 +559,7 @@ impl Command<'_> {
             Command::Frame { bytes } => parting::check_frame(bytes),
             Command::Part(part) => part.check(),
             Command::Splice(splice) => splice.check(),
+            Command::Setup(setup) => setup.check(),
             Command::OpenPassed { .. }
             | Command::Close { .. }
             | Command::Acked { .. }
@@ -917,6 +941,7 @@ impl Event {
                 reason,
             } => splicing::encode_outcome(outcome, Some(reason), out),
             Event::Unspliced { ref outcome } => splicing::encode_outcome(outcome, None, out),
+            Event::SetupReady { epoch, steering } => setup::encode_ready(epoch, steering, out),
         }
     }
 
@@ -1053,6 +1078,7 @@ impl Event {
             SPLICE_PROGRESS => splicing::parse_progress(bytes),
             SPLICE_ENDED => splicing::parse_ended(bytes),
             UNSPLICED => splicing::parse_unspliced(bytes),
+            SETUP_READY => setup::parse_ready(bytes),
             _ => Err("the kind is an event's"),
         }
     }
@@ -1082,8 +1108,8 @@ impl RejectReason {
     }
 }
 
-/// Adds `us` to the times in a SEND, a PART or a departure; all else stays as it is, whatever it
-/// is. A SEND that may leave at once still may.
+/// Adds `us` to the times in a SEND, a PART, a SETUP or a departure; all else stays as it is,
+/// whatever it is. A SEND that may leave at once still may.
 pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     let shifted = |time: U64| time.get().wrapping_add_signed(us).into();
     match kind(message) {
@@ -1100,6 +1126,11 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
                 record.issued_us = shifted(record.issued_us);
             }
         }
+        Ok(SETUP) => {
+            if let Ok((record, _)) = SetupRecord::mut_from_prefix(message) {
+                record.issued_us = shifted(record.issued_us);
+            }
+        }
         Ok(DEPARTED) => {
             if let Ok((record, _)) = DepartedRecord::mut_from_prefix(message) {
                 record.departed_us = shifted(record.departed_us);
@@ -1109,8 +1140,8 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     }
 }
 
-/// Replaces the Ethernet source address in the headers of a SEND, a PART or a SPLICE; all else
-/// stays as it is, whatever it is.
+/// Replaces the Ethernet source address in the headers of a SEND, a PART or a SPLICE, and in SETUP;
+/// all else stays as it is, whatever it is.
 pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
     const SOURCE: std::ops::Range<usize> = 6..12;
     let set = |header: Option<&mut [u8]>| {
@@ -1139,13 +1170,18 @@ pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
                 set(headers.get_mut(first..first + usize::from(second)));
             }
         }
+        Ok(SETUP) => {
+            if let Ok((record, _)) = SetupRecord::mut_from_prefix(message) {
+                record.source_mac = mac;
+            }
+        }
         _ => {}
     }
 }
 
 /// True if what the message holds must not be left lying about.
 pub(crate) fn is_secret(message: &[u8]) -> bool {
-    message.get(4) == Some(&KEY)
+    matches!(message.get(4), Some(&(KEY | SETUP)))
 }
 
 fn head(kind: u8, length: usize) -> Head {

@@ -4,6 +4,7 @@ use crate::file::Growth;
 use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::parting::Part;
 use crate::segment::Segments;
+use crate::setup::Setup;
 use crate::splicing::{Splice, UnspliceKind};
 use crate::tls::{Key, Records};
 
@@ -72,6 +73,7 @@ pub enum Command<'a> {
     Records(Records<'a>),
     /// FRAME: a frame has arrived at the host's port that belongs to a connection that was parted
     /// with, or to a leg of a splice. May be lost, as frames may.
+    /// with, or is a SYN that SETUP is about. May be lost, as frames may.
     Frame {
         /// From the Ethernet header on, at most [`crate::limits::FRAME_BYTES_MAX`]. The host has
         /// verified its checksums.
@@ -94,6 +96,8 @@ pub enum Command<'a> {
         /// What is to become of it.
         kind: UnspliceKind,
     },
+    /// SETUP: answer SYNs to listeners.
+    Setup(Setup<'a>),
 }
 
 /// SEND: a finished packet header and what follows it.

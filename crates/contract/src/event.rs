@@ -151,6 +151,14 @@ pub enum Event {
         /// What has passed, and where each leg is.
         outcome: Box<SpliceOutcome>,
     },
+    /// The worker answers SYNs as SETUP says.
+    SetupReady {
+        /// That of the SETUP.
+        epoch: u64,
+        /// What a packet filter calls the worker's port: SYNs can be steered there. Zero if no
+        /// frames reach it but by FRAME.
+        steering: u32,
+    },
 }
 
 /// Why a command was rejected.

@@ -8,13 +8,14 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, UNSPLICE |
+//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, UNSPLICE, SETUP |
 //! | `file`, [`segment`] | versions of files; what payload consists of |
-//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended, load, frame, part refused, part ended, splice refused, splice progress, splice ended, unspliced |
+//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended, load, frame, part refused, part ended, splice refused, splice progress, splice ended, unspliced, setup ready |
 //! | [`listing`] | what is in a directory: what answers LIST |
 //! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
 //! | [`parting`] | connections of which the NIC stack runs what is left: what PART says |
 //! | [`splicing`] | two connections that the NIC stack joins: what SPLICE says |
+//! | [`setup`] | listeners whose SYNs the NIC stack answers: what SETUP says |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
@@ -56,6 +57,7 @@ pub mod limits;
 pub mod listing;
 pub mod parting;
 pub mod segment;
+pub mod setup;
 pub mod splicing;
 pub mod tls;
 
@@ -66,4 +68,5 @@ pub use ids::{FileId, FlowId, PassedId, SendId};
 pub use listing::{Entries, Entry, EntryKind};
 pub use parting::Part;
 pub use segment::{Segment, Segments};
+pub use setup::Setup;
 pub use splicing::Splice;

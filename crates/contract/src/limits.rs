@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 14;
+pub const VERSION: u16 = 15;
 
 /// Longest path in an OPEN or LIST, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -51,6 +51,12 @@ pub const FRAME_BYTES_MAX: usize = 1536;
 
 /// Most ends in a part ended event.
 pub const PART_ENDS_MAX: usize = 32;
+
+/// Most listeners in SETUP.
+pub const SETUP_LISTENERS_MAX: usize = 256;
+
+/// Longest time that SYNs are answered without another SETUP, in microseconds.
+pub const SETUP_VALID_US_MAX: u64 = 3_600_000_000;
 
 /// Most bits by which windows are scaled (RFC 7323 §2.3).
 pub const WINDOW_SHIFT_MAX: u8 = 14;

@@ -6,8 +6,11 @@ use std::ops::Range;
 use contract::channel::NicChannel;
 use contract::listing::Part;
 use contract::parting::PartStage;
+use contract::setup::SetupListener;
 use contract::splicing::UnspliceKind;
-use contract::{Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, Send, SendId};
+use contract::{
+    Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, Send, SendId, Setup,
+};
 use wire::frame::HeaderMut;
 use wire::tcp::Flags;
 
@@ -29,6 +32,30 @@ pub enum Work {
         /// How many of its bytes came inline.
         inline_bytes: usize,
     },
+}
+
+/// SETUP, as far as tests look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupTaken {
+    /// Its number.
+    pub epoch: u64,
+    /// How long it is good for, in microseconds.
+    pub valid_us: u64,
+    /// The key of cookies.
+    pub cookie_key: [u8; 16],
+    /// Its listeners.
+    pub listeners: Vec<SetupListener>,
+}
+
+impl From<Setup<'_>> for SetupTaken {
+    fn from(setup: Setup<'_>) -> SetupTaken {
+        SetupTaken {
+            epoch: setup.epoch,
+            valid_us: setup.valid_us,
+            cookie_key: setup.cookie_key,
+            listeners: setup.listeners.iter().collect(),
+        }
+    }
 }
 
 /// The part of a NIC stack that seals records, for tests that have any.
@@ -90,6 +117,8 @@ pub struct FakeNic {
     pub splices: Vec<SeenSplice>,
     /// UNSPLICEs.
     pub unsplices: Vec<(FlowId, UnspliceKind)>,
+    /// SETUPs.
+    pub setups: Vec<SetupTaken>,
     /// FRAMEs.
     pub frames: Vec<Vec<u8>>,
 }
@@ -134,6 +163,7 @@ impl FakeNic {
             parts_gone: Vec::new(),
             splices: Vec::new(),
             unsplices: Vec::new(),
+            setups: Vec::new(),
             frames: Vec::new(),
         }
     }
@@ -234,15 +264,14 @@ impl FakeNic {
                 }
                 Command::Part(part) => self.parts.push((part.flow, part.stage, part.fin_seq)),
                 Command::PartGone { flow } => self.parts_gone.push(flow),
-                Command::Splice(splice) => {
-                    self.splices.push(SeenSplice {
-                        flow: splice.flow,
-                        legs: splice.legs.map(|leg| (leg.snd_nxt, leg.rcv_nxt)),
-                        is_again: splice.is_again,
-                        passed_bytes: splice.passed_bytes,
-                    });
-                }
+                Command::Splice(splice) => self.splices.push(SeenSplice {
+                    flow: splice.flow,
+                    legs: splice.legs.map(|leg| (leg.snd_nxt, leg.rcv_nxt)),
+                    is_again: splice.is_again,
+                    passed_bytes: splice.passed_bytes,
+                }),
                 Command::Unsplice { flow, kind } => self.unsplices.push((flow, kind)),
+                Command::Setup(setup) => self.setups.push(SetupTaken::from(setup)),
                 Command::Frame { bytes } => self.frames.push(bytes.to_vec()),
                 Command::Key(_) | Command::KeyGone { .. } | Command::Records(_) => {
                     assert!(self.sealer.is_some(), "no flow has a key");

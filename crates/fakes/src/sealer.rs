@@ -232,7 +232,8 @@ impl Sealer for ReferenceSealer {
             | Command::Part(_)
             | Command::PartGone { .. }
             | Command::Splice(_)
-            | Command::Unsplice { .. } => {}
+            | Command::Unsplice { .. }
+            | Command::Setup(_) => {}
         }
     }
 

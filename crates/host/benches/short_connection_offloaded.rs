@@ -8,7 +8,7 @@ mod short_connections;
 
 use std::process::ExitCode;
 
-use short_connections::{CONNECTIONS, serve};
+use short_connections::{CONNECTIONS, Offloaded, serve};
 use testbed::instructions::{Count, check};
 
 fn main() -> ExitCode {
@@ -18,6 +18,11 @@ fn main() -> ExitCode {
         times: CONNECTIONS as u64,
         committed: 35_047,
         promised: None,
-        workload: || serve(true),
+        workload: || {
+            serve(Offloaded {
+                teardown: true,
+                ..Offloaded::default()
+            });
+        },
     })
 }

@@ -50,6 +50,8 @@ pub struct StackConfig {
     /// division of labour are multiples of it. Default: half a second, in which a worker reports
     /// twice.
     pub load_interval_us: u64,
+    /// NIC stacks answer the SYNs of all listeners.
+    pub setup_offload: bool,
     /// NIC stacks run the end of connections: FIN and its retransmission, answers, TIME-WAIT.
     pub teardown_offload: bool,
     /// Most connections of which they do, some hundred bytes each. Beyond, the host keeps them.
@@ -148,6 +150,7 @@ impl StackConfig {
             roots_are_replicas: false,
             workers_min: usize::MAX,
             load_interval_us: 2 * contract::limits::LOAD_PERIOD_US,
+            setup_offload: false,
             teardown_offload: false,
             parted_max: Self::PARTED_MAX,
             secret,

@@ -104,6 +104,9 @@ counters::counters! {
         syn_cookies_accepted: Counter,
         /// ACKs of no connection that were not good cookies either, while there were cookies about.
         syn_cookies_invalid: Counter,
+        /// Segments dropped that follow an ACK with a cookie which has not arrived: the peer sends
+        /// both again.
+        syn_cookies_early: Counter,
         /// Connections that ended in order.
         connections_finished: Counter,
         /// Connections that ended by RST, time-out or failure.
@@ -125,6 +128,12 @@ counters::counters! {
         tls_records_unproven: Counter,
         /// Keys and records of TLS that a NIC stack did not take; their connections are reset.
         tls_records_rejected: Counter,
+        /// SETUP commands.
+        setups: Counter,
+        /// SYNs handed on to NIC workers, which answer them.
+        syns_handed_on: Counter,
+        /// Connections whose SYN a NIC worker has answered.
+        connections_set_up: Counter,
         /// Connections whose end a NIC stack was given.
         parts: Counter,
         /// Of these, connections that it did not take.

@@ -23,6 +23,7 @@
 //! | `migration` | a connection that goes from one worker to another |
 //! | `memory`, `shortage` | what happens when memory of connections, or files and descriptors, run short |
 //! | `streams` | what an application may do, on a stack |
+//! | `setup` | listeners whose SYNs NIC workers answer |
 //! | `teardown` | connections whose end a NIC stack runs |
 //! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
@@ -54,6 +55,7 @@ mod records;
 mod reports;
 mod restart;
 mod route;
+mod setup;
 mod shortage;
 mod streams;
 mod teardown;
@@ -77,6 +79,7 @@ use self::listening::{defers_accept, unreserve};
 use self::loopback::Loopback;
 use self::memory::Memory;
 use self::migration::Migrations;
+use self::setup::SetupState;
 use self::shortage::Shortage;
 use self::streams::Streams;
 use self::teardown::Teardown;
@@ -145,6 +148,7 @@ pub struct Stack {
     migrations: Migrations,
     orphans: Orphans,
     teardown: Teardown,
+    setup: SetupState,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
     /// Finished frames that belong to no connection.
@@ -212,6 +216,7 @@ impl Stack {
             migrations: Migrations::default(),
             orphans: Orphans::default(),
             teardown: Teardown::new(&hash_key),
+            setup: SetupState::new(),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
             due: Vec::new(),
@@ -307,6 +312,7 @@ impl Stack {
         self.give_up_nics(now_us);
         self.look_at_memory(now_us);
         self.look_at_load(now_us);
+        self.look_at_setup(now_us);
         if self
             .neighbors
             .next_timeout_us()
@@ -352,6 +358,7 @@ impl Stack {
             half_open_us,
             self.nic_stacks.next_timeout_us(),
             self.division.next_timeout_us(),
+            self.next_setup_us(),
         ]
         .into_iter()
         .flatten()

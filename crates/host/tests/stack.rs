@@ -3,6 +3,7 @@
 mod admission;
 mod orphans;
 mod rig;
+mod setup;
 mod teardown;
 
 use contract::listing::Part;

@@ -77,7 +77,7 @@ pub fn pair(link: Link) -> (MemoryPort, MemoryPort) {
 }
 
 impl MemoryPort {
-    /// What a steering map calls this end, as whoever puts frames on the other one reads it.
+    /// What a steering map calls this end, for those who put frames on the other one.
     pub fn set_target(&mut self, target: Option<Target>) {
         self.target = target;
     }

@@ -34,9 +34,9 @@ use wire::tcp::Flags;
 use wire::{ethernet, ip};
 
 pub use control::ControlPort;
-pub(crate) use filter::ALL_NODES;
 pub use error::OpenError;
 use error::System;
+pub(crate) use filter::ALL_NODES;
 use interface::Interface;
 pub use promiscuous::{Arrival, PromiscuousPort};
 use ring::Ring;
@@ -109,8 +109,8 @@ impl PacketPort {
         PacketPort::open_with(interface, own, ip)
     }
 
-    /// The same without what a steering map gives to other ports. Needs `CAP_BPF` besides, where the
-    /// kernel keeps `bpf(2)` from others.
+    /// The same without what a steering map gives to other ports. Needs `CAP_BPF` besides, where
+    /// the kernel keeps `bpf(2)` from others.
     pub fn open_steered(
         interface: &str,
         own: &[IpAddr],
@@ -276,12 +276,7 @@ fn open_sender(index: u32) -> Result<OwnedFd, System> {
 }
 
 impl Receiver {
-    fn open(
-        index: u32,
-        ether_type: u16,
-        filter: Filter,
-        slots: usize,
-    ) -> Result<Receiver, System> {
+    fn open(index: u32, ether_type: u16, filter: Filter, slots: usize) -> Result<Receiver, System> {
         let socket =
             socket::open().map_err(|error| System::new("opening a packet socket", error))?;
         // Before the socket is bound, so that nothing else ever gets in.
@@ -289,8 +284,7 @@ impl Receiver {
             Filter::Classic(mut program) => socket::attach_filter(&socket, &mut program),
             Filter::Extended(program) => socket::attach_program(&socket, &program),
         };
-        attached
-            .map_err(|error| System::new("filtering by address", error))?;
+        attached.map_err(|error| System::new("filtering by address", error))?;
         buffers::enlarge_receive(&socket, RECEIVE_BUFFER_BYTES)
             .map_err(|error| System::new("enlarging the receive buffer", error.into()))?;
         let ring = Ring::new(&socket, slots)

@@ -13,8 +13,8 @@
 //! | belongs to no connection that the host may know | [`SteeringMap::note`]: a bit for each hash of addresses and ports |
 //! | has a worker | [`SteeringMap::set_targets`]: by the same hash |
 //!
-//! A bit may be set for a connection that has ended, or for another of the same hash. Then the frame
-//! is the host's, as all are without a map: it is never the other way round.
+//! A bit may be set for a connection that has ended, or for another of the same hash. Then the
+//! frame is the host's, as all are without a map: it is never the other way round.
 //!
 //! | File | What it holds |
 //! |---|---|
@@ -29,7 +29,6 @@ mod decide;
 mod map;
 mod program;
 
-pub use self::bpf::create_map;
 pub use self::decide::{Arrived, Decision, PacketType};
-pub use self::map::{SteeringMap, Target};
+pub use self::map::{SteeringMap, Target, create_map};
 pub(crate) use self::program::{Family, load};

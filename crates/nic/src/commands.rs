@@ -74,6 +74,7 @@ impl<P: Port> Engine<P> {
             Command::PartGone { flow } => self.part_gone(*flow),
             Command::Splice(splice) => self.splice(splice, clock),
             Command::Unsplice { flow, kind } => self.unsplice(*flow, *kind, clock),
+            Command::Setup(setup) => self.setup(setup),
         }
     }
 

@@ -98,6 +98,12 @@ counters::counters! {
         frames_unknown: Counter,
         /// Frames for the host that its ring had no room for.
         frames_dropped: Counter,
+        /// SYNs that have reached the worker, to be answered in the host's place.
+        syns_received: Counter,
+        /// SYN,ACKs with cookies sent.
+        syn_acks_sent: Counter,
+        /// SYNs handed to the host, which are for no listener that the worker answers for.
+        syns_handed_up: Counter,
         /// Times that a superpacket waited for room in the event ring.
         ring_waits: Counter,
         /// Superpackets that the link dropped.

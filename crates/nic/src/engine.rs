@@ -18,6 +18,7 @@ use crate::need::Need;
 use crate::parted::Parted;
 use crate::reader::{Completion, FileToken, Opened, Reader};
 use crate::sealed::Sealer;
+use crate::setup::SynAnswers;
 use crate::slab::{Key, Slab};
 use crate::spliced::Spliced;
 use crate::wheel::Wheel;
@@ -81,6 +82,8 @@ pub(crate) struct Engine<P> {
     pub(crate) parted: Parted,
     /// Connections that the host has joined.
     pub(crate) spliced: Spliced,
+    /// How SYNs are answered, if they are.
+    pub(crate) syn_answers: Option<Box<SynAnswers>>,
     /// LISTs that the reader has.
     pub(crate) lists: usize,
     #[expect(clippy::vec_box, reason = "jobs move between here and flows")]
@@ -129,6 +132,7 @@ impl<P: Port> Engine<P> {
             jobs: 0,
             parted: Parted::new(config),
             spliced: Spliced::new(config),
+            syn_answers: None,
             lists: 0,
             spare_jobs: Vec::new(),
             events: VecDeque::new(),

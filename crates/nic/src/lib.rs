@@ -29,6 +29,7 @@
 //! | `parted` | connections that the host has parted with: FIN, TIME-WAIT |
 //! | `spliced` | two connections that are one: frames of one leave on the other |
 //! | `addresses` | what names a connection on the wire |
+//! | `setup` | SYNs answered in the host's place |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | [`heap`] | free memory goes back to the kernel |
 //! | `slab`, `shrink` | tables that give memory back when a crowd has gone |
@@ -72,6 +73,7 @@ mod run;
 mod s3fifo;
 mod sealed;
 mod segment;
+mod setup;
 mod shrink;
 mod slab;
 mod spliced;

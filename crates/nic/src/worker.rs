@@ -80,6 +80,7 @@ impl<P: Port> Worker<P> {
         worked |= self.engine.release_held(clock);
         worked |= self.engine.on_parted_time(clock);
         worked |= self.engine.on_spliced_time(clock);
+        worked |= self.engine.receive_syns(clock);
         worked |= self.engine.send_parted();
         worked |= self.engine.send_spliced();
         worked |= self.engine.depart(clock, &mut self.channel);
@@ -185,7 +186,11 @@ impl<P: Port> Worker<P> {
             .send_fd()
             .filter(|_| engine.port_busy)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT));
-        readable.chain(writable)
+        let answers_syns = engine.syn_answers.is_some();
+        let syns = answers_syns.then(|| engine.port.receive_fds());
+        let syns = syns.into_iter().flatten();
+        let syns = syns.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        readable.chain(writable).chain(syns)
     }
 
     /// Tells the host how busy the worker has been: its next turn does. `elapsed_us` is not zero,

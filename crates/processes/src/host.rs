@@ -21,6 +21,7 @@ use host::{
     Applications, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
+use netdev::steering::SteeringMap;
 use netsetup::cidr::Cidr;
 use netsetup::device;
 use proxy::Proxy;
@@ -36,7 +37,7 @@ use crate::host::fetch_client::FetchClient;
 use crate::ipc::ablation::HostAblation;
 use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
-use crate::ipc::launch::{self, Launched, Settings};
+use crate::ipc::launch::{self, Settings};
 use crate::ipc::messages::FromHost;
 use crate::ipc::signals::Signals;
 use config::certificates;
@@ -72,6 +73,8 @@ pub struct HostSettings {
     pub replicas: bool,
     /// Fewest workers in use of each.
     pub workers_min: u16,
+    /// NIC workers answer SYNs. A steering map may come as a further descriptor.
+    pub setup_offload: bool,
     /// NIC stacks run the end of connections.
     pub teardown_offload: bool,
     /// How long a NIC worker may give no heartbeat; zero: forever.
@@ -106,12 +109,12 @@ const SHARED_PAUSE_US_MAX: u64 = 1_000;
 
 /// Runs until the supervisor ends it.
 pub fn run() -> Result<(), Failure> {
-    let Launched {
-        settings, control, ..
-    } = launch::enter::<HostSettings>()?;
+    let mut launched = launch::enter::<HostSettings>()?;
+    let map = launched.take_any_socket();
+    let (settings, control) = (launched.settings, launched.control);
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
-    let port = open_port(&settings)?;
+    let (port, map) = open_port(&settings, map)?;
 
     let mut supervisor = HostControl::new(control, settings.nics, u64::from_ne_bytes(random()?))?;
     // A reload may name the first origin.
@@ -141,6 +144,7 @@ pub fn run() -> Result<(), Failure> {
     let config = stack_config(&settings, random()?);
     let mut stack = Stack::awaiting(config, Link::of(&port), settings.nics, monotonic_us());
     stack.change(&start.tcp);
+    map.into_iter().for_each(|map| stack.steer_with(map));
     for number in &settings.remote_nics {
         stack.set_nic_elsewhere(*number);
     }
@@ -212,22 +216,49 @@ fn listen(stack: &mut Stack, port: u16) -> Result<BindingId, Failure> {
     listens.map_err(|error| Failure::broken(format!("listening on port {port}"), error))
 }
 
-/// The port for all frames of the stack's addresses, which no other machine has.
-fn open_port(settings: &HostSettings) -> Result<PacketPort, Failure> {
+/// The port for all frames of the stack's addresses, which no other machine has, but those that a
+/// steering map gives to NIC workers, if there is one.
+fn open_port(
+    settings: &HostSettings,
+    map: Option<OwnedFd>,
+) -> Result<(PacketPort, Option<SteeringMap>), Failure> {
     let own: Vec<IpAddr> = settings
         .addresses
         .iter()
         .map(|cidr| cidr.0.address)
         .collect();
-    let mut port = PacketPort::open(&settings.device, &own)
-        .map_err(|error| device::port_failed(&settings.device, &error))?;
+    let steered = map.map(|map| steered_port(&settings.device, &own, &map));
+    let (mut port, map) = match steered.transpose() {
+        Ok(Some((port, map))) => (port, Some(map)),
+        not => {
+            if let Err(why) = not {
+                tracing::warn!(why, "frames are not steered");
+            }
+            let port = PacketPort::open(&settings.device, &own)
+                .map_err(|error| device::port_failed(&settings.device, &error))?;
+            (port, None)
+        }
+    };
     if settings.dad {
         check_duplicates(&mut port, &settings.device, &own)?;
     }
     if let Err(error) = port.set_mark(HOST_MARK) {
         tracing::debug!(%error, "captures will not tell what this process sends");
     }
-    Ok(port)
+    Ok((port, map))
+}
+
+/// The same with a steering map; the error says why there is none.
+fn steered_port(
+    device: &str,
+    own: &[IpAddr],
+    map: &OwnedFd,
+) -> Result<(PacketPort, SteeringMap), String> {
+    let port = PacketPort::open_steered(device, own, map.as_fd());
+    let port = port.map_err(|error| error.to_string())?;
+    let seed = random().map_err(|failure| failure.to_string())?;
+    let map = SteeringMap::open(map.as_fd(), u32::from_ne_bytes(seed));
+    Ok((port, map.map_err(|error| error.to_string())?))
 }
 
 /// All but what a reload may change, which [`Stack::change`] sets.
@@ -238,6 +269,7 @@ fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
         gateways: settings.gateways.clone(),
         roots_are_replicas: settings.replicas,
         workers_min: usize::from(settings.workers_min),
+        setup_offload: settings.setup_offload,
         teardown_offload: settings.teardown_offload,
         ..StackConfig::new(addresses.collect(), settings.ports.clone(), secret)
     };

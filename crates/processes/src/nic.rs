@@ -5,17 +5,20 @@ mod door;
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::AsFd;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use contract::control::{HelloError, nic_hello};
 use failure::Failure;
-use netdev::packet::PacketPort;
+use netdev::packet::{OpenError, PacketPort};
+use netdev::steering::Target;
 use netsetup::device;
 use nic::{PassedFiles, Sources};
 use rustix::fs::{Mode, OFlags};
+use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::thread::CapabilitySet;
 use sandbox::{lockdown, memory_limit, seccomp};
 use serde::{Deserialize, Serialize};
@@ -61,6 +64,10 @@ pub struct NicSettings {
     /// The broker has files that applications have passed: the host stack may ask for them at once.
     #[serde(default)]
     pub awaits_files: bool,
+    /// Workers receive what a steering map gives to them of what is sent to these addresses; the
+    /// map is the last of the further descriptors. Empty: there is none.
+    #[serde(default)]
+    pub steered_to: Vec<IpAddr>,
     /// Switches for measurements.
     #[serde(default)]
     pub ablation: NicAblation,
@@ -76,15 +83,20 @@ impl Settings for NicSettings {
 pub fn run() -> Result<(), Failure> {
     let mut launched = launch::enter::<NicSettings>()?;
     let host = launched.take_socket()?;
-    let files = launched.take_any_socket();
+    let mut others = [launched.take_any_socket(), launched.take_any_socket()];
     let (settings, control) = (launched.settings, launched.control);
+    let is_steered = !settings.steered_to.is_empty();
+    let last = others.iter_mut().rev().find(|other| other.is_some());
+    let map = last.filter(|_| is_steered).and_then(Option::take);
+    let [files, _] = others;
     lockdown::forbid_core_dumps()?;
     let signals = Signals::catch_ends()?;
     let workers = usize::from(settings.workers);
     let (device, path) = (&settings.device, &settings.root);
     let what = format!("root {}", path.display());
     let root = nic::RootDir::open(path).map_err(|error| Failure::input(&what, error))?;
-    let ports = std::iter::repeat_with(|| PacketPort::send_only(device))
+    let map = map.as_ref();
+    let ports = std::iter::repeat_with(|| open_port(device, map, &settings.steered_to))
         .take(workers)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| device::port_failed(device, &error))?;
@@ -147,6 +159,30 @@ pub fn run() -> Result<(), Failure> {
     )
     .map_err(|error| Failure::broken("NIC process", error))?;
     child::report(counter_names::nic(&counters))
+}
+
+/// The port of a worker. It receives what a steering map gives to it, if that can be.
+fn open_port(device: &str, map: Option<&OwnedFd>, own: &[IpAddr]) -> Result<PacketPort, OpenError> {
+    let mut port = PacketPort::send_only(device)?;
+    if let Some(map) = map {
+        let target = random_target();
+        if let Err(error) = port.receive_steered(map.as_fd(), own, target) {
+            tracing::warn!(%error, "frames are not steered to this worker");
+        }
+    }
+    Ok(port)
+}
+
+/// A name for a worker's port that no other has.
+fn random_target() -> Target {
+    let mut bytes = [0; size_of::<u32>()];
+    loop {
+        // So few come whole or not at all, and at once when the kernel has begun to give any.
+        let filled = getrandom(&mut bytes, GetRandomFlags::empty());
+        if let (Ok(_), Some(target)) = (filled, Target::new(u32::from_ne_bytes(bytes))) {
+            return target;
+        }
+    }
 }
 
 fn config(settings: &NicSettings) -> nic::Config {

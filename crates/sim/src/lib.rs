@@ -24,6 +24,7 @@
 //! | `disk`, `file_versions`, `content` | reads that take time and fail; which version of a file is there; what is in it |
 //! | `nic_crash_stats` | what was under way when NIC processes died |
 //! | `tls_counters` | what became of connections that speak TLS |
+//! | `setup_counters` | what became of SYNs that NIC workers answer |
 //! | `teardown_counters` | what became of connections whose end NIC stacks run |
 //! | `division_counters` | what became of workers and connections whose load rose and fell |
 //! | `audit` | an eye on the wire: sequence space and windows |
@@ -66,6 +67,7 @@ mod random;
 mod responses;
 mod router;
 mod scenario;
+mod setup_counters;
 mod site;
 mod teardown_counters;
 mod tls_counters;
@@ -86,6 +88,7 @@ pub use control_link::ControlLinkCounters;
 pub use crowd::{Crowd, CrowdReport, WorkerShare, run_crowd};
 pub use division_counters::DivisionCounters;
 pub use nic_crash_stats::NicCrashStats;
+pub use setup_counters::SetupCounters;
 pub use teardown_counters::TeardownCounters;
 pub use tls_counters::TlsCounters;
 pub use trace::{Options, Sink};
@@ -111,6 +114,8 @@ pub struct Report {
     /// Workers that came into use or went out of it, and connections that went to another worker of
     /// their NIC stack for it, or could not.
     pub division: DivisionCounters,
+    /// SYNs that NIC workers were to answer.
+    pub setup: SetupCounters,
     /// Connections of which a NIC stack was to run the end.
     pub teardown: TeardownCounters,
     /// Connections that have ended before they should have: a violation follows.
@@ -133,6 +138,9 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
     if options.teardown {
         scenario.draw_teardown(seed);
     }
+    if options.setup {
+        scenario.draw_setup(seed);
+    }
     if let Some(sink) = options.trace {
         let _ = write!(sink.borrow_mut(), "{scenario}");
     }
@@ -151,6 +159,7 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
         nic_deaths: world.nic_deaths(),
         connections_moved: world.connections_moved(),
         division: world.division(),
+        setup: world.setup(),
         teardown: world.teardown(),
         connections_lost: world.connections_lost(),
         tls: world.tls(),
@@ -198,6 +207,11 @@ pub fn replay_command_with_teardown(seed: u64) -> String {
     format!("{} --teardown-offload", replay_command(seed))
 }
 
+/// The same for a run in which NIC workers answer SYNs.
+pub fn replay_command_with_setup(seed: u64) -> String {
+    format!("{} --setup-offload", replay_command(seed))
+}
+
 fn message_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
@@ -215,6 +229,7 @@ impl fmt::Display for Report {
             nic_deaths,
             connections_moved: _,
             division: _,
+            setup: _,
             teardown: _,
             connections_lost,
             tls,

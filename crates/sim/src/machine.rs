@@ -13,7 +13,8 @@ use contract::channel::{HostChannel, in_memory_of};
 use contract::tls::Version;
 use host::{Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort};
-use netdev::{Frame, Port};
+use netdev::steering::{Arrived, Decision, PacketType, SteeringMap};
+use netdev::{Frame, Offload, Port, Superpacket};
 use nic::{Progress, Sleep};
 
 use crate::addresses::{MAC, PORT, TLS_PORT, WEARING_PORT, address};
@@ -27,7 +28,7 @@ use crate::nonce_check::NonceCheck;
 use crate::ports::FaultyPort;
 use crate::random::Random;
 use crate::router;
-use crate::scenario::{Death, Replacing, Scenario};
+use crate::scenario::{Death, Replacing, Scenario, SetupForm};
 use crate::site;
 use crate::trace::Trace;
 use crate::violation::{Violation, violation};
@@ -75,6 +76,10 @@ pub(crate) struct Machine {
     far: MemoryPort,
     /// For whom packets have left in a turn; kept for its memory.
     departed: Vec<SocketAddr>,
+    /// Which port gets a frame, where that is not the host's alone.
+    map: Option<SteeringMap>,
+    /// SYNs that it has given to workers.
+    pub(crate) syns_steered: u64,
     /// Frames that have arrived and were not looked at.
     pub(crate) inbox: Vec<Vec<u8>>,
 }
@@ -123,6 +128,7 @@ impl Machine {
         let (port, far) = memory::pair(link);
         let port = FaultyPort::new(port, &scenario.host_port, 0, clock_us.clone());
         let defaults = nic::Config::default();
+        let is_steered = scenario.setup == Some(SetupForm::Steered);
         let mut maker = SlotMaker {
             config: nic::Config {
                 cache_bytes: scenario.cache_bytes,
@@ -138,6 +144,7 @@ impl Machine {
             watches_turns: scenario.clients.len() < CROWD_MIN,
             watches_records: scenario.has_tls(),
             forgets_tags: scenario.forgets_tags,
+            is_steered,
             made: 0,
             disk: scenario.disk.clone(),
             parts: if scenario.replicas {
@@ -180,6 +187,7 @@ impl Machine {
             },
             connections_max: 2000,
             roots_are_replicas: scenario.replicas,
+            setup_offload: scenario.setup.is_some(),
             teardown_offload: scenario.parted_max.is_some(),
             workers_min: if scenario.loads.is_empty() {
                 usize::MAX
@@ -199,6 +207,10 @@ impl Machine {
             let channels = channels.drain(..scenario.workers).collect();
             let come = stack.on_nic_come(clock_us.get(), nic, channels);
             come.expect("it comes for the first time");
+        }
+        let map = is_steered.then(|| SteeringMap::in_memory(random.next() as u32));
+        if let Some(map) = &map {
+            stack.steer_with(map.clone());
         }
         if scenario.control.is_some() {
             stack.set_nic_elsewhere(0);
@@ -252,8 +264,46 @@ impl Machine {
             port,
             far,
             departed: Vec::new(),
+            map,
+            syns_steered: 0,
             inbox: Vec::new(),
         }
+    }
+
+    /// A frame arrives from the link. Returns the worker whose port has got it, if none of the
+    /// host's.
+    pub(crate) fn arrive(&mut self, frame: Vec<u8>) -> Option<usize> {
+        let is_group = frame.first().is_some_and(|byte| byte & 1 == 1);
+        let packet_type = match (frame.starts_with(&MAC), is_group) {
+            (true, _) => PacketType::Host,
+            (false, true) => PacketType::Group,
+            (false, false) => PacketType::OtherHost,
+        };
+        let arrived = Arrived {
+            bytes: &frame,
+            packet_type,
+            has_vlan: false,
+        };
+        let own = [address(false), address(true)];
+        let map = self.map.as_ref();
+        let Some(Decision::Worker(target)) = map.map(|map| map.decide(&own, &arrived)) else {
+            self.inbox.push(frame);
+            return None;
+        };
+        self.syns_steered += 1;
+        let mut slots = self.slots.iter_mut().enumerate();
+        let (number, slot) = slots.find_map(|(number, slot)| {
+            let slot = slot.as_mut()?;
+            (slot.worker.port().target() == Some(target)).then_some((number, slot))
+        })?;
+        let packet = Superpacket {
+            header: &frame,
+            payload: &[],
+            offload: Offload::None,
+        };
+        // A full queue drops it, as a ring does.
+        let _ = slot.far.send(&packet);
+        Some(number)
     }
 
     /// The workers that there are, and their numbers.

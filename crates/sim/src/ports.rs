@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use netdev::memory::MemoryPort;
+use netdev::steering::Target;
 use netdev::{Frame, Port, SendError, Superpacket};
 
 use crate::event_drain::EventDrain;
@@ -104,6 +105,10 @@ impl Port for FaultyPort {
 
     fn superpacket_max(&self, ipv6: bool) -> usize {
         self.port.superpacket_max(ipv6)
+    }
+
+    fn target(&self) -> Option<Target> {
+        self.port.target()
     }
 
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {

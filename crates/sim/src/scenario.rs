@@ -35,6 +35,15 @@ pub(crate) const DIRECTORY: usize = 8;
 /// than the host waits.
 const GONE_US_MAX: u64 = 4_000_000;
 
+/// How NIC workers get SYNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetupForm {
+    /// At their ports, as a map says.
+    Steered,
+    /// From the host, by FRAME.
+    HandedOn,
+}
+
 /// Everything that a seed decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -82,6 +91,8 @@ pub(crate) struct Scenario {
     pub(crate) records_per_key_max: u64,
     /// NIC workers run the end of so many connections each, if any.
     pub(crate) parted_max: Option<usize>,
+    /// NIC workers answer SYNs, and how they get them, if so.
+    pub(crate) setup: Option<SetupForm>,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
     pub(crate) forgets_tags: bool,
 }
@@ -365,6 +376,7 @@ impl Scenario {
             cache_bytes: nic::Config::CACHE_BYTES_MIN,
             records_per_key_max: u64::MAX,
             parted_max: None,
+            setup: None,
             forgets_tags: false,
         };
         for client in &mut scenario.clients {
@@ -403,6 +415,17 @@ impl Scenario {
         // Not of the scenario's own chance: it is the same with and without.
         let mut random = Random::new(!seed);
         self.parted_max = Some(random.pick(&[1, 2, 1000, 1000, 1000]));
+    }
+
+    /// NIC workers answer SYNs.
+    pub(crate) fn draw_setup(&mut self, seed: u64) {
+        let mut random = Random::new(!seed ^ 0x5e70);
+        let is_steered = self.control.is_none() && random.one_in(2);
+        self.setup = Some(if is_steered {
+            SetupForm::Steered
+        } else {
+            SetupForm::HandedOn
+        });
     }
 
     /// The load of workers rises and falls, of each by itself, until all is well.
@@ -850,6 +873,9 @@ impl fmt::Display for Scenario {
         }
         if let Some(parted_max) = self.parted_max {
             writeln!(f, "workers run the end of {parted_max} connections each")?;
+        }
+        if let Some(form) = self.setup {
+            writeln!(f, "workers answer SYNs: {form:?}")?;
         }
         if let Some(cramped) = cramped {
             writeln!(f, "rings of the least size: {cramped:?}")?;

@@ -26,6 +26,8 @@ pub struct Options<'a> {
     pub pcap: Option<Sink<'a>>,
     /// NIC stacks run the end of connections; of some seeds, of a few at a time.
     pub teardown: bool,
+    /// NIC workers answer SYNs: of about half of the seeds, those that a map steers to them.
+    pub setup: bool,
 }
 
 /// A trace of a run.
@@ -254,6 +256,11 @@ fn describe_command(command: &Command<'_>) -> String {
         Command::Part(part) => format!(
             "PART flow {:x} {:?} fin {} rcv {}",
             part.flow.0, part.stage, part.fin_seq, part.rcv_nxt
+        ),
+        Command::Setup(setup) => format!(
+            "SETUP {} with {} listeners",
+            setup.epoch,
+            setup.listeners.iter().count()
         ),
         Command::PartGone { flow } => format!("PARTGONE flow {:x}", flow.0),
         Command::Splice(splice) => format!(

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use contract::channel::{Capacity, HostChannel, in_memory_of};
 use netdev::memory::{self, MemoryPort};
+use netdev::steering::Target;
 use nic::Worker;
 
 use crate::channel_tap::ChannelTap;
@@ -42,6 +43,8 @@ pub(crate) struct SlotMaker {
     pub(crate) watches_turns: bool,
     pub(crate) watches_records: bool,
     pub(crate) forgets_tags: bool,
+    /// A map gives frames to workers.
+    pub(crate) is_steered: bool,
     pub(crate) made: u64,
     pub(crate) disk: DiskPlan,
     /// Roots that have the files between them.
@@ -67,8 +70,11 @@ impl SlotMaker {
         let loads = self.loads.get(number).cloned().unwrap_or_default();
         let (host, relay_host) = in_memory_of(capacity);
         let (relay_worker, worker) = in_memory_of(capacity);
-        let (port, far) = memory::pair(self.link);
+        let (mut port, far) = memory::pair(self.link);
         self.made += 1;
+        if self.is_steered {
+            port.set_target(Target::new(self.made as u32));
+        }
         let feed = Rc::new(RefCell::new(EventDrain::new(relay_worker)));
         let port = FaultyPort::new(port, &self.port, self.made, self.clock_us.clone())
             .of_worker(Rc::clone(&feed), self.watches_records);

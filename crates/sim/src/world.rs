@@ -22,7 +22,8 @@ use crate::machine::Machine;
 use crate::nic_crash_stats::NicCrashStats;
 use crate::random::Random;
 use crate::router;
-use crate::scenario::{BEGINNING_US, CALM_US, Replacing, Scenario};
+use crate::scenario::{BEGINNING_US, CALM_US, Replacing, Scenario, SetupForm};
+use crate::setup_counters::SetupCounters;
 use crate::teardown_counters::TeardownCounters;
 use crate::tls_counters::TlsCounters;
 use crate::trace::Trace;
@@ -179,6 +180,18 @@ impl<'a> World<'a> {
     /// How often connections have gone to a worker of another NIC stack.
     pub(crate) fn division(&self) -> DivisionCounters {
         DivisionCounters::of(&self.machine.stack.counters())
+    }
+
+    pub(crate) fn setup(&self) -> SetupCounters {
+        let counters = self.machine.stack.counters();
+        SetupCounters {
+            steered: (self.scenario.setup == Some(SetupForm::Steered)).into(),
+            setups: counters.setups,
+            syns_steered: self.machine.syns_steered,
+            syns_handed_on: counters.syns_handed_on,
+            syns_of_host: counters.syns_received,
+            connections: counters.connections_set_up,
+        }
     }
 
     pub(crate) fn teardown(&self) -> TeardownCounters {
@@ -626,8 +639,10 @@ impl<'a> World<'a> {
         if let Ok(Received::Tcp(packet)) = parse(&frame, false) {
             self.audit.server_hears(&packet);
         }
-        self.machine.inbox.push(frame);
-        self.wake_host();
+        match self.machine.arrive(frame) {
+            None => self.wake_host(),
+            Some(worker) => self.wake_worker(worker),
+        }
         Ok(())
     }
 

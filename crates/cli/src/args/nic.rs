@@ -70,6 +70,7 @@ impl NicArgs {
             cache: self.cache.cache.map(Text),
             reports_counters: false,
             awaits_files: false,
+            steered_to: Vec::new(),
             ablation: self.measuring.clone(),
         }
     }

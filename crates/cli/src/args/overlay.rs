@@ -137,6 +137,10 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         operation.control_socket = some(&args.control_socket);
         operation.admin = some(&args.logs.admin);
     };
+    if args.setup_offload {
+        config.sockets.offload.setup = true;
+        replaced.push(Place::of("sockets").key("offload.setup"));
+    }
     if args.teardown_offload {
         config.sockets.offload.teardown = true;
         replaced.push(Place::of("sockets").key("offload.teardown"));

@@ -172,6 +172,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) sockets: Option<PathBuf>,
 
+    /// Have NIC workers answer SYNs, with SYN cookies; docs/offload.md says when that is worth it
+    #[arg(long)]
+    pub(crate) setup_offload: bool,
+
     /// Have NIC stacks run the end of connections: FIN and its retransmission, answers, TIME-WAIT;
     /// docs/offload.md says when that is worth it
     #[arg(long)]

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use ::sim::{Options, Sink, replay_command, replay_command_with_teardown, run};
+use ::sim::{Options, Sink, replay_command, run};
 use clap::Args;
 use failure::Failure;
 
@@ -26,6 +26,10 @@ pub(crate) struct SimArgs {
     /// Write the packets on the server's link to a file that tcpdump and Wireshark read
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     pub(crate) pcap: Option<PathBuf>,
+
+    /// NIC workers answer SYNs, in every scenario
+    #[arg(long)]
+    pub(crate) setup_offload: bool,
 
     /// NIC stacks run the end of connections, in every scenario
     #[arg(long)]
@@ -50,7 +54,7 @@ Examples:
 /// Runs one seed, or all of a range.
 pub(crate) fn run_seeds(args: &SimArgs) -> Result<(), Failure> {
     match (&args.seeds, args.seed) {
-        (Some(seeds), _) => try_many(seeds.clone(), args.teardown_offload),
+        (Some(seeds), _) => try_many(seeds.clone(), args),
         (None, Some(seed)) => show_one(seed, args),
         (None, None) => Err(Failure::broken("simulation", "no seed was named")),
     }
@@ -70,6 +74,7 @@ fn show_one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
         trace: args.trace.then_some(&stdout as Sink<'_>),
         pcap: capture.as_ref().map(|(_, file)| file as Sink<'_>),
         teardown: args.teardown_offload,
+        setup: args.setup_offload,
     };
     let report = run(seed, &options);
     drop(stdout);
@@ -84,11 +89,12 @@ fn show_one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
     }
 }
 
-fn try_many(seeds: Range<u64>, teardown: bool) -> Result<(), Failure> {
+fn try_many(seeds: Range<u64>, args: &SimArgs) -> Result<(), Failure> {
     let (mut tried, mut failed, mut deaths, mut lost) = (0, 0, 0, 0);
     for seed in seeds {
         let options = Options {
-            teardown,
+            teardown: args.teardown_offload,
+            setup: args.setup_offload,
             ..Options::default()
         };
         let report = run(seed, &options);
@@ -97,10 +103,13 @@ fn try_many(seeds: Range<u64>, teardown: bool) -> Result<(), Failure> {
         lost += report.connections_lost;
         if report.violation.is_some() {
             failed += 1;
-            let replay = match teardown {
-                true => replay_command_with_teardown(seed),
-                false => replay_command(seed),
-            };
+            let mut replay = replay_command(seed);
+            if args.setup_offload {
+                replay += " --setup-offload";
+            }
+            if args.teardown_offload {
+                replay += " --teardown-offload";
+            }
             say(&format!("{report}\n    {replay}\n"));
         }
     }

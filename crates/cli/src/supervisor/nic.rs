@@ -78,6 +78,8 @@ pub(crate) struct NicSupervisor {
     next: Next,
     /// Whether NIC processes take files of applications from the broker.
     takes_files: bool,
+    /// Says which frames workers of NIC processes of our own receive.
+    map: Option<OwnedFd>,
     /// Where the one that was started last takes them, until the broker has it.
     door: Option<OwnedFd>,
     /// NIC processes that were passed to the host process.
@@ -151,6 +153,7 @@ impl NicSupervisor {
             host,
             next: Next::None,
             takes_files: false,
+            map: None,
             door: None,
             passed: 0,
             serves: None,
@@ -169,6 +172,11 @@ impl NicSupervisor {
     /// NIC processes of our own take files of applications from the broker.
     pub(crate) fn take_files(&mut self) {
         self.takes_files = true;
+    }
+
+    /// Workers of NIC processes of our own receive what this steering map gives to them.
+    pub(crate) fn steer_with(&mut self, map: OwnedFd) {
+        self.map = Some(map);
     }
 
     /// Where a NIC process that was started takes them: the broker's end, once.
@@ -393,7 +401,12 @@ impl NicSupervisor {
                         let door = self.takes_files.then(pair).transpose()?;
                         let (broker_end, nic_end) = door.unzip();
                         self.door = broker_end;
-                        let sockets: Vec<_> = [&nic_socket].into_iter().chain(&nic_end).collect();
+                        let map = self
+                            .map
+                            .as_ref()
+                            .filter(|_| !settings.steered_to.is_empty());
+                        let others = nic_end.iter().chain(map);
+                        let sockets: Vec<_> = [&nic_socket].into_iter().chain(others).collect();
                         launch::start(path, &settings, *log, &sockets)?
                     }
                     NicProgram::Relay(settings) => {
@@ -793,6 +806,7 @@ mod tests {
             cache: None,
             reports_counters: false,
             awaits_files: false,
+            steered_to: Vec::new(),
             ablation: NicAblation::default(),
         };
         let origin = NicOrigin::Program {

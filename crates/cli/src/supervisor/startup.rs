@@ -77,7 +77,6 @@ impl Startup<'_> {
         observer: &mut ObserverSupervisor,
     ) -> Result<Served, Failure> {
         observer.start(children)?;
-        let program = Program::own()?;
         let settings = self.host_settings();
         let Self {
             args,
@@ -92,7 +91,9 @@ impl Startup<'_> {
             attachment,
         } = self;
         let log = config.logs.level.0;
-        let (host, to_host) = launch::start(&program.image(), &settings, log, &[])?;
+        let map = steering_map(config, args);
+        let (program, map) = (Program::own()?, map.as_ref());
+        let (host, to_host) = launch::start(&program.image(), &settings, log, map.as_slice())?;
         children.add(Role::Host, host);
         let fresh = reload::pass(
             (content, forwarding),
@@ -122,7 +123,8 @@ impl Startup<'_> {
         let nics = NicStarter {
             args,
             config,
-            device: &attachment.device,
+            attachment,
+            map,
             to_host: &to_host,
         };
         for (number, source) in sources.into_iter().enumerate() {
@@ -175,6 +177,7 @@ impl Startup<'_> {
             remote_nics: self.sources.iter().enumerate().filter_map(remote).collect(),
             replicas: config.nic.replicas,
             workers_min: config.nic.workers_min,
+            setup_offload: config.sockets.offload.setup,
             teardown_offload: config.sockets.offload.teardown,
             heartbeat: config.operation.heartbeat.0.0,
             probe: roots.next_back().unwrap_or(Path::new("/")).to_owned(),
@@ -183,11 +186,32 @@ impl Startup<'_> {
     }
 }
 
+/// The map by which packet filters give SYNs to NIC workers, if they are to answer any. Without it,
+/// as where `bpf(2)` is forbidden, the host hands SYNs on.
+fn steering_map(config: &Config, args: &ServeArgs) -> Option<OwnedFd> {
+    if !config.sockets.offload.setup || args.host_ablation.no_steering {
+        return None;
+    }
+    match netdev::steering::create_map() {
+        Ok(map) => Some(map),
+        Err(error) => {
+            tracing::warn!(%error, "no packet filter can steer frames: the host hands SYNs on");
+            None
+        }
+    }
+}
+
+fn try_clone(descriptor: &OwnedFd) -> Result<OwnedFd, Failure> {
+    let cloned = descriptor.try_clone();
+    cloned.map_err(|error| Failure::broken("duplicating a descriptor", error))
+}
+
 /// What NIC processes are started from.
 struct NicStarter<'a> {
     args: &'a ServeArgs,
     config: &'a Config,
-    device: &'a str,
+    attachment: &'a Attachment,
+    map: Option<&'a OwnedFd>,
     to_host: &'a OwnedFd,
 }
 
@@ -196,10 +220,7 @@ type Keeper = (NicSupervisor, Option<OwnedFd>);
 
 impl NicStarter<'_> {
     fn nic(&self, number: usize, source: NicSource) -> Result<Keeper, Failure> {
-        let to_host = self
-            .to_host
-            .try_clone()
-            .map_err(|error| Failure::broken("making a socket for the host process", error))?;
+        let to_host = try_clone(self.to_host)?;
         let name = source.name();
         let (origin, socket) = match source {
             NicSource::Remote {
@@ -211,25 +232,33 @@ impl NicStarter<'_> {
                     interface,
                     peer: Text(peer),
                     key_file,
-                    device: self.device.to_owned(),
+                    device: self.attachment.device.clone(),
                 });
                 (self.program(settings)?, None)
             }
             NicSource::Root(root) => {
                 let settings = NicProgram::Nic(NicSettings {
-                    device: self.device.to_owned(),
+                    device: self.attachment.device.clone(),
                     root: root::follow(&root)?,
                     workers: self.config.nic.workers,
                     cache: self.config.nic.cache,
                     reports_counters: true,
                     awaits_files: false,
+                    steered_to: match self.map {
+                        Some(_) => self.attachment.ip_addresses(),
+                        None => Vec::new(),
+                    },
                     ablation: self.args.nic_ablation.clone(),
                 });
                 (self.program(settings)?, None)
             }
             NicSource::Attached { path, socket } => (NicOrigin::Socket(path), socket),
         };
-        Ok((NicSupervisor::new(number, name, origin, to_host), socket))
+        let mut nic = NicSupervisor::new(number, name, origin, to_host);
+        if let Some(map) = self.map {
+            nic.steer_with(try_clone(map)?);
+        }
+        Ok((nic, socket))
     }
 
     fn program(&self, settings: NicProgram) -> Result<NicOrigin, Failure> {

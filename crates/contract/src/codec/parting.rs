@@ -3,8 +3,8 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    FrameRecord, PART, PART_ENDED, PartEndRecord, PartEndedRecord, PartRecord, all_zero, flag,
-    head, split,
+    FrameRecord, PART, PART_ENDED, PART_GONE, PartEndRecord, PartEndedRecord, PartGoneRecord,
+    PartRecord, all_zero, flag, head, split,
 };
 use crate::event::Event;
 use crate::ids::FlowId;
@@ -108,6 +108,14 @@ impl<'a> Part<'a> {
             header,
         })
     }
+}
+
+pub(super) fn encode_gone(flow: FlowId, out: &mut Vec<u8>) {
+    let record = PartGoneRecord {
+        head: head(PART_GONE, size_of::<PartGoneRecord>()),
+        flow: flow.0.into(),
+    };
+    out.extend_from_slice(record.as_bytes());
 }
 
 /// Appends a frame, as a message of this kind.

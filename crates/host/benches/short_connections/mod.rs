@@ -2,9 +2,12 @@
 
 use contract::Event;
 use contract::parting::{PartEnd, PartEndReason};
+use netdev::steering::SteeringMap;
+use tcp::{Instant, IsnGenerator, SynCookies};
+use wire::frame::parse_segment;
 use wire::tcp::Flags;
 
-use crate::crowd::{Client, Crowd, HELLO};
+use crate::crowd::{Client, Crowd, HELLO, SERVER, note};
 
 /// Connections that are counted.
 pub(crate) const CONNECTIONS: usize = 20_000;
@@ -13,9 +16,25 @@ const WARM_UP: usize = 5_000;
 /// Connections that do the same at the same time, as they do when the stack is busy.
 const GROUP: usize = 50;
 
-/// Serves them all. `offloaded`: the NIC stack runs their end.
-pub(crate) fn serve(offloaded: bool) {
-    let mut crowd = Crowd::with(|config| config.teardown_offload = offloaded);
+/// What of connections the NIC stack does.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Offloaded {
+    /// It answers SYNs, which are steered to it.
+    pub(crate) setup: bool,
+    /// It runs their end.
+    pub(crate) teardown: bool,
+}
+
+/// Serves them all.
+pub(crate) fn serve(offloaded: Offloaded) {
+    let mut crowd = Crowd::with(|config| {
+        config.setup_offload = offloaded.setup;
+        config.teardown_offload = offloaded.teardown;
+    });
+    if offloaded.setup {
+        crowd.stack.steer_with(SteeringMap::in_memory(1));
+    }
+    let Offloaded { setup, teardown } = offloaded;
     let mut done = 0;
     while done < WARM_UP + CONNECTIONS {
         let is_counted = done >= WARM_UP;
@@ -40,12 +59,15 @@ pub(crate) fn serve(offloaded: bool) {
             (Flags::ACK, &[]),
             (fin, &[]),
         ] {
-            say(&mut crowd, &group, flags, payload, is_counted);
+            match flags == Flags::SYN && setup {
+                true => answer_syns(&mut crowd, &group),
+                false => say(&mut crowd, &group, flags, payload, is_counted),
+            }
         }
         let parted = std::mem::take(&mut crowd.parted);
-        assert_eq!(parted.len(), if offloaded { GROUP } else { 0 });
+        assert_eq!(parted.len(), if teardown { GROUP } else { 0 });
         // The NIC stack's FIN is on no link here.
-        for &number in group.iter().filter(|_| offloaded) {
+        for &number in group.iter().filter(|_| teardown) {
             let client = &mut crowd.clients[number];
             client.ack = client.ack.wrapping_add(1);
         }
@@ -63,7 +85,33 @@ pub(crate) fn serve(offloaded: bool) {
         done += GROUP;
     }
     assert_eq!(crowd.stack.connections(), 0);
+    let set_up = if setup { WARM_UP + CONNECTIONS } else { 0 };
+    assert_eq!(crowd.stack.counters().connections_set_up, set_up as u64);
     assert_eq!(crowd.stack.counters().retransmissions, 0);
+}
+
+/// The NIC stack answers the SYNs of a group, of which the host sees nothing.
+fn answer_syns(crowd: &mut Crowd, group: &[usize]) {
+    turn(crowd, &[], false);
+    let cookies = SynCookies::new(crowd.cookie_key.expect("a SETUP"));
+    let ts_offsets = IsnGenerator::new([7; 16]);
+    let local = SERVER.parse().expect("an address");
+    let config = tcp::Config {
+        mss: 1460,
+        ..tcp::Config::default()
+    };
+    let now = Instant::from_us(crowd.now_us);
+    for &number in group {
+        let client = crowd.clients[number];
+        let bytes = crowd.frame_of(&client, Flags::SYN, &[]);
+        let packet = parse_segment(&bytes, true).expect("a SYN");
+        let ts_offset = ts_offsets.ts_offset(local, client.address);
+        let syn = &packet.segment;
+        let answer = cookies.syn_ack(&config, local, client.address, syn, ts_offset, now);
+        let client = &mut crowd.clients[number];
+        note(client, &answer.expect("a plain SYN"), 0);
+        client.seq = client.seq.wrapping_add(1);
+    }
 }
 
 /// Each client of a group says the same.

@@ -246,26 +246,47 @@ impl Stack {
         // Cookies are believed while there are some about, so that guessing is in vain at all other
         // times.
         let lifetime_us = SynCookies::LIFETIME_US_MAX;
-        if !self.gate.flood.is_recent(now_us, lifetime_us) {
+        let is_flooded = self.gate.flood.is_recent(now_us, lifetime_us);
+        let is_set_up = self.setup.has_port(tuple.local.port());
+        if !is_flooded && !is_set_up {
             return false;
         }
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
         let ts_offset = self.isn.ts_offset(local, remote);
         let config = &self.passive_config(&tuple);
-        let opened = self
-            .gate
-            .cookies
-            .accept(config, local, remote, segment, ts_offset, now);
+        let accept =
+            |cookies: &SynCookies| cookies.accept(config, local, remote, segment, ts_offset, now);
+        let own = is_flooded.then(|| accept(&self.gate.cookies)).flatten();
+        let is_own = own.is_some();
+        let opened = own.or_else(|| {
+            let cookies = self.setup.cookies(&self.config.secret, now_us);
+            cookies.iter().filter(|_| is_set_up).find_map(accept)
+        });
         let cookie = segment.header.ack.wrapping_sub(1);
+        let is_good = opened.is_some();
         let opened = opened.filter(|_| !self.gate.spent.contains(&tuple, cookie));
         let Some(connection) = opened else {
-            self.counters.syn_cookies_invalid += 1;
-            return false;
+            let follows =
+                |cookies: &SynCookies| cookies.may_follow(config, local, remote, segment, now);
+            let set_up = self.setup.cookies(&self.config.secret, now_us);
+            let is_early = !is_good
+                && ((is_flooded && follows(&self.gate.cookies))
+                    || (is_set_up && set_up.iter().any(follows)));
+            if is_early {
+                self.counters.syn_cookies_early += 1;
+            } else {
+                self.counters.syn_cookies_invalid += u64::from(is_flooded);
+            }
+            return is_early;
         };
         match self.admit(now_us, &tuple) {
             Ok(listener) => {
-                self.counters.syn_cookies_accepted += 1;
+                if is_own {
+                    self.counters.syn_cookies_accepted += 1;
+                } else {
+                    self.counters.connections_set_up += 1;
+                }
                 self.open(now_us, tuple, listener, connection, Some(cookie));
             }
             Err(Refusal::Later) => {}
@@ -463,6 +484,7 @@ impl Stack {
         let handle = self
             .connections
             .insert(connection, tuple, route, &self.nic_stacks);
+        self.setup.note(&tuple);
         if let Some(entry) = self.connections.get_mut(handle) {
             entry.tls = tls.ok().flatten();
             entry.cookie = cookie;

@@ -184,7 +184,7 @@ impl Stack {
             self.forget(handle);
             self.time_waits.insert(&tuple, time_wait);
         }
-        self.on_stray(now_us, packet);
+        self.on_stray(now_us, packet, None);
     }
 
     /// True if no host on a wire may send from this address, or to it: an own one, or a loopback
@@ -203,13 +203,13 @@ impl Stack {
     #[inline(never)]
     fn on_stray_frame(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
         if self.teardown.parted.len() == 0 || !self.hand_on(packet, frame.bytes) {
-            self.on_stray(now_us, packet);
+            self.on_stray(now_us, packet, Some(frame.bytes));
         }
     }
 
-    /// A segment that belongs to no connection of the table.
+    /// A segment that belongs to no connection of the table, and its frame if it came in one.
     #[cold]
-    fn on_stray(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
+    fn on_stray(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: Option<&[u8]>) {
         let (tuple, segment) = (Tuple::of(packet), &packet.segment);
         let now = Instant::from_us(now_us);
         if self.on_half_open(now_us, tuple, segment) {
@@ -217,7 +217,14 @@ impl Stack {
         }
         let mut isn = self.isn.isn(tuple.local, tuple.remote, now);
         match self.time_waits.on_segment(now, &tuple, segment) {
-            Answer::Unknown => {}
+            Answer::Unknown => {
+                if self.hands_syns_on()
+                    && !self.teardown.is_handed_up
+                    && frame.is_some_and(|bytes| self.hand_syn_on(packet, bytes))
+                {
+                    return;
+                }
+            }
             Answer::Replaced(old) => isn = old.isn_beyond(isn),
             Answer::Handled(None) => return,
             Answer::Handled(Some(header)) => {

@@ -63,6 +63,7 @@ impl Stack {
         let handle = self
             .connections
             .insert(connection, tuple, route, &self.nic_stacks);
+        self.setup.note(&tuple);
         self.counters.connections_opened += 1;
         self.mark_dirty(handle);
         let entry = self.connections.get_mut(handle);

@@ -244,7 +244,9 @@ impl Stack {
     pub fn on_nic_ending(&mut self, nic: usize) {
         for worker in self.nic_stacks.workers(nic) {
             self.nics[worker].life = Life::Ending;
+            self.nics[worker].setup = None;
         }
+        self.steer();
     }
 
     /// NIC stack `nic` has ended: nothing leaves it any more, and all that it has said is in its

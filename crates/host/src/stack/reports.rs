@@ -133,6 +133,7 @@ impl Stack {
             | Event::SpliceProgress { .. }
             | Event::SpliceEnded { .. }
             | Event::Unspliced { .. } => false,
+            Event::SetupReady { epoch, steering } => self.on_setup_ready(worker, epoch, steering),
             Event::Ended => {
                 self.nics[worker].heard.on_last();
                 true

@@ -57,6 +57,8 @@ impl Stack {
             }
             self.send_open(worker, file, &path, lookup);
         }
+        self.steer();
+        self.send_setup(now_us, worker);
         self.part_again_with(now_us, worker);
         self.retry_waiting_room();
     }

@@ -49,6 +49,9 @@ impl Stack {
         if workers.is_empty() {
             assert!(!channels.is_empty(), "a NIC stack has workers");
             self.introduce_nic(nic, channels);
+            for worker in self.nic_stacks.workers(nic) {
+                self.send_setup(now_us, worker);
+            }
         } else {
             self.counters.nic_restarts += 1;
             self.nic_stacks.has_come(nic);
@@ -101,6 +104,7 @@ impl Stack {
         for worker in workers.clone() {
             self.nics[worker].lose();
         }
+        self.steer();
         for worker in workers.clone() {
             self.stop_migrations_of(worker);
             self.division.forget_load(worker);

@@ -45,7 +45,7 @@ pub(super) struct Teardown {
     /// Connections whose end may be run by a NIC stack, as soon as it alone is left.
     pub(super) candidates: usize,
     /// A frame is looked at that a NIC stack has handed up: it does not go there again.
-    is_handed_up: bool,
+    pub(super) is_handed_up: bool,
 }
 
 impl Teardown {
@@ -312,6 +312,7 @@ impl Stack {
             Connection::resume(&config, local_port, remote_port, &record.remainder, now);
         let route = self.neighbors.route(tuple.remote.ip());
         let handle = (self.connections).insert(connection, tuple, route, &self.nic_stacks);
+        self.setup.note(&tuple);
         self.gate.on_taken_back(tuple.remote.ip());
         if let Some(entry) = self.connections.get_mut(handle) {
             entry.heard = true;

@@ -1,10 +1,13 @@
 //! The channel to a NIC worker, and what did not fit into it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use contract::channel::HostChannel;
 use contract::limits::HEADER_BYTES_MAX;
-use contract::{Command, FileId, FlowId, Part};
+use contract::setup::SetupListeners;
+use contract::{Command, FileId, FlowId, Part, Setup};
+use netdev::steering::Target;
 
 use crate::tables::files::Lookup;
 use crate::tables::waiting::Waiting;
@@ -23,6 +26,8 @@ pub(super) struct Nic {
     pub(super) retries: usize,
     /// No connection is parted with for it before, in microseconds: it has refused one.
     pub(super) parts_from_us: u64,
+    /// It answers SYNs.
+    pub(super) setup: Option<Ready>,
     backlog: VecDeque<Deferred>,
 }
 
@@ -94,6 +99,8 @@ pub(super) enum Deferred {
     PartGone {
         flow: FlowId,
     },
+    /// At most one: a later one takes its place.
+    Setup(Box<OwnedSetup>),
 }
 
 /// PART that owns its header.
@@ -110,6 +117,30 @@ impl OwnedPart {
         Command::Part(Part {
             header: &self.header[..self.header_bytes],
             ..self.part
+        })
+    }
+}
+
+/// What a worker has said of SETUP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ready {
+    pub(super) target: Option<Target>,
+}
+
+/// SETUP that owns its listeners.
+#[derive(Debug)]
+pub(super) struct OwnedSetup {
+    /// Without them.
+    pub(super) setup: Setup<'static>,
+    pub(super) listeners: Arc<[u8]>,
+}
+
+impl OwnedSetup {
+    pub(super) fn command(&self) -> Command<'_> {
+        let listeners = SetupListeners::parse(&self.listeners);
+        Command::Setup(Setup {
+            listeners: listeners.unwrap_or_default(),
+            ..self.setup
         })
     }
 }
@@ -134,6 +165,7 @@ impl Deferred {
             },
             Deferred::Part(part) => part.command(),
             Deferred::PartGone { flow } => Command::PartGone { flow: *flow },
+            Deferred::Setup(setup) => setup.command(),
         }
     }
 }
@@ -147,6 +179,7 @@ impl Nic {
             waiting: Waiting::default(),
             retries: 0,
             parts_from_us: 0,
+            setup: None,
             backlog: VecDeque::new(),
         }
     }
@@ -159,6 +192,7 @@ impl Nic {
     /// Its NIC stack is gone.
     pub(super) fn lose(&mut self) {
         self.life = Life::Gone;
+        self.setup = None;
         self.backlog.clear();
     }
 
@@ -166,6 +200,9 @@ impl Nic {
     pub(super) fn send_or_defer(&mut self, command: Deferred) {
         if !self.is_there() {
             return;
+        }
+        if matches!(command, Deferred::Setup(_)) {
+            (self.backlog).retain(|waits| !matches!(waits, Deferred::Setup(_)));
         }
         if !self.backlog.is_empty() || self.channel.send(&command.command()).is_err() {
             self.backlog.push_back(command);

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 
+use contract::setup::SetupScope;
 use slab::Slab;
 
 use crate::app::{Bind, BindError, BindingId, Owner, StreamOptions};
@@ -218,6 +219,8 @@ pub(crate) struct Bindings {
     by_port: HashMap<u16, Port>,
     by_owner: HashMap<Owner, usize>,
     generation: u32,
+    /// Goes up with each change of what listens.
+    revision: u64,
     /// No connections are accepted any more.
     is_closed: bool,
 }
@@ -282,6 +285,7 @@ impl Bindings {
         let (scope, reuse_port, port) = (found.scope, found.reuse_port, found.address.port());
         if let Some(listening) = &mut self.bindings[index].listening {
             listening.options = options;
+            self.revision += 1;
             return Ok(());
         }
         let conflicts = |other: &Class| other.listens && !other.is_shared_with(reuse_port);
@@ -306,6 +310,7 @@ impl Bindings {
 
     /// A binding begins to listen, or ends.
     fn change_listening(&mut self, index: usize, listening: Option<Listening>) {
+        self.revision += 1;
         self.take_out(index);
         let binding = &mut self.bindings[index];
         let (scope, before) = (binding.scope, binding.class());
@@ -434,6 +439,30 @@ impl Bindings {
     pub(crate) fn options(&self, binding: BindingId) -> Option<&StreamOptions> {
         let (_, found) = self.get(binding)?;
         Some(&found.listening.as_ref()?.options)
+    }
+
+    /// Another number than before if what listens has changed.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// What listens, the most specific first: its scope, its port, and the options of its
+    /// connections. Those of a reuseport group come one by one.
+    pub(crate) fn listening(&self) -> impl Iterator<Item = (SetupScope, u16, &StreamOptions)> {
+        let listening = |is_one: bool| {
+            self.bindings.iter().filter_map(move |(_, binding)| {
+                let scope = match binding.scope {
+                    Scope::One(ip) => SetupScope::One(ip),
+                    Scope::AllV4 => SetupScope::AllV4,
+                    Scope::AllV6 => SetupScope::AllV6,
+                    Scope::All => SetupScope::All,
+                };
+                let options = &binding.listening.as_ref()?.options;
+                let is_wanted = matches!(binding.scope, Scope::One(_)) == is_one;
+                is_wanted.then_some((scope, binding.address.port(), options))
+            })
+        };
+        listening(true).chain(listening(false))
     }
 
     /// How many bindings an application has.

@@ -99,6 +99,11 @@ impl Parted {
         self.len() > 0 && self.by_tuple.get(tuple).is_some()
     }
 
+    /// All of them.
+    pub(crate) fn tuples(&self) -> impl Iterator<Item = Tuple> {
+        self.records.iter().map(|(_, record)| record.tuple())
+    }
+
     /// The record of a tuple.
     #[inline(never)]
     pub(crate) fn by_tuple(&self, tuple: &Tuple) -> Option<&Record> {

@@ -1,7 +1,7 @@
 //! Connections in TIME-WAIT, which hold no full connection any more (RFC 9293 §3.6.1).
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tcp::{Instant, TimeWait};
 use wire::tcp::{Header, Segment};
@@ -75,6 +75,25 @@ impl From<&Tuple> for Key {
     }
 }
 
+/// What a key was joined of: addresses, and ports.
+fn split<const A: usize, const N: usize>(key: &[u8; N]) -> ([u8; A], [u8; A], [u16; 2]) {
+    const { assert!(N == 2 * A + 4) };
+    let address = |at: usize| {
+        let mut address = [0; A];
+        address.copy_from_slice(&key[at..at + A]);
+        address
+    };
+    let port = |at: usize| u16::from_be_bytes([key[at], key[at + 1]]);
+    (address(0), address(A), [port(2 * A), port(2 * A + 2)])
+}
+
+fn tuple(local: IpAddr, remote: IpAddr, ports: [u16; 2]) -> Tuple {
+    Tuple {
+        local: SocketAddr::new(local, ports[0]),
+        remote: SocketAddr::new(remote, ports[1]),
+    }
+}
+
 /// What a segment for a connection in TIME-WAIT makes the stack do.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -112,6 +131,19 @@ impl TimeWaits {
             Key::V6(key) => self.v6.by_key.get(&key),
         };
         found.is_none_or(|time_wait| time_wait.may_be_reused(now))
+    }
+
+    /// All of them.
+    pub(crate) fn tuples(&self) -> impl Iterator<Item = Tuple> {
+        let v4 = self.v4.by_key.keys().map(|key| {
+            let (local, remote, ports) = split::<4, 12>(key);
+            tuple(local.into(), remote.into(), ports)
+        });
+        let v6 = self.v6.by_key.keys().map(|key| {
+            let (local, remote, ports) = split::<16, 36>(key);
+            tuple(local.into(), remote.into(), ports)
+        });
+        v4.chain(v6)
     }
 
     /// Takes out what another connection takes the place of.

@@ -186,7 +186,11 @@ fn an_ack_that_was_guessed_during_a_flood_opens_nothing() {
     }
     rig.step();
     assert_eq!(rig.stack.connections(), 1, "that of the rig's own client");
-    assert_eq!(rig.stack.counters().syn_cookies_invalid, 10_000);
+    let counters = rig.stack.counters();
+    let (invalid, early) = (counters.syn_cookies_invalid, counters.syn_cookies_early);
+    assert_eq!(invalid + early, 10_000);
+    // Half of a hash is right once in 4,096 times: that is not answered, and opens nothing.
+    assert!(early < 20, "{early}");
 }
 
 #[test]

@@ -81,6 +81,12 @@ pub(crate) struct Crowd {
     /// Connections that the stack has parted with since the last look.
     #[allow(dead_code, reason = "some users of this file part with none")]
     pub(crate) parted: Vec<FlowId>,
+    /// The key of cookies in the last SETUP.
+    #[allow(
+        dead_code,
+        reason = "some users of this file answer all SYNs by the host"
+    )]
+    pub(crate) cookie_key: Option<[u8; 16]>,
     /// SENDs since the last look.
     pub(crate) sent: Vec<Sent>,
     far_port: MemoryPort,
@@ -123,6 +129,7 @@ impl Crowd {
             nic,
             clients: Vec::new(),
             parted: Vec::new(),
+            cookie_key: None,
             sent: Vec::new(),
             far_port,
         };
@@ -297,6 +304,14 @@ impl Crowd {
                     });
                 }
                 Command::Part(part) => self.parted.push(part.flow),
+                Command::Setup(setup) => {
+                    self.cookie_key = Some(setup.cookie_key);
+                    let ready = Event::SetupReady {
+                        epoch: setup.epoch,
+                        steering: 1,
+                    };
+                    self.nic.send(&ready).expect("room");
+                }
                 _ => {}
             }
         }
@@ -319,7 +334,7 @@ impl Crowd {
     }
 }
 
-fn note(client: &mut Client, header: &Header, len: usize) {
+pub(crate) fn note(client: &mut Client, header: &Header, len: usize) {
     let flags = header.flags;
     let occupies = u32::from(flags.contains(Flags::SYN)) + u32::from(flags.contains(Flags::FIN));
     assert!(!flags.contains(Flags::RST), "{header:?}");

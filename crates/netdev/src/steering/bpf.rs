@@ -11,7 +11,6 @@ use std::sync::atomic::AtomicU32;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::assembler::Instruction;
-use super::map::{ELEMENT_WORDS, ELEMENTS};
 
 /// Commands (`enum bpf_cmd`).
 const MAP_CREATE: libc::c_long = 0;
@@ -43,14 +42,13 @@ struct ProgLoad {
     log: u64,
 }
 
-/// Creates a map for [`SteeringMap::open`](super::SteeringMap::open) and for ports. Needs `CAP_BPF`
-/// where the kernel keeps `bpf(2)` from others.
-pub fn create_map() -> io::Result<OwnedFd> {
+/// Creates an array of so many elements, which can be mapped.
+pub(super) fn create_array(elements: u32, element_bytes: u32) -> io::Result<OwnedFd> {
     let attributes = MapCreate {
         map_type: MAP_TYPE_ARRAY,
         key_bytes: size_of::<u32>() as u32,
-        value_bytes: (ELEMENT_WORDS * size_of::<u32>()) as u32,
-        entries_max: ELEMENTS,
+        value_bytes: element_bytes,
+        entries_max: elements,
         flags: MMAPABLE,
     };
     // SAFETY: `MapCreate` is how the attributes of this command begin, what follows is zero, and it

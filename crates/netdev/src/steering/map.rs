@@ -9,11 +9,11 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::bpf::Mapping;
+use super::bpf::{self, Mapping};
 
 /// What the map calls the port of a NIC worker.
 pub type Target = NonZeroU32;
@@ -44,6 +44,12 @@ const _: () = assert!(
     "targets and bits fill elements"
 );
 
+/// Creates a map for [`SteeringMap::open`] and for ports. Needs `CAP_BPF` where the kernel keeps
+/// `bpf(2)` from others.
+pub fn create_map() -> io::Result<OwnedFd> {
+    bpf::create_array(ELEMENTS, (ELEMENT_WORDS * size_of::<u32>()) as u32)
+}
+
 /// A steering map, shared by all that have a clone of it.
 #[derive(Clone, Debug)]
 pub struct SteeringMap(Arc<Memory>);
@@ -66,7 +72,7 @@ impl SteeringMap {
         SteeringMap::seeded(Memory::Heap(words), seed)
     }
 
-    /// Maps what [`create_map`](super::create_map) has created. `seed` must be random, so that no
+    /// Maps what [`create_map`] has created. `seed` must be random, so that no
     /// peer knows which connections have the same hash.
     pub fn open(map: BorrowedFd<'_>, seed: u32) -> io::Result<SteeringMap> {
         let mapping = Mapping::new(map, WORDS)?;
@@ -94,7 +100,7 @@ impl SteeringMap {
     /// eight, the others get none.
     pub fn set_targets(&self, targets: &[Target]) {
         for (i, word) in self.element(0)[TARGETS_WORD..].iter().enumerate() {
-            let count = targets.len().min(TARGETS).max(1);
+            let count = targets.len().clamp(1, TARGETS);
             let target = targets.get(i % count).map_or(0, |target| target.get());
             word.store(target, Ordering::Release);
         }

@@ -48,14 +48,14 @@ pub(crate) struct Parted {
 
 /// Ethernet, IP and TCP header of a packet.
 #[derive(Debug)]
-struct Packet {
+pub(crate) struct Packet {
     bytes: [u8; HEADER_BYTES_MAX],
     len: usize,
     offload: Offload,
 }
 
 impl Packet {
-    fn new(template: &TcpTemplate, header: &Header) -> Option<Packet> {
+    pub(crate) fn new(template: &TcpTemplate, header: &Header) -> Option<Packet> {
         let mut bytes = [0; HEADER_BYTES_MAX];
         let len = template.write(header, &mut bytes)?;
         let mut view = HeaderMut::parse(&mut bytes[..len]).ok()?;
@@ -70,6 +70,14 @@ impl Packet {
             len,
             offload,
         })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub(crate) fn offload(&self) -> Offload {
+        self.offload
     }
 }
 

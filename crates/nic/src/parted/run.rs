@@ -12,6 +12,7 @@ use super::table::{Entry, Rest};
 use super::{Packet, part};
 use crate::addresses::Addresses;
 use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
+use crate::setup;
 use crate::slab::Key;
 
 /// Connections of which something is due that are looked at in one turn.
@@ -70,8 +71,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// FRAME. One that belongs to no connection is dropped: it has ended meanwhile, and the host,
-    /// told so, answers what comes next.
+    /// FRAME. One that belongs to no connection and is no SYN to be answered is dropped: the
+    /// connection has ended meanwhile, and the host, told so, answers what comes next.
     pub(crate) fn frame(&mut self, bytes: &[u8], clock: Clock<'_>) {
         self.counters.frames_taken += 1;
         let checksum_valid = true;
@@ -84,7 +85,7 @@ impl<P: Port> Engine<P> {
             self.on_parted_frame(key, &packet, bytes, clock());
         } else if let Some(leg) = self.spliced.leg_of(&addresses) {
             self.on_spliced_frame(leg, &packet, clock);
-        } else {
+        } else if !setup::is_syn(&packet) || !self.on_syn(&packet, bytes, clock()) {
             self.counters.frames_unknown += 1;
         }
     }
@@ -231,7 +232,7 @@ impl<P: Port> Engine<P> {
         let mut worked = false;
         while let Some(packet) = self.parted.packets.front() {
             let sent = self.port.send(&Superpacket {
-                header: &packet.bytes[..packet.len],
+                header: packet.bytes(),
                 payload: &[],
                 offload: packet.offload,
             });

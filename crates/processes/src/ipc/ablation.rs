@@ -17,6 +17,10 @@ pub struct HostAblation {
     #[arg(long)]
     pub no_echo_rto: bool,
 
+    /// With setup offload, have the host hand SYNs on, as if no packet filter could steer them
+    #[arg(long)]
+    pub no_steering: bool,
+
     /// Take round-trip times from TCP timestamps alone
     #[arg(long)]
     pub rtt_from_timestamps: bool,

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Descriptors of a packet.
-const DESCRIPTORS_MAX: usize = 3;
+const DESCRIPTORS_MAX: usize = 4;
 
 /// Descriptors of a packet of [`pass_many`].
 pub const MANY_MAX: usize = 64;

@@ -99,6 +99,10 @@ pub struct Fetcher {
 pub struct Host {
     /// What the host stack holds.
     pub usage: Usage,
+    /// How NIC workers get the SYNs that they answer: `steered`, or `handed on` by the host; `null`
+    /// if they answer none.
+    #[serde(default)]
+    pub syns: Option<String>,
     /// How many workers of each NIC stack are in use.
     #[serde(default)]
     pub nics: Vec<Division>,
@@ -409,6 +413,7 @@ impl Host {
                 sends_outstanding: usage.sends_outstanding,
                 commands_waiting: usage.commands_waiting,
             },
+            syns: stack.syn_path().map(str::to_owned),
             nics: stack.division().map(Division::from).collect(),
             workers: workers.collect(),
             counters: counters.into_iter().collect(),

@@ -1,7 +1,7 @@
 //! Initial sequence numbers and timestamp offsets (RFC 6528, RFC 7323 §5.4).
 //!
-//! Timestamp offsets have a key of their own, which is derived from that of the sequence numbers and
-//! does not lead back to it: a NIC stack that answers SYNs gets it, and cannot predict an ISN.
+//! Timestamp offsets have a key of their own, which is derived from that of the sequence numbers
+//! and does not lead back to it: a NIC stack that answers SYNs gets it, and cannot predict an ISN.
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ pub struct TsOffsets {
     key: [u8; 16],
 }
 
-/// A key of 16 bytes that whoever has it cannot get `key` from, nor one of another `purpose`.
+/// A key of 16 bytes from which neither `key` nor that of another `purpose` can be had.
 pub fn derive_key(key: &[u8; 16], purpose: u64) -> [u8; 16] {
     let half = |number: u8| {
         let mut hasher = SipHasher24::new_with_key(key);
@@ -173,7 +173,9 @@ mod tests {
             elsewhere.of(local, remote),
             generator.ts_offset(local, remote)
         );
-        let derived: Vec<_> = (0..4).map(|purpose| derive_key(&[7; 16], purpose)).collect();
+        let derived: Vec<_> = (0..4)
+            .map(|purpose| derive_key(&[7; 16], purpose))
+            .collect();
         for (i, key) in derived.iter().enumerate() {
             assert!(!derived[i + 1..].contains(key) && *key != [7; 16]);
             assert_ne!(key[..8], key[8..]);

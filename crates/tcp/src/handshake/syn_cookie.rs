@@ -4,7 +4,7 @@
 //! ACK:
 //!
 //! ```text
-//! ISN     31: period, modulo 2 | 30–28: MSS class | 27–0: SipHash-2-4
+//! ISN     31: period, modulo 2 | 30–28: MSS class | 27–14, 13–0: SipHash-2-4, twice
 //! TSval    5: ECN | 4: SACK permitted | 3–0: window scale, 15 if there is none
 //! ```
 //!
@@ -12,14 +12,17 @@
 //!
 //! ```text
 //! ISN     31: period, modulo 2 | 30–28: MSS class | 27–25: window scale class
-//!         | 24: SACK permitted | 23–0: SipHash-2-4
+//!         | 24: SACK permitted | 23–12, 11–0: SipHash-2-4, twice
 //! ```
 //!
-//! The hash is keyed, and taken over addresses, ports, the peer's ISN, the number of the period,
-//! and all that is encoded. A guess is right once in 2²⁸ times, or 2²⁴ times without timestamps: a
-//! blind attacker who sends a million guesses per second opens a connection every 17 s, and only
-//! during a flood. A period is 64 s; a cookie is good in its own and the next one, so its number
-//! modulo 2 tells which of the two it belongs to.
+//! The hashes are keyed, and taken over addresses, ports, the number of the period, and all that is
+//! encoded; the first one over the peer's ISN as well. What a peer sends before its ACK of ours has
+//! made a connection may be lost, and what follows does not tell its ISN: the second hash knows
+//! such a segment, so that it is not answered with RST, and the peer sends again what was lost. A
+//! guess is right once in 2²⁸ times, or 2²⁴ times without timestamps: a blind attacker who sends a
+//! million guesses per second opens a connection every 17 s, and only during a flood. A period is
+//! 64 s; a cookie is good in its own and the next one, so its number modulo 2 tells which of the
+//! two it belongs to.
 //!
 //! Without timestamps there is no room for ECN, and window scales are rounded down: the peer's
 //! window then counts for less than it is, which is safe.
@@ -142,20 +145,9 @@ impl SynCookies {
         if !header.flags.contains(Flags::ACK) || bits & ruled_out != 0 {
             return None;
         }
-        let timestamps = header.options.timestamps.filter(|_| config.timestamps);
         let isn = header.ack.wrapping_sub(1);
-        let place = match timestamps {
-            Some(timestamps) => Place::Timestamp(timestamps.echo_reply & OPTION_MASK),
-            None => Place::Isn(isn >> ISN_OPTION_SHIFT & ISN_OPTION_MASK),
-        };
         let seq = header.seq.wrapping_sub(1);
-        let class = isn >> CLASS_SHIFT & CLASS_MASK;
-        let current = now.as_us() / PERIOD_US;
-        let period = if current & 1 == u64::from(isn >> 31) {
-            current
-        } else {
-            current.checked_sub(1)?
-        };
+        let (place, class, period) = decode(config, header, now)?;
         if isn != self.cookie(local, remote, seq, period, class, place) {
             return None;
         }
@@ -172,6 +164,31 @@ impl SynCookies {
         open.then_some(connection)
     }
 
+    /// True if the segment may follow an ACK that completes a handshake, which was lost: it
+    /// acknowledges a cookie that is good, and that is all that is known.
+    pub fn may_follow(
+        &self,
+        config: &Config,
+        local: SocketAddr,
+        remote: SocketAddr,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> bool {
+        let header = &segment.header;
+        let Flags(bits) = header.flags;
+        let Flags(ruled_out) = Flags::SYN | Flags::RST;
+        if !header.flags.contains(Flags::ACK) || bits & ruled_out != 0 {
+            return false;
+        }
+        let isn = header.ack.wrapping_sub(1);
+        let Some((place, class, period)) = decode(config, header, now) else {
+            return false;
+        };
+        let mask = (1 << (place.hash_bits() / 2)) - 1;
+        let cookie = self.cookie(local, remote, 0, period, class, place);
+        (isn ^ cookie) & mask == 0
+    }
+
     fn cookie(
         &self,
         local: SocketAddr,
@@ -181,18 +198,40 @@ impl SynCookies {
         class: u32,
         place: Place,
     ) -> u32 {
+        let (kind, bits, in_isn) = match place {
+            Place::Timestamp(options) => (0, options, 0),
+            Place::Isn(bits) => (1, bits, bits << ISN_OPTION_SHIFT),
+        };
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hash_ends(&mut hasher, local, remote);
-        hasher.write(&seq.to_be_bytes());
         hasher.write(&period.to_be_bytes());
-        let (kind, bits, in_isn, hash_bits) = match place {
-            Place::Timestamp(options) => (0, options, 0, CLASS_SHIFT),
-            Place::Isn(bits) => (1, bits, bits << ISN_OPTION_SHIFT, ISN_OPTION_SHIFT),
-        };
         hasher.write(&[class as u8, kind, bits as u8]);
-        let hash = hasher.finish() as u32 & ((1 << hash_bits) - 1);
-        (period as u32 & 1) << 31 | class << CLASS_SHIFT | in_isn | hash
+        let without_seq = hasher.finish();
+        hasher.write(&seq.to_be_bytes());
+        let with_seq = hasher.finish();
+        let half_bits = place.hash_bits() / 2;
+        let half = |hash: u64| hash as u32 & ((1 << half_bits) - 1);
+        let hashes = half(with_seq) << half_bits | half(without_seq);
+        (period as u32 & 1) << 31 | class << CLASS_SHIFT | in_isn | hashes
     }
+}
+
+/// What an ACK's cookie says, if it is one: where its options are, the class of MSS, the period.
+fn decode(config: &Config, header: &Header, now: Instant) -> Option<(Place, u32, u64)> {
+    let timestamps = header.options.timestamps.filter(|_| config.timestamps);
+    let isn = header.ack.wrapping_sub(1);
+    let place = match timestamps {
+        Some(timestamps) => Place::Timestamp(timestamps.echo_reply & OPTION_MASK),
+        None => Place::Isn(isn >> ISN_OPTION_SHIFT & ISN_OPTION_MASK),
+    };
+    let class = isn >> CLASS_SHIFT & CLASS_MASK;
+    let current = now.as_us() / PERIOD_US;
+    let period = if current & 1 == u64::from(isn >> 31) {
+        current
+    } else {
+        current.checked_sub(1)?
+    };
+    Some((place, class, period))
 }
 
 /// Where a cookie has the SYN's options.
@@ -205,6 +244,14 @@ enum Place {
 }
 
 impl Place {
+    /// Bits of an ISN that hashes have.
+    fn hash_bits(self) -> u32 {
+        match self {
+            Place::Timestamp(_) => CLASS_SHIFT,
+            Place::Isn(_) => ISN_OPTION_SHIFT,
+        }
+    }
+
     /// As [`encode_options`] writes them.
     fn options(self) -> u32 {
         match self {

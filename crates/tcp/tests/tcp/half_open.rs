@@ -420,6 +420,39 @@ mod cookie {
 
     /// Covers: RFC 4987 §3.6
     #[test]
+    fn what_follows_a_lost_ack_is_known_for_as_long_as_the_cookie_is_good() {
+        let config = Config::default();
+        for timestamps in [true, false] {
+            let mut syn = syn();
+            if !timestamps {
+                syn.options.timestamps = None;
+            }
+            let first = ack_of(&answer(syn, OPENED));
+            let may_follow = |header: Header, at: Instant| {
+                let segment = bare(header);
+                cookies().may_follow(&config, local(), remote(), &segment, at)
+            };
+            for behind in [1, 1460, 1 << 30] {
+                let later = Header {
+                    seq: first.seq.wrapping_add(behind),
+                    ..first
+                };
+                assert!(accept(later, after(9)).is_none());
+                assert!(may_follow(later, after(9)));
+                assert!(!may_follow(later, after(SynCookies::LIFETIME_US_MAX + 9)));
+                let ack = later.ack.wrapping_add(1);
+                assert!(!may_follow(Header { ack, ..later }, after(9)));
+                let flags = Flags::RST | Flags::ACK;
+                assert!(!may_follow(Header { flags, ..later }, after(9)));
+            }
+            let other = SynCookies::new([4; 16]);
+            let segment = bare(first);
+            assert!(!other.may_follow(&config, local(), remote(), &segment, after(9)));
+        }
+    }
+
+    /// Covers: RFC 4987 §3.6
+    #[test]
     fn cannot_be_changed_in_any_bit() {
         let ack = ack_of(&answer(syn(), OPENED));
         for bit in 0..32 {

@@ -207,6 +207,12 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
         lines.push(format!("NIC stacks run the end of {parted} more"));
     }
     let count = |name| grouped(host.counters.get(name).copied().unwrap_or(0));
+    if let Some(syns) = &host.syns {
+        let set_up = count("connections_set_up");
+        lines.push(format!(
+            "NIC workers answer SYNs, which are {syns}: so far of {set_up} connections"
+        ));
+    }
     lines.push(format!(
         "so far: {} connections, {} requests; {} SENDs, {} sent again, {} timeouts",
         count("connections_accepted"),
@@ -633,6 +639,7 @@ pub(super) mod tests {
                     sends_outstanding: 3,
                     commands_waiting: 0,
                 },
+                syns: None,
                 nics: vec![Division {
                     nic: 0,
                     workers_in_use: 1,

@@ -1,0 +1,28 @@
+//! The same as `short_connection`, but that the NIC stack answers SYNs, which are steered to it,
+//! and runs the end of each connection.
+
+#[allow(dead_code, reason = "not all that the crowd can do is done here")]
+#[path = "../tests/crowd/mod.rs"]
+mod crowd;
+mod short_connections;
+
+use std::process::ExitCode;
+
+use short_connections::{CONNECTIONS, Offloaded, serve};
+use testbed::instructions::{Count, check};
+
+fn main() -> ExitCode {
+    check(&Count {
+        what: "instructions per short connection whose both ends are the NIC stack's",
+        within: "counted_turn",
+        times: CONNECTIONS as u64,
+        committed: 28_745,
+        promised: None,
+        workload: || {
+            serve(Offloaded {
+                setup: true,
+                teardown: true,
+            });
+        },
+    })
+}

@@ -1,0 +1,27 @@
+//! The same as `short_connection`, but that the NIC stack answers SYNs, which are steered to it.
+
+#[allow(dead_code, reason = "not all that the crowd can do is done here")]
+#[path = "../tests/crowd/mod.rs"]
+mod crowd;
+mod short_connections;
+
+use std::process::ExitCode;
+
+use short_connections::{CONNECTIONS, Offloaded, serve};
+use testbed::instructions::{Count, check};
+
+fn main() -> ExitCode {
+    check(&Count {
+        what: "instructions per short connection whose SYN the NIC stack answers",
+        within: "counted_turn",
+        times: CONNECTIONS as u64,
+        committed: 30_551,
+        promised: None,
+        workload: || {
+            serve(Offloaded {
+                setup: true,
+                ..Offloaded::default()
+            });
+        },
+    })
+}

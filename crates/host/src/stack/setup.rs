@@ -1,0 +1,325 @@
+//! Listeners whose SYNs NIC workers answer ([`contract::setup`]).
+//!
+//! A worker gets SETUP when it comes, when listeners change, and when the key does. When it has
+//! said that it is ready, SYNs go to it, in one of two ways:
+//!
+//! | | |
+//! |---|---|
+//! | steered | a packet filter gives SYNs to the worker's own port, as the steering map says, and the host sees none |
+//! | handed on | the host gets SYNs as all frames, and hands them on, by FRAME: without a steering map, or to a NIC stack on another machine |
+//!
+//! Either way SYNs of connections that the host may know are the host's: of those in its table, in
+//! TIME-WAIT, or parted with; and so are all as soon as no worker is ready. What a worker hands up
+//! is answered here, as if nothing of this existed.
+//!
+//! The ACK that completes a handshake comes to the host. Its cookie is tried under the key that
+//! workers have, and under the one before ([`KEY_US`]).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use contract::limits::{FRAME_BYTES_MAX, SETUP_LISTENERS_MAX};
+use contract::setup::{SetupListener, SetupListeners, SetupOptions};
+use contract::{Command, Setup};
+use netdev::steering::{SteeringMap, Target};
+use tcp::{EcnPolicy, SynCookies, derive_key};
+use wire::frame::TcpPacket;
+use wire::tcp::Flags;
+
+use super::Stack;
+use super::workers::{Deferred, Life, OwnedSetup, Ready};
+use crate::tables::tuple::Tuple;
+
+/// How long a key is given to workers, in microseconds. A cookie is good for two minutes: the key
+/// before is tried as long.
+const KEY_US: u64 = 512_000_000;
+
+/// A worker may go on with a key for so long after its time, in microseconds: SETUP with the next
+/// one is on its way.
+const KEY_GRACE_US: u64 = 60_000_000;
+
+const _: () = assert!(
+    KEY_GRACE_US + SynCookies::LIFETIME_US_MAX < KEY_US,
+    "no cookie is older than the key before"
+);
+
+/// Keys of cookies are derived from the stack's secret for purposes from here on, one for each
+/// period.
+const KEY_PURPOSE: u64 = 1 << 32;
+
+/// The state of setup.
+#[derive(Debug)]
+pub(super) struct SetupState {
+    map: Option<SteeringMap>,
+    /// Number of the last SETUP.
+    epoch: u64,
+    /// What it was made of.
+    made_of: Option<MadeOf>,
+    listeners: Arc<[u8]>,
+    /// The ports of these.
+    ports: HashSet<u16>,
+    /// Connections noted in the map since what is noted was last sorted out.
+    noted: usize,
+    form: Form,
+    /// The worker that a SYN was handed on to last.
+    last_worker: usize,
+    /// Cookies under the key of this period, and of the one before.
+    cookies: Option<(u64, [SynCookies; 2])>,
+}
+
+/// Another of these makes another SETUP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MadeOf {
+    bindings: u64,
+    key: u64,
+    mss: [u16; 2],
+    mac: [u8; 6],
+    takes_ecn: bool,
+}
+
+/// How SYNs get to workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Not at all.
+    None,
+    Steered,
+    HandedOn,
+}
+
+impl SetupState {
+    pub(super) fn new() -> SetupState {
+        SetupState {
+            map: None,
+            epoch: 0,
+            made_of: None,
+            listeners: Arc::new([]),
+            ports: HashSet::new(),
+            noted: 0,
+            form: Form::None,
+            last_worker: 0,
+            cookies: None,
+        }
+    }
+
+    /// The stack has this connection now.
+    pub(super) fn note(&mut self, tuple: &Tuple) {
+        if let Some(map) = &self.map {
+            map.note(tuple.local, tuple.remote);
+            self.noted += 1;
+        }
+    }
+
+    /// NIC workers answer SYNs to this port.
+    pub(super) fn has_port(&self, port: u16) -> bool {
+        self.ports.contains(&port)
+    }
+
+    /// Cookies under the key that workers have, and under the one before.
+    pub(super) fn cookies(&mut self, secret: &[u8; 16], now_us: u64) -> &[SynCookies; 2] {
+        let period = now_us / KEY_US;
+        if self.cookies.as_ref().is_none_or(|(of, _)| *of != period) {
+            let of = |period| SynCookies::new(key(secret, period));
+            let both = [of(period), of(period.saturating_sub(1))];
+            self.cookies = Some((period, both));
+        }
+        &self.cookies.as_ref().expect("they were made").1
+    }
+}
+
+fn key(secret: &[u8; 16], period: u64) -> [u8; 16] {
+    derive_key(secret, KEY_PURPOSE + period)
+}
+
+impl Stack {
+    /// Ports receive what this map says: the host's only what is not given to others.
+    pub fn steer_with(&mut self, map: SteeringMap) {
+        map.set_targets(&[]);
+        map.set_ports(self.setup.ports.iter().copied());
+        self.setup.map = Some(map);
+        self.sort_out_notes();
+        self.steer();
+    }
+
+    /// Tells workers what has changed for them.
+    pub(super) fn look_at_setup(&mut self, now_us: u64) {
+        if !self.config.setup_offload {
+            return;
+        }
+        if self.setup.noted >= SteeringMap::NOTES_MAX {
+            self.sort_out_notes();
+        }
+        let made_of = MadeOf {
+            bindings: self.bindings.revision(),
+            key: now_us / KEY_US,
+            mss: [self.tcp_config_v4.mss, self.tcp_config_v6.mss],
+            mac: self.link.mac,
+            takes_ecn: self.config.tcp.ecn != EcnPolicy::Off,
+        };
+        if self.setup.made_of == Some(made_of) {
+            return;
+        }
+        self.setup.made_of = Some(made_of);
+        self.setup.epoch += 1;
+        let listeners = self.listeners_to_set_up();
+        self.setup.listeners = SetupListeners::to_bytes(&listeners).into();
+        self.setup.ports = listeners.iter().map(|listener| listener.port).collect();
+        if let Some(map) = &self.setup.map {
+            map.set_ports(self.setup.ports.iter().copied());
+        }
+        for worker in 0..self.nics.len() {
+            self.send_setup(now_us, worker);
+        }
+    }
+
+    /// When the key changes, in microseconds.
+    pub(super) fn next_setup_us(&self) -> Option<u64> {
+        let made_of = self.setup.made_of?;
+        Some((made_of.key + 1) * KEY_US)
+    }
+
+    fn listeners_to_set_up(&self) -> Vec<SetupListener> {
+        let [v4, v6] = [self.tcp_config_v4.mss, self.tcp_config_v6.mss];
+        let listening = self.bindings.listening().map(|(scope, port, options)| {
+            let mss_max = options.mss_max.unwrap_or(u16::MAX).max(1);
+            SetupListener {
+                scope,
+                port,
+                mss_v4: v4.min(mss_max),
+                mss_v6: v6.min(mss_max),
+            }
+        });
+        let mut listeners: Vec<SetupListener> = listening.collect();
+        listeners.truncate(SETUP_LISTENERS_MAX);
+        listeners
+    }
+
+    /// Gives a worker the last SETUP, if there was any.
+    pub(super) fn send_setup(&mut self, now_us: u64, worker: usize) {
+        let Some(made_of) = self.setup.made_of else {
+            return;
+        };
+        let config = &self.config.tcp;
+        let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let setup = Setup {
+            epoch: self.setup.epoch,
+            issued_us: now_us,
+            host_us: now_us,
+            valid_us: (made_of.key + 1) * KEY_US + KEY_GRACE_US - now_us,
+            cookie_key: key(&self.config.secret, made_of.key),
+            ts_offset_key: self.isn.ts_offset_key(),
+            options: SetupOptions {
+                receive_buffer_bytes: bytes(config.receive_buffer_bytes),
+                receive_buffer_bytes_max: bytes(config.receive_buffer_bytes_max),
+                window_scaling: config.window_scaling,
+                timestamps: config.timestamps,
+                sack: config.sack,
+                ecn: made_of.takes_ecn,
+            },
+            source_mac: made_of.mac,
+            listeners: SetupListeners::default(),
+        };
+        self.counters.setups += 1;
+        self.nics[worker].send_or_defer(Deferred::Setup(Box::new(OwnedSetup {
+            setup,
+            listeners: Arc::clone(&self.setup.listeners),
+        })));
+    }
+
+    /// A worker answers SYNs; false if it was not asked to.
+    pub(super) fn on_setup_ready(&mut self, worker: usize, epoch: u64, steering: u32) -> bool {
+        if epoch == 0 || epoch > self.setup.epoch {
+            return false;
+        }
+        let target = Target::new(steering);
+        self.nics[worker].setup = Some(Ready { target });
+        self.steer();
+        true
+    }
+
+    /// SYNs go to the workers that are ready.
+    pub(super) fn steer(&mut self) {
+        if !self.config.setup_offload {
+            return;
+        }
+        let serving = self.nics.iter().filter(|nic| nic.life == Life::Serving);
+        let ready: Vec<Ready> = serving.filter_map(|nic| nic.setup).collect();
+        let targets: Vec<Target> = ready.iter().filter_map(|ready| ready.target).collect();
+        let form = match &self.setup.map {
+            Some(map) => {
+                map.set_targets(&targets);
+                let any_handed_on = targets.len() < ready.len();
+                match (targets.is_empty(), any_handed_on) {
+                    (false, _) => Form::Steered,
+                    (true, true) => Form::HandedOn,
+                    (true, false) => Form::None,
+                }
+            }
+            None if ready.is_empty() => Form::None,
+            None => Form::HandedOn,
+        };
+        if std::mem::replace(&mut self.setup.form, form) != form {
+            match form {
+                Form::None => tracing::info!("setup offload: the host answers SYNs"),
+                Form::Steered => {
+                    tracing::info!("setup offload: a packet filter gives SYNs to NIC workers");
+                }
+                Form::HandedOn => {
+                    tracing::info!("setup offload: the host hands SYNs on to NIC workers");
+                }
+            }
+        }
+    }
+
+    /// Hands a SYN on that begins a connection, if a worker answers it. True if so.
+    #[cold]
+    pub(super) fn hand_syn_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
+        let Flags(bits) = packet.segment.header.flags;
+        let Flags(mask) = Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN;
+        let is_syn = bits & mask == Flags::SYN.0;
+        let port = packet.segment.header.destination_port;
+        if !is_syn || bytes.len() > FRAME_BYTES_MAX || !self.setup.has_port(port) {
+            return false;
+        }
+        let count = self.nics.len();
+        let after = self.setup.last_worker + 1;
+        for worker in (after..after + count).map(|worker| worker % count) {
+            let nic = &mut self.nics[worker];
+            if nic.setup.is_some()
+                && nic.has_room()
+                && nic.channel.send(&Command::Frame { bytes }).is_ok()
+            {
+                self.setup.last_worker = worker;
+                self.counters.syns_handed_on += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// How workers get the SYNs that they answer; `None` if they answer none.
+    pub fn syn_path(&self) -> Option<&'static str> {
+        match self.setup.form {
+            Form::None => None,
+            Form::Steered => Some("steered"),
+            Form::HandedOn => Some("handed on"),
+        }
+    }
+
+    /// SYNs that reach the host are handed on.
+    #[inline]
+    pub(super) fn hands_syns_on(&self) -> bool {
+        self.setup.form == Form::HandedOn
+    }
+
+    /// Forgets what is noted of connections that have ended.
+    fn sort_out_notes(&mut self) {
+        let Some(map) = &self.setup.map else {
+            return;
+        };
+        let open = self.connections.iter().map(|entry| entry.tuple);
+        let parted = self.teardown.parted.tuples();
+        let known = open.chain(self.time_waits.tuples()).chain(parted);
+        map.note_only(known.map(|tuple| (tuple.local, tuple.remote)));
+        self.setup.noted = 0;
+    }
+}

@@ -1,0 +1,138 @@
+//! SYNs that a worker answers in the host's place ([`contract::setup`]): SYN,ACKs with cookies, of
+//! which nothing is kept.
+//!
+//! A SYN comes by FRAME, or at the worker's own port where a packet filter steers it there. What
+//! the worker does not answer is the host's, and goes up: a SYN for no listener of SETUP, or one
+//! that comes when SETUP is too old. That is bounded, in frames per second: beyond, they are
+//! dropped.
+//!
+//! SYN,ACKs go back to the link address that the SYN has come from: the peer's, or that of the
+//! router on its way. Nothing waits for a port that is busy; the peer repeats its SYN.
+
+mod run;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use contract::Setup;
+use contract::setup::{SetupListener, SetupOptions};
+use tcp::{Config, EcnPolicy, Instant, SynCookies, TsOffsets};
+use wire::frame::{TcpPacket, TcpTemplate};
+use wire::tcp::{Flags, Header};
+
+use crate::parted::Packet;
+
+/// Most frames handed up in a second.
+const FRAMES_UP_MAX: u32 = 1_000;
+
+/// What a worker needs to answer SYNs.
+#[derive(Debug)]
+pub(crate) struct SynAnswers {
+    /// No SYN is answered from then on, in microseconds.
+    until_us: u64,
+    /// The host's clock less this one's.
+    host_ahead_us: u64,
+    cookies: SynCookies,
+    ts_offsets: TsOffsets,
+    config: Config,
+    source_mac: [u8; 6],
+    /// By port, the most specific first.
+    listeners: HashMap<u16, Vec<SetupListener>>,
+    /// Frames handed up since then, in microseconds.
+    frames_up: (u64, u32),
+}
+
+/// What becomes of a frame.
+enum Verdict {
+    Answer(Box<Packet>),
+    HandUp(Box<[u8]>),
+    Drop,
+}
+
+impl SynAnswers {
+    fn new(setup: &Setup<'_>) -> SynAnswers {
+        let mut listeners: HashMap<u16, Vec<SetupListener>> = HashMap::new();
+        for listener in setup.listeners.iter() {
+            listeners.entry(listener.port).or_default().push(listener);
+        }
+        SynAnswers {
+            until_us: setup.issued_us.saturating_add(setup.valid_us),
+            host_ahead_us: setup.host_us.wrapping_sub(setup.issued_us),
+            cookies: SynCookies::new(setup.cookie_key),
+            ts_offsets: TsOffsets::new(setup.ts_offset_key),
+            config: config(&setup.options),
+            source_mac: setup.source_mac,
+            listeners,
+            frames_up: (0, 0),
+        }
+    }
+
+    /// The SYN,ACK that answers a SYN, if it is this worker's to answer.
+    fn answer(&self, packet: &TcpPacket<'_>, now_us: u64) -> Option<(TcpTemplate, Header)> {
+        let header = &packet.segment.header;
+        let local = SocketAddr::new(packet.destination, header.destination_port);
+        let remote = SocketAddr::new(packet.source, header.source_port);
+        if now_us >= self.until_us || local.ip() == remote.ip() {
+            return None;
+        }
+        let of_port = self.listeners.get(&local.port())?;
+        let listener = of_port.iter().find(|it| it.scope.covers(local.ip()))?;
+        let (mss, peer_mss_default) = match local {
+            SocketAddr::V4(_) => (listener.mss_v4, 536),
+            SocketAddr::V6(_) => (listener.mss_v6, 1220),
+        };
+        let config = Config {
+            mss,
+            ipv6: local.is_ipv6(),
+            peer_mss_default,
+            ..self.config
+        };
+        let ts_offset = self.ts_offsets.of(local, remote);
+        let now = Instant::from_us(now_us.wrapping_add(self.host_ahead_us));
+        let syn = &packet.segment;
+        let answer = (self.cookies).syn_ack(&config, local, remote, syn, ts_offset, now)?;
+        let template = TcpTemplate::new(self.source_mac, packet.source_mac, local, remote);
+        Some((template, answer))
+    }
+
+    fn verdict(&mut self, packet: &TcpPacket<'_>, bytes: &[u8], now_us: u64) -> Verdict {
+        if let Some((template, header)) = self.answer(packet, now_us) {
+            let packet = Packet::new(&template, &header);
+            return packet.map_or(Verdict::Drop, |packet| Verdict::Answer(Box::new(packet)));
+        }
+        let (since_us, count) = &mut self.frames_up;
+        if now_us.saturating_sub(*since_us) >= 1_000_000 {
+            (*since_us, *count) = (now_us, 0);
+        }
+        if *count >= FRAMES_UP_MAX || bytes.len() > contract::limits::FRAME_BYTES_MAX {
+            return Verdict::Drop;
+        }
+        *count += 1;
+        Verdict::HandUp(bytes.into())
+    }
+}
+
+/// What matters to a SYN,ACK.
+fn config(options: &SetupOptions) -> Config {
+    let bytes = |bytes: u32| bytes as usize;
+    Config {
+        receive_buffer_bytes: bytes(options.receive_buffer_bytes),
+        receive_buffer_bytes_max: bytes(options.receive_buffer_bytes_max),
+        window_scaling: options.window_scaling,
+        timestamps: options.timestamps,
+        sack: options.sack,
+        ecn: if options.ecn {
+            EcnPolicy::Accept
+        } else {
+            EcnPolicy::Off
+        },
+        ..Config::default()
+    }
+}
+
+/// A SYN that begins a connection (RFC 9293 §3.10.7.2).
+pub(crate) fn is_syn(packet: &TcpPacket<'_>) -> bool {
+    let Flags(bits) = packet.segment.header.flags;
+    let Flags(mask) = Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN;
+    bits & mask == Flags::SYN.0
+}
