@@ -312,7 +312,9 @@ impl Stack {
         self.give_up_nics(now_us);
         self.look_at_memory(now_us);
         self.look_at_load(now_us);
-        self.look_at_setup(now_us);
+        if self.config.setup_offload {
+            self.look_at_setup(now_us);
+        }
         if self
             .neighbors
             .next_timeout_us()

@@ -141,10 +141,9 @@ impl Stack {
     }
 
     /// Tells workers what has changed for them.
+    #[cold]
+    #[inline(never)]
     pub(super) fn look_at_setup(&mut self, now_us: u64) {
-        if !self.config.setup_offload {
-            return;
-        }
         if self.setup.noted >= SteeringMap::NOTES_MAX {
             self.sort_out_notes();
         }
