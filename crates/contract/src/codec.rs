@@ -950,8 +950,25 @@ impl Event {
         Event::parse(bytes).map_err(|rule| malformed(bytes, rule))
     }
 
+    #[inline]
     fn parse(bytes: &[u8]) -> Result<Event, &'static str> {
         match kind(bytes)? {
+            DEPARTED => {
+                let record = whole::<DepartedRecord>(bytes)?;
+                Ok(Event::Departed {
+                    send: SendId(record.send.get()),
+                    flow: FlowId(record.flow.get()),
+                    departed_us: record.departed_us.get(),
+                })
+            }
+            kind => Event::parse_rare(kind, bytes),
+        }
+    }
+
+    /// What comes once for many departures.
+    #[inline(never)]
+    fn parse_rare(kind: u8, bytes: &[u8]) -> Result<Event, &'static str> {
+        match kind {
             OPENED => {
                 let record = whole::<OpenedRecord>(bytes)?;
                 all_zero(&record.zero)?;
@@ -993,14 +1010,6 @@ impl Event {
                 Ok(Event::OpenFailed {
                     file: FileId(record.file.get()),
                     errno: record.errno.get(),
-                })
-            }
-            DEPARTED => {
-                let record = whole::<DepartedRecord>(bytes)?;
-                Ok(Event::Departed {
-                    send: SendId(record.send.get()),
-                    flow: FlowId(record.flow.get()),
-                    departed_us: record.departed_us.get(),
                 })
             }
             READ_FAILED => {
