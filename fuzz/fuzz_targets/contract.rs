@@ -72,7 +72,8 @@ enum Request<'a> {
         header: &'a [u8],
     },
     Splice {
-        numbers: [[u32; 3]; 2],
+        numbers: [[u32; 4]; 2],
+        fin_ends: [Option<u32>; 2],
         shifts: [[u8; 2]; 2],
         mss: [u16; 2],
         flags: u8,
@@ -259,6 +260,7 @@ impl Request<'_> {
             }),
             Request::Splice {
                 numbers,
+                fin_ends,
                 shifts,
                 mss,
                 flags,
@@ -270,6 +272,8 @@ impl Request<'_> {
                     rcv_nxt: numbers[at][0],
                     snd_nxt: numbers[at][1],
                     snd_window_bytes: numbers[at][2],
+                    rcv_window_bytes: numbers[at][3],
+                    fin_end: fin_ends[at],
                     snd_shift: shifts[at][0] % 16,
                     rcv_shift: shifts[at][1] % 16,
                     mss: mss[at],

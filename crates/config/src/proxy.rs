@@ -38,6 +38,9 @@ pub struct Proxy {
     pub idle_timeout: Text<Time>,
     /// The same in TCP mode, and after an upgrade.
     pub tunnel_timeout: Text<Time>,
+    /// Have the NIC stack move the bytes in TCP mode, and after an upgrade, once 64 KiB have gone:
+    /// docs/offload.md says when that is worth it.
+    pub splice: bool,
     /// How long a connection to a backend may wait to be used again.
     pub backend_idle_timeout: Text<Time>,
     /// Which fields of a request say where it came from: `"x-forwarded-for"`, `"forwarded"`,
@@ -174,6 +177,7 @@ impl Default for Proxy {
             response_timeout,
             idle_timeout,
             tunnel_timeout,
+            splice,
             backend_idle_timeout,
             forwarded,
             via,
@@ -191,6 +195,7 @@ impl Default for Proxy {
             response_timeout: time(response_timeout),
             idle_timeout: time(idle_timeout),
             tunnel_timeout: time(tunnel_timeout),
+            splice,
             backend_idle_timeout: time(backend_idle_timeout),
             forwarded: Text(forwarded),
             via,
@@ -432,6 +437,7 @@ impl Forwarding {
             response_timeout: proxy.response_timeout.0.0,
             idle_timeout: proxy.idle_timeout.0.0,
             tunnel_timeout: proxy.tunnel_timeout.0.0,
+            splice: proxy.splice,
             backend_idle_timeout: proxy.backend_idle_timeout.0.0,
             forwarded: proxy.forwarded.0,
             via: proxy.via.clone(),

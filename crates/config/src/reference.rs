@@ -417,6 +417,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("response_timeout", &["'2s'"]),
             ("idle_timeout", &["'2s'"]),
             ("tunnel_timeout", &["'2d'"]),
+            ("splice", &["true", "false"]),
             ("backend_idle_timeout", &["'2s'"]),
             ("forwarded", &["'off'", "'forwarded'", "'both'"]),
             ("via", &["'edge'"]),

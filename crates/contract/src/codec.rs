@@ -264,7 +264,7 @@ records! {
     PartEndedRecord: 16 { head: Head, ends: U16, zero: [u8; 6], }
     /// The end of a connection.
     PartEndRecord: 16 { flow: U64, reason: u8, zero: [u8; 7], }
-    SpliceRecord: 112 {
+    SpliceRecord: 128 {
         head: Head,
         flow: U64,
         passed_bytes: [U64; 2],
@@ -274,10 +274,12 @@ records! {
         is_again: u8,
         zero: [u8; 7],
     }
-    SpliceLegRecord: 32 {
+    SpliceLegRecord: 40 {
         rcv_nxt: U32,
         snd_nxt: U32,
         snd_window_bytes: U32,
+        rcv_window_bytes: U32,
+        fin_end: U32,
         ts_value: U32,
         ts_recent: U32,
         mss: U16,
@@ -286,8 +288,9 @@ records! {
         rcv_shift: u8,
         sack: u8,
         ecn: u8,
+        has_fin: u8,
         has_timestamps: u8,
-        zero: [u8; 3],
+        zero: [u8; 2],
     }
     UnspliceRecord: 24 { head: Head, flow: U64, kind: u8, zero: [u8; 7], }
     SpliceRefusedRecord: 24 { head: Head, flow: U64, reason: u8, zero: [u8; 7], }

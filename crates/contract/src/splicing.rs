@@ -39,6 +39,8 @@ pub struct SpliceLeg<'a> {
     pub snd_nxt: u32,
     /// SND.WND, in bytes.
     pub snd_window_bytes: u32,
+    /// RCV.WND, in bytes: the peer may have sent so much, that the other does not take.
+    pub rcv_window_bytes: u32,
     /// Snd.Wind.Shift.
     pub snd_shift: u8,
     /// Rcv.Wind.Shift.
@@ -50,6 +52,8 @@ pub struct SpliceLeg<'a> {
     pub sack: bool,
     /// ECN was negotiated (RFC 3168).
     pub ecn: bool,
+    /// Sequence number behind the FIN of the peer, if one has been seen since the join.
+    pub fin_end: Option<u32>,
     /// If the connection uses them. Both legs do, or none.
     pub timestamps: Option<SpliceTimestamps>,
     /// Ethernet, IP and TCP header of packets to the peer, without options; at most
@@ -168,7 +172,8 @@ impl Splice<'_> {
             if leg.rcv_shift > WINDOW_SHIFT_MAX || leg.snd_shift > WINDOW_SHIFT_MAX {
                 return Err("windows are scaled by at most WINDOW_SHIFT_MAX bits");
             }
-            if leg.snd_window_bytes > PART_WINDOW_BYTES_MAX {
+            let windows = [leg.snd_window_bytes, leg.rcv_window_bytes];
+            if windows.iter().any(|bytes| *bytes > PART_WINDOW_BYTES_MAX) {
                 return Err("a window has at most PART_WINDOW_BYTES_MAX bytes");
             }
         }

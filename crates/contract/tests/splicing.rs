@@ -27,14 +27,16 @@ fn leg(first: u32, header: &[u8]) -> SpliceLeg<'_> {
         rcv_nxt: first,
         snd_nxt: first + 1,
         snd_window_bytes: first + 2,
+        rcv_window_bytes: first + 3,
         snd_shift: 13,
         rcv_shift: 14,
         mss: 1460,
         sack: true,
         ecn: false,
+        fin_end: Some(first + 4),
         timestamps: Some(SpliceTimestamps {
-            value: first + 3,
-            recent: first + 4,
+            value: first + 5,
+            recent: first + 6,
         }),
         header,
     }
@@ -54,18 +56,18 @@ fn a_splice() -> Splice<'static> {
 #[test]
 fn the_layout_of_splice_and_unsplice() {
     let bytes = encoded(&Command::Splice(a_splice()));
-    let (record, headers) = bytes.split_at(112);
-    let mut expected = vec![139, 0, 0, 0, 16, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+    let (record, headers) = bytes.split_at(128);
+    let mut expected = vec![155, 0, 0, 0, 16, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
     for passed in [7, 8] {
         expected.extend([passed, 0, 0, 0, 0, 0, 0, 0]);
     }
     expected.extend([5, 0, 0, 0, 6, 0, 0, 0]);
     for (first, header_bytes) in [(10, 13), (20, 14)] {
-        for word in first..first + 5 {
+        for word in first..first + 7 {
             expected.extend([word, 0, 0, 0]);
         }
-        // MSS, header bytes; shifts, SACK, ECN, timestamps.
-        expected.extend([0xb4, 5, header_bytes, 0, 13, 14, 1, 0, 1, 0, 0, 0]);
+        // MSS, header bytes; shifts, SACK, ECN, FIN, timestamps.
+        expected.extend([0xb4, 5, header_bytes, 0, 13, 14, 1, 0, 1, 1, 0, 0]);
     }
     expected.extend([1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(record, expected);
@@ -174,6 +176,10 @@ fn splice_stays_within_the_limits() {
             "a window has at most PART_WINDOW_BYTES_MAX bytes",
         ),
         (
+            splice_with(|it| it.legs[0].rcv_window_bytes = 1 << 30),
+            "a window has at most PART_WINDOW_BYTES_MAX bytes",
+        ),
+        (
             splice_with(|it| it.legs[1].timestamps = None),
             "both legs have timestamps, or none",
         ),
@@ -187,15 +193,16 @@ fn splice_stays_within_the_limits() {
     }
     let good = encoded(&Command::Splice(a_splice()));
     for (at, value, rule) in [
-        (62, 12, "the headers fill the message"),
-        (62, 14, "the headers fill the message"),
-        (62, 255, "the headers fill the message"),
-        (68, 0, "without timestamps there are none"),
-        (68, 2, "a flag is 0 or 1"),
-        (66, 2, "a flag is 0 or 1"),
-        (69, 1, "what is reserved is zero"),
-        (104, 2, "a flag is 0 or 1"),
-        (105, 1, "what is reserved is zero"),
+        (70, 12, "the headers fill the message"),
+        (70, 14, "the headers fill the message"),
+        (70, 255, "the headers fill the message"),
+        (77, 0, "without timestamps there are none"),
+        (77, 2, "a flag is 0 or 1"),
+        (76, 0, "without a FIN it has no end"),
+        (74, 2, "a flag is 0 or 1"),
+        (78, 1, "what is reserved is zero"),
+        (120, 2, "a flag is 0 or 1"),
+        (121, 1, "what is reserved is zero"),
     ] {
         let mut bytes = good.clone();
         bytes[at] = value;
@@ -221,7 +228,8 @@ fn splice_stays_within_the_limits() {
 prop_compose! {
     fn any_leg()(
         numbers: [u32; 4],
-        window in 0..0xffffu32 << 14,
+        windows in (0..0xffffu32 << 14, 0..0xffffu32 << 14),
+        fin_end: Option<u32>,
         shifts in (0..=14u8, 0..=14u8),
         mss in 1..=u16::MAX,
         flags: (bool, bool),
@@ -229,7 +237,9 @@ prop_compose! {
         SpliceLeg {
             rcv_nxt: numbers[0],
             snd_nxt: numbers[1],
-            snd_window_bytes: window,
+            snd_window_bytes: windows.0,
+            rcv_window_bytes: windows.1,
+            fin_end,
             snd_shift: shifts.0,
             rcv_shift: shifts.1,
             mss,

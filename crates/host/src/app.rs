@@ -13,6 +13,7 @@ use std::time::Duration;
 use contract::{Growth, PassedId};
 
 use crate::nics::nic_stacks::NicSet;
+use crate::splicing::{SpliceError, SpliceEvent, SpliceLimits};
 
 pub use contract::listing::{Entries, Entry, EntryKind};
 pub use tls::{Agreed as TlsAgreed, Cipher as TlsCipher, Version as TlsVersion};
@@ -313,6 +314,8 @@ pub enum AppEvent {
     },
     /// The time set by [`Io::set_timer`] has come.
     Timer,
+    /// Something has become of a splice of which this is the first stream.
+    Splice(SpliceEvent),
     /// The stream is over; its id means nothing any more, its files are closed.
     Closed {
         /// Why.
@@ -490,6 +493,23 @@ pub trait Io {
     fn close(&mut self, stream: StreamId) {
         self.abort(stream);
     }
+    /// Joins two streams in a NIC stack: what the peer of one sends goes to the peer of the other,
+    /// end included, and neither reaches the application. What it has read of either, it has
+    /// written to the other before; what is unread or queued goes its way. Until the streams come
+    /// back by [`SpliceEvent::Returned`], reading and writing do nothing, and timers do not fire.
+    /// An abort of either resets both peers. What becomes of it, [`AppEvent::Splice`] says of the
+    /// first.
+    fn splice(
+        &mut self,
+        _first: StreamId,
+        _second: StreamId,
+        _limits: SpliceLimits,
+    ) -> Result<(), SpliceError> {
+        Err(SpliceError::NoNicStack)
+    }
+    /// Has the NIC stack give back the streams of a splice, of which this is one. If a peer has
+    /// closed already, it stays.
+    fn unsplice(&mut self, _stream: StreamId) {}
     /// Changes an option of a stream.
     fn set_option(&mut self, _stream: StreamId, _option: StreamOption) {}
     /// What is known of a stream's TCP.

@@ -57,6 +57,9 @@ pub struct StackConfig {
     /// Most connections of which they do, some hundred bytes each. Beyond, the host keeps them.
     /// Default: 131,072.
     pub parted_max: usize,
+    /// Most splices, about a kilobyte each beside their connections; beyond, applications go on
+    /// copying. Default: 32,768.
+    pub splices_max: usize,
     /// Secret from which initial sequence numbers (RFC 6528), timestamp offsets and hash keys are
     /// derived. Random in production; fixed in a simulation.
     pub secret: [u8; 16],
@@ -119,6 +122,8 @@ impl StackConfig {
     /// Default of [`StackConfig::connections_max`].
     pub const CONNECTIONS_MAX: usize = 1 << 17;
 
+    /// Default of [`StackConfig::splices_max`].
+    pub const SPLICES_MAX: usize = 1 << 15;
     /// Default of [`StackConfig::parted_max`].
     pub const PARTED_MAX: usize = 1 << 17;
 
@@ -153,6 +158,7 @@ impl StackConfig {
             setup_offload: false,
             teardown_offload: false,
             parted_max: Self::PARTED_MAX,
+            splices_max: Self::SPLICES_MAX,
             secret,
         }
     }

@@ -148,7 +148,28 @@ counters::counters! {
         parted_broken: Counter,
         /// Connections forgotten because no NIC stack has said their end for half an hour.
         parted_overdue: Counter,
-        /// Frames handed on to the NIC stack that runs the end of their connection.
+        /// Pairs of connections that were to be joined.
+        splices_begun: Counter,
+        /// Of these, pairs that a NIC stack was given.
+        splices_joined: Counter,
+        /// Pairs that were not, because they did not become quiet in time, or ended.
+        splices_given_up: Counter,
+        /// Pairs that a NIC stack did not take.
+        splices_refused: Counter,
+        /// Splices given to a NIC stack that took the place of another.
+        splices_repeated: Counter,
+        /// Splices whose connections went back to their application.
+        splices_returned: Counter,
+        /// Splices that have ended in order.
+        splices_finished: Counter,
+        /// Splices that have ended by RST, a limit, or the loss of their NIC stack.
+        splices_broken: Counter,
+        /// Bytes that NIC stacks have passed from one connection to the other.
+        spliced_bytes: Counter,
+        /// Frames held while their connections became quiet.
+        splice_frames_held: Counter,
+        /// Frames handed on to the NIC stack that runs the end of their connection, or has joined
+        /// it with another.
         frames_handed_on: Counter,
         /// Frames that were not, because it is away or has no room.
         frames_not_handed_on: Counter,

@@ -7,13 +7,14 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`app`] | the interface for servers: events, and what they may do |
+//! | [`splicing`] | the same of streams that a NIC stack joins |
 //! | `stack` | frames and events in; SENDs and packets out |
 //! | `applications` | two applications of one shard |
 //! | `config`, `counters` | what a shard gets at its start; what it has done |
 //! | `tables/` | `connections`, `files`, `syn_queue`, `spent_cookies`, `sources`, `time_wait` |
 //! | ... what they are searched by, and how they shrink | `tuple`, `keyed_hash`; `sparsity` |
 //! | ... connections that only end; that wait for the same thing | `orphans`, `waiting` |
-//! | ... connections of which a NIC stack runs the end | `parted` |
+//! | ... connections of which a NIC stack runs the end, and that it joins | `parted`; `splices` |
 //! | ... what applications bind; ports of connections that this side opens | `bindings`; `ephemeral_ports` |
 //! | ... which connections go when there are too many | `by_source`, `victims` |
 //! | `nics/` | `nic_source`: where NIC stacks come from; `nic_stacks`, `balance`, `rebalance`: which NIC worker serves a connection; `governor`: how many are in use |
@@ -37,6 +38,7 @@ mod link;
 mod nics;
 mod polling;
 mod shard;
+pub mod splicing;
 mod stack;
 mod tables;
 mod timer;

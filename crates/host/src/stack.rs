@@ -25,6 +25,7 @@
 //! | `streams` | what an application may do, on a stack |
 //! | `setup` | listeners whose SYNs NIC workers answer |
 //! | `teardown` | connections whose end a NIC stack runs |
+//! | `splice` | connections that a NIC stack joins |
 //! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `change` | limits and times that change while connections go on |
@@ -57,6 +58,7 @@ mod restart;
 mod route;
 mod setup;
 mod shortage;
+mod splice;
 mod streams;
 mod teardown;
 mod tls_streams;
@@ -81,6 +83,7 @@ use self::memory::Memory;
 use self::migration::Migrations;
 use self::setup::SetupState;
 use self::shortage::Shortage;
+use self::splice::Splicing;
 use self::streams::Streams;
 use self::teardown::Teardown;
 use self::workers::{Deferred, Nic};
@@ -149,6 +152,7 @@ pub struct Stack {
     orphans: Orphans,
     teardown: Teardown,
     setup: SetupState,
+    splicing: Splicing,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
     /// Finished frames that belong to no connection.
@@ -217,6 +221,7 @@ impl Stack {
             orphans: Orphans::default(),
             teardown: Teardown::new(&hash_key),
             setup: SetupState::new(),
+            splicing: Splicing::new(&hash_key),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
             due: Vec::new(),
@@ -483,8 +488,11 @@ impl Stack {
                 self.accept_deferred(now_us, handle, app);
                 return;
             }
+            if !entry.told {
+                return self.on_join_timeout(now_us, stream);
+            }
         }
-        if entry.told {
+        if entry.told || self.splicing.splices.by_stream(stream).is_some() {
             app.on_event(&mut self.streams(now_us), stream, event);
         }
     }
@@ -635,6 +643,9 @@ impl Stack {
         handle: ConnectionHandle,
         reason: tcp::CloseReason,
     ) -> Option<AppEvent> {
+        if self.splicing.splices.len() > 0 {
+            self.on_leg_closed(now_us, handle);
+        }
         let entry = self.connections.get_mut(handle)?;
         let tuple = entry.tuple;
         if reason != tcp::CloseReason::Finished

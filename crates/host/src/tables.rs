@@ -12,6 +12,7 @@ pub(crate) mod parted;
 pub(crate) mod sources;
 pub(crate) mod sparsity;
 pub(crate) mod spent_cookies;
+pub(crate) mod splices;
 pub(crate) mod syn_queue;
 pub(crate) mod time_wait;
 pub(crate) mod tuple;

@@ -53,11 +53,13 @@ fn splice_of(headers: &[Vec<u8>; 2]) -> Splice<'_> {
         rcv_nxt,
         snd_nxt,
         snd_window_bytes: 60_000,
+        rcv_window_bytes: 100_000,
         snd_shift: shifts.0,
         rcv_shift: shifts.1,
         mss: 1448,
         sack: true,
         ecn: true,
+        fin_end: None,
         timestamps: Some(SpliceTimestamps {
             value: ts.0,
             recent: ts.1,
@@ -327,9 +329,10 @@ fn ecn_goes_through_only_if_both_legs_have_it() {
 #[test]
 fn what_the_other_peer_would_not_take_is_dropped() {
     let mut stage = spliced();
-    for header in [
-        // Beyond its window.
+    let drops = [
+        // Beyond its window, and more than ours.
         of_client(PUSH, 60_001, 0),
+        of_client(Flags::ACK, 100_001, 0),
         of_client(PUSH, i32::MIN, 0),
         // It acknowledges what was not sent.
         of_client(Flags::ACK, 0, 1),
@@ -340,11 +343,12 @@ fn what_the_other_peer_would_not_take_is_dropped() {
             ..of_client(PUSH, 0, 0)
         },
         of_client(Flags::PSH, 0, 0),
-    ] {
+    ];
+    for header in drops {
         hear(&mut stage, &to_client(), &header, b"data");
         assert_eq!(left(&stage), [], "{header:?}");
     }
-    assert_eq!(stage.counters().spliced_frames_dropped, 6);
+    assert_eq!(stage.counters().spliced_frames_dropped, 7);
     // A probe of a window that is shut, and an old segment, are answered by the other peer.
     for at in [60_000, -1] {
         hear(
@@ -356,6 +360,64 @@ fn what_the_other_peer_would_not_take_is_dropped() {
         let (_, header) = one(&stage);
         assert_eq!(header.seq, BACKEND.1.wrapping_add(at as u32));
     }
+}
+
+/// A client may have sent what the host took, and the backend does not: its acknowledgments come
+/// from behind it, and go through.
+#[test]
+fn what_is_acknowledged_from_beyond_the_window_goes_through() {
+    let mut stage = spliced();
+    let data = content(500);
+    hear(&mut stage, &to_backend(), &of_backend(PUSH, 0, 0), &data);
+    left(&stage);
+    let ahead = of_client(Flags::ACK, 90_000, 500);
+    hear(&mut stage, &to_client(), &ahead, &[]);
+    let (_, header) = one(&stage);
+    assert_eq!((header.seq, header.ack), (BACKEND.1, BACKEND.0 + 500));
+    // Again, as the answer to what comes again; and once more with data, which says nothing new.
+    hear(&mut stage, &to_client(), &ahead, &[]);
+    assert_eq!(left(&stage).len(), 1);
+    hear(&mut stage, &to_client(), &ahead, b"data");
+    assert_eq!(left(&stage), []);
+}
+
+#[test]
+fn a_successor_knows_of_a_fin_that_was_seen_before() {
+    let mut stage = spliced_with(&small_config(), |splice| {
+        splice.is_again = true;
+        splice.passed_bytes = [100, 0];
+        splice.legs[0].fin_end = Some(CLIENT.0.wrapping_add(101));
+    });
+    hear(
+        &mut stage,
+        &to_backend(),
+        &of_backend(Flags::ACK, 0, 101),
+        &[],
+    );
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(Flags::ACK, 101, 0),
+        &[],
+    );
+    stage.tell(&Command::Unsplice {
+        flow: FlowId(7),
+        kind: UnspliceKind::Return,
+    });
+    assert_eq!(stage.take_events(), [], "it is half closed");
+    hear(&mut stage, &to_backend(), &of_backend(FIN, 0, 101), &[]);
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(Flags::ACK, 101, 1),
+        &[],
+    );
+    while stage.worker.usage().spliced > 0 {
+        pass_until_due(&mut stage);
+    }
+    let (reason, outcome) = end(&mut stage);
+    assert_eq!(reason, SpliceEndReason::Finished);
+    assert_eq!(outcome.passed_bytes, [100, 0]);
 }
 
 #[test]
@@ -574,7 +636,7 @@ fn what_is_not_acknowledged_in_time_after_unsplice_is_reset() {
     while stage.worker.usage().spliced > 0 {
         pass_until_due(&mut stage);
     }
-    assert_eq!(stage.now_us.get() - begun_us, 10_000_000);
+    assert_eq!(stage.now_us.get() - begun_us, 60_000_000);
     let resets = left(&stage).iter().map(parsed).collect::<Vec<_>>();
     let reset = Flags::RST | Flags::ACK;
     assert_eq!((resets[0].flags, resets[0].seq), (reset, CLIENT.1));

@@ -36,6 +36,8 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// The same of connections in TCP mode and after an upgrade. Default: 1 h.
     pub tunnel_timeout: Duration,
+    /// Tunnels that have moved 64 KiB are joined in the NIC stack. Default: no.
+    pub splice: bool,
     /// How long a connection to a backend may wait to be used again. Default: 30 s.
     pub backend_idle_timeout: Duration,
     /// Which fields say from where a request came. Default: `X-Forwarded-For`.
@@ -58,6 +60,7 @@ impl Default for Config {
             response_timeout: seconds(60),
             idle_timeout: seconds(60),
             tunnel_timeout: seconds(3600),
+            splice: false,
             backend_idle_timeout: seconds(30),
             forwarded: Forwarded::default(),
             via: None,

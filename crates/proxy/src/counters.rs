@@ -19,6 +19,16 @@ counters::counters! {
         tunnels: Counter,
         /// Connections that became tunnels by an upgrade.
         upgrades: Counter,
+        /// Tunnels that a NIC stack was to join.
+        splices: Counter,
+        /// Tunnels that it could not, so that they are copied.
+        splices_refused: Counter,
+        /// Tunnels of which the host has copied the rest, or all: they did not become quiet, or came
+        /// back.
+        splices_returned: Counter,
+        /// Bytes of tunnels that went without being copied, in either direction. They count among
+        /// the following as well.
+        spliced_bytes: Counter,
         /// Bytes of bodies and tunnels that went to backends.
         bytes_in: Counter,
         /// Bytes of bodies and tunnels that went to clients.

@@ -153,6 +153,7 @@ impl Session {
                 }
             }
             AppEvent::Timer => return self.on_timer(io, shared),
+            AppEvent::Splice(event) => self.on_splice(io, shared, event),
             AppEvent::Closed { reason, .. } => {
                 return self.on_client_closed(io, shared, *reason);
             }

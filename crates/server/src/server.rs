@@ -186,7 +186,8 @@ impl Application for Server {
             | AppEvent::Opened { .. }
             | AppEvent::OpenFailed { .. }
             | AppEvent::Listed { .. }
-            | AppEvent::Timer => {}
+            | AppEvent::Timer
+            | AppEvent::Splice(_) => {}
         }
         if let Some(connection) = self.connections.get_mut(&stream) {
             connection.on_event(io, &mut self.shared, &event);

@@ -42,6 +42,7 @@
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
 //! | before the handshake is complete: SYN queue, SYN cookies | `half_open`, `syn_cookie` |
 //! | when only the end is left: for who goes on with it | `remainder` |
+//! | while segments pass elsewhere, from another connection to this one's peer | `join` |
 //! | after the end, and outside of connections | `time_wait`, `reset` |
 //! | sequence numbers, time, timers | `seq`, `time`, `timer` |
 //! | tests: chance by a seed, a model of a bottleneck | `random`, `bottleneck` |
@@ -96,6 +97,7 @@ mod handshake;
 mod icmp;
 mod info;
 mod input;
+mod join;
 mod keepalive;
 mod options;
 mod pmtu;
@@ -123,6 +125,7 @@ pub use handshake::half_open::{HalfOpen, HalfOpenReaction};
 pub use handshake::isn::{IsnGenerator, TsOffsets, derive_key};
 pub use handshake::syn_cookie::SynCookies;
 pub use info::{CaState, Info};
+pub use join::{JoinNumbers, RejoinNumbers};
 pub use keepalive::Keepalive;
 pub use remainder::{Remainder, Stage};
 pub use reset::reset_for;

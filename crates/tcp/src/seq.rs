@@ -17,6 +17,11 @@ impl SeqSpace {
         SeqSpace { initial }
     }
 
+    /// A position has this sequence number from now on, and all others go with it.
+    pub(crate) const fn place(&mut self, position: u64, seq: u32) {
+        self.initial = seq.wrapping_sub(position as u32);
+    }
+
     /// The sequence number that stands for a position on the wire.
     pub(crate) const fn wire(self, position: u64) -> u32 {
         self.initial.wrapping_add(position as u32)

@@ -51,6 +51,18 @@ impl Timestamps {
         }
     }
 
+    /// Others have gone on with them: TSval is no less than this, and TS.Recent is of now.
+    pub(crate) fn move_to(&mut self, now: Instant, value: u32, recent: u32) {
+        if self.negotiated {
+            let behind = value.wrapping_sub(self.value(now));
+            if (behind as i32) > 0 {
+                self.offset = self.offset.wrapping_add(behind);
+            }
+            self.recent = recent;
+            self.recent_at = now;
+        }
+    }
+
     /// TS.Recent is of now.
     pub(crate) fn refresh(&mut self, now: Instant) {
         self.recent_at = now;

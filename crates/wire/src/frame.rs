@@ -6,7 +6,7 @@ mod prefix;
 mod received;
 mod template;
 
-pub use cut::cut;
+pub use cut::{cut, pieces};
 pub use header::{HeaderError, HeaderMut};
 pub use prefix::TcpPrefix;
 pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse, parse_segment};

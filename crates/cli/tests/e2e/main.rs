@@ -61,6 +61,7 @@ mod sizes;
 mod sockets;
 mod sockets_stat;
 mod sockets_table;
+mod spliced;
 mod stat;
 mod support;
 mod teardown;

@@ -196,7 +196,7 @@ fn every_byte_arrives_where_one_packet_in_a_hundred_is_lost() {
 }
 
 /// Sends and receives at once through an echo, and ends each direction.
-fn tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<()> {
+pub(crate) fn tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<()> {
     let stream = TcpStream::connect(server).context(|| "connecting".into())?;
     be_patient(&stream)?;
     echoed(&stream, &content(bytes + client, client as u64))

@@ -26,6 +26,8 @@ impl SpliceLeg<'_> {
             rcv_nxt: self.rcv_nxt.into(),
             snd_nxt: self.snd_nxt.into(),
             snd_window_bytes: self.snd_window_bytes.into(),
+            rcv_window_bytes: self.rcv_window_bytes.into(),
+            fin_end: self.fin_end.unwrap_or(0).into(),
             ts_value: timestamps.value.into(),
             ts_recent: timestamps.recent.into(),
             mss: self.mss.into(),
@@ -34,8 +36,9 @@ impl SpliceLeg<'_> {
             rcv_shift: self.rcv_shift,
             sack: self.sack.into(),
             ecn: self.ecn.into(),
+            has_fin: self.fin_end.is_some().into(),
             has_timestamps: self.timestamps.is_some().into(),
-            zero: [0; 3],
+            zero: [0; 2],
         }
     }
 }
@@ -95,15 +98,21 @@ fn parse_leg<'a>(
     if !has_timestamps && (timestamps.value != 0 || timestamps.recent != 0) {
         return Err("without timestamps there are none");
     }
+    let (fin_end, has_fin) = (record.fin_end.get(), flag(record.has_fin)?);
+    if !has_fin && fin_end != 0 {
+        return Err("without a FIN it has no end");
+    }
     Ok(SpliceLeg {
         rcv_nxt: record.rcv_nxt.get(),
         snd_nxt: record.snd_nxt.get(),
         snd_window_bytes: record.snd_window_bytes.get(),
+        rcv_window_bytes: record.rcv_window_bytes.get(),
         snd_shift: record.snd_shift,
         rcv_shift: record.rcv_shift,
         mss: record.mss.get(),
         sack: flag(record.sack)?,
         ecn: flag(record.ecn)?,
+        fin_end: has_fin.then_some(fin_end),
         timestamps: has_timestamps.then_some(timestamps),
         header,
     })

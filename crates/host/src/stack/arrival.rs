@@ -113,6 +113,9 @@ impl Stack {
             remote: error.quoted.destination,
         };
         let Some(handle) = self.connections.find(&tuple) else {
+            if let icmp::ErrorKind::TooBig { mtu } = error.kind {
+                self.on_too_big_for_splice(now_us, &tuple, mtu);
+            }
             return;
         };
         let Some(entry) = self.connections.get_mut(handle) else {
@@ -202,6 +205,9 @@ impl Stack {
     #[cold]
     #[inline(never)]
     fn on_stray_frame(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
+        if self.splicing.splices.len() > 0 && self.on_spliced(now_us, packet, frame.bytes) {
+            return;
+        }
         if self.teardown.parted.len() == 0 || !self.hand_on(packet, frame.bytes) {
             self.on_stray(now_us, packet, Some(frame.bytes));
         }

@@ -42,7 +42,9 @@ impl Stack {
                     return Err(ConnectError::PortInUse);
                 }
                 let is_free = is_free(&self.connections, &self.gate, &self.time_waits, now, &tuple);
-                if !is_free || self.teardown.parted.contains(&tuple) {
+                let is_elsewhere =
+                    self.teardown.parted.contains(&tuple) || self.splicing.splices.contains(&tuple);
+                if !is_free || is_elsewhere {
                     return Err(ConnectError::PortInUse);
                 }
                 port
@@ -115,6 +117,7 @@ impl Stack {
             gate,
             time_waits,
             teardown,
+            splicing,
             ..
         } = self;
         let chosen = ephemeral_ports.choose(ip, remote, |port| {
@@ -125,6 +128,7 @@ impl Stack {
                 && !bindings.has_port(port)
                 && is_free(connections, gate, time_waits, now, &tuple)
                 && !teardown.parted.contains(&tuple)
+                && !splicing.splices.contains(&tuple)
         });
         chosen.ok_or(ConnectError::NoPort)
     }

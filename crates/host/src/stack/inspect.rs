@@ -22,6 +22,8 @@ pub struct Usage {
     pub time_waits: usize,
     /// Connections of which a NIC stack runs the end.
     pub parted: usize,
+    /// Pairs of connections that a NIC stack has joined, or is about to.
+    pub splices: usize,
     /// Files that are open below, or being opened.
     pub files: usize,
     /// SENDs issued and not departed.
@@ -212,6 +214,7 @@ impl Stack {
             half_open: self.gate.half_open(),
             time_waits: self.time_waits.len(),
             parted: self.teardown.parted.len(),
+            splices: self.splicing.splices.len(),
             files: self.files.len(),
             sends_outstanding: self.sends_outstanding,
             commands_waiting: self.nics.iter().map(|nic| nic.commands_waiting()).sum(),

@@ -128,12 +128,16 @@ impl Stack {
                 self.on_part_refused(now_us, worker, flow, reason)
             }
             Event::PartEnded { ref ends } => self.on_part_ended(now_us, worker, ends),
-            // Nothing was spliced.
-            Event::SpliceRefused { .. }
-            | Event::SpliceProgress { .. }
-            | Event::SpliceEnded { .. }
-            | Event::Unspliced { .. } => false,
             Event::SetupReady { epoch, steering } => self.on_setup_ready(worker, epoch, steering),
+            Event::SpliceRefused { flow, reason } => {
+                self.on_splice_refused(now_us, worker, flow, reason)
+            }
+            Event::SpliceProgress { ref progress } => self.on_splice_progress(worker, progress),
+            Event::SpliceEnded {
+                ref outcome,
+                reason,
+            } => self.on_splice_ended(now_us, worker, outcome, reason),
+            Event::Unspliced { ref outcome } => self.on_unspliced(now_us, worker, outcome),
             Event::Ended => {
                 self.nics[worker].heard.on_last();
                 true

@@ -60,6 +60,7 @@ impl Stack {
         self.steer();
         self.send_setup(now_us, worker);
         self.part_again_with(now_us, worker);
+        self.splice_again_with(worker);
         self.retry_waiting_room();
     }
 

@@ -68,6 +68,7 @@ impl Stack {
             }
         }
         self.part_with_elsewhere(now_us);
+        self.splice_elsewhere();
         for file in self.files.waiting() {
             self.ask(file);
         }
@@ -122,6 +123,7 @@ impl Stack {
             }
         }
         self.part_with_elsewhere(now_us);
+        self.splice_elsewhere();
         for file in self.files.waiting() {
             self.ask(file);
         }
@@ -131,6 +133,7 @@ impl Stack {
     pub(super) fn give_up_nics(&mut self, now_us: u64) {
         while let Some(nic) = self.nic_stacks.give_up(now_us) {
             self.take_back_from(now_us, nic);
+            self.break_splices_of(now_us, nic);
             for file in self.files.waiting() {
                 self.ask(file);
             }

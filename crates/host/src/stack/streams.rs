@@ -12,6 +12,7 @@ use crate::app::{
     AppEvent, Bind, BindError, BindingId, ConnectError, FileHandle, FileMeta, Io, ListPlace, Owner,
     StreamId, StreamOption, StreamOptions,
 };
+use crate::splicing::{SpliceError, SpliceLimits};
 use crate::stack::Stack;
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::files::{Lookup, Name};
@@ -238,11 +239,30 @@ impl Io for Streams<'_> {
         }
     }
 
+    fn splice(
+        &mut self,
+        first: StreamId,
+        second: StreamId,
+        limits: SpliceLimits,
+    ) -> Result<(), SpliceError> {
+        self.stack.splice(self.now_us, [first, second], limits)
+    }
+
+    fn unsplice(&mut self, stream: StreamId) {
+        self.stack.unsplice(self.now_us, stream);
+    }
+
     fn abort(&mut self, stream: StreamId) {
+        if self.stack.has_splices() && self.stack.abort_spliced(self.now_us, stream, false) {
+            return;
+        }
         self.act(stream, |entry| entry.tcp.abort());
     }
 
     fn close(&mut self, stream: StreamId) {
+        if self.stack.has_splices() && self.stack.abort_spliced(self.now_us, stream, true) {
+            return;
+        }
         self.act(stream, |entry| {
             match &mut entry.tls {
                 None => entry.tcp.close(),

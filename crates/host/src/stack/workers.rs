@@ -6,7 +6,8 @@ use std::sync::Arc;
 use contract::channel::HostChannel;
 use contract::limits::HEADER_BYTES_MAX;
 use contract::setup::SetupListeners;
-use contract::{Command, FileId, FlowId, Part, Setup};
+use contract::splicing::{SpliceLeg, UnspliceKind};
+use contract::{Command, FileId, FlowId, Part, Setup, Splice};
 use netdev::steering::Target;
 
 use crate::tables::files::Lookup;
@@ -75,7 +76,7 @@ impl Heard {
 }
 
 /// A small command that waits for room. Their number is bounded by the files, the flows, their
-/// keys, the bytes in flight, and the connections that were parted with.
+/// keys, the bytes in flight, the connections that were parted with, and the splices.
 #[derive(Debug)]
 pub(super) enum Deferred {
     Lookup {
@@ -101,6 +102,11 @@ pub(super) enum Deferred {
     },
     /// At most one: a later one takes its place.
     Setup(Box<OwnedSetup>),
+    Splice(Box<OwnedSplice>),
+    Unsplice {
+        flow: FlowId,
+        kind: UnspliceKind,
+    },
 }
 
 /// PART that owns its header.
@@ -145,6 +151,35 @@ impl OwnedSetup {
     }
 }
 
+/// SPLICE that owns its headers.
+#[derive(Debug)]
+pub(super) struct OwnedSplice {
+    /// Without them.
+    pub(super) splice: Splice<'static>,
+    pub(super) headers: [[u8; HEADER_BYTES_MAX]; 2],
+    pub(super) header_bytes: [usize; 2],
+}
+
+impl OwnedSplice {
+    pub(super) fn command(&self) -> Command<'_> {
+        let [first, second] = self.splice.legs;
+        let header = |side: usize| &self.headers[side][..self.header_bytes[side]];
+        Command::Splice(Splice {
+            legs: [
+                SpliceLeg {
+                    header: header(0),
+                    ..first
+                },
+                SpliceLeg {
+                    header: header(1),
+                    ..second
+                },
+            ],
+            ..self.splice
+        })
+    }
+}
+
 impl Deferred {
     fn command(&self) -> Command<'_> {
         match self {
@@ -166,6 +201,11 @@ impl Deferred {
             Deferred::Part(part) => part.command(),
             Deferred::PartGone { flow } => Command::PartGone { flow: *flow },
             Deferred::Setup(setup) => setup.command(),
+            Deferred::Splice(splice) => splice.command(),
+            Deferred::Unsplice { flow, kind } => Command::Unsplice {
+                flow: *flow,
+                kind: *kind,
+            },
         }
     }
 }

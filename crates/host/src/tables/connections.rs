@@ -310,6 +310,16 @@ impl Connections {
         self.by_tuple.get(tuple).copied()
     }
 
+    /// Segments of these addresses and ports are not the connection's for now.
+    pub(crate) fn take_off(&mut self, tuple: &Tuple) {
+        self.by_tuple.remove(tuple);
+    }
+
+    /// They are again.
+    pub(crate) fn put_back(&mut self, tuple: &Tuple, handle: ConnectionHandle) {
+        self.by_tuple.insert(tuple, handle);
+    }
+
     pub(crate) fn get(&self, handle: ConnectionHandle) -> Option<&Entry> {
         self.entries.get(handle.0).map(Box::as_ref)
     }

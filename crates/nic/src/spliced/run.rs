@@ -31,8 +31,9 @@ const FINISHED_US: u64 = 2_000_000;
 /// has gone is answered with RST, which goes through.
 const RESET_US: u64 = 1_000_000;
 
-/// So long, in microseconds, may the peers take to acknowledge what has passed before UNSPLICE.
-const RETURN_US: u64 = 10_000_000;
+/// So long, in microseconds, may the peers take to acknowledge more of what has passed before
+/// UNSPLICE.
+const RETURN_US: u64 = 60_000_000;
 
 /// SYNs of a splice are answered this far apart, in microseconds (RFC 5961 §7).
 const CHALLENGE_US: u64 = 500_000;
@@ -124,10 +125,13 @@ impl<P: Port> Engine<P> {
             return;
         };
         let now_us = clock();
+        let acked = entry.splice.acked();
         let passed = match entry.splice.on_segment(side, &packet.segment) {
             Verdict::Pass(passed) => passed,
             Verdict::Drop => {
                 self.counters.spliced_frames_dropped += 1;
+                // It may have said what was waited for.
+                self.return_if_quiet(key);
                 return;
             }
             Verdict::Challenge => {
@@ -148,7 +152,11 @@ impl<P: Port> Engine<P> {
             Some(_) => RESET_US,
             None => FINISHED_US,
         };
-        if !entry.splice.is_returning() {
+        if entry.splice.is_returning() {
+            if entry.splice.acked() > acked {
+                entry.until_us = now_us.saturating_add(RETURN_US);
+            }
+        } else {
             entry.until_us = match (is_over, entry.until_us) {
                 (false, _) => u64::MAX,
                 (true, u64::MAX) => now_us.saturating_add(stays_us),

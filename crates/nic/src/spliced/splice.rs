@@ -47,8 +47,12 @@ struct Stream {
     acked: i64,
     /// Of the first byte that the receiver does not take yet.
     edge: i64,
+    /// The sender may have sent as far as this: the window of the host, before the join.
+    reach: i64,
     /// Behind FIN, if it has passed.
     finished: Option<i64>,
+    /// That is what the host has seen, and not more than a hint.
+    is_hint: bool,
 }
 
 impl Stream {
@@ -102,20 +106,28 @@ impl Splice {
     /// `None` if a header is none.
     pub(super) fn new(command: &Command<'_>) -> Option<Splice> {
         let [first, second] = &command.legs;
-        let stream = |passed_bytes: u64, receiver: &SpliceLeg<'_>| {
+        let stream = |passed_bytes: u64, sender: &SpliceLeg<'_>, receiver: &SpliceLeg<'_>| {
             let passed = passed_bytes as i64;
             Stream {
                 passed,
-                acked: passed,
+                // What a predecessor has passed may be lost.
+                acked: if command.is_again { 0 } else { passed },
                 edge: passed + i64::from(receiver.snd_window_bytes),
-                finished: None,
+                reach: i64::from(sender.rcv_window_bytes),
+                finished: sender
+                    .fin_end
+                    .map(|end| position(end, sender.rcv_nxt, passed)),
+                is_hint: true,
             }
         };
         let [from_first, from_second] = command.passed_bytes;
         let recent = |leg: &SpliceLeg<'_>| leg.timestamps.map_or(0, |it| it.recent);
         Some(Splice {
             legs: [Leg::new(first)?, Leg::new(second)?],
-            streams: [stream(from_first, second), stream(from_second, first)],
+            streams: [
+                stream(from_first, first, second),
+                stream(from_second, second, first),
+            ],
             recent: [recent(first), recent(second)],
             has_timestamps: first.timestamps.is_some(),
             ecn: first.ecn && second.ecn,
@@ -147,7 +159,8 @@ impl Splice {
     pub(super) fn passed_bytes(&self) -> [u64; 2] {
         [0, 1].map(|side| {
             let stream = &self.streams[side];
-            let fin = i64::from(stream.finished.is_some());
+            // FIN is no byte.
+            let fin = i64::from(stream.finished.is_some_and(|at| stream.passed >= at));
             (stream.passed - fin).max(0) as u64
         })
     }
@@ -160,6 +173,11 @@ impl Splice {
 
     pub(super) fn reset_by(&self) -> Option<Side> {
         self.reset_by
+    }
+
+    /// How much the peers have acknowledged, FINs included.
+    pub(super) fn acked(&self) -> i64 {
+        self.streams.iter().map(|stream| stream.acked).sum()
     }
 
     /// Nothing new passes from now on. False if a peer has closed.
@@ -195,7 +213,8 @@ impl Splice {
         } else {
             0
         };
-        if seq > stream.edge + beyond || seq < stream.acked - OLD_MAX {
+        let reach = stream.edge.max(stream.reach) + beyond;
+        if seq > reach || seq < stream.acked - OLD_MAX {
             return Verdict::Drop;
         }
         if header.flags.contains(Flags::RST) {
@@ -214,7 +233,7 @@ impl Splice {
         if ack > back.passed + unknown || ack < back.acked - OLD_MAX {
             return Verdict::Drop;
         }
-        self.pass(side, segment, seq, ack)
+        self.pass(side, segment, (seq, ack), beyond)
     }
 
     /// Learns from an acceptable segment, and translates it.
@@ -222,14 +241,18 @@ impl Splice {
         &mut self,
         side: Side,
         segment: &Segment<'a>,
-        mut seq: i64,
-        ack: i64,
+        (mut seq, ack): (i64, i64),
+        beyond: i64,
     ) -> Verdict<'a> {
         let other = 1 - side;
         let (header, mut payload) = (&segment.header, segment.payload);
         let window = self.window(side, header.window);
         let edge = ack + (i64::from(window) << self.legs[other].rcv_shift);
 
+        self.heard[side] = true;
+        if self.reset_by == Some(side) {
+            self.reset_by = None;
+        }
         let back = &mut self.streams[other];
         let is_news = ack > back.acked || edge > back.edge;
         back.passed = back.passed.max(ack);
@@ -244,11 +267,17 @@ impl Splice {
         let fin = i64::from(flags.contains(Flags::FIN));
         let mut end = seq + payload.len() as i64 + fin;
         if stream.finished.is_some_and(|at| end > at) {
-            return Verdict::Drop;
+            if !stream.is_hint {
+                return Verdict::Drop;
+            }
+            stream.finished = None;
         }
-        if self.is_returning && end > stream.passed {
+        // What the receiver would not take, and, on the way back, all that is new.
+        let is_ahead = seq > stream.edge + beyond || (self.is_returning && end > stream.passed);
+        if is_ahead {
             let known = (stream.passed - seq).clamp(0, payload.len() as i64);
-            if known == 0 && !is_news {
+            // An acknowledgment may be the answer to what comes again.
+            if known == 0 && !is_news && !payload.is_empty() {
                 return Verdict::Drop;
             }
             payload = &payload[..known as usize];
@@ -259,13 +288,12 @@ impl Splice {
         let new_bytes = (end - stream.passed).max(0);
         stream.passed = stream.passed.max(end);
         let mut new_data_bytes = new_bytes;
-        if flags.contains(Flags::FIN) && stream.finished.is_none() {
+        if flags.contains(Flags::FIN) {
+            if new_bytes > 0 {
+                new_data_bytes = new_bytes - 1;
+            }
             stream.finished = Some(end);
-            new_data_bytes = (new_bytes - 1).max(0);
-        }
-        self.heard[side] = true;
-        if self.reset_by == Some(side) {
-            self.reset_by = None;
+            stream.is_hint = false;
         }
         let options = self.options(side, &header.options);
         Verdict::Pass(Passed {
@@ -370,10 +398,9 @@ impl Splice {
 
     /// An old segment, which the peer of a leg answers.
     pub(super) fn probe(&self, side: Side) -> Header {
-        let header = self.acknowledgment(side);
         Header {
-            seq: header.seq.wrapping_sub(1),
-            ..header
+            seq: self.numbers(side).snd_nxt.wrapping_sub(1),
+            ..self.acknowledgment(side)
         }
     }
 

@@ -1,6 +1,7 @@
 //! Sessions in TCP mode, and what has become another protocol by an upgrade.
 
 use host::app::{Io, StreamId};
+use host::splicing::SpliceEvent;
 
 use super::{Phase, RESET, Session, Step};
 use crate::answer::Refusal;
@@ -8,7 +9,7 @@ use crate::attempt::{Attempt, Opening};
 use crate::buffer::Buffer;
 use crate::client_hello::{self, HELLO_BYTES_MAX, Hello};
 use crate::forward::source_key;
-use crate::joint::Joint;
+use crate::joint::{Joint, Moved};
 use crate::note::{Note, Outcome};
 use crate::proxy_protocol;
 use crate::route;
@@ -132,7 +133,11 @@ impl Session {
         if self.has_ended {
             it.on_peer_finished(self.client);
         }
-        self.arm_idle(io, shared.config.tunnel_timeout, Some(it.backend()));
+        let timeout = shared.config.tunnel_timeout;
+        if shared.config.splice {
+            it.joint.may_splice(timeout);
+        }
+        self.arm_idle(io, timeout, Some(it.backend()));
         (Phase::Tunnel(Box::new(it)), true)
     }
 
@@ -143,6 +148,29 @@ impl Session {
         mut tunnel: Box<Tunnel>,
     ) -> Step {
         let moved = tunnel.joint.advance(io, &mut shared.scratch);
+        self.on_moved(io, shared, &mut tunnel, moved);
+        if !moved.is_over {
+            match tunnel.joint.splice(io) {
+                Some(Ok(())) => shared.counters.splices += 1,
+                Some(Err(_)) => shared.counters.splices_refused += 1,
+                None => {}
+            }
+            return (Phase::Tunnel(tunnel), false);
+        }
+        let mut attempt = self.end_tunnel(io, shared, *tunnel, false);
+        attempt.leave(io, shared, Leave::Close);
+        io.close(self.client);
+        (Phase::Over, false)
+    }
+
+    /// Bytes have gone through a tunnel.
+    fn on_moved(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        tunnel: &mut Tunnel,
+        moved: Moved,
+    ) {
         shared.counters.bytes_in += moved.up;
         shared.counters.bytes_out += moved.down;
         if moved.up + moved.down > 0 {
@@ -151,13 +179,23 @@ impl Session {
         if moved.down > 0 {
             tunnel.note.on_first_byte(self.moved_us);
         }
-        if !moved.is_over {
-            return (Phase::Tunnel(tunnel), false);
+    }
+
+    /// Something has become of the splice of a tunnel.
+    pub(super) fn on_splice(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &SpliceEvent) {
+        let Phase::Tunnel(mut tunnel) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return;
+        };
+        let moved = tunnel.joint.on_splice(event);
+        shared.counters.spliced_bytes += moved.up + moved.down;
+        self.on_moved(io, shared, &mut tunnel, moved);
+        if let SpliceEvent::Returned { .. } = event {
+            shared.counters.splices_returned += 1;
+            let timeout = shared.config.tunnel_timeout;
+            self.moved_us = io.now_us();
+            self.arm_idle(io, timeout, Some(tunnel.backend()));
         }
-        let mut attempt = self.end_tunnel(io, shared, *tunnel, false);
-        attempt.leave(io, shared, Leave::Close);
-        io.close(self.client);
-        (Phase::Over, false)
+        self.phase = Phase::Tunnel(tunnel);
     }
 
     /// A tunnel ends before both of its ends have.

@@ -259,7 +259,10 @@ impl Connection {
             AppEvent::Timer => self.expired(io, shared),
             AppEvent::Drained => self.drained(io, shared),
             AppEvent::Writable => self.output.on_writable(),
-            AppEvent::Accepted { .. } | AppEvent::Connected | AppEvent::Closed { .. } => {}
+            AppEvent::Accepted { .. }
+            | AppEvent::Connected
+            | AppEvent::Splice(_)
+            | AppEvent::Closed { .. } => {}
         }
         self.go_on(io, shared);
     }

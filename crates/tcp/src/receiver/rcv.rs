@@ -114,6 +114,13 @@ impl Receiver {
         self.fin = has_fin.then_some(0);
     }
 
+    /// RCV.NXT has this sequence number from now on, and the peer knows of so much window behind.
+    /// What is more than the buffer takes is taken back: the peer sends it again.
+    pub(crate) fn move_to(&mut self, nxt: u32, window: u64) {
+        self.space.place(self.nxt, nxt);
+        self.edge = self.nxt + window.min(self.buffer_bytes_max as u64);
+    }
+
     /// Rcv.Wind.Shift
     pub(crate) fn shift(&self) -> u8 {
         self.shift

@@ -1,0 +1,136 @@
+//! `splitway proxy` has the NIC stack join connections, between clients and backends of the kernel.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testbed::backend::{Backend, Speech};
+use testbed::http::be_patient;
+use testbed::namespace::isolated;
+use testbed::process::signal;
+use testbed::site::Site;
+use testbed::splitway::{HTTP_V4, Splitway};
+
+use crate::deaths::host_counter;
+use crate::links::{lose_one_in_a_hundred, send_single_packets};
+use crate::proxy::{listen, pool, started, tunnel, written};
+use crate::support::{Random, on_threads, process};
+
+/// Clients at a time.
+const CLIENTS: usize = 20;
+
+/// What each sends and has back, in bytes.
+const BYTES: usize = 2_000_000;
+
+fn splicing(site: &Site) -> Splitway {
+    let text = "[proxy]\nsplice = true\n".to_owned()
+        + &listen(80, "echo", "mode = \"tcp\"")
+        + &pool("echo", "", &[9001]);
+    started(&written(site, &text))
+}
+
+/// Ends the proxy, and returns what its host process has counted.
+fn counted<const N: usize>(mut proxy: Splitway, names: [&str; N]) -> [u64; N] {
+    assert!(proxy.end_with(Signal::TERM).unwrap().success());
+    names.map(|name| host_counter(&mut proxy, name))
+}
+
+#[test]
+fn long_tunnels_are_spliced_and_every_byte_and_end_arrives() {
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Echo);
+        let proxy = splicing(&site);
+        on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, BYTES));
+        let names = ["splices_joined", "spliced_bytes", "connections_broken"];
+        let [joined, bytes, broken] = counted(proxy, names);
+        println!("{joined} joined, {bytes} bytes");
+        assert!(joined >= CLIENTS as u64 / 2, "{joined}");
+        assert!(bytes >= (CLIENTS * BYTES) as u64 / 2, "{bytes}");
+        assert_eq!(broken, 0);
+    });
+}
+
+#[test]
+fn short_tunnels_are_copied() {
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Echo);
+        let proxy = splicing(&site);
+        on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, 20_000));
+        assert_eq!(
+            counted(proxy, ["splices_begun", "connections_broken"]),
+            [0, 0]
+        );
+    });
+}
+
+#[test]
+fn every_byte_of_a_splice_arrives_where_one_packet_in_a_hundred_is_lost() {
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Echo);
+        let proxy = splicing(&site);
+        send_single_packets(&proxy);
+        lose_one_in_a_hundred(&mut Random::seeded());
+        on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, BYTES));
+        let [joined, broken] = counted(proxy, ["splices_joined", "connections_broken"]);
+        println!("{joined} joined");
+        assert!(joined > 0);
+        assert_eq!(broken, 0);
+    });
+}
+
+#[test]
+fn splices_go_on_through_nic_processes_that_are_killed() {
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Echo);
+        let proxy = splicing(&site);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| {
+                on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, 5 * BYTES));
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let mut kills = 0;
+            while !is_over.load(Ordering::Relaxed) && kills < 5 && !clients.is_finished() {
+                std::thread::park_timeout(Duration::from_millis(700));
+                if let Some(nic) = process(&proxy, "splitway-nic") {
+                    signal(nic, Signal::KILL).unwrap();
+                    kills += 1;
+                }
+            }
+            clients.join().unwrap();
+        });
+        let names = ["splices_joined", "splices_repeated", "connections_broken"];
+        let [joined, repeated, broken] = counted(proxy, names);
+        println!("{joined} joined, {repeated} repeated");
+        assert!(joined > 0);
+        assert_eq!(broken, 0);
+    });
+}
+
+/// A client that resets a splice, in both directions of which bytes are under way.
+#[test]
+fn a_reset_of_the_client_ends_a_splice_and_leaves_nothing() {
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Echo);
+        let proxy = splicing(&site);
+        on_threads(CLIENTS, |_| {
+            let mut stream = TcpStream::connect(HTTP_V4).unwrap();
+            be_patient(&stream)?;
+            let mut buffer = vec![0; 100_000];
+            for _ in 0..5 {
+                stream.write_all(&buffer).unwrap();
+                stream.read_exact(&mut buffer).unwrap();
+            }
+            // What is unread when a socket closes resets the peer.
+            stream.write_all(&buffer).unwrap();
+            stream.read_exact(&mut [0; 10]).unwrap();
+            Ok(())
+        });
+        let names = ["splices_joined", "splices_broken", "splices_finished"];
+        let [joined, broken, finished] = counted(proxy, names);
+        println!("{joined} joined, {broken} broken, {finished} finished");
+        assert!(joined > 0);
+    });
+}
