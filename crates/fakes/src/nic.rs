@@ -7,7 +7,7 @@ use contract::channel::NicChannel;
 use contract::listing::Part;
 use contract::parting::PartStage;
 use contract::setup::SetupListener;
-use contract::splicing::UnspliceKind;
+use contract::splicing::{Splice, UnspliceKind};
 use contract::{
     Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, Segment, Send, SendId, Setup,
 };
@@ -134,6 +134,17 @@ pub struct SeenSplice {
     pub is_again: bool,
     /// What had passed.
     pub passed_bytes: [u64; 2],
+}
+
+impl SeenSplice {
+    fn of(splice: &Splice<'_>) -> SeenSplice {
+        SeenSplice {
+            flow: splice.flow,
+            legs: splice.legs.map(|leg| (leg.snd_nxt, leg.rcv_nxt)),
+            is_again: splice.is_again,
+            passed_bytes: splice.passed_bytes,
+        }
+    }
 }
 
 impl FakeNic {
@@ -264,12 +275,7 @@ impl FakeNic {
                 }
                 Command::Part(part) => self.parts.push((part.flow, part.stage, part.fin_seq)),
                 Command::PartGone { flow } => self.parts_gone.push(flow),
-                Command::Splice(splice) => self.splices.push(SeenSplice {
-                    flow: splice.flow,
-                    legs: splice.legs.map(|leg| (leg.snd_nxt, leg.rcv_nxt)),
-                    is_again: splice.is_again,
-                    passed_bytes: splice.passed_bytes,
-                }),
+                Command::Splice(splice) => self.splices.push(SeenSplice::of(&splice)),
                 Command::Unsplice { flow, kind } => self.unsplices.push((flow, kind)),
                 Command::Setup(setup) => self.setups.push(SetupTaken::from(setup)),
                 Command::Frame { bytes } => self.frames.push(bytes.to_vec()),

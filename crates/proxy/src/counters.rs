@@ -23,8 +23,7 @@ counters::counters! {
         splices: Counter,
         /// Tunnels that it could not, so that they are copied.
         splices_refused: Counter,
-        /// Tunnels of which the host has copied the rest, or all: they did not become quiet, or came
-        /// back.
+        /// Tunnels that the host goes on copying: they did not become quiet, or came back.
         splices_returned: Counter,
         /// Bytes of tunnels that went without being copied, in either direction. They count among
         /// the following as well.

@@ -1,7 +1,7 @@
 //! Two established streams, joined: what comes from one goes to the other, ends included.
 //!
-//! Where that is asked for, a NIC stack moves them in the host's place, as soon as so many have gone
-//! that it is worth it: a splice. It takes both streams and reports bytes and the end, as
+//! Where that is asked for, a NIC stack moves them in the host's place, as soon as so many have
+//! gone that it is worth it: a splice. It takes both streams and reports bytes and the end, as
 //! [`Joint::advance`] does. What is not spliced, or comes back, is copied.
 
 use std::time::Duration;

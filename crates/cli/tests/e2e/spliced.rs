@@ -12,11 +12,13 @@ use testbed::namespace::isolated;
 use testbed::process::signal;
 use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, Splitway};
+use testbed::wait;
 
 use crate::deaths::host_counter;
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
 use crate::proxy::{listen, pool, started, tunnel, written};
-use crate::support::{Random, on_threads, process};
+use crate::stat::json;
+use crate::support::{Random, SOON, on_threads, process};
 
 /// Clients at a time.
 const CLIENTS: usize = 20;
@@ -31,8 +33,14 @@ fn splicing(site: &Site) -> Splitway {
     started(&written(site, &text))
 }
 
-/// Ends the proxy, and returns what its host process has counted.
+/// Waits for the end of all connections, ends the proxy, and returns what its host process has
+/// counted.
 fn counted<const N: usize>(mut proxy: Splitway, names: [&str; N]) -> [u64; N] {
+    wait::until(SOON, "the end of all connections", || {
+        let usage = &json(&["--summary"])["host"]["usage"];
+        (usage["connections"] == 0).then_some(())
+    })
+    .unwrap();
     assert!(proxy.end_with(Signal::TERM).unwrap().success());
     names.map(|name| host_counter(&mut proxy, name))
 }

@@ -87,7 +87,6 @@ impl Stack {
         let Some((place, side)) = self.splicing.splices.by_tuple(&Tuple::of(packet)) else {
             return false;
         };
-        self.counters.segments_received += 1;
         let splice = self.splicing.splices.get(place);
         if splice.is_some_and(|splice| splice.stage == Stage::Joining) {
             self.on_joining_segment(now_us, (place, side), &packet.segment, bytes);

@@ -56,6 +56,8 @@ pub(crate) struct Splice {
     pub(crate) limits: SpliceLimits,
     /// Frames that bring more while it is joined, by leg.
     pub(crate) held: Vec<(Side, Box<[u8]>)>,
+    /// Bytes of them.
+    pub(crate) held_bytes: usize,
     /// Bytes of each leg that the host has moved to the other one.
     pub(crate) moved_bytes: [u64; 2],
     /// The same of the NIC stack, as far as is known.
@@ -149,7 +151,7 @@ impl Splices {
             self.by_stream.remove(&leg.stream);
             self.by_tuple.remove(&leg.tuple);
         }
-        self.held_bytes -= bytes_of(&splice.held);
+        self.held_bytes -= splice.held_bytes;
         if (self.sparsity).on_removed(self.splices.len(), self.splices.capacity()) {
             self.splices.shrink_to_fit();
             self.by_stream.shrink_to_fit();
@@ -163,10 +165,11 @@ impl Splices {
         let Some(splice) = self.splices.get_mut(place.0) else {
             return false;
         };
-        let has_room = bytes_of(&splice.held) + frame.len() <= HELD_BYTES_MAX
+        let has_room = splice.held_bytes + frame.len() <= HELD_BYTES_MAX
             && self.held_bytes + frame.len() <= ALL_HELD_BYTES_MAX;
         if has_room {
             splice.held.push((side, frame.into()));
+            splice.held_bytes += frame.len();
             self.held_bytes += frame.len();
         }
         has_room
@@ -177,9 +180,8 @@ impl Splices {
         let Some(splice) = self.splices.get_mut(place.0) else {
             return Vec::new();
         };
-        let held = std::mem::take(&mut splice.held);
-        self.held_bytes -= bytes_of(&held);
-        held
+        self.held_bytes -= std::mem::take(&mut splice.held_bytes);
+        std::mem::take(&mut splice.held)
     }
 
     /// Those that NIC workers have.
@@ -190,8 +192,4 @@ impl Splices {
             .map(|(place, _)| Place(place))
             .collect()
     }
-}
-
-fn bytes_of(held: &[(Side, Box<[u8]>)]) -> usize {
-    held.iter().map(|(_, frame)| frame.len()).sum()
 }

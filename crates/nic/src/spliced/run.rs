@@ -23,10 +23,6 @@ const DUE_MAX: usize = 64;
 /// How often the host hears what has passed of a splice, in microseconds.
 const REPORT_US: u64 = 1_000_000;
 
-/// A splice that has finished stays for so long, in microseconds: the last acknowledgment may be
-/// lost, and FIN comes again. Beyond, the host answers as in TIME-WAIT.
-const FINISHED_US: u64 = 2_000_000;
-
 /// A splice that was reset stays for so long, in microseconds: what is on its way to the peer that
 /// has gone is answered with RST, which goes through.
 const RESET_US: u64 = 1_000_000;
@@ -147,22 +143,18 @@ impl<P: Port> Engine<P> {
         if passed.new_bytes > 0 && entry.report_us == u64::MAX {
             entry.report_us = now_us.saturating_add(REPORT_US);
         }
-        let is_over = entry.splice.is_finished() || entry.splice.reset_by().is_some();
-        let stays_us = match entry.splice.reset_by() {
-            Some(_) => RESET_US,
-            None => FINISHED_US,
-        };
         if entry.splice.is_returning() {
             if entry.splice.acked() > acked {
                 entry.until_us = now_us.saturating_add(RETURN_US);
             }
         } else {
-            entry.until_us = match (is_over, entry.until_us) {
-                (false, _) => u64::MAX,
-                (true, u64::MAX) => now_us.saturating_add(stays_us),
-                (true, until_us) => until_us,
+            entry.until_us = match (entry.splice.reset_by(), entry.until_us) {
+                (None, _) => u64::MAX,
+                (Some(_), u64::MAX) => now_us.saturating_add(RESET_US),
+                (Some(_), until_us) => until_us,
             };
         }
+        let is_finished = entry.splice.is_finished();
         self.counters.spliced_bytes += passed.new_bytes;
         let other = 1 - side;
         let header = PacketHeader::new(
@@ -176,7 +168,12 @@ impl<P: Port> Engine<P> {
         if let Some(header) = header {
             self.put_spliced(header, passed.payload);
         }
-        self.return_if_quiet(key);
+        if is_finished {
+            // Should a peer send its FIN again, the host answers, in TIME-WAIT.
+            self.end_splice(key, SpliceEndReason::Finished);
+        } else {
+            self.return_if_quiet(key);
+        }
     }
 
     /// Sends a packet of ours to the peer of a leg.
@@ -249,11 +246,10 @@ impl<P: Port> Engine<P> {
             });
         }
         if now_us >= entry.until_us {
-            return match (entry.splice.is_returning(), entry.splice.reset_by()) {
-                (true, None) => self.reset_both(key, SpliceEndReason::NotReturned),
-                (_, Some(0)) => self.end_splice(key, SpliceEndReason::ResetByFirst),
-                (_, Some(_)) => self.end_splice(key, SpliceEndReason::ResetBySecond),
-                (false, None) => self.end_splice(key, SpliceEndReason::Finished),
+            return match entry.splice.reset_by() {
+                None => self.reset_both(key, SpliceEndReason::NotReturned),
+                Some(0) => self.end_splice(key, SpliceEndReason::ResetByFirst),
+                Some(_) => self.end_splice(key, SpliceEndReason::ResetBySecond),
             };
         }
         if now_us >= entry.overdue_us {

@@ -19,8 +19,9 @@ use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 /// (RFC 7323 §2.3).
 pub(super) const UNKNOWN_MAX: i64 = 1 << 30;
 
-/// Old segments are answered by the peer that has them, if they are no older, in bytes.
-const OLD_MAX: i64 = 1 << 30;
+/// What is older than the largest window belongs to no retransmission. No window counts less than
+/// this, in bytes.
+const WINDOW_MIN: i64 = 0xffff;
 
 /// The two connections, by number.
 pub(super) type Side = usize;
@@ -49,6 +50,8 @@ struct Stream {
     edge: i64,
     /// The sender may have sent as far as this: the window of the host, before the join.
     reach: i64,
+    /// The largest window so far, the host's included (RFC 5961 §5.2).
+    window_max: i64,
     /// Behind FIN, if it has passed.
     finished: Option<i64>,
     /// That is what the host has seen, and not more than a hint.
@@ -114,6 +117,8 @@ impl Splice {
                 acked: if command.is_again { 0 } else { passed },
                 edge: passed + i64::from(receiver.snd_window_bytes),
                 reach: i64::from(sender.rcv_window_bytes),
+                window_max: i64::from(sender.rcv_window_bytes.max(receiver.snd_window_bytes))
+                    .max(WINDOW_MIN),
                 finished: sender
                     .fin_end
                     .map(|end| position(end, sender.rcv_nxt, passed)),
@@ -214,7 +219,7 @@ impl Splice {
             0
         };
         let reach = stream.edge.max(stream.reach) + beyond;
-        if seq > reach || seq < stream.acked - OLD_MAX {
+        if seq > reach || seq < stream.acked - stream.window_max {
             return Verdict::Drop;
         }
         if header.flags.contains(Flags::RST) {
@@ -230,7 +235,7 @@ impl Splice {
         let (base, back) = (self.legs[side].snd_nxt, &self.streams[other]);
         let ack = position(header.ack, base, back.passed);
         let unknown = if self.is_again { UNKNOWN_MAX } else { 0 };
-        if ack > back.passed + unknown || ack < back.acked - OLD_MAX {
+        if ack > back.passed + unknown || ack < back.acked - back.window_max {
             return Verdict::Drop;
         }
         self.pass(side, segment, (seq, ack), beyond)
@@ -258,6 +263,7 @@ impl Splice {
         back.passed = back.passed.max(ack);
         back.acked = back.acked.max(ack);
         back.edge = back.edge.max(edge);
+        back.window_max = back.window_max.max(edge - ack);
 
         let mut flags = header.flags.without(Flags::URG);
         if !self.ecn {

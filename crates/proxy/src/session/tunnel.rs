@@ -183,8 +183,12 @@ impl Session {
 
     /// Something has become of the splice of a tunnel.
     pub(super) fn on_splice(&mut self, io: &mut dyn Io, shared: &mut Shared, event: &SpliceEvent) {
-        let Phase::Tunnel(mut tunnel) = std::mem::replace(&mut self.phase, Phase::Over) else {
-            return;
+        let mut tunnel = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Tunnel(tunnel) => tunnel,
+            other => {
+                self.phase = other;
+                return;
+            }
         };
         let moved = tunnel.joint.on_splice(event);
         shared.counters.spliced_bytes += moved.up + moved.down;

@@ -63,6 +63,7 @@ impl Stack {
             worker,
             limits,
             held: Vec::new(),
+            held_bytes: 0,
             moved_bytes: [0; 2],
             passed_bytes: [0; 2],
         });
