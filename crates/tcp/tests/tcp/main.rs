@@ -16,6 +16,7 @@ mod handshake;
 mod hostile;
 mod info;
 mod intruder;
+mod join;
 mod keepalive;
 mod long_streams;
 mod memory;
