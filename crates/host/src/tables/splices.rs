@@ -62,6 +62,8 @@ pub(crate) struct Splice {
     pub(crate) moved_bytes: [u64; 2],
     /// The same of the NIC stack, as far as is known.
     pub(crate) passed_bytes: [u64; 2],
+    /// A further NIC worker was given it: more may have passed than is known.
+    pub(crate) is_again: bool,
 }
 
 impl Splice {

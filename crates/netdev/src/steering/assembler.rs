@@ -135,7 +135,7 @@ impl Assembler {
     }
 
     /// What was loaded from a packet, in the order of this machine: 16 bits.
-    pub(super) fn to_host_order(&mut self, of: Register) {
+    pub(super) fn in_host_order(&mut self, of: Register) {
         self.push(0xdc, of, R0, 0, 16);
     }
 

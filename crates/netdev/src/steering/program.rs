@@ -230,7 +230,7 @@ fn look_up(code: &mut Assembler, map: BorrowedFd<'_>, family: Family, ways: &Way
     code.jump_if(R7, 0, ways.host);
 
     code.load(Width::Half, R9, FRAME, TCP_HEADER + 2);
-    code.to_host_order(R9);
+    code.in_host_order(R9);
     look_up_bit(code, map, PORTS_ELEMENT, ways);
     code.jump_if(R1, 0, ways.host);
 

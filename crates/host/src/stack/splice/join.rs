@@ -66,6 +66,7 @@ impl Stack {
             held_bytes: 0,
             moved_bytes: [0; 2],
             passed_bytes: [0; 2],
+            is_again: false,
         });
         self.go_on_joining(now_us, place);
         Ok(())

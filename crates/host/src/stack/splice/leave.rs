@@ -129,9 +129,8 @@ impl Stack {
         self.counters.splices_refused += 1;
         tracing::debug!(worker, ?reason, "a NIC worker refuses a splice");
         self.splicing.from_us = now_us + PAUSE_US;
-        let was_again = (self.splicing.splices.get(place))
-            .is_some_and(|splice| splice.bytes() != splice.moved_bytes);
-        if was_again {
+        let is_again = (self.splicing.splices.get(place)).is_some_and(|splice| splice.is_again);
+        if is_again {
             // The peers have acknowledged to each other what is not known here.
             self.break_splice(now_us, place, SpliceEnd::DataPlaneFailed);
             return true;
@@ -326,6 +325,9 @@ impl Stack {
         let Some(command) = self.splice_command(splice, true) else {
             return;
         };
+        if let Some(splice) = self.splicing.splices.get_mut(place) {
+            splice.is_again = true;
+        }
         self.counters.splices_repeated += 1;
         let nic = &mut self.nics[worker];
         nic.send_or_defer(Deferred::Splice(command));
