@@ -83,6 +83,7 @@ const TITLES: &[(&str, &str)] = &[
     ),
     ("RFC 8961", "Requirements for Time-Based Loss Detection"),
     ("RFC 8985", "The RACK-TLP Loss Detection Algorithm"),
+    ("RFC 9002", "QUIC Loss Detection and Congestion Control"),
     ("RFC 9293", "Transmission Control Protocol"),
     ("RFC 9406", "HyStart++: Modified Slow Start for TCP"),
     ("RFC 9438", "CUBIC for Fast and Long-Distance Networks"),

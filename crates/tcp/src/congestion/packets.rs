@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(control.window(), control.initial_window());
     }
 
-    /// RFC 9002 §7.3.2
+    /// Covers: RFC 9002 §7.3.2
     #[test]
     fn all_that_was_sent_before_a_reduction_causes_no_other() {
         for algorithm in [CongestionAlgorithm::NewReno, CongestionAlgorithm::Cubic] {
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(control.window(), reduced);
     }
 
-    /// RFC 9002 §7.6.2, §7.2
+    /// Covers: RFC 9002 §7.6.2, RFC 9002 §7.2
     #[test]
     fn persistent_congestion_leaves_two_datagrams() {
         for algorithm in CongestionAlgorithm::ALL {
