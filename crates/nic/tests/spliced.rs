@@ -618,7 +618,7 @@ fn what_is_not_acknowledged_in_time_after_unsplice_is_reset() {
     while stage.worker.usage().spliced > 0 {
         pass_until_due(&mut stage);
     }
-    assert_eq!(stage.now_us.get() - begun_us, 60_000_000);
+    assert_eq!(stage.now_us.get() - begun_us, 180_000_000);
     let resets = left(&stage).iter().map(parsed).collect::<Vec<_>>();
     let reset = Flags::RST | Flags::ACK;
     assert_eq!((resets[0].flags, resets[0].seq), (reset, CLIENT.1));

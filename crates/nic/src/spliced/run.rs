@@ -29,7 +29,7 @@ const RESET_US: u64 = 1_000_000;
 
 /// So long, in microseconds, may the peers take to acknowledge more of what has passed before
 /// UNSPLICE.
-const RETURN_US: u64 = 60_000_000;
+const RETURN_US: u64 = 180_000_000;
 
 /// SYNs of a splice are answered this far apart, in microseconds (RFC 5961 §7).
 const CHALLENGE_US: u64 = 500_000;
