@@ -91,6 +91,32 @@ fn what_comes_before_an_end_is_not_lost_when_its_receiver_is_slow() {
     }
 }
 
+/// Both ends of each connection are on the stack here, and no NIC stack has such a one.
+#[test]
+fn a_tunnel_that_cannot_be_spliced_is_copied_and_asked_for_once() {
+    let config = Config {
+        splice: true,
+        ..tcp(&[9001])
+    };
+    let mut world = World::new(config, &[9001]);
+    let client = world.connect();
+    let backend = world.backend(9001);
+    let bytes: Vec<u8> = (0..300_000u32).map(|at| (at / 7) as u8).collect();
+    let (short, rest) = bytes.split_at(1000);
+    world.send(client, short);
+    world.pass(Duration::from_secs(1));
+    let counters = world.counters();
+    assert_eq!((counters.splices, counters.splices_refused), (0, 0));
+    world.send(client, rest);
+    world.finish(client);
+    world.pass(Duration::from_secs(5));
+    assert!(world.heard(backend).received == bytes);
+    assert!(world.heard(backend).has_finished);
+    let counters = world.counters();
+    assert_eq!((counters.splices, counters.splices_refused), (0, 1));
+    assert_eq!(counters.spliced_bytes, 0);
+}
+
 #[test]
 fn an_idle_tunnel_ends() {
     let config = Config {
