@@ -9,8 +9,8 @@
 //! | handed on | the host gets SYNs as all frames, and hands them on, by FRAME: without a steering map, or to a NIC stack on another machine |
 //!
 //! Either way SYNs of connections that the host may know are the host's: of those in its table, in
-//! TIME-WAIT, or parted with; and so are all as soon as no worker is ready. What a worker hands up
-//! is answered here, as if nothing of this existed.
+//! TIME-WAIT, parted with, or spliced; and so are all as soon as no worker is ready. What a worker
+//! hands up is answered here, as if nothing of this existed.
 //!
 //! The ACK that completes a handshake comes to the host. Its cookie is tried under the key that
 //! workers have, and under the one before ([`KEY_US`]).
@@ -317,7 +317,11 @@ impl Stack {
         };
         let open = self.connections.iter().map(|entry| entry.tuple);
         let parted = self.teardown.parted.tuples();
-        let known = open.chain(self.time_waits.tuples()).chain(parted);
+        let spliced = self.splicing.splices.tuples();
+        let known = open
+            .chain(self.time_waits.tuples())
+            .chain(parted)
+            .chain(spliced);
         map.note_only(known.map(|tuple| (tuple.local, tuple.remote)));
         self.setup.noted = 0;
     }

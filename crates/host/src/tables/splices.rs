@@ -114,6 +114,12 @@ impl Splices {
         self.len() > 0 && self.by_tuple.get(tuple).is_some()
     }
 
+    /// Both connections of each.
+    pub(crate) fn tuples(&self) -> impl Iterator<Item = Tuple> {
+        let splices = self.splices.iter();
+        splices.flat_map(|(_, splice)| splice.legs.each_ref().map(|leg| leg.tuple))
+    }
+
     pub(crate) fn by_tuple(&self, tuple: &Tuple) -> Option<(Place, Side)> {
         self.by_tuple.get(tuple).copied()
     }
@@ -193,5 +199,43 @@ impl Splices {
             .filter(|(_, splice)| splice.stage != Stage::Joining && is_one(splice.worker))
             .map(|(place, _)| Place(place))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tuples_are_those_of_both_legs_while_the_splice_is_there() {
+        let tuple = |port: u16| Tuple {
+            local: ([10, 0, 0, 2], 80).into(),
+            remote: ([10, 0, 0, 1], port).into(),
+        };
+        let leg = |port: u16| Leg {
+            stream: StreamId(port.into()),
+            tuple: tuple(port),
+            mac: [2; 6],
+            numbers: None,
+            fin_end: None,
+            app_deadline_us: None,
+            is_let_go: false,
+        };
+        let mut splices = Splices::new(&[7; 16]);
+        let place = splices.insert(Splice {
+            legs: [leg(1), leg(2)],
+            stage: Stage::Joining,
+            worker: 0,
+            limits: SpliceLimits::default(),
+            held: Vec::new(),
+            held_bytes: 0,
+            moved_bytes: [0; 2],
+            passed_bytes: [0; 2],
+            is_again: false,
+        });
+        let tuples: Vec<Tuple> = splices.tuples().collect();
+        assert_eq!(tuples, [tuple(1), tuple(2)]);
+        splices.remove(place);
+        assert_eq!(splices.tuples().count(), 0);
     }
 }
