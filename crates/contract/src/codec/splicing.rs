@@ -44,6 +44,8 @@ impl SpliceLeg<'_> {
 }
 
 impl<'a> Splice<'a> {
+    #[cold]
+    #[inline(never)]
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let [first, second] = &self.legs;
         let header_bytes = first.header.len() + second.header.len();
@@ -62,6 +64,8 @@ impl<'a> Splice<'a> {
         out.extend_from_slice(second.header);
     }
 
+    #[cold]
+    #[inline(never)]
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let (record, headers) = split::<SpliceRecord>(bytes)?;
         all_zero(&record.zero)?;
@@ -118,6 +122,8 @@ fn parse_leg<'a>(
     })
 }
 
+#[cold]
+#[inline(never)]
 pub(super) fn encode_unsplice(flow: FlowId, kind: UnspliceKind, out: &mut Vec<u8>) {
     let record = UnspliceRecord {
         head: head(UNSPLICE, size_of::<UnspliceRecord>()),
@@ -128,6 +134,8 @@ pub(super) fn encode_unsplice(flow: FlowId, kind: UnspliceKind, out: &mut Vec<u8
     out.extend_from_slice(record.as_bytes());
 }
 
+#[cold]
+#[inline(never)]
 pub(super) fn parse_unsplice(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
     let record = whole::<UnspliceRecord>(bytes)?;
     all_zero(&record.zero)?;
@@ -140,6 +148,8 @@ pub(super) fn parse_unsplice(bytes: &[u8]) -> Result<Command<'_>, &'static str> 
     Ok(Command::Unsplice { flow, kind })
 }
 
+#[cold]
+#[inline(never)]
 pub(super) fn encode_refused(flow: FlowId, reason: SpliceRefusal, out: &mut Vec<u8>) {
     let record = SpliceRefusedRecord {
         head: head(SPLICE_REFUSED, size_of::<SpliceRefusedRecord>()),
@@ -150,6 +160,8 @@ pub(super) fn encode_refused(flow: FlowId, reason: SpliceRefusal, out: &mut Vec<
     out.extend_from_slice(record.as_bytes());
 }
 
+#[cold]
+#[inline(never)]
 pub(super) fn parse_refused(bytes: &[u8]) -> Result<Event, &'static str> {
     let record = whole::<SpliceRefusedRecord>(bytes)?;
     all_zero(&record.zero)?;
@@ -163,6 +175,8 @@ pub(super) fn parse_refused(bytes: &[u8]) -> Result<Event, &'static str> {
     Ok(Event::SpliceRefused { flow, reason })
 }
 
+#[cold]
+#[inline(never)]
 pub(super) fn encode_progress(progress: &[SpliceProgress], out: &mut Vec<u8>) {
     let record = SplicesPassedRecord {
         head: head(
@@ -187,6 +201,8 @@ const _: () = assert!(
     "the length of a message counts them"
 );
 
+#[cold]
+#[inline(never)]
 pub(super) fn parse_progress(bytes: &[u8]) -> Result<Event, &'static str> {
     let (record, rest) = split::<SplicesPassedRecord>(bytes)?;
     all_zero(&record.zero)?;
@@ -208,6 +224,8 @@ pub(super) fn parse_progress(bytes: &[u8]) -> Result<Event, &'static str> {
 }
 
 /// Appends splice ended, or unspliced if there is no reason.
+#[cold]
+#[inline(never)]
 pub(super) fn encode_outcome(
     outcome: &SpliceOutcome,
     reason: Option<SpliceEndReason>,
@@ -236,6 +254,8 @@ pub(super) fn encode_outcome(
     out.extend_from_slice(record.as_bytes());
 }
 
+#[cold]
+#[inline(never)]
 pub(super) fn parse_ended(bytes: &[u8]) -> Result<Event, &'static str> {
     use SpliceEndReason::*;
     let (outcome, reason) = parse_outcome(bytes)?;
@@ -254,6 +274,8 @@ pub(super) fn parse_ended(bytes: &[u8]) -> Result<Event, &'static str> {
     Ok(Event::SpliceEnded { outcome, reason })
 }
 
+#[cold]
+#[inline(never)]
 pub(super) fn parse_unspliced(bytes: &[u8]) -> Result<Event, &'static str> {
     let (outcome, reason) = parse_outcome(bytes)?;
     all_zero(&[reason])?;

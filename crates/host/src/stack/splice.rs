@@ -64,6 +64,8 @@ impl Stack {
     /// A router says that a packet to the peer of a leg is too big. Whether it quotes what has
     /// passed, the NIC worker alone could know; the host finds out about the path, with checks of
     /// its own, when it has the connections back.
+    #[cold]
+    #[inline(never)]
     pub(super) fn on_too_big_for_splice(&mut self, now_us: u64, tuple: &Tuple, mtu: u32) {
         let Some((place, side)) = self.splicing.splices.by_tuple(tuple) else {
             return;
@@ -83,6 +85,8 @@ impl Stack {
     }
 
     /// A segment that belongs to no connection of the table: true if it belongs to a splice.
+    #[cold]
+    #[inline(never)]
     pub(super) fn on_spliced(&mut self, now_us: u64, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
         let Some((place, side)) = self.splicing.splices.by_tuple(&Tuple::of(packet)) else {
             return false;

@@ -1,7 +1,7 @@
 //! The way into a splice: two connections become quiet, and a NIC worker gets them.
 
 use tcp::{Instant, State};
-use wire::frame;
+use wire::frame::{self, Received, TcpPacket};
 use wire::tcp::{Flags, Header, Segment};
 
 use super::{BOTH, Stack};
@@ -261,8 +261,7 @@ impl Stack {
             }
         }
         for (side, bytes) in self.splicing.splices.take_held(place) {
-            let checksum_valid = true;
-            if let Some(packet) = frame::parse_segment(&bytes, checksum_valid) {
+            if let Some(packet) = packet_in(&bytes) {
                 self.note_fin(place, side, &packet.segment);
             }
             self.hand_on_spliced(place, side, &bytes);
@@ -275,6 +274,8 @@ impl Stack {
 
     /// The application's timer of a stream has fired, of which the application is not to hear: a
     /// join takes too long.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn on_join_timeout(&mut self, now_us: u64, stream: StreamId) {
         if let Some((place, _)) = self.splicing.splices.by_stream(stream)
             && let Some(splice) = self.splicing.splices.get(place)
@@ -295,8 +296,7 @@ impl Stack {
         };
         let now = Instant::from_us(now_us);
         for (side, bytes) in held {
-            let checksum_valid = true;
-            let Some(packet) = frame::parse_segment(&bytes, checksum_valid) else {
+            let Some(packet) = packet_in(&bytes) else {
                 continue;
             };
             if let Some(entry) = self.connections.by_stream_mut(splice.legs[side].stream) {
@@ -305,5 +305,15 @@ impl Stack {
                 self.mark_dirty(handle);
             }
         }
+    }
+}
+
+/// The segment in a frame that was held. Frames that arrive have a parser of their own, which is in
+/// line there, and nowhere else.
+fn packet_in(frame: &[u8]) -> Option<TcpPacket<'_>> {
+    let checksum_valid = true;
+    match frame::parse(frame, checksum_valid) {
+        Ok(Received::Tcp(packet)) => Some(packet),
+        _ => None,
     }
 }

@@ -96,6 +96,8 @@ impl Stack {
     }
 
     /// A connection has ended here while it is part of a splice.
+    #[cold]
+    #[inline(never)]
     pub(in crate::stack) fn on_leg_closed(&mut self, now_us: u64, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get(handle) else {
             return;
@@ -116,6 +118,8 @@ impl Stack {
     }
 
     /// A NIC worker does not join two connections. False if it was not asked to.
+    #[cold]
+    #[inline(never)]
     pub(in crate::stack) fn on_splice_refused(
         &mut self,
         now_us: u64,
@@ -159,6 +163,8 @@ impl Stack {
     }
 
     /// Bytes have passed.
+    #[cold]
+    #[inline(never)]
     pub(in crate::stack) fn on_splice_progress(
         &mut self,
         worker: usize,
@@ -189,6 +195,8 @@ impl Stack {
     }
 
     /// A splice has ended at a NIC worker.
+    #[cold]
+    #[inline(never)]
     pub(in crate::stack) fn on_splice_ended(
         &mut self,
         now_us: u64,
@@ -284,6 +292,8 @@ impl Stack {
     }
 
     /// A NIC worker has given two connections back.
+    #[cold]
+    #[inline(never)]
     pub(in crate::stack) fn on_unspliced(
         &mut self,
         now_us: u64,
