@@ -3,6 +3,7 @@
 #![no_main]
 
 use contract::parting::{Part, PartLimits, PartStage, PartTimestamps};
+use contract::quic::{Prepare, QuicKey, QuicPacket, QuicSend};
 use contract::splicing::{Splice, SpliceLeg, SpliceTimestamps, UnspliceKind};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
@@ -84,6 +85,32 @@ enum Request<'a> {
     Unsplice {
         flow: u64,
         is_abort: bool,
+    },
+    QuicKey {
+        generation: u32,
+        floor: u64,
+        cipher: u8,
+        keys: [[u8; 32]; 2],
+    },
+    QuicKeyGone {
+        flow: u64,
+        generation: u32,
+    },
+    QuicSend {
+        not_before_us: u64,
+        header: &'a [u8],
+        packets: Vec<(u64, u32, &'a [u8], &'a [u8], u8)>,
+        pieces: Vec<Piece<'a>>,
+    },
+    Prepare {
+        file: u32,
+        offset: u64,
+        len: u32,
+    },
+    QuicRelease {
+        file: u32,
+        offset: u64,
+        len: u64,
     },
     Records {
         epoch: u16,
@@ -299,6 +326,58 @@ impl Request<'_> {
                     false => UnspliceKind::Return,
                 },
             },
+            Request::QuicKey {
+                generation,
+                floor,
+                cipher,
+                keys,
+            } => {
+                let cipher = match cipher % 3 {
+                    0 => Cipher::Aes128Gcm,
+                    1 => Cipher::Aes256Gcm,
+                    _ => Cipher::ChaCha20Poly1305,
+                };
+                Command::QuicKey(QuicKey {
+                    flow: FlowId(2),
+                    generation: *generation,
+                    cipher,
+                    key: &keys[0][..cipher.key_bytes()],
+                    iv: [3; 12],
+                    header_key: &keys[1][..cipher.key_bytes()],
+                    floor: *floor,
+                })
+            }
+            Request::QuicKeyGone { flow, generation } => Command::QuicKeyGone {
+                flow: FlowId(*flow),
+                generation: *generation,
+            },
+            Request::QuicSend {
+                not_before_us,
+                header,
+                packets,
+                pieces,
+            } => Command::QuicSend(QuicSend {
+                id: SendId(1),
+                flow: FlowId(2),
+                issued_us: 3,
+                not_before_us: *not_before_us,
+                header,
+                packets: packets.iter().map(packet).collect(),
+                segments: segments(pieces).iter().copied().collect(),
+            }),
+            Request::Prepare { file, offset, len } => Command::Prepare(Prepare {
+                id: SendId(1),
+                flow: FlowId(2),
+                file: FileId(*file),
+                offset: *offset,
+                len: *len,
+            }),
+            Request::QuicRelease { file, offset, len } => Command::QuicRelease {
+                flow: FlowId(2),
+                file: FileId(*file),
+                offset: *offset,
+                len: *len,
+            },
             Request::KeyGone { flow, epoch } => Command::KeyGone {
                 flow: FlowId(*flow),
                 epoch: *epoch,
@@ -328,6 +407,18 @@ impl Request<'_> {
                 tags,
             }),
         }
+    }
+}
+
+fn packet<'a>(
+    &(number, generation, prefix, header, segments): &(u64, u32, &'a [u8], &'a [u8], u8),
+) -> QuicPacket<'a> {
+    QuicPacket {
+        number,
+        generation,
+        prefix,
+        header,
+        segments: segments % 4,
     }
 }
 

@@ -6,9 +6,9 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–9 and 13–18, events 129–146 |
+//! | 4 | 1 | kind: commands 1–9, 13–18 and 24–28, events 129–146 and 150 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, the flow (ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, UNSPLICE, splice refused, splice ended, unspliced) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, UNSPLICE, splice refused, splice ended, unspliced) |
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -23,12 +23,14 @@
 //! | SPLICE | the packet headers of both legs |
 //! | splice progress | one record of 24 bytes per splice |
 //! | SETUP | one record of 24 bytes per listener |
+//! | QSEND | one record of 16 bytes per packet; one of 16 per segment; the packet header; of each packet its prefix, its header and its inline segments' bytes |
 //! | all others | none |
 //!
 //! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
 //! without a byte to spare, and all bounds of [`crate::limits`] hold.
 
 mod parting;
+mod quic;
 mod setup;
 mod splicing;
 mod tls;
@@ -45,11 +47,13 @@ use crate::file::{FileMeta, Growth};
 use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::limits::{
     FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
-    MESSAGE_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX,
-    SEND_BYTES_MAX, SETUP_LISTENERS_MAX, SPLICE_PROGRESS_MAX,
+    MESSAGE_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, QUIC_INLINE_BYTES_MAX, QUIC_PACKETS_MAX,
+    QUIC_SEGMENTS_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
+    SETUP_LISTENERS_MAX, SPLICE_PROGRESS_MAX,
 };
 use crate::listing::{self, Entries};
 use crate::parting::Part;
+use crate::quic::{Prepare, QuicKey, QuicSend};
 use crate::segment::{Segment, Segments};
 use crate::setup::{SETUP_LISTENER_BYTES, Setup};
 use crate::splicing::Splice;
@@ -87,6 +91,11 @@ const PART_GONE: u8 = 15;
 const SPLICE: u8 = 16;
 const UNSPLICE: u8 = 17;
 const SETUP: u8 = 18;
+const QUIC_KEY: u8 = 24;
+const QUIC_KEY_GONE: u8 = 25;
+const QUIC_SEND: u8 = 26;
+const PREPARE: u8 = 27;
+const QUIC_RELEASE: u8 = 28;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
@@ -105,6 +114,7 @@ const SPLICE_PROGRESS: u8 = 143;
 const SPLICE_ENDED: u8 = 144;
 const UNSPLICED: u8 = 145;
 const SETUP_READY: u8 = 146;
+const READY: u8 = 150;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
@@ -332,6 +342,50 @@ records! {
         zero: [u8; 6],
     }
     SetupReadyRecord: 24 { head: Head, epoch: U64, steering: U32, zero: [u8; 4], }
+    /// What is behind keys of 16 bytes is zero.
+    QuicKeyRecord: 112 {
+        head: Head,
+        flow: U64,
+        floor: U64,
+        key: [u8; 32],
+        header_key: [u8; 32],
+        iv: [u8; 12],
+        generation: U32,
+        cipher: u8,
+        zero: [u8; 7],
+    }
+    QuicKeyGoneRecord: 24 { head: Head, flow: U64, generation: U32, zero: [u8; 4], }
+    QuicSendRecord: 48 {
+        head: Head,
+        id: U64,
+        flow: U64,
+        issued_us: U64,
+        not_before_us: U64,
+        packets: U16,
+        segments: U16,
+        header_bytes: U16,
+        zero: [u8; 2],
+    }
+    /// A packet of a QSEND.
+    QuicPacketRecord: 16 {
+        number: U64,
+        generation: U32,
+        prefix_bytes: U16,
+        header_bytes: u8,
+        segments: u8,
+    }
+    /// Part of a packet. For inline bytes, `file` and `offset` are zero.
+    QuicSegmentRecord: 16 { offset: U64, file: U32, len: U16, kind: u8, zero: u8, }
+    PrepareRecord: 40 { head: Head, id: U64, flow: U64, offset: U64, file: U32, len: U32, }
+    QuicReleaseRecord: 40 {
+        head: Head,
+        flow: U64,
+        offset: U64,
+        len: U64,
+        file: U32,
+        zero: [u8; 4],
+    }
+    ReadyRecord: 24 { head: Head, prepare: U64, flow: U64, }
 }
 
 /// Longest encoded event, in bytes.
@@ -375,6 +429,15 @@ const _: () = assert!(
 const _: () = assert!(
     size_of::<SetupRecord>() + SETUP_LISTENERS_MAX * SETUP_LISTENER_BYTES <= MESSAGE_BYTES_MAX,
     "the largest SETUP fits into a message"
+);
+const _: () = assert!(
+    size_of::<QuicSendRecord>()
+        + QUIC_PACKETS_MAX * size_of::<QuicPacketRecord>()
+        + QUIC_SEGMENTS_MAX * size_of::<QuicSegmentRecord>()
+        + HEADER_BYTES_MAX
+        + QUIC_INLINE_BYTES_MAX
+        <= MESSAGE_BYTES_MAX,
+    "the largest QSEND fits into a message"
 );
 
 impl Command<'_> {
@@ -453,6 +516,11 @@ impl Command<'_> {
             Command::Splice(ref splice) => splice.encode(out),
             Command::Unsplice { flow, kind } => splicing::encode_unsplice(flow, kind, out),
             Command::Setup(ref setup) => setup.encode(out),
+            Command::QuicKey(_)
+            | Command::QuicKeyGone { .. }
+            | Command::QuicSend(_)
+            | Command::Prepare(_)
+            | Command::QuicRelease { .. } => quic::encode(self, out),
         }
     }
 
@@ -536,6 +604,11 @@ impl Command<'_> {
             SPLICE => Splice::parse(bytes).map(Command::Splice),
             UNSPLICE => splicing::parse_unsplice(bytes),
             SETUP => Setup::parse(bytes).map(Command::Setup),
+            QUIC_KEY => QuicKey::parse(bytes).map(Command::QuicKey),
+            QUIC_KEY_GONE => quic::parse_key_gone(bytes),
+            QUIC_SEND => QuicSend::parse(bytes).map(Command::QuicSend),
+            PREPARE => Prepare::parse(bytes).map(Command::Prepare),
+            QUIC_RELEASE => quic::parse_release(bytes),
             _ => Err("the kind is a command's"),
         }
     }
@@ -563,12 +636,17 @@ impl Command<'_> {
             Command::Part(part) => part.check(),
             Command::Splice(splice) => splice.check(),
             Command::Setup(setup) => setup.check(),
+            Command::QuicKey(key) => key.check(),
+            Command::QuicSend(send) => send.check(),
+            Command::Prepare(prepare) => prepare.check(),
+            Command::QuicRelease { offset, len, .. } => quic::check_release(*offset, *len),
             Command::OpenPassed { .. }
             | Command::Close { .. }
             | Command::Acked { .. }
             | Command::KeyGone { .. }
             | Command::PartGone { .. }
-            | Command::Unsplice { .. } => Ok(()),
+            | Command::Unsplice { .. }
+            | Command::QuicKeyGone { .. } => Ok(()),
         }
     }
 }
@@ -945,6 +1023,7 @@ impl Event {
             } => splicing::encode_outcome(outcome, Some(reason), out),
             Event::Unspliced { ref outcome } => splicing::encode_outcome(outcome, None, out),
             Event::SetupReady { epoch, steering } => setup::encode_ready(epoch, steering, out),
+            Event::Ready { prepare, flow } => quic::encode_ready(prepare, flow, out),
         }
     }
 
@@ -1048,32 +1127,13 @@ impl Event {
                     tags: tags.into(),
                 })
             }
-            SEAL_MISMATCH => {
-                let record = whole::<SealMismatchRecord>(bytes)?;
-                all_zero(&record.zero)?;
-                Ok(Event::SealMismatch {
-                    send: SendId(record.send.get()),
-                    flow: FlowId(record.flow.get()),
-                    epoch: record.epoch.get(),
-                    number: record.number.get(),
-                })
-            }
+            SEAL_MISMATCH => parse_seal_mismatch(bytes),
             ENDED => {
                 let record = whole::<EndedRecord>(bytes)?;
                 all_zero(&record.zero)?;
                 Ok(Event::Ended)
             }
-            LOAD => {
-                let record = whole::<LoadRecord>(bytes)?;
-                let (busy_us, elapsed_us) = (record.busy_us.get(), record.elapsed_us.get());
-                if elapsed_us == 0 || busy_us > elapsed_us {
-                    return Err("a worker is busy for a part of the time");
-                }
-                Ok(Event::Load {
-                    busy_us,
-                    elapsed_us,
-                })
-            }
+            LOAD => parse_load(bytes),
             FRAME_UP => Ok(Event::Frame {
                 bytes: parting::parse_frame(bytes)?.into(),
             }),
@@ -1091,9 +1151,33 @@ impl Event {
             SPLICE_ENDED => splicing::parse_ended(bytes),
             UNSPLICED => splicing::parse_unspliced(bytes),
             SETUP_READY => setup::parse_ready(bytes),
+            READY => quic::parse_ready(bytes),
             _ => Err("the kind is an event's"),
         }
     }
+}
+
+fn parse_seal_mismatch(bytes: &[u8]) -> Result<Event, &'static str> {
+    let record = whole::<SealMismatchRecord>(bytes)?;
+    all_zero(&record.zero)?;
+    Ok(Event::SealMismatch {
+        send: SendId(record.send.get()),
+        flow: FlowId(record.flow.get()),
+        epoch: record.epoch.get(),
+        number: record.number.get(),
+    })
+}
+
+fn parse_load(bytes: &[u8]) -> Result<Event, &'static str> {
+    let record = whole::<LoadRecord>(bytes)?;
+    let (busy_us, elapsed_us) = (record.busy_us.get(), record.elapsed_us.get());
+    if elapsed_us == 0 || busy_us > elapsed_us {
+        return Err("a worker is busy for a part of the time");
+    }
+    Ok(Event::Load {
+        busy_us,
+        elapsed_us,
+    })
 }
 
 impl RejectReason {
@@ -1114,19 +1198,29 @@ impl RejectReason {
             TooManyRecords,
             UnknownRecords,
             RecordsOutOfFile,
+            NumberReused,
+            NoUdp,
         ]
         .into_iter()
         .find(|reason| *reason as u8 == byte)
     }
 }
 
-/// Adds `us` to the times in a SEND, a PART, a SETUP or a departure; all else stays as it is,
-/// whatever it is. A SEND that may leave at once still may.
+/// Adds `us` to the times in a SEND, a QSEND, a PART, a SETUP or a departure; all else stays as it
+/// is, whatever it is. A SEND that may leave at once still may.
 pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     let shifted = |time: U64| time.get().wrapping_add_signed(us).into();
     match kind(message) {
         Ok(SEND) => {
             if let Ok((record, _)) = SendRecord::mut_from_prefix(message) {
+                record.issued_us = shifted(record.issued_us);
+                if record.not_before_us != 0 {
+                    record.not_before_us = shifted(record.not_before_us);
+                }
+            }
+        }
+        Ok(QUIC_SEND) => {
+            if let Ok((record, _)) = QuicSendRecord::mut_from_prefix(message) {
                 record.issued_us = shifted(record.issued_us);
                 if record.not_before_us != 0 {
                     record.not_before_us = shifted(record.not_before_us);
@@ -1152,8 +1246,8 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     }
 }
 
-/// Replaces the Ethernet source address in the headers of a SEND, a PART or a SPLICE, and in SETUP;
-/// all else stays as it is, whatever it is.
+/// Replaces the Ethernet source address in the headers of a SEND, a QSEND, a PART or a SPLICE, and
+/// in SETUP; all else stays as it is, whatever it is.
 pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
     const SOURCE: std::ops::Range<usize> = 6..12;
     let set = |header: Option<&mut [u8]>| {
@@ -1166,6 +1260,14 @@ pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
             if let Ok((record, rest)) = SendRecord::mut_from_prefix(message) {
                 let segments = usize::from(record.segments) * size_of::<SegmentRecord>();
                 set(rest.get_mut(segments..segments + usize::from(record.header_bytes)));
+            }
+        }
+        Ok(QUIC_SEND) => {
+            if let Ok((record, rest)) = QuicSendRecord::mut_from_prefix(message) {
+                let packets = usize::from(record.packets) * size_of::<QuicPacketRecord>();
+                let segments = usize::from(record.segments) * size_of::<QuicSegmentRecord>();
+                let start = packets + segments;
+                set(rest.get_mut(start..start + usize::from(record.header_bytes)));
             }
         }
         Ok(PART) => {
@@ -1193,7 +1295,7 @@ pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
 
 /// True if what the message holds must not be left lying about.
 pub(crate) fn is_secret(message: &[u8]) -> bool {
-    matches!(message.get(4), Some(&(KEY | SETUP)))
+    matches!(message.get(4), Some(&(KEY | SETUP | QUIC_KEY)))
 }
 
 fn head(kind: u8, length: usize) -> Head {

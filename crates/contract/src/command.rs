@@ -3,6 +3,7 @@
 use crate::file::Growth;
 use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::parting::Part;
+use crate::quic::{Prepare, QuicKey, QuicSend};
 use crate::segment::Segments;
 use crate::setup::Setup;
 use crate::splicing::{Splice, UnspliceKind};
@@ -98,6 +99,32 @@ pub enum Command<'a> {
     },
     /// SETUP: answer SYNs to listeners.
     Setup(Setup<'a>),
+    /// QKEY: installs a key for the packets of a QUIC connection.
+    QuicKey(QuicKey<'a>),
+    /// QKEYGONE: no more packets come under the key. It is removed, and its memory overwritten, as
+    /// soon as all that were before this have departed.
+    QuicKeyGone {
+        /// The flow.
+        flow: FlowId,
+        /// The key's generation.
+        generation: u32,
+    },
+    /// QSEND: seal packets of a QUIC connection and send them.
+    QuicSend(QuicSend<'a>),
+    /// PREPARE: have a range of a file in memory.
+    Prepare(Prepare),
+    /// QRELEASE: the peer has acknowledged this range, or will not get it; what was retained of it
+    /// for the flow may go.
+    QuicRelease {
+        /// The flow.
+        flow: FlowId,
+        /// The file.
+        file: FileId,
+        /// Offset of the first byte.
+        offset: u64,
+        /// Length, in bytes. Not zero.
+        len: u64,
+    },
 }
 
 /// SEND: a finished packet header and what follows it.

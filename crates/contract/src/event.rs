@@ -159,6 +159,13 @@ pub enum Event {
         /// frames reach it but by FRAME.
         steering: u32,
     },
+    /// READY: what PREPARE has asked for is in memory.
+    Ready {
+        /// The PREPARE.
+        prepare: SendId,
+        /// Its flow.
+        flow: FlowId,
+    },
 }
 
 /// Why a command was rejected.
@@ -179,10 +186,10 @@ pub enum RejectReason {
     BadHeader = 6,
     /// Too many flows are in use.
     TooManyFlows = 7,
-    /// RECORDS names an epoch of which the flow has no key, or that is going. From here on, the id
-    /// is the flow's unless said otherwise.
+    /// RECORDS or QSEND names a key that the flow does not have, or that is going. From here on,
+    /// the id is the flow's unless said otherwise; that of a QSEND is its own.
     UnknownKey = 8,
-    /// KEY names an epoch that is not above all that the flow has had.
+    /// KEY or QKEY names an epoch or a generation that is not above all that the flow has had.
     KeyConflict = 9,
     /// The flow has [`crate::limits::KEYS_MAX`] keys, or there is no memory for another.
     TooManyKeys = 10,
@@ -195,4 +202,9 @@ pub enum RejectReason {
     UnknownRecords = 13,
     /// RECORDS names a file that is not open, or a range that reaches past its end.
     RecordsOutOfFile = 14,
+    /// The QSEND (the id is its own) has a packet number that is not above all that were sealed of
+    /// the flow, or is below the floor of its key.
+    NumberReused = 15,
+    /// QKEY, QSEND or PREPARE has come to a NIC stack that does not send UDP.
+    NoUdp = 16,
 }

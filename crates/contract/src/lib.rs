@@ -8,14 +8,15 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, UNSPLICE, SETUP |
+//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, UNSPLICE, SETUP, QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE |
 //! | `file`, [`segment`] | versions of files; what payload consists of |
-//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended, load, frame, part refused, part ended, splice refused, splice progress, splice ended, unspliced, setup ready |
+//! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended, load, frame, part refused, part ended, splice refused, splice progress, splice ended, unspliced, setup ready, ready |
 //! | [`listing`] | what is in a directory: what answers LIST |
 //! | [`tls`] | keys and records of TLS: what KEY and RECORDS say |
 //! | [`parting`] | connections of which the NIC stack runs what is left: what PART says |
 //! | [`splicing`] | two connections that the NIC stack joins: what SPLICE says |
 //! | [`setup`] | listeners whose SYNs the NIC stack answers: what SETUP says |
+//! | [`quic`] | packets of QUIC connections that the NIC stack seals |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
@@ -56,6 +57,7 @@ pub mod ids;
 pub mod limits;
 pub mod listing;
 pub mod parting;
+pub mod quic;
 pub mod segment;
 pub mod setup;
 pub mod splicing;

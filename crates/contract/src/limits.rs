@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 15;
+pub const VERSION: u16 = 16;
 
 /// Longest path in an OPEN or LIST, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -66,6 +66,29 @@ pub const SPLICE_PROGRESS_MAX: usize = 32;
 
 /// Largest window of a connection that is parted with or spliced, in bytes.
 pub const PART_WINDOW_BYTES_MAX: u32 = 0xffff << WINDOW_SHIFT_MAX;
+
+/// Most packets of a QSEND.
+pub const QUIC_PACKETS_MAX: usize = 44;
+
+/// Most segments of a QSEND, of all its packets.
+pub const QUIC_SEGMENTS_MAX: usize = 192;
+
+/// Most bytes of packets in a QSEND: prefixes, headers and inline segments.
+pub const QUIC_INLINE_BYTES_MAX: usize = 4096;
+
+/// Longest short header of a packet, in bytes: a connection ID of 20, a number of 4 (RFC 9000
+/// §17.3.1).
+pub const QUIC_HEADER_BYTES_MAX: usize = 25;
+
+/// Longest datagram of a QSEND, in bytes: one without any range of a file fits in as well.
+pub const QUIC_DATAGRAM_BYTES_MAX: usize = 4096;
+
+/// Most bytes of all datagrams of a QSEND: they leave as one UDP packet that the port cuts, whose
+/// length, with the headers of IPv6 and UDP, has 16 bits.
+pub const QUIC_SEND_BYTES_MAX: usize = 65_535 - 40 - 8;
+
+/// Most bytes of a PREPARE.
+pub const PREPARE_BYTES_MAX: usize = 1 << 20;
 
 /// Longest encoded command or event, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8192;

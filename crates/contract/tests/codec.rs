@@ -933,7 +933,7 @@ fn an_unknown_reason_does_not_decode() {
             id: 1,
         });
         bytes[16] = byte;
-        assert_eq!(Event::decode(&bytes).is_ok(), (1..=14).contains(&byte));
+        assert_eq!(Event::decode(&bytes).is_ok(), (1..=16).contains(&byte));
     }
 }
 

@@ -282,6 +282,11 @@ impl FakeNic {
                 Command::Key(_) | Command::KeyGone { .. } | Command::Records(_) => {
                     assert!(self.sealer.is_some(), "no flow has a key");
                 }
+                Command::QuicKey(_)
+                | Command::QuicKeyGone { .. }
+                | Command::QuicSend(_)
+                | Command::Prepare(_)
+                | Command::QuicRelease { .. } => panic!("no flow is one of QUIC"),
             }
         }
     }

@@ -233,7 +233,12 @@ impl Sealer for ReferenceSealer {
             | Command::PartGone { .. }
             | Command::Splice(_)
             | Command::Unsplice { .. }
-            | Command::Setup(_) => {}
+            | Command::Setup(_)
+            | Command::QuicKey(_)
+            | Command::QuicKeyGone { .. }
+            | Command::QuicSend(_)
+            | Command::Prepare(_)
+            | Command::QuicRelease { .. } => {}
         }
     }
 

@@ -75,6 +75,11 @@ impl<P: Port> Engine<P> {
             Command::Splice(splice) => self.splice(splice, clock),
             Command::Unsplice { flow, kind } => self.unsplice(*flow, *kind, clock),
             Command::Setup(setup) => self.setup(setup),
+            Command::QuicKey(key) => self.reject(RejectReason::NoUdp, key.flow.0),
+            Command::QuicSend(send) => self.reject(RejectReason::NoUdp, send.id.0),
+            Command::Prepare(prepare) => self.reject(RejectReason::NoUdp, prepare.id.0),
+            // There is nothing to let go.
+            Command::QuicKeyGone { .. } | Command::QuicRelease { .. } => {}
         }
     }
 

@@ -25,6 +25,7 @@
 //! | `wheel` | a paced SEND waits for its time |
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
 //! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
+//! | [`quic`] | packets of QUIC connections are sealed |
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `parted` | connections that the host has parted with: FIN, TIME-WAIT |
 //! | `spliced` | two connections that are one: frames of one leave on the other |
@@ -65,6 +66,7 @@ mod passed;
 mod plan;
 mod polling;
 mod prefetch;
+pub mod quic;
 mod read_ahead;
 pub mod reader;
 mod retention;

@@ -271,6 +271,11 @@ fn describe_command(command: &Command<'_>) -> String {
             splice.legs.map(|leg| leg.rcv_nxt)
         ),
         Command::Unsplice { flow, kind } => format!("UNSPLICE flow {:x} {kind:?}", flow.0),
+        Command::QuicKey(_)
+        | Command::QuicKeyGone { .. }
+        | Command::QuicSend(_)
+        | Command::Prepare(_)
+        | Command::QuicRelease { .. } => describe_quic(command),
         Command::KeyGone { flow, epoch } => format!("KEYGONE flow {:x} epoch {epoch}", flow.0),
         Command::Records(records) => format!(
             "RECORDS flow {:x} epoch {} from {} at {}: {} of {} bytes, {} tags",
@@ -298,5 +303,40 @@ fn describe_command(command: &Command<'_>) -> String {
             }
             text
         }
+    }
+}
+
+/// Commands of QUIC connections.
+fn describe_quic(command: &Command<'_>) -> String {
+    match command {
+        Command::QuicKey(key) => {
+            format!("QKEY flow {:x} generation {}", key.flow.0, key.generation)
+        }
+        Command::QuicKeyGone { flow, generation } => {
+            format!("QKEYGONE flow {:x} generation {generation}", flow.0)
+        }
+        Command::QuicSend(send) => format!(
+            "QSEND {} flow {:x}: packets {:?}",
+            send.id.0,
+            send.flow.0,
+            send.packets
+                .iter()
+                .map(|packet| packet.number)
+                .collect::<Vec<_>>()
+        ),
+        Command::Prepare(prepare) => format!(
+            "PREPARE {} flow {:x}: file {} at {}, {} bytes",
+            prepare.id.0, prepare.flow.0, prepare.file.0, prepare.offset, prepare.len
+        ),
+        Command::QuicRelease {
+            flow,
+            file,
+            offset,
+            len,
+        } => format!(
+            "QRELEASE flow {:x}: file {} at {offset}, {len} bytes",
+            flow.0, file.0
+        ),
+        _ => String::new(),
     }
 }

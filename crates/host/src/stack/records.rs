@@ -193,7 +193,9 @@ impl Stack {
             | RejectReason::RecordsConflict
             | RejectReason::TooManyRecords
             | RejectReason::RecordsOutOfFile => {}
-            RejectReason::Malformed
+            RejectReason::NumberReused
+            | RejectReason::NoUdp
+            | RejectReason::Malformed
             | RejectReason::UnknownFile
             | RejectReason::FileInUse
             | RejectReason::TooManyFiles

@@ -138,6 +138,8 @@ impl Stack {
                 reason,
             } => self.on_splice_ended(now_us, worker, outcome, reason),
             Event::Unspliced { ref outcome } => self.on_unspliced(now_us, worker, outcome),
+            // Nothing was prepared.
+            Event::Ready { .. } => false,
             Event::Ended => {
                 self.nics[worker].heard.on_last();
                 true

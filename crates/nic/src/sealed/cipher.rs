@@ -10,7 +10,7 @@ use contract::tls::{Cipher, TAG_BYTES};
 use super::vaes::VaesKey;
 
 /// A key of a cipher. The cipher's memory is overwritten when it is dropped.
-pub(super) struct CipherKey(Library);
+pub(crate) struct CipherKey(Library);
 
 enum Library {
     AwsLc(LessSafeKey),
@@ -20,7 +20,7 @@ enum Library {
 
 impl CipherKey {
     /// `None` if the key has not the length that the cipher wants.
-    pub(super) fn new(cipher: Cipher, key: &[u8]) -> Option<CipherKey> {
+    pub(crate) fn new(cipher: Cipher, key: &[u8]) -> Option<CipherKey> {
         #[cfg(target_arch = "x86_64")]
         if let Some(key) = VaesKey::new(cipher, key) {
             return Some(CipherKey(Library::Ring(key)));
@@ -36,6 +36,29 @@ impl CipherKey {
         };
         let key = UnboundKey::new(algorithm, key).ok()?;
         Some(CipherKey(Library::AwsLc(LessSafeKey::new(key))))
+    }
+
+    /// Seals `text` where it is. Returns the tag.
+    ///
+    /// # Panics
+    /// If it is longer than the cipher allows, which is far longer than any packet.
+    pub(crate) fn seal_in_place(
+        &self,
+        nonce: [u8; 12],
+        additional: &[u8],
+        text: &mut [u8],
+    ) -> [u8; TAG_BYTES] {
+        match &self.0 {
+            Library::AwsLc(key) => {
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(additional), text);
+                let tag = tag.expect("the length is a packet's");
+                let tag = tag.as_ref().try_into();
+                tag.expect("the tags of these ciphers have 16 bytes")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Library::Ring(key) => key.seal_in_place(nonce, additional, text),
+        }
     }
 
     /// Writes to `out` what `plaintext` and `inner_type` are sealed to, and the tag.
@@ -93,6 +116,16 @@ mod tests {
                     out
                 };
                 assert_eq!(sealed(&ring), sealed(&aws_lc), "{cipher:?}, {len} bytes");
+                let in_place = |key: &CipherKey| {
+                    let mut text = plaintext.clone();
+                    let tag = key.seal_in_place([5; 12], b"header", &mut text);
+                    (text, tag)
+                };
+                assert_eq!(
+                    in_place(&ring),
+                    in_place(&aws_lc),
+                    "{cipher:?}, {len} bytes"
+                );
             }
             assert!(CipherKey::new(cipher, &key[1..]).is_none());
         }

@@ -27,6 +27,7 @@ use crate::follow::Follow;
 use keys::Keys;
 use tails::TailSlot;
 
+pub(crate) use cipher::CipherKey;
 pub(crate) use keys::KEY_BYTES;
 pub(crate) use output::{OUTPUT_BYTES_MAX, SealMismatch, Sealer};
 pub(crate) use runs::{Run, Source};

@@ -1,0 +1,132 @@
+//! The keys of a flow, by generation.
+
+use std::fmt;
+
+use aws_lc_rs::aead::quic::{AES_128, AES_256, CHACHA20, HeaderProtectionKey};
+use contract::RejectReason;
+use contract::limits::KEYS_MAX;
+use contract::quic::QuicKey;
+use contract::tls::Cipher;
+
+use crate::sealed::CipherKey;
+
+/// A key that seals packets. The ciphers' memory is overwritten when it is dropped.
+pub(super) struct PacketKey {
+    pub(super) cipher: CipherKey,
+    pub(super) header: HeaderProtectionKey,
+    pub(super) iv: [u8; 12],
+}
+
+impl PacketKey {
+    /// `None` if a key has not the length that the cipher wants.
+    pub(super) fn new(key: &QuicKey<'_>) -> Option<PacketKey> {
+        let header = match key.cipher {
+            Cipher::Aes128Gcm => &AES_128,
+            Cipher::Aes256Gcm => &AES_256,
+            Cipher::ChaCha20Poly1305 => &CHACHA20,
+        };
+        Some(PacketKey {
+            cipher: CipherKey::new(key.cipher, key.key)?,
+            header: HeaderProtectionKey::new(header, key.header_key).ok()?,
+            iv: key.iv,
+        })
+    }
+}
+
+struct Generation {
+    number: u32,
+    key: PacketKey,
+    floor: u64,
+    /// Packets that were accepted and are neither sealed nor given up.
+    waiting: usize,
+    /// QKEYGONE: no others come.
+    is_going: bool,
+}
+
+/// The keys of a flow.
+#[derive(Default)]
+pub(super) struct Keys {
+    generations: Vec<Generation>,
+    last: Option<u32>,
+}
+
+impl Keys {
+    /// QKEY.
+    pub(super) fn install(&mut self, key: &QuicKey<'_>) -> Result<(), RejectReason> {
+        if self.last.is_some_and(|last| key.generation <= last) {
+            return Err(RejectReason::KeyConflict);
+        }
+        if self.generations.len() >= KEYS_MAX {
+            return Err(RejectReason::TooManyKeys);
+        }
+        let packet_key = PacketKey::new(key).ok_or(RejectReason::Malformed)?;
+        self.last = Some(key.generation);
+        self.generations.push(Generation {
+            number: key.generation,
+            key: packet_key,
+            floor: key.floor,
+            waiting: 0,
+            is_going: false,
+        });
+        Ok(())
+    }
+
+    /// QKEYGONE.
+    pub(super) fn let_go(&mut self, generation: u32) {
+        if let Some(key) = self.find(generation) {
+            key.is_going = true;
+        }
+        self.remove_unneeded();
+    }
+
+    fn find(&mut self, generation: u32) -> Option<&mut Generation> {
+        let mut generations = self.generations.iter_mut();
+        generations.find(|key| key.number == generation)
+    }
+
+    /// The lowest number that a key may seal, if packets may come under it.
+    pub(super) fn floor(&self, generation: u32) -> Option<u64> {
+        let mut generations = self.generations.iter();
+        let key = generations.find(|key| key.number == generation && !key.is_going)?;
+        Some(key.floor)
+    }
+
+    /// A packet was accepted.
+    pub(super) fn acquire(&mut self, generation: u32) {
+        if let Some(key) = self.find(generation) {
+            key.waiting += 1;
+        }
+    }
+
+    /// The key of a packet that was accepted.
+    pub(super) fn get(&self, generation: u32) -> Option<&PacketKey> {
+        let mut generations = self.generations.iter();
+        let key = generations.find(|key| key.number == generation)?;
+        Some(&key.key)
+    }
+
+    /// A packet that was accepted is sealed, or given up.
+    pub(super) fn release(&mut self, generation: u32) {
+        if let Some(key) = self.find(generation) {
+            key.waiting -= 1;
+        }
+        self.remove_unneeded();
+    }
+
+    fn remove_unneeded(&mut self) {
+        self.generations
+            .retain(|key| key.waiting > 0 || !key.is_going);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.generations.len()
+    }
+}
+
+/// Without keys.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers = self.generations.iter().map(|key| key.number);
+        f.debug_list().entries(numbers).finish()
+    }
+}
