@@ -135,7 +135,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "contract", "wire", "tcp", "tls", "netdev", "nic", "host", "server", "relay",
+            "contract", "wire", "tcp", "tls", "quic", "netdev", "nic", "host", "server", "relay",
         ],
     ),
     ("fakes", &["contract", "wire", "tls", "netdev"]),

@@ -62,7 +62,8 @@ pub struct Settings {
     /// Whether clients that know how are asked to acknowledge less often
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
-    /// Largest datagram that is tried, in bytes; 1,200 are always possible.
+    /// Largest datagram that is tried, in bytes, at most
+    /// [`contract::limits::QUIC_DATAGRAM_BYTES_MAX`]; 1,200 are always possible.
     pub datagram_bytes_max: u16,
     /// From which the keys of tokens, stateless resets and connection IDs are made. Who has the
     /// same can reset connections of an endpoint that has lost them. `None`: one by chance.

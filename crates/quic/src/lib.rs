@@ -16,6 +16,7 @@
 //! |---|---|
 //! | the endpoint and its connections; all that names quinn | `engine/` |
 //! | what goes in and out | `types` |
+//! | ... and what goes out as commands of the contract | `commands` |
 //! | settings and bounds | `config` |
 //! | placeholders, and which range of which file each stands for | `extents` |
 //! | packets as descriptions | `recorder` |
@@ -24,6 +25,7 @@
 //! Begin with [`Endpoint`].
 #![forbid(unsafe_code)]
 
+mod commands;
 mod config;
 mod engine;
 mod extents;
@@ -31,6 +33,7 @@ mod frames;
 mod recorder;
 mod types;
 
+pub use commands::Framing;
 pub use config::{Limits, Settings};
 pub use engine::Endpoint;
 pub use types::{

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aws_lc_rs::rand;
+use contract::limits::QUIC_DATAGRAM_BYTES_MAX;
 use contract::tls::Cipher;
 use quinn_proto::{
     AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
@@ -114,7 +115,8 @@ fn transport(settings: &Settings, seed: [u8; 32], clock: Clock) -> TransportConf
             clock,
         }));
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(settings.datagram_bytes_max);
+    let most = QUIC_DATAGRAM_BYTES_MAX as u16;
+    discovery.upper_bound(settings.datagram_bytes_max.min(most));
     transport.mtu_discovery_config(Some(discovery));
     if settings.ack_frequency {
         let mut frequency = AckFrequencyConfig::default();

@@ -1,0 +1,141 @@
+//! An eye on the wire, which knows all keys: it opens each packet, and no two may have been sealed
+//! under the same key and number.
+
+use std::collections::HashMap;
+
+use aws_lc_rs::aead::quic::{AES_128, AES_256, CHACHA20, HeaderProtectionKey};
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
+use contract::FlowId;
+use contract::quic::QuicKey;
+use contract::tls::Cipher;
+
+struct Known {
+    raw: Vec<u8>,
+    packet: LessSafeKey,
+    header: HeaderProtectionKey,
+    iv: [u8; 12],
+}
+
+/// What has been seen.
+#[derive(Default)]
+pub(crate) struct WireWatch {
+    /// Of each flow, by generation.
+    keys: HashMap<FlowId, Vec<Known>>,
+    /// The highest number of each flow.
+    highest: HashMap<FlowId, u64>,
+    /// What was sealed under each key and number.
+    sealed: HashMap<(Vec<u8>, u64), Vec<u8>>,
+    /// 1-RTT packets that were opened.
+    pub(crate) packets: u64,
+}
+
+impl WireWatch {
+    pub(crate) fn on_key(&mut self, key: &QuicKey<'_>) {
+        let (packet, header) = match key.cipher {
+            Cipher::Aes128Gcm => (&AES_128_GCM, &AES_128),
+            Cipher::Aes256Gcm => (&AES_256_GCM, &AES_256),
+            Cipher::ChaCha20Poly1305 => (&CHACHA20_POLY1305, &CHACHA20),
+        };
+        let keys = self.keys.entry(key.flow).or_default();
+        if keys.iter().any(|known| known.raw == key.key) {
+            return;
+        }
+        keys.push(Known {
+            raw: key.key.to_vec(),
+            packet: LessSafeKey::new(UnboundKey::new(packet, key.key).expect("a key")),
+            header: HeaderProtectionKey::new(header, key.header_key).expect("a key"),
+            iv: key.iv,
+        });
+    }
+
+    /// Keys of all flows.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.values().map(Vec::len).sum()
+    }
+
+    /// A datagram leaves for the client of a flow, whose connection ID has eight bytes.
+    pub(crate) fn on_datagram(&mut self, flow: FlowId, client_id_bytes: usize, datagram: &[u8]) {
+        let short = &datagram[long_headers(datagram)..];
+        if short.is_empty() {
+            return;
+        }
+        let keys = self.keys.get(&flow).map_or(&[][..], Vec::as_slice);
+        let highest = self.highest.get(&flow).copied();
+        let opened = keys.iter().rev().find_map(|key| {
+            let number = open(key, client_id_bytes, highest, short)?;
+            Some((key.raw.clone(), number))
+        });
+        let (raw, number) = opened.expect("a packet opens with a key of its flow");
+        self.packets += 1;
+        let highest = self.highest.entry(flow).or_default();
+        *highest = (*highest).max(number);
+        let before = self.sealed.insert((raw, number), short.to_vec());
+        assert!(
+            before.is_none(),
+            "number {number} was sealed twice under a key"
+        );
+    }
+}
+
+/// How many bytes the packets with long headers take in front (RFC 9000 §17.2).
+fn long_headers(datagram: &[u8]) -> usize {
+    let mut at = 0;
+    while datagram.get(at).is_some_and(|first| first & 0x80 != 0) {
+        let is_initial = datagram[at] & 0x30 == 0;
+        at += 5;
+        for _ in 0..2 {
+            at += 1 + usize::from(datagram[at]);
+        }
+        // A token, in an Initial packet; then the rest.
+        for _ in 0..1 + usize::from(is_initial) {
+            let (len, bytes) = varint(datagram, at);
+            at += bytes + len as usize;
+        }
+    }
+    at
+}
+
+/// A number (RFC 9000 §16), and how many bytes it has.
+fn varint(bytes: &[u8], at: usize) -> (u64, usize) {
+    let len = 1usize << (bytes[at] >> 6);
+    let first = u64::from(bytes[at] & 0x3f);
+    let rest = bytes[at + 1..at + len].iter();
+    let value = rest.fold(first, |value, byte| value << 8 | u64::from(*byte));
+    (value, len)
+}
+
+/// The number of a packet, if it opens.
+fn open(key: &Known, id_bytes: usize, highest: Option<u64>, packet: &[u8]) -> Option<u64> {
+    let mut packet = packet.to_vec();
+    let number_at = 1 + id_bytes;
+    let sample = packet.get(number_at + 4..number_at + 20)?;
+    let mask = key.header.new_mask(sample).ok()?;
+    packet[0] ^= mask[0] & 0x1f;
+    let number_bytes = usize::from(packet[0] & 3) + 1;
+    for at in 0..number_bytes {
+        packet[number_at + at] ^= mask[1 + at];
+    }
+    let truncated = packet[number_at..number_at + number_bytes].iter();
+    let truncated = truncated.fold(0, |number, byte| number << 8 | u64::from(*byte));
+    // RFC 9000 A.3
+    let window = 1u64 << (8 * number_bytes);
+    let expected = highest.map_or(0, |highest| highest + 1);
+    let candidate = (expected & !(window - 1)) | truncated;
+    let number = if candidate + window / 2 <= expected {
+        candidate + window
+    } else if candidate > expected + window / 2 && candidate >= window {
+        candidate - window
+    } else {
+        candidate
+    };
+    let mut nonce = key.iv;
+    for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
+        *byte ^= number;
+    }
+    let (header, sealed) = packet.split_at_mut(number_at + number_bytes);
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    let opened = key.packet.open_in_place(nonce, Aad::from(&*header), sealed);
+    opened.ok().map(|_| number)
+}
