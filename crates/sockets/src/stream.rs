@@ -460,9 +460,16 @@ impl App {
         match errno::of_close(reason, peer_finished && !is_shut) {
             Some(errno) => {
                 // What has come before the error is read before it.
+                let mut count = 0;
                 if socket.record.look().is_ok() {
-                    let count = socket.record.rx_write(&unread);
+                    count = socket.record.rx_write(&unread);
                     cx.counters.received_bytes += count as u64;
+                }
+                let mut errno = errno;
+                if count < unread.len() {
+                    // It does not end with what can be read.
+                    socket.record.clear(Flags::FIN_RECEIVED);
+                    errno = errno::of_close(reason, false).unwrap_or(errno);
                 }
                 socket.record.set_held(0);
                 let flags = Flags::FAILED | Flags::CLOSED;

@@ -216,3 +216,35 @@ fn an_application_that_is_detached_sees_it_and_its_clients_are_reset() {
     other.exit(&mut world);
     world.assert_nothing_left();
 }
+
+/// As Linux has it in CLOSE-WAIT: what came before FIN is whole, and the stream ends with it.
+#[test]
+fn a_reset_behind_the_end_of_a_stream_leaves_the_end() {
+    let (mut world, mut program, listener, stream) = silent_connection();
+    let (socket, _) = program.accept(&mut world, listener);
+    world.client_sends(stream, b"all", true);
+    world.run_until(|_| program.flags(socket).has(Flags::FIN_RECEIVED));
+    world.client_aborts(stream);
+    world.run_until(|_| program.flags(socket).has(Flags::CLOSED));
+    assert!(program.flags(socket).has(Flags::FIN_RECEIVED));
+    assert_eq!(program.record(socket).take_error(), 32, "EPIPE");
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
+
+/// What has no room in the FIFO by then is lost, and the stream does not end before it.
+#[test]
+fn a_reset_behind_an_end_that_was_not_reached_is_one() {
+    // FIFO and receive buffer together hold it.
+    let modes = MODES_DEFAULT;
+    let (mut world, mut program, listener, stream) = silent_connection_in(modes);
+    let (socket, _) = program.accept(&mut world, listener);
+    world.client_sends(stream, &text(100_000, 3), true);
+    world.run_until(|_| program.flags(socket).has(Flags::FIN_RECEIVED));
+    world.client_aborts(stream);
+    world.run_until(|_| program.flags(socket).has(Flags::CLOSED));
+    assert!(!program.flags(socket).has(Flags::FIN_RECEIVED));
+    assert_eq!(program.record(socket).take_error(), 104, "ECONNRESET");
+    program.exit(&mut world);
+    world.assert_nothing_left();
+}
