@@ -31,16 +31,25 @@ impl Returned for ssize_t {
 /// has its caller: a thread that is cancelled unwinds the stack from here.
 pub(crate) unsafe fn point<T: Returned>(mut call: impl FnMut() -> T) -> T {
     loop {
+        // The C library knows of each cancellation that is noted. What is left is of an earlier
+        // thread of this name, or is put off: it must not cut the call short.
+        cancellation::forget();
         // SAFETY: it takes nothing.
         unsafe { library::pthread_testcancel() };
         let done = call();
-        if !done.has_failed() || last_error() != Errno::CANCELED {
-            return done;
+        match last_error() {
+            _ if !done.has_failed() => return done,
+            // A timeout begins again.
+            Errno::CANCELED => {}
+            errno => {
+                if errno == Errno::INTR {
+                    // C libraries may cancel by a signal.
+                    // SAFETY: it takes nothing.
+                    unsafe { library::pthread_testcancel() };
+                }
+                return done;
+            }
         }
-        // SAFETY: it takes nothing.
-        unsafe { library::pthread_testcancel() };
-        // An earlier thread had this one's name. A timeout begins again.
-        cancellation::forget();
     }
 }
 

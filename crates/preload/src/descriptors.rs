@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use capi::abi::{set_errno, sw_close, sw_ioctl};
+use capi::client::cancellation;
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 use rustix::io::{Errno, Result};
 
@@ -82,6 +83,8 @@ pub extern "C-unwind" fn splitway_preload_close(fd: c_int) -> c_int {
     pending::remove(fd);
     note_closed(fd);
     if is_ours(fd) {
+        // One that lingers waits, and is no cancellation point.
+        cancellation::forget();
         return sw_close(fd);
     }
     if let Err(errno) = let_go_of(fd) {

@@ -11,9 +11,9 @@ use rustix::io::{Errno, Result};
 use super::application::Client;
 use crate::sys;
 
-/// Threads whose cancellation is noted, at most. A further one takes the place of the oldest, which
-/// ends at its next call.
-const NOTED_MAX: usize = 64;
+/// Threads whose cancellation is noted, at most. A further one takes the place of another, which
+/// ends at its next call if it was not awake yet.
+const NOTED_MAX: usize = 1024;
 
 /// Threads that are to end, by what `pthread_self` returns in them; 0 is none. Atomics, since a
 /// fork may come while any thread is in here.
@@ -37,9 +37,16 @@ fn note(thread: usize) {
     let is_noted = NOTED
         .iter()
         .any(|noted| noted.load(Ordering::SeqCst) == thread);
-    if !is_noted {
-        let place = COUNT.fetch_add(1, Ordering::SeqCst) % NOTED_MAX;
-        NOTED[place].store(thread, Ordering::SeqCst);
+    if is_noted {
+        return;
+    }
+    let place = COUNT.fetch_add(1, Ordering::SeqCst);
+    let take = |noted: &&AtomicUsize| {
+        let taken = noted.compare_exchange(0, thread, Ordering::SeqCst, Ordering::SeqCst);
+        taken.is_ok()
+    };
+    if NOTED.iter().find(take).is_none() {
+        NOTED[place % NOTED_MAX].store(thread, Ordering::SeqCst);
     }
 }
 
@@ -59,9 +66,11 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// Forgets what is noted of this thread: the C library does not end it, so it was an earlier thread
-/// of that name.
+/// Forgets what is noted of this thread. Its caller asks the C library next, which knows of it.
 pub fn forget() {
+    if COUNT.load(Ordering::SeqCst) == 0 {
+        return;
+    }
     let this = sys::this_thread();
     for noted in &NOTED {
         let _ = noted.compare_exchange(this, 0, Ordering::SeqCst, Ordering::SeqCst);

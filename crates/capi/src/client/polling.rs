@@ -86,11 +86,13 @@ impl Client {
                 Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
                 None => None,
             };
-            // Without a host stack nothing rings, and the bed is ready for ever.
-            let bed = link.check().is_ok().then_some(&bed);
+            if link.check().is_err() {
+                // The bed would be ready for ever.
+                link.bury_canary(&bed);
+            }
             let asked = cancellation::check()
-                .and_then(|()| poll.ask_kernel(fds, remaining, bed.map(AsFd::as_fd)));
-            let taken = bed.map_or(Ok(()), |bed| link.sleep_in(bed, Some(&Timespec::default())));
+                .and_then(|()| poll.ask_kernel(fds, remaining, Some(bed.as_fd())));
+            let taken = link.sleep_in(&bed, Some(&Timespec::default()));
             link.wake_up(Some(&link.pollers));
             let found = match asked {
                 Ok(kernel) => split + kernel,

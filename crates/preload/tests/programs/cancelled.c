@@ -143,6 +143,28 @@ static void take_no_other(int peer) {
     }
 }
 
+/* ... and its calls are not cut short by that. */
+static void *write_much(void *unused) {
+    static char much[1 << 20];
+    (void)unused;
+    __atomic_store_n(&waits, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    return write(full, much, sizeof much) == sizeof much ? much : NULL;
+}
+
+static void cut_nothing_short(int peer) {
+    static char bytes[1 << 16];
+    void *result;
+    pthread_t thread = started(receive, 0);
+    CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+    CHECK(result == PTHREAD_CANCELED);
+    /* It is full. */
+    CHECK(pthread_create(&thread, NULL, write_much, NULL) == 0);
+    struct timeval soon = {0, 200000};
+    CHECK(setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon) == 0);
+    while (recv(peer, bytes, sizeof bytes, 0) > 0 || pthread_tryjoin_np(thread, &result) != 0);
+    CHECK(result != NULL);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(atoi(arguments[2]))};
@@ -169,6 +191,7 @@ int main(int count, char **arguments) {
     cancel_each();
     cancel_later(out);
     take_no_other(out);
+    cut_nothing_short(out);
     ends[0] = pipes;
     ends[1] = writes;
 
