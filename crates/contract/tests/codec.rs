@@ -1,5 +1,7 @@
 //! Every command and event survives its way through bytes; nothing else decodes.
 
+mod support;
+
 use contract::codec::{EVENT_BYTES_MAX, Malformed};
 use contract::limits::{
     FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
@@ -17,26 +19,7 @@ use contract::{
 };
 use proptest::prelude::*;
 
-fn encoded(command: &Command<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    command.encode(&mut bytes);
-    assert_eq!(bytes[..4], (bytes.len() as u32).to_le_bytes());
-    bytes
-}
-
-fn encoded_event(event: &Event) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    event.encode(&mut bytes);
-    assert_eq!(bytes[..4], (bytes.len() as u32).to_le_bytes());
-    bytes
-}
-
-fn rule_broken_by(command: &Command<'_>) -> &'static str {
-    let rule = command.check().unwrap_err();
-    let error = Command::decode(&encoded(command)).unwrap_err();
-    assert_eq!(error.rule, rule);
-    rule
-}
+use support::{encoded, encoded_event, rule_broken_by};
 
 const FILE: Segment<'static> = Segment::File {
     file: FileId(5),

@@ -1,6 +1,8 @@
 //! QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE and READY survive their way through bytes; nothing else
 //! decodes.
 
+mod support;
+
 use contract::limits::{
     HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, PREPARE_BYTES_MAX, QUIC_INLINE_BYTES_MAX,
     QUIC_PACKETS_MAX, QUIC_SEGMENTS_MAX,
@@ -10,19 +12,7 @@ use contract::tls::Cipher;
 use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, SendId, channel};
 use proptest::prelude::*;
 
-fn encoded(command: &Command<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    command.encode(&mut bytes);
-    assert_eq!(bytes[..4], (bytes.len() as u32).to_le_bytes());
-    bytes
-}
-
-fn rule_broken_by(command: &Command<'_>) -> &'static str {
-    let rule = command.check().unwrap_err();
-    let error = Command::decode(&encoded(command)).unwrap_err();
-    assert_eq!(error.rule, rule);
-    rule
-}
+use support::{encoded, rule_broken_by};
 
 const KEY: [u8; 32] = [0x11; 32];
 const HEADER_KEY: [u8; 32] = [0x22; 32];

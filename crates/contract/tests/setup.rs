@@ -1,5 +1,7 @@
 //! SETUP and setup ready as bytes.
 
+mod support;
+
 use std::net::IpAddr;
 
 use contract::codec::EVENT_BYTES_MAX;
@@ -7,6 +9,8 @@ use contract::limits::{MESSAGE_BYTES_MAX, SETUP_LISTENERS_MAX, SETUP_VALID_US_MA
 use contract::setup::{Setup, SetupListener, SetupListeners, SetupOptions, SetupScope};
 use contract::{Command, Event};
 use proptest::prelude::*;
+
+use support::encoded;
 
 fn listener(scope: SetupScope, port: u16) -> SetupListener {
     SetupListener {
@@ -36,12 +40,6 @@ fn setup(listeners: &[u8]) -> Setup<'_> {
         source_mac: [10; 6],
         listeners: SetupListeners::parse(listeners).unwrap(),
     }
-}
-
-fn encoded(command: &Command<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    command.encode(&mut bytes);
-    bytes
 }
 
 #[test]

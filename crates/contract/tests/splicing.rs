@@ -1,5 +1,7 @@
 //! SPLICE, UNSPLICE and their answers survive their way through bytes; nothing else decodes.
 
+mod support;
+
 use contract::limits::{HEADER_BYTES_MAX, SPLICE_PROGRESS_MAX};
 use contract::splicing::{
     Splice, SpliceEndReason, SpliceLeg, SpliceNumbers, SpliceOutcome, SpliceProgress,
@@ -8,19 +10,7 @@ use contract::splicing::{
 use contract::{Command, Event, FlowId};
 use proptest::prelude::*;
 
-fn encoded(command: &Command<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    command.encode(&mut bytes);
-    assert_eq!(bytes[..4], (bytes.len() as u32).to_le_bytes());
-    bytes
-}
-
-fn encoded_event(event: &Event) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    event.encode(&mut bytes);
-    assert_eq!(bytes[..4], (bytes.len() as u32).to_le_bytes());
-    bytes
-}
+use support::{encoded, encoded_event};
 
 fn leg(first: u32, header: &[u8]) -> SpliceLeg<'_> {
     SpliceLeg {

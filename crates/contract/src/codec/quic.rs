@@ -16,7 +16,6 @@ use crate::limits::{
 };
 use crate::quic::{Prepare, QuicKey, QuicPacket, QuicSend};
 use crate::segment::Segment;
-use crate::tls::Cipher;
 
 /// The number, the plaintext and the tag are as long as the sample of header protection wants (RFC
 /// 9001 §5.4.2): in bytes, behind the header's first byte.
@@ -72,12 +71,7 @@ impl<'a> QuicKey<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let record = whole::<QuicKeyRecord>(bytes)?;
         all_zero(&record.zero)?;
-        let cipher = match record.cipher {
-            1 => Cipher::Aes128Gcm,
-            2 => Cipher::Aes256Gcm,
-            3 => Cipher::ChaCha20Poly1305,
-            _ => return Err("the cipher is known"),
-        };
+        let cipher = super::tls::cipher(record.cipher)?;
         let (key, unused) = record.key.split_at(cipher.key_bytes());
         all_zero(unused)?;
         let (header_key, unused) = record.header_key.split_at(cipher.key_bytes());

@@ -12,6 +12,16 @@ use crate::limits::{INLINE_BYTES_MAX, RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, S
 use crate::segment::Segment;
 use crate::tls::{Cipher, ContentType, Key, Records, Suite, TAG_BYTES, Tag, Version};
 
+/// The cipher that a record of a key names.
+pub(super) fn cipher(number: u8) -> Result<Cipher, &'static str> {
+    match number {
+        1 => Ok(Cipher::Aes128Gcm),
+        2 => Ok(Cipher::Aes256Gcm),
+        3 => Ok(Cipher::ChaCha20Poly1305),
+        _ => Err("the cipher is known"),
+    }
+}
+
 impl<'a> Key<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         let at = out.len();
@@ -43,12 +53,7 @@ impl<'a> Key<'a> {
             3 => Version::Tls13,
             _ => return Err("the version is TLS 1.2 or 1.3"),
         };
-        let cipher = match record.cipher {
-            1 => Cipher::Aes128Gcm,
-            2 => Cipher::Aes256Gcm,
-            3 => Cipher::ChaCha20Poly1305,
-            _ => return Err("the cipher is known"),
-        };
+        let cipher = cipher(record.cipher)?;
         let (key, unused) = record.key.split_at(cipher.key_bytes());
         all_zero(unused)?;
         Ok(Key {
