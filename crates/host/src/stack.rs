@@ -643,7 +643,7 @@ impl Stack {
         handle: ConnectionHandle,
         reason: tcp::CloseReason,
     ) -> Option<AppEvent> {
-        if self.splicing.splices.len() > 0 {
+        if self.has_splices() {
             self.on_leg_closed(now_us, handle);
         }
         let entry = self.connections.get_mut(handle)?;

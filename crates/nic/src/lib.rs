@@ -27,6 +27,8 @@
 //! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
 //! | [`quic`] | packets of QUIC connections are sealed |
 //! | `retention` | the flow pins what it has sent until ACKD |
+//! | `packet` | packets that a worker makes itself |
+//! | `timers` | when something is due of the entries of a table |
 //! | `parted` | connections that the host has parted with: FIN, TIME-WAIT |
 //! | `spliced` | two connections that are one: frames of one leave on the other |
 //! | `addresses` | what names a connection on the wire |
@@ -61,6 +63,7 @@ pub mod heap;
 mod job;
 mod load;
 mod need;
+mod packet;
 mod parted;
 mod passed;
 mod plan;
@@ -79,6 +82,7 @@ mod setup;
 mod shrink;
 mod slab;
 mod spliced;
+mod timers;
 mod usage;
 mod versions;
 mod wheel;

@@ -37,6 +37,12 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
+    /// True of a SYN that begins a connection: it answers none, and ends none (RFC 9293 §3.10.7.2).
+    pub const fn begin_connection(self) -> bool {
+        let mask = Flags::SYN.0 | Flags::ACK.0 | Flags::RST.0 | Flags::FIN.0;
+        self.0 & mask == Flags::SYN.0
+    }
+
     /// These bits without those of `other`.
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)

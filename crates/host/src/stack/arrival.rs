@@ -205,7 +205,7 @@ impl Stack {
     #[cold]
     #[inline(never)]
     fn on_stray_frame(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
-        if self.splicing.splices.len() > 0 && self.on_spliced(now_us, packet, frame.bytes) {
+        if self.has_splices() && self.on_spliced(now_us, packet, frame.bytes) {
             return;
         }
         if self.teardown.parted.len() == 0 || !self.hand_on(packet, frame.bytes) {

@@ -24,7 +24,6 @@ use contract::{Command, Setup};
 use netdev::steering::{SteeringMap, Target};
 use tcp::{EcnPolicy, SynCookies, derive_key};
 use wire::frame::TcpPacket;
-use wire::tcp::Flags;
 
 use super::Stack;
 use super::workers::{Deferred, Life, OwnedSetup, Ready};
@@ -272,9 +271,7 @@ impl Stack {
     /// Hands a SYN on that begins a connection, if a worker answers it. True if so.
     #[cold]
     pub(super) fn hand_syn_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
-        let Flags(bits) = packet.segment.header.flags;
-        let Flags(mask) = Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN;
-        let is_syn = bits & mask == Flags::SYN.0;
+        let is_syn = packet.segment.header.flags.begin_connection();
         let port = packet.segment.header.destination_port;
         if !is_syn || bytes.len() > FRAME_BYTES_MAX || !self.setup.has_port(port) {
             return false;

@@ -28,13 +28,11 @@ mod table;
 use std::collections::VecDeque;
 
 use contract::parting::PartEnd;
-use netdev::Offload;
-use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpTemplate};
-use wire::tcp::Header;
 
 use self::table::Table;
 use crate::addresses::Addresses;
 use crate::config::Config;
+use crate::packet::PacketHeader;
 
 /// What a worker knows of connections that were parted with.
 #[derive(Debug)]
@@ -43,42 +41,7 @@ pub(crate) struct Parted {
     /// Have ended, and the host is not told yet.
     ends: Vec<PartEnd>,
     /// For the port, as soon as it takes them.
-    packets: VecDeque<Packet>,
-}
-
-/// Ethernet, IP and TCP header of a packet.
-#[derive(Debug)]
-pub(crate) struct Packet {
-    bytes: [u8; HEADER_BYTES_MAX],
-    len: usize,
-    offload: Offload,
-}
-
-impl Packet {
-    pub(crate) fn new(template: &TcpTemplate, header: &Header) -> Option<Packet> {
-        let mut bytes = [0; HEADER_BYTES_MAX];
-        let len = template.write(header, &mut bytes)?;
-        let mut view = HeaderMut::parse(&mut bytes[..len]).ok()?;
-        view.finish(0).ok()?;
-        let offload = Offload::Tcp {
-            tcp_offset: view.tcp_offset() as u16,
-            mss: u16::MAX,
-            ipv6: view.ipv6(),
-        };
-        Some(Packet {
-            bytes,
-            len,
-            offload,
-        })
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    pub(crate) fn offload(&self) -> Offload {
-        self.offload
-    }
+    packets: VecDeque<PacketHeader>,
 }
 
 impl Parted {

@@ -3,23 +3,21 @@
 use contract::limits::PART_ENDS_MAX;
 use contract::parting::{Part, PartEnd, PartEndReason, PartRefusal};
 use contract::{Event, FlowId};
-use netdev::{Port, SendError, Superpacket};
+use netdev::{Port, SendError};
 use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits};
 use wire::frame::{self, TcpPacket, TcpTemplate};
 use wire::tcp::Header;
 
+use super::part;
 use super::table::{Entry, Rest};
-use super::{Packet, part};
 use crate::addresses::Addresses;
 use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
+use crate::packet::{self, PACKETS_MAX, PacketHeader};
 use crate::setup;
 use crate::slab::Key;
 
 /// Connections of which something is due that are looked at in one turn.
 const DUE_MAX: usize = 64;
-
-/// Packets that wait for the port: beyond, they are dropped as links do.
-const PACKETS_MAX: usize = 1024;
 
 /// FIN, RST and acknowledgments have no payload.
 const LIMITS: Limits = Limits {
@@ -224,24 +222,21 @@ impl<P: Port> Engine<P> {
             self.counters.port_drops += 1;
             return;
         }
-        self.parted.packets.extend(Packet::new(template, header));
+        self.parted
+            .packets
+            .extend(PacketHeader::new(template, header));
     }
 
     /// Sends packets until the port is busy. True if any was sent.
     pub(crate) fn send_parted(&mut self) -> bool {
         let mut worked = false;
         while let Some(packet) = self.parted.packets.front() {
-            let sent = self.port.send(&Superpacket {
-                header: packet.bytes(),
-                payload: &[],
-                offload: packet.offload,
-            });
-            match sent {
-                Err(SendError::WouldBlock) => break,
-                Ok(()) => self.counters.parted_packets += 1,
-                Err(SendError::Dropped) => self.counters.port_drops += 1,
-                Err(SendError::Failed(_)) => self.counters.port_failures += 1,
+            let sent = packet.send(&mut self.port, &[]);
+            if let Err(SendError::WouldBlock) = sent {
+                break;
             }
+            let has_left = packet::has_left(&sent, &mut self.counters);
+            self.counters.parted_packets += u64::from(has_left);
             self.parted.packets.pop_front();
             worked = true;
         }

@@ -1,6 +1,6 @@
 //! The table: connections by flow, and by addresses and ports; and when something is due.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use contract::FlowId;
 use tcp::{Connection, Instant, TimeWait};
@@ -9,13 +9,14 @@ use wire::frame::TcpTemplate;
 use crate::addresses::Addresses;
 use crate::shrink;
 use crate::slab::{Key, Slab};
+use crate::timers::{NEVER_US, Timers};
 
 /// A connection that was parted with.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) flow: FlowId,
     pub(crate) template: TcpTemplate,
-    /// For when it is among the timers, in microseconds; `u64::MAX` if it is not.
+    /// For when it is among the timers, in microseconds; [`NEVER_US`] if it is not.
     pub(crate) due_us: u64,
     pub(crate) rest: Rest,
 }
@@ -35,7 +36,7 @@ pub(crate) struct Table {
     entries: Slab<Entry>,
     by_flow: HashMap<FlowId, Key>,
     by_addresses: HashMap<Addresses, Key>,
-    timers: BTreeSet<(u64, u64)>,
+    timers: Timers,
     time_waits: usize,
     max: usize,
     open_max: usize,
@@ -47,7 +48,7 @@ impl Table {
             entries: Slab::new(),
             by_flow: HashMap::new(),
             by_addresses: HashMap::new(),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             time_waits: 0,
             max,
             open_max,
@@ -90,7 +91,7 @@ impl Table {
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
-        self.timers.remove(&(entry.due_us, key.to_bits()));
+        self.timers.remove(key, entry.due_us);
         shrink::remove(&mut self.by_flow, &entry.flow);
         shrink::remove(&mut self.by_addresses, &Addresses::of(&entry.template));
         if let Rest::TimeWait(_) = entry.rest {
@@ -116,30 +117,20 @@ impl Table {
             Rest::Open(connection) => connection.next_timeout().map(Instant::as_us),
             Rest::TimeWait(time_wait) => Some(time_wait.expires().as_us()),
         };
-        let due_us = due_us.unwrap_or(u64::MAX);
+        let due_us = due_us.unwrap_or(NEVER_US);
         let before_us = std::mem::replace(&mut entry.due_us, due_us);
-        if before_us != due_us {
-            self.timers.remove(&(before_us, key.to_bits()));
-            if due_us != u64::MAX {
-                self.timers.insert((due_us, key.to_bits()));
-            }
-        }
+        self.timers.change(key, before_us, due_us);
     }
 
     pub(crate) fn next_us(&self) -> Option<u64> {
-        self.timers.first().map(|&(due_us, _)| due_us)
+        self.timers.next_us()
     }
 
     /// One for which something is due; its timer is no more.
     pub(crate) fn take_due(&mut self, now_us: u64) -> Option<Key> {
-        let &(due_us, bits) = self.timers.first()?;
-        if due_us > now_us {
-            return None;
-        }
-        self.timers.pop_first();
-        let key = Key::from_bits(bits);
+        let key = self.timers.take_due(now_us)?;
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.due_us = u64::MAX;
+            entry.due_us = NEVER_US;
         }
         Some(key)
     }

@@ -18,9 +18,9 @@ use contract::Setup;
 use contract::setup::{SetupListener, SetupOptions};
 use tcp::{Config, EcnPolicy, Instant, SynCookies, TsOffsets};
 use wire::frame::{TcpPacket, TcpTemplate};
-use wire::tcp::{Flags, Header};
+use wire::tcp::Header;
 
-use crate::parted::Packet;
+use crate::packet::PacketHeader;
 
 /// Most frames handed up in a second.
 const FRAMES_UP_MAX: u32 = 1_000;
@@ -44,7 +44,7 @@ pub(crate) struct SynAnswers {
 
 /// What becomes of a frame.
 enum Verdict {
-    Answer(Box<Packet>),
+    Answer(Box<PacketHeader>),
     HandUp(Box<[u8]>),
     Drop,
 }
@@ -97,7 +97,7 @@ impl SynAnswers {
 
     fn verdict(&mut self, packet: &TcpPacket<'_>, bytes: &[u8], now_us: u64) -> Verdict {
         if let Some((template, header)) = self.answer(packet, now_us) {
-            let packet = Packet::new(&template, &header);
+            let packet = PacketHeader::new(&template, &header);
             return packet.map_or(Verdict::Drop, |packet| Verdict::Answer(Box::new(packet)));
         }
         let (since_us, count) = &mut self.frames_up;
@@ -130,9 +130,7 @@ fn config(options: &SetupOptions) -> Config {
     }
 }
 
-/// A SYN that begins a connection (RFC 9293 §3.10.7.2).
+/// A SYN that begins a connection.
 pub(crate) fn is_syn(packet: &TcpPacket<'_>) -> bool {
-    let Flags(bits) = packet.segment.header.flags;
-    let Flags(mask) = Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN;
-    bits & mask == Flags::SYN.0
+    packet.segment.header.flags.begin_connection()
 }

@@ -2,11 +2,12 @@
 
 use contract::{Event, Setup};
 use netdev::steering::Target;
-use netdev::{Frame, Port, SendError, Superpacket};
+use netdev::{Frame, Port};
 use wire::frame::{TcpPacket, parse_segment};
 
 use super::{SynAnswers, Verdict, is_syn};
 use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
+use crate::packet;
 
 /// SYNs taken from the port in one turn: little beside what departs in one.
 const SYNS_MAX: usize = 64;
@@ -65,18 +66,9 @@ impl<P: Port> Engine<P> {
     fn carry_out(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Answer(packet) => {
-                let sent = self.port.send(&Superpacket {
-                    header: packet.bytes(),
-                    payload: &[],
-                    offload: packet.offload(),
-                });
-                match sent {
-                    Ok(()) => self.counters.syn_acks_sent += 1,
-                    Err(SendError::WouldBlock | SendError::Dropped) => {
-                        self.counters.port_drops += 1;
-                    }
-                    Err(SendError::Failed(_)) => self.counters.port_failures += 1,
-                }
+                let sent = packet.send(&mut self.port, &[]);
+                let has_left = packet::has_left(&sent, &mut self.counters);
+                self.counters.syn_acks_sent += u64::from(has_left);
             }
             Verdict::HandUp(bytes) if self.events.len() < EVENTS_WAITING_MAX => {
                 self.counters.syns_handed_up += 1;

@@ -29,11 +29,11 @@ use std::collections::VecDeque;
 use contract::Event;
 use contract::splicing::SpliceProgress;
 
-use self::output::Packet;
 use self::splice::Side;
 use self::table::Table;
 use crate::addresses::Addresses;
 use crate::config::Config;
+use crate::packet::PacketHeader;
 use crate::slab::Key;
 
 /// What a worker knows of splices.
@@ -46,6 +46,13 @@ pub(crate) struct Spliced {
     over: VecDeque<Event>,
     /// For the port, as soon as it takes them.
     packets: VecDeque<Packet>,
+}
+
+/// A packet that waits.
+#[derive(Debug)]
+struct Packet {
+    header: PacketHeader,
+    payload: Box<[u8]>,
 }
 
 impl Spliced {

@@ -6,16 +6,17 @@ use contract::splicing::{
 };
 use contract::{Event, FlowId};
 use netdev::Port;
-use wire::frame::TcpPacket;
+use wire::frame::{TcpPacket, TcpTemplate};
 use wire::ip::Ecn;
 use wire::tcp::Header;
 
-use super::output::PacketHeader;
 use super::splice::{Side, Splice, Verdict};
 use super::table::Entry;
 use crate::addresses::Addresses;
 use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
+use crate::packet::PacketHeader;
 use crate::slab::Key;
+use crate::timers::NEVER_US;
 
 /// Splices of which something is due that are looked at in one turn.
 const DUE_MAX: usize = 64;
@@ -68,7 +69,7 @@ impl<P: Port> Engine<P> {
             return Err(SpliceRefusal::Full);
         }
         let after = |ms: u32, from_us: u64| match ms {
-            0 => u64::MAX,
+            0 => NEVER_US,
             ms => from_us.saturating_add(u64::from(ms) * 1000),
         };
         let mut entry = Entry::new(command.flow, splice, now_us);
@@ -140,7 +141,7 @@ impl<P: Port> Engine<P> {
             }
         };
         entry.passed_us = now_us;
-        if passed.new_bytes > 0 && entry.report_us == u64::MAX {
+        if passed.new_bytes > 0 && entry.report_us == NEVER_US {
             entry.report_us = now_us.saturating_add(REPORT_US);
         }
         if entry.splice.is_returning() {
@@ -149,19 +150,18 @@ impl<P: Port> Engine<P> {
             }
         } else {
             entry.until_us = match (entry.splice.reset_by(), entry.until_us) {
-                (None, _) => u64::MAX,
-                (Some(_), u64::MAX) => now_us.saturating_add(RESET_US),
+                (None, _) => NEVER_US,
+                (Some(_), NEVER_US) => now_us.saturating_add(RESET_US),
                 (Some(_), until_us) => until_us,
             };
         }
         let is_finished = entry.splice.is_finished();
         self.counters.spliced_bytes += passed.new_bytes;
         let other = 1 - side;
-        let header = PacketHeader::new(
-            entry.splice.template(other),
+        let header = PacketHeader::of(
+            &marked(entry.splice.template(other), passed.ecn),
             &passed.header,
             passed.payload.len(),
-            passed.ecn,
             entry.splice.mss(other, &passed.header),
         );
         self.spliced.table.arm(key);
@@ -183,8 +183,8 @@ impl<P: Port> Engine<P> {
         };
         let header = header(&entry.splice, side);
         let mss = entry.splice.mss(side, &header);
-        let template = entry.splice.template(side);
-        if let Some(header) = PacketHeader::new(template, &header, 0, Ecn::NotEct, mss) {
+        let template = marked(entry.splice.template(side), Ecn::NotEct);
+        if let Some(header) = PacketHeader::of(&template, &header, 0, mss) {
             self.put_spliced(header, &[]);
         }
     }
@@ -239,7 +239,7 @@ impl<P: Port> Engine<P> {
             return;
         };
         if now_us >= entry.report_us {
-            entry.report_us = u64::MAX;
+            entry.report_us = NEVER_US;
             self.spliced.progress.push(SpliceProgress {
                 flow: entry.flow,
                 passed_bytes: entry.splice.passed_bytes(),
@@ -276,6 +276,13 @@ impl<P: Port> Engine<P> {
             }
         }
         worked
+    }
+}
+
+fn marked(template: &TcpTemplate, ecn: Ecn) -> TcpTemplate {
+    TcpTemplate {
+        traffic_class: ecn.mark(template.traffic_class),
+        ..*template
     }
 }
 

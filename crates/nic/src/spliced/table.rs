@@ -1,6 +1,6 @@
 //! The table: splices by flow, and legs by addresses and ports; and when something is due.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use contract::FlowId;
 
@@ -8,8 +8,9 @@ use super::splice::{Side, Splice};
 use crate::addresses::Addresses;
 use crate::shrink;
 use crate::slab::{Key, Slab};
+use crate::timers::{NEVER_US, Timers};
 
-/// A splice and its times, in microseconds; `u64::MAX` for never.
+/// A splice and its times, in microseconds; [`NEVER_US`] for never.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) flow: FlowId,
@@ -34,12 +35,12 @@ impl Entry {
         Entry {
             flow,
             splice,
-            due_us: u64::MAX,
+            due_us: NEVER_US,
             passed_us: now_us,
-            idle_us: u64::MAX,
-            overdue_us: u64::MAX,
-            report_us: u64::MAX,
-            until_us: u64::MAX,
+            idle_us: NEVER_US,
+            overdue_us: NEVER_US,
+            report_us: NEVER_US,
+            until_us: NEVER_US,
             challenge_us: 0,
         }
     }
@@ -63,7 +64,7 @@ pub(super) struct Table {
     entries: Slab<Entry>,
     by_flow: HashMap<FlowId, Key>,
     by_addresses: HashMap<Addresses, (Key, Side)>,
-    timers: BTreeSet<(u64, u64)>,
+    timers: Timers,
     max: usize,
 }
 
@@ -73,7 +74,7 @@ impl Table {
             entries: Slab::new(),
             by_flow: HashMap::new(),
             by_addresses: HashMap::new(),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             max,
         }
     }
@@ -116,7 +117,7 @@ impl Table {
 
     pub(super) fn remove(&mut self, key: Key) -> Option<Entry> {
         let entry = self.entries.remove(key)?;
-        self.timers.remove(&(entry.due_us, key.to_bits()));
+        self.timers.remove(key, entry.due_us);
         shrink::remove(&mut self.by_flow, &entry.flow);
         for addresses in entry.addresses() {
             shrink::remove(&mut self.by_addresses, &addresses);
@@ -132,26 +133,20 @@ impl Table {
         };
         let due_us = entry.next_us();
         if due_us < entry.due_us {
-            self.timers.remove(&(entry.due_us, key.to_bits()));
+            self.timers.change(key, entry.due_us, due_us);
             entry.due_us = due_us;
-            self.timers.insert((due_us, key.to_bits()));
         }
     }
 
     pub(super) fn next_us(&self) -> Option<u64> {
-        self.timers.first().map(|&(due_us, _)| due_us)
+        self.timers.next_us()
     }
 
     /// One for which something may be due; its timer is no more.
     pub(super) fn take_due(&mut self, now_us: u64) -> Option<Key> {
-        let &(due_us, bits) = self.timers.first()?;
-        if due_us > now_us {
-            return None;
-        }
-        self.timers.pop_first();
-        let key = Key::from_bits(bits);
+        let key = self.timers.take_due(now_us)?;
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.due_us = u64::MAX;
+            entry.due_us = NEVER_US;
         }
         Some(key)
     }

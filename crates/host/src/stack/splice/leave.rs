@@ -349,7 +349,7 @@ impl Stack {
 
     /// The workers of NIC stacks that are away have splices: others that are there get them.
     pub(in crate::stack) fn splice_elsewhere(&mut self) {
-        if self.splicing.splices.len() == 0 {
+        if !self.has_splices() {
             return;
         }
         let Stack { splicing, nics, .. } = self;
