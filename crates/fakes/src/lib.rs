@@ -12,6 +12,7 @@
 //! | [`run_sealer`] | ... which is this |
 //! | [`tls_pair`] | the client of rustls against it |
 //! | [`quic_client`] | a QUIC client: quinn-proto and rustls, as they are |
+//! | [`weather`] | what a network does to datagrams |
 //! | [`forger`] | a TLS client that does as it likes |
 //! | [`keys`] | keys that seal and open records by RustCrypto |
 //! | [`content`] | content of files that is known without being stored |
@@ -34,3 +35,4 @@ pub mod seeds;
 pub mod site;
 pub mod tls_pair;
 pub mod tls_server;
+pub mod weather;

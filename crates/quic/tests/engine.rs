@@ -5,8 +5,9 @@ mod support;
 
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
+use fakes::weather::Weather;
 use quic::{CloseReason, Limits, Settings};
-use support::{Weather, World, settings};
+use support::{World, settings};
 use tcp::CongestionAlgorithm;
 
 fn each(run: fn(&mut dyn FnMut(u64) -> u64)) {

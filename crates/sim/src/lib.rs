@@ -30,7 +30,7 @@
 //! | `audit` | an eye on the wire: sequence space and windows |
 //! | `cwnd_check`, `fairness`, `flow_affinity` | the congestion window; whose turn it is to leave; who sends for a flow |
 //! | `trace`, `pcap` | a run as text, as a capture, as a number |
-//! | `random`, `violation` | small tools |
+//! | [`random`], `violation` | small tools |
 //! | [`model`] | something else: a model of hardware that is not here |
 //!
 //! This room sees both stacks, through their public doors only.
@@ -63,7 +63,7 @@ mod nonce_check;
 mod oracle;
 mod pcap;
 mod ports;
-mod random;
+pub mod random;
 mod responses;
 mod router;
 mod scenario;

@@ -4,20 +4,26 @@ use std::ops::Range;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014). Its seed decides all that it will ever say.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
+    /// What this seed decides.
+    pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
     /// A generator of its own for one thing of many, so that one thing's draws do not shift
     /// another's.
-    pub(crate) fn fork(&mut self) -> Random {
+    pub fn fork(&mut self) -> Random {
         Random(self.next())
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Any number.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it never ends, and is no iterator"
+    )]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,13 +32,13 @@ impl Random {
     }
 
     /// In `range`; its start if it is empty.
-    pub(crate) fn within(&mut self, range: Range<u64>) -> u64 {
+    pub fn within(&mut self, range: Range<u64>) -> u64 {
         let span = range.end.saturating_sub(range.start).max(1);
         range.start + self.next() % span
     }
 
     /// In `range`, every order of magnitude as likely as the others.
-    pub(crate) fn across(&mut self, range: Range<u64>) -> u64 {
+    pub fn across(&mut self, range: Range<u64>) -> u64 {
         let bits = |value: u64| 64 - value.max(1).leading_zeros();
         let top = self.within(bits(range.start).into()..u64::from(bits(range.end - 1)) + 1);
         let upper = 1u64.checked_shl(top as u32).unwrap_or(u64::MAX);
@@ -40,17 +46,17 @@ impl Random {
     }
 
     /// True `ppm` times in a million.
-    pub(crate) fn happens(&mut self, ppm: u32) -> bool {
+    pub fn happens(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.next() % 1_000_000 < u64::from(ppm)
     }
 
     /// True one time in `of`.
-    pub(crate) fn one_in(&mut self, of: u64) -> bool {
+    pub fn one_in(&mut self, of: u64) -> bool {
         self.next().is_multiple_of(of.max(1))
     }
 
     /// One of several things, which must not be none.
-    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.within(0..from.len() as u64) as usize].clone()
     }
 }

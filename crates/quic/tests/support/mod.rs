@@ -12,6 +12,7 @@ use contract::tls::{Cipher, Suite, Version};
 use fakes::content::content;
 use fakes::quic_client::{QuicClient, Received};
 use fakes::site::{Identity, Site, UNIX_TIME};
+use fakes::weather::Weather;
 use quic::{
     Arrival, CloseReason, Ecn, Endpoint, EventKind, FileRange, Handle, Output, Read, Send,
     Settings, StreamId,
@@ -19,14 +20,6 @@ use quic::{
 use tcp::Instant;
 
 use sealer::{Nonces, Sealer};
-
-/// What the network does to datagrams, in parts of a thousand.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Weather {
-    pub(crate) lost: u64,
-    pub(crate) late: u64,
-    pub(crate) damaged: u64,
-}
 
 /// What happens later.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -243,27 +236,9 @@ impl<'a> World<'a> {
     }
 
     fn send_to_client(&mut self, mut datagram: Vec<u8>) {
-        if let Some(delay_us) = self.weather(&mut datagram) {
+        if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
             self.later(delay_us, Later::AtClient(datagram));
         }
-    }
-
-    fn weather(&mut self, datagram: &mut [u8]) -> Option<u64> {
-        let Weather {
-            lost,
-            late,
-            damaged,
-        } = self.weather;
-        if (self.random)(1000) < lost {
-            return None;
-        }
-        if (self.random)(1000) < damaged {
-            let at = (self.random)(datagram.len() as u64) as usize;
-            datagram[at] ^= 1 << (self.random)(8);
-        }
-        let is_late = (self.random)(1000) < late;
-        let late_us = if is_late { (self.random)(5000) } else { 0 };
-        Some(10_000 + late_us)
     }
 
     /// Does what both ends want, until they want nothing.
@@ -278,7 +253,7 @@ impl<'a> World<'a> {
         self.receive();
         while let Some(mut datagram) = self.client.poll_datagram(self.now_us) {
             let local = self.client.local;
-            if let Some(delay_us) = self.weather(&mut datagram) {
+            if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
                 self.later(delay_us, Later::AtServer(local, datagram));
             }
         }

@@ -13,10 +13,11 @@ use contract::quic::{QuicKey, QuicPacket, QuicSend};
 use contract::tls::Cipher;
 use contract::{FlowId, Segment, SendId};
 use fakes::seeds::each_seed;
+use fakes::weather::Weather;
 use nic::quic::Sealer;
 use tcp::CongestionAlgorithm;
 use wire_watch::WireWatch;
-use world::{Weather, World};
+use world::World;
 
 /// NIC stacks that died, SENDs that had left one without the host knowing, and key updates, over
 /// all seeds.

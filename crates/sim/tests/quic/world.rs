@@ -11,6 +11,7 @@ use contract::{Command, Event, FileId, FlowId, SendId};
 use fakes::content::content;
 use fakes::quic_client::{QuicClient, Received};
 use fakes::site::{Identity, Site, UNIX_TIME};
+use fakes::weather::Weather;
 use nic::quic::{Job, Sealer};
 use quic::{
     Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Output, Read, Settings, StreamId,
@@ -18,14 +19,6 @@ use quic::{
 use tcp::{CongestionAlgorithm, Instant};
 
 use crate::wire_watch::WireWatch;
-
-/// What the network does to datagrams, in parts of a thousand.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Weather {
-    pub(crate) lost: u64,
-    pub(crate) late: u64,
-    pub(crate) damaged: u64,
-}
 
 /// What happens later.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -399,28 +392,9 @@ impl<'a> World<'a> {
     }
 
     fn send_to_client(&mut self, local: SocketAddr, mut datagram: Vec<u8>) {
-        if let Some(delay_us) = self.fate(&mut datagram) {
+        if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
             self.later(delay_us, Later::AtClient(local, datagram));
         }
-    }
-
-    /// How long a datagram takes, if it arrives.
-    fn fate(&mut self, datagram: &mut [u8]) -> Option<u64> {
-        let Weather {
-            lost,
-            late,
-            damaged,
-        } = self.weather;
-        if (self.random)(1000) < lost {
-            return None;
-        }
-        if (self.random)(1000) < damaged {
-            let at = (self.random)(datagram.len() as u64) as usize;
-            datagram[at] ^= 1 << (self.random)(8);
-        }
-        let is_late = (self.random)(1000) < late;
-        let late_us = if is_late { (self.random)(5000) } else { 0 };
-        Some(10_000 + late_us)
     }
 
     /// Does what all ends want, until they want nothing.
@@ -438,7 +412,7 @@ impl<'a> World<'a> {
             self.receive(at);
             while let Some(mut datagram) = self.peers[at].client.poll_datagram(self.now_us) {
                 let local = self.peers[at].client.local;
-                if let Some(delay_us) = self.fate(&mut datagram) {
+                if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
                     self.later(delay_us, Later::AtServer(local, datagram));
                 }
             }

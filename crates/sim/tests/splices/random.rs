@@ -1,19 +1,19 @@
-//! Where chance comes from: SplitMix64 (Steele, Lea and Flood, 2014).
+//! Chance, as these scenarios ask for it.
 
 #[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
+pub(crate) struct Random(sim::random::Random);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(sim::random::Random::new(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
+        self.0.within(0..bound)
     }
 
     pub(crate) fn permille(&mut self, chance: u64) -> bool {
@@ -21,6 +21,6 @@ impl Random {
     }
 
     pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
+        self.0.pick(of)
     }
 }

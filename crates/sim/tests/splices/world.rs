@@ -74,7 +74,7 @@ pub(crate) struct Report {
 
 impl World {
     pub(crate) fn new(seed: u64) -> World {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let lossy = random.permille(500);
         let scenario = Scenario {
             loss_permille: if lossy { random.below(25) } else { 0 },
@@ -92,7 +92,7 @@ impl World {
         let now_us = 1_000_000;
         let (channel, nic_channel) = in_memory();
         let stack = Stack::new(config, Link::of(&host_port), vec![channel], now_us);
-        let proxy = Proxy::new(BACKEND.parse().unwrap(), Random(random.next()));
+        let proxy = Proxy::new(BACKEND.parse().unwrap(), Random::new(random.next()));
         let mut world = World {
             dies_us: now_us + 10_000 + random.below(2_000_000),
             deaths_left: scenario.deaths,
