@@ -10,7 +10,7 @@ use netdev::{Offload, Port, Superpacket};
 use rustix::process::Signal;
 use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
-use testbed::process::{run, signal, tool};
+use testbed::process::{run, tool};
 use testbed::procfs::cpu_ns;
 use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, LINK, Splitway};
@@ -20,7 +20,7 @@ use wire::tcp::{Flags, Header, Options};
 
 use crate::deaths::host_counter;
 use crate::stat::json;
-use crate::support::{FAMILIES, SOON, on_threads, process, serve_with};
+use crate::support::{FAMILIES, SOON, kill_nic, on_threads, serve_with};
 
 /// Clients at a time.
 const CLIENTS: usize = 20;
@@ -153,9 +153,7 @@ fn killed_amid_connections(form: (&str, &[&str]), site: &Site) {
                 (is_time || clients.is_finished()).then_some(())
             })
             .unwrap();
-            if let Some(nic) = process(&splitway, "splitway-nic") {
-                let _ = signal(nic, Signal::KILL);
-            }
+            kill_nic(&splitway);
         }
         clients.join().unwrap();
     });

@@ -9,7 +9,6 @@ use rustix::process::Signal;
 use testbed::backend::{Backend, Speech};
 use testbed::http::be_patient;
 use testbed::namespace::isolated;
-use testbed::process::signal;
 use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::wait;
@@ -18,7 +17,7 @@ use crate::deaths::host_counter;
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
 use crate::proxy::{listen, pool, started, tunnel, written};
 use crate::stat::json;
-use crate::support::{Random, SOON, on_threads, process};
+use crate::support::{Random, SOON, kill_nic, on_threads};
 
 /// Clients at a time.
 const CLIENTS: usize = 20;
@@ -102,10 +101,8 @@ fn splices_go_on_through_nic_processes_that_are_killed() {
             let mut kills = 0;
             while !is_over.load(Ordering::Relaxed) && kills < 5 && !clients.is_finished() {
                 std::thread::park_timeout(Duration::from_millis(700));
-                if let Some(nic) = process(&proxy, "splitway-nic") {
-                    signal(nic, Signal::KILL).unwrap();
-                    kills += 1;
-                }
+                kill_nic(&proxy);
+                kills += 1;
             }
             clients.join().unwrap();
         });

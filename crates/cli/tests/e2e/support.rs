@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use testbed::http::Connection;
-use testbed::process::{run, tool};
+use testbed::process::{run, signal, tool};
 use testbed::procfs::{children, cpu_ns};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::{HTTP_V4, HTTP_V6, Splitway};
@@ -72,6 +72,17 @@ pub(crate) fn process(splitway: &Splitway, name: &str) -> Option<Pid> {
         let found = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
         found.is_ok_and(|found| found.trim() == name)
     })
+}
+
+/// Kills the NIC process, and waits for the start of its successor: a death that nothing has followed
+/// makes the end of `splitway` a failure.
+pub(crate) fn kill_nic(splitway: &Splitway) {
+    let nic = wait::until(SOON, "a NIC process", || process(splitway, "splitway-nic")).unwrap();
+    signal(nic, Signal::KILL).unwrap();
+    wait::until(SOON, "another NIC process", || {
+        process(splitway, "splitway-nic").filter(|next| *next != nic)
+    })
+    .unwrap();
 }
 
 /// Asserts that processes together use less than a hundredth of a core in so much time.

@@ -8,14 +8,13 @@ use std::time::Duration;
 use rustix::process::Signal;
 use testbed::http::{Connection, be_patient};
 use testbed::namespace::isolated;
-use testbed::process::signal;
 use testbed::site::Site;
 use testbed::splitway::Splitway;
 use testbed::wait;
 
 use crate::deaths::host_counter;
 use crate::stat::json;
-use crate::support::{FAMILIES, SOON, on_threads, process, serve_with};
+use crate::support::{FAMILIES, SOON, kill_nic, on_threads, serve_with};
 
 /// Clients at a time.
 const CLIENTS: usize = 20;
@@ -127,9 +126,7 @@ fn nic_processes_are_killed_amid_closes_and_nothing_is_left() {
                     (is_time || clients.is_finished()).then_some(())
                 })
                 .unwrap();
-                if let Some(nic) = process(&splitway, "splitway-nic") {
-                    let _ = signal(nic, Signal::KILL);
-                }
+                kill_nic(&splitway);
             }
             clients.join().unwrap();
         });
