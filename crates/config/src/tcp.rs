@@ -24,6 +24,10 @@ pub struct Tcp {
     /// Pace what CUBIC and NewReno send to clients more than 2 ms away, `"on"` or `"off"`: a window
     /// leaves spread over a round trip instead of in bursts. BBR always paces.
     pub pacing: Text<PacingOption>,
+    /// Take what clients send with their first packet, and answer before the handshake is over
+    /// (TCP Fast Open, RFC 7413): a round trip less for clients that come again. Such a packet may
+    /// arrive twice, and what it asks for then happens twice.
+    pub fast_open: bool,
     /// Most connections of one source: of an IPv4 address, or of an IPv6 network of 64 bits.
     /// Without it, there is no limit.
     pub connections_per_source: Option<NonZeroU32>,
@@ -54,6 +58,7 @@ impl Default for Tcp {
             ecn: Text::default(),
             keepalive: Text::default(),
             pacing: Text::default(),
+            fast_open: false,
             connections_per_source: None,
             orphans: ORPHANS,
             connection_memory: Text::default(),
@@ -72,6 +77,7 @@ impl Tcp {
             ecn: self.ecn.0.policy(),
             keepalive: self.keepalive.0.keepalive(),
             pace: self.pacing.0 == PacingOption::On,
+            fast_open: self.fast_open,
             orphans_max: usize::try_from(self.orphans.get()).unwrap_or(usize::MAX),
             connections_per_source: self.connections_per_source.map(NonZeroU32::get),
             connection_memory_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),

@@ -324,7 +324,7 @@ records! {
         ts_value: U32,
         ts_recent: U32,
     }
-    SetupRecord: 96 {
+    SetupRecord: 128 {
         head: Head,
         epoch: U64,
         issued_us: U64,
@@ -332,6 +332,7 @@ records! {
         valid_us: U64,
         cookie_key: [u8; 16],
         ts_offset_key: [u8; 16],
+        fast_open_keys: [[u8; 16]; 2],
         receive_buffer_bytes: U32,
         receive_buffer_bytes_max: U32,
         window_scaling: u8,
@@ -1338,7 +1339,7 @@ fn all_zero(reserved: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-fn flag(byte: u8) -> Result<bool, &'static str> {
+pub(crate) fn flag(byte: u8) -> Result<bool, &'static str> {
     match byte {
         0 => Ok(false),
         1 => Ok(true),

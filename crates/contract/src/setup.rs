@@ -18,6 +18,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::codec::flag;
 use crate::limits::{SETUP_LISTENERS_MAX, SETUP_VALID_US_MAX};
 
 /// Which destination addresses a listener covers.
@@ -56,6 +57,8 @@ pub struct SetupListener {
     pub mss_v4: u16,
     /// The same over IPv6.
     pub mss_v6: u16,
+    /// Text of SYNs is taken (RFC 7413).
+    pub fast_open: bool,
 }
 
 /// A listener as bytes.
@@ -67,7 +70,7 @@ struct SetupListenerRecord {
     mss_v4: U16,
     mss_v6: U16,
     scope: u8,
-    zero: u8,
+    fast_open: u8,
 }
 
 /// Bytes of a listener in SETUP.
@@ -145,6 +148,9 @@ pub struct Setup<'a> {
     pub cookie_key: [u8; 16],
     /// The key of the timestamp offsets.
     pub ts_offset_key: [u8; 16],
+    /// The keys of Fast Open cookies: of those that go out, and of those before, which are good as
+    /// well. Without effect if no listener takes text of SYNs.
+    pub fast_open_keys: [[u8; 16]; 2],
     /// What SYN,ACKs say.
     pub options: SetupOptions,
     /// The link address that SYN,ACKs come from.
@@ -188,16 +194,13 @@ impl From<&SetupListener> for SetupListenerRecord {
             mss_v4: listener.mss_v4.into(),
             mss_v6: listener.mss_v6.into(),
             scope,
-            zero: 0,
+            fast_open: listener.fast_open.into(),
         }
     }
 }
 
 impl SetupListenerRecord {
     fn parse(&self) -> Result<SetupListener, &'static str> {
-        if self.zero != 0 {
-            return Err("what is reserved is zero");
-        }
         let address = Ipv6Addr::from(self.address);
         let scope = match self.scope {
             ALL | ALL_V4 | ALL_V6 if !address.is_unspecified() => {
@@ -221,6 +224,7 @@ impl SetupListenerRecord {
             port: self.port.get(),
             mss_v4: self.mss_v4.get(),
             mss_v6: self.mss_v6.get(),
+            fast_open: flag(self.fast_open)?,
         })
     }
 }

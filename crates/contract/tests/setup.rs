@@ -18,6 +18,7 @@ fn listener(scope: SetupScope, port: u16) -> SetupListener {
         port,
         mss_v4: 1460,
         mss_v6: 1440,
+        fast_open: port == 443,
     }
 }
 
@@ -29,6 +30,7 @@ fn setup(listeners: &[u8]) -> Setup<'_> {
         valid_us: 5,
         cookie_key: [6; 16],
         ts_offset_key: [7; 16],
+        fast_open_keys: [[8; 16], [9; 16]],
         options: SetupOptions {
             receive_buffer_bytes: 8,
             receive_buffer_bytes_max: 9,
@@ -51,17 +53,17 @@ fn the_layout_of_setup_and_setup_ready() {
     ];
     let listeners = SetupListeners::to_bytes(&listeners);
     let bytes = encoded(&Command::Setup(setup(&listeners)));
-    let mut expected = vec![144, 0, 0, 0, 18, 0, 0, 0];
+    let mut expected = vec![176, 0, 0, 0, 18, 0, 0, 0];
     for word in [0x0102u64, 3, 4, 5] {
         expected.extend(word.to_le_bytes());
     }
-    expected.extend([[6; 16], [7; 16]].concat());
+    expected.extend([[6; 16], [7; 16], [8; 16], [9; 16]].concat());
     expected.extend([8, 0, 0, 0, 9, 0, 0, 0, 1, 0, 1, 0]);
     expected.extend([10, 10, 10, 10, 10, 10, 0, 0, 0, 0, 0, 0]);
     expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2]);
     expected.extend([80, 0, 0xb4, 5, 0xa0, 5, 3, 0]);
     expected.extend([0; 16]);
-    expected.extend([0xbb, 1, 0xb4, 5, 0xa0, 5, 0, 0]);
+    expected.extend([0xbb, 1, 0xb4, 5, 0xa0, 5, 0, 1]);
     assert_eq!(bytes, expected);
 
     let ready = Event::SetupReady {
@@ -82,14 +84,14 @@ fn what_breaks_a_rule_does_not_decode() {
     let listeners = SetupListeners::to_bytes(&[listener(SetupScope::All, 443)]);
     let good = encoded(&Command::Setup(setup(&listeners)));
     for (at, value, rule) in [
-        (80, 2, "a flag is 0 or 1"),
-        (83, 2, "a flag is 0 or 1"),
-        (90, 1, "what is reserved is zero"),
-        (96, 1, "all addresses have none"),
-        (114, 0, ""),
-        (118, 3, "an address is of its family"),
-        (118, 5, "the scope is known"),
-        (119, 1, "what is reserved is zero"),
+        (112, 2, "a flag is 0 or 1"),
+        (115, 2, "a flag is 0 or 1"),
+        (122, 1, "what is reserved is zero"),
+        (128, 1, "all addresses have none"),
+        (146, 0, ""),
+        (150, 3, "an address is of its family"),
+        (150, 5, "the scope is known"),
+        (151, 2, "a flag is 0 or 1"),
         (39, 1, "a SETUP is good for at most SETUP_VALID_US_MAX"),
     ] {
         let mut bytes = good.clone();
@@ -100,7 +102,7 @@ fn what_breaks_a_rule_does_not_decode() {
         assert_eq!(broken.unwrap_or_default(), rule, "byte {at}");
     }
     let mut no_mss = good.clone();
-    (no_mss[114], no_mss[115]) = (0, 0);
+    (no_mss[146], no_mss[147]) = (0, 0);
     assert_eq!(
         Command::decode(&no_mss).unwrap_err().rule,
         "mss is not zero"
@@ -121,7 +123,9 @@ fn what_breaks_a_rule_does_not_decode() {
 #[test]
 fn keys_are_not_printed() {
     let text = format!("{:?}", Command::Setup(setup(&[])));
-    assert!(!text.contains("6, 6") && !text.contains("7, 7"), "{text}");
+    for key in ["6, 6", "7, 7", "8, 8", "9, 9"] {
+        assert!(!text.contains(key), "{text}");
+    }
 }
 
 #[test]
@@ -141,12 +145,15 @@ fn any_listener() -> impl Strategy<Value = SetupListener> {
         Just(SetupScope::AllV6),
         any::<IpAddr>().prop_map(SetupScope::One),
     ];
-    (scope, any::<u16>(), 1u16.., 1u16..).prop_map(|(scope, port, mss_v4, mss_v6)| SetupListener {
-        scope,
-        port,
-        mss_v4,
-        mss_v6,
-    })
+    (scope, any::<u16>(), 1u16.., 1u16.., any::<bool>()).prop_map(
+        |(scope, port, mss_v4, mss_v6, fast_open)| SetupListener {
+            scope,
+            port,
+            mss_v4,
+            mss_v6,
+            fast_open,
+        },
+    )
 }
 
 proptest! {
@@ -161,7 +168,7 @@ proptest! {
         listeners in prop::collection::vec(any_listener(), 0..20),
         (epoch, issued_us, host_us) in any::<(u64, u64, u64)>(),
         valid_us in 0..=SETUP_VALID_US_MAX,
-        keys in any::<[[u8; 16]; 2]>(),
+        keys in any::<[[u8; 16]; 4]>(),
         (bytes, bytes_max) in any::<(u32, u32)>(),
         flags in any::<[bool; 4]>(),
         source_mac in any::<[u8; 6]>(),
@@ -177,6 +184,7 @@ proptest! {
             valid_us,
             cookie_key: keys[0],
             ts_offset_key: keys[1],
+            fast_open_keys: [keys[2], keys[3]],
             options: SetupOptions {
                 receive_buffer_bytes: bytes,
                 receive_buffer_bytes_max: bytes_max,

@@ -43,6 +43,8 @@ pub struct SetupTaken {
     pub valid_us: u64,
     /// The key of cookies.
     pub cookie_key: [u8; 16],
+    /// The keys of cookies of Fast Open.
+    pub fast_open_keys: [[u8; 16]; 2],
     /// Its listeners.
     pub listeners: Vec<SetupListener>,
 }
@@ -53,6 +55,7 @@ impl From<Setup<'_>> for SetupTaken {
             epoch: setup.epoch,
             valid_us: setup.valid_us,
             cookie_key: setup.cookie_key,
+            fast_open_keys: setup.fast_open_keys,
             listeners: setup.listeners.iter().collect(),
         }
     }

@@ -126,6 +126,8 @@ pub struct StreamOptions {
     pub mss_max: Option<u16>,
     /// `TCP_DEFER_ACCEPT`: the connection is accepted with its first data, or after so long.
     pub defer_accept: Option<Duration>,
+    /// `TCP_FASTOPEN`: whether text of a SYN is taken, where the stack does so at all.
+    pub fast_open: Option<bool>,
 }
 
 /// What an application may change about a stream while it lives.

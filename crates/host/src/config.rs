@@ -50,6 +50,8 @@ pub struct StackConfig {
     /// division of labour are multiples of it. Default: half a second, in which a worker reports
     /// twice.
     pub load_interval_us: u64,
+    /// Take text that comes with a SYN (RFC 7413), on listeners that do not say otherwise.
+    pub fast_open: bool,
     /// NIC stacks answer the SYNs of all listeners.
     pub setup_offload: bool,
     /// NIC stacks run the end of connections: FIN and its retransmission, answers, TIME-WAIT.
@@ -76,6 +78,8 @@ pub struct Changeable {
     pub keepalive: Option<tcp::Keepalive>,
     /// Pacing of the connections that begin from then on.
     pub pace: bool,
+    /// See [`StackConfig::fast_open`].
+    pub fast_open: bool,
     /// See [`StackConfig::orphans_max`]. If there are more, each further one aborts the oldest
     /// until the limit holds.
     pub orphans_max: usize,
@@ -155,6 +159,7 @@ impl StackConfig {
             roots_are_replicas: false,
             workers_min: usize::MAX,
             load_interval_us: 2 * contract::limits::LOAD_PERIOD_US,
+            fast_open: false,
             setup_offload: false,
             teardown_offload: false,
             parted_max: Self::PARTED_MAX,

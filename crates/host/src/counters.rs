@@ -107,6 +107,10 @@ counters::counters! {
         /// Segments dropped that follow an ACK with a cookie which has not arrived: the peer sends
         /// both again.
         syn_cookies_early: Counter,
+        /// Cookies of Fast Open sent.
+        fast_open_cookies_sent: Counter,
+        /// SYNs of which the text was taken: their cookie was good.
+        fast_opens: Counter,
         /// Connections that ended in order.
         connections_finished: Counter,
         /// Connections that ended by RST, time-out or failure.

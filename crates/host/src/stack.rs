@@ -44,6 +44,7 @@ mod change;
 mod congestion;
 mod connect;
 mod division;
+mod fast_open;
 mod inspect;
 mod link;
 mod listening;
@@ -152,6 +153,7 @@ pub struct Stack {
     orphans: Orphans,
     teardown: Teardown,
     setup: SetupState,
+    fast_open: fast_open::Cookies,
     splicing: Splicing,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
@@ -221,6 +223,7 @@ impl Stack {
             orphans: Orphans::default(),
             teardown: Teardown::new(&hash_key),
             setup: SetupState::new(),
+            fast_open: fast_open::Cookies::new(&config.secret, now_us),
             splicing: Splicing::new(&hash_key),
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
@@ -596,11 +599,18 @@ impl Stack {
                 return;
             };
             let has_text = matches!(event, ConnectionEvent::Readable);
-            if has_text && !std::mem::replace(&mut entry.heard, true) {
+            if has_text && !entry.heard && !entry.tcp.state().is_opening() {
+                entry.heard = true;
                 self.gate.on_heard(entry.source(), entry.unheard.take());
             }
             let event = match event {
                 ConnectionEvent::Connected if entry.is_active => AppEvent::Connected,
+                // It was accepted with the text of its SYN.
+                ConnectionEvent::Connected if entry.told => {
+                    entry.heard = true;
+                    self.gate.on_heard(entry.source(), entry.unheard.take());
+                    continue;
+                }
                 ConnectionEvent::Connected => {
                     if defers_accept(&self.bindings, now_us, entry) {
                         continue;

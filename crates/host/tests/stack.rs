@@ -1,6 +1,7 @@
 //! The host stack against a client and a NIC stack that the test plays.
 
 mod admission;
+mod fast_open;
 mod orphans;
 mod rig;
 mod setup;

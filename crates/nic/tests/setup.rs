@@ -18,16 +18,18 @@ use netdev::{Offload, Port, Superpacket};
 use nic::reader::memory::MemoryDisk;
 use nic::{Progress, Worker};
 use support::{Stage, small_config};
-use tcp::{Config, Connection, Instant, SynCookies, TsOffsets};
+use tcp::{Config, Connection, FastOpenCookies, Instant, SynCookies, TsOffsets};
 use wire::frame::{TcpTemplate, parse_segment};
-use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::tcp::{FastOpen, Flags, Header, Options, Timestamps};
 
 const COOKIE_KEY: [u8; 16] = [5; 16];
 const TS_KEY: [u8; 16] = [6; 16];
+const FAST_OPEN_KEYS: [[u8; 16]; 2] = [[7; 16], [8; 16]];
 const STACK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SECOND_US: u64 = 1_000_000;
 
+const CLIENT: &str = "192.0.2.1:4000";
 const LOCAL: &str = "10.77.0.2:80";
 const LOCAL_V6: &str = "[fd77::2]:80";
 
@@ -41,6 +43,7 @@ fn listeners() -> Vec<u8> {
         port,
         mss_v4,
         mss_v6: 1440,
+        fast_open: port == 80,
     };
     SetupListeners::to_bytes(&[
         listener(SetupScope::One(end("10.77.0.3:0").ip()), 80, 900),
@@ -58,6 +61,7 @@ fn setup(listeners: &[u8], epoch: u64, now_us: u64) -> Setup<'_> {
         valid_us: SETUP_VALID_US_MAX,
         cookie_key: COOKIE_KEY,
         ts_offset_key: TS_KEY,
+        fast_open_keys: FAST_OPEN_KEYS,
         options: SetupOptions {
             receive_buffer_bytes: config.receive_buffer_bytes as u32,
             receive_buffer_bytes_max: config.receive_buffer_bytes_max as u32,
@@ -249,6 +253,66 @@ fn what_it_does_not_answer_goes_up() {
     assert!(left(&stage).is_none());
     assert_eq!(stage.take_events(), []);
     assert_eq!(stage.counters().frames_unknown, 4);
+}
+
+/// A SYN with text, and what it says of Fast Open.
+fn hear_text(stage: &mut Stage, to: &str, option: FastOpen, text: &[u8]) -> Vec<u8> {
+    let mut header = syn();
+    header.options.fast_open = Some(option);
+    let template = TcpTemplate::new(ROUTER_MAC, STACK_MAC, end(CLIENT), end(to));
+    let bytes = template.to_frame(&header, text);
+    stage.tell(&Command::Frame { bytes: &bytes });
+    stage.settle();
+    bytes
+}
+
+/// Covers: RFC 7413 §4.1.2, RFC 7413 §4.2.2
+#[test]
+fn text_with_a_good_cookie_goes_up_and_other_peers_get_a_cookie() {
+    let [now, before] = FAST_OPEN_KEYS.map(FastOpenCookies::new);
+    let (server, client) = (end(LOCAL).ip(), end(CLIENT).ip());
+    let cookie = now.cookie(server, client);
+    let mut stage = answering();
+    for good in [cookie, before.cookie(server, client)] {
+        let bytes = hear_text(&mut stage, LOCAL, good, b"GET").into();
+        assert_eq!(stage.take_events(), [Event::Frame { bytes }]);
+        assert!(left(&stage).is_none());
+    }
+    let other = now.cookie(server, end("192.0.2.9:0").ip());
+    for (option, text) in [
+        (FastOpen::Request, &b""[..]),
+        (FastOpen::Request, b"GET"),
+        (other, b"GET"),
+        (cookie, b""),
+    ] {
+        hear_text(&mut stage, LOCAL, option, text);
+        let (_, syn_ack) = left(&stage).expect("a SYN,ACK");
+        assert_eq!(syn_ack.ack, 7_001, "the text is not acknowledged");
+        assert_eq!(syn_ack.options.fast_open, Some(cookie));
+        let now_us = stage.now_us.get();
+        assert!(accept(LOCAL, CLIENT, &syn(), &syn_ack, now_us).is_some());
+    }
+    // A listener that takes no text.
+    let to = "[fd77::2]:81";
+    let header = syn();
+    hear(&mut stage, "[2001:db8::1]:4000", to, &header);
+    assert_eq!(left(&stage).unwrap().1.options.fast_open, None);
+    // A peer that does not ask.
+    hear(&mut stage, CLIENT, LOCAL, &header);
+    assert_eq!(left(&stage).unwrap().1.options.fast_open, None);
+    assert_eq!(stage.take_events(), []);
+}
+
+#[test]
+fn a_flood_with_a_good_cookie_is_answered_beyond_a_bound() {
+    let cookies = FastOpenCookies::new(FAST_OPEN_KEYS[0]);
+    let cookie = cookies.cookie(end(LOCAL).ip(), end(CLIENT).ip());
+    let mut stage = answering();
+    for _ in 0..10_005 {
+        hear_text(&mut stage, LOCAL, cookie, b"GET");
+    }
+    assert_eq!(stage.counters().syns_handed_up, 10_000);
+    assert_eq!(stage.wire.take().len(), 5);
 }
 
 #[test]

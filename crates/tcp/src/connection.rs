@@ -111,6 +111,8 @@ pub struct Connection {
     pub(crate) state: State,
     /// It was opened by a SYN of the peer.
     pub(crate) passive: bool,
+    /// Text that has come with that SYN was taken.
+    pub(crate) is_fast_open: bool,
     pub(crate) opened: Instant,
 
     pub(crate) snd: SendSpace,
@@ -216,6 +218,7 @@ impl Connection {
             remote_port,
             state: State::SynSent,
             passive: false,
+            is_fast_open: false,
             opened: now,
             snd: SendSpace {
                 space: SeqSpace::new(isn),
@@ -362,7 +365,9 @@ impl Connection {
         };
         self.events.connected = true;
         let lost = self.rto.timeouts();
-        self.congestion.on_established(now, self.snd.mss, lost > 1);
+        if !self.is_fast_open || lost > 1 {
+            self.congestion.on_established(now, self.snd.mss, lost > 1);
+        }
         self.rto
             .on_established(lost > 0 && self.rtt.srtt().is_none());
         self.timers.cancel(Timer::Retransmit);
@@ -872,7 +877,7 @@ impl Connection {
         let mut next =
             congestion::new(algorithm, seed(self.snd.space.wire(0), self.snd.mss.into()));
         // Before, `establish` tells it of the initial window.
-        if !self.state.is_opening() {
+        if !self.state.is_opening() || self.is_fast_open {
             let window = self.congestion.window();
             next.adopt(now, self.snd.mss, window, self.congestion.ssthresh());
         }

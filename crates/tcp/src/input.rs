@@ -175,7 +175,7 @@ impl Connection {
             match (self.state, self.passive) {
                 // "If the connection was initiated with a passive OPEN, then return this connection
                 // to the LISTEN state."
-                (State::SynReceived, true) => self.end(CloseReason::Refused),
+                (State::SynReceived, true) if !self.is_fast_open => self.end(CloseReason::Refused),
                 // RFC 5961 §4.2: a challenge ACK, whatever the sequence number.
                 _ => self.challenge(now),
             }
@@ -306,6 +306,9 @@ impl Connection {
                 snd.shift
             };
             self.update_window(header, start, ack as u64, shift);
+            if self.is_fast_open {
+                self.on_acknowledgment(now, header, ack as u64, false);
+            }
             return true;
         }
         // RFC 5961 §5.2: SND.UNA - MAX.SND.WND =< SEG.ACK =< SND.NXT, or the segment is discarded

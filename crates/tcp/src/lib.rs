@@ -121,6 +121,7 @@ pub use congestion::algorithm::{CongestionAlgorithm, UnknownAlgorithm};
 pub use congestion::packets::PacketCongestion;
 pub use connection::Connection;
 pub use event::{CloseReason, ConnectionEvent};
+pub use handshake::fast_open::FastOpenCookies;
 pub use handshake::half_open::{HalfOpen, HalfOpenReaction};
 pub use handshake::isn::{IsnGenerator, TsOffsets, derive_key};
 pub use handshake::syn_cookie::SynCookies;

@@ -97,7 +97,7 @@ impl State {
     }
 
     /// The handshake is not complete.
-    pub(crate) fn is_opening(self) -> bool {
+    pub fn is_opening(self) -> bool {
         matches!(self, State::SynSent | State::SynReceived)
     }
 }

@@ -73,6 +73,7 @@ const TITLES: &[(&str, &str)] = &[
     ("RFC 6928", "Increasing TCP's Initial Window"),
     ("RFC 6937", "Proportional Rate Reduction"),
     ("RFC 7323", "TCP Extensions for High Performance"),
+    ("RFC 7413", "TCP Fast Open"),
     ("RFC 7661", "Updating TCP to Support Rate-Limited Traffic"),
     ("RFC 8201", "Path MTU Discovery for IP version 6"),
     ("RFC 8311", "Relaxing Restrictions on ECN Experimentation"),

@@ -65,6 +65,19 @@ pub struct Timestamps {
     pub echo_reply: u32,
 }
 
+/// The Fast Open option of a SYN (RFC 7413 §4.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FastOpen {
+    /// A cookie is asked for. Cookies of other lengths than [`FAST_OPEN_COOKIE_BYTES`] are read as
+    /// this: a peer that has none of ours needs one.
+    Request,
+    /// A cookie.
+    Cookie([u8; FAST_OPEN_COOKIE_BYTES]),
+}
+
+/// Bytes of a Fast Open cookie that Splitway makes; RFC 7413 permits 4 to 16.
+pub const FAST_OPEN_COOKIE_BYTES: usize = 8;
+
 /// The options that Splitway knows; others are skipped on reception.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -76,6 +89,8 @@ pub struct Options {
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,
+    /// Fast Open (RFC 7413), of a SYN.
+    pub fast_open: Option<FastOpen>,
     /// SACK blocks (RFC 2018 §3): left and right edge; unused places are `None`.
     pub sack: [Option<(u32, u32)>; 4],
 }
@@ -173,6 +188,7 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 const TIMESTAMPS_LEN: u8 = 10;
+const FAST_OPEN: u8 = 34;
 const SACK_BLOCK_BYTES: usize = 8;
 /// Two NOPs, and the timestamps option (RFC 7323 appendix A).
 const TIMESTAMPS_ALONE_BYTES: usize = 12;
@@ -235,6 +251,10 @@ impl Options {
                         self.timestamps = Some(Timestamps::parse(data));
                     }
                 }
+                (FAST_OPEN, data) => {
+                    let cookie = data.try_into().map(FastOpen::Cookie);
+                    self.fast_open = Some(cookie.unwrap_or(FastOpen::Request));
+                }
                 _ => {}
             }
         }
@@ -255,6 +275,7 @@ impl Options {
         let others = self.mss.is_some()
             || self.window_scale.is_some()
             || self.sack_permitted
+            || self.fast_open.is_some()
             || self.sack.iter().any(Option::is_some);
         self.timestamps.filter(|_| !others)
     }
@@ -275,7 +296,12 @@ impl Options {
             (true, None) => 4,
             (false, None) => 0,
         };
-        mss + window_scale + sack_permitted_and_timestamps
+        let fast_open = match self.fast_open {
+            Some(FastOpen::Request) => 4,
+            Some(FastOpen::Cookie(_)) => 4 + FAST_OPEN_COOKIE_BYTES,
+            None => 0,
+        };
+        mss + window_scale + sack_permitted_and_timestamps + fast_open
     }
 
     /// How many SACK blocks fit (RFC 2018 §3: three beside timestamps, four without).
@@ -328,6 +354,14 @@ impl Options {
         }
         if let Some(shift) = self.window_scale {
             put(&[NOP, WINDOW_SCALE, 3, shift]);
+        }
+        match self.fast_open {
+            Some(FastOpen::Request) => put(&[NOP, NOP, FAST_OPEN, 2]),
+            Some(FastOpen::Cookie(cookie)) => {
+                put(&[NOP, NOP, FAST_OPEN, 2 + FAST_OPEN_COOKIE_BYTES as u8]);
+                put(&cookie);
+            }
+            None => {}
         }
         let blocks = self.sack_blocks_sent();
         if blocks > 0 {
@@ -384,22 +418,27 @@ mod tests {
             any::<Option<u8>>(),
             any::<bool>(),
             any::<Option<(u32, u32)>>(),
+            any::<Option<Option<[u8; FAST_OPEN_COOKIE_BYTES]>>>(),
             prop::collection::vec(any::<(u32, u32)>(), 0..=4),
         )
-            .prop_map(|(mss, window_scale, sack_permitted, timestamps, blocks)| {
-                let mut sack = [None; 4];
-                for (place, block) in sack.iter_mut().zip(blocks) {
-                    *place = Some(block);
-                }
-                Options {
-                    mss,
-                    window_scale,
-                    sack_permitted,
-                    timestamps: timestamps
-                        .map(|(value, echo_reply)| Timestamps { value, echo_reply }),
-                    sack,
-                }
-            })
+            .prop_map(
+                |(mss, window_scale, sack_permitted, timestamps, cookie, blocks)| {
+                    let mut sack = [None; 4];
+                    for (place, block) in sack.iter_mut().zip(blocks) {
+                        *place = Some(block);
+                    }
+                    Options {
+                        mss,
+                        window_scale,
+                        sack_permitted,
+                        timestamps: timestamps
+                            .map(|(value, echo_reply)| Timestamps { value, echo_reply }),
+                        fast_open: cookie
+                            .map(|cookie| cookie.map_or(FastOpen::Request, FastOpen::Cookie)),
+                        sack,
+                    }
+                },
+            )
     }
 
     /// Pieces of options, some of them valid, so that random bytes get past the first one.
@@ -427,7 +466,7 @@ mod tests {
                 value: 7,
                 echo_reply: 0,
             }),
-            sack: [None; 4],
+            ..Options::default()
         };
         assert_eq!(Options::parse(&bytes), options);
         let mut written = [0; OPTIONS_BYTES_MAX];
@@ -447,6 +486,18 @@ mod tests {
                 ..Options::default()
             }
         );
+    }
+
+    /// Covers: RFC 7413 §4.1.1
+    #[test]
+    fn a_fast_open_cookie_of_another_length_asks_for_one() {
+        let of = |bytes: &[u8]| Options::parse(bytes).fast_open;
+        let cookie = FastOpen::Cookie([1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(of(&[1, 1, 34, 10, 1, 2, 3, 4, 5, 6, 7, 8]), Some(cookie));
+        assert_eq!(of(&[34, 2]), Some(FastOpen::Request));
+        assert_eq!(of(&[34, 6, 1, 2, 3, 4]), Some(FastOpen::Request));
+        let longest = [&[34, 18][..], &[7; 16]].concat();
+        assert_eq!(of(&longest), Some(FastOpen::Request));
     }
 
     /// Covers: RFC 9293 §3.1 (MUST-7)

@@ -108,6 +108,7 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         tcp.ecn = args.tcp.ecn.map(Text);
         tcp.keepalive = args.tcp.keepalive.map(Text);
         tcp.pacing = args.tcp.pacing.map(Text);
+        tcp.fast_open = args.tcp.fast_open.then_some(true);
         tcp.connections_per_source = some(&args.connections_per_source);
         tcp.orphans = args.orphans;
 

@@ -21,4 +21,9 @@ pub(crate) struct TcpOptions {
     /// spread over a round trip instead of in bursts; BBR always paces [default: on]
     #[arg(long, value_name = "on|off")]
     pub(crate) pacing: Option<PacingOption>,
+
+    /// Take what clients send with their SYN, and answer before the handshake is over (TCP Fast
+    /// Open): such a request may come twice; docs/offload.md says more
+    #[arg(long)]
+    pub(crate) fast_open: bool,
 }

@@ -19,6 +19,7 @@ mod division;
 mod dpu;
 mod drain;
 mod emulated;
+mod fast_open;
 mod file_systems;
 mod foreign;
 mod foreign_long;

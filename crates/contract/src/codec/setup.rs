@@ -20,6 +20,7 @@ impl<'a> Setup<'a> {
             valid_us: self.valid_us.into(),
             cookie_key: self.cookie_key,
             ts_offset_key: self.ts_offset_key,
+            fast_open_keys: self.fast_open_keys,
             receive_buffer_bytes: options.receive_buffer_bytes.into(),
             receive_buffer_bytes_max: options.receive_buffer_bytes_max.into(),
             window_scaling: options.window_scaling.into(),
@@ -43,6 +44,7 @@ impl<'a> Setup<'a> {
             valid_us: record.valid_us.get(),
             cookie_key: record.cookie_key,
             ts_offset_key: record.ts_offset_key,
+            fast_open_keys: record.fast_open_keys,
             options: SetupOptions {
                 receive_buffer_bytes: record.receive_buffer_bytes.get(),
                 receive_buffer_bytes_max: record.receive_buffer_bytes_max.get(),
@@ -90,6 +92,7 @@ mod tests {
             port: 80,
             mss_v4: 1460,
             mss_v6: 1440,
+            fast_open: true,
         }]);
         let setup = Setup {
             epoch: 1,
@@ -98,6 +101,7 @@ mod tests {
             valid_us: 9,
             cookie_key: [1; 16],
             ts_offset_key: [2; 16],
+            fast_open_keys: [[5; 16], [6; 16]],
             options: SetupOptions {
                 receive_buffer_bytes: 1,
                 receive_buffer_bytes_max: 2,

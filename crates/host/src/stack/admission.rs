@@ -61,7 +61,7 @@ pub(super) struct Gate {
 }
 
 /// Why there is no connection for a segment.
-enum Refusal {
+pub(super) enum Refusal {
     /// The peer may try again.
     Later,
     /// The peer gets a RST.
@@ -130,6 +130,11 @@ impl Gate {
         self.sources.add(remote);
     }
 
+    /// Half of the backlog is taken: no connection is made that a SYN alone has asked for.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.unheard.len() >= self.limits.backlog_max / 2
+    }
+
     /// The connection that a cookie has opened is broken off.
     pub(super) fn on_cookie_spent(&mut self, now_us: u64, tuple: Tuple, cookie: u32) {
         self.spent.add(now_us, tuple, cookie);
@@ -175,7 +180,7 @@ impl Stack {
     }
 
     /// What a connection that a peer opens begins with.
-    fn passive_config(&self, tuple: &Tuple) -> tcp::Config {
+    pub(super) fn passive_config(&self, tuple: &Tuple) -> tcp::Config {
         match self.destination(tuple) {
             Destination::Listener(listener) => self.tcp_config(tuple, Some(listener)),
             Destination::Full | Destination::Closed => self.tcp_config(tuple, None),
@@ -310,8 +315,12 @@ impl Stack {
             self.refuse_for_room(now_us);
             return true;
         }
+        if self.on_fast_open(now_us, tuple, syn, isn) {
+            return true;
+        }
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
+        let fast_open = self.fast_open_cookie(now_us, &tuple, syn);
         let ts_offset = self.isn.ts_offset(local, remote);
         if self.gate.half_open() >= self.gate.limits.half_open_max
             && self.gate.syn_queue.evict_repeated()
@@ -329,13 +338,15 @@ impl Stack {
             let cookies = &self.gate.cookies;
             let config = &self.passive_config(&tuple);
             let syn_ack = cookies.syn_ack(config, local, remote, syn, ts_offset, now);
-            if let Some(header) = syn_ack {
+            if let Some(mut header) = syn_ack {
+                header.options.fast_open = fast_open;
                 self.counters.syn_cookies_sent += 1;
                 self.send_bare(now_us, tuple, &header);
             }
-        } else if let Some((half_open, syn_ack)) =
+        } else if let Some((half_open, mut syn_ack)) =
             HalfOpen::open(&self.passive_config(&tuple), syn, isn, ts_offset, now)
         {
+            syn_ack.options.fast_open = fast_open;
             self.gate.syn_queue.insert(tuple, half_open);
             if self.send_bare(now_us, tuple, &syn_ack) == Bare::Pending {
                 self.gate.syn_queue.wait_for_neighbor(tuple);
@@ -346,7 +357,7 @@ impl Stack {
 
     /// Whether there may be one more connection, for which another may have to go, and the listener
     /// that gets it.
-    fn admit(&mut self, now_us: u64, tuple: &Tuple) -> Result<BindingId, Refusal> {
+    pub(super) fn admit(&mut self, now_us: u64, tuple: &Tuple) -> Result<BindingId, Refusal> {
         let listener = match self.destination(tuple) {
             Destination::Listener(listener) => listener,
             Destination::Full => {
@@ -467,7 +478,7 @@ impl Stack {
     }
 
     /// A connection takes its place in the table; a cookie may have opened it.
-    fn open(
+    pub(super) fn open(
         &mut self,
         now_us: u64,
         tuple: Tuple,

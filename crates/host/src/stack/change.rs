@@ -19,6 +19,7 @@ impl Stack {
         change(&mut self.tcp_config_v4);
         change(&mut self.tcp_config_v6);
         let config = &mut self.config;
+        config.fast_open = to.fast_open;
         config.orphans_max = to.orphans_max;
         config.connection_memory_bytes_max = to.connection_memory_bytes_max;
         config.resets_per_second = to.resets_per_second;

@@ -25,8 +25,8 @@ use netdev::steering::{SteeringMap, Target};
 use tcp::{EcnPolicy, SynCookies, derive_key};
 use wire::frame::TcpPacket;
 
-use super::Stack;
 use super::workers::{Deferred, Life, OwnedSetup, Ready};
+use super::{Stack, fast_open};
 use crate::tables::tuple::Tuple;
 
 /// How long a key is given to workers, in microseconds. A cookie is good for two minutes: the key
@@ -74,6 +74,8 @@ struct MadeOf {
     mss: [u16; 2],
     mac: [u8; 6],
     takes_ecn: bool,
+    /// The period of its keys, if text of SYNs is taken.
+    fast_open: Option<u64>,
 }
 
 /// How SYNs get to workers.
@@ -152,6 +154,7 @@ impl Stack {
             mss: [self.tcp_config_v4.mss, self.tcp_config_v6.mss],
             mac: self.link.mac,
             takes_ecn: self.config.tcp.ecn != EcnPolicy::Off,
+            fast_open: self.config.fast_open.then(|| fast_open::period(now_us)),
         };
         if self.setup.made_of == Some(made_of) {
             return;
@@ -177,6 +180,7 @@ impl Stack {
 
     fn listeners_to_set_up(&self) -> Vec<SetupListener> {
         let [v4, v6] = [self.tcp_config_v4.mss, self.tcp_config_v6.mss];
+        let fast_open = self.config.fast_open;
         let listening = self.bindings.listening().map(|(scope, port, options)| {
             let mss_max = options.mss_max.unwrap_or(u16::MAX).max(1);
             SetupListener {
@@ -184,6 +188,7 @@ impl Stack {
                 port,
                 mss_v4: v4.min(mss_max),
                 mss_v6: v6.min(mss_max),
+                fast_open: fast_open && options.fast_open.unwrap_or(true),
             }
         });
         let mut listeners: Vec<SetupListener> = listening.collect();
@@ -196,6 +201,7 @@ impl Stack {
         let Some(made_of) = self.setup.made_of else {
             return;
         };
+        let fast_open_keys = self.fast_open_cookies(now_us).keys();
         let config = &self.config.tcp;
         let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let setup = Setup {
@@ -205,6 +211,7 @@ impl Stack {
             valid_us: (made_of.key + 1) * KEY_US + KEY_GRACE_US - now_us,
             cookie_key: key(&self.config.secret, made_of.key),
             ts_offset_key: self.isn.ts_offset_key(),
+            fast_open_keys,
             options: SetupOptions {
                 receive_buffer_bytes: bytes(config.receive_buffer_bytes),
                 receive_buffer_bytes_max: bytes(config.receive_buffer_bytes_max),

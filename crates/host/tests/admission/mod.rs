@@ -446,6 +446,7 @@ fn limited(connections_per_source: Option<u32>) -> host::Changeable {
         ecn: tcp.ecn,
         keepalive: tcp.keepalive,
         pace: tcp.pace,
+        fast_open: false,
         orphans_max: StackConfig::ORPHANS_MAX,
         connections_per_source,
         connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use wire::frame::{self, Received, TcpTemplate};
-use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::tcp::{FastOpen, Flags, Header, Options, Timestamps};
 use wire::{arp, checksum, ethernet, ip};
 
 use super::{CLIENT, Rig, SERVER, answer};
@@ -227,6 +227,10 @@ fn strange_header(choices: &mut Choices<'_>) -> Header {
             timestamps: optional(choices).map(|value| Timestamps {
                 value,
                 echo_reply: value,
+            }),
+            fast_open: optional(choices).map(|word| match word & 1 {
+                0 => FastOpen::Request,
+                _ => FastOpen::Cookie((u64::from(word) << 32).to_be_bytes()),
             }),
             sack: std::array::from_fn(|_| optional(choices).map(|left| (left, left ^ 0x55))),
         },

@@ -6,24 +6,50 @@
 //! that comes when SETUP is too old. That is bounded, in frames per second: beyond, they are
 //! dropped.
 //!
+//! A SYN that brings text and a good cookie of Fast Open (RFC 7413) goes up as well: the host takes
+//! the text. Beyond a number in each second it is answered as one without, and the peer sends its
+//! text again.
+//!
 //! SYN,ACKs go back to the link address that the SYN has come from: the peer's, or that of the
 //! router on its way. Nothing waits for a port that is busy; the peer repeats its SYN.
 
 mod run;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use contract::Setup;
 use contract::setup::{SetupListener, SetupOptions};
-use tcp::{Config, EcnPolicy, Instant, SynCookies, TsOffsets};
+use tcp::{Config, EcnPolicy, FastOpenCookies, Instant, SynCookies, TsOffsets};
 use wire::frame::{TcpPacket, TcpTemplate};
 use wire::tcp::Header;
 
 use crate::packet::PacketHeader;
 
-/// Most frames handed up in a second.
+/// Most frames handed up in a second, of SYNs that nothing speaks for, ...
 const FRAMES_UP_MAX: u32 = 1_000;
+
+/// ... and of those with a good cookie.
+const FAST_OPENS_UP_MAX: u32 = 10_000;
+
+/// Counts what happens in a second.
+#[derive(Debug, Default)]
+struct PerSecond {
+    since_us: u64,
+    count: u32,
+}
+
+impl PerSecond {
+    /// True if it may happen once more.
+    fn allows(&mut self, now_us: u64, max: u32) -> bool {
+        if now_us.saturating_sub(self.since_us) >= 1_000_000 {
+            (self.since_us, self.count) = (now_us, 0);
+        }
+        let allowed = self.count < max;
+        self.count += u32::from(allowed);
+        allowed
+    }
+}
 
 /// What a worker needs to answer SYNs.
 #[derive(Debug)]
@@ -38,8 +64,10 @@ pub(crate) struct SynAnswers {
     source_mac: [u8; 6],
     /// By port, the most specific first.
     listeners: HashMap<u16, Vec<SetupListener>>,
-    /// Frames handed up since then, in microseconds.
-    frames_up: (u64, u32),
+    /// The first one makes those that go out.
+    fast_open_cookies: [FastOpenCookies; 2],
+    frames_up: PerSecond,
+    fast_opens_up: PerSecond,
 }
 
 /// What becomes of a frame.
@@ -63,8 +91,27 @@ impl SynAnswers {
             config: config(&setup.options),
             source_mac: setup.source_mac,
             listeners,
-            frames_up: (0, 0),
+            fast_open_cookies: setup.fast_open_keys.map(FastOpenCookies::new),
+            frames_up: PerSecond::default(),
+            fast_opens_up: PerSecond::default(),
         }
+    }
+
+    /// True if the SYN brings text that the host takes.
+    fn is_fast_open(&self, packet: &TcpPacket<'_>) -> bool {
+        let segment = &packet.segment;
+        let (local, remote) = (packet.destination, packet.source);
+        let listener = self.listener(local, segment.header.destination_port);
+        let option = segment.header.options.fast_open;
+        let mut cookies = self.fast_open_cookies.iter();
+        !segment.payload.is_empty()
+            && listener.is_some_and(|listener| listener.fast_open)
+            && option.is_some_and(|option| cookies.any(|it| it.are_good(local, remote, option)))
+    }
+
+    fn listener(&self, local: IpAddr, port: u16) -> Option<&SetupListener> {
+        let of_port = self.listeners.get(&port)?;
+        of_port.iter().find(|it| it.scope.covers(local))
     }
 
     /// The SYN,ACK that answers a SYN, if it is this worker's to answer.
@@ -75,8 +122,7 @@ impl SynAnswers {
         if now_us >= self.until_us || local.ip() == remote.ip() {
             return None;
         }
-        let of_port = self.listeners.get(&local.port())?;
-        let listener = of_port.iter().find(|it| it.scope.covers(local.ip()))?;
+        let listener = self.listener(local.ip(), local.port())?;
         let (mss, peer_mss_default) = match local {
             SocketAddr::V4(_) => (listener.mss_v4, 536),
             SocketAddr::V6(_) => (listener.mss_v6, 1220),
@@ -90,25 +136,30 @@ impl SynAnswers {
         let ts_offset = self.ts_offsets.of(local, remote);
         let now = Instant::from_us(now_us.wrapping_add(self.host_ahead_us));
         let syn = &packet.segment;
-        let answer = (self.cookies).syn_ack(&config, local, remote, syn, ts_offset, now)?;
+        let mut answer = (self.cookies).syn_ack(&config, local, remote, syn, ts_offset, now)?;
+        if listener.fast_open && header.options.fast_open.is_some() {
+            let [current, _] = &self.fast_open_cookies;
+            answer.options.fast_open = Some(current.cookie(local.ip(), remote.ip()));
+        }
         let template = TcpTemplate::new(self.source_mac, packet.source_mac, local, remote);
         Some((template, answer))
     }
 
     fn verdict(&mut self, packet: &TcpPacket<'_>, bytes: &[u8], now_us: u64) -> Verdict {
+        let fits = bytes.len() <= contract::limits::FRAME_BYTES_MAX;
+        if fits && self.is_fast_open(packet) && self.fast_opens_up.allows(now_us, FAST_OPENS_UP_MAX)
+        {
+            return Verdict::HandUp(bytes.into());
+        }
         if let Some((template, header)) = self.answer(packet, now_us) {
             let packet = PacketHeader::new(&template, &header);
             return packet.map_or(Verdict::Drop, |packet| Verdict::Answer(Box::new(packet)));
         }
-        let (since_us, count) = &mut self.frames_up;
-        if now_us.saturating_sub(*since_us) >= 1_000_000 {
-            (*since_us, *count) = (now_us, 0);
+        if fits && self.frames_up.allows(now_us, FRAMES_UP_MAX) {
+            Verdict::HandUp(bytes.into())
+        } else {
+            Verdict::Drop
         }
-        if *count >= FRAMES_UP_MAX || bytes.len() > contract::limits::FRAME_BYTES_MAX {
-            return Verdict::Drop;
-        }
-        *count += 1;
-        Verdict::HandUp(bytes.into())
     }
 }
 

@@ -187,6 +187,7 @@ impl Options {
             congestion: self.congestion,
             mss_max: self.mss_max,
             defer_accept: (defer_accept > 0).then(|| Duration::from_secs(defer_accept)),
+            fast_open: Some(false),
         }
     }
 

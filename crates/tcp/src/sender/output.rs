@@ -89,7 +89,10 @@ impl Connection {
         match self.state {
             State::Closed => None,
             State::SynSent => self.poll_syn(now),
-            State::SynReceived => self.poll_syn(now).or_else(|| self.poll_ack(now)),
+            State::SynReceived => self
+                .poll_syn(now)
+                .or_else(|| self.poll_fast_open(now, limits))
+                .or_else(|| self.poll_ack(now)),
             State::FinWait2 | State::TimeWait => self.poll_ack(now),
             _ => {
                 // Duplicate acknowledgments go first, and alone: data would make them not count.
@@ -120,7 +123,7 @@ impl Connection {
         }
     }
 
-    fn poll_data(&mut self, now: Instant, limits: &Limits, probe: bool) -> Option<Data> {
+    pub(crate) fn poll_data(&mut self, now: Instant, limits: &Limits, probe: bool) -> Option<Data> {
         let mut limits = *limits;
         if self.sent.has_undeparted() {
             limits.direct_bytes_max = 0;
@@ -134,8 +137,9 @@ impl Connection {
 
     #[cold]
     fn poll_syn(&mut self, now: Instant) -> Option<Transmit> {
-        let again = self.sent.lost() > 0;
-        if self.snd.nxt > 0 && !again && !self.sent.has_void() {
+        let again = self.sent.first_lost(0).is_some_and(|lost| lost.start == 0);
+        let mut is_void = || self.sent.first_void(0).is_some_and(|void| void.start == 0);
+        if self.snd.nxt > 0 && !again && !is_void() {
             return None;
         }
         let agreed = self.state == State::SynReceived;
@@ -291,7 +295,10 @@ impl Connection {
             0
         };
         let len = self.fit(snd.nxt, len, mss, limits);
-        let fin = self.fin_queued && snd.nxt + len == fin_position && peer_room > len;
+        let fin = self.fin_queued
+            && snd.nxt + len == fin_position
+            && peer_room > len
+            && !self.state.is_opening();
         if cwnd_room < available && cwnd_room <= peer_room && cwnd_room - len < mss {
             self.limited_until = snd.nxt + len;
         }

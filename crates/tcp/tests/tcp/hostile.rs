@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::network::Random;
 use crate::pairs::for_seeds;
 use tcp::{Config, Connection, ConnectionEvent, EcnPolicy, Instant, Keepalive, Limits, Piece};
-use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
+use wire::tcp::{FastOpen, Flags, Header, Options, Segment, Timestamps};
 
 const ISS: u32 = 0xffff_f000;
 const IRS: u32 = 0x7fff_f000;
@@ -50,6 +50,7 @@ fn arbitrary_header(random: &mut Random, snd: u32, rcv: u32, now: Instant) -> He
                 echo_reply: value,
             }),
             sack_permitted: random.percent(50),
+            fast_open: optional(random).map(|n| FastOpen::Cookie(n.to_be_bytes())),
             sack: [
                 optional(random).map(|n| (n as u32, (n >> 32) as u32)),
                 None,

@@ -11,6 +11,7 @@ mod congestion;
 mod cork;
 mod departures;
 mod ecn;
+mod fast_open;
 mod half_open;
 mod handshake;
 mod hostile;

@@ -99,6 +99,8 @@ pub(crate) struct Script {
     /// Issued, and about to depart when it is time.
     waiting: VecDeque<(Instant, u64)>,
     hold: bool,
+    /// Text of the SYN that opens the connection is taken.
+    is_fast_open: bool,
     written: u64,
     read: u64,
     line: String,
@@ -116,9 +118,18 @@ impl Script {
             undeparted: VecDeque::new(),
             waiting: VecDeque::new(),
             hold: false,
+            is_fast_open: false,
             written: 0,
             read: 0,
             line: String::new(),
+        }
+    }
+
+    /// A listener that takes the text of a SYN: its cookie is good.
+    pub(crate) fn fast_open(config: Config) -> Script {
+        Script {
+            is_fast_open: true,
+            ..Script::listen(config)
         }
     }
 
@@ -337,7 +348,12 @@ impl Script {
         match &mut self.connection {
             Some(connection) => connection.on_segment(self.now, &segment),
             None => {
-                let connection = Connection::accept(&self.config, &segment, ISS, 0, self.now);
+                let accept = if self.is_fast_open {
+                    Connection::accept_fast_open
+                } else {
+                    Connection::accept
+                };
+                let connection = accept(&self.config, &segment, ISS, 0, self.now);
                 self.connection = Some(connection.expect("an acceptable SYN"));
             }
         }

@@ -1,0 +1,135 @@
+//! TCP Fast Open, with the kernel's TCP as client: what it sends with its SYN is answered, by the
+//! host alone and where NIC workers answer SYNs.
+
+use std::net::{SocketAddr, TcpStream};
+
+use rustix::net::{AddressFamily, SendFlags, SocketType, sendto, socket};
+use rustix::process::Signal;
+use testbed::http::{Connection, request};
+use testbed::namespace::isolated;
+use testbed::site::{KnownFile, Site};
+use testbed::splitway::Splitway;
+use testbed::wait;
+use testbed::{Context, Result};
+
+use crate::deaths::host_counter;
+use crate::links::{lose_one_in_a_hundred, send_single_packets};
+use crate::stat::json;
+use crate::support::{FAMILIES, Random, SOON, on_threads, serve_with};
+
+const CLIENTS: usize = 20;
+
+/// Connections of each.
+const TURNS: usize = 10;
+
+/// `MSG_FASTOPEN`: connects, and sends with the SYN if the kernel has a cookie.
+const FAST_OPEN: SendFlags = SendFlags::from_bits_retain(0x2000_0000);
+
+fn serve(site: &Site, arguments: &[&str]) -> Splitway {
+    let all = [&["--fast-open", "--report-json"], arguments].concat();
+    serve_with(site, &all)
+}
+
+/// Asks for a file with the SYN, and compares every byte.
+fn download(server: SocketAddr, file: &KnownFile) -> Result<()> {
+    let family = match server {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let fd = socket(family, SocketType::STREAM, None).context(|| "a socket".to_owned())?;
+    let line = request("GET", file.name());
+    let sent = sendto(&fd, line.as_bytes(), FAST_OPEN, &server)
+        .context(|| "sending with SYN".to_owned())?;
+    assert_eq!(sent, line.len());
+    let mut connection = Connection::on(TcpStream::from(fd))?;
+    connection.read_file(file)?;
+    connection.finish()?;
+    connection.read_end()
+}
+
+/// Downloads of which every byte is checked. The first of each family gets the cookie.
+fn downloads(file: &KnownFile) {
+    for server in FAMILIES {
+        download(server, file).unwrap();
+    }
+    on_threads(CLIENTS, |index| {
+        (0..TURNS).try_for_each(|_| download(FAMILIES[index % 2], file))
+    });
+}
+
+/// Ends the server, and returns what its host process has counted.
+fn counted<const N: usize>(mut splitway: Splitway, names: [&str; N]) -> [u64; N] {
+    assert!(splitway.end_with(Signal::TERM).unwrap().success());
+    names.map(|name| host_counter(&mut splitway, name))
+}
+
+const NAMES: [&str; 4] = [
+    "fast_opens",
+    "fast_open_cookies_sent",
+    "connections_finished",
+    "connections_broken",
+];
+
+/// All but the two that have got cookies.
+const FAST: u64 = (CLIENTS * TURNS) as u64;
+
+#[test]
+fn requests_in_syns_are_answered() {
+    isolated(|site| {
+        let file = site.file("file", 50_000).unwrap();
+        let splitway = serve(&site, &[]);
+        downloads(&file);
+        assert_eq!(counted(splitway, NAMES), [FAST, 2, FAST + 2, 0]);
+    });
+}
+
+/// Covers all of a download that begins before the handshake is over.
+#[test]
+fn every_byte_arrives_where_one_packet_in_a_hundred_is_lost() {
+    isolated(|site| {
+        let file = site.file("file", 200_000).unwrap();
+        let splitway = serve(&site, &[]);
+        for server in FAMILIES {
+            download(server, &file).unwrap();
+        }
+        send_single_packets(&splitway);
+        lose_one_in_a_hundred(&mut Random::seeded());
+        downloads(&file);
+        let [fast, _, finished, broken] = counted(splitway, NAMES);
+        assert_eq!((finished, broken), (FAST + 4, 0));
+        // A SYN that is lost comes again without text.
+        assert!(fast >= FAST * 8 / 10, "{fast}");
+    });
+}
+
+fn with_workers(site: &Site, form: &str, arguments: &[&str]) {
+    let file = site.file("file", 50_000).unwrap();
+    let splitway = serve(site, arguments);
+    wait::until(SOON, "workers that answer SYNs", || {
+        (json(&["--summary"])["host"]["syns"] == form).then_some(())
+    })
+    .unwrap();
+    downloads(&file);
+    let [fast, _, finished, broken] = counted(splitway, NAMES);
+    assert_eq!((fast, finished, broken), (FAST, FAST + 2, 0));
+}
+
+#[test]
+fn workers_hand_requests_in_steered_syns_to_the_host() {
+    isolated(|site| with_workers(&site, "steered", &["--setup-offload"]));
+}
+
+#[test]
+fn workers_hand_requests_in_syns_that_were_handed_on_to_the_host() {
+    isolated(|site| with_workers(&site, "handed on", &["--setup-offload", "--no-steering"]));
+}
+
+#[test]
+fn without_the_switch_clients_get_no_cookie() {
+    isolated(|site| {
+        let file = site.file("file", 50_000).unwrap();
+        let splitway = serve_with(&site, &["--report-json"]);
+        downloads(&file);
+        assert_eq!(counted(splitway, NAMES), [0, 0, FAST + 2, 0]);
+    });
+}

@@ -1,0 +1,136 @@
+//! Text in SYNs: TCP Fast Open, of the side that is connected to (RFC 7413).
+//!
+//! A SYN that asks for a cookie gets one in the SYN,ACK. One that brings a good cookie and text
+//! makes a connection at once, which is accepted with its text, and may send before the handshake
+//! is over.
+//!
+//! Such a connection is one of those of which nothing was heard until the peer has acknowledged the
+//! SYN,ACK: the backlog bounds them, and the source that has most pays. From half of it on no text
+//! is taken, so that a flood from sources with cookies (RFC 7413 §5.1) leaves room for others.
+
+use tcp::{Connection, FastOpenCookies, Instant, derive_key};
+use wire::tcp::{FastOpen, Segment};
+
+use super::Stack;
+use crate::app::BindingId;
+use crate::tables::bindings::Destination;
+use crate::tables::tuple::Tuple;
+
+/// How long a key is used, in microseconds: a day. The key before is tried as long (RFC 7413
+/// §4.1.2), so that a peer that comes every day needs no other cookie than those it gets.
+const KEY_US: u64 = 86_400_000_000;
+
+/// Keys of cookies are derived from the stack's secret for purposes from here on, one for each
+/// period.
+const KEY_PURPOSE: u64 = 2 << 32;
+
+/// Cookies under the keys of a period.
+#[derive(Debug)]
+pub(super) struct Cookies {
+    period: u64,
+    /// Of this period, and of the one before.
+    keys: [[u8; 16]; 2],
+    cookies: [FastOpenCookies; 2],
+}
+
+impl Cookies {
+    pub(super) fn new(secret: &[u8; 16], now_us: u64) -> Cookies {
+        let period = now_us / KEY_US;
+        let keys = [period + 1, period].map(|number| derive_key(secret, KEY_PURPOSE + number));
+        Cookies {
+            period,
+            keys,
+            cookies: keys.map(FastOpenCookies::new),
+        }
+    }
+
+    fn are_current(&self, now_us: u64) -> bool {
+        self.period == now_us / KEY_US
+    }
+
+    /// Of this period, and of the one before.
+    pub(super) fn keys(&self) -> [[u8; 16]; 2] {
+        self.keys
+    }
+}
+
+/// The number of the period, for others to see that the keys have changed.
+pub(super) fn period(now_us: u64) -> u64 {
+    now_us / KEY_US
+}
+
+impl Stack {
+    pub(super) fn fast_open_cookies(&mut self, now_us: u64) -> &Cookies {
+        if !self.fast_open.are_current(now_us) {
+            self.fast_open = Cookies::new(&self.config.secret, now_us);
+        }
+        &self.fast_open
+    }
+
+    /// True if the listener takes text of SYNs.
+    pub(super) fn takes_syn_text(&self, listener: BindingId) -> bool {
+        let options = self.bindings.options(listener);
+        self.config.fast_open
+            && options
+                .and_then(|options| options.fast_open)
+                .unwrap_or(true)
+    }
+
+    /// What a SYN says of Fast Open, if it is for a listener that takes text.
+    fn fast_open_option(&self, tuple: &Tuple, syn: &Segment<'_>) -> Option<FastOpen> {
+        let option = syn.header.options.fast_open?;
+        match self.destination(tuple) {
+            Destination::Listener(listener) if self.takes_syn_text(listener) => Some(option),
+            _ => None,
+        }
+    }
+
+    /// The cookie that goes with a SYN,ACK, if the peer knows what to do with it.
+    pub(super) fn fast_open_cookie(
+        &mut self,
+        now_us: u64,
+        tuple: &Tuple,
+        syn: &Segment<'_>,
+    ) -> Option<FastOpen> {
+        self.fast_open_option(tuple, syn)?;
+        let [current, _] = &self.fast_open_cookies(now_us).cookies;
+        let cookie = current.cookie(tuple.local.ip(), tuple.remote.ip());
+        self.counters.fast_open_cookies_sent += 1;
+        Some(cookie)
+    }
+
+    /// Makes a connection of a SYN that brings a good cookie and text. False if it is to be
+    /// answered as any other.
+    pub(super) fn on_fast_open(
+        &mut self,
+        now_us: u64,
+        tuple: Tuple,
+        syn: &Segment<'_>,
+        isn: u32,
+    ) -> bool {
+        let Some(option) = self.fast_open_option(&tuple, syn) else {
+            return false;
+        };
+        let (local, remote) = (tuple.local.ip(), tuple.remote.ip());
+        let cookies = &self.fast_open_cookies(now_us).cookies;
+        let is_good = cookies.iter().any(|it| it.are_good(local, remote, option));
+        if !is_good || syn.payload.is_empty() || self.gate.is_half_full() {
+            return false;
+        }
+        let config = self.passive_config(&tuple);
+        let ts_offset = self.isn.ts_offset(tuple.local, tuple.remote);
+        let now = Instant::from_us(now_us);
+        let connection = Connection::accept_fast_open(&config, syn, isn, ts_offset, now);
+        let (Some(connection), Ok(listener)) = (connection, self.admit(now_us, &tuple)) else {
+            return false;
+        };
+        self.counters.fast_opens += 1;
+        self.open(now_us, tuple, listener, connection, None);
+        let handle = self.connections.find(&tuple);
+        if let Some(entry) = handle.and_then(|handle| self.connections.get_mut(handle)) {
+            // It is accepted with its text.
+            entry.is_deferred = true;
+        }
+        true
+    }
+}

@@ -1,0 +1,99 @@
+//! TCP Fast Open, of the side that is connected to (RFC 7413).
+//!
+//! A peer that has had a cookie before sends it with text in its SYN. The text goes to the
+//! application at once, and what that answers leaves before the handshake is over: a round trip is
+//! saved. The cookie shows that the peer has got something at its address before, so that a forged
+//! SYN costs no more than a SYN,ACK.
+//!
+//! A SYN may come twice, with all of its text, when the first connection is over (RFC 7413 §2.1):
+//! who takes text of SYNs must be able to bear that.
+
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use siphasher::sip::SipHasher24;
+use wire::tcp::{FAST_OPEN_COOKIE_BYTES, FastOpen, Segment};
+
+use crate::config::{Config, Limits};
+use crate::connection::Connection;
+use crate::receiver::rcv::Arrival;
+use crate::sender::output::Transmit;
+use crate::time::Instant;
+
+/// Makes cookies, and knows them again: a hash of both addresses under a key (RFC 7413 §4.1.2).
+#[derive(Clone)]
+pub struct FastOpenCookies {
+    key: [u8; 16],
+}
+
+impl FastOpenCookies {
+    /// `key` must be secret and random. Who changes it takes cookies of the one before for a while
+    /// (RFC 7413 §4.1.2).
+    pub fn new(key: [u8; 16]) -> FastOpenCookies {
+        FastOpenCookies { key }
+    }
+
+    /// The cookie of a peer, for a SYN,ACK.
+    pub fn cookie(&self, local: IpAddr, remote: IpAddr) -> FastOpen {
+        FastOpen::Cookie(self.bytes(local, remote))
+    }
+
+    /// True if a SYN has the cookie of its peer.
+    pub fn are_good(&self, local: IpAddr, remote: IpAddr, option: FastOpen) -> bool {
+        match option {
+            FastOpen::Request => false,
+            FastOpen::Cookie(cookie) => cookie == self.bytes(local, remote),
+        }
+    }
+
+    fn bytes(&self, local: IpAddr, remote: IpAddr) -> [u8; FAST_OPEN_COOKIE_BYTES] {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        for ip in [local, remote] {
+            match ip {
+                IpAddr::V4(ip) => hasher.write(&ip.octets()),
+                IpAddr::V6(ip) => hasher.write(&ip.octets()),
+            }
+        }
+        hasher.finish().to_be_bytes()
+    }
+}
+
+impl std::fmt::Debug for FastOpenCookies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FastOpenCookies { key: secret }")
+    }
+}
+
+impl Connection {
+    /// Answers a SYN whose cookie is good, as [`Connection::accept`] does, and takes its text
+    /// (RFC 7413 §4.2.2). What the application writes leaves in SYN-RECEIVED; the FIN waits for
+    /// ESTABLISHED. A FIN in the SYN is not taken: the peer repeats it.
+    pub fn accept_fast_open(
+        config: &Config,
+        syn: &Segment<'_>,
+        isn: u32,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Option<Connection> {
+        let mut connection = Connection::accept(config, syn, isn, ts_offset, now)?;
+        connection.is_fast_open = true;
+        // RFC 7323 §2.2: the window of a SYN is not scaled.
+        connection.update_window(&syn.header, 0, 0, 0);
+        let mss = connection.snd.mss;
+        connection.congestion.on_established(now, mss, false);
+        if let Arrival::InOrder(_) = connection.rcv.on_text(1, syn.payload) {
+            connection.events.readable = true;
+        }
+        Some(connection)
+    }
+
+    /// Data that goes before the handshake is over. What is lost waits until it is: the SYN,ACK
+    /// alone is repeated.
+    pub(crate) fn poll_fast_open(&mut self, now: Instant, limits: &Limits) -> Option<Transmit> {
+        if !self.is_fast_open {
+            return None;
+        }
+        let data = self.poll_data(now, limits, false)?;
+        Some(self.transmit_data(now, data))
+    }
+}
