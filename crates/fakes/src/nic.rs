@@ -137,6 +137,10 @@ pub struct SeenSplice {
     pub is_again: bool,
     /// What had passed.
     pub passed_bytes: [u64; 2],
+    /// Limits on idleness and life, in milliseconds.
+    pub limits_ms: [u32; 2],
+    /// Behind the FINs that have been seen.
+    pub fin_ends: [Option<u32>; 2],
 }
 
 impl SeenSplice {
@@ -146,6 +150,8 @@ impl SeenSplice {
             legs: splice.legs.map(|leg| (leg.snd_nxt, leg.rcv_nxt)),
             is_again: splice.is_again,
             passed_bytes: splice.passed_bytes,
+            limits_ms: [splice.idle_ms, splice.life_ms],
+            fin_ends: splice.legs.map(|leg| leg.fin_end),
         }
     }
 }

@@ -5,6 +5,7 @@ mod fast_open;
 mod orphans;
 mod rig;
 mod setup;
+mod splice;
 mod teardown;
 
 use contract::listing::Part;

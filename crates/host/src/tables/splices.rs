@@ -206,12 +206,15 @@ impl Splices {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_tuples_are_those_of_both_legs_while_the_splice_is_there() {
-        let tuple = |port: u16| Tuple {
+    fn tuple(port: u16) -> Tuple {
+        Tuple {
             local: ([10, 0, 0, 2], 80).into(),
             remote: ([10, 0, 0, 1], port).into(),
-        };
+        }
+    }
+
+    /// One whose clients have these ports.
+    fn splice(ports: [u16; 2]) -> Splice {
         let leg = |port: u16| Leg {
             stream: StreamId(port.into()),
             tuple: tuple(port),
@@ -221,9 +224,8 @@ mod tests {
             app_deadline_us: None,
             is_let_go: false,
         };
-        let mut splices = Splices::new(&[7; 16]);
-        let place = splices.insert(Splice {
-            legs: [leg(1), leg(2)],
+        Splice {
+            legs: ports.map(leg),
             stage: Stage::Joining,
             worker: 0,
             limits: SpliceLimits::default(),
@@ -232,10 +234,36 @@ mod tests {
             moved_bytes: [0; 2],
             passed_bytes: [0; 2],
             is_again: false,
-        });
+        }
+    }
+
+    #[test]
+    fn the_tuples_are_those_of_both_legs_while_the_splice_is_there() {
+        let mut splices = Splices::new(&[7; 16]);
+        let place = splices.insert(splice([1, 2]));
         let tuples: Vec<Tuple> = splices.tuples().collect();
         assert_eq!(tuples, [tuple(1), tuple(2)]);
         splices.remove(place);
         assert_eq!(splices.tuples().count(), 0);
+    }
+
+    #[test]
+    fn what_all_hold_is_bounded_and_given_back() {
+        let frame = vec![0; 64 << 10];
+        let mut splices = Splices::new(&[7; 16]);
+        let places: Vec<Place> = (0..65)
+            .map(|index| splices.insert(splice([2 * index, 2 * index + 1])))
+            .collect();
+        let (last, others) = places.split_last().expect("some");
+        for place in others {
+            let taken = [0; 5].map(|_| splices.hold(*place, 0, &frame));
+            assert_eq!(taken, [true, true, true, true, false], "256 KiB of each");
+        }
+        assert!(!splices.hold(*last, 0, &frame), "16 MiB of all");
+        assert_eq!(splices.take_held(others[0]).len(), 4);
+        assert!(splices.hold(*last, 1, &frame));
+        splices.remove(*last);
+        splices.remove(others[1]);
+        assert_eq!(splices.held_bytes, ALL_HELD_BYTES_MAX - (512 << 10));
     }
 }

@@ -46,10 +46,18 @@ pub(crate) struct FileServer {
     pub(crate) follows: bool,
     /// It reads so long after data has arrived.
     pub(crate) reads_after: Option<Duration>,
+    /// What it does with its streams when it next gets an event.
+    pub(crate) does: Option<Deed>,
 }
+
+/// Something that a test has the application do.
+pub(crate) type Deed = Box<dyn FnOnce(&mut dyn Io)>;
 
 impl Application for FileServer {
     fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
+        if let Some(deed) = self.does.take() {
+            deed(io);
+        }
         match event {
             AppEvent::Readable if self.reads_after.is_some() => {
                 io.set_timer(stream, self.reads_after);
@@ -169,6 +177,8 @@ pub(crate) struct Rig {
     pub(crate) trace: Vec<(wire::tcp::Header, usize)>,
     /// The last header that went to another peer, by port.
     pub(crate) strangers: HashMap<u16, wire::tcp::Header>,
+    /// Frames to other peers, where a test takes them.
+    pub(crate) to_others: Option<Vec<Vec<u8>>>,
 }
 
 impl Rig {
@@ -223,6 +233,7 @@ impl Rig {
             client_is_mute: false,
             trace: Vec::new(),
             strangers: HashMap::new(),
+            to_others: None,
         }
     }
 
@@ -394,6 +405,9 @@ impl Rig {
             {
                 let header = packet.segment.header;
                 self.strangers.insert(header.destination_port, header);
+                if let Some(frames) = &mut self.to_others {
+                    frames.push(bytes.to_vec());
+                }
             }
             Received::Tcp(packet) => {
                 let segment = &packet.segment;
@@ -534,7 +548,7 @@ impl Rig {
 }
 
 /// A client that opens a connection to the stack.
-fn connect(local: SocketAddr, now_us: u64) -> Connection {
+pub(crate) fn connect(local: SocketAddr, now_us: u64) -> Connection {
     let remote: SocketAddr = SERVER.parse().unwrap();
     let isn = IsnGenerator::new([9; 16]);
     let now = Instant::from_us(now_us);
