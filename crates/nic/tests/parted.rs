@@ -204,7 +204,9 @@ fn data_after_close_is_reset() {
     assert_eq!(ends(&stage.take_events()), [(7, PartEndReason::Aborted)]);
 }
 
-/// RFC 5961: a guess ends nothing.
+/// A guess ends nothing.
+///
+/// Covers: RFC 5961 §3.2
 #[test]
 fn a_reset_ends_it_at_the_next_sequence_number_alone() {
     let mut stage = Stage::new();
@@ -217,7 +219,9 @@ fn a_reset_ends_it_at_the_next_sequence_number_alone() {
     assert_eq!(ends(&stage.take_events()), [(7, PartEndReason::Reset)]);
 }
 
-/// RFC 6191: the host gets the SYN, and has heard before that the connection is over.
+/// The host gets the SYN, and has heard before that the connection is over.
+///
+/// Covers: RFC 6191 §2
 #[test]
 fn a_syn_that_may_take_the_place_of_time_wait_is_handed_up() {
     let mut stage = Stage::new();

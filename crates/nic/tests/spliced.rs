@@ -208,6 +208,7 @@ fn each_peer_hears_at_the_join_what_is_acknowledged_and_the_window_of_the_other(
     assert_eq!(stage.worker.usage().spliced, 1);
 }
 
+/// Covers: RFC 7323 §2.3, RFC 7323 §3.2
 #[test]
 fn data_goes_to_the_other_peer_with_every_number_translated() {
     let mut stage = spliced();
@@ -249,6 +250,7 @@ fn data_goes_to_the_other_peer_with_every_number_translated() {
     );
 }
 
+/// Covers: RFC 2018 §2, RFC 2018 §3
 #[test]
 fn sack_blocks_are_of_the_other_stream_and_go_only_to_a_peer_that_takes_them() {
     for takes in [true, false] {
@@ -303,7 +305,9 @@ fn a_payload_that_is_too_long_for_the_other_leg_is_cut() {
     assert_eq!(one(&stage).0.mss, 400);
 }
 
-/// RFC 3168: a mark reaches a sender that reacts to it, or is a loss.
+/// A mark reaches a sender that reacts to it, or is a loss.
+///
+/// Covers: RFC 3168 §6.1, RFC 3168 §9.1.1
 #[test]
 fn ecn_goes_through_only_if_both_legs_have_it() {
     let echo = PUSH | Flags::ECE | Flags::CWR;
@@ -326,6 +330,7 @@ fn ecn_goes_through_only_if_both_legs_have_it() {
     }
 }
 
+/// Covers: RFC 5961 §5.2, RFC 7323 §3.2
 #[test]
 fn what_the_other_peer_would_not_take_is_dropped() {
     let mut stage = spliced();
@@ -417,6 +422,7 @@ fn a_successor_knows_of_a_fin_that_was_seen_before() {
     assert_eq!(outcome.passed_bytes, [100, 0]);
 }
 
+/// Covers: RFC 9293 §3.6
 #[test]
 fn both_fins_end_it() {
     let mut stage = spliced();
@@ -455,7 +461,9 @@ fn both_fins_end_it() {
     assert_eq!((left(&stage), stage.counters().frames_unknown), (vec![], 1));
 }
 
-/// RFC 5961 §3: a guess ends nothing.
+/// A guess ends nothing.
+///
+/// Covers: RFC 5961 §3.2
 #[test]
 fn a_reset_ends_it_at_the_next_sequence_number_alone() {
     let mut stage = spliced();
@@ -520,7 +528,7 @@ fn a_peer_that_goes_on_was_not_the_one_that_reset() {
     assert_eq!(end(&mut stage).0, SpliceEndReason::ResetBySecond);
 }
 
-/// RFC 5961 §4.
+/// Covers: RFC 5961 §4.2, RFC 5961 §7
 #[test]
 fn a_syn_is_challenged_and_not_too_often() {
     let mut stage = spliced();

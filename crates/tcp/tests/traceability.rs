@@ -84,6 +84,7 @@ const TITLES: &[(&str, &str)] = &[
     ),
     ("RFC 8961", "Requirements for Time-Based Loss Detection"),
     ("RFC 8985", "The RACK-TLP Loss Detection Algorithm"),
+    ("RFC 9001", "Using TLS to Secure QUIC"),
     ("RFC 9002", "QUIC Loss Detection and Congestion Control"),
     ("RFC 9293", "Transmission Control Protocol"),
     ("RFC 9406", "HyStart++: Modified Slow Start for TCP"),
@@ -247,7 +248,7 @@ fn is_trace(body: &str) -> bool {
 }
 
 fn tests() -> Vec<Test> {
-    ["tcp", "host", "wire"]
+    ["tcp", "host", "nic", "wire"]
         .iter()
         .flat_map(|room| [format!("crates/{room}/src"), format!("crates/{room}/tests")])
         .flat_map(|folder| sources(&folder))

@@ -73,7 +73,7 @@ mod tests {
         packet
     }
 
-    /// Covers: RFC 9001 A.5
+    /// Covers: RFC 9001 §A.5
     #[test]
     fn a_packet_with_a_short_header_by_chacha20_poly1305() {
         let keys = [
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(packet, wanted);
     }
 
-    /// Covers: RFC 9001 A.3
+    /// Covers: RFC 9001 §A.3
     #[test]
     fn an_initial_packet_by_aes_128_gcm() {
         let keys = [
