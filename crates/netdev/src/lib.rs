@@ -97,6 +97,20 @@ pub trait Port {
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError>;
     /// Hands up to `budget` received frames to `handle`; returns how many.
     fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize>;
+    /// Puts the next received frame into `buffer`. For a user that sends while it looks at frames;
+    /// a port may do it with less copying than [`Port::receive`].
+    fn receive_into<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<Option<Frame<'a>>> {
+        let mut checksum_valid = None;
+        self.receive(1, &mut |frame| {
+            buffer.clear();
+            buffer.extend_from_slice(frame.bytes);
+            checksum_valid = Some(frame.checksum_valid);
+        })?;
+        Ok(checksum_valid.map(|checksum_valid| Frame {
+            bytes: buffer,
+            checksum_valid,
+        }))
+    }
     /// Descriptors that become readable when a frame has arrived.
     fn receive_fds(&self) -> Vec<BorrowedFd<'_>>;
     /// The descriptor that becomes writable when a send would no longer block.

@@ -81,6 +81,18 @@ impl MemoryPort {
     pub fn set_target(&mut self, target: Option<Target>) {
         self.target = target;
     }
+
+    /// Puts a complete frame on the link as it is, of whatever length: one that the other end has
+    /// merged of several. A full queue drops it.
+    pub fn put(&mut self, frame: &[u8]) {
+        let mut queue = lock(&self.outgoing);
+        if queue.len() < self.link.queue_max {
+            queue.push_back(Queued {
+                bytes: frame.to_vec(),
+                checksum_valid: false,
+            });
+        }
+    }
 }
 
 /// A queue is whole after every operation, so a panic of the other end's thread does not spoil it.

@@ -39,7 +39,7 @@ use error::System;
 pub(crate) use filter::ALL_NODES;
 use interface::Interface;
 pub use promiscuous::{Arrival, PromiscuousPort};
-use ring::Ring;
+use ring::{Ring, Slot};
 use send::send;
 use virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader};
 use watch::Watch;
@@ -51,8 +51,9 @@ use crate::{Frame, LinkChange, Offload, Port, SendError, Superpacket, check_size
 const IP_RING_SLOTS: usize = 4096;
 const ARP_RING_SLOTS: usize = 64;
 
-/// The same for SYNs that a NIC worker answers: what comes while it is at other work. 2 MiB each.
-const SYN_RING_SLOTS: usize = 1024;
+/// The same of a NIC worker's port: SYNs and frames of its flows, which come while it is at other
+/// work. 4 MiB each.
+const STEERED_RING_SLOTS: usize = 2048;
 
 /// Memory that packets of ours may take up on their way to the wire, in bytes as the kernel counts
 /// them. It takes 4 ms of 10 Gbit/s, enough for a driver's ring and a shaper; the default holds two
@@ -165,7 +166,7 @@ impl PacketPort {
     ) -> Result<(), OpenError> {
         let interface = self.interface.name.clone();
         let ip = steered(map, own, Some(target)).map_err(|system| system.on(&interface))?;
-        self.listen(&interface, ip, SYN_RING_SLOTS)?;
+        self.listen(&interface, ip, STEERED_RING_SLOTS)?;
         self.target = Some(target);
         Ok(())
     }
@@ -215,6 +216,18 @@ impl PacketPort {
         });
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         checked.map_err(|why| SendError::Failed(invalid(why)))
+    }
+
+    /// Frames were looked for, and there may have been some.
+    fn end_turn(&mut self, has_received: bool) -> io::Result<()> {
+        // Each comes first in its turn, lest a flood of one protocol starve the others.
+        self.first = (self.first + 1) % self.receivers.len().max(1);
+        self.idle_turns = if has_received { 0 } else { self.idle_turns + 1 };
+        if self.idle_turns == IDLE_TURNS_MAX {
+            self.idle_turns = 0;
+            self.take_errors()?;
+        }
+        Ok(())
     }
 
     /// Errors that the kernel has noted for a socket make it readable until they are read.
@@ -312,23 +325,55 @@ impl Receiver {
                     bytes: slot.bytes,
                     checksum_valid: slot.checksum_valid(),
                 });
-            } else if slot.is_queued() {
-                if large.len() < slot.len {
-                    large.resize(slot.len, 0);
-                }
-                match recv(&self.socket, &mut large[..], RecvFlags::DONTWAIT) {
-                    Ok((_, len)) if len == slot.len => handle(Frame {
-                        bytes: &large[..len],
-                        checksum_valid: slot.checksum_valid(),
-                    }),
-                    _ => lost += 1,
-                }
+            } else if take_queued(&self.socket, &slot, large) {
+                handle(Frame {
+                    bytes: &large[..slot.len],
+                    checksum_valid: slot.checksum_valid(),
+                });
             } else {
                 lost += 1;
             }
         }
         (budget, lost)
     }
+
+    /// Takes a frame out of the ring, or loses one.
+    fn receive_into(&mut self, buffer: &mut Vec<u8>) -> Option<Taken> {
+        let slot = self.ring.next()?;
+        let len = slot.len;
+        if slot.bytes.len() == len {
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            buffer[..len].copy_from_slice(slot.bytes);
+        } else if !take_queued(&self.socket, &slot, buffer) {
+            return Some(Taken::Lost);
+        }
+        Some(Taken::Frame {
+            len,
+            checksum_valid: slot.checksum_valid(),
+        })
+    }
+}
+
+/// What was taken out of a ring.
+enum Taken {
+    /// A frame, which lies in the buffer.
+    Frame {
+        len: usize,
+        checksum_valid: bool,
+    },
+    Lost,
+}
+
+/// Takes a frame that did not fit into its slot out of the socket's queue, whole. False if it is
+/// not there.
+fn take_queued(socket: &OwnedFd, slot: &Slot<'_>, buffer: &mut Vec<u8>) -> bool {
+    if buffer.len() < slot.len {
+        buffer.resize(slot.len, 0);
+    }
+    slot.is_queued()
+        && recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).is_ok_and(|(_, len)| len == slot.len)
 }
 
 /// What the kernel still has to do to a packet.
@@ -420,18 +465,32 @@ impl Port for PacketPort {
             taken += frames;
             self.dropped += lost;
         }
-        // Each comes first in its turn, lest a flood of one protocol starve the others.
-        self.first = (self.first + 1) % receivers.max(1);
-        if taken > 0 {
-            self.idle_turns = 0;
-            return Ok(taken);
+        self.end_turn(taken > 0)?;
+        Ok(taken)
+    }
+
+    fn receive_into<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<Option<Frame<'a>>> {
+        let receivers = self.receivers.len();
+        for turn in 0..receivers {
+            let receiver = &mut self.receivers[(self.first + turn) % receivers];
+            while let Some(taken) = receiver.receive_into(buffer) {
+                let Taken::Frame {
+                    len,
+                    checksum_valid,
+                } = taken
+                else {
+                    self.dropped += 1;
+                    continue;
+                };
+                self.end_turn(true)?;
+                return Ok(Some(Frame {
+                    bytes: &buffer[..len],
+                    checksum_valid,
+                }));
+            }
         }
-        self.idle_turns += 1;
-        if self.idle_turns == IDLE_TURNS_MAX {
-            self.idle_turns = 0;
-            self.take_errors()?;
-        }
-        Ok(0)
+        self.end_turn(false)?;
+        Ok(None)
     }
 
     fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {

@@ -7,14 +7,22 @@
 //!
 //! | A frame is a NIC worker's if it | |
 //! |---|---|
-//! | is sent to this machine alone | unicast, no VLAN, to an own address and not from one |
-//! | is a plain SYN | without ACK, FIN or RST, in an IP packet without options, extension headers or fragments |
-//! | is for a port of the map | [`SteeringMap::set_ports`] |
-//! | belongs to no connection that the host may know | [`SteeringMap::note`]: a bit for each hash of addresses and ports |
-//! | has a worker | [`SteeringMap::set_targets`]: by the same hash |
+//! | is sent to this machine alone | unicast, no VLAN, to an own address |
+//! | is a TCP segment | in an IP packet without options, extension headers or fragments |
+//! | belongs to a *flow* | [`SteeringMap::list_flow`]: a connection whose frames the worker gets, whatever their flags |
 //!
-//! A bit may be set for a connection that has ended, or for another of the same hash. Then the
-//! frame is the host's, as all are without a map: it is never the other way round.
+//! or if it is, in place of the last,
+//!
+//! | | |
+//! |---|---|
+//! | a plain SYN | without ACK, FIN or RST, not from an own address |
+//! | for a port of the map | [`SteeringMap::set_ports`] |
+//! | of no connection that the host may know | [`SteeringMap::note`]: a bit for each hash of addresses and ports |
+//! | and has a worker | [`SteeringMap::set_targets`]: by the same hash |
+//!
+//! A flow is known by all of its addresses and ports. A bit may be set for a connection that has
+//! ended, or for another of the same hash. Then the frame is the host's, as all are without a map:
+//! it is never the other way round.
 //!
 //! | File | What it holds |
 //! |---|---|

@@ -39,6 +39,7 @@ pub(super) enum Width {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Mul = 0x20,
+    Or = 0x40,
     And = 0x50,
     Lsh = 0x60,
     Rsh = 0x70,

@@ -77,11 +77,12 @@ impl SteeringMap {
         };
         let worker = found
             .filter(|_| frame.packet_type == PacketType::Host)
-            .and_then(|(source, destination, tcp)| self.syn(own, source, destination, tcp));
+            .and_then(|(source, destination, tcp)| self.worker(own, source, destination, tcp));
         worker.map_or(Decision::Host, Decision::Worker)
     }
 
-    fn syn(
+    /// The worker that a TCP segment goes to.
+    fn worker(
         &self,
         own: &[IpAddr],
         source: IpAddr,
@@ -89,12 +90,15 @@ impl SteeringMap {
         tcp: &[u8],
     ) -> Option<Target> {
         let tcp = tcp.get(..TCP_BYTES)?;
-        if tcp[13] & SYN_MASK != Flags::SYN.0 || own.contains(&source) {
-            return None;
-        }
         let remote = SocketAddr::new(source, u16::from_be_bytes([tcp[0], tcp[1]]));
         let local = SocketAddr::new(destination, u16::from_be_bytes([tcp[2], tcp[3]]));
         let hash = self.hash(local, remote);
+        if let Some(worker) = self.flow_worker(hash, local, remote) {
+            return self.flow_target(worker);
+        }
+        if tcp[13] & SYN_MASK != Flags::SYN.0 || own.contains(&source) {
+            return None;
+        }
         let target = self.target(hash)?;
         (self.has_port(local.port()) && !self.is_known(hash)).then_some(target)
     }
@@ -103,7 +107,7 @@ impl SteeringMap {
 /// Source, destination and TCP segment.
 type Found<'a> = (IpAddr, IpAddr, &'a [u8]);
 
-/// None: it is not for this stack. `Some(None)`: it is, and could be no SYN that is steered.
+/// None: it is not for this stack. `Some(None)`: it is, and could be no segment that is steered.
 fn ipv4<'a>(packet: &'a [u8], own: &[IpAddr]) -> Option<Option<Found<'a>>> {
     let header = packet.first_chunk::<IPV4_BYTES>()?;
     let address = |at: usize| {

@@ -1,10 +1,24 @@
-//! The map, and its layout: elements of 16 words.
+//! The map, and its layout: elements of 16 words, 4.7 MB in all.
 //!
 //! ```text
-//! 0           seed of the hash, 7 words of zero, targets: 8 words
-//! 1 – 128     a bit for each TCP port whose SYNs are steered
-//! 129 – 4224  a bit for each hash of a connection that the host may know
+//! 0             seed of the hash, number of flows, 6 words of zero, targets of SYNs: 8 words
+//! 1 – 128       a bit for each TCP port whose SYNs are steered
+//! 129 – 4224    a bit for each hash of a connection that the host may know
+//! 4225          targets of flows: 16 words, one for each NIC worker
+//! 4226 – 8321   tags of flows: a bucket of 16 each
+//! 8322 – 73857  flows: 16 for each bucket
 //! ```
+//!
+//! A flow is one connection whose frames a NIC worker gets. Its bucket follows from its hash, and
+//! its tag is the hash itself; no two flows of a bucket have the same tag, so that a tag that
+//! matches leads to the only flow that may be meant. Whether it is, its addresses and ports say:
+//!
+//! ```text
+//! 0  family and worker   1  ports, as in a TCP header   2 –  addresses: remote, local
+//! ```
+//!
+//! The tag is written last and cleared first. A frame that arrives while one flow takes the place
+//! of another may still meet both; the worker hands up what it has no flow for.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,17 +45,48 @@ pub(super) const TARGETS_WORD: usize = 8;
 pub(super) const PORTS_ELEMENT: u32 = 1;
 pub(super) const KNOWN_ELEMENT: u32 = PORTS_ELEMENT + (1 << (16 - ELEMENT_BITS_LOG2));
 
+/// Flows listed, in the first element, in words.
+pub(super) const FLOWS_WORD: usize = 1;
+
 /// Bits of known connections, as a power of two: sixteen for each connection that a host has at
 /// most by default.
 pub(super) const KNOWN_BITS_LOG2: u32 = 21;
 
-pub(super) const ELEMENTS: u32 = KNOWN_ELEMENT + (1 << (KNOWN_BITS_LOG2 - ELEMENT_BITS_LOG2));
+pub(super) const FLOW_TARGETS_ELEMENT: u32 =
+    KNOWN_ELEMENT + (1 << (KNOWN_BITS_LOG2 - ELEMENT_BITS_LOG2));
+pub(super) const TAGS_ELEMENT: u32 = FLOW_TARGETS_ELEMENT + 1;
+
+/// Buckets, as a power of two.
+pub(super) const BUCKETS_LOG2: u32 = 12;
+/// Flows of a bucket, as a power of two: their tags fill an element.
+pub(super) const BUCKET_FLOWS_LOG2: u32 = 4;
+const BUCKET_FLOWS: u32 = 1 << BUCKET_FLOWS_LOG2;
+
+pub(super) const FLOWS_ELEMENT: u32 = TAGS_ELEMENT + (1 << BUCKETS_LOG2);
+/// Is set in every tag.
+pub(super) const FLOW_TAG_BIT: u32 = 1;
+/// Parts of a flow's element, in words.
+pub(super) const FLOW_OWNER_WORD: usize = 0;
+pub(super) const FLOW_PORTS_WORD: usize = 1;
+pub(super) const FLOW_ADDRESSES_WORD: usize = 2;
+/// A flow's owner is its worker, in so many bits, and above them its family.
+pub(super) const OWNER_WORKER_BITS: u32 = 4;
+pub(super) const OWNER_V4: u32 = 4;
+pub(super) const OWNER_V6: u32 = 6;
+
+pub(super) const ELEMENTS: u32 = FLOWS_ELEMENT + (1 << (BUCKETS_LOG2 + BUCKET_FLOWS_LOG2));
 
 const WORDS: usize = ELEMENTS as usize * ELEMENT_WORDS;
 
 const _: () = assert!(
     TARGETS_WORD + TARGETS == ELEMENT_WORDS && 32 * ELEMENT_WORDS == 1 << ELEMENT_BITS_LOG2,
     "targets and bits fill elements"
+);
+const _: () = assert!(
+    BUCKET_FLOWS as usize == ELEMENT_WORDS
+        && 1 << OWNER_WORKER_BITS == ELEMENT_WORDS
+        && FLOW_ADDRESSES_WORD + 8 <= ELEMENT_WORDS,
+    "tags of a bucket and targets of flows fill an element, and a flow fits into one"
 );
 
 /// Creates a map for [`SteeringMap::open`] and for ports. Needs `CAP_BPF` where the kernel keeps
@@ -65,6 +110,13 @@ impl SteeringMap {
     /// forgotten, by [`SteeringMap::note_only`]: with them, one SYN in sixteen of a port that is
     /// steered is the host's for nothing.
     pub const NOTES_MAX: usize = 1 << (KNOWN_BITS_LOG2 - 4);
+
+    /// Most flows that [`SteeringMap::list_flow`] takes. Fewer fit as a rule: a bucket is full
+    /// before all are.
+    pub const FLOWS_MAX: usize = 1 << (BUCKETS_LOG2 + BUCKET_FLOWS_LOG2);
+
+    /// Workers that may have flows: those with lower numbers.
+    pub const FLOW_WORKERS: usize = 1 << OWNER_WORKER_BITS;
 
     /// A map that no packet filter reads, for a simulation.
     pub fn in_memory(seed: u32) -> SteeringMap {
@@ -132,6 +184,91 @@ impl SteeringMap {
         self.replace(KNOWN_ELEMENT, &words);
     }
 
+    /// Flows of this worker go to `target` from now on; without one, to the host, whatever is
+    /// listed. Of workers beyond [`SteeringMap::FLOW_WORKERS`], nothing is steered.
+    pub fn set_flow_target(&self, worker: usize, target: Option<Target>) {
+        if let Some(word) = self.element(FLOW_TARGETS_ELEMENT).get(worker) {
+            word.store(target.map_or(0, Target::get), Ordering::Release);
+        }
+    }
+
+    /// All frames of this connection are the worker's from now on. False if there is no room for
+    /// it: they stay the host's.
+    pub fn list_flow(&self, local: SocketAddr, remote: SocketAddr, worker: usize) -> bool {
+        let Some(key) = FlowKey::new(local, remote) else {
+            return false;
+        };
+        let hash = self.hash(local, remote);
+        let (tag, tags) = (tag(hash), self.tags(hash));
+        let mut present = tags.iter().map(|word| word.load(Ordering::Relaxed));
+        let free = present.clone().position(|present| present == 0);
+        let is_taken = present.any(|present| present == tag);
+        let (Some(place), false) = (free, is_taken || worker >= SteeringMap::FLOW_WORKERS) else {
+            return false;
+        };
+        let flow = self.element(flow_element(hash, place));
+        for (word, value) in flow[FLOW_PORTS_WORD..].iter().zip(key.words()) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        let owner = key.family << OWNER_WORKER_BITS | worker as u32;
+        flow[FLOW_OWNER_WORD].store(owner, Ordering::Relaxed);
+        tags[place].store(tag, Ordering::Release);
+        self.words()[FLOWS_WORD].fetch_add(1, Ordering::Release);
+        true
+    }
+
+    /// Frames of this connection are the host's from now on. True if it was listed.
+    pub fn clear_flow(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        let hash = self.hash(local, remote);
+        let Some((place, _)) = self.find_flow(hash, local, remote) else {
+            return false;
+        };
+        self.tags(hash)[place].store(0, Ordering::Release);
+        self.words()[FLOWS_WORD].fetch_sub(1, Ordering::Release);
+        true
+    }
+
+    /// Flows listed.
+    pub fn flows(&self) -> usize {
+        self.words()[FLOWS_WORD].load(Ordering::Relaxed) as usize
+    }
+
+    /// The worker that a connection is listed for.
+    pub(super) fn flow_worker(
+        &self,
+        hash: u32,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<usize> {
+        let (_, owner) = self.find_flow(hash, local, remote)?;
+        Some((owner & ((1 << OWNER_WORKER_BITS) - 1)) as usize)
+    }
+
+    /// Where flows of this worker go.
+    pub(super) fn flow_target(&self, worker: usize) -> Option<Target> {
+        let word = self.element(FLOW_TARGETS_ELEMENT).get(worker)?;
+        Target::new(word.load(Ordering::Acquire))
+    }
+
+    /// The place of a flow in its bucket, and its owner.
+    fn find_flow(&self, hash: u32, local: SocketAddr, remote: SocketAddr) -> Option<(usize, u32)> {
+        let key = FlowKey::new(local, remote)?;
+        let tag = tag(hash);
+        let mut tags = self.tags(hash).iter();
+        let place = tags.position(|word| word.load(Ordering::Acquire) == tag)?;
+        let flow = self.element(flow_element(hash, place));
+        let owner = flow[FLOW_OWNER_WORD].load(Ordering::Relaxed);
+        let is_same = owner >> OWNER_WORKER_BITS == key.family
+            && (flow[FLOW_PORTS_WORD..].iter().zip(key.words()))
+                .all(|(word, value)| word.load(Ordering::Relaxed) == *value);
+        is_same.then_some((place, owner))
+    }
+
+    /// The tags of a flow's bucket.
+    fn tags(&self, hash: u32) -> &[AtomicU32] {
+        self.element(TAGS_ELEMENT + bucket(hash))
+    }
+
     fn replace(&self, element: u32, with: &[u32]) {
         let words = &self.words()[element as usize * ELEMENT_WORDS..][..with.len()];
         for (word, with) in words.iter().zip(with) {
@@ -175,10 +312,68 @@ impl SteeringMap {
                 }
             }
         }
-        let [a, b] = remote.port().to_be_bytes();
-        let [c, d] = local.port().to_be_bytes();
-        mix(hash, u32::from_ne_bytes([a, b, c, d]))
+        mix(hash, ports_word(local, remote))
     }
+}
+
+/// Ports and addresses of a flow, as words of a packet that arrives.
+struct FlowKey {
+    family: u32,
+    words: [u32; 9],
+    count: usize,
+}
+
+impl FlowKey {
+    /// `None` if the addresses are not of one family.
+    fn new(local: SocketAddr, remote: SocketAddr) -> Option<FlowKey> {
+        let mut words = [0; 9];
+        words[0] = ports_word(local, remote);
+        let (family, count) = match (remote.ip(), local.ip()) {
+            (IpAddr::V4(remote), IpAddr::V4(local)) => {
+                words[1] = u32::from_ne_bytes(remote.octets());
+                words[2] = u32::from_ne_bytes(local.octets());
+                (OWNER_V4, 3)
+            }
+            (IpAddr::V6(remote), IpAddr::V6(local)) => {
+                let octets = [remote.octets(), local.octets()];
+                let (chunks, _) = octets.as_flattened().as_chunks();
+                for (word, chunk) in words[1..].iter_mut().zip(chunks) {
+                    *word = u32::from_ne_bytes(*chunk);
+                }
+                (OWNER_V6, 9)
+            }
+            _ => return None,
+        };
+        Some(FlowKey {
+            family,
+            words,
+            count,
+        })
+    }
+
+    fn words(&self) -> &[u32] {
+        &self.words[..self.count]
+    }
+}
+
+/// The ports of a packet that arrives.
+fn ports_word(local: SocketAddr, remote: SocketAddr) -> u32 {
+    let [a, b] = remote.port().to_be_bytes();
+    let [c, d] = local.port().to_be_bytes();
+    u32::from_ne_bytes([a, b, c, d])
+}
+
+/// The tag of a flow: zero is none.
+fn tag(hash: u32) -> u32 {
+    hash | FLOW_TAG_BIT
+}
+
+fn bucket(hash: u32) -> u32 {
+    hash >> (32 - BUCKETS_LOG2)
+}
+
+fn flow_element(hash: u32, place: usize) -> u32 {
+    FLOWS_ELEMENT + (bucket(hash) << BUCKET_FLOWS_LOG2) + place as u32
 }
 
 /// The multiplier and the shift of the hash, which takes the words of a packet as they lie there.

@@ -4,9 +4,9 @@
 //! | Register | Holds |
 //! |---|---|
 //! | 6 | the frame |
-//! | 7 | its packet type, later the target |
+//! | 7 | its packet type, later the owner of a flow, and the target |
 //! | 8 | the hash of addresses and ports |
-//! | 9 | an element of the map, later the port |
+//! | 9 | the first element of the map, later the port |
 //!
 //! On the stack: the IP header, what is needed of the TCP header, and a key of the map.
 
@@ -23,8 +23,10 @@ use super::assembler::{
 use super::bpf;
 use super::decide::SYN_MASK;
 use super::map::{
-    ELEMENT_BITS_LOG2, ELEMENT_WORDS, HASH_FACTOR, HASH_SHIFT, KNOWN_BITS_LOG2, KNOWN_ELEMENT,
-    PORTS_ELEMENT, TARGETS, TARGETS_WORD, Target,
+    BUCKET_FLOWS_LOG2, BUCKETS_LOG2, ELEMENT_BITS_LOG2, ELEMENT_WORDS, FLOW_ADDRESSES_WORD,
+    FLOW_OWNER_WORD, FLOW_PORTS_WORD, FLOW_TAG_BIT, FLOW_TARGETS_ELEMENT, FLOWS_ELEMENT,
+    FLOWS_WORD, HASH_FACTOR, HASH_SHIFT, KNOWN_BITS_LOG2, KNOWN_ELEMENT, OWNER_V4, OWNER_V6,
+    OWNER_WORKER_BITS, PORTS_ELEMENT, TAGS_ELEMENT, TARGETS, TARGETS_WORD, Target,
 };
 use crate::packet::ALL_NODES;
 
@@ -89,6 +91,14 @@ impl Family {
         }
     }
 
+    /// What stands for it in the owner of a flow.
+    fn of_owner(self) -> u32 {
+        match self {
+            Family::V4 => OWNER_V4,
+            Family::V6 => OWNER_V6,
+        }
+    }
+
     fn address_words(self) -> i16 {
         match self {
             Family::V4 => 1,
@@ -122,11 +132,15 @@ fn program(
         drop: code.label(),
         host: code.label(),
     };
-    let take = code.label();
+    let (take, worker) = (code.label(), code.label());
     look_at_addresses(&mut code, family, own, &ways);
+    look_for_segment(&mut code, family, &ways);
+    hash(&mut code, map, family, &ways);
+    look_for_flow(&mut code, map, family, worker, &ways);
     look_for_syn(&mut code, family, own, &ways);
-    look_up(&mut code, map, family, &ways);
+    look_up_target(&mut code, map, &ways);
     // It is a worker's.
+    code.place(worker);
     match target {
         Some(target) => code.jump_if(R7, target.get(), take),
         None => code.jump(ways.drop),
@@ -175,8 +189,8 @@ fn look_at_addresses(code: &mut Assembler, family: Family, own: &[IpAddr], ways:
     code.place(is_own);
 }
 
-/// Goes on with a SYN that another machine has sent.
-fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
+/// Goes on with a TCP segment that was sent to this machine alone.
+fn look_for_segment(code: &mut Assembler, family: Family, ways: &Ways) {
     code.jump_unless(R7, u32::from(libc::PACKET_HOST), ways.host);
     match family {
         Family::V4 => {
@@ -200,18 +214,10 @@ fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Way
         TCP_BYTES,
         ways.host,
     );
-    code.load(Width::Byte, R0, FRAME, TCP_HEADER + 13);
-    code.with(Op::And, R0, SYN_MASK.into());
-    code.jump_unless(R0, Flags::SYN.0.into(), ways.host);
-    let [source, _] = family.addresses();
-    for words in own.iter().filter_map(|address| family.words(*address)) {
-        jump_if_words(code, IP_HEADER + source, &words, ways.host);
-    }
 }
 
-/// Goes on with a SYN of no known connection, for a port of the map; the worker is in register 7.
-fn look_up(code: &mut Assembler, map: BorrowedFd<'_>, family: Family, ways: &Ways) {
-    const _: () = assert!(TARGETS.is_power_of_two() && ELEMENT_WORDS.is_power_of_two());
+/// Register 9 becomes the first element of the map, and register 8 the hash.
+fn hash(code: &mut Assembler, map: BorrowedFd<'_>, family: Family, ways: &Ways) {
     code.set(R1, 0);
     look_up_element(code, map, ways.host);
     code.copy(R9, R0);
@@ -222,6 +228,85 @@ fn look_up(code: &mut Assembler, map: BorrowedFd<'_>, family: Family, ways: &Way
         }
     }
     mix(code, TCP_HEADER);
+}
+
+/// Goes to `worker` with a segment of a flow; the target is in register 7.
+fn look_for_flow(
+    code: &mut Assembler,
+    map: BorrowedFd<'_>,
+    family: Family,
+    worker: Label,
+    ways: &Ways,
+) {
+    let (found, none) = (code.label(), code.label());
+    code.load(Width::Word, R1, R9, 4 * FLOWS_WORD as i16);
+    code.jump_if(R1, 0, none);
+
+    code.copy_word(R1, R8);
+    code.with(Op::Rsh, R1, 32 - BUCKETS_LOG2);
+    code.with(Op::Add, R1, TAGS_ELEMENT);
+    look_up_element(code, map, ways.host);
+    code.copy_word(R2, R8);
+    code.with(Op::Or, R2, FLOW_TAG_BIT);
+    for place in 0..1 << BUCKET_FLOWS_LOG2 {
+        code.set(R3, place);
+        code.load(Width::Word, R1, R0, 4 * place as i16);
+        code.with_register(Op::Xor, R1, R2);
+        code.jump_if(R1, 0, found);
+    }
+    code.jump(none);
+
+    code.place(found);
+    code.copy_word(R1, R8);
+    code.with(Op::Rsh, R1, 32 - BUCKETS_LOG2);
+    code.with(Op::Lsh, R1, BUCKET_FLOWS_LOG2);
+    code.with_register(Op::Add, R1, R3);
+    code.with(Op::Add, R1, FLOWS_ELEMENT);
+    look_up_element(code, map, ways.host);
+    code.load(Width::Word, R7, R0, 4 * FLOW_OWNER_WORD as i16);
+    code.copy_word(R1, R7);
+    code.with(Op::Rsh, R1, OWNER_WORKER_BITS);
+    code.jump_unless(R1, family.of_owner(), none);
+    jump_unless_same(code, FLOW_PORTS_WORD, TCP_HEADER, none);
+    // Source and destination stand side by side.
+    let [source, _] = family.addresses();
+    for word in 0..2 * family.address_words() {
+        let of_flow = FLOW_ADDRESSES_WORD + word as usize;
+        jump_unless_same(code, of_flow, IP_HEADER + source + 4 * word, none);
+    }
+    code.set(R1, FLOW_TARGETS_ELEMENT);
+    look_up_element(code, map, ways.host);
+    code.with(Op::And, R7, (1 << OWNER_WORKER_BITS) - 1);
+    code.with(Op::Lsh, R7, 2);
+    code.move_by_register(R0, R7);
+    code.load(Width::Word, R7, R0, 0);
+    code.jump_if(R7, 0, ways.host);
+    code.jump(worker);
+    code.place(none);
+}
+
+/// Goes on at the label unless a word of the element in register 0 is one of the stack.
+fn jump_unless_same(code: &mut Assembler, word: usize, at: i16, otherwise: Label) {
+    code.load(Width::Word, R1, R0, 4 * word as i16);
+    code.load(Width::Word, R2, FRAME, at);
+    code.with_register(Op::Xor, R1, R2);
+    code.jump_unless(R1, 0, otherwise);
+}
+
+/// Goes on with a SYN that another machine has sent.
+fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
+    code.load(Width::Byte, R0, FRAME, TCP_HEADER + 13);
+    code.with(Op::And, R0, SYN_MASK.into());
+    code.jump_unless(R0, Flags::SYN.0.into(), ways.host);
+    let [source, _] = family.addresses();
+    for words in own.iter().filter_map(|address| family.words(*address)) {
+        jump_if_words(code, IP_HEADER + source, &words, ways.host);
+    }
+}
+
+/// Goes on with a SYN of no known connection, for a port of the map; the target is in register 7.
+fn look_up_target(code: &mut Assembler, map: BorrowedFd<'_>, ways: &Ways) {
+    const _: () = assert!(TARGETS.is_power_of_two() && ELEMENT_WORDS.is_power_of_two());
     code.copy_word(R1, R8);
     code.with(Op::And, R1, TARGETS as u32 - 1);
     code.with(Op::Lsh, R1, 2);
@@ -313,7 +398,7 @@ mod tests {
     use super::super::{Arrived, Decision, PacketType, SteeringMap, create_map};
     use super::*;
 
-    const FRAMES: usize = 12_000;
+    const FRAMES: usize = 16_000;
 
     /// xorshift64*
     struct Random(u64);
@@ -372,24 +457,54 @@ mod tests {
         random.pick(from).parse().unwrap()
     }
 
-    /// A frame that is nearly a SYN which is steered, and what it was sent to.
-    fn frame(random: &mut Random) -> (Vec<u8>, PacketType) {
+    /// The ends of a flow, or what differs from them in something.
+    fn near_miss(random: &mut Random, [local, remote]: [SocketAddr; 2]) -> [SocketAddr; 2] {
+        let ipv6 = local.is_ipv6();
+        let (mut local, mut remote) = (local, remote);
+        match random.below(10) {
+            0 => (local, remote) = (remote, local),
+            1 => local.set_port(random.pick(&PORTS)),
+            2 => remote.set_port(remote.port() ^ 1 << random.below(16)),
+            3 => local.set_ip(address(random, ipv6)),
+            4 => remote.set_ip(address(random, ipv6)),
+            _ => {}
+        }
+        [local, remote]
+    }
+
+    /// Ends of a connection that there may be: local and remote.
+    fn ends(random: &mut Random, ipv6: bool) -> [SocketAddr; 2] {
+        let local = match (random.below(4), ipv6) {
+            (0, _) => address(random, ipv6),
+            (_, false) => own()[random.below(2) as usize],
+            (_, true) => own()[2 + random.below(2) as usize],
+        };
+        let remote_port = 40_000 + random.below(64) as u16;
+        [
+            SocketAddr::new(local, random.pick(&PORTS)),
+            SocketAddr::new(address(random, ipv6), remote_port),
+        ]
+    }
+
+    /// A frame that is nearly one which is steered, and what it was sent to.
+    fn frame(random: &mut Random, flows: &[[SocketAddr; 2]]) -> (Vec<u8>, PacketType) {
         let ipv6 = random.happens_once_in(2);
         let (mac, packet_type) = match random.below(8) {
             0 => random.pick(&TO),
             _ => TO[0],
         };
-        let ports = [40_000 + random.below(64) as u16, random.pick(&PORTS)];
-        let destination = match (random.below(4), ipv6) {
-            (0, _) => address(random, ipv6),
-            (_, false) => own()[random.below(2) as usize],
-            (_, true) => own()[2 + random.below(2) as usize],
+        let [destination, source] = match random.happens_once_in(2) && !flows.is_empty() {
+            true => {
+                let flow = random.pick(flows);
+                near_miss(random, flow)
+            }
+            false => ends(random, ipv6),
         };
-        let source = SocketAddr::new(address(random, ipv6), ports[0]);
-        let destination = SocketAddr::new(destination, ports[1]);
-        let flags = match random.below(4) {
-            0 => Flags(random.below(256) as u8),
-            _ => Flags::SYN,
+        let ipv6 = destination.is_ipv6();
+        let flags = match random.below(3) {
+            0 => Flags::SYN,
+            1 => Flags(random.below(256) as u8),
+            _ => random.pick(&[Flags::SYN, Flags::ACK]),
         };
         let header = Header {
             flags,
@@ -438,6 +553,43 @@ mod tests {
         }
     }
 
+    /// What the map says is another from now on, and so are its flows.
+    fn change(random: &mut Random, map: &SteeringMap, flows: &mut Vec<[SocketAddr; 2]>) {
+        let (a, b) = (Target::new(7), Target::new(0x8000_0009));
+        let targets: Vec<Target> = match random.below(4) {
+            0 => Vec::new(),
+            1 => a.into_iter().collect(),
+            _ => a.into_iter().chain(b).collect(),
+        };
+        map.set_targets(&targets);
+        let none_is_steered = random.happens_once_in(8);
+        map.set_ports(PORTS.into_iter().skip(if none_is_steered { 5 } else { 1 }));
+        map.note_only(std::iter::empty());
+        for _ in 0..200 {
+            let ipv6 = random.happens_once_in(2);
+            let [local, remote] = ends(random, ipv6);
+            map.note(local, remote);
+        }
+        for (worker, target) in [(0, a), (1, b), (2, None), (15, a)] {
+            map.set_flow_target(worker, target.filter(|_| !random.happens_once_in(4)));
+        }
+        for [local, remote] in flows.drain(..) {
+            assert!(map.clear_flow(local, remote), "{local} {remote}");
+        }
+        assert_eq!(map.flows(), 0);
+        for _ in 0..random.below(400) {
+            let ipv6 = random.happens_once_in(2);
+            let [local, remote] = ends(random, ipv6);
+            let worker = random.pick(&[0, 1, 2, 15]);
+            if map.list_flow(local, remote, worker) {
+                flows.push([local, remote]);
+            } else {
+                assert!(flows.contains(&[local, remote]), "{local} {remote}");
+            }
+        }
+        assert_eq!(map.flows(), flows.len());
+    }
+
     #[test]
     fn each_frame_goes_where_the_decision_says_and_nowhere_else() {
         let Some((fd, map)) = map() else {
@@ -445,28 +597,13 @@ mod tests {
         };
         let programs = programs(fd.as_fd());
         let mut random = Random(seed());
-        let mut decided = [0; 4];
+        let mut flows = Vec::new();
+        let (mut decided, mut of_flows) = ([0; 4], [0; 2]);
         for number in 0..FRAMES {
             if number % 500 == 0 {
-                let (a, b) = (Target::new(7), Target::new(0x8000_0009));
-                let targets: Vec<Target> = match random.below(4) {
-                    0 => Vec::new(),
-                    1 => a.into_iter().collect(),
-                    _ => a.into_iter().chain(b).collect(),
-                };
-                map.set_targets(&targets);
-                let none_is_steered = random.happens_once_in(8);
-                map.set_ports(PORTS.into_iter().skip(if none_is_steered { 5 } else { 1 }));
-                map.note_only(std::iter::empty());
-                for _ in 0..200 {
-                    let ipv6 = random.happens_once_in(2);
-                    let (local, remote) = (address(&mut random, ipv6), address(&mut random, ipv6));
-                    let port = 40_000 + random.below(64) as u16;
-                    let local = SocketAddr::new(local, random.pick(&PORTS));
-                    map.note(local, SocketAddr::new(remote, port));
-                }
+                change(&mut random, &map, &mut flows);
             }
-            let (bytes, packet_type) = frame(&mut random);
+            let (bytes, packet_type) = frame(&mut random, &flows);
             let arrived = Arrived {
                 bytes: &bytes,
                 packet_type,
@@ -501,9 +638,92 @@ mod tests {
                 Decision::Worker(target) if target.get() == 7 => 2,
                 Decision::Worker(_) => 3,
             }] += 1;
+            let tcp_at = if ether_type == ethernet::IPV6 { 54 } else { 34 };
+            if let (Decision::Worker(_), Some(flags)) = (decision, bytes.get(tcp_at + 13))
+                && flags & SYN_MASK != Flags::SYN.0
+            {
+                of_flows[usize::from(ether_type == ethernet::IPV6)] += 1;
+            }
         }
-        println!("{decided:?}");
+        println!("{decided:?} {of_flows:?}");
         assert!(decided.iter().all(|count| *count > 200), "{decided:?}");
+        assert!(of_flows.iter().all(|count| *count > 100), "{of_flows:?}");
+    }
+
+    /// As many as there may be connections of which a NIC worker gets the frames: nearly all of
+    /// them are listed, and no other connection is.
+    #[test]
+    fn a_full_map_refuses_flows_and_mistakes_none() {
+        let map = SteeringMap::in_memory(seed() as u32);
+        let targets = [1, 2].map(|target| Target::new(target).unwrap());
+        for (worker, target) in targets.into_iter().enumerate() {
+            map.set_flow_target(worker, Some(target));
+        }
+        let ends = |number: usize| -> [SocketAddr; 2] {
+            let port = 1024 + (number >> 1 & 0x3fff) as u16;
+            let number = (number >> 15) as u8;
+            match number & 1 {
+                0 => [
+                    ([10, 0, 0, 2], 80).into(),
+                    ([198, 18, 0, number], port).into(),
+                ],
+                _ => {
+                    let remote = format!("[2001:db8::{number:x}]:{port}");
+                    [
+                        "[fd77::12:3456]:80".parse().unwrap(),
+                        remote.parse().unwrap(),
+                    ]
+                }
+            }
+        };
+        let distinct = (0..4 * SteeringMap::FLOWS_MAX).step_by(2);
+        let all: Vec<[SocketAddr; 2]> = distinct.map(ends).collect();
+        let (first, others) = all.split_at(SteeringMap::FLOWS_MAX);
+        let list = |number: usize| {
+            let [local, remote] = first[number];
+            map.list_flow(local, remote, number % 2)
+        };
+        let half: Vec<bool> = (0..first.len() / 2).map(list).collect();
+        let refused = half.iter().filter(|listed| !**listed).count();
+        assert!(refused * 100 < half.len(), "{refused} of {}", half.len());
+        let rest = (first.len() / 2..first.len()).map(list);
+        let listed: Vec<bool> = half.into_iter().chain(rest).collect();
+        let refused = listed.iter().filter(|listed| !**listed).count();
+        assert!(refused * 5 < listed.len(), "{refused} of {}", listed.len());
+        assert_eq!(map.flows(), listed.len() - refused);
+
+        let decide = |[local, remote]: [SocketAddr; 2]| {
+            let header = Header {
+                flags: Flags::ACK,
+                ..Header::default()
+            };
+            let bytes = TcpTemplate::new([2; 6], [0; 6], remote, local).to_frame(&header, b"");
+            map.decide(
+                &own(),
+                &Arrived {
+                    bytes: &bytes,
+                    packet_type: PacketType::Host,
+                    has_vlan: false,
+                },
+            )
+        };
+        for (number, ends) in first.iter().enumerate() {
+            let expected = match listed[number] {
+                true => Decision::Worker(targets[number % 2]),
+                false => Decision::Host,
+            };
+            assert_eq!(decide(*ends), expected, "{ends:?}");
+        }
+        for ends in others {
+            assert_eq!(decide(*ends), Decision::Host, "{ends:?}");
+        }
+        map.set_flow_target(0, None);
+        assert_eq!(decide(first[0]), Decision::Host, "its worker is gone");
+        for (number, [local, remote]) in first.iter().enumerate() {
+            assert_eq!(map.clear_flow(*local, *remote), listed[number]);
+        }
+        assert_eq!(map.flows(), 0);
+        assert!(!map.list_flow(first[0][0], first[0][1], SteeringMap::FLOW_WORKERS));
     }
 
     fn syn(from: &str, to: &str) -> Vec<u8> {
