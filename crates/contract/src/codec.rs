@@ -46,7 +46,7 @@ use crate::event::{Event, RejectReason};
 use crate::file::{FileMeta, Growth};
 use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::limits::{
-    FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
+    FLOWS_TAKEN_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
     MESSAGE_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, QUIC_INLINE_BYTES_MAX, QUIC_PACKETS_MAX,
     QUIC_SEGMENTS_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
     SETUP_LISTENERS_MAX, SPLICE_PROGRESS_MAX,
@@ -114,6 +114,7 @@ const SPLICE_PROGRESS: u8 = 143;
 const SPLICE_ENDED: u8 = 144;
 const UNSPLICED: u8 = 145;
 const SETUP_READY: u8 = 146;
+const FLOWS_TAKEN: u8 = 147;
 const READY: u8 = 150;
 
 const SEGMENT_INLINE: u8 = 1;
@@ -271,6 +272,7 @@ records! {
     }
     PartGoneRecord: 16 { head: Head, flow: U64, }
     PartRefusedRecord: 24 { head: Head, flow: U64, reason: u8, zero: [u8; 7], }
+    FlowsTakenRecord: 16 { head: Head, flows: U16, zero: [u8; 6], }
     PartEndedRecord: 16 { head: Head, ends: U16, zero: [u8; 6], }
     /// The end of a connection.
     PartEndRecord: 16 { flow: U64, reason: u8, zero: [u8; 7], }
@@ -306,7 +308,12 @@ records! {
     SpliceRefusedRecord: 24 { head: Head, flow: U64, reason: u8, zero: [u8; 7], }
     SplicesPassedRecord: 16 { head: Head, splices: U16, zero: [u8; 6], }
     /// What has passed of a splice.
-    SpliceProgressRecord: 24 { flow: U64, passed_bytes: [U64; 2], }
+    SpliceProgressRecord: 32 {
+        flow: U64,
+        passed_bytes: [U64; 2],
+        has_finished: [u8; 2],
+        zero: [u8; 6],
+    }
     /// The end of a splice, and its return.
     SpliceOutcomeRecord: 88 {
         head: Head,
@@ -397,6 +404,7 @@ const _: () = assert!(
         && size_of::<FrameRecord>() + FRAME_BYTES_MAX <= EVENT_BYTES_MAX
         && size_of::<PartEndedRecord>() + PART_ENDS_MAX * size_of::<PartEndRecord>()
             <= EVENT_BYTES_MAX
+        && size_of::<FlowsTakenRecord>() + FLOWS_TAKEN_MAX * size_of::<U64>() <= EVENT_BYTES_MAX
         && size_of::<SplicesPassedRecord>()
             + SPLICE_PROGRESS_MAX * size_of::<SpliceProgressRecord>()
             <= EVENT_BYTES_MAX
@@ -1015,6 +1023,7 @@ impl Event {
                 };
                 out.extend_from_slice(record.as_bytes());
             }
+            Event::FlowsTaken { ref flows } => parting::encode_taken(flows, out),
             Event::PartEnded { ref ends } => parting::encode_ends(ends, out),
             Event::SpliceRefused { flow, reason } => splicing::encode_refused(flow, reason, out),
             Event::SpliceProgress { ref progress } => splicing::encode_progress(progress, out),
@@ -1146,6 +1155,7 @@ impl Event {
                     reason: parting::refusal(record.reason)?,
                 })
             }
+            FLOWS_TAKEN => parting::parse_taken(bytes),
             PART_ENDED => parting::parse_ends(bytes),
             SPLICE_REFUSED => splicing::parse_refused(bytes),
             SPLICE_PROGRESS => splicing::parse_progress(bytes),

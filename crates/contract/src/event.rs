@@ -121,6 +121,12 @@ pub enum Event {
         /// Why.
         reason: PartRefusal,
     },
+    /// The worker has these flows of PART and SPLICE, and a port of its own: a packet filter may
+    /// give it their frames from now on. Comes before anything else is said of them.
+    FlowsTaken {
+        /// 1 to [`crate::limits::FLOWS_TAKEN_MAX`].
+        flows: Box<[FlowId]>,
+    },
     /// Connections that the host has parted with have ended. Each id may be used again.
     PartEnded {
         /// Which, and how: 1 to [`crate::limits::PART_ENDS_MAX`].
@@ -133,7 +139,8 @@ pub enum Event {
         /// Why.
         reason: SpliceRefusal,
     },
-    /// What has passed of splices. Comes about once a second of each while something passes.
+    /// What has passed of splices. Comes about once a second of each while something passes, and
+    /// at once when a FIN has.
     SpliceProgress {
         /// Which, and how much: 1 to [`crate::limits::SPLICE_PROGRESS_MAX`].
         progress: Box<[SpliceProgress]>,
@@ -155,8 +162,8 @@ pub enum Event {
     SetupReady {
         /// That of the SETUP.
         epoch: u64,
-        /// What a packet filter calls the worker's port: SYNs can be steered there. Zero if no
-        /// frames reach it but by FRAME.
+        /// What a packet filter calls the worker's port: SYNs, and frames of flows, can be steered
+        /// there. Zero if no frames reach it but by FRAME.
         steering: u32,
     },
     /// READY: what PREPARE has asked for is in memory.

@@ -52,6 +52,9 @@ pub const FRAME_BYTES_MAX: usize = 1536;
 /// Most ends in a part ended event.
 pub const PART_ENDS_MAX: usize = 32;
 
+/// Most flows in a flows taken event.
+pub const FLOWS_TAKEN_MAX: usize = 64;
+
 /// Most listeners in SETUP.
 pub const SETUP_LISTENERS_MAX: usize = 256;
 

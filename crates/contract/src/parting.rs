@@ -66,7 +66,7 @@ pub struct PartLimits {
 }
 
 /// PART: the NIC stack runs what is left of a connection. Answered with `PartRefused`, or at its
-/// end with `PartEnded`.
+/// end with `PartEnded`; before that with `FlowsTaken`, by a worker that has a port of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// The host's name for the connection. Its SENDs have departed, and an ACKD with `last` says so

@@ -9,6 +9,7 @@
 //! ```text
 //!  SPLICE ──▶ answered with splice refused: the host goes on copying
 //!         └─▶ FRAME, FRAME, … ──▶ splice progress … ──▶ splice ended
+//!         └─▶ flows taken: from now on a packet filter may give frames to the worker's own port
 //!  UNSPLICE ──▶ answered with unspliced: the host goes on copying, from these numbers
 //!           └─▶ or with splice ended, if it ends before
 //! ```
@@ -147,6 +148,8 @@ pub struct SpliceProgress {
     pub flow: FlowId,
     /// Bytes of each leg, since the join.
     pub passed_bytes: [u64; 2],
+    /// They are all that there were: the leg's FIN has passed behind them.
+    pub has_finished: [bool; 2],
 }
 
 /// What was left of a splice.

@@ -4,7 +4,7 @@ mod support;
 
 use contract::codec::{EVENT_BYTES_MAX, Malformed};
 use contract::limits::{
-    FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
+    FLOWS_TAKEN_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
     MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, RECORD_PLAINTEXT_BYTES_MAX,
     RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
 };
@@ -503,6 +503,35 @@ fn the_layout_of_part_refused_and_part_ended() {
     ] {
         let ends = vec![end(1, PartEndReason::Reset); count].into();
         let bytes = encoded_event(&Event::PartEnded { ends });
+        assert_eq!(Event::decode(&bytes).is_ok(), is_good, "{count}");
+    }
+}
+
+#[test]
+fn flows_that_are_taken_look_as_documented() {
+    let taken = |flows: &[u64]| Event::FlowsTaken {
+        flows: flows.iter().map(|flow| FlowId(*flow)).collect(),
+    };
+    let mut bytes = [0; 32];
+    bytes[..5].copy_from_slice(&[32, 0, 0, 0, 147]);
+    (bytes[8], bytes[16], bytes[24]) = (2, 7, 8);
+    assert_eq!(encoded_event(&taken(&[7, 8])), bytes);
+    for (at, value, rule) in [
+        (8, 1, "flows fill the message"),
+        (8, 3, "flows fill the message"),
+        (10, 1, "what is reserved is zero"),
+    ] {
+        let mut bytes = bytes;
+        bytes[at] = value;
+        assert_eq!(Event::decode(&bytes).unwrap_err().rule, rule, "byte {at}");
+    }
+    for (count, is_good) in [
+        (0, false),
+        (1, true),
+        (FLOWS_TAKEN_MAX, true),
+        (FLOWS_TAKEN_MAX + 1, false),
+    ] {
+        let bytes = encoded_event(&taken(&vec![1; count]));
         assert_eq!(Event::decode(&bytes).is_ok(), is_good, "{count}");
     }
 }
@@ -1372,6 +1401,11 @@ fn any_event() -> impl Strategy<Value = Event> {
                 PartRefusal::BadHeader,
                 PartRefusal::AddressesInUse
             ][reason],
+        }),
+        prop::collection::vec(any::<u64>(), 1..=FLOWS_TAKEN_MAX).prop_map(|flows| {
+            Event::FlowsTaken {
+                flows: flows.into_iter().map(FlowId).collect(),
+            }
         }),
         prop::collection::vec((any::<u64>(), 0..5usize), 1..=PART_ENDS_MAX).prop_map(|ends| {
             let end = |(flow, reason): (u64, usize)| PartEnd {

@@ -93,13 +93,19 @@ fn the_layout_of_what_answers_them() {
         progress: [SpliceProgress {
             flow: FlowId(7),
             passed_bytes: [8, 9],
+            has_finished: [false, true],
         }]
         .into(),
     };
-    let mut bytes = [0; 40];
-    bytes[..5].copy_from_slice(&[40, 0, 0, 0, 143]);
-    (bytes[8], bytes[16], bytes[24], bytes[32]) = (1, 7, 8, 9);
+    let mut bytes = [0; 48];
+    bytes[..5].copy_from_slice(&[48, 0, 0, 0, 143]);
+    (bytes[8], bytes[16], bytes[24], bytes[32], bytes[41]) = (1, 7, 8, 9, 1);
     assert_eq!(encoded_event(&progress), bytes);
+    for (at, value) in [(40, 2), (42, 1), (47, 1)] {
+        let mut bytes = bytes;
+        bytes[at] = value;
+        assert!(Event::decode(&bytes).is_err(), "byte {at} = {value}");
+    }
 
     let ended = Event::SpliceEnded {
         outcome: Box::new(an_outcome()),
@@ -208,6 +214,7 @@ fn splice_stays_within_the_limits() {
         let one = SpliceProgress {
             flow: FlowId(1),
             passed_bytes: [0; 2],
+            has_finished: [false; 2],
         };
         let progress = vec![one; count].into();
         let bytes = encoded_event(&Event::SpliceProgress { progress });
@@ -266,10 +273,12 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(SpliceEndReason::NotReturned),
         Just(SpliceEndReason::Aborted),
     ];
-    let progress = any::<(u64, [u64; 2])>().prop_map(|(flow, passed_bytes)| SpliceProgress {
-        flow: FlowId(flow),
-        passed_bytes,
-    });
+    let progress =
+        any::<(u64, [u64; 2], [bool; 2])>().prop_map(|(flow, passed, finished)| SpliceProgress {
+            flow: FlowId(flow),
+            passed_bytes: passed,
+            has_finished: finished,
+        });
     prop_oneof![
         (outcome.clone(), reasons)
             .prop_map(|(outcome, reason)| Event::SpliceEnded { outcome, reason }),

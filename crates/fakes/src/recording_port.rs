@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use contract::FlowId;
+use netdev::steering::Target;
 use netdev::{Frame, Offload, Port, SendError, Superpacket};
 use wire::frame::{HeaderMut, Received};
 use wire::tcp::Flags;
@@ -93,6 +94,7 @@ pub enum Answer {
 struct Tap {
     packets: Vec<Packet>,
     answers: VecDeque<Answer>,
+    arriving: VecDeque<Vec<u8>>,
     closed: bool,
     lenient: bool,
 }
@@ -115,6 +117,16 @@ impl Recording {
     /// The next packets meet with these answers.
     pub fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
         self.0.lock().unwrap().answers.extend(answers);
+    }
+
+    /// A frame arrives, of which the checksum was not verified.
+    pub fn arrive(&self, frame: Vec<u8>) {
+        self.0.lock().unwrap().arriving.push_back(frame);
+    }
+
+    /// Frames that have arrived and were not taken.
+    pub fn arriving(&self) -> usize {
+        self.0.lock().unwrap().arriving.len()
     }
 
     /// The port is busy until opened again.
@@ -160,6 +172,7 @@ pub struct RecordingPort {
     superpacket_max: usize,
     /// Packets until it is closed.
     takes: Option<usize>,
+    target: Option<Target>,
 }
 
 impl RecordingPort {
@@ -170,7 +183,13 @@ impl RecordingPort {
             recording,
             superpacket_max,
             takes: None,
+            target: None,
         }
+    }
+
+    /// What a steering map calls the port.
+    pub fn set_target(&mut self, target: Option<Target>) {
+        self.target = target;
     }
 
     /// Takes so many packets and is busy then, until opened again.
@@ -231,8 +250,22 @@ impl Port for RecordingPort {
         Ok(())
     }
 
-    fn receive(&mut self, _: usize, _: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
-        Ok(0)
+    fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
+        for received in 0..budget {
+            let arrived = self.recording.0.lock().unwrap().arriving.pop_front();
+            let Some(bytes) = arrived else {
+                return Ok(received);
+            };
+            handle(Frame {
+                bytes: &bytes,
+                checksum_valid: false,
+            });
+        }
+        Ok(budget)
+    }
+
+    fn target(&self) -> Option<Target> {
+        self.target
     }
 
     fn receive_fds(&self) -> Vec<BorrowedFd<'_>> {

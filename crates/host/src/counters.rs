@@ -175,6 +175,11 @@ counters::counters! {
         /// Frames handed on to the NIC stack that runs the end of their connection, or has joined
         /// it with another.
         frames_handed_on: Counter,
+        /// Connections whose frames went to a NIC worker from then on, without the host: parted
+        /// with, or of a splice.
+        flows_steered: Counter,
+        /// The same, of which the steering map had no room: their frames are handed on.
+        flows_not_steered: Counter,
         /// Frames that were not, because it is away or has no room.
         frames_not_handed_on: Counter,
         /// Connections aborted because too many were waiting for their peers alone, their FIN sent.

@@ -26,6 +26,7 @@
 //! | `setup` | listeners whose SYNs NIC workers answer |
 //! | `teardown` | connections whose end a NIC stack runs |
 //! | `splice` | connections that a NIC stack joins |
+//! | `steering` | frames of such connections, which a packet filter gives to NIC workers |
 //! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `change` | limits and times that change while connections go on |
@@ -60,6 +61,7 @@ mod route;
 mod setup;
 mod shortage;
 mod splice;
+mod steering;
 mod streams;
 mod teardown;
 mod tls_streams;
@@ -320,7 +322,7 @@ impl Stack {
         self.give_up_nics(now_us);
         self.look_at_memory(now_us);
         self.look_at_load(now_us);
-        if self.config.setup_offload {
+        if self.has_setup() {
             self.look_at_setup(now_us);
         }
         if self

@@ -96,7 +96,11 @@ counters::counters! {
         frames_taken: Counter,
         /// Of these, frames that belong to none of them.
         frames_unknown: Counter,
-        /// Frames for the host that its ring had no room for.
+        /// Frames that have arrived at the worker's own port, where a packet filter steers them.
+        frames_received: Counter,
+        /// Of these, frames of no connection that the worker has, handed to the host.
+        frames_handed_up: Counter,
+        /// Frames that are damaged, or for the host, and too many for it.
         frames_dropped: Counter,
         /// SYNs that have reached the worker, to be answered in the host's place.
         syns_received: Counter,

@@ -7,6 +7,7 @@ use contract::{Event, FileId, FlowId};
 use netdev::Port;
 use rustix::io::Errno;
 
+use crate::arrival::Arrivals;
 use crate::blocks::Blocks;
 use crate::buffer::{Arena, BLOCK_BYTES, Pages};
 use crate::config::Config;
@@ -82,6 +83,8 @@ pub(crate) struct Engine<P> {
     pub(crate) parted: Parted,
     /// Connections that the host has joined.
     pub(crate) spliced: Spliced,
+    /// Frames that arrive.
+    pub(crate) arrivals: Arrivals,
     /// How SYNs are answered, if they are.
     pub(crate) syn_answers: Option<Box<SynAnswers>>,
     /// LISTs that the reader has.
@@ -132,6 +135,7 @@ impl<P: Port> Engine<P> {
             jobs: 0,
             parted: Parted::new(config),
             spliced: Spliced::new(config),
+            arrivals: Arrivals::default(),
             syn_answers: None,
             lists: 0,
             spare_jobs: Vec::new(),

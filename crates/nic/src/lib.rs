@@ -32,6 +32,7 @@
 //! | `parted` | connections that the host has parted with: FIN, TIME-WAIT |
 //! | `spliced` | two connections that are one: frames of one leave on the other |
 //! | `addresses` | what names a connection on the wire |
+//! | `arrival` | frames that arrive, by FRAME or at the worker's port |
 //! | `setup` | SYNs answered in the host's place |
 //! | `counters`, `usage` | what a worker has done, and what it holds |
 //! | [`heap`] | free memory goes back to the kernel |
@@ -46,6 +47,7 @@
 //! because of what the host says.
 
 mod addresses;
+mod arrival;
 mod blocks;
 pub mod buffer;
 mod commands;
@@ -66,6 +68,7 @@ mod need;
 mod packet;
 mod parted;
 mod passed;
+mod per_second;
 mod plan;
 mod polling;
 mod prefetch;

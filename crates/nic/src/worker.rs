@@ -80,12 +80,13 @@ impl<P: Port> Worker<P> {
         worked |= self.engine.release_held(clock);
         worked |= self.engine.on_parted_time(clock);
         worked |= self.engine.on_spliced_time(clock);
-        worked |= self.engine.receive_syns(clock);
+        worked |= self.engine.receive(clock);
         worked |= self.engine.send_parted();
         worked |= self.engine.send_spliced();
         worked |= self.engine.depart(clock, &mut self.channel);
         self.engine.port_busy |=
             self.engine.parted.waits_for_port() || self.engine.spliced.waits_for_port();
+        worked |= self.engine.report_taken();
         worked |= self.engine.report_ends();
         worked |= self.engine.report_splices();
         worked |= self.deliver();
@@ -134,10 +135,8 @@ impl<P: Port> Worker<P> {
 
     /// To be called after a turn that was [`Progress::Idle`]: arms the wake-up.
     pub fn prepare_sleep(&mut self) -> Sleep {
-        let reports_wait = !self.engine.events.is_empty()
-            || self.engine.ring_busy
-            || self.engine.parted.has_ends()
-            || self.engine.spliced.has_reports();
+        let reports_wait =
+            !self.engine.events.is_empty() || self.engine.ring_busy || self.engine.has_reports();
         let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
         let reader_wakes = !self.engine.reader.has_unsubmitted();
         // Without room for more commands they are of no interest, and those in the ring must not
@@ -186,11 +185,10 @@ impl<P: Port> Worker<P> {
             .send_fd()
             .filter(|_| engine.port_busy)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT));
-        let answers_syns = engine.syn_answers.is_some();
-        let syns = answers_syns.then(|| engine.port.receive_fds());
-        let syns = syns.into_iter().flatten();
-        let syns = syns.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        readable.chain(writable).chain(syns)
+        let frames = engine.receives().then(|| engine.port.receive_fds());
+        let frames = frames.into_iter().flatten();
+        let frames = frames.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        readable.chain(writable).chain(frames)
     }
 
     /// Tells the host how busy the worker has been: its next turn does. `elapsed_us` is not zero,

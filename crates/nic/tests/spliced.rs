@@ -405,6 +405,11 @@ fn a_successor_knows_of_a_fin_that_was_seen_before() {
         &of_client(Flags::ACK, 101, 0),
         &[],
     );
+    let [Event::SpliceProgress { progress }] = &stage.take_events()[..] else {
+        panic!("the host hears that FIN has passed");
+    };
+    assert_eq!(progress[0].passed_bytes, [100, 0]);
+    assert_eq!(progress[0].has_finished, [true, false]);
     stage.tell(&Command::Unsplice {
         flow: FlowId(7),
         kind: UnspliceKind::Return,

@@ -31,6 +31,10 @@ pub(crate) struct ProxyArgs {
     #[arg(long, help_heading = "For measurements only")]
     report_json: bool,
 
+    /// With splices, have the host hand frames on, as if no packet filter could steer them
+    #[arg(long, help_heading = "For measurements only")]
+    no_steering: bool,
+
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     end_with_parent: bool,
@@ -49,6 +53,7 @@ impl ProxyArgs {
         args.control_socket.clone_from(&self.control_socket);
         args.print_config = self.print_config;
         args.report_json = self.report_json;
+        args.host_ablation.no_steering = self.no_steering;
         args.end_with_parent = self.end_with_parent;
         Ok(args)
     }

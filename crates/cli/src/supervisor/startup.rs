@@ -186,16 +186,20 @@ impl Startup<'_> {
     }
 }
 
-/// The map by which packet filters give SYNs to NIC workers, if they are to answer any. Without it,
-/// as where `bpf(2)` is forbidden, the host hands SYNs on.
+/// The map by which packet filters give SYNs to NIC workers, and frames of connections that these
+/// have taken over, if they are to do any of it. Without it, as where `bpf(2)` is forbidden, the
+/// host hands them on.
 fn steering_map(config: &Config, args: &ServeArgs) -> Option<OwnedFd> {
-    if !config.sockets.offload.setup || args.host_ablation.no_steering {
+    let offload = &config.sockets.offload;
+    let splices = config.is_proxy() && config.proxy.splice;
+    let is_used = offload.setup || offload.teardown || splices;
+    if !is_used || args.host_ablation.no_steering {
         return None;
     }
     match netdev::steering::create_map() {
         Ok(map) => Some(map),
         Err(error) => {
-            tracing::warn!(%error, "no packet filter can steer frames: the host hands SYNs on");
+            tracing::warn!(%error, "no packet filter can steer frames: the host hands them on");
             None
         }
     }

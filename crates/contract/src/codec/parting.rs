@@ -1,14 +1,15 @@
-//! PART, FRAME and the end of what was parted with, as bytes.
+//! PART, FRAME, what was taken, and the end of what was parted with, as bytes.
 
+use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    FrameRecord, PART, PART_ENDED, PART_GONE, PartEndRecord, PartEndedRecord, PartGoneRecord,
-    PartRecord, all_zero, flag, head, split,
+    FLOWS_TAKEN, FlowsTakenRecord, FrameRecord, PART, PART_ENDED, PART_GONE, PartEndRecord,
+    PartEndedRecord, PartGoneRecord, PartRecord, all_zero, flag, head, split,
 };
 use crate::event::Event;
 use crate::ids::FlowId;
-use crate::limits::{FRAME_BYTES_MAX, PART_ENDS_MAX};
+use crate::limits::{FLOWS_TAKEN_MAX, FRAME_BYTES_MAX, PART_ENDS_MAX};
 use crate::parting::{
     Part, PartEnd, PartEndReason, PartLimits, PartRefusal, PartStage, PartTimestamps,
 };
@@ -145,6 +146,41 @@ pub(super) fn check_frame(bytes: &[u8]) -> Result<(), &'static str> {
         return Err("a frame has 1 to FRAME_BYTES_MAX bytes");
     }
     Ok(())
+}
+
+pub(super) fn encode_taken(flows: &[FlowId], out: &mut Vec<u8>) {
+    let record = FlowsTakenRecord {
+        head: head(
+            FLOWS_TAKEN,
+            size_of::<FlowsTakenRecord>() + size_of_val(flows),
+        ),
+        flows: (flows.len() as u16).into(),
+        zero: [0; 6],
+    };
+    out.extend_from_slice(record.as_bytes());
+    for flow in flows {
+        out.extend_from_slice(U64::new(flow.0).as_bytes());
+    }
+}
+
+const _: () = assert!(
+    size_of::<FlowId>() == size_of::<U64>(),
+    "the length of a message counts them"
+);
+
+pub(super) fn parse_taken(bytes: &[u8]) -> Result<Event, &'static str> {
+    let (record, rest) = split::<FlowsTakenRecord>(bytes)?;
+    all_zero(&record.zero)?;
+    let flows = <[U64]>::ref_from_bytes(rest).map_err(|_| "flows fill the message")?;
+    if flows.len() != usize::from(record.flows) {
+        return Err("flows fill the message");
+    }
+    if flows.is_empty() || flows.len() > FLOWS_TAKEN_MAX {
+        return Err("there are 1 to FLOWS_TAKEN_MAX flows");
+    }
+    Ok(Event::FlowsTaken {
+        flows: flows.iter().map(|flow| FlowId(flow.get())).collect(),
+    })
 }
 
 pub(super) fn encode_ends(ends: &[PartEnd], out: &mut Vec<u8>) {

@@ -191,6 +191,8 @@ pub(super) fn encode_progress(progress: &[SpliceProgress], out: &mut Vec<u8>) {
         let record = SpliceProgressRecord {
             flow: it.flow.0.into(),
             passed_bytes: it.passed_bytes.map(Into::into),
+            has_finished: it.has_finished.map(Into::into),
+            zero: [0; 6],
         };
         out.extend_from_slice(record.as_bytes());
     }
@@ -214,12 +216,17 @@ pub(super) fn parse_progress(bytes: &[u8]) -> Result<Event, &'static str> {
     if records.is_empty() || records.len() > SPLICE_PROGRESS_MAX {
         return Err("there are 1 to SPLICE_PROGRESS_MAX splices");
     }
-    let of = |record: &SpliceProgressRecord| SpliceProgress {
-        flow: FlowId(record.flow.get()),
-        passed_bytes: record.passed_bytes.map(|bytes| bytes.get()),
+    let of = |record: &SpliceProgressRecord| {
+        all_zero(&record.zero)?;
+        let [first, second] = record.has_finished;
+        Ok(SpliceProgress {
+            flow: FlowId(record.flow.get()),
+            passed_bytes: record.passed_bytes.map(|bytes| bytes.get()),
+            has_finished: [flag(first)?, flag(second)?],
+        })
     };
     Ok(Event::SpliceProgress {
-        progress: records.iter().map(of).collect(),
+        progress: records.iter().map(of).collect::<Result<_, _>>()?,
     })
 }
 

@@ -127,6 +127,7 @@ impl Stack {
             Event::PartRefused { flow, reason } => {
                 self.on_part_refused(now_us, worker, flow, reason)
             }
+            Event::FlowsTaken { ref flows } => self.on_flows_taken(worker, flows),
             Event::PartEnded { ref ends } => self.on_part_ended(now_us, worker, ends),
             Event::SetupReady { epoch, steering } => self.on_setup_ready(worker, epoch, steering),
             Event::SpliceRefused { flow, reason } => {

@@ -49,7 +49,7 @@ const KEY_PURPOSE: u64 = 1 << 32;
 /// The state of setup.
 #[derive(Debug)]
 pub(super) struct SetupState {
-    map: Option<SteeringMap>,
+    pub(super) map: Option<SteeringMap>,
     /// Number of the last SETUP.
     epoch: u64,
     /// What it was made of.
@@ -141,6 +141,12 @@ impl Stack {
         self.steer();
     }
 
+    /// True if workers get SETUP: to answer SYNs, or to say what a packet filter calls their ports.
+    #[inline]
+    pub(super) fn has_setup(&self) -> bool {
+        self.config.setup_offload || self.setup.map.is_some()
+    }
+
     /// Tells workers what has changed for them.
     #[cold]
     #[inline(never)]
@@ -148,8 +154,13 @@ impl Stack {
         if self.setup.noted >= SteeringMap::NOTES_MAX {
             self.sort_out_notes();
         }
+        let answers_syns = self.config.setup_offload;
         let made_of = MadeOf {
-            bindings: self.bindings.revision(),
+            bindings: if answers_syns {
+                self.bindings.revision()
+            } else {
+                0
+            },
             key: now_us / KEY_US,
             mss: [self.tcp_config_v4.mss, self.tcp_config_v6.mss],
             mac: self.link.mac,
@@ -161,7 +172,10 @@ impl Stack {
         }
         self.setup.made_of = Some(made_of);
         self.setup.epoch += 1;
-        let listeners = self.listeners_to_set_up();
+        let listeners = match answers_syns {
+            true => self.listeners_to_set_up(),
+            false => Vec::new(),
+        };
         self.setup.listeners = SetupListeners::to_bytes(&listeners).into();
         self.setup.ports = listeners.iter().map(|listener| listener.port).collect();
         if let Some(map) = &self.setup.map {
@@ -230,7 +244,7 @@ impl Stack {
         })));
     }
 
-    /// A worker answers SYNs; false if it was not asked to.
+    /// A worker answers SYNs, if there are listeners; false if it got no such SETUP.
     pub(super) fn on_setup_ready(&mut self, worker: usize, epoch: u64, steering: u32) -> bool {
         if epoch == 0 || epoch > self.setup.epoch {
             return false;
@@ -241,8 +255,9 @@ impl Stack {
         true
     }
 
-    /// SYNs go to the workers that are ready.
+    /// SYNs, and frames of flows, go to the workers that are ready.
     pub(super) fn steer(&mut self) {
+        self.set_flow_targets();
         if !self.config.setup_offload {
             return;
         }

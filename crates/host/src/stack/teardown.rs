@@ -145,6 +145,7 @@ impl Stack {
     fn forget_overdue(&mut self, now_us: u64) {
         while let Some(record) = self.teardown.parted.take_overdue(now_us) {
             self.counters.parted_overdue += 1;
+            self.clear_flow(&record.tuple());
             self.nics[record.worker()].send_or_defer(Deferred::PartGone { flow: record.flow });
         }
     }
@@ -275,6 +276,7 @@ impl Stack {
             let Some(record) = self.teardown.parted.remove(end.flow) else {
                 continue;
             };
+            self.clear_flow(&record.tuple());
             match end.reason {
                 PartEndReason::Finished | PartEndReason::Replaced => {
                     self.counters.parted_finished += 1;
@@ -301,6 +303,7 @@ impl Stack {
             return;
         };
         let tuple = record.tuple();
+        self.clear_flow(&tuple);
         if self.connections.find(&tuple).is_some() {
             return;
         }
@@ -325,6 +328,7 @@ impl Stack {
         self.nics[worker].parts_from_us = 0;
         for flow in self.teardown.parted.of_workers(|of| of == worker) {
             if let Some(record) = self.teardown.parted.by_flow(flow) {
+                self.clear_flow(&record.tuple());
                 let part = self.part_command(now_us, record);
                 self.counters.parts_repeated += 1;
                 self.nics[worker].send_or_defer(Deferred::Part(part));
@@ -347,6 +351,7 @@ impl Stack {
             };
             self.teardown.parted.change_worker(flow, worker);
             if let Some(record) = self.teardown.parted.by_flow(flow) {
+                self.clear_flow(&record.tuple());
                 let part = self.part_command(now_us, record);
                 self.counters.parts_repeated += 1;
                 self.nics[worker].send_or_defer(Deferred::Part(part));

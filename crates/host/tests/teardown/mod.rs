@@ -8,10 +8,11 @@ use contract::parting::{PartEnd, PartEndReason, PartRefusal, PartStage};
 use contract::{Event, FlowId};
 use host::Usage;
 use host::app::{AppEvent, CloseReason};
-use wire::frame::parse_segment;
+use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
+use wire::frame::{TcpTemplate, parse_segment};
 use wire::tcp::{Flags, Header};
 
-use crate::rig::{Rig, answer};
+use crate::rig::{Rig, SERVER, answer};
 
 /// A host that parts with connections.
 fn parting() -> Rig {
@@ -276,6 +277,91 @@ fn a_frame_that_is_too_long_goes_without_its_end() {
     assert_eq!(cut.len(), FRAME_BYTES_MAX);
     let packet = parse_segment(cut, true).unwrap();
     assert_eq!(packet.segment.header.flags, Flags::ACK);
+}
+
+/// Where a segment of a client goes.
+fn decision(map: &SteeringMap, from: SocketAddr, flags: Flags) -> Decision {
+    let header = Header {
+        flags,
+        ..Header::default()
+    };
+    let server: SocketAddr = SERVER.parse().unwrap();
+    let bytes = TcpTemplate::new([2; 6], [2; 6], from, server).to_frame(&header, &[]);
+    let arrived = Arrived {
+        bytes: &bytes,
+        packet_type: PacketType::Host,
+        has_vlan: false,
+    };
+    map.decide(&[server.ip()], &arrived)
+}
+
+fn taken(rig: &mut Rig, flow: FlowId) {
+    let flows = [flow].into();
+    tell(rig, &Event::FlowsTaken { flows });
+}
+
+/// The worker says what its port is called.
+fn names_its_port(rig: &mut Rig, steering: u32) {
+    rig.step();
+    let setup = rig.nic.setups.last().expect("a SETUP");
+    assert!(setup.listeners.is_empty(), "the host answers SYNs");
+    let epoch = setup.epoch;
+    tell(rig, &Event::SetupReady { epoch, steering });
+}
+
+#[test]
+fn a_map_gives_frames_to_the_worker_from_when_it_has_a_connection_to_its_end() {
+    let mut rig = parting();
+    let map = SteeringMap::in_memory(3);
+    rig.stack.steer_with(map.clone());
+    names_its_port(&mut rig, 5);
+    assert_eq!(rig.stack.syn_path(), None);
+    let worker = Decision::Worker(Target::new(5).unwrap());
+    let flow = client_closes(&mut rig);
+    let client = rig.client_address();
+    assert_eq!(decision(&map, client, Flags::ACK), Decision::Host);
+    taken(&mut rig, flow);
+    for flags in [Flags::ACK, Flags::FIN | Flags::ACK, Flags::RST, Flags::SYN] {
+        assert_eq!(decision(&map, client, flags), worker, "{flags:?}");
+    }
+    let mut other = client;
+    other.set_port(client.port() + 1);
+    assert_eq!(decision(&map, other, Flags::ACK), Decision::Host);
+    // What the host has received before is handed on.
+    client_says(&mut rig, client, Flags::ACK, &[]);
+    assert_eq!(rig.nic.frames.len(), 1);
+    ended(&mut rig, flow, PartEndReason::Finished);
+    assert_eq!(decision(&map, client, Flags::ACK), Decision::Host);
+
+    // A worker that is replaced, and one that is lost, get nothing more: not even when there is
+    // another, before it has said that it has the connection.
+    for replaces in [true, false] {
+        rig.reconnect();
+        let flow = client_closes(&mut rig);
+        let client = rig.client_address();
+        taken(&mut rig, flow);
+        assert_eq!(decision(&map, client, Flags::ACK), worker);
+        if replaces {
+            rig.restart_nic();
+        } else {
+            rig.lose_nic(0);
+            assert_eq!(decision(&map, client, Flags::ACK), Decision::Host);
+            rig.bring_nic(0);
+        }
+        assert_eq!(decision(&map, client, Flags::ACK), Decision::Host);
+        names_its_port(&mut rig, 5);
+        assert_eq!(decision(&map, client, Flags::ACK), Decision::Host);
+        taken(&mut rig, flow);
+        assert_eq!(decision(&map, client, Flags::ACK), worker);
+        ended(&mut rig, flow, PartEndReason::Finished);
+        assert_eq!(decision(&map, client, Flags::ACK), Decision::Host);
+    }
+    let counters = rig.stack.counters();
+    assert_eq!((counters.flows_steered, rig.stack.flows_steered()), (5, 0));
+    assert_eq!(counters.events_invalid, 0);
+    // A flow that there is not is none.
+    taken(&mut rig, flow);
+    assert_eq!(rig.stack.flows_steered(), 0);
 }
 
 /// RFC 6191

@@ -33,6 +33,7 @@ use self::table::Table;
 use crate::addresses::Addresses;
 use crate::config::Config;
 use crate::packet::PacketHeader;
+use crate::slab::Key;
 
 /// What a worker knows of connections that were parted with.
 #[derive(Debug)]
@@ -63,9 +64,14 @@ impl Parted {
         self.table.time_waits()
     }
 
+    /// The connection that has these addresses and ports.
+    pub(crate) fn key_of(&self, addresses: &Addresses) -> Option<Key> {
+        self.table.by_addresses(addresses)
+    }
+
     /// True if a connection has these addresses and ports.
     pub(crate) fn has_addresses(&self, addresses: &Addresses) -> bool {
-        self.table.by_addresses(addresses).is_some()
+        self.key_of(addresses).is_some()
     }
 
     /// When something is due, in microseconds.

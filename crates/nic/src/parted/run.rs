@@ -5,7 +5,7 @@ use contract::parting::{Part, PartEnd, PartEndReason, PartRefusal};
 use contract::{Event, FlowId};
 use netdev::{Port, SendError};
 use tcp::{CloseReason, Connection, ConnectionEvent, Instant, Limits};
-use wire::frame::{self, TcpPacket, TcpTemplate};
+use wire::frame::{TcpPacket, TcpTemplate};
 use wire::tcp::Header;
 
 use super::part;
@@ -13,7 +13,6 @@ use super::table::{Entry, Rest};
 use crate::addresses::Addresses;
 use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
 use crate::packet::{self, PACKETS_MAX, PacketHeader};
-use crate::setup;
 use crate::slab::Key;
 
 /// Connections of which something is due that are looked at in one turn.
@@ -58,6 +57,7 @@ impl<P: Port> Engine<P> {
             due_us: u64::MAX,
             rest: Rest::Open(Box::new(connection)),
         });
+        self.take_flow(part.flow);
         self.drive(key, now_us);
         Ok(())
     }
@@ -69,27 +69,14 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// FRAME. One that belongs to no connection and is no SYN to be answered is dropped: the
-    /// connection has ended meanwhile, and the host, told so, answers what comes next.
-    pub(crate) fn frame(&mut self, bytes: &[u8], clock: Clock<'_>) {
-        self.counters.frames_taken += 1;
-        let checksum_valid = true;
-        let Some(packet) = frame::parse_segment(bytes, checksum_valid) else {
-            self.counters.frames_unknown += 1;
-            return;
-        };
-        let addresses = Addresses::of_arriving(&packet);
-        if let Some(key) = self.parted.table.by_addresses(&addresses) {
-            self.on_parted_frame(key, &packet, bytes, clock());
-        } else if let Some(leg) = self.spliced.leg_of(&addresses) {
-            self.on_spliced_frame(leg, &packet, clock);
-        } else if !setup::is_syn(&packet) || !self.on_syn(&packet, bytes, clock()) {
-            self.counters.frames_unknown += 1;
-        }
-    }
-
     /// A frame of a connection that was parted with.
-    fn on_parted_frame(&mut self, key: Key, packet: &TcpPacket<'_>, bytes: &[u8], now_us: u64) {
+    pub(crate) fn on_parted_frame(
+        &mut self,
+        key: Key,
+        packet: &TcpPacket<'_>,
+        bytes: &[u8],
+        now_us: u64,
+    ) {
         let (now, segment) = (Instant::from_us(now_us), &packet.segment);
         let Some(entry) = self.parted.table.get_mut(key) else {
             return;
@@ -103,7 +90,8 @@ impl<P: Port> Engine<P> {
                 if time_wait.expires() <= now || time_wait.may_be_replaced_by(segment) =>
             {
                 self.end(key, PartEndReason::Replaced);
-                return self.hand_up(bytes);
+                self.hand_up(bytes);
+                return;
             }
             Rest::TimeWait(time_wait) => time_wait.on_segment(now, segment),
         };
@@ -112,19 +100,6 @@ impl<P: Port> Engine<P> {
             self.queue_packet(&template, &header);
         }
         self.arm(key);
-    }
-
-    /// Gives a frame to the host, whose it is.
-    fn hand_up(&mut self, bytes: &[u8]) {
-        // What has ended before must be told before.
-        self.report_ends();
-        if self.parted.has_ends() || self.events.len() >= EVENTS_WAITING_MAX {
-            self.counters.frames_dropped += 1;
-            return;
-        }
-        self.emit(Event::Frame {
-            bytes: bytes.into(),
-        });
     }
 
     /// Does what is due. True if anything was.

@@ -3,8 +3,7 @@
 //!
 //! A SYN comes by FRAME, or at the worker's own port where a packet filter steers it there. What
 //! the worker does not answer is the host's, and goes up: a SYN for no listener of SETUP, or one
-//! that comes when SETUP is too old. That is bounded, in frames per second: beyond, they are
-//! dropped.
+//! that comes when SETUP is too old.
 //!
 //! A SYN that brings text and a good cookie of Fast Open (RFC 7413) goes up as well: the host takes
 //! the text. Beyond a number in each second it is answered as one without, and the peer sends its
@@ -24,32 +23,10 @@ use tcp::{Config, EcnPolicy, FastOpenCookies, Instant, SynCookies, TsOffsets};
 use wire::frame::{TcpPacket, TcpTemplate};
 use wire::tcp::Header;
 
-use crate::packet::PacketHeader;
+use crate::per_second::PerSecond;
 
-/// Most frames handed up in a second, of SYNs that nothing speaks for, ...
-const FRAMES_UP_MAX: u32 = 1_000;
-
-/// ... and of those with a good cookie.
+/// Most SYNs with text and a good cookie that go up in a second.
 const FAST_OPENS_UP_MAX: u32 = 10_000;
-
-/// Counts what happens in a second.
-#[derive(Debug, Default)]
-struct PerSecond {
-    since_us: u64,
-    count: u32,
-}
-
-impl PerSecond {
-    /// True if it may happen once more.
-    fn allows(&mut self, now_us: u64, max: u32) -> bool {
-        if now_us.saturating_sub(self.since_us) >= 1_000_000 {
-            (self.since_us, self.count) = (now_us, 0);
-        }
-        let allowed = self.count < max;
-        self.count += u32::from(allowed);
-        allowed
-    }
-}
 
 /// What a worker needs to answer SYNs.
 #[derive(Debug)]
@@ -66,15 +43,7 @@ pub(crate) struct SynAnswers {
     listeners: HashMap<u16, Vec<SetupListener>>,
     /// The first one makes those that go out.
     fast_open_cookies: [FastOpenCookies; 2],
-    frames_up: PerSecond,
     fast_opens_up: PerSecond,
-}
-
-/// What becomes of a frame.
-enum Verdict {
-    Answer(Box<PacketHeader>),
-    HandUp(Box<[u8]>),
-    Drop,
 }
 
 impl SynAnswers {
@@ -92,12 +61,15 @@ impl SynAnswers {
             source_mac: setup.source_mac,
             listeners,
             fast_open_cookies: setup.fast_open_keys.map(FastOpenCookies::new),
-            frames_up: PerSecond::default(),
             fast_opens_up: PerSecond::default(),
         }
     }
 
-    /// True if the SYN brings text that the host takes.
+    /// True if the SYN brings text that the host takes, and not too many have of late.
+    fn brings_text(&mut self, packet: &TcpPacket<'_>, now_us: u64) -> bool {
+        self.is_fast_open(packet) && self.fast_opens_up.allows(now_us, FAST_OPENS_UP_MAX)
+    }
+
     fn is_fast_open(&self, packet: &TcpPacket<'_>) -> bool {
         let segment = &packet.segment;
         let (local, remote) = (packet.destination, packet.source);
@@ -143,23 +115,6 @@ impl SynAnswers {
         }
         let template = TcpTemplate::new(self.source_mac, packet.source_mac, local, remote);
         Some((template, answer))
-    }
-
-    fn verdict(&mut self, packet: &TcpPacket<'_>, bytes: &[u8], now_us: u64) -> Verdict {
-        let fits = bytes.len() <= contract::limits::FRAME_BYTES_MAX;
-        if fits && self.is_fast_open(packet) && self.fast_opens_up.allows(now_us, FAST_OPENS_UP_MAX)
-        {
-            return Verdict::HandUp(bytes.into());
-        }
-        if let Some((template, header)) = self.answer(packet, now_us) {
-            let packet = PacketHeader::new(&template, &header);
-            return packet.map_or(Verdict::Drop, |packet| Verdict::Answer(Box::new(packet)));
-        }
-        if fits && self.frames_up.allows(now_us, FRAMES_UP_MAX) {
-            Verdict::HandUp(bytes.into())
-        } else {
-            Verdict::Drop
-        }
     }
 }
 

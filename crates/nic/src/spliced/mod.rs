@@ -46,6 +46,8 @@ pub(crate) struct Spliced {
     over: VecDeque<Event>,
     /// For the port, as soon as it takes them.
     packets: VecDeque<Packet>,
+    /// Payload of these, in bytes.
+    waiting_bytes: usize,
 }
 
 /// A packet that waits.
@@ -62,6 +64,7 @@ impl Spliced {
             progress: Vec::new(),
             over: VecDeque::new(),
             packets: VecDeque::new(),
+            waiting_bytes: 0,
         }
     }
 

@@ -1,12 +1,60 @@
 //! Packets for the port.
 
 use netdev::{Port, SendError};
+use wire::ethernet;
+use wire::frame::TcpTemplate;
+use wire::tcp::{Flags, Header};
 
 use super::Packet;
 use crate::engine::Engine;
 use crate::packet::{self, PACKETS_MAX, PacketHeader};
 
+/// Payload that waits for the port, in bytes: beyond, packets are dropped.
+const WAITING_BYTES_MAX: usize = 2 << 20;
+
 impl<P: Port> Engine<P> {
+    /// Sends a segment that the port cuts if its payload is longer than `mss`, in bytes: in several
+    /// packets if it is longer than what the port cuts, as where the headers of the other
+    /// connection are longer.
+    pub(super) fn pass_on(
+        &mut self,
+        template: &TcpTemplate,
+        header: &Header,
+        payload: &[u8],
+        mss: u16,
+    ) {
+        let ipv6 = template.destination.is_ipv6();
+        let packet_bytes_max = self.port.superpacket_max(ipv6).max(self.port.mtu());
+        let headers_bytes = template.tcp_offset() + header.len_bytes() - ethernet::HEADER_BYTES;
+        let payload_bytes_max = packet_bytes_max.saturating_sub(headers_bytes);
+        if payload.len() <= payload_bytes_max {
+            if let Some(header) = PacketHeader::of(template, header, payload.len(), mss) {
+                self.put_spliced(header, payload);
+            }
+            return;
+        }
+        let mss_bytes = usize::from(mss);
+        let piece_bytes = (payload_bytes_max / mss_bytes).max(1) * mss_bytes;
+        let last = payload.len().div_ceil(piece_bytes) - 1;
+        for (number, piece) in payload.chunks(piece_bytes).enumerate() {
+            let mut flags = header.flags;
+            if number < last {
+                flags = flags.without(Flags::FIN | Flags::PSH);
+            }
+            if number > 0 {
+                flags = flags.without(Flags::CWR);
+            }
+            let header = Header {
+                seq: header.seq.wrapping_add((number * piece_bytes) as u32),
+                flags,
+                ..*header
+            };
+            if let Some(header) = PacketHeader::of(template, &header, piece.len(), mss) {
+                self.put_spliced(header, piece);
+            }
+        }
+    }
+
     /// Sends a packet, or keeps it while the port is busy.
     pub(super) fn put_spliced(&mut self, header: PacketHeader, payload: &[u8]) {
         if self.spliced.packets.is_empty() {
@@ -15,12 +63,15 @@ impl<P: Port> Engine<P> {
                 sent => return self.count_spliced(&sent),
             }
         }
-        if self.spliced.packets.len() >= PACKETS_MAX {
+        let spliced = &mut self.spliced;
+        let waiting_bytes = spliced.waiting_bytes + payload.len();
+        if spliced.packets.len() >= PACKETS_MAX || waiting_bytes > WAITING_BYTES_MAX {
             self.counters.port_drops += 1;
             return;
         }
+        spliced.waiting_bytes = waiting_bytes;
         let payload = payload.into();
-        self.spliced.packets.push_back(Packet { header, payload });
+        spliced.packets.push_back(Packet { header, payload });
     }
 
     /// Sends what waits until the port is busy. True if any was sent.
@@ -31,6 +82,7 @@ impl<P: Port> Engine<P> {
             if let Err(SendError::WouldBlock) = sent {
                 break;
             }
+            self.spliced.waiting_bytes -= packet.payload.len();
             self.count_spliced(&sent);
             self.spliced.packets.pop_front();
             worked = true;

@@ -76,6 +76,7 @@ impl<P: Port> Engine<P> {
         entry.idle_us = after(command.idle_ms, 0);
         entry.overdue_us = after(command.life_ms, now_us);
         let key = self.spliced.table.insert(entry);
+        self.take_flow(command.flow);
         if !command.is_again {
             // Each peer hears what is acknowledged, and the window of the other.
             for side in BOTH {
@@ -123,6 +124,7 @@ impl<P: Port> Engine<P> {
         };
         let now_us = clock();
         let acked = entry.splice.acked();
+        let had_finished = entry.splice.has_finished();
         let passed = match entry.splice.on_segment(side, &packet.segment) {
             Verdict::Pass(passed) => passed,
             Verdict::Drop => {
@@ -141,7 +143,10 @@ impl<P: Port> Engine<P> {
             }
         };
         entry.passed_us = now_us;
-        if passed.new_bytes > 0 && entry.report_us == NEVER_US {
+        if entry.splice.has_finished() != had_finished {
+            // A NIC stack that takes this one's place has to know of a FIN.
+            entry.report_us = now_us;
+        } else if passed.new_bytes > 0 && entry.report_us == NEVER_US {
             entry.report_us = now_us.saturating_add(REPORT_US);
         }
         if entry.splice.is_returning() {
@@ -158,16 +163,10 @@ impl<P: Port> Engine<P> {
         let is_finished = entry.splice.is_finished();
         self.counters.spliced_bytes += passed.new_bytes;
         let other = 1 - side;
-        let header = PacketHeader::of(
-            &marked(entry.splice.template(other), passed.ecn),
-            &passed.header,
-            passed.payload.len(),
-            entry.splice.mss(other, &passed.header),
-        );
+        let template = marked(entry.splice.template(other), passed.ecn);
+        let mss = entry.splice.mss(other, &passed.header);
         self.spliced.table.arm(key);
-        if let Some(header) = header {
-            self.put_spliced(header, passed.payload);
-        }
+        self.pass_on(&template, &passed.header, passed.payload, mss);
         if is_finished {
             // Should a peer send its FIN again, the host answers, in TIME-WAIT.
             self.end_splice(key, SpliceEndReason::Finished);
@@ -243,6 +242,7 @@ impl<P: Port> Engine<P> {
             self.spliced.progress.push(SpliceProgress {
                 flow: entry.flow,
                 passed_bytes: entry.splice.passed_bytes(),
+                has_finished: entry.splice.has_finished(),
             });
         }
         if now_us >= entry.until_us {

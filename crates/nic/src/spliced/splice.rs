@@ -62,6 +62,11 @@ impl Stream {
     fn is_acked(&self) -> bool {
         self.acked >= self.passed
     }
+
+    /// FIN has passed.
+    fn has_finished(&self) -> bool {
+        self.finished.is_some_and(|at| self.passed >= at)
+    }
 }
 
 /// Two connections that are one.
@@ -80,8 +85,18 @@ pub(super) struct Splice {
     heard: [bool; 2],
     /// Nothing new passes: the connections go back to the host.
     is_returning: bool,
-    /// The peer that has reset the connection.
-    reset_by: Option<Side>,
+    /// A peer has reset the connection.
+    reset: Option<Reset>,
+}
+
+/// The RST of a peer, as it has passed.
+#[derive(Clone, Copy, Debug)]
+struct Reset {
+    by: Side,
+    /// Position that it stands at.
+    seq: i64,
+    /// What it acknowledges, or has been acknowledged before: a position of the other stream.
+    ack: i64,
 }
 
 /// What becomes of a segment.
@@ -139,7 +154,7 @@ impl Splice {
             is_again: command.is_again,
             heard: [false; 2],
             is_returning: false,
-            reset_by: None,
+            reset: None,
         })
     }
 
@@ -165,9 +180,14 @@ impl Splice {
         [0, 1].map(|side| {
             let stream = &self.streams[side];
             // FIN is no byte.
-            let fin = i64::from(stream.finished.is_some_and(|at| stream.passed >= at));
+            let fin = i64::from(stream.has_finished());
             (stream.passed - fin).max(0) as u64
         })
+    }
+
+    /// The FIN of each leg has passed.
+    pub(super) fn has_finished(&self) -> [bool; 2] {
+        [0, 1].map(|side| self.streams[side].has_finished())
     }
 
     /// Both peers have closed, and acknowledged each other's FIN.
@@ -177,7 +197,7 @@ impl Splice {
     }
 
     pub(super) fn reset_by(&self) -> Option<Side> {
-        self.reset_by
+        self.reset.map(|reset| reset.by)
     }
 
     /// How much the peers have acknowledged, FINs included.
@@ -255,9 +275,6 @@ impl Splice {
         let edge = ack + (i64::from(window) << self.legs[other].rcv_shift);
 
         self.heard[side] = true;
-        if self.reset_by == Some(side) {
-            self.reset_by = None;
-        }
         let back = &mut self.streams[other];
         let is_news = ack > back.acked || edge > back.edge;
         back.passed = back.passed.max(ack);
@@ -291,6 +308,15 @@ impl Splice {
             seq = seq.min(stream.passed);
             end = seq + known;
         }
+        // Frames from before the RST may come behind it.
+        let goes_on = self.reset.is_some_and(|reset| match reset.by == side {
+            true => end > reset.seq || ack > reset.ack,
+            false => ack > reset.seq,
+        });
+        if goes_on {
+            self.reset = None;
+        }
+        let stream = &mut self.streams[side];
         let new_bytes = (end - stream.passed).max(0);
         stream.passed = stream.passed.max(end);
         let mut new_data_bytes = new_bytes;
@@ -326,7 +352,15 @@ impl Splice {
             return Verdict::Drop;
         }
         if is_known && (seq == stream.acked || seq == stream.passed) {
-            self.reset_by = Some(side);
+            let (base, back) = (self.legs[side].snd_nxt, &self.streams[other]);
+            let ack = position(header.ack, base, back.passed).min(back.passed);
+            let has_ack = header.flags.contains(Flags::ACK);
+            let ack = if has_ack {
+                ack.max(back.acked)
+            } else {
+                back.acked
+            };
+            self.reset = Some(Reset { by: side, seq, ack });
         }
         let ack = header.ack.wrapping_sub(self.legs[side].snd_nxt);
         Verdict::Pass(Passed {

@@ -110,9 +110,19 @@ impl Stage {
     }
 
     pub fn on(config: &Config, reader: Box<dyn Reader>, superpacket_max: usize) -> Stage {
-        let (host, channel) = in_memory();
         let wire = Recording::default();
         let port = RecordingPort::new(&wire, superpacket_max);
+        Stage::on_port(config, reader, port, wire)
+    }
+
+    /// The same with a port that writes to `wire`.
+    pub fn on_port(
+        config: &Config,
+        reader: Box<dyn Reader>,
+        port: RecordingPort,
+        wire: Recording,
+    ) -> Stage {
+        let (host, channel) = in_memory();
         Stage {
             host,
             worker: Worker::new(config, channel, port, reader).expect("memory"),

@@ -17,7 +17,7 @@ pub struct HostAblation {
     #[arg(long)]
     pub no_echo_rto: bool,
 
-    /// With setup offload, have the host hand SYNs on, as if no packet filter could steer them
+    /// With offload, have the host hand frames on, as if no packet filter could steer them
     #[arg(long)]
     pub no_steering: bool,
 

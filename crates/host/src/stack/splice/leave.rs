@@ -14,6 +14,7 @@ use crate::splicing::{SpliceEnd, SpliceError, SpliceEvent};
 use crate::stack::workers::Deferred;
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::splices::{Place, Side, Splice, Stage};
+use crate::tables::tuple::Tuple;
 
 /// A NIC worker that has refused a splice is offered no other for so long, in microseconds.
 const PAUSE_US: u64 = 1_000_000;
@@ -33,6 +34,7 @@ impl Stack {
 
     /// The connections of a splice are in the table of connections again.
     fn let_go_of(&mut self, place: Place) -> Option<Box<Splice>> {
+        self.clear_flows_of(place);
         let splice = self.splicing.splices.remove(place)?;
         for leg in &splice.legs {
             let Some(entry) = self.connections.by_stream_mut(leg.stream) else {
@@ -63,6 +65,7 @@ impl Stack {
             Stage::Joined => {
                 splice.stage = Stage::Returning;
                 let (flow, worker) = (splice.flow(), splice.worker);
+                self.clear_flows_of(place);
                 let kind = UnspliceKind::Return;
                 self.nics[worker].send_or_defer(Deferred::Unsplice { flow, kind });
             }
@@ -86,6 +89,7 @@ impl Stack {
             return false;
         }
         splice.legs[side].is_let_go |= is_let_go;
+        self.clear_flows_of(place);
         if self.nics[worker].is_there() {
             let kind = UnspliceKind::Abort;
             self.nics[worker].send_or_defer(Deferred::Unsplice { flow, kind });
@@ -113,6 +117,7 @@ impl Stack {
             return self.give_up_joining(now_us, place, SpliceError::Ended);
         }
         let kind = UnspliceKind::Abort;
+        self.clear_flows_of(place);
         self.nics[worker].send_or_defer(Deferred::Unsplice { flow, kind });
         self.break_splice(now_us, place, SpliceEnd::Aborted);
     }
@@ -150,6 +155,13 @@ impl Stack {
         true
     }
 
+    /// The connections of a splice of this name, if this worker has it.
+    pub(in crate::stack) fn tuples_at(&self, worker: usize, flow: FlowId) -> Option<[Tuple; 2]> {
+        let splice = self.splicing.splices.get(self.spliced_by(worker, flow)?)?;
+        let is_joined = splice.stage == Stage::Joined;
+        is_joined.then(|| splice.legs.each_ref().map(|leg| leg.tuple))
+    }
+
     /// The splice of this name, if this worker has it.
     fn spliced_by(&self, worker: usize, flow: FlowId) -> Option<Place> {
         let place = self.splicing.splices.by_flow(flow)?;
@@ -173,6 +185,7 @@ impl Stack {
         for it in progress {
             if let Some(place) = self.spliced_by(worker, it.flow) {
                 self.on_passed(place, it.passed_bytes);
+                self.on_finished_legs(place, it);
                 let splice = self.splicing.splices.get(place);
                 if let Some(bytes) = splice.map(Splice::bytes) {
                     self.tell_of_splice(place, SpliceEvent::Progress { bytes });
@@ -180,6 +193,20 @@ impl Stack {
             }
         }
         self.may_be_late()
+    }
+
+    /// A NIC stack that takes the place of another has to know of a FIN that went through.
+    fn on_finished_legs(&mut self, place: Place, progress: &SpliceProgress) {
+        let Some(splice) = self.splicing.splices.get_mut(place) else {
+            return;
+        };
+        for side in BOTH {
+            let leg = &mut splice.legs[side];
+            if let (true, Some(numbers)) = (progress.has_finished[side], leg.numbers) {
+                let passed = progress.passed_bytes[side] as u32;
+                leg.fin_end = Some(numbers.rcv_nxt.wrapping_add(passed).wrapping_add(1));
+            }
+        }
     }
 
     fn on_passed(&mut self, place: Place, passed_bytes: [u64; 2]) {
@@ -327,6 +354,7 @@ impl Stack {
     }
 
     fn splice_again(&mut self, place: Place) {
+        self.clear_flows_of(place);
         let Some(splice) = self.splicing.splices.get(place) else {
             return;
         };

@@ -1,0 +1,31 @@
+//! What arrives at a worker: by FRAME, or at its own port, where a packet filter gives it SYNs and
+//! the frames of its flows.
+//!
+//! Either way a frame goes to the connection that has its addresses and ports, or is a SYN to be
+//! answered. What arrives at the port for no connection is the host's, and goes up: its connection
+//! has ended, or was returned, which the host hears before, and it answers as it does whatever
+//! comes late. That costs no timeout of a peer, where a frame that is dropped would. It is bounded,
+//! in frames per second, and a long frame is cut as if the rest had been lost.
+
+mod run;
+
+use contract::FlowId;
+
+use crate::per_second::PerSecond;
+
+/// What a worker knows of frames that arrive.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    /// The last frame that was taken from the port.
+    buffer: Vec<u8>,
+    /// Flows that the worker has now, and the host is not told yet.
+    taken: Vec<FlowId>,
+    handed_up: PerSecond,
+}
+
+impl Arrivals {
+    /// True if the host has still to be told something.
+    pub(crate) fn has_taken(&self) -> bool {
+        !self.taken.is_empty()
+    }
+}

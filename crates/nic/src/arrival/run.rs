@@ -1,0 +1,138 @@
+//! What a worker does with frames that arrive.
+
+use contract::limits::{FLOWS_TAKEN_MAX, FRAME_BYTES_MAX};
+use contract::{Event, FlowId};
+use netdev::{Frame, Port};
+use wire::frame::{self, TcpPacket};
+
+use crate::addresses::Addresses;
+use crate::engine::{Clock, EVENTS_WAITING_MAX, Engine};
+use crate::setup;
+
+/// Frames taken from the port in one turn: little beside what departs in one.
+const FRAMES_MAX: usize = 64;
+
+/// Most frames of no connection handed up in a second.
+const FRAMES_UP_MAX: u32 = 1_000;
+
+impl<P: Port> Engine<P> {
+    /// Frames are taken from the port. Not while packets of splices wait for it: they are best
+    /// kept where they are, since each makes another one that waits.
+    pub(crate) fn receives(&self) -> bool {
+        self.port.target().is_some() && !self.spliced.waits_for_port()
+    }
+
+    /// Takes frames from the port. True if there were any.
+    pub(crate) fn receive(&mut self, clock: Clock<'_>) -> bool {
+        let mut buffer = std::mem::take(&mut self.arrivals.buffer);
+        let mut worked = false;
+        for _ in 0..FRAMES_MAX {
+            if !self.receives() {
+                break;
+            }
+            match self.port.receive_into(&mut buffer) {
+                Ok(Some(frame)) => self.on_arrival(frame, clock),
+                Ok(None) => break,
+                Err(_) => {
+                    self.counters.port_failures += 1;
+                    break;
+                }
+            }
+            worked = true;
+        }
+        self.arrivals.buffer = buffer;
+        worked
+    }
+
+    fn on_arrival(&mut self, frame: Frame<'_>, clock: Clock<'_>) {
+        self.counters.frames_received += 1;
+        let bytes = frame.bytes;
+        let Some(packet) = frame::parse_segment(bytes, frame.checksum_valid) else {
+            self.counters.frames_dropped += 1;
+            return;
+        };
+        if !self.dispatch(&packet, bytes, clock) && self.hand_up_some(bytes, clock()) {
+            self.counters.frames_handed_up += 1;
+        }
+    }
+
+    /// FRAME. One that belongs to no connection and is no SYN to be answered is dropped: the
+    /// connection has ended meanwhile, and the host, told so, answers what comes next.
+    pub(crate) fn frame(&mut self, bytes: &[u8], clock: Clock<'_>) {
+        self.counters.frames_taken += 1;
+        let checksum_valid = true;
+        let belongs = frame::parse_segment(bytes, checksum_valid)
+            .is_some_and(|packet| self.dispatch(&packet, bytes, clock));
+        self.counters.frames_unknown += u64::from(!belongs);
+    }
+
+    /// Gives a segment to its connection, or answers a SYN. False if it is neither's.
+    fn dispatch(&mut self, packet: &TcpPacket<'_>, bytes: &[u8], clock: Clock<'_>) -> bool {
+        let addresses = Addresses::of_arriving(packet);
+        if let Some(leg) = self.spliced.leg_of(&addresses) {
+            self.on_spliced_frame(leg, packet, clock);
+        } else if let Some(key) = self.parted.key_of(&addresses) {
+            self.on_parted_frame(key, packet, bytes, clock());
+        } else {
+            return setup::is_syn(packet) && self.on_syn(packet, bytes, clock());
+        }
+        true
+    }
+
+    /// The worker has a flow from now on: its frames may come to the port, if there is one.
+    pub(crate) fn take_flow(&mut self, flow: FlowId) {
+        if self.port.target().is_some() {
+            self.arrivals.taken.push(flow);
+        }
+    }
+
+    /// Tells the host which flows the worker has, as far as it takes events. True if anything was
+    /// told.
+    pub(crate) fn report_taken(&mut self) -> bool {
+        let mut worked = false;
+        while self.arrivals.has_taken() && self.events.len() < EVENTS_WAITING_MAX {
+            let count = self.arrivals.taken.len().min(FLOWS_TAKEN_MAX);
+            let flows = self.arrivals.taken.drain(..count).collect();
+            self.emit(Event::FlowsTaken { flows });
+            worked = true;
+        }
+        worked
+    }
+
+    /// Gives a frame to the host, whose it is, unless there were too many of late. True if so.
+    pub(crate) fn hand_up_some(&mut self, bytes: &[u8], now_us: u64) -> bool {
+        if !self.arrivals.handed_up.allows(now_us, FRAMES_UP_MAX) {
+            self.counters.frames_dropped += 1;
+            return false;
+        }
+        self.hand_up(bytes)
+    }
+
+    /// Gives a frame to the host, whose it is. True unless it has no room.
+    pub(crate) fn hand_up(&mut self, bytes: &[u8]) -> bool {
+        // The host hears before what has become of connections.
+        self.report_taken();
+        self.report_ends();
+        self.report_splices();
+        let is_first = !self.has_reports();
+        let bytes: Option<Box<[u8]>> = match bytes.len() <= FRAME_BYTES_MAX {
+            true => Some(bytes.into()),
+            false => frame::cut(bytes, FRAME_BYTES_MAX).map(Into::into),
+        };
+        match bytes {
+            Some(bytes) if is_first && self.events.len() < EVENTS_WAITING_MAX => {
+                self.emit(Event::Frame { bytes });
+                true
+            }
+            _ => {
+                self.counters.frames_dropped += 1;
+                false
+            }
+        }
+    }
+
+    /// True if the host has still to be told something of connections.
+    pub(crate) fn has_reports(&self) -> bool {
+        self.arrivals.has_taken() || self.parted.has_ends() || self.spliced.has_reports()
+    }
+}
