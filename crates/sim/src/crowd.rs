@@ -241,6 +241,7 @@ impl Place {
             cache_bytes: crowd.cache_bytes,
             records_per_key_max: u64::MAX,
             parted_max: None,
+            parts_are_steered: false,
             setup: None,
             forgets_tags: false,
         };

@@ -14,8 +14,9 @@ use contract::tls::Version;
 use host::{Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort};
 use netdev::steering::{Arrived, Decision, PacketType, SteeringMap};
-use netdev::{Frame, Offload, Port, Superpacket};
+use netdev::{Frame, Port};
 use nic::{Progress, Sleep};
+use wire::frame::parse_segment;
 
 use crate::addresses::{MAC, PORT, TLS_PORT, WEARING_PORT, address};
 use crate::channel_tap::ChannelTap;
@@ -80,6 +81,8 @@ pub(crate) struct Machine {
     map: Option<SteeringMap>,
     /// SYNs that it has given to workers.
     pub(crate) syns_steered: u64,
+    /// Other frames that it has given to them.
+    pub(crate) frames_steered: u64,
     /// Frames that have arrived and were not looked at.
     pub(crate) inbox: Vec<Vec<u8>>,
 }
@@ -128,7 +131,7 @@ impl Machine {
         let (port, far) = memory::pair(link);
         let port = FaultyPort::new(port, &scenario.host_port, 0, clock_us.clone());
         let defaults = nic::Config::default();
-        let is_steered = scenario.setup == Some(SetupForm::Steered);
+        let is_steered = scenario.setup == Some(SetupForm::Steered) || scenario.parts_are_steered;
         let mut maker = SlotMaker {
             config: nic::Config {
                 cache_bytes: scenario.cache_bytes,
@@ -266,6 +269,7 @@ impl Machine {
             departed: Vec::new(),
             map,
             syns_steered: 0,
+            frames_steered: 0,
             inbox: Vec::new(),
         }
     }
@@ -290,19 +294,17 @@ impl Machine {
             self.inbox.push(frame);
             return None;
         };
-        self.syns_steered += 1;
+        let packet = parse_segment(&frame, true);
+        match packet.is_some_and(|it| it.segment.header.flags.begin_connection()) {
+            true => self.syns_steered += 1,
+            false => self.frames_steered += 1,
+        }
         let mut slots = self.slots.iter_mut().enumerate();
         let (number, slot) = slots.find_map(|(number, slot)| {
             let slot = slot.as_mut()?;
             (slot.worker.port().target() == Some(target)).then_some((number, slot))
         })?;
-        let packet = Superpacket {
-            header: &frame,
-            payload: &[],
-            offload: Offload::None,
-        };
-        // A full queue drops it, as a ring does.
-        let _ = slot.far.send(&packet);
+        slot.far.put(&frame);
         Some(number)
     }
 

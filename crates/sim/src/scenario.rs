@@ -91,6 +91,8 @@ pub(crate) struct Scenario {
     pub(crate) records_per_key_max: u64,
     /// NIC workers run the end of so many connections each, if any.
     pub(crate) parted_max: Option<usize>,
+    /// A map gives frames of these connections to their workers.
+    pub(crate) parts_are_steered: bool,
     /// NIC workers answer SYNs, and how they get them, if so.
     pub(crate) setup: Option<SetupForm>,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
@@ -376,6 +378,7 @@ impl Scenario {
             cache_bytes: nic::Config::CACHE_BYTES_MIN,
             records_per_key_max: u64::MAX,
             parted_max: None,
+            parts_are_steered: false,
             setup: None,
             forgets_tags: false,
         };
@@ -415,6 +418,7 @@ impl Scenario {
         // Not of the scenario's own chance: it is the same with and without.
         let mut random = Random::new(!seed);
         self.parted_max = Some(random.pick(&[1, 2, 1000, 1000, 1000]));
+        self.parts_are_steered = self.control.is_none() && random.one_in(2);
     }
 
     /// NIC workers answer SYNs.
@@ -872,7 +876,14 @@ impl fmt::Display for Scenario {
             writeln!(f, "{nic_stacks} NIC stacks, with {roots}")?;
         }
         if let Some(parted_max) = self.parted_max {
-            writeln!(f, "workers run the end of {parted_max} connections each")?;
+            let how = match self.parts_are_steered {
+                true => "steered",
+                false => "handed on",
+            };
+            writeln!(
+                f,
+                "workers run the end of {parted_max} connections each, {how}"
+            )?;
         }
         if let Some(form) = self.setup {
             writeln!(f, "workers answer SYNs: {form:?}")?;

@@ -19,6 +19,10 @@ pub struct TeardownCounters {
     pub broken: u64,
     /// Frames handed on.
     pub frames: u64,
+    /// Runs in which a map steers frames to workers.
+    pub steered: u64,
+    /// Frames other than SYNs that it has given to a worker.
+    pub frames_steered: u64,
 }
 
 impl AddAssign for TeardownCounters {
@@ -30,5 +34,7 @@ impl AddAssign for TeardownCounters {
         self.finished += other.finished;
         self.broken += other.broken;
         self.frames += other.frames;
+        self.steered += other.steered;
+        self.frames_steered += other.frames_steered;
     }
 }

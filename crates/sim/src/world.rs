@@ -204,6 +204,8 @@ impl<'a> World<'a> {
             finished: counters.parted_finished,
             broken: counters.parted_broken,
             frames: counters.frames_handed_on,
+            steered: self.scenario.parts_are_steered.into(),
+            frames_steered: self.machine.frames_steered,
         }
     }
 

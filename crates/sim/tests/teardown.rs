@@ -40,6 +40,8 @@ fn every_end_is_right_on_either_side_of_the_split() {
     assert!(teardown.parts >= 200, "{teardown:?}");
     assert!(teardown.finished >= 100, "{teardown:?}");
     assert!(teardown.repeated >= 3, "{teardown:?}");
+    assert!((60..140).contains(&teardown.steered), "{teardown:?}");
+    assert!(teardown.frames_steered >= 50, "{teardown:?}");
     assert!(deaths.all >= 50, "{deaths:?}");
 }
 

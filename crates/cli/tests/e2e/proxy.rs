@@ -43,10 +43,16 @@ pub(crate) fn written(site: &Site, text: &str) -> PathBuf {
 
 /// `splitway proxy` with a file.
 pub(crate) fn started(path: &Path) -> Splitway {
+    started_with(path, &[])
+}
+
+/// The same with further arguments.
+pub(crate) fn started_with(path: &Path, arguments: &[&str]) -> Splitway {
     let mut command = Command::new(program());
     command
         .args(["proxy", "--report-json", "--config"])
-        .arg(path);
+        .arg(path)
+        .args(arguments);
     Splitway::start(&mut command).unwrap()
 }
 

@@ -1,4 +1,5 @@
-//! `splitway proxy` has the NIC stack join connections, between clients and backends of the kernel.
+//! `splitway proxy` has the NIC stack join connections, between clients and backends of the kernel,
+//! in both forms: a packet filter steers frames to NIC workers, or the host hands them on.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,10 +13,11 @@ use testbed::namespace::isolated;
 use testbed::site::Site;
 use testbed::splitway::{HTTP_V4, Splitway};
 use testbed::wait;
+use testbed::web::content;
 
 use crate::deaths::host_counter;
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
-use crate::proxy::{listen, pool, started, tunnel, written};
+use crate::proxy::{listen, pool, started_with, tunnel, written};
 use crate::stat::json;
 use crate::support::{Random, SOON, kill_nic, on_threads};
 
@@ -25,11 +27,16 @@ const CLIENTS: usize = 20;
 /// What each sends and has back, in bytes.
 const BYTES: usize = 2_000_000;
 
-fn splicing(site: &Site) -> Splitway {
+/// How frames get to workers: with this in the command line.
+const STEERED: &[&str] = &[];
+const HANDED_ON: &[&str] = &["--no-steering"];
+const FORMS: [&[&str]; 2] = [STEERED, HANDED_ON];
+
+fn splicing(site: &Site, form: &[&str]) -> Splitway {
     let text = "[proxy]\nsplice = true\n".to_owned()
         + &listen(80, "echo", "mode = \"tcp\"")
         + &pool("echo", "", &[9001]);
-    started(&written(site, &text))
+    started_with(&written(site, &text), form)
 }
 
 /// Waits for the end of all connections, ends the proxy, and returns what its host process has
@@ -48,14 +55,16 @@ fn counted<const N: usize>(mut proxy: Splitway, names: [&str; N]) -> [u64; N] {
 fn long_tunnels_are_spliced_and_every_byte_and_end_arrives() {
     isolated(|site| {
         let _backend = Backend::new(9001, Speech::Echo);
-        let proxy = splicing(&site);
-        on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, BYTES));
-        let names = ["splices_joined", "spliced_bytes", "connections_broken"];
-        let [joined, bytes, broken] = counted(proxy, names);
-        println!("{joined} joined, {bytes} bytes");
-        assert!(joined >= CLIENTS as u64 / 2, "{joined}");
-        assert!(bytes >= (CLIENTS * BYTES) as u64 / 2, "{bytes}");
-        assert_eq!(broken, 0);
+        for form in FORMS {
+            let proxy = splicing(&site, form);
+            on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, BYTES));
+            let names = ["splices_joined", "spliced_bytes", "connections_broken"];
+            let [joined, bytes, broken] = counted(proxy, names);
+            println!("{joined} joined, {bytes} bytes");
+            assert!(joined >= CLIENTS as u64 / 2, "{joined}");
+            assert!(bytes >= (CLIENTS * BYTES) as u64 / 2, "{bytes}");
+            assert_eq!(broken, 0);
+        }
     });
 }
 
@@ -63,7 +72,7 @@ fn long_tunnels_are_spliced_and_every_byte_and_end_arrives() {
 fn short_tunnels_are_copied() {
     isolated(|site| {
         let _backend = Backend::new(9001, Speech::Echo);
-        let proxy = splicing(&site);
+        let proxy = splicing(&site, STEERED);
         on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, 20_000));
         assert_eq!(
             counted(proxy, ["splices_begun", "connections_broken"]),
@@ -76,14 +85,16 @@ fn short_tunnels_are_copied() {
 fn every_byte_of_a_splice_arrives_where_one_packet_in_a_hundred_is_lost() {
     isolated(|site| {
         let _backend = Backend::new(9001, Speech::Echo);
-        let proxy = splicing(&site);
-        send_single_packets(&proxy);
-        lose_one_in_a_hundred(&mut Random::seeded());
-        on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, BYTES));
-        let [joined, broken] = counted(proxy, ["splices_joined", "connections_broken"]);
-        println!("{joined} joined");
-        assert!(joined > 0);
-        assert_eq!(broken, 0);
+        for form in FORMS {
+            let proxy = splicing(&site, form);
+            send_single_packets(&proxy);
+            lose_one_in_a_hundred(&mut Random::seeded());
+            on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, BYTES));
+            let [joined, broken] = counted(proxy, ["splices_joined", "connections_broken"]);
+            println!("{joined} joined");
+            assert!(joined > 0);
+            assert_eq!(broken, 0);
+        }
     });
 }
 
@@ -91,26 +102,28 @@ fn every_byte_of_a_splice_arrives_where_one_packet_in_a_hundred_is_lost() {
 fn splices_go_on_through_nic_processes_that_are_killed() {
     isolated(|site| {
         let _backend = Backend::new(9001, Speech::Echo);
-        let proxy = splicing(&site);
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let clients = scope.spawn(|| {
-                on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, 5 * BYTES));
-                is_over.store(true, Ordering::Relaxed);
+        for form in FORMS {
+            let proxy = splicing(&site, form);
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let clients = scope.spawn(|| {
+                    on_threads(CLIENTS, |client| tunnel(HTTP_V4, client, 5 * BYTES));
+                    is_over.store(true, Ordering::Relaxed);
+                });
+                let mut kills = 0;
+                while !is_over.load(Ordering::Relaxed) && kills < 5 && !clients.is_finished() {
+                    std::thread::park_timeout(Duration::from_millis(700));
+                    kill_nic(&proxy);
+                    kills += 1;
+                }
+                clients.join().unwrap();
             });
-            let mut kills = 0;
-            while !is_over.load(Ordering::Relaxed) && kills < 5 && !clients.is_finished() {
-                std::thread::park_timeout(Duration::from_millis(700));
-                kill_nic(&proxy);
-                kills += 1;
-            }
-            clients.join().unwrap();
-        });
-        let names = ["splices_joined", "splices_repeated", "connections_broken"];
-        let [joined, repeated, broken] = counted(proxy, names);
-        println!("{joined} joined, {repeated} repeated");
-        assert!(joined > 0);
-        assert_eq!(broken, 0);
+            let names = ["splices_joined", "splices_repeated", "connections_broken"];
+            let [joined, repeated, broken] = counted(proxy, names);
+            println!("{joined} joined, {repeated} repeated");
+            assert!(joined > 0);
+            assert_eq!(broken, 0);
+        }
     });
 }
 
@@ -119,23 +132,72 @@ fn splices_go_on_through_nic_processes_that_are_killed() {
 fn a_reset_of_the_client_ends_a_splice_and_leaves_nothing() {
     isolated(|site| {
         let _backend = Backend::new(9001, Speech::Echo);
-        let proxy = splicing(&site);
-        on_threads(CLIENTS, |_| {
-            let mut stream = TcpStream::connect(HTTP_V4).unwrap();
-            be_patient(&stream)?;
-            let mut buffer = vec![0; 100_000];
-            for _ in 0..5 {
+        for form in FORMS {
+            let proxy = splicing(&site, form);
+            on_threads(CLIENTS, |_| {
+                let mut stream = TcpStream::connect(HTTP_V4).unwrap();
+                be_patient(&stream)?;
+                let mut buffer = vec![0; 100_000];
+                for _ in 0..5 {
+                    stream.write_all(&buffer).unwrap();
+                    stream.read_exact(&mut buffer).unwrap();
+                }
+                // What is unread when a socket closes resets the peer.
                 stream.write_all(&buffer).unwrap();
-                stream.read_exact(&mut buffer).unwrap();
-            }
-            // What is unread when a socket closes resets the peer.
-            stream.write_all(&buffer).unwrap();
-            stream.read_exact(&mut [0; 10]).unwrap();
-            Ok(())
-        });
-        let names = ["splices_joined", "splices_broken", "splices_finished"];
-        let [joined, broken, finished] = counted(proxy, names);
-        println!("{joined} joined, {broken} broken, {finished} finished");
-        assert!(joined > 0);
+                stream.read_exact(&mut [0; 10]).unwrap();
+                Ok(())
+            });
+            let names = ["splices_joined", "splices_broken", "splices_finished"];
+            let [joined, broken, finished] = counted(proxy, names);
+            println!("{joined} joined, {broken} broken, {finished} finished");
+            assert!(joined > 0);
+        }
+    });
+}
+
+fn host_counted(name: &str) -> u64 {
+    json(&["--summary"])["host"]["counters"][name]
+        .as_u64()
+        .unwrap_or_default()
+}
+
+/// Sends bytes and has them back.
+fn exchange(stream: &TcpStream, sent: &[u8]) {
+    std::thread::scope(|scope| {
+        let mut writer = stream;
+        let sender = scope.spawn(move || writer.write_all(sent));
+        let mut received = vec![0; sent.len()];
+        let mut reader = stream;
+        reader.read_exact(&mut received).unwrap();
+        sender.join().unwrap().unwrap();
+        assert!(received == sent, "every byte is right");
+    });
+}
+
+/// 100 MB each way, of which the host receives nothing, and hears once a second.
+#[test]
+fn the_host_receives_no_frame_of_a_splice_that_is_steered() {
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Echo);
+        let proxy = splicing(&site, STEERED);
+        let stream = TcpStream::connect(HTTP_V4).unwrap();
+        be_patient(&stream).unwrap();
+        exchange(&stream, &content(200_000, 1));
+        wait::until(SOON, "a splice that is steered", || {
+            (host_counted("flows_steered") == 2).then_some(())
+        })
+        .unwrap();
+        // What was under way to the host has arrived there.
+        exchange(&stream, &content(10_000, 2));
+        let before = ["frames_received", "frames_handed_on"].map(host_counted);
+        exchange(&stream, &content(100_000_000, 3));
+        let after = ["frames_received", "frames_handed_on"].map(host_counted);
+        println!("{before:?} {after:?}");
+        // Link addresses are asked for now and then.
+        assert!(after[0] - before[0] < 20, "{before:?} {after:?}");
+        assert_eq!(after[1], before[1]);
+        drop(stream);
+        let names = ["splices_joined", "connections_broken", "flows_not_steered"];
+        assert_eq!(counted(proxy, names), [1, 0, 0]);
     });
 }

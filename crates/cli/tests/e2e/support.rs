@@ -74,8 +74,8 @@ pub(crate) fn process(splitway: &Splitway, name: &str) -> Option<Pid> {
     })
 }
 
-/// Kills the NIC process, and waits for the start of its successor: a death that nothing has followed
-/// makes the end of `splitway` a failure.
+/// Kills the NIC process, and waits for the start of its successor: a death that nothing has
+/// followed makes the end of `splitway` a failure.
 pub(crate) fn kill_nic(splitway: &Splitway) {
     let nic = wait::until(SOON, "a NIC process", || process(splitway, "splitway-nic")).unwrap();
     signal(nic, Signal::KILL).unwrap();

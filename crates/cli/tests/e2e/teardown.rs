@@ -1,4 +1,5 @@
-//! NIC stacks run the end of connections, with the kernel's TCP at the other end.
+//! NIC stacks run the end of connections, with the kernel's TCP at the other end, in both forms: a
+//! packet filter steers frames to NIC workers, or the host hands them on.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,8 +20,13 @@ use crate::support::{FAMILIES, SOON, kill_nic, on_threads, serve_with};
 /// Clients at a time.
 const CLIENTS: usize = 20;
 
-fn serve(site: &Site) -> Splitway {
-    serve_with(site, &["--teardown-offload", "--report-json"])
+/// How frames get to workers: with this in the command line.
+const STEERED: &[&str] = &["--teardown-offload", "--report-json"];
+const HANDED_ON: &[&str] = &["--teardown-offload", "--report-json", "--no-steering"];
+const FORMS: [&[&str]; 2] = [STEERED, HANDED_ON];
+
+fn serve(site: &Site, form: &[&str]) -> Splitway {
+    serve_with(site, form)
 }
 
 /// Waits until nothing is left of any connection but TIME-WAIT of the host's own.
@@ -43,26 +49,30 @@ fn counted<const N: usize>(mut splitway: Splitway, names: [&str; N]) -> [u64; N]
 fn clients_that_close_first_get_the_servers_end_from_the_nic_stack() {
     isolated(|site| {
         let file = site.file("file", 20_000).unwrap();
-        let splitway = serve(&site);
-        on_threads(CLIENTS, |index| {
-            for _ in 0..10 {
-                let mut connection = Connection::open(FAMILIES[index % 2])?;
-                connection.get(&file)?;
-                connection.finish()?;
-                connection.read_end()?;
-            }
-            Ok(())
-        });
-        nothing_is_left();
-        let all = 10 * CLIENTS as u64;
-        let names = [
-            "parts",
-            "parted_finished",
-            "connections_finished",
-            "connections_broken",
-            "resets_sent",
-        ];
-        assert_eq!(counted(splitway, names), [all, all, all, 0, 0]);
+        for form in FORMS {
+            let splitway = serve(&site, form);
+            on_threads(CLIENTS, |index| {
+                for _ in 0..10 {
+                    let mut connection = Connection::open(FAMILIES[index % 2])?;
+                    connection.get(&file)?;
+                    connection.finish()?;
+                    connection.read_end()?;
+                }
+                Ok(())
+            });
+            nothing_is_left();
+            let all = 10 * CLIENTS as u64;
+            let names = [
+                "parts",
+                "parted_finished",
+                "connections_finished",
+                "connections_broken",
+                "resets_sent",
+                "flows_steered",
+            ];
+            let steered = if form == STEERED { all } else { 0 };
+            assert_eq!(counted(splitway, names), [all, all, all, 0, 0, steered]);
+        }
     });
 }
 
@@ -71,31 +81,33 @@ fn clients_that_close_first_get_the_servers_end_from_the_nic_stack() {
 fn every_order_of_closing_ends_in_order() {
     isolated(|site| {
         let file = site.file("file", 20_000).unwrap();
-        let splitway = serve(&site);
-        on_threads(CLIENTS, |index| {
-            for turn in 0..5 {
-                let mut stream = TcpStream::connect(FAMILIES[index % 2]).unwrap();
-                be_patient(&stream)?;
-                let close = ["", "Connection: close\r\n"][turn % 2];
-                let request = format!("GET /file HTTP/1.1\r\nHost: a\r\n{close}\r\n");
-                stream.write_all(request.as_bytes()).unwrap();
-                if turn != 1 {
-                    stream.shutdown(Shutdown::Write).unwrap();
+        for form in FORMS {
+            let splitway = serve(&site, form);
+            on_threads(CLIENTS, |index| {
+                for turn in 0..5 {
+                    let mut stream = TcpStream::connect(FAMILIES[index % 2]).unwrap();
+                    be_patient(&stream)?;
+                    let close = ["", "Connection: close\r\n"][turn % 2];
+                    let request = format!("GET /file HTTP/1.1\r\nHost: a\r\n{close}\r\n");
+                    stream.write_all(request.as_bytes()).unwrap();
+                    if turn != 1 {
+                        stream.shutdown(Shutdown::Write).unwrap();
+                    }
+                    let mut response = Vec::new();
+                    stream.read_to_end(&mut response).unwrap();
+                    assert!(response.len() as u64 > file.size(), "{}", response.len());
                 }
-                let mut response = Vec::new();
-                stream.read_to_end(&mut response).unwrap();
-                assert!(response.len() as u64 > file.size(), "{}", response.len());
-            }
-            Ok(())
-        });
-        nothing_is_left();
-        let names = [
-            "connections_accepted",
-            "connections_finished",
-            "connections_broken",
-        ];
-        let all = 5 * CLIENTS as u64;
-        assert_eq!(counted(splitway, names), [all, all, 0]);
+                Ok(())
+            });
+            nothing_is_left();
+            let names = [
+                "connections_accepted",
+                "connections_finished",
+                "connections_broken",
+            ];
+            let all = 5 * CLIENTS as u64;
+            assert_eq!(counted(splitway, names), [all, all, 0]);
+        }
     });
 }
 
@@ -103,38 +115,40 @@ fn every_order_of_closing_ends_in_order() {
 fn nic_processes_are_killed_amid_closes_and_nothing_is_left() {
     isolated(|site| {
         let file = site.file("file", 20_000).unwrap();
-        let splitway = serve(&site);
-        let closed = AtomicUsize::new(0);
-        let all = CLIENTS * 15;
-        std::thread::scope(|scope| {
-            let clients = scope.spawn(|| {
-                on_threads(CLIENTS, |index| {
-                    for _ in 0..15 {
-                        let mut connection = Connection::open(FAMILIES[index % 2])?;
-                        connection.get(&file)?;
-                        connection.finish()?;
-                        connection.read_end()?;
-                        closed.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Ok(())
+        for form in FORMS {
+            let splitway = serve(&site, form);
+            let closed = AtomicUsize::new(0);
+            let all = CLIENTS * 15;
+            std::thread::scope(|scope| {
+                let clients = scope.spawn(|| {
+                    on_threads(CLIENTS, |index| {
+                        for _ in 0..15 {
+                            let mut connection = Connection::open(FAMILIES[index % 2])?;
+                            connection.get(&file)?;
+                            connection.finish()?;
+                            connection.read_end()?;
+                            closed.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok(())
+                    });
                 });
+                for death in 1..=4 {
+                    let enough = all * death / 5;
+                    wait::until(SOON, "closes", || {
+                        let is_time = closed.load(Ordering::Relaxed) >= enough;
+                        (is_time || clients.is_finished()).then_some(())
+                    })
+                    .unwrap();
+                    kill_nic(&splitway);
+                }
+                clients.join().unwrap();
             });
-            for death in 1..=4 {
-                let enough = all * death / 5;
-                wait::until(SOON, "closes", || {
-                    let is_time = closed.load(Ordering::Relaxed) >= enough;
-                    (is_time || clients.is_finished()).then_some(())
-                })
-                .unwrap();
-                kill_nic(&splitway);
-            }
-            clients.join().unwrap();
-        });
-        nothing_is_left();
-        let names = ["connections_finished", "connections_broken", "parts"];
-        let [finished, broken, parts] = counted(splitway, names);
-        assert_eq!((finished, broken), (all as u64, 0));
-        assert!(parts > 0);
+            nothing_is_left();
+            let names = ["connections_finished", "connections_broken", "parts"];
+            let [finished, broken, parts] = counted(splitway, names);
+            assert_eq!((finished, broken), (all as u64, 0));
+            assert!(parts > 0);
+        }
     });
 }
 

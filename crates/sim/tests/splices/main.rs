@@ -1,5 +1,6 @@
 //! A proxy between clients and backends, whose connections a NIC stack joins and gives back, while
-//! the network loses packets and NIC stacks die: every byte and every end is right.
+//! the network loses packets and NIC stacks die: every byte and every end is right, with frames
+//! steered to the NIC worker's port, and with frames that the host hands on.
 
 mod peer;
 mod proxy;
@@ -18,6 +19,8 @@ struct Sum {
     seen: Seen,
     deaths: u64,
     whole: u64,
+    /// Frames that a map has given to a NIC worker.
+    steered: u64,
 }
 
 /// `SPLICE_SEED` has one seed tried instead.
@@ -44,6 +47,7 @@ fn try_seeds(count: u64) -> Sum {
         all.bytes += seen.bytes;
         sum.deaths += report.deaths;
         sum.whole += report.whole;
+        sum.steered += report.steered;
     }
     println!("{sum:?}");
     assert!(failed.is_empty(), "seeds that fail: {failed:?}");
@@ -58,6 +62,7 @@ fn spliced_streams_are_the_streams_that_were_sent() {
     assert!(sum.seen.finished >= 50, "{sum:?}");
     assert!(sum.deaths >= 50, "{sum:?}");
     assert!(sum.whole >= 200, "{sum:?}");
+    assert!(sum.steered >= 2_000, "{sum:?}");
 }
 
 #[test]
@@ -67,4 +72,21 @@ fn spliced_streams_are_the_streams_that_were_sent_for_two_thousand_seeds() {
     assert!(sum.seen.joined >= 2_000, "{sum:?}");
     assert!(sum.seen.failed >= 1, "{sum:?}");
     assert!(sum.seen.reset >= 10, "{sum:?}");
+}
+
+/// What a splice moves does not concern the host, when its frames are steered.
+#[test]
+fn the_host_stands_still_while_a_steered_splice_moves_ten_megabytes() {
+    for seed in 1..4 {
+        let bytes = 10_000_000;
+        let [before, after] = World::calm(seed, bytes).run_steered();
+        println!("{before:?}\n{after:?}");
+        assert_eq!(after.flows_steered, 2);
+        assert!(after.spliced_bytes > bytes - 300_000, "{after:?}");
+        // The link addresses of the peers may be asked for again.
+        let frames = after.frames_received - before.frames_received;
+        assert!(frames <= 4, "{frames} frames");
+        assert_eq!(after.frames_handed_on, before.frames_handed_on);
+        assert_eq!(after.splices_finished, 1);
+    }
 }

@@ -2,12 +2,13 @@
 //! and a NIC worker that dies: all of it from one seed.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
 use contract::channel::in_memory;
-use host::{Link, Stack, StackConfig};
+use host::{Counters, Link, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
+use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
 use netdev::{Frame, Port};
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Progress, Worker};
@@ -41,6 +42,13 @@ struct Scenario {
     /// Both peers of a pair agree in timestamps.
     timestamps_agree: bool,
     nic_table: usize,
+    /// A map gives frames of splices to the NIC worker.
+    is_steered: bool,
+    /// The host hears of a death so much later, in microseconds: what arrives meanwhile for a dead
+    /// port is lost.
+    unnoticed_us: u64,
+    /// Frames wait so long in the host's port, in microseconds.
+    waits_us: u64,
 }
 
 /// Everything together.
@@ -52,8 +60,12 @@ pub(crate) struct World {
     host_port: MemoryPort,
     from_host: MemoryPort,
     proxy: Proxy,
+    map: SteeringMap,
     worker: Option<Worker<MemoryPort>>,
     from_nic: Option<MemoryPort>,
+    /// What the worker's port is called: another name for each.
+    target: u32,
+    noticed_us: u64,
     comes_back_us: u64,
     dies_us: u64,
     deaths_left: u64,
@@ -61,7 +73,10 @@ pub(crate) struct World {
     /// Manners of the backends, by pair.
     backends: Vec<Manners>,
     flying: BinaryHeap<Reverse<(u64, u64, Vec<u8>)>>,
+    /// Frames that have reached the host's port, and when it looks at them.
+    waiting: VecDeque<(u64, Vec<u8>)>,
     frames: u64,
+    steered: u64,
 }
 
 /// What has become of a run.
@@ -70,9 +85,12 @@ pub(crate) struct Report {
     pub(crate) seen: Seen,
     pub(crate) deaths: u64,
     pub(crate) whole: u64,
+    /// Frames that have reached the NIC worker's own port.
+    pub(crate) steered: u64,
 }
 
 impl World {
+    /// Half of the seeds have a map.
     pub(crate) fn new(seed: u64) -> World {
         let mut random = Random::new(seed);
         let lossy = random.permille(500);
@@ -85,13 +103,91 @@ impl World {
             away_us: random.pick(&[0, 0, 200_000, 2_000_000, 20_000_000]),
             timestamps_agree: !random.permille(150),
             nic_table: random.pick(&[1000, 1000, 1000, 1]) as usize,
+            is_steered: seed % 2 == 1,
+            unnoticed_us: random.pick(&[0, 0, 5_000, 200_000]),
+            waits_us: random.pick(&[0, 0, 2_000, 30_000]),
         };
+        let mut world = World::of(scenario, random);
+        world.invite();
+        world
+    }
+
+    /// A client that sends so much to a backend over a splice that is steered, and a network that
+    /// loses nothing.
+    pub(crate) fn calm(seed: u64, bytes: u64) -> World {
+        let scenario = Scenario {
+            loss_permille: 0,
+            repeat_permille: 0,
+            reorder_permille: 0,
+            delay_us: [1_000; 2],
+            deaths: 0,
+            away_us: 0,
+            timestamps_agree: true,
+            nic_table: 1000,
+            is_steered: true,
+            unnoticed_us: 0,
+            waits_us: 0,
+        };
+        let mut world = World::of(scenario, Random::new(seed));
+        world.proxy.returns_permille = 0;
+        let manners = Manners {
+            bytes,
+            closes_first: true,
+            resets_at: None,
+            packet_bytes_max: 60_000,
+            read_bytes_max: 1 << 20,
+            pauses_at: None,
+        };
+        let backend = Manners {
+            bytes: 0,
+            closes_first: false,
+            ..manners
+        };
+        let config = config_of(&mut world.random, true);
+        world.invite_one(0, &config, [manners, backend]);
+        world
+    }
+
+    /// Runs until the splice is steered, and then to the end. Returns what the host has counted at
+    /// both times.
+    pub(crate) fn run_steered(mut self) -> [Counters; 2] {
+        while self.stack.flows_steered() == 0 || self.flies_to_the_host() {
+            assert!(self.now_us < END_US, "no splice is steered");
+            self.step();
+        }
+        let before = self.stack.counters();
+        while self.stack.usage().splices > 0 {
+            assert!(self.now_us < END_US, "it does not end");
+            self.step();
+        }
+        let after = self.stack.counters();
+        assert_eq!(self.run().whole, 1);
+        [before, after]
+    }
+
+    /// Frames are under way that the map does not give to the NIC worker.
+    fn flies_to_the_host(&self) -> bool {
+        self.flying.iter().any(|Reverse((_, _, bytes))| {
+            bytes.starts_with(&self.host_port.mac()) && self.steered_to(bytes).is_none()
+        })
+    }
+
+    fn step(&mut self) {
+        self.turn();
+        self.now_us = self.next_us().max(self.now_us + 20);
+    }
+
+    fn of(scenario: Scenario, mut random: Random) -> World {
         let (host_port, from_host) = pair(memory::Link::default());
         let addresses = vec![("10.77.0.2".parse().unwrap(), 24)];
-        let config = StackConfig::new(addresses, vec![80], [seed as u8; 16]);
+        let config = StackConfig::new(addresses, vec![80], [random.next() as u8; 16]);
         let now_us = 1_000_000;
         let (channel, nic_channel) = in_memory();
-        let stack = Stack::new(config, Link::of(&host_port), vec![channel], now_us);
+        let mut stack = Stack::new(config, Link::of(&host_port), vec![channel], now_us);
+        let map = SteeringMap::in_memory(random.next() as u32);
+        if scenario.is_steered {
+            stack.steer_with(map.clone());
+        }
         let proxy = Proxy::new(BACKEND.parse().unwrap(), Random::new(random.next()));
         let mut world = World {
             dies_us: now_us + 10_000 + random.below(2_000_000),
@@ -103,21 +199,29 @@ impl World {
             host_port,
             from_host,
             proxy,
+            map,
             worker: None,
             from_nic: None,
+            target: 0,
+            noticed_us: u64::MAX,
             comes_back_us: u64::MAX,
             peers: Vec::new(),
             backends: Vec::new(),
             flying: BinaryHeap::new(),
+            waiting: VecDeque::new(),
             frames: 0,
+            steered: 0,
         };
         world.start_worker(nic_channel);
-        world.invite();
         world
     }
 
     fn start_worker(&mut self, channel: contract::channel::NicChannel) {
-        let (port, from_nic) = pair(memory::Link::default());
+        let (mut port, from_nic) = pair(memory::Link::default());
+        self.target += 1;
+        if self.scenario.is_steered {
+            port.set_target(Target::new(self.target));
+        }
         let config = Config {
             cache_bytes: Config::CACHE_BYTES_MIN,
             spliced_max: self.scenario.nic_table,
@@ -137,17 +241,21 @@ impl World {
             let mut manners = [(); 2].map(|()| self.manners());
             // One of the two has to.
             manners[1].closes_first |= !manners[0].closes_first;
-            let local = SocketAddr::new("10.77.0.1".parse().unwrap(), 40_000 + pair as u16);
-            let remote = HOST.parse().unwrap();
-            let (isn, offset) = (self.random.next() as u32, self.random.next() as u32);
-            let now = Instant::from_us(self.now_us);
-            let tcp = Connection::connect(&config, local.port(), 80, isn, offset, now);
-            let side = (pair, 0);
-            let ways = (local, remote);
-            self.peers
-                .push(Peer::new(side, CLIENT_MAC, ways, tcp, manners[0]));
-            self.backends.push(manners[1]);
+            self.invite_one(pair, &config, manners);
         }
+    }
+
+    fn invite_one(&mut self, pair: usize, config: &tcp::Config, manners: [Manners; 2]) {
+        let local = SocketAddr::new("10.77.0.1".parse().unwrap(), 40_000 + pair as u16);
+        let remote = HOST.parse().unwrap();
+        let (isn, offset) = (self.random.next() as u32, self.random.next() as u32);
+        let now = Instant::from_us(self.now_us);
+        let tcp = Connection::connect(config, local.port(), 80, isn, offset, now);
+        let side = (pair, 0);
+        let ways = (local, remote);
+        self.peers
+            .push(Peer::new(side, CLIENT_MAC, ways, tcp, manners[0]));
+        self.backends.push(manners[1]);
     }
 
     fn manners(&mut self) -> Manners {
@@ -201,13 +309,20 @@ impl World {
                 self.deliver(&bytes);
             }
         }
+        let now_us = self.now_us;
+        while let Some((_, bytes)) = self.waiting.pop_front_if(|(at_us, _)| *at_us <= now_us) {
+            let frame = Frame {
+                bytes: &bytes,
+                checksum_valid: true,
+            };
+            self.stack.on_frame(now_us, frame);
+        }
         for at in 0..self.peers.len() {
             let host_mac = self.host_port.mac();
             for frame in self.peers[at].turn(self.now_us, host_mac) {
                 self.fly(self.scenario.delay_us[self.peers[at].side], frame);
             }
         }
-        let now_us = self.now_us;
         self.stack
             .on_channels(now_us, usize::MAX)
             .expect("a sane ring");
@@ -288,12 +403,18 @@ impl World {
     fn deliver(&mut self, bytes: &[u8]) {
         let (link, _) = ethernet::Header::parse(bytes).expect("an Ethernet frame");
         if link.destination == self.host_port.mac() {
-            let checksum_valid = true;
-            let frame = Frame {
-                bytes,
-                checksum_valid,
-            };
-            return self.stack.on_frame(self.now_us, frame);
+            if let Some(target) = self.steered_to(bytes) {
+                let is_there = self.worker.is_some() && target.get() == self.target;
+                if let (Some(port), true) = (&mut self.from_nic, is_there) {
+                    self.steered += 1;
+                    port.put(bytes);
+                }
+                return;
+            }
+            let at_us = self.now_us + self.random.below(self.scenario.waits_us + 1);
+            let last_us = self.waiting.back().map_or(0, |(at_us, _)| *at_us);
+            let waiting = (at_us.max(last_us), bytes.to_vec());
+            return self.waiting.push_back(waiting);
         }
         let Some(packet) = frame::parse_segment(bytes, true) else {
             return;
@@ -311,6 +432,20 @@ impl World {
         match found {
             Some(peer) => peer.on_packet(now, &packet),
             None => self.accept(now, ends, &packet),
+        }
+    }
+
+    /// The worker's port that a packet filter gives a frame to.
+    fn steered_to(&self, bytes: &[u8]) -> Option<Target> {
+        let arrived = Arrived {
+            bytes,
+            packet_type: PacketType::Host,
+            has_vlan: false,
+        };
+        let own = ["10.77.0.2".parse().unwrap()];
+        match self.map.decide(&own, &arrived) {
+            Decision::Worker(target) => Some(target),
+            Decision::Host | Decision::Drop => None,
         }
     }
 
@@ -349,6 +484,10 @@ impl World {
             self.collect();
             self.worker = None;
             self.from_nic = None;
+            self.noticed_us = now_us + self.random.below(self.scenario.unnoticed_us + 1);
+        }
+        if now_us >= self.noticed_us {
+            self.noticed_us = u64::MAX;
             self.stack.on_nic_lost(now_us, 0);
             self.comes_back_us = now_us + self.random.below(self.scenario.away_us + 1);
         }
@@ -365,13 +504,15 @@ impl World {
     fn next_us(&self) -> u64 {
         let peers = self.peers.iter().map(|peer| peer.next_us(self.now_us));
         let flying = self.flying.peek().map(|Reverse((at, ..))| *at);
+        let waiting = self.waiting.front().map(|(at_us, _)| *at_us);
         let worker = self.worker.as_ref().and_then(Worker::next_timeout_us);
         let dies = (self.deaths_left > 0).then_some(self.dies_us.max(self.now_us + 1000));
         peers
             .chain(flying)
+            .chain(waiting)
             .chain(worker)
             .chain(self.stack.next_timeout_us())
-            .chain([self.comes_back_us])
+            .chain([self.comes_back_us, self.noticed_us])
             .chain(dies)
             .min()
             .unwrap_or(u64::MAX)
@@ -418,11 +559,13 @@ impl World {
         }
         let counters = self.stack.counters();
         assert_eq!(counters.events_invalid, 0, "{counters:?}");
+        assert_eq!(self.map.flows(), 0, "nothing is left in the map");
         let seen = self.proxy.seen;
         Report {
             seen,
             deaths: self.scenario.deaths - self.deaths_left,
             whole,
+            steered: self.steered,
         }
     }
 }
