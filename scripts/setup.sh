@@ -83,6 +83,8 @@ need_servers() {
     need redis-server redis-server
     need haproxy haproxy
     [ -e /usr/lib/lighttpd/mod_openssl.so ] || packages+=(lighttpd-mod-openssl)
+    nginx -V 2>&1 | grep -q -e '--with-stream ' || [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] ||
+        packages+=(libnginx-mod-stream)
     [ ${#packages[@]} -eq 0 ] && return
     local policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then

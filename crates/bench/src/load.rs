@@ -66,6 +66,9 @@ pub(crate) struct Settings {
     /// measured span is over.
     #[arg(long)]
     pub(crate) once: bool,
+    /// Ask for the end of the connection with each request.
+    #[arg(long)]
+    pub(crate) close: bool,
     /// Speak TLS, with a server whose certificate is this one.
     #[arg(long)]
     pub(crate) certificate: Option<PathBuf>,
@@ -88,7 +91,11 @@ impl Settings {
         ];
         let servers = self.server.iter();
         arguments.extend(servers.map(|server| format!("--server={server}")));
-        for (set, flag) in [(self.discard, "--discard"), (self.once, "--once")] {
+        for (set, flag) in [
+            (self.discard, "--discard"),
+            (self.once, "--once"),
+            (self.close, "--close"),
+        ] {
             if set {
                 arguments.push(flag.into());
             }
@@ -215,7 +222,11 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
     take_place()?;
     let known = |index| {
         let file = KnownFile::whole(&file_name(index), settings.file_bytes);
-        let request = request("GET", file.name());
+        let mut request = request("GET", file.name());
+        if settings.close {
+            // Before the empty line.
+            request.insert_str(request.len() - 2, "Connection: close\r\n");
+        }
         (file, request)
     };
     let certificate = settings.certificate.as_deref();
@@ -730,6 +741,7 @@ mod tests {
             seconds: 1.0,
             discard: true,
             once: false,
+            close: false,
             certificate: None,
             rest_us: 0,
         };

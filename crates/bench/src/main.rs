@@ -132,6 +132,11 @@ enum Benchmark {
     /// Unmodified programs on split sockets, against the same on the kernel's: nginx, lighttpd,
     /// redis.
     Programs(suites::programs::Settings),
+    /// `splitway proxy`, spliced and not, against HAProxy and nginx, and HAProxy on split sockets.
+    Proxy(suites::proxy::Settings),
+    /// Short connections of redis and of a server of our own, with setup and teardown offloaded or
+    /// not, against the kernel's sockets.
+    Offload(suites::offload::Settings),
     /// Runs the server program of `sockets`.
     #[command(hide = true)]
     SocketsServer(suites::sockets::server::Settings),
@@ -244,6 +249,8 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Soak(settings) => suites::soak::measure(&settings),
         Benchmark::Sockets(settings) => suites::sockets::measure(&settings),
         Benchmark::Programs(settings) => suites::programs::measure(&settings),
+        Benchmark::Proxy(settings) => suites::proxy::measure(&settings),
+        Benchmark::Offload(settings) => suites::offload::measure(&settings),
         Benchmark::Fairness(settings) => suites::goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::measure(&settings),
         Benchmark::Load(_)
@@ -290,6 +297,8 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Soak(settings) => suites::soak::plan(settings),
         Benchmark::Sockets(settings) => suites::sockets::plan(settings),
         Benchmark::Programs(settings) => suites::programs::plan(settings),
+        Benchmark::Proxy(settings) => suites::proxy::plan(settings),
+        Benchmark::Offload(settings) => suites::offload::plan(settings),
         Benchmark::Fairness(settings) => suites::goodput::plan(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::plan(settings),
         Benchmark::Ceiling(settings) => suites::ceiling::plan(settings),

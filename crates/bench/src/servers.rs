@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `server_set` | files, servers, links |
 //! | `nginx`, `lighttpd` | the peers |
+//! | `peer_network` | where peers are: a namespace, and a link like Splitway's |
 //! | `link` | veth pairs, and on which core the kernel does their receive work |
 //! | `cores` | which cores servers have |
 
@@ -11,4 +12,5 @@ pub(crate) mod cores;
 pub(crate) mod lighttpd;
 pub(crate) mod link;
 pub(crate) mod nginx;
+pub(crate) mod peer_network;
 pub(crate) mod server_set;

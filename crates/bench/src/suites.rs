@@ -12,6 +12,8 @@
 //! | `soak` | whether anything is left behind: millions of connections, reloads, deaths |
 //! | `sockets` | programs on split sockets, against the kernel's and the server in the host process |
 //! | `programs` | unmodified programs on split sockets, against the same on the kernel's |
+//! | `proxy` | `splitway proxy`, against HAProxy and nginx, and what a splice is good for |
+//! | `offload` | short connections with setup and teardown offloaded, against the kernel's sockets |
 //! | `goodput` | goodput and fairness over emulated links |
 //! | `all` | several of these |
 
@@ -22,8 +24,10 @@ pub(crate) mod goodput;
 pub(crate) mod latency;
 pub(crate) mod load_mix;
 pub(crate) mod model;
+pub(crate) mod offload;
 pub(crate) mod plain;
 pub(crate) mod programs;
+pub(crate) mod proxy;
 pub(crate) mod soak;
 pub(crate) mod sockets;
 pub(crate) mod targets;

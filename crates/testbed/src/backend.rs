@@ -1,12 +1,17 @@
 //! A server for what stands before it: it says who it is, and sends back what it got.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
+use rustix::net;
+use rustix::process::Pid;
+
 use crate::web::content;
+use crate::{Result, namespace};
 
 /// What it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +29,7 @@ pub struct Backend {
     /// Where it listens.
     pub port: u16,
     shared: Arc<Shared>,
+    listener: OwnedFd,
     listening: Option<JoinHandle<()>>,
 }
 
@@ -47,9 +53,14 @@ struct Shared {
 }
 
 impl Backend {
-    /// One that listens on this port of all addresses.
+    /// One that listens on this port of all addresses, of both families.
     pub fn new(port: u16, speech: Speech) -> Backend {
         Backend::with(port, speech, false)
+    }
+
+    /// The same in the network namespace of a process.
+    pub fn inside(process: Pid, port: u16, speech: Speech) -> Result<Backend> {
+        namespace::inside(process, || Ok(Backend::new(port, speech)))
     }
 
     /// The same, behind a line of the PROXY protocol on each connection.
@@ -58,7 +69,9 @@ impl Backend {
     }
 
     fn with(port: u16, speech: Speech, expects_header: bool) -> Backend {
-        let listener = TcpListener::bind(SocketAddr::from(([0; 4], port))).unwrap();
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let listener = TcpListener::bind(any).unwrap();
+        let copy = listener.try_clone().unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
             name: format!("b{port}"),
@@ -95,6 +108,7 @@ impl Backend {
         Backend {
             port,
             shared,
+            listener: copy.into(),
             listening: Some(listening),
         }
     }
@@ -126,7 +140,7 @@ impl Drop for Backend {
         self.shared.is_over.store(true, Ordering::Relaxed);
         self.open_gate();
         // It accepts no more, and what it has ends.
-        let _ = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], self.port)));
+        let _ = net::shutdown(&self.listener, net::Shutdown::Both);
         if let Some(listening) = self.listening.take() {
             let _ = listening.join();
         }

@@ -5,10 +5,12 @@
 //! with it.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::sched::{CloneFlags, setns};
 use rustix::process::Pid;
 
 use crate::process::{Process, run, tool};
@@ -48,6 +50,20 @@ pub fn within(process: Pid, line: &str) -> Command {
         "nsenter --target {} --net {line}",
         process.as_raw_nonzero()
     ))
+}
+
+/// Does something in the network namespace of a process, on a thread of its own, whose threads are
+/// there as well.
+pub fn inside<T: Send>(process: Pid, body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let path = format!("/proc/{}/ns/net", process.as_raw_nonzero());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let namespace = File::open(&path).context(|| path.clone())?;
+            setns(namespace, CloneFlags::CLONE_NEWNET).context(|| path.clone())?;
+            body()
+        });
+        thread.join().expect("no panic")
+    })
 }
 
 /// The names of the devices in the network namespace of a process, besides loopback.

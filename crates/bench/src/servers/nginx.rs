@@ -7,20 +7,15 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Pid;
-use testbed::namespace::{Network, within};
-use testbed::process::{Process, run, tool};
+use testbed::namespace::within;
+use testbed::process::Process;
 use testbed::procfs::children;
 use testbed::{Context, Result, wait};
 
-use crate::CLIENT_CORE;
-use crate::SERVER_CORE;
 use crate::servers::cores::server_cores;
-use crate::servers::link::{Device, copy_sizes, steer};
+use crate::servers::link::Device;
+use crate::servers::peer_network::{PeerNetwork, SERVER};
 use crate::suites::tls::identity::Identity;
-
-const DEVICE: &str = "peer0";
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 
 /// Where nginx serves with `sendfile`, where past the page cache with threads that read, and where
 /// over TLS.
@@ -35,7 +30,7 @@ const CONNECTIONS_MAX: usize = 16384;
 #[derive(Debug)]
 pub(crate) struct Nginx {
     master: Process,
-    network: Network,
+    network: PeerNetwork,
     workers: usize,
 }
 
@@ -52,38 +47,9 @@ impl Nginx {
         identity: Option<&Identity>,
         cores: usize,
     ) -> Result<Nginx> {
-        let network = Network::new()?;
-        let holder = network.holder();
-        let pid = holder.as_raw_nonzero();
-        run(&mut tool(&format!(
-            "ip link add {DEVICE} type veth peer name {DEVICE} netns {pid}"
-        )))?;
-        let ends = [
-            (None, CLIENT, CLIENT_CORE),
-            (Some(holder), SERVER, SERVER_CORE),
-        ];
-        for ((namespace, address, core), model) in ends.into_iter().zip(model) {
-            let device = Device {
-                namespace,
-                name: DEVICE,
-            };
-            copy_sizes(model, device)?;
-            for line in [
-                format!("ip address add {address}/24 dev {DEVICE}"),
-                format!("ip link set {DEVICE} up"),
-                // The congestion control of connections on this route. The namespace's own default
-                // cannot be set to CUBIC where the machine's default is another.
-                format!("ip route replace 10.78.0.0/24 dev {DEVICE} src {address} congctl cubic"),
-            ] {
-                run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
-            }
-            if namespace.is_none() || steer_requests {
-                steer(device, core)?;
-            }
-        }
-
+        let network = PeerNetwork::new(model, steer_requests)?;
         Ok(Nginx {
-            master: serve(holder, SERVER, root, prefix, identity, cores)?,
+            master: serve(network.holder(), SERVER, root, prefix, identity, cores)?,
             network,
             workers: cores,
         })
@@ -126,14 +92,6 @@ impl Nginx {
                 (workers.len() == self.workers).then_some(workers)
             },
         )
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // The namespace goes with its last process, a moment later; the link's name may be wanted
-        // before.
-        let _ = run(&mut tool(&format!("ip link delete {DEVICE}")));
     }
 }
 

@@ -102,6 +102,7 @@ impl Workspace {
             seconds,
             discard: false,
             once: false,
+            close: false,
             certificate: server.certificate.clone(),
             rest_us: 0,
         }
@@ -251,11 +252,7 @@ impl ServerSet {
 
     /// Splitway's broker, if it has one.
     pub(crate) fn broker(&self) -> Result<Option<Pid>> {
-        let mut children = children(self.splitway.supervisor())?.into_iter();
-        Ok(children.find(|pid| {
-            let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
-            std::fs::read_to_string(path).is_ok_and(|name| name.trim() == BROKER)
-        }))
+        broker(&self.splitway)
     }
 
     /// Another lighttpd beside the first, on another core.
@@ -278,8 +275,7 @@ impl ServerSet {
 
     /// Notes what the links let through.
     pub(crate) fn describe(&self, results: &mut Results) -> Result<()> {
-        let name = stack_device(&self.splitway)?;
-        let sizes = link::sizes(stack_end(&self.splitway, &name))?;
+        let sizes = with_ends(&self.splitway, |[_, stack]| link::sizes(stack))?;
         results.machine().set_link(sizes);
         Ok(())
     }
@@ -303,7 +299,8 @@ pub(crate) fn splitway_server(splitway: &Splitway) -> Server {
     Server::new(SPLITWAY, HTTP_V4, processes(splitway))
 }
 
-fn processes(splitway: &Splitway) -> [(&'static str, Pid); 2] {
+/// Host and NIC process.
+pub(crate) fn processes(splitway: &Splitway) -> [(&'static str, Pid); 2] {
     [("host", splitway.host()), ("nic", splitway.nic())]
 }
 
@@ -340,6 +337,24 @@ fn start_as<A: AsRef<OsStr>>(
     let splitway = Splitway::start(&mut command)?;
     link::steer(kernel_end(), CLIENT_CORE)?;
     Ok(splitway)
+}
+
+/// Splitway's broker, if it has one.
+pub(crate) fn broker(splitway: &Splitway) -> Result<Option<Pid>> {
+    let mut children = children(splitway.supervisor())?.into_iter();
+    Ok(children.find(|pid| {
+        let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
+        std::fs::read_to_string(path).is_ok_and(|name| name.trim() == BROKER)
+    }))
+}
+
+/// Does something with the ends of Splitway's link, the kernel's and the stack's.
+pub(crate) fn with_ends<T>(
+    splitway: &Splitway,
+    of: impl FnOnce([Device<'_>; 2]) -> Result<T>,
+) -> Result<T> {
+    let name = stack_device(splitway)?;
+    of([kernel_end(), stack_end(splitway, &name)])
 }
 
 /// The kernel's end of Splitway's link.

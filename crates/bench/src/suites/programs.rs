@@ -11,8 +11,8 @@
 //! | `redis` | redis, and its load |
 //! | `report` | tables, plots, targets |
 
-mod bed;
-mod redis;
+pub(super) mod bed;
+pub(super) mod redis;
 mod report;
 
 use serde::Serialize;
@@ -103,7 +103,11 @@ impl Settings {
         let usual = |load: &redis::Load| load.clients == TARGET_CLIENTS && load.pipelined == 1;
         let loads = PIPELINED.iter().flat_map(|&pipelined| {
             let clients = CLIENTS.iter();
-            clients.map(move |&clients| redis::Load { clients, pipelined })
+            clients.map(move |&clients| redis::Load {
+                clients,
+                pipelined,
+                stays: true,
+            })
         });
         loads.filter(|load| !is_quick || usual(load)).collect()
     }
@@ -161,7 +165,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
 fn measure_files(settings: &Settings, workspace: Workspace, results: &mut Results) -> Result<()> {
     let rounds = &settings.rounds;
     let bytes = workspace.file_bytes();
-    let bed = Bed::start(workspace, &settings.splitway)?;
+    let bed = Bed::start(workspace, &settings.splitway, false)?;
     bed.describe(results)?;
     let programs = [Kind::Nginx, Kind::Lighttpd].into_iter().flat_map(|kind| {
         let sockets = [Sockets::Kernel, Sockets::Split].into_iter();
@@ -199,7 +203,7 @@ fn measure_files(settings: &Settings, workspace: Workspace, results: &mut Result
 }
 
 fn measure_redis(settings: &Settings, workspace: Workspace, results: &mut Results) -> Result<()> {
-    let bed = Bed::start(workspace, &settings.splitway)?;
+    let bed = Bed::start(workspace, &settings.splitway, false)?;
     let programs = [Sockets::Kernel, Sockets::Split].map(|sockets| {
         let kind = Kind::Redis;
         bed.start_program(Subject { kind, sockets })

@@ -16,7 +16,7 @@
 //! | `bed` | servers, started and measured |
 //! | `report` | tables, plots, targets |
 
-mod bed;
+pub(super) mod bed;
 mod calls;
 pub(crate) mod client;
 mod report;
@@ -120,7 +120,7 @@ impl Workload {
 
 /// One kind of echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cell {
+pub(super) struct Cell {
     message_bytes: usize,
     connections: usize,
 }
@@ -242,7 +242,8 @@ fn variants() -> [(&'static str, Modes); 6] {
     ]
 }
 
-const SHORT_LOAD: Load = Load::Echo {
+/// One echo of 64 bytes on each connection, on 64 at a time.
+pub(super) const SHORT_LOAD: Load = Load::Echo {
     cell: Cell {
         message_bytes: SHORT_BYTES,
         connections: CONNECTIONS,

@@ -27,6 +27,10 @@ pub(crate) struct ProxyArgs {
     #[arg(long)]
     pub(crate) print_config: bool,
 
+    /// Have the host hand on what packet filters could steer to the NIC stack
+    #[arg(long, help_heading = "For measurements only")]
+    no_steering: bool,
+
     /// At the end, print all counters of both processes as a line of JSON
     #[arg(long, help_heading = "For measurements only")]
     report_json: bool,
@@ -52,6 +56,7 @@ impl ProxyArgs {
         args.log = self.log;
         args.control_socket.clone_from(&self.control_socket);
         args.print_config = self.print_config;
+        args.host_ablation.no_steering = self.no_steering;
         args.report_json = self.report_json;
         args.host_ablation.no_steering = self.no_steering;
         args.end_with_parent = self.end_with_parent;

@@ -23,7 +23,7 @@ pub(crate) const BENCH_HELP: &str =
 does the work; `make bench` builds both. Tables, plots and raw values go to target/bench.
 
 Examples:
-  sudo splitway bench --quick             everything, in three minutes, to see that it works
+  sudo splitway bench --quick             everything, in four minutes, to see that it works
   sudo splitway bench targets             what is promised, and what holds on this machine
   sudo splitway bench figure8a table1     figures of the paper
   splitway bench figure8a --help          what can be chosen";

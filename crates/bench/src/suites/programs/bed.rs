@@ -31,7 +31,7 @@ const DESCRIPTORS_MAX: usize = 16384;
 
 /// What a program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::suites) enum Kind {
     Nginx,
     Lighttpd,
     Redis,
@@ -39,19 +39,19 @@ pub(super) enum Kind {
 
 /// Whose sockets it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sockets {
+pub(in crate::suites) enum Sockets {
     Kernel,
     Split,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Subject {
-    pub(super) kind: Kind,
-    pub(super) sockets: Sockets,
+pub(in crate::suites) struct Subject {
+    pub(in crate::suites) kind: Kind,
+    pub(in crate::suites) sockets: Sockets,
 }
 
 impl Subject {
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::suites) fn name(self) -> &'static str {
         match (self.kind, self.sockets) {
             (Kind::Nginx, Sockets::Kernel) => "nginx",
             (Kind::Nginx, Sockets::Split) => "nginx, split",
@@ -73,22 +73,27 @@ impl Subject {
 }
 
 /// A program that runs.
-pub(super) struct Program {
+pub(in crate::suites) struct Program {
     subject: Subject,
     process: Process,
     address: IpAddr,
 }
 
 /// Where all of them are.
-pub(super) struct Bed {
+pub(in crate::suites) struct Bed {
     workspace: Workspace,
     servers: ServerSet,
     broker: PathBuf,
 }
 
 impl Bed {
-    pub(super) fn start(workspace: Workspace, splitway: &[String]) -> Result<Bed> {
-        let (servers, broker) = ServerSet::start_with_broker(&workspace, splitway, false)?;
+    /// The kernel receives the clients' packets on the servers' core if `steer_requests` says so.
+    pub(in crate::suites) fn start(
+        workspace: Workspace,
+        splitway: &[String],
+        steer_requests: bool,
+    ) -> Result<Bed> {
+        let (servers, broker) = ServerSet::start_with_broker(&workspace, splitway, steer_requests)?;
         Ok(Bed {
             workspace,
             servers,
@@ -96,20 +101,20 @@ impl Bed {
         })
     }
 
-    pub(super) fn workspace(&self) -> &Workspace {
+    pub(in crate::suites) fn workspace(&self) -> &Workspace {
         &self.workspace
     }
 
-    pub(super) fn describe(&self, results: &mut Results) -> Result<()> {
+    pub(in crate::suites) fn describe(&self, results: &mut Results) -> Result<()> {
         self.servers.describe(results)
     }
 
-    pub(super) fn end(self, results: &mut Results) -> Result<()> {
+    pub(in crate::suites) fn end(self, results: &mut Results) -> Result<()> {
         self.servers.end(results)
     }
 
     /// Starts a program, and waits until it listens.
-    pub(super) fn start_program(&self, subject: Subject) -> Result<Program> {
+    pub(in crate::suites) fn start_program(&self, subject: Subject) -> Result<Program> {
         let (holder, kernels) = self.servers.peer_network();
         let pinned = format!("taskset --cpu-list {}", server_cores(1));
         let (mut command, address) = match subject.sockets {
@@ -166,7 +171,7 @@ impl Bed {
     }
 
     /// The processes of a program, and those of the stack if it is on that.
-    pub(super) fn server(&self, program: &Program, closes: bool) -> Result<Server> {
+    pub(in crate::suites) fn server(&self, program: &Program, closes: bool) -> Result<Server> {
         let [own, _, _] = self.servers.servers()?;
         let broker = self.servers.broker()?.map(|pid| ("broker", pid));
         let [stays, ends] = program.subject.ports();
@@ -182,7 +187,7 @@ impl Bed {
     }
 
     /// Splitway's own server.
-    pub(super) fn own(&self) -> Result<Server> {
+    pub(in crate::suites) fn own(&self) -> Result<Server> {
         let [own, _, _] = self.servers.servers()?;
         Ok(own)
     }
@@ -216,8 +221,8 @@ impl Drop for Program {
 }
 
 /// Control plane: what program and host process cost together, and for each request.
-pub(super) const CONTROL: &str = "control";
-pub(super) const CONTROL_PARTS: [&str; 2] = ["program", "host"];
+pub(in crate::suites) const CONTROL: &str = "control";
+pub(in crate::suites) const CONTROL_PARTS: [&str; 2] = ["program", "host"];
 
 fn nginx_configuration(own: &Path, root: &Path, at: IpAddr, [stays, ends]: [u16; 2]) -> String {
     let root = root.display();

@@ -1,7 +1,7 @@
 //! redis, and its load: `redis-benchmark` on the client's core.
 
 use testbed::process::{run as run_tool, tool};
-use testbed::procfs::cpu_ns;
+use testbed::procfs::{cpu_ns, machine_time};
 use testbed::{Failure, Result};
 
 use super::bed::{CONTROL, CONTROL_PARTS};
@@ -13,16 +13,22 @@ use crate::measure::run::{Server, add_sum};
 const REQUESTS: usize = 100_000;
 const REQUESTS_QUICK: usize = 20_000;
 
+/// The same where each has a connection of its own.
+const CONNECTIONS: usize = 40_000;
+const CONNECTIONS_QUICK: usize = 10_000;
+
 /// A load.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    pub(super) clients: usize,
+pub(in crate::suites) struct Load {
+    pub(in crate::suites) clients: usize,
     /// Requests under way on each connection.
-    pub(super) pipelined: usize,
+    pub(in crate::suites) pipelined: usize,
+    /// Connections stay; else the client closes each behind its response.
+    pub(in crate::suites) stays: bool,
 }
 
 impl Load {
-    pub(super) fn conditions(self) -> [(&'static str, f64); 2] {
+    pub(in crate::suites) fn conditions(self) -> [(&'static str, f64); 2] {
         [
             ("clients", self.clients as f64),
             ("pipelined", self.pipelined as f64),
@@ -30,7 +36,12 @@ impl Load {
     }
 
     fn requests(self, is_quick: bool) -> usize {
-        let requests = if is_quick { REQUESTS_QUICK } else { REQUESTS };
+        let requests = match (self.stays, is_quick) {
+            (true, false) => REQUESTS,
+            (true, true) => REQUESTS_QUICK,
+            (false, false) => return CONNECTIONS,
+            (false, true) => return CONNECTIONS_QUICK,
+        };
         // One client waits for each answer.
         let scarce = if self.clients == 1 { 4 } else { 1 };
         requests * self.pipelined / scarce
@@ -38,33 +49,40 @@ impl Load {
 }
 
 /// One run: requests per second, and CPU time of each process for a request.
-pub(super) fn run(server: &Server, load: Load, is_quick: bool) -> Result<Measures> {
+pub(in crate::suites) fn run(server: &Server, load: Load, is_quick: bool) -> Result<Measures> {
     let address = server.addresses[0];
     let requests = load.requests(is_quick);
     let mut command = tool(&format!(
         "taskset --cpu-list {CLIENT_CORE} redis-benchmark -h {} -p {} -t get --csv -c {} -P {} \
-         -n {requests}",
+         -n {requests} -k {}",
         address.ip(),
         address.port(),
         load.clients,
         load.pipelined,
+        u8::from(load.stays),
     ));
     let cpu = || {
         let processes = server.processes.iter();
         let costs = processes.map(|(name, pid)| Ok((*name, cpu_ns(*pid)?)));
         costs.collect::<Result<Vec<_>>>()
     };
-    let before = cpu()?;
+    let (before, machine_before) = (cpu()?, machine_time()?);
     let said = run_tool(&mut command)?;
-    let after = cpu()?;
+    let (after, machine_after) = (cpu()?, machine_time()?);
     let rate = rate_in(&said).ok_or_else(|| Failure::new(format!("redis-benchmark: {said}")))?;
     let mut measures = Measures::new();
     measures.insert("requests_per_s".into(), rate);
-    for ((name, before), (_, after)) in before.into_iter().zip(after) {
-        let us = after.saturating_sub(before) as f64 / 1e3 / requests as f64;
+    let mut tell = |name: &str, before_ns: u64, after_ns: u64| {
+        let us = after_ns.saturating_sub(before_ns) as f64 / 1e3 / requests as f64;
         measures.insert(format!("cpu_us_per_request.{name}"), us);
+    };
+    for ((name, before), (_, after)) in before.into_iter().zip(after) {
+        tell(name, before, after);
     }
+    tell("machine", machine_before.busy_ns, machine_after.busy_ns);
     add_sum(&mut measures, "cpu_us_per_request", CONTROL, &CONTROL_PARTS);
+    let all: Vec<_> = server.processes.iter().map(|(name, _)| *name).collect();
+    add_sum(&mut measures, "cpu_us_per_request", "server", &all);
     Ok(measures)
 }
 

@@ -26,7 +26,7 @@ const PORT: u16 = 7000;
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(in crate::suites) enum Subject {
     Kernel,
     Split(Modes),
     /// The server in the host process.
@@ -35,7 +35,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::suites) fn name(self) -> &'static str {
         match self {
             Subject::Kernel => KERNEL,
             Subject::Split(_) => SPLIT,
@@ -46,20 +46,20 @@ impl Subject {
 }
 
 /// Names of series.
-pub(super) const KERNEL: &str = "kernel sockets";
-pub(super) const SPLIT: &str = "split sockets";
-pub(super) const IN_PROCESS: &str = "in-process server";
-pub(super) const NGINX: &str = "nginx";
+pub(in crate::suites) const KERNEL: &str = "kernel sockets";
+pub(in crate::suites) const SPLIT: &str = "split sockets";
+pub(in crate::suites) const IN_PROCESS: &str = "in-process server";
+pub(in crate::suites) const NGINX: &str = "nginx";
 
 /// What the load is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Load {
+pub(in crate::suites) enum Load {
     Echo { cell: Cell, short: bool },
     Files,
 }
 
 /// Where all of them are.
-pub(super) struct Bed {
+pub(in crate::suites) struct Bed {
     workspace: Workspace,
     servers: ServerSet,
     broker: PathBuf,
@@ -71,12 +71,21 @@ struct Program {
 }
 
 impl Bed {
-    pub(super) fn start(
+    pub(in crate::suites) fn start(
         (files, file_bytes): (usize, u64),
         splitway: &[String],
         steer_requests: bool,
     ) -> Result<Bed> {
         let workspace = Workspace::prepare(files, file_bytes)?;
+        Bed::of(workspace, splitway, steer_requests)
+    }
+
+    /// The same with files that are there.
+    pub(in crate::suites) fn of(
+        workspace: Workspace,
+        splitway: &[String],
+        steer_requests: bool,
+    ) -> Result<Bed> {
         let (servers, broker) = ServerSet::start_with_broker(&workspace, splitway, steer_requests)?;
         Ok(Bed {
             workspace,
@@ -85,20 +94,20 @@ impl Bed {
         })
     }
 
-    pub(super) fn describe(&self, results: &mut Results) -> Result<()> {
+    pub(in crate::suites) fn describe(&self, results: &mut Results) -> Result<()> {
         self.servers.describe(results)
     }
 
-    pub(super) fn output(&self) -> &Path {
+    pub(in crate::suites) fn output(&self) -> &Path {
         &self.workspace.output
     }
 
-    pub(super) fn end(self, results: &mut Results) -> Result<()> {
+    pub(in crate::suites) fn end(self, results: &mut Results) -> Result<()> {
         self.servers.end(results)
     }
 
     /// One run of a load on a subject: what can be told of it.
-    pub(super) fn run(
+    pub(in crate::suites) fn run(
         &self,
         name: &'static str,
         subject: Subject,
@@ -222,11 +231,11 @@ impl Program {
 }
 
 /// Control plane, and server and client: names of sums.
-pub(super) const CONTROL: &str = "control";
-pub(super) const ENDS: &str = "both_ends";
+pub(in crate::suites) const CONTROL: &str = "control";
+pub(in crate::suites) const ENDS: &str = "both_ends";
 
 /// Adds what application and host process cost together, and server and client.
-pub(super) fn add_sums(measures: &mut Measures) {
+pub(in crate::suites) fn add_sums(measures: &mut Measures) {
     for unit in ["cpu_s_per_gb", "cpu_us_per_request"] {
         for (sum, parts) in [
             (CONTROL, ["application", "host"]),

@@ -1,0 +1,74 @@
+//! A network namespace for peers, behind a veth pair that is made like Splitway's.
+
+use std::net::Ipv4Addr;
+
+use rustix::process::Pid;
+use testbed::Result;
+use testbed::namespace::{Network, within};
+use testbed::process::{run, tool};
+
+use crate::CLIENT_CORE;
+use crate::SERVER_CORE;
+use crate::servers::link::{Device, copy_sizes, steer};
+
+const DEVICE: &str = "peer0";
+
+/// Address of the client's end, and of the peers'.
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct PeerNetwork {
+    network: Network,
+}
+
+impl PeerNetwork {
+    /// The two ends of the link, the client's and the servers', are made like those of `model`. The
+    /// kernel receives the client's packets on the servers' core if `steer_requests` says so.
+    pub(crate) fn new(model: [Device<'_>; 2], steer_requests: bool) -> Result<PeerNetwork> {
+        let network = Network::new()?;
+        let holder = network.holder();
+        let pid = holder.as_raw_nonzero();
+        run(&mut tool(&format!(
+            "ip link add {DEVICE} type veth peer name {DEVICE} netns {pid}"
+        )))?;
+        let ends = [
+            (None, CLIENT, CLIENT_CORE),
+            (Some(holder), SERVER, SERVER_CORE),
+        ];
+        for ((namespace, address, core), model) in ends.into_iter().zip(model) {
+            let device = Device {
+                namespace,
+                name: DEVICE,
+            };
+            copy_sizes(model, device)?;
+            for line in [
+                format!("ip address add {address}/24 dev {DEVICE}"),
+                format!("ip link set {DEVICE} up"),
+                // The congestion control of connections on this route. The namespace's own default
+                // cannot be set to CUBIC where the machine's default is another.
+                format!("ip route replace 10.78.0.0/24 dev {DEVICE} src {address} congctl cubic"),
+            ] {
+                run(&mut namespace.map_or_else(|| tool(&line), |process| within(process, &line)))?;
+            }
+            if namespace.is_none() || steer_requests {
+                steer(device, core)?;
+            }
+        }
+        Ok(PeerNetwork { network })
+    }
+
+    /// The process that holds it.
+    pub(crate) fn holder(&self) -> Pid {
+        self.network.holder()
+    }
+}
+
+impl Drop for PeerNetwork {
+    fn drop(&mut self) {
+        // The namespace goes with its last process, a moment later; the link's name may be wanted
+        // before.
+        let _ = run(&mut tool(&format!("ip link delete {DEVICE}")));
+    }
+}
