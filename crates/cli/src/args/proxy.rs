@@ -35,10 +35,6 @@ pub(crate) struct ProxyArgs {
     #[arg(long, help_heading = "For measurements only")]
     report_json: bool,
 
-    /// With splices, have the host hand frames on, as if no packet filter could steer them
-    #[arg(long, help_heading = "For measurements only")]
-    no_steering: bool,
-
     /// End when the process that started this one ends
     #[arg(long, hide = true)]
     end_with_parent: bool,
@@ -58,7 +54,6 @@ impl ProxyArgs {
         args.print_config = self.print_config;
         args.host_ablation.no_steering = self.no_steering;
         args.report_json = self.report_json;
-        args.host_ablation.no_steering = self.no_steering;
         args.end_with_parent = self.end_with_parent;
         Ok(args)
     }

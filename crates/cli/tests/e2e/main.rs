@@ -63,6 +63,8 @@ mod sockets;
 mod sockets_stat;
 mod sockets_table;
 mod spliced;
+mod spliced_bad;
+mod spliced_paths;
 mod stat;
 mod support;
 mod teardown;

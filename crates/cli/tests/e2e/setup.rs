@@ -198,7 +198,7 @@ fn forged_syn(number: u32, macs: [[u8; 6]; 2]) -> Vec<u8> {
 }
 
 /// Hardware addresses of the kernel's end of the link, and of the stack's.
-fn macs(port: &PacketPort) -> [[u8; 6]; 2] {
+pub(crate) fn macs(port: &PacketPort) -> [[u8; 6]; 2] {
     let line = run(&mut tool(&format!(
         "ip neigh show {} dev {LINK}",
         HTTP_V4.ip()

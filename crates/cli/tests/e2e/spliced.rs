@@ -28,11 +28,11 @@ const CLIENTS: usize = 20;
 const BYTES: usize = 2_000_000;
 
 /// How frames get to workers: with this in the command line.
-const STEERED: &[&str] = &[];
+pub(crate) const STEERED: &[&str] = &[];
 const HANDED_ON: &[&str] = &["--no-steering"];
 const FORMS: [&[&str]; 2] = [STEERED, HANDED_ON];
 
-fn splicing(site: &Site, form: &[&str]) -> Splitway {
+pub(crate) fn splicing(site: &Site, form: &[&str]) -> Splitway {
     let text = "[proxy]\nsplice = true\n".to_owned()
         + &listen(80, "echo", "mode = \"tcp\"")
         + &pool("echo", "", &[9001]);
@@ -41,7 +41,7 @@ fn splicing(site: &Site, form: &[&str]) -> Splitway {
 
 /// Waits for the end of all connections, ends the proxy, and returns what its host process has
 /// counted.
-fn counted<const N: usize>(mut proxy: Splitway, names: [&str; N]) -> [u64; N] {
+pub(crate) fn counted<const N: usize>(mut proxy: Splitway, names: [&str; N]) -> [u64; N] {
     wait::until(SOON, "the end of all connections", || {
         let usage = &json(&["--summary"])["host"]["usage"];
         (usage["connections"] == 0).then_some(())
