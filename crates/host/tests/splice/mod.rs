@@ -238,7 +238,11 @@ impl Pair {
 
     fn progress(&mut self, passed_bytes: [u64; 2]) {
         let flow = self.flow();
-        let progress = [SpliceProgress { flow, passed_bytes }].into();
+        let progress = [SpliceProgress {
+            flow,
+            passed_bytes,
+            has_finished: [false; 2],
+        }].into();
         self.tell(&Event::SpliceProgress { progress });
     }
 
@@ -741,7 +745,11 @@ fn what_a_nic_stack_says_of_others_is_not_believed() {
     let reason = SpliceRefusal::Full;
     pair.tell(&Event::SpliceRefused { flow, reason });
     let passed_bytes = [7, 7];
-    let progress = [SpliceProgress { flow, passed_bytes }].into();
+    let progress = [SpliceProgress {
+            flow,
+            passed_bytes,
+            has_finished: [false; 2],
+        }].into();
     pair.tell(&Event::SpliceProgress { progress });
     assert_eq!(pair.rig.stack.counters().events_invalid, 2);
     assert_eq!(pair.rig.stack.counters().spliced_bytes, 0);

@@ -24,12 +24,12 @@ impl<P: Port> Engine<P> {
 
     /// Takes frames from the port. True if there were any.
     pub(crate) fn receive(&mut self, clock: Clock<'_>) -> bool {
+        if !self.receives() {
+            return false;
+        }
         let mut buffer = std::mem::take(&mut self.arrivals.buffer);
         let mut worked = false;
         for _ in 0..FRAMES_MAX {
-            if !self.receives() {
-                break;
-            }
             match self.port.receive_into(&mut buffer) {
                 Ok(Some(frame)) => self.on_arrival(frame, clock),
                 Ok(None) => break,
@@ -39,6 +39,9 @@ impl<P: Port> Engine<P> {
                 }
             }
             worked = true;
+            if self.spliced.waits_for_port() {
+                break;
+            }
         }
         self.arrivals.buffer = buffer;
         worked

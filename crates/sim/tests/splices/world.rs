@@ -94,7 +94,7 @@ impl World {
     pub(crate) fn new(seed: u64) -> World {
         let mut random = Random::new(seed);
         let lossy = random.permille(500);
-        let scenario = Scenario {
+        let mut scenario = Scenario {
             loss_permille: if lossy { random.below(25) } else { 0 },
             repeat_permille: if lossy { random.below(30) } else { 0 },
             reorder_permille: if lossy { random.below(60) } else { 0 },
@@ -107,6 +107,10 @@ impl World {
             unnoticed_us: random.pick(&[0, 0, 5_000, 200_000]),
             waits_us: random.pick(&[0, 0, 2_000, 30_000]),
         };
+        if scenario.nic_table == 1 {
+            // A SPLICE that a dead worker has not taken counts as taken: a full table ends it.
+            scenario.unnoticed_us = 0;
+        }
         let mut world = World::of(scenario, random);
         world.invite();
         world
