@@ -40,6 +40,15 @@
 // All but `SW_MODE_SPLIT_TCP`.
 #define SW_MODE_DEFAULT 30
 
+// Level of options that the kernel has not.
+#define SOL_SPLITWAY 21335
+
+// NIC stacks answer the SYNs of a listener: 0 or 1.
+#define SW_SETUP_OFFLOAD 1
+
+// NIC stacks run the end of a connection, or of those that a listener accepts: 0 or 1.
+#define SW_TEARDOWN_OFFLOAD 2
+
 // The bytes of the send were copied, so its buffer was free when it returned.
 #define SW_ZC_COPIED 1
 
@@ -241,9 +250,11 @@ ssize_t sw_sendfile(int out_fd, int in_fd, off_t *offset, size_t count);
 
 // setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
 // SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
-// DEFER_ACCEPT, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.
+// DEFER_ACCEPT, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY. SOL_SPLITWAY:
+// SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD.
 //
-// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not.
+// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not; EPERM
+// for what the configuration of the stack does not permit NIC stacks.
 //
 // # Safety
 // `value` is null or has `len` bytes.

@@ -82,5 +82,5 @@ pub use modes::{APPLICATION_VARIABLE, Modes, Options, UnknownMode};
 pub use opening::DescriptorFlags;
 pub use polling::Polled;
 pub use sends::{Completion, SENDS_MAX};
-pub use sockopt::OptionValue;
+pub use sockopt::{OptionValue, SOL_SPLITWAY, SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD};
 pub use transfer::{ReceiveFlags, SendFlags};

@@ -90,6 +90,10 @@ fn tables<'a>(all: &'a Value, path: &str, schema: &'a Value, found: &mut Vec<Tab
 }
 
 fn kind(property: &Value) -> String {
+    if let Some(values) = property["enum"].as_array() {
+        let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+        return values.join(", ");
+    }
     let named = match &property["type"] {
         Value::Array(names) => names[0].as_str(),
         name => name.as_str(),
@@ -402,8 +406,8 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
     (
         "[sockets.offload]",
         &[
-            ("setup", &["true", "false"]),
-            ("teardown", &["true", "false"]),
+            ("setup", &["true", "false", "'on-request'"]),
+            ("teardown", &["true", "false", "'on-request'"]),
         ],
     ),
     (

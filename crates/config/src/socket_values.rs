@@ -1,10 +1,13 @@
-//! Values of `[sockets]`: ranges of ports, and networks of own addresses.
+//! Values of `[sockets]`: ranges of ports, networks of own addresses, and what is offloaded.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use host::OffloadPolicy;
 use netsetup::cidr::Cidr;
+use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 /// TCP ports from the first to the last, both included: `8000-8999`, or `80` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +110,100 @@ impl fmt::Display for AddressRange {
     }
 }
 
+/// What NIC stacks take off the host stack: `true`, `false`, or `"on-request"` of programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OffloadOption {
+    /// Nothing.
+    #[default]
+    Off,
+    /// What programs ask for.
+    OnRequest,
+    /// All that programs do not ask otherwise for.
+    On,
+}
+
+const ON_REQUEST: &str = "on-request";
+
+impl OffloadOption {
+    /// The same for the host stack.
+    pub fn policy(self) -> OffloadPolicy {
+        match self {
+            OffloadOption::Off => OffloadPolicy::Off,
+            OffloadOption::OnRequest => OffloadPolicy::OnRequest,
+            OffloadOption::On => OffloadPolicy::On,
+        }
+    }
+}
+
+impl FromStr for OffloadOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "false" => Ok(OffloadOption::Off),
+            ON_REQUEST => Ok(OffloadOption::OnRequest),
+            "true" => Ok(OffloadOption::On),
+            _ => Err("it is true, false or on-request".to_owned()),
+        }
+    }
+}
+
+impl Serialize for OffloadOption {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            OffloadOption::Off => serializer.serialize_bool(false),
+            OffloadOption::OnRequest => serializer.serialize_str(ON_REQUEST),
+            OffloadOption::On => serializer.serialize_bool(true),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OffloadOption {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Parse)
+    }
+}
+
+struct Parse;
+
+impl Visitor<'_> for Parse {
+    type Value = OffloadOption;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "true, false or {ON_REQUEST:?}")
+    }
+
+    fn visit_bool<E: de::Error>(self, is_on: bool) -> Result<OffloadOption, E> {
+        Ok(if is_on {
+            OffloadOption::On
+        } else {
+            OffloadOption::Off
+        })
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<OffloadOption, E> {
+        match text {
+            ON_REQUEST => Ok(OffloadOption::OnRequest),
+            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+        }
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for OffloadOption {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OffloadOption".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "enum": [false, true, ON_REQUEST] })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,5 +254,30 @@ mod tests {
             let error = text.parse::<AddressRange>().unwrap_err();
             assert!(error.contains("192.0.2.0/24"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_offloaded_is_a_switch_or_on_request() {
+        let of = |text: &str| {
+            let table = format!("setup = {text}");
+            toml::from_str::<crate::Offload>(&table).map(|offload| offload.setup)
+        };
+        for (text, value) in [
+            ("false", OffloadOption::Off),
+            ("true", OffloadOption::On),
+            ("'on-request'", OffloadOption::OnRequest),
+        ] {
+            assert_eq!(of(text), Ok(value));
+            assert_eq!(text.trim_matches('\'').parse(), Ok(value));
+            let written = serde_json::to_string(&value).unwrap();
+            assert_eq!(
+                serde_json::from_str::<OffloadOption>(&written).unwrap(),
+                value
+            );
+        }
+        for text in ["'true'", "'on'", "1", "[]"] {
+            assert!(of(text).is_err(), "{text}");
+        }
+        assert!("on".parse::<OffloadOption>().is_err());
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::Text;
 use crate::size::Size;
-use crate::socket_values::{AddressRange, PortRange};
+use crate::socket_values::{AddressRange, OffloadOption, PortRange};
 
 /// Sockets for other programs: they attach to the host stack, and their sockets are its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,11 +51,11 @@ pub struct Sockets {
 #[serde(default, deny_unknown_fields)]
 pub struct Offload {
     /// The beginning: SYNs are answered with SYN cookies. docs/offload.md says when that is worth
-    /// it.
-    pub setup: bool,
+    /// it. With `"on-request"`, those of the listeners for which their programs ask.
+    pub setup: OffloadOption,
     /// The end: FIN and its retransmission, answers, TIME-WAIT. docs/offload.md says when that is
-    /// worth it.
-    pub teardown: bool,
+    /// worth it. With `"on-request"`, of the connections for which their programs ask.
+    pub teardown: OffloadOption,
 }
 
 /// What a user may do.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use contract::{Growth, PassedId};
 
+use crate::config::OffloadPolicy;
 use crate::nics::nic_stacks::NicSet;
 use crate::splicing::{SpliceError, SpliceEvent, SpliceLimits};
 
@@ -128,6 +129,10 @@ pub struct StreamOptions {
     pub defer_accept: Option<Duration>,
     /// `TCP_FASTOPEN`: whether text of a SYN is taken, where the stack does so at all.
     pub fast_open: Option<bool>,
+    /// NIC stacks answer the listener's SYNs, where that is permitted.
+    pub setup_offload: Option<bool>,
+    /// NIC stacks run the end of its connections, where that is permitted.
+    pub teardown_offload: Option<bool>,
 }
 
 /// What an application may change about a stream while it lives.
@@ -151,6 +156,18 @@ pub enum StreamOption {
     Congestion(tcp::CongestionAlgorithm),
     /// `TCP_MAXSEG`: the largest MSS, in bytes. Without effect once SYN was sent.
     MssMax(u16),
+    /// A NIC stack runs its end, where that is permitted. Without effect if this side has opened
+    /// the connection.
+    TeardownOffload(bool),
+}
+
+/// What NIC stacks may do by themselves for applications that ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offloads {
+    /// Answer SYNs.
+    pub setup: OffloadPolicy,
+    /// Run the end of connections.
+    pub teardown: OffloadPolicy,
 }
 
 impl StreamOptions {
@@ -512,6 +529,10 @@ pub trait Io {
     /// Has the NIC stack give back the streams of a splice, of which this is one. If a peer has
     /// closed already, it stays.
     fn unsplice(&mut self, _stream: StreamId) {}
+    /// What NIC stacks may do for the listeners and connections of applications.
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
     /// Changes an option of a stream.
     fn set_option(&mut self, _stream: StreamId, _option: StreamOption) {}
     /// What is known of a stream's TCP.

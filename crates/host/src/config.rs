@@ -52,10 +52,11 @@ pub struct StackConfig {
     pub load_interval_us: u64,
     /// Take text that comes with a SYN (RFC 7413), on listeners that do not say otherwise.
     pub fast_open: bool,
-    /// NIC stacks answer the SYNs of all listeners.
-    pub setup_offload: bool,
-    /// NIC stacks run the end of connections: FIN and its retransmission, answers, TIME-WAIT.
-    pub teardown_offload: bool,
+    /// NIC stacks answer SYNs: of which listeners.
+    pub setup_offload: OffloadPolicy,
+    /// NIC stacks run the end of connections, FIN and its retransmission, answers, TIME-WAIT: of
+    /// which ones.
+    pub teardown_offload: OffloadPolicy,
     /// Most connections of which they do, some hundred bytes each. Beyond, the host keeps them.
     /// Default: 131,072.
     pub parted_max: usize,
@@ -92,6 +93,45 @@ pub struct Changeable {
     pub resets_per_second: u32,
     /// See [`StackConfig::echo_replies_per_second`].
     pub echo_replies_per_second: u32,
+}
+
+/// Which listeners or connections a NIC stack takes work off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OffloadPolicy {
+    /// None, whatever applications ask for.
+    #[default]
+    Off,
+    /// Those for which applications ask.
+    OnRequest,
+    /// All for which applications do not ask otherwise.
+    On,
+}
+
+impl OffloadPolicy {
+    /// True if there may be any.
+    pub fn is_permitted(self) -> bool {
+        self != OffloadPolicy::Off
+    }
+
+    /// True for one of which its application says this; `None`: nothing.
+    pub fn applies(self, wanted: Option<bool>) -> bool {
+        match self {
+            OffloadPolicy::Off => false,
+            OffloadPolicy::OnRequest => wanted == Some(true),
+            OffloadPolicy::On => wanted != Some(false),
+        }
+    }
+}
+
+impl From<bool> for OffloadPolicy {
+    /// All, or none.
+    fn from(is_on: bool) -> OffloadPolicy {
+        if is_on {
+            OffloadPolicy::On
+        } else {
+            OffloadPolicy::Off
+        }
+    }
 }
 
 /// Limits on new connections.
@@ -160,8 +200,8 @@ impl StackConfig {
             workers_min: usize::MAX,
             load_interval_us: 2 * contract::limits::LOAD_PERIOD_US,
             fast_open: false,
-            setup_offload: false,
-            teardown_offload: false,
+            setup_offload: OffloadPolicy::Off,
+            teardown_offload: OffloadPolicy::Off,
             parted_max: Self::PARTED_MAX,
             splices_max: Self::SPLICES_MAX,
             secret,

@@ -45,7 +45,7 @@ mod timer;
 mod tls_layer;
 
 pub use applications::{Absent, Applications};
-pub use config::{Admission, Changeable, StackConfig};
+pub use config::{Admission, Changeable, OffloadPolicy, StackConfig};
 pub use contract::{Growth, PassedId};
 pub use counters::Counters;
 pub use episode::Episode;

@@ -42,6 +42,7 @@ use crate::ipc::messages::FromHost;
 use crate::ipc::signals::Signals;
 use config::certificates;
 use config::control_link::MacAddress;
+use config::socket_values::OffloadOption;
 use config::{Text, TlsSettings};
 use observer::SocketSink;
 
@@ -73,10 +74,10 @@ pub struct HostSettings {
     pub replicas: bool,
     /// Fewest workers in use of each.
     pub workers_min: u16,
-    /// NIC workers answer SYNs. A steering map may come as a further descriptor.
-    pub setup_offload: bool,
-    /// NIC stacks run the end of connections.
-    pub teardown_offload: bool,
+    /// Whether NIC workers answer SYNs. A steering map may come as a further descriptor.
+    pub setup_offload: OffloadOption,
+    /// Whether NIC stacks run the end of connections.
+    pub teardown_offload: OffloadOption,
     /// How long a NIC worker may give no heartbeat; zero: forever.
     pub heartbeat: Duration,
     /// Directory that must be out of reach once the process is locked out of the file system.
@@ -269,8 +270,8 @@ fn stack_config(settings: &HostSettings, secret: [u8; 16]) -> StackConfig {
         gateways: settings.gateways.clone(),
         roots_are_replicas: settings.replicas,
         workers_min: usize::from(settings.workers_min),
-        setup_offload: settings.setup_offload,
-        teardown_offload: settings.teardown_offload,
+        setup_offload: settings.setup_offload.policy(),
+        teardown_offload: settings.teardown_offload.policy(),
         ..StackConfig::new(addresses.collect(), settings.ports.clone(), secret)
     };
     settings.ablation.apply(&mut config);

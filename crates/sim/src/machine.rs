@@ -190,8 +190,8 @@ impl Machine {
             },
             connections_max: 2000,
             roots_are_replicas: scenario.replicas,
-            setup_offload: scenario.setup.is_some(),
-            teardown_offload: scenario.parted_max.is_some(),
+            setup_offload: scenario.setup.is_some().into(),
+            teardown_offload: scenario.parted_max.is_some().into(),
             workers_min: if scenario.loads.is_empty() {
                 usize::MAX
             } else {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use contract::channel::in_memory;
 use host::app::{AppEvent, Application, Io, StreamId};
-use host::{Counters, Link, Stack, StackConfig};
+use host::{Counters, Link, OffloadPolicy, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort};
 use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
 use netdev::{Frame, Offload, Port, Superpacket};
@@ -67,7 +67,7 @@ impl Machine {
         let addresses = vec![("10.77.0.2".parse().unwrap(), 24)];
         let config = StackConfig {
             gateways: vec!["10.77.0.1".parse().unwrap()],
-            setup_offload: true,
+            setup_offload: OffloadPolicy::On,
             ..StackConfig::new(addresses, vec![80], [7; 16])
         };
         let mut stack = Stack::new(config, Link::of(&host_port), vec![host], 1_000_000);

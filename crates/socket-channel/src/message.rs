@@ -134,6 +134,10 @@ numbered! {
         ReusePort = 17,
         /// `IPV6_V6ONLY`.
         V6Only = 18,
+        /// `SW_SETUP_OFFLOAD`.
+        SetupOffload = 19,
+        /// `SW_TEARDOWN_OFFLOAD`.
+        TeardownOffload = 20,
     }
 }
 

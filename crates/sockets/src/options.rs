@@ -1,5 +1,7 @@
 //! Setting and getting options of sockets, and of their connections.
 
+use host::OffloadPolicy;
+use host::app::Io;
 use rustix::io::Errno;
 use socket_channel::{SocketId, SocketOption};
 
@@ -16,6 +18,9 @@ impl App {
         option: SocketOption,
         value: u64,
     ) -> Result<(), Errno> {
+        if value != 0 && offload_of(cx.io, option).is_some_and(|it| !it.is_permitted()) {
+            return Err(Errno::PERM);
+        }
         let socket = self.socket(id).ok_or(Errno::BADF)?;
         socket.options.set(option, value)?;
         if socket.tells_options {
@@ -52,12 +57,25 @@ impl App {
         option: SocketOption,
     ) -> Result<u64, Errno> {
         let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let options = socket.options;
         let info = socket.stream().filter(|stream| !stream.is_gone);
         let info = info.and_then(|stream| cx.io.info(stream.id));
         match (option, info) {
             (SocketOption::MaxSegmentBytes, Some(info)) => Ok(info.mss),
             (SocketOption::Congestion, Some(info)) => Ok(congestion_code(info.congestion)),
-            _ => socket.options.get(option),
+            _ => match offload_of(cx.io, option) {
+                Some(offload) => Ok(offload.applies(options.wanted_offload(option)).into()),
+                None => options.get(option),
+            },
         }
+    }
+}
+
+/// What the configuration says of an option that NIC stacks carry out; `None` for others.
+fn offload_of(io: &dyn Io, option: SocketOption) -> Option<OffloadPolicy> {
+    match option {
+        SocketOption::SetupOffload => Some(io.offloads().setup),
+        SocketOption::TeardownOffload => Some(io.offloads().teardown),
+        _ => None,
     }
 }

@@ -9,7 +9,21 @@ use super::memory::{bytes, info_bytes, put, put_bytes, timeout, timeout_bytes};
 use super::outcome::zero;
 use crate::Family;
 use crate::client::OptionValue;
-use crate::client::sockopt::{Kind, kind_of};
+use crate::client::sockopt::{self, Kind, kind_of};
+
+/// Level of options that the kernel has not.
+pub const SOL_SPLITWAY: libc::c_int = 0x5357;
+/// NIC stacks answer the SYNs of a listener: 0 or 1.
+pub const SW_SETUP_OFFLOAD: libc::c_int = 1;
+/// NIC stacks run the end of a connection, or of those that a listener accepts: 0 or 1.
+pub const SW_TEARDOWN_OFFLOAD: libc::c_int = 2;
+
+const _: () = assert!(
+    SOL_SPLITWAY == sockopt::SOL_SPLITWAY
+        && SW_SETUP_OFFLOAD == sockopt::SW_SETUP_OFFLOAD
+        && SW_TEARDOWN_OFFLOAD == sockopt::SW_TEARDOWN_OFFLOAD,
+    "C and Rust have the same numbers"
+);
 
 fn word(bytes: &[u8]) -> Result<(i32, &[u8])> {
     let (word, rest) = bytes.split_first_chunk().ok_or(Errno::INVAL)?;
@@ -60,9 +74,11 @@ pub fn option_bytes_of(level: i32, name: i32, value: &OptionValue) -> Vec<u8> {
 
 /// setsockopt(2). SOL_SOCKET: REUSEADDR, REUSEPORT, KEEPALIVE, LINGER, RCVBUF, SNDBUF, RCVTIMEO,
 /// SNDTIMEO. IPPROTO_TCP: NODELAY, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, USER_TIMEOUT, QUICKACK,
-/// DEFER_ACCEPT, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY.
+/// DEFER_ACCEPT, MAXSEG, NOTSENT_LOWAT, CONGESTION. IPPROTO_IPV6: V6ONLY. SOL_SPLITWAY:
+/// SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD.
 ///
-/// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not.
+/// ENOPROTOOPT for others; EINVAL, EDOM; ENOENT for a congestion control that there is not; EPERM
+/// for what the configuration of the stack does not permit NIC stacks.
 ///
 /// # Safety
 /// `value` is null or has `len` bytes.

@@ -11,6 +11,15 @@ use super::application::Client;
 use super::link::Answer;
 use super::socket::{Direction, Socket, note};
 
+/// Level of the options that the kernel has not. It has no such level.
+pub const SOL_SPLITWAY: i32 = 0x5357;
+
+/// NIC stacks answer the SYNs of a listener.
+pub const SW_SETUP_OFFLOAD: i32 = 1;
+
+/// NIC stacks run the end of a connection.
+pub const SW_TEARDOWN_OFFLOAD: i32 = 2;
+
 /// Longest name, as `TCP_CA_NAME_MAX`.
 const CONGESTION_BYTES_MAX: usize = 16;
 
@@ -60,6 +69,7 @@ fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
     use SocketOption as Is;
     let of_socket = level == libc::SOL_SOCKET;
     let of_tcp = level == libc::IPPROTO_TCP;
+    let is_own = level == SOL_SPLITWAY;
     let found = match name {
         libc::SO_KEEPALIVE if of_socket => (Is::KeepAlive, Unit::Switch),
         libc::SO_RCVBUF if of_socket => (Is::ReceiveBufferBytes, Unit::Buffer),
@@ -76,6 +86,8 @@ fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
         // The least size, which 0 is below, is the host stack's to check.
         libc::TCP_MAXSEG if of_tcp => (Is::MaxSegmentBytes, Unit::Number(0, MAX_TCP_WINDOW)),
         libc::TCP_NOTSENT_LOWAT if of_tcp => (Is::NotSentLowWaterBytes, Unit::Bits),
+        SW_SETUP_OFFLOAD if is_own => (Is::SetupOffload, Unit::Switch),
+        SW_TEARDOWN_OFFLOAD if is_own => (Is::TeardownOffload, Unit::Switch),
         _ => return None,
     };
     Some(found)

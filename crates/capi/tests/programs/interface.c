@@ -150,7 +150,8 @@ static void options(int fd)
     static const int switches[][2] = {
         {SOL_SOCKET, SO_REUSEADDR},   {SOL_SOCKET, SO_REUSEPORT}, {SOL_SOCKET, SO_KEEPALIVE},
         {SOL_SOCKET, SO_OOBINLINE},   {IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_CORK},
-        {IPPROTO_TCP, TCP_QUICKACK},
+        {IPPROTO_TCP, TCP_QUICKACK},  {SOL_SPLITWAY, SW_SETUP_OFFLOAD},
+        {SOL_SPLITWAY, SW_TEARDOWN_OFFLOAD},
     };
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
         int level = switches[i][0], option = switches[i][1];
@@ -194,6 +195,7 @@ static void options(int fd)
     FAILS(sw_setsockopt(fd, SOL_SOCKET, 9999, &one, sizeof one), ENOPROTOOPT);
     FAILS(sw_setsockopt(fd, SOL_SOCKET, SO_TYPE, &one, sizeof one), ENOPROTOOPT);
     FAILS(sw_getsockopt(fd, 9999, 1, &one, &len), ENOPROTOOPT);
+    FAILS(sw_setsockopt(fd, SOL_SPLITWAY, 9999, &one, sizeof one), ENOPROTOOPT);
     FAILS(sw_setsockopt(fd, IPPROTO_IPV6, 26, &one, sizeof one), ENOPROTOOPT);
     FAILS(sw_setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, 1), EINVAL);
     FAILS(sw_setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, NULL, sizeof one), EFAULT);

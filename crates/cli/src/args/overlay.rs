@@ -138,13 +138,19 @@ fn lay_over(args: &ServeArgs, config: &mut Config) -> Result<Vec<Place>, Failure
         operation.control_socket = some(&args.control_socket);
         operation.admin = some(&args.logs.admin);
     };
-    if args.setup_offload {
-        config.sockets.offload.setup = true;
-        replaced.push(Place::of("sockets").key("offload.setup"));
-    }
-    if args.teardown_offload {
-        config.sockets.offload.teardown = true;
-        replaced.push(Place::of("sockets").key("offload.teardown"));
+    let offload = &mut config.sockets.offload;
+    for (key, option, to) in [
+        ("offload.setup", args.setup_offload, &mut offload.setup),
+        (
+            "offload.teardown",
+            args.teardown_offload,
+            &mut offload.teardown,
+        ),
+    ] {
+        if let Some(option) = option {
+            *to = option;
+            replaced.push(Place::of("sockets").key(key));
+        }
     }
     if let Some(listen) = list(&listened(args), |it| it) {
         config.listen = listen;

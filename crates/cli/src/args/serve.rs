@@ -17,6 +17,7 @@ use crate::args::tcp::TcpOptions;
 use crate::args::tls::{CertificateOptions, TlsOptions};
 use config::control_link::NicPlace;
 use config::log_level::LogLevel;
+use config::socket_values::OffloadOption;
 use processes::ipc::ablation::{HostAblation, NicAblation};
 
 /// Options of `splitway serve`. Each takes the place of what the configuration file says: see
@@ -172,14 +173,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) sockets: Option<PathBuf>,
 
-    /// Have NIC workers answer SYNs, with SYN cookies; docs/offload.md says when that is worth it
-    #[arg(long)]
-    pub(crate) setup_offload: bool,
-
-    /// Have NIC stacks run the end of connections: FIN and its retransmission, answers, TIME-WAIT;
+    /// Have NIC workers answer SYNs, with SYN cookies: of all listeners, or on-request of programs;
     /// docs/offload.md says when that is worth it
-    #[arg(long)]
-    pub(crate) teardown_offload: bool,
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true")]
+    pub(crate) setup_offload: Option<OffloadOption>,
+
+    /// Have NIC stacks run the end of connections, FIN and its retransmission, answers, TIME-WAIT:
+    /// of all, or on-request of programs; docs/offload.md says when that is worth it
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true")]
+    pub(crate) teardown_offload: Option<OffloadOption>,
 
     // Its heading holds for all options that follow without one of their own.
     #[command(flatten)]

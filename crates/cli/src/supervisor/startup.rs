@@ -191,9 +191,11 @@ impl Startup<'_> {
 /// host hands them on.
 fn steering_map(config: &Config, args: &ServeArgs) -> Option<OwnedFd> {
     let offload = &config.sockets.offload;
+    let may_offload = [offload.setup, offload.teardown]
+        .iter()
+        .any(|option| option.policy().is_permitted());
     let splices = config.is_proxy() && config.proxy.splice;
-    let is_used = offload.setup || offload.teardown || splices;
-    if !is_used || args.host_ablation.no_steering {
+    if !(may_offload || splices) || args.host_ablation.no_steering {
         return None;
     }
     match netdev::steering::create_map() {

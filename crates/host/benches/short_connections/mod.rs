@@ -28,8 +28,8 @@ pub(crate) struct Offloaded {
 /// Serves them all.
 pub(crate) fn serve(offloaded: Offloaded) {
     let mut crowd = Crowd::with(|config| {
-        config.setup_offload = offloaded.setup;
-        config.teardown_offload = offloaded.teardown;
+        config.setup_offload = offloaded.setup.into();
+        config.teardown_offload = offloaded.teardown.into();
     });
     if offloaded.setup {
         crowd.stack.steer_with(SteeringMap::in_memory(1));

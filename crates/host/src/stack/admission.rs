@@ -506,6 +506,7 @@ impl Stack {
                 if let Some(bytes) = options.send_buffer_bytes {
                     entry.tcp.set_send_buffer_bytes(bytes);
                 }
+                entry.wants_teardown = options.teardown_offload;
             }
             entry.listener = Some(listener);
             entry.is_reserved = self.bindings.reserve(listener);

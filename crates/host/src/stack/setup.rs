@@ -144,7 +144,7 @@ impl Stack {
     /// True if workers get SETUP: to answer SYNs, or to say what a packet filter calls their ports.
     #[inline]
     pub(super) fn has_setup(&self) -> bool {
-        self.config.setup_offload || self.setup.map.is_some()
+        self.config.setup_offload.is_permitted() || self.setup.map.is_some()
     }
 
     /// Tells workers what has changed for them.
@@ -154,7 +154,7 @@ impl Stack {
         if self.setup.noted >= SteeringMap::NOTES_MAX {
             self.sort_out_notes();
         }
-        let answers_syns = self.config.setup_offload;
+        let answers_syns = self.config.setup_offload.is_permitted();
         let made_of = MadeOf {
             bindings: if answers_syns {
                 self.bindings.revision()
@@ -195,7 +195,10 @@ impl Stack {
     fn listeners_to_set_up(&self) -> Vec<SetupListener> {
         let [v4, v6] = [self.tcp_config_v4.mss, self.tcp_config_v6.mss];
         let fast_open = self.config.fast_open;
-        let listening = self.bindings.listening().map(|(scope, port, options)| {
+        let permitted = self.config.setup_offload;
+        let listening = self.bindings.listening();
+        let wanted = listening.filter(|(.., options)| permitted.applies(options.setup_offload));
+        let wanted = wanted.map(|(scope, port, options)| {
             let mss_max = options.mss_max.unwrap_or(u16::MAX).max(1);
             SetupListener {
                 scope,
@@ -205,7 +208,7 @@ impl Stack {
                 fast_open: fast_open && options.fast_open.unwrap_or(true),
             }
         });
-        let mut listeners: Vec<SetupListener> = listening.collect();
+        let mut listeners: Vec<SetupListener> = wanted.collect();
         listeners.truncate(SETUP_LISTENERS_MAX);
         listeners
     }
@@ -258,7 +261,7 @@ impl Stack {
     /// SYNs, and frames of flows, go to the workers that are ready.
     pub(super) fn steer(&mut self) {
         self.set_flow_targets();
-        if !self.config.setup_offload {
+        if !self.config.setup_offload.is_permitted() {
             return;
         }
         let serving = self.nics.iter().filter(|nic| nic.life == Life::Serving);

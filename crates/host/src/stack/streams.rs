@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use tcp::Instant;
 
 use crate::app::{
-    AppEvent, Bind, BindError, BindingId, ConnectError, FileHandle, FileMeta, Io, ListPlace, Owner,
-    StreamId, StreamOption, StreamOptions,
+    AppEvent, Bind, BindError, BindingId, ConnectError, FileHandle, FileMeta, Io, ListPlace,
+    Offloads, Owner, StreamId, StreamOption, StreamOptions,
 };
 use crate::splicing::{SpliceError, SpliceLimits};
 use crate::stack::Stack;
@@ -280,7 +280,19 @@ impl Io for Streams<'_> {
         }
     }
 
+    fn offloads(&self) -> Offloads {
+        Offloads {
+            setup: self.stack.config.setup_offload,
+            teardown: self.stack.config.teardown_offload,
+        }
+    }
+
     fn set_option(&mut self, stream: StreamId, option: StreamOption) {
+        if let (StreamOption::TeardownOffload(is_wanted), Some(handle)) =
+            (option, self.handle(stream))
+        {
+            self.stack.set_teardown(handle, is_wanted);
+        }
         let now = Instant::from_us(self.now_us);
         self.act(stream, |entry| match option {
             StreamOption::NoDelay(nodelay) => entry.tcp.set_nodelay(nodelay),
@@ -294,6 +306,8 @@ impl Io for Streams<'_> {
             StreamOption::MssMax(bytes) => {
                 entry.tcp.set_mss_max(bytes);
             }
+            // It is the stack's.
+            StreamOption::TeardownOffload(_) => {}
         });
     }
 

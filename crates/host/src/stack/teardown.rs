@@ -4,7 +4,7 @@
 //! |---|---|
 //! | when | all data is acknowledged, nothing is unread, and FIN is due, lost or acknowledged |
 //! | if | the application has closed it, or the peer has: no more is to be read |
-//! | unless | this side has opened it (its port is chosen again by what is known here), both ends are here, its NIC worker is away, has work that waits for room, or has just refused one, or the table is full |
+//! | unless | its application, or the stack's configuration, does not want it; this side has opened it (its port is chosen again by what is known here), both ends are here, its NIC worker is away, has work that waits for room, or has just refused one, or the table is full |
 //!
 //! What is not parted with goes on here, as if there were no such thing. A frame of a connection
 //! that is elsewhere goes there; when the NIC stack is away, nowhere: TCP repairs that.
@@ -61,15 +61,28 @@ impl Teardown {
 impl Stack {
     /// The application has closed a connection, or shut it down.
     pub(super) fn on_closing(&mut self, handle: ConnectionHandle) {
-        if !self.config.teardown_offload {
+        let permitted = self.config.teardown_offload;
+        if !permitted.is_permitted() {
             return;
         }
         if let Some(entry) = self.connections.get_mut(handle)
+            && permitted.applies(entry.wants_teardown)
             && !entry.is_active
             && !entry.route.is_looped()
             && !std::mem::replace(&mut entry.may_part, true)
         {
             self.teardown.candidates += 1;
+        }
+    }
+
+    /// The application wants a NIC stack to run the end of a connection, or not: from when it next
+    /// closes it, or shuts it down.
+    pub(super) fn set_teardown(&mut self, handle: ConnectionHandle, is_wanted: bool) {
+        if let Some(entry) = self.connections.get_mut(handle) {
+            entry.wants_teardown = Some(is_wanted);
+        }
+        if !is_wanted {
+            self.forget_candidate(handle);
         }
     }
 

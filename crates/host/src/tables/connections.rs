@@ -85,6 +85,8 @@ pub(crate) struct Entry {
     pub(crate) armed_us: u64,
     /// A NIC stack may run its end, as soon as it alone is left.
     pub(crate) may_part: bool,
+    /// Whether the application wants that, if it has said so.
+    pub(crate) wants_teardown: Option<bool>,
     /// The data plane failed it; the close is reported so.
     pub(crate) data_plane_failed: bool,
 }
@@ -266,6 +268,7 @@ impl Connections {
             notsent_lowat: None,
             armed_us: u64::MAX,
             may_part: false,
+            wants_teardown: None,
             data_plane_failed: false,
         }));
         self.by_tuple.insert(&tuple, handle);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use contract::Event;
+use host::OffloadPolicy;
 use host::app::{AppEvent, Bind, Owner, StreamOptions};
 use netdev::Port;
 use wire::frame::TcpTemplate;
@@ -236,7 +237,7 @@ fn a_peer_that_resets_or_goes_away_is_heard_of_once() {
 
 #[test]
 fn workers_are_given_the_keys_and_hand_up_what_has_a_good_cookie() {
-    let mut rig = taking_with(|config| config.setup_offload = true);
+    let mut rig = taking_with(|config| config.setup_offload = OffloadPolicy::On);
     rig.step();
     let setup = rig.nic.setups.last().expect("a SETUP");
     assert!(setup.listeners[0].fast_open);

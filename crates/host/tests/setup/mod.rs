@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use contract::Event;
 use contract::setup::SetupScope;
+use host::OffloadPolicy;
 use host::app::{Bind, Owner, StreamOptions};
 use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
 use netdev::{Offload, Port, Superpacket};
@@ -18,7 +19,7 @@ const SECOND_US: u64 = 1_000_000;
 
 /// A host whose SYNs NIC workers answer, before any has said that it is ready.
 fn offering() -> Rig {
-    let mut rig = Rig::with(|config| config.setup_offload = true);
+    let mut rig = Rig::with(|config| config.setup_offload = OffloadPolicy::On);
     rig.client_is_mute = true;
     rig.step();
     rig.client_is_mute = false;

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use contract::limits::FRAME_BYTES_MAX;
 use contract::parting::{PartEnd, PartEndReason, PartRefusal, PartStage};
 use contract::{Event, FlowId};
-use host::Usage;
 use host::app::{AppEvent, CloseReason};
+use host::{OffloadPolicy, Usage};
 use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
 use wire::frame::{TcpTemplate, parse_segment};
 use wire::tcp::{Flags, Header};
@@ -16,7 +16,7 @@ use crate::rig::{Rig, SERVER, answer};
 
 /// A host that parts with connections.
 fn parting() -> Rig {
-    let mut rig = Rig::with(|config| config.teardown_offload = true);
+    let mut rig = Rig::with(|config| config.teardown_offload = OffloadPolicy::On);
     rig.app.follows = true;
     rig
 }
@@ -208,7 +208,7 @@ fn frames_are_dropped_while_the_nic_stack_is_away_and_it_comes_back_when_that_st
 
 #[test]
 fn another_nic_stack_that_is_there_gets_what_one_that_is_lost_has_had() {
-    let mut rig = Rig::with_nics(2, |config| config.teardown_offload = true);
+    let mut rig = Rig::with_nics(2, |config| config.teardown_offload = OffloadPolicy::On);
     rig.app.follows = true;
     rig.ask(&["3000"]);
     rig.run_until(|rig| rig.received.len() == answer(3000).len());
@@ -236,7 +236,7 @@ fn another_nic_stack_that_is_there_gets_what_one_that_is_lost_has_had() {
 #[test]
 fn a_full_table_keeps_connections_here() {
     let mut rig = Rig::with(|config| {
-        config.teardown_offload = true;
+        config.teardown_offload = OffloadPolicy::On;
         config.parted_max = 1;
     });
     rig.app.follows = true;

@@ -50,6 +50,8 @@ pub(crate) struct Options {
     congestion: Option<CongestionAlgorithm>,
     notsent_lowat_bytes: Option<u64>,
     mss_max: Option<u16>,
+    setup_offload: Option<bool>,
+    teardown_offload: Option<bool>,
 }
 
 impl Default for Options {
@@ -69,6 +71,8 @@ impl Default for Options {
             congestion: None,
             notsent_lowat_bytes: None,
             mss_max: None,
+            setup_offload: None,
+            teardown_offload: None,
         }
     }
 }
@@ -134,6 +138,8 @@ impl Options {
                 };
             }
             SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes = Some(value),
+            SocketOption::SetupOffload => self.setup_offload = Some(value != 0),
+            SocketOption::TeardownOffload => self.teardown_offload = Some(value != 0),
             // They say how an address is bound, and come with Bind.
             SocketOption::ReuseAddress | SocketOption::ReusePort | SocketOption::V6Only => {
                 return Err(Errno::INVAL);
@@ -169,10 +175,21 @@ impl Options {
             SocketOption::Congestion => congestion_code(self.congestion.unwrap_or_default()),
             SocketOption::MaxSegmentBytes => self.mss_max.map_or(DEFAULT_MSS, u64::from),
             SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes.unwrap_or(0),
+            SocketOption::SetupOffload => self.setup_offload.unwrap_or(false).into(),
+            SocketOption::TeardownOffload => self.teardown_offload.unwrap_or(false).into(),
             SocketOption::ReuseAddress | SocketOption::ReusePort | SocketOption::V6Only => {
                 return Err(Errno::INVAL);
             }
         })
+    }
+
+    /// What was said of an option that NIC stacks carry out; `None`: nothing, or it is another.
+    pub(crate) fn wanted_offload(&self, option: SocketOption) -> Option<bool> {
+        match option {
+            SocketOption::SetupOffload => self.setup_offload,
+            SocketOption::TeardownOffload => self.teardown_offload,
+            _ => None,
+        }
     }
 
     /// What the connections of a listener begin with.
@@ -188,6 +205,8 @@ impl Options {
             mss_max: self.mss_max,
             defer_accept: (defer_accept > 0).then(|| Duration::from_secs(defer_accept)),
             fast_open: Some(false),
+            setup_offload: self.setup_offload,
+            teardown_offload: self.teardown_offload,
         }
     }
 
@@ -225,6 +244,7 @@ impl Options {
             }
             SocketOption::SendBufferBytes => StreamOption::SendBufferBytes(self.send_buffer_bytes?),
             SocketOption::Congestion => StreamOption::Congestion(self.congestion?),
+            SocketOption::TeardownOffload => StreamOption::TeardownOffload(self.teardown_offload?),
             // Whether it is corked depends on its bytes as well.
             SocketOption::Cork
             | SocketOption::LingerMs
@@ -233,7 +253,8 @@ impl Options {
             | SocketOption::NotSentLowWaterBytes
             | SocketOption::ReuseAddress
             | SocketOption::ReusePort
-            | SocketOption::V6Only => return None,
+            | SocketOption::V6Only
+            | SocketOption::SetupOffload => return None,
         })
     }
 }

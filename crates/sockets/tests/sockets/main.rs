@@ -13,6 +13,7 @@ mod limits;
 mod listeners;
 mod loopback;
 mod modes;
+mod offloads;
 mod passed;
 mod program;
 mod views;

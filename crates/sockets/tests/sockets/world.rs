@@ -117,9 +117,11 @@ fn stack(
     listen_ports: Vec<u16>,
     port: &MemoryPort,
     now_us: u64,
+    configure: impl FnOnce(&mut StackConfig),
 ) -> (Stack, FakeNic) {
     let addresses = vec![(address.parse().unwrap(), 24)];
-    let config = StackConfig::new(addresses, listen_ports, [address.len() as u8; 16]);
+    let mut config = StackConfig::new(addresses, listen_ports, [address.len() as u8; 16]);
+    configure(&mut config);
     let (host, nic) = in_memory();
     let stack = Stack::new(config, Link::of(port), vec![host], now_us);
     (stack, FakeNic::new(nic))
@@ -127,10 +129,15 @@ fn stack(
 
 impl World {
     pub(crate) fn new() -> World {
+        World::with(|_| {})
+    }
+
+    /// The same with a configuration of the applications' stack.
+    pub(crate) fn with(configure: impl FnOnce(&mut StackConfig)) -> World {
         let now_us = 1_000_000;
         let (client_port, server_port) = pair(memory::Link::default());
-        let (client, client_nic) = stack(CLIENT, vec![7], &client_port, now_us);
-        let (server, nic) = stack(SERVER, vec![], &server_port, now_us);
+        let (client, client_nic) = stack(CLIENT, vec![7], &client_port, now_us, |_| {});
+        let (server, nic) = stack(SERVER, vec![], &server_port, now_us, configure);
         World {
             now_us,
             clients: Clients {
