@@ -52,6 +52,21 @@
 // The bytes of the send were copied, so its buffer was free when it returned.
 #define SW_ZC_COPIED 1
 
+// The socket has not been part of a splice.
+#define SW_SPLICE_NONE 0
+
+// It is being joined with the other one.
+#define SW_SPLICE_JOINING 1
+
+// A NIC stack moves its bytes.
+#define SW_SPLICE_JOINED 2
+
+// It is the program's again.
+#define SW_SPLICE_RETURNED 3
+
+// The splice has ended, and so have both connections.
+#define SW_SPLICE_ENDED 4
+
 // How to attach.
 struct sw_options {
   // Path of the broker's socket; null: `$SPLITWAY_SOCKET`, or `/run/splitway/sockets.sock`.
@@ -70,6 +85,27 @@ struct sw_zc_completion {
   int error;
   // `SW_ZC_…` bits.
   uint32_t flags;
+};
+
+// Bounds of a splice, beyond which both peers are reset.
+struct sw_splice_limits {
+  // Nothing has passed for so long, in milliseconds; 0: no limit.
+  uint32_t idle_ms;
+  // It was joined so long ago, in milliseconds; 0: no limit.
+  uint32_t life_ms;
+};
+
+// What has become of a socket's last splice.
+struct sw_splice_status {
+  // Bytes that have come from the peer, and gone to the other socket's.
+  uint64_t in_bytes;
+  // Bytes that have come from the other socket's peer, and gone to this one's.
+  uint64_t out_bytes;
+  // `SW_SPLICE_…`.
+  uint32_t stage;
+  // Why it was not joined, or how it has ended: an `errno`. 0 if it was given back, or ended in
+  // order.
+  int error;
 };
 
 #ifdef __cplusplus
@@ -366,6 +402,36 @@ ssize_t sw_send_zc(int fd, const void *buffer, size_t len, int flags, uint64_t c
 // # Safety
 // `completions` is null or has room for `max`.
 int sw_zc_complete(int fd, struct sw_zc_completion *completions, int max, int timeout_ms);
+
+// Has a NIC stack join two connections: what comes on one leaves on the other, ends included. What
+// is unread of either, and what was written to either, goes first. Until they come back or end,
+// calls that move bytes or shut down fail with EBUSY, and sw_close resets both peers.
+// `sw_splice_status` tells what becomes of it; EPOLLPRI of both says when there is something to
+// tell. `limits` may be null.
+//
+// EINVAL if both are one socket; ENOTCONN if one is not open in both directions; EBUSY if one is
+// part of a splice; EOPNOTSUPP if both ends of one are on this stack; EPROTONOSUPPORT if one alone
+// has timestamps; ENODEV if no NIC stack joins connections; ENOBUFS if there are too many splices.
+// The program has both sockets as before then, and goes on copying.
+//
+// # Safety
+// `limits` is null or points to a struct.
+int sw_splice(int first, int second, const struct sw_splice_limits *limits);
+
+// Has both connections of a splice given back, of which this is one. They are the program's when
+// `sw_splice_status` says so. A splice of which a peer has closed stays. EINVAL if it is part of
+// none.
+int sw_unsplice(int fd);
+
+// Tells what has become of the last splice of a socket, and takes EPOLLPRI back. The error of one
+// that is SW_SPLICE_RETURNED is among those of `sw_splice`, or ETIMEDOUT: the connections did not
+// become quiet; ECANCELED: the program has asked for it, or closed the other. Of one that is
+// SW_SPLICE_ENDED it is that of the connection: ECONNRESET: by its peer; ECONNABORTED: the other
+// was reset; ETIMEDOUT: a limit; EIO: the NIC stack is gone.
+//
+// # Safety
+// `status` is null or has room for a struct.
+int sw_splice_status(int fd, struct sw_splice_status *status);
 
 #ifdef __cplusplus
 }  // extern "C"

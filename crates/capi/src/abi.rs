@@ -14,6 +14,7 @@
 //! | `events` | epoll and poll |
 //! | `offload` | the functions of IO-TCP |
 //! | `zero_copy` | sends that report when the peer has what they sent |
+//! | `splice` | two connections that a NIC stack joins |
 
 mod bytes;
 mod events;
@@ -23,6 +24,7 @@ mod offload;
 mod options;
 mod outcome;
 mod sockets;
+mod splice;
 mod zero_copy;
 
 pub use crate::sys::{last_error, system_call};
@@ -34,4 +36,5 @@ pub use offload::*;
 pub use options::*;
 pub use outcome::set_errno;
 pub use sockets::*;
+pub use splice::*;
 pub use zero_copy::*;

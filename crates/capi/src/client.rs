@@ -32,6 +32,7 @@
 //! | `epoll` | epoll for split sockets and others in one set |
 //! | `polling` | poll for both together |
 //! | `zero_copy` | sending with completions |
+//! | `splice` | connections that a NIC stack joins |
 //! | `sends` | sends whose completions are to be taken |
 //! | `tally` | what sockets have done, summed over a program's processes |
 //! | `cancellation` | threads that are cancelled while they wait |
@@ -66,6 +67,7 @@ mod set_copies;
 mod sets;
 mod socket;
 pub(crate) mod sockopt;
+mod splice;
 mod table;
 pub mod tally;
 mod timing;
@@ -83,4 +85,5 @@ pub use opening::DescriptorFlags;
 pub use polling::Polled;
 pub use sends::{Completion, SENDS_MAX};
 pub use sockopt::{OptionValue, SOL_SPLITWAY, SW_SETUP_OFFLOAD, SW_TEARDOWN_OFFLOAD};
+pub use splice::{SpliceLimits, SpliceStatus};
 pub use transfer::{ReceiveFlags, SendFlags};

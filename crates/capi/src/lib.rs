@@ -41,4 +41,4 @@ mod sys;
 
 pub use client::Client;
 pub use socket_channel::message::Info;
-pub use socket_channel::{Family, FileMeta, How};
+pub use socket_channel::{Family, FileMeta, How, SpliceStage};

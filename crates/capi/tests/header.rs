@@ -10,7 +10,7 @@ use crate::library::library;
 mod library;
 
 /// The files of the interface, in the order of the header.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "global",
     "sockets",
     "bytes",
@@ -18,6 +18,7 @@ const FILES: [&str; 7] = [
     "events",
     "offload",
     "zero_copy",
+    "splice",
 ];
 
 fn here() -> &'static Path {

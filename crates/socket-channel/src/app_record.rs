@@ -16,8 +16,9 @@ use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, APP_FLAGS, DISCONNECTS, EDGE, ERROR, ERROR_TAKEN,
     FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, MORE_ENDS_WITH_MARK,
     NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL,
-    Record, STATE, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
-    address_from_words, option_from_words,
+    Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, STATE, SpliceState, TX_BLOCKED, TX_FIFO,
+    TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL, address_from_words, option_from_words,
+    splice_from_word,
 };
 use crate::segment::{Block, Segment};
 
@@ -31,6 +32,8 @@ pub enum Unusable {
     Stale,
     /// Its record makes no sense.
     Nonsense,
+    /// It is part of a splice: a NIC stack moves its bytes.
+    Spliced,
 }
 
 /// One of the two locks of a socket.
@@ -90,6 +93,16 @@ impl<'a> AppRecord<'a> {
         }
     }
 
+    /// Fails unless the application may move bytes of the stream, or end it. What it has found so
+    /// is so until it gives the lock back, of which there is one for either direction.
+    pub fn may_move(&self) -> Result<(), Unusable> {
+        let flags = self.flags()?;
+        if flags.has(Flags::SPLICED) && !flags.is_over() {
+            return Err(Unusable::Spliced);
+        }
+        Ok(())
+    }
+
     /// What readiness depends on. The edge grows when one that finds too little room has some.
     pub fn look(&self) -> Result<Look, Unusable> {
         let look = self.look_once()?;
@@ -120,6 +133,7 @@ impl<'a> AppRecord<'a> {
             unsent_bytes: tx_tail.saturating_sub(record.get_acquire(TX_HEAD)),
             tx_bytes: self.tx_limit_bytes(tx.map_or(0, Block::bytes) as u64),
             is_file_blocked: record.get(FILE_LIMIT) > 0 && self.file_credit_bytes() == 0,
+            splice_is_new: record.get_acquire(SPLICE) >> 32 != record.get(SPLICE_SEEN),
         })
     }
 
@@ -157,7 +171,7 @@ impl<'a> AppRecord<'a> {
     }
 
     fn rx_get(&self, bytes: &mut [u8]) -> Result<(usize, u64), Unusable> {
-        self.flags()?;
+        self.may_move()?;
         let head = self.record.get_acquire(RX_HEAD);
         let tail = self.record.get_acquire(RX_TAIL);
         if head == tail {
@@ -182,7 +196,7 @@ impl<'a> AppRecord<'a> {
 
     /// Drops bytes of the rx FIFO unread, as `MSG_TRUNC` asks for; returns how many.
     pub fn discard(&self, bytes: usize) -> Result<usize, Unusable> {
-        self.flags()?;
+        self.may_move()?;
         let head = self.record.get_acquire(RX_HEAD);
         let waiting = self.record.get_acquire(RX_TAIL).checked_sub(head);
         let waiting = waiting.ok_or(Unusable::Nonsense)?;
@@ -227,7 +241,7 @@ impl<'a> AppRecord<'a> {
 
     /// What of the tx FIFO is free, in bytes, though not all of that is to be used.
     fn tx_free(&self) -> Result<(usize, u64, Fifo<'a>), Unusable> {
-        self.flags()?;
+        self.may_move()?;
         let fifo = self.fifo(TX_FIFO)?;
         let tail = self.record.get_acquire(TX_TAIL);
         let head = self.record.get_acquire(TX_HEAD);
@@ -389,6 +403,37 @@ impl<'a> AppRecord<'a> {
         self.record.get_acquire(ERROR) as u32
     }
 
+    /// What has become of its last splice, which is reported by this.
+    pub fn take_splice(&self) -> Result<SpliceState, Unusable> {
+        let state = self.splice()?;
+        let news = self.record.get_acquire(SPLICE) >> 32;
+        self.record.set(SPLICE_SEEN, news);
+        Ok(state)
+    }
+
+    /// What has become of its last splice.
+    pub fn splice(&self) -> Result<SpliceState, Unusable> {
+        self.flags()?;
+        let record = self.record;
+        loop {
+            let word = record.get_acquire(SPLICE);
+            let (in_bytes, out_bytes) = (
+                record.get_acquire(SPLICE_IN),
+                record.get_acquire(SPLICE_OUT),
+            );
+            // What is counted belongs to what it says.
+            if record.get_acquire(SPLICE) == word {
+                let (stage, errno) = splice_from_word(word).ok_or(Unusable::Nonsense)?;
+                return Ok(SpliceState {
+                    stage,
+                    errno,
+                    in_bytes,
+                    out_bytes,
+                });
+            }
+        }
+    }
+
     /// Where this end is.
     pub fn local(&self) -> Option<SocketAddr> {
         address_from_words(self.record.get_all(LOCAL))
@@ -523,6 +568,7 @@ impl std::fmt::Display for Unusable {
         match self {
             Unusable::Stale => f.write_str("the host stack has ended the socket"),
             Unusable::Nonsense => Nonsense.fmt(f),
+            Unusable::Spliced => f.write_str("a NIC stack moves the bytes of the socket"),
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::message::SocketOption;
 use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, DISCONNECTS, EDGE, ERROR, FILE_LIMIT, FILE_META,
     FILE_QUEUED, FileMeta, Flags, HELD, KICKED, LOCAL, Look, MORE_ENDS_WITH_MARK, NEVER, Nonsense,
-    OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, STATE, TX_BLOCKED,
-    TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS, TX_MORE, TX_TAIL, Wanted, address_to_words,
-    options_to_words,
+    OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, SPLICE, SPLICE_IN,
+    SPLICE_OUT, SPLICE_SEEN, STATE, SpliceStage, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS,
+    TX_MORE, TX_TAIL, Wanted, address_to_words, options_to_words, splice_to_word,
 };
 use crate::segment::{Block, Segment};
 
@@ -97,6 +97,10 @@ pub struct HostRecord {
     edge: u64,
     acked: u64,
     disconnects: u64,
+    /// Number of the last news of a splice.
+    splice_news: u32,
+    /// Bytes that have passed in its splice, in and out.
+    spliced: [u64; 2],
     /// Something has changed since the last hint.
     is_untold: bool,
 }
@@ -137,6 +141,8 @@ impl HostRecord {
             edge: 0,
             acked: 0,
             disconnects: 0,
+            splice_news: 0,
+            spliced: [0; 2],
             is_untold: true,
         };
         let words = record.record();
@@ -221,6 +227,7 @@ impl HostRecord {
         (self.held, self.acked) = (0, 0);
         (self.accept_head, self.accept_tail) = (0, 0);
         self.queue.clear();
+        (self.splice_news, self.spliced) = (0, [0; 2]);
         self.disconnects += 1;
         let words = self.record();
         words.set(DISCONNECTS, self.disconnects);
@@ -228,6 +235,9 @@ impl HostRecord {
         for at in [
             RX_FIFO, TX_FIFO, TX_LIMIT, RX_TAIL, TX_HEAD, FILE_LIMIT, ACKED, ACK_ALARM, HELD,
         ] {
+            words.set(at, 0);
+        }
+        for at in [SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN] {
             words.set(at, 0);
         }
         for at in [
@@ -365,6 +375,32 @@ impl HostRecord {
         self.bump_edge();
     }
 
+    /// Says how far its splice has come, and why no further: an `errno`, or 0. While it is being
+    /// joined that is no news.
+    pub fn set_splice(&mut self, stage: SpliceStage, errno: u16) {
+        if stage != SpliceStage::Joining {
+            self.splice_news = self.splice_news.wrapping_add(1);
+        }
+        let word = splice_to_word(self.splice_news, stage, errno);
+        self.record().set_release(SPLICE, word);
+        self.bump_edge();
+    }
+
+    /// Says how many bytes have passed in its splice: from its peer, and to it.
+    pub fn set_spliced(&mut self, in_bytes: u64, out_bytes: u64) {
+        if self.spliced != [in_bytes, out_bytes] {
+            self.spliced = [in_bytes, out_bytes];
+            self.record().set_release(SPLICE_IN, in_bytes);
+            self.record().set_release(SPLICE_OUT, out_bytes);
+            self.bump_edge();
+        }
+    }
+
+    /// Bytes that have passed in its splice: from its peer, and to it.
+    pub fn spliced_bytes(&self) -> [u64; 2] {
+        self.spliced
+    }
+
     /// Looks at what the application has done. The Kick that led here, if any, is answered.
     pub fn look(&mut self) -> Result<News, Nonsense> {
         let words = self.record();
@@ -425,6 +461,32 @@ impl HostRecord {
         self.record().set_release(RX_TAIL, self.rx_tail);
         self.bump_edge();
         len
+    }
+
+    /// Takes bytes out of the rx FIFO in the application's place, which is not to read meanwhile.
+    /// `sink` tells how many of a chunk it takes; if not all, that was the last. Returns how many
+    /// bytes were taken.
+    pub fn rx_take(&mut self, mut sink: impl FnMut(&[u8]) -> usize) -> usize {
+        let from = self.rx_head;
+        let mut chunk = [0; CHUNK_BYTES];
+        while self.rx_head < self.rx_tail {
+            let len = self.rx_unread_bytes().min(CHUNK_BYTES);
+            let chunk = &mut chunk[..len];
+            let Some(fifo) = self.fifo(self.rx) else {
+                break;
+            };
+            fifo.get(self.rx_head, chunk);
+            let taken = sink(chunk).min(len);
+            self.rx_head += taken as u64;
+            if taken < len {
+                break;
+            }
+        }
+        let taken = self.rx_head - from;
+        if taken > 0 {
+            self.record().set_release(RX_HEAD, self.rx_head);
+        }
+        taken as usize
     }
 
     /// Asks to be kicked once half of the rx FIFO is free. False if it is already: look again
@@ -662,6 +724,7 @@ impl HostRecord {
                 (bytes, limit) => bytes.min(limit),
             },
             is_file_blocked: self.file_limit > 0 && self.file_credit_bytes() == 0,
+            splice_is_new: false,
         }
     }
 

@@ -86,5 +86,5 @@ pub use app_record::{AppRecord, Lock, Unusable};
 pub use host_record::HostRecord;
 pub use ids::{AppId, ChannelId, HandleId, SocketId};
 pub use message::{Command, Event, Family, How, Side, SocketOption};
-pub use record::{FileMeta, Flags, Look, Nonsense, Readiness, Wanted};
+pub use record::{FileMeta, Flags, Look, Nonsense, Readiness, SpliceStage, SpliceState, Wanted};
 pub use segment::{Block, Layout, Limits, Segment};

@@ -5,7 +5,7 @@
 //!
 //! | Offset | Bytes | What |
 //! |---|---|---|
-//! | 0 | 1 | kind: commands 1–19, events 129–132 |
+//! | 0 | 1 | kind: commands 1–22, events 129–132 |
 //! | 1 | 3 | small numbers of the kind, or zero |
 //! | 4 | 4 | request, chosen by the application, or number of a mark; zero where there is neither |
 //!
@@ -359,6 +359,28 @@ pub enum Command<'a> {
         /// The handle.
         handle: HandleId,
     },
+    /// Has a NIC stack join two connections. The sender has both locks of both. The Answer says
+    /// that it has begun; the records say how it goes.
+    Splice {
+        /// Echoed in the Answer.
+        request: u32,
+        /// One of them.
+        first: SocketId,
+        /// The other.
+        second: SocketId,
+        /// They end when nothing has passed for so long, in milliseconds; 0: they do not.
+        idle_ms: u32,
+        /// They end so long after they were joined, in milliseconds; 0: they do not.
+        life_ms: u32,
+    },
+    /// Has the two connections of a splice, of which this is one, given back. The records say when
+    /// that is so.
+    Unsplice {
+        /// Echoed in the Answer.
+        request: u32,
+        /// The connection.
+        socket: SocketId,
+    },
 }
 
 /// What the host stack tells an application.
@@ -471,6 +493,8 @@ const RECEIVE: u8 = 17;
 const ACCEPT_NEXT: u8 = 18;
 const GET_ADDRESS: u8 = 19;
 const LOOK_UP: u8 = 20;
+const SPLICE: u8 = 21;
+const UNSPLICE: u8 = 22;
 const ANSWER: u8 = 129;
 const READY: u8 = 130;
 const SCAN_ALL: u8 = 131;
@@ -566,6 +590,16 @@ struct SendFileRecord {
     offset: U64,
     len: U64,
     at: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct SpliceRecord {
+    head: Head,
+    first: U64,
+    second: U64,
+    idle_ms: U32,
+    life_ms: U32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -732,6 +766,7 @@ impl<'a> Command<'a> {
             Command::LookUp { request, handle } => {
                 append(message, &handle_record(LOOK_UP, 0, request, handle));
             }
+            Command::Splice { .. } | Command::Unsplice { .. } => self.encode_splice(message),
         }
     }
 
@@ -765,6 +800,31 @@ impl<'a> Command<'a> {
                 &socket_record(GET_ADDRESS, side.code(), request, socket),
             ),
             _ => unreachable!("commands for what is held"),
+        }
+    }
+
+    fn encode_splice(&self, message: &mut Vec<u8>) {
+        match *self {
+            Command::Splice {
+                request,
+                first,
+                second,
+                idle_ms,
+                life_ms,
+            } => append(
+                message,
+                &SpliceRecord {
+                    head: Head::new(SPLICE, 0, request),
+                    first: first.to_raw().into(),
+                    second: second.to_raw().into(),
+                    idle_ms: idle_ms.into(),
+                    life_ms: life_ms.into(),
+                },
+            ),
+            Command::Unsplice { request, socket } => {
+                append(message, &socket_record(UNSPLICE, 0, request, socket));
+            }
+            _ => unreachable!("commands about splices"),
         }
     }
 
@@ -825,7 +885,7 @@ impl<'a> Command<'a> {
         is(head.reserved.get() == 0)?;
         match head.kind {
             OPEN | CLOSE | LOOK_UP => Command::decode_handle(head, record(message)?),
-            KICK | GET_OPTION | GET_INFO | DISCONNECT | LOOK | GET_ADDRESS => {
+            KICK | GET_OPTION | GET_INFO | DISCONNECT | LOOK | GET_ADDRESS | UNSPLICE => {
                 Command::decode_socket(head, record(message)?)
             }
             LISTEN | ACCEPT | SHUTDOWN | SET_OPTION | RECEIVE | ACCEPT_NEXT => {
@@ -882,6 +942,17 @@ impl<'a> Command<'a> {
                     at: record.at.get(),
                 })
             }
+            SPLICE => {
+                let record: &SpliceRecord = record(message)?;
+                is(head.small == 0)?;
+                Ok(Command::Splice {
+                    request,
+                    first: socket(record.first)?,
+                    second: socket(record.second)?,
+                    idle_ms: record.idle_ms.get(),
+                    life_ms: record.life_ms.get(),
+                })
+            }
             _ => Err(Malformed),
         }
     }
@@ -923,6 +994,10 @@ impl<'a> Command<'a> {
             LOOK => {
                 is(head.small == 0)?;
                 Ok(Command::Look { request, socket })
+            }
+            UNSPLICE => {
+                is(head.small == 0)?;
+                Ok(Command::Unsplice { request, socket })
             }
             GET_ADDRESS => Ok(Command::GetAddress {
                 request,

@@ -35,6 +35,10 @@
 //! | 43 | application | `TX_MORE`: more follows on the bytes up to here; bit 63: the last mark ends it |
 //! | 44 | application | `ACCEPT_HEAD`: entries taken out of the accept queue |
 //! | 45 | both | `ACK_ALARM`: `EDGE` grows when `ACKED` reaches this; 0: it does not |
+//! | 48 | host | `SPLICE`: number of its last news << 32, [`SpliceStage`] << 16, errno |
+//! | 49 | host | `SPLICE_IN`: bytes that have come from the peer and passed to the other socket |
+//! | 50 | host | `SPLICE_OUT`: bytes that have passed from the other socket to the peer |
+//! | 51 | application | `SPLICE_SEEN`: number of the last news that was reported |
 //!
 //! Those of a request and its answer are in four cache lines.
 //!
@@ -86,6 +90,14 @@
 //! there, and then looks at `ACKED`. The host stack moves `ACKED`, and then takes an alarm away
 //! that it has reached. The same fence stands between the two steps, on both sides.
 //!
+//! # Splices
+//!
+//! While a socket is part of a splice, [`Flags::SPLICED`] is set: the application neither reads nor
+//! writes, and the host stack moves `RX_HEAD` as it moves what is unread to the other socket. The
+//! process that asks for it has both locks of both sockets until the answer. `SPLICE_IN` and
+//! `SPLICE_OUT` are counted from there on; they are those of the end, or of the return, once
+//! `SPLICE` says so.
+//!
 //! # Hints
 //!
 //! An application that finds nothing to do writes its channel into `WANTS` and looks once more. The
@@ -135,6 +147,10 @@ pub(crate) const APP_FLAGS: usize = 42;
 pub(crate) const TX_MORE: usize = 43;
 pub(crate) const ACCEPT_HEAD: usize = 44;
 pub(crate) const ACK_ALARM: usize = 45;
+pub(crate) const SPLICE: usize = 48;
+pub(crate) const SPLICE_IN: usize = 49;
+pub(crate) const SPLICE_OUT: usize = 50;
+pub(crate) const SPLICE_SEEN: usize = 51;
 
 /// Of `TX_MORE`.
 pub(crate) const MORE_ENDS_WITH_MARK: u64 = 1 << 63;
@@ -188,6 +204,8 @@ impl Flags {
     /// The peer has finished. Bytes before that may still be held: [`Flags::PEER_FINISHED`] follows
     /// when all are in the rx FIFO, and readiness waits for that.
     pub const FIN_RECEIVED: Flags = Flags(8192);
+    /// It is part of a splice, or about to be: a NIC stack moves its bytes.
+    pub const SPLICED: Flags = Flags(16_384);
 
     /// True if all of `flags` are set.
     pub const fn has(self, flags: Flags) -> bool {
@@ -220,6 +238,69 @@ impl Sub for Flags {
     }
 }
 
+/// What has become of a socket's last splice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpliceStage {
+    /// There was none.
+    #[default]
+    None,
+    /// It is being joined with the other socket.
+    Joining,
+    /// A NIC stack moves its bytes.
+    Joined,
+    /// It is the application's again.
+    Returned,
+    /// It has ended, and so have both connections.
+    Ended,
+}
+
+impl SpliceStage {
+    fn code(self) -> u64 {
+        match self {
+            SpliceStage::None => 0,
+            SpliceStage::Joining => 1,
+            SpliceStage::Joined => 2,
+            SpliceStage::Returned => 3,
+            SpliceStage::Ended => 4,
+        }
+    }
+
+    fn from_code(code: u64) -> Option<SpliceStage> {
+        Some(match code {
+            0 => SpliceStage::None,
+            1 => SpliceStage::Joining,
+            2 => SpliceStage::Joined,
+            3 => SpliceStage::Returned,
+            4 => SpliceStage::Ended,
+            _ => return None,
+        })
+    }
+}
+
+/// A socket's last splice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpliceState {
+    /// How far it has come.
+    pub stage: SpliceStage,
+    /// Why it was not joined, or has ended: an `errno`; 0 where there is nothing wrong.
+    pub errno: u16,
+    /// Bytes that have come from the peer and passed to the other socket.
+    pub in_bytes: u64,
+    /// Bytes that have passed from the other socket to the peer.
+    pub out_bytes: u64,
+}
+
+/// What `SPLICE` says.
+pub(crate) fn splice_to_word(news: u32, stage: SpliceStage, errno: u16) -> u64 {
+    u64::from(news) << 32 | stage.code() << 16 | u64::from(errno)
+}
+
+/// The stage and the error in such a word; `None` if it makes no sense.
+pub(crate) fn splice_from_word(word: u64) -> Option<(SpliceStage, u16)> {
+    let stage = SpliceStage::from_code(word >> 16 & 0xffff)?;
+    Some((stage, word as u16))
+}
+
 /// What poll(2) says of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
@@ -233,6 +314,8 @@ pub struct Readiness {
     pub error: bool,
     /// Nothing will come or go any more: POLLHUP.
     pub hangup: bool,
+    /// Something has become of its splice that has not been reported: POLLPRI.
+    pub priority: bool,
 }
 
 /// What readiness depends on: one look at a record.
@@ -250,6 +333,8 @@ pub struct Look {
     pub tx_bytes: u64,
     /// All file bytes that may be queued so far have been.
     pub is_file_blocked: bool,
+    /// Something has become of its splice that has not been reported.
+    pub splice_is_new: bool,
 }
 
 impl Look {
@@ -272,15 +357,18 @@ impl Look {
         let is_stream = any(Flags::STREAM);
         // It hangs up, and writing to it does not block: it fails.
         let is_idle = is_stream && !any(Flags::CONNECTING | Flags::CONNECTED);
-        let can_write = any(Flags::CONNECTED) && (!self.is_blocked() || shut_write);
+        let is_spliced = any(Flags::SPLICED);
+        let has_room = !self.is_blocked() && !is_spliced;
+        let can_write = any(Flags::CONNECTED) && (has_room || shut_write);
         Readiness {
-            readable: self.waiting > 0 || is_at_end || any(Flags::FILE_OPEN),
+            readable: self.waiting > 0 && !is_spliced || is_at_end || any(Flags::FILE_OPEN),
             writable: is_stream && (can_write || is_over || is_idle),
             // Not before the last byte is in the FIFO: programs such as HAProxy take a read that
             // comes short after POLLRDHUP for the end.
             peer_finished: is_stream && is_at_end,
             error: self.error_is_new,
             hangup: is_over || is_idle || (is_at_end && shut_write),
+            priority: self.splice_is_new,
         }
     }
 }

@@ -131,6 +131,17 @@ fn held() -> impl Strategy<Value = Command<'static>> {
             }
         }),
         (any::<u32>(), handle()).prop_map(|(request, handle)| Command::LookUp { request, handle }),
+        (any::<[u32; 3]>(), socket(), socket()).prop_map(
+            |([request, idle_ms, life_ms], first, second)| Command::Splice {
+                request,
+                first,
+                second,
+                idle_ms,
+                life_ms,
+            }
+        ),
+        (any::<u32>(), socket())
+            .prop_map(|(request, socket)| Command::Unsplice { request, socket }),
         (any::<u32>(), socket(), one_of(Side::ALL)).prop_map(|(request, socket, side)| {
             Command::GetAddress {
                 request,

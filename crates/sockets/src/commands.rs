@@ -4,8 +4,8 @@ use rustix::io::Errno;
 use socket_channel::{Command, Event, HandleId, How, Side, SocketId};
 
 use crate::application::{App, Context};
-use crate::errno;
 use crate::state::stream::{Mark, What};
+use crate::{errno, splice};
 
 /// What comes of a command.
 #[derive(Debug)]
@@ -76,6 +76,21 @@ impl App {
             | Command::Receive { .. }
             | Command::AcceptNext { .. }
             | Command::GetAddress { .. } => self.execute_for_held(cx, command),
+            Command::Splice {
+                request,
+                first,
+                second,
+                idle_ms,
+                life_ms,
+            } => {
+                let limits = splice::limits(idle_ms, life_ms);
+                let begun = self.splice(cx, [first, second], limits);
+                answer(cx, request, begun)
+            }
+            Command::Unsplice { request, socket } => {
+                let begun = self.unsplice(cx, socket);
+                answer(cx, request, begun)
+            }
             Command::LookUp { request, handle } => {
                 let found = self.look_up(handle);
                 answer_with_socket(cx, request, found)

@@ -246,6 +246,7 @@ impl App {
     /// for its descriptor.
     pub(crate) fn abort(&mut self, cx: &mut Context<'_>, id: SocketId, errno: Errno, flags: Flags) {
         self.abort_held(cx, id);
+        self.leave_splice(cx, id, Some(errno));
         self.publish_acked(cx, id);
         let Some(socket) = self.socket(id) else {
             return;
@@ -262,6 +263,7 @@ impl App {
             return;
         };
         let flags = flags | Flags::FAILED | Flags::CLOSED;
+        socket.record.clear(Flags::SPLICED);
         socket.record.fail(errno::number(errno), flags);
         let bound = match &mut socket.kind {
             Kind::Listener(listener) => Some(listener.binding),

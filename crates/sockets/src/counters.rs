@@ -31,6 +31,14 @@ counters::counters! {
         file_bytes: Counter,
         /// Bytes handed to applications.
         received_bytes: Counter,
+        /// Pairs of connections that applications have asked to be joined in a NIC stack.
+        splices_begun: Counter,
+        /// Those that a NIC stack has joined.
+        splices_joined: Counter,
+        /// Those that were not joined, for whatever reason.
+        splices_given_up: Counter,
+        /// Bytes that have passed between joined connections.
+        spliced_bytes: Counter,
         /// Commands refused: what was asked for is not allowed, or makes no sense.
         commands_refused: Counter,
         /// Sockets reset because their records made no sense.

@@ -16,6 +16,7 @@ impl App {
         if self.is_detached {
             return Err(Errno::CONNRESET);
         }
+        self.leave_splice(cx, id, Some(Errno::CONNABORTED));
         // What a process has taken from a listener before is its own.
         self.look(cx, id);
         let socket = self.socket(id).ok_or(Errno::BADF)?;

@@ -1,6 +1,7 @@
 //! Errors of the stack, in the kernel's numbers (connect(2), bind(2), tcp(7)).
 
 use host::app::{BindError, CloseReason, ConnectError};
+use host::splicing::SpliceError;
 use rustix::io::Errno;
 
 /// As messages and records hold it.
@@ -38,5 +39,18 @@ pub(crate) fn of_close(reason: CloseReason, is_close_wait: bool) -> Option<Errno
         CloseReason::Unreachable => Some(Errno::HOSTUNREACH),
         CloseReason::Aborted => Some(Errno::CONNABORTED),
         CloseReason::DataPlaneFailed => Some(Errno::IO),
+    }
+}
+
+/// Why connections are not joined.
+pub(crate) fn of_splice(error: SpliceError) -> Errno {
+    match error {
+        SpliceError::NoNicStack => Errno::NODEV,
+        SpliceError::NotOpen | SpliceError::Ended => Errno::NOTCONN,
+        SpliceError::Tls | SpliceError::Looped => Errno::OPNOTSUPP,
+        SpliceError::Timestamps => Errno::PROTONOSUPPORT,
+        SpliceError::Full => Errno::NOBUFS,
+        SpliceError::NotQuiet => Errno::TIMEDOUT,
+        SpliceError::Cancelled => Errno::CANCELED,
     }
 }

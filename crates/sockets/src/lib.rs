@@ -17,10 +17,11 @@
 //! | `grant` | what it may do and use |
 //! | `place` | from streams, listeners and look-ups to sockets |
 //! | `commands` | what it asks for |
-//! | `state/` | what the host alone knows: `socket`, `stream`, `listener`, `file`, `passed`, `search`, `options` |
+//! | `state/` | what the host alone knows: `socket`, `stream`, `listener`, `file`, `passed`, `search`, `splice`, `options` |
 //! | `listener` | connections that wait to be accepted |
 //! | `connect`, `disconnect` | connections that it opens; sockets that are to be used again |
 //! | `stream` | bytes between FIFOs and TCP |
+//! | `splice` | connections that a NIC stack joins |
 //! | `file` | files, and ranges of them that go into a stream |
 //! | `options`, `info` | setting options; what `TCP_INFO` says |
 //! | `errno` | errors of the stack, in the kernel's numbers |
@@ -45,6 +46,7 @@ mod listener;
 mod options;
 mod place;
 mod sockets;
+mod splice;
 mod state;
 mod stream;
 mod turn;

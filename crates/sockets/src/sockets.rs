@@ -372,7 +372,8 @@ impl Application for Sockets {
         };
         self.with(io, app, |app, cx| match event {
             event if app.on_event_of_held(cx, id, stream, &event) => {}
-            AppEvent::Accepted { .. } | AppEvent::Listed { .. } | AppEvent::Splice(_) => {}
+            AppEvent::Accepted { .. } | AppEvent::Listed { .. } => {}
+            AppEvent::Splice(event) => app.on_splice(cx, id, event),
             AppEvent::Connected => app.on_connected(cx, id),
             AppEvent::Readable => app.pump(cx, id),
             AppEvent::PeerFinished => app.on_peer_finished(cx, id),

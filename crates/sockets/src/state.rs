@@ -6,4 +6,5 @@ pub(crate) mod options;
 pub(crate) mod passed;
 pub(crate) mod search;
 pub(crate) mod socket;
+pub(crate) mod splice;
 pub(crate) mod stream;

@@ -77,6 +77,9 @@ impl App {
 
     /// Moves what there is to move, both ways.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        if self.is_spliced(id) {
+            return self.go_on_moving(cx, id);
+        }
         self.fill_rx(cx, id, 0);
         self.drain_tx(cx, id);
         self.publish_acked(cx, id);
@@ -91,7 +94,9 @@ impl App {
         if socket.record.look().is_err() {
             return self.reset_nonsense(cx, id);
         }
-        self.fill_rx(cx, id, bytes);
+        if !self.is_spliced(id) {
+            self.fill_rx(cx, id, bytes);
+        }
         self.touch(id);
     }
 
@@ -194,7 +199,7 @@ impl App {
         }
     }
 
-    fn drain_tx(&mut self, cx: &mut Context<'_>, id: SocketId) {
+    pub(crate) fn drain_tx(&mut self, cx: &mut Context<'_>, id: SocketId) {
         let mut sends_files = false;
         self.follow_cork(cx, id, false);
         loop {
@@ -413,6 +418,7 @@ impl App {
         reason: CloseReason,
         acknowledged: u64,
     ) {
+        self.leave_splice(cx, id, errno::of_close(reason, false));
         let Some(socket) = self.socket(id) else {
             return;
         };
@@ -439,6 +445,7 @@ impl App {
             return;
         };
         stream.is_gone = true;
+        socket.record.clear(Flags::SPLICED);
         let current = stream.current.take();
         stream.marks.clear();
         let (stream_id, peer_finished) = (stream.id, stream.peer_finished);
@@ -486,6 +493,12 @@ impl App {
     /// The last descriptor of a connection is closed: what is queued still goes, then FIN; if
     /// anything was not read, RST (RFC 2525 §2.17), as close(2) does.
     pub(crate) fn close_stream(&mut self, cx: &mut Context<'_>, id: SocketId) {
+        if self.is_joined(id) {
+            // Both peers hear of it.
+            self.abort(cx, id, Errno::CONNRESET, Flags::default());
+            return self.remove(id, cx.counters);
+        }
+        self.leave_splice(cx, id, None);
         self.look(cx, id);
         let Some(socket) = self.socket(id) else {
             return;
@@ -547,6 +560,9 @@ impl App {
         let Some(stream) = self.socket(id).and_then(|socket| socket.stream_mut()) else {
             return;
         };
+        if stream.splice.is_some() {
+            return self.on_moving_timer(cx, id);
+        }
         if stream.is_resetting {
             self.abort(cx, id, Errno::CONNRESET, Flags::default());
             return self.remove(id, cx.counters);

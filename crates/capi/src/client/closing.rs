@@ -11,7 +11,7 @@ use super::application::Client;
 use super::blocking;
 use super::connecting::disconnect;
 use super::link::Answer;
-use super::process::number;
+use super::process::{errno, number};
 use super::sets::{Member, Sets, Source};
 use super::socket::{Socket, note};
 use super::transfer::is_over;
@@ -38,6 +38,7 @@ impl Client {
         if flags.has(Flags::CONNECTING) {
             return disconnect(&socket);
         }
+        socket.record.may_move().map_err(errno)?;
         if how != How::Write {
             socket.set_note(note::SHUT_READ, true);
         }
@@ -46,6 +47,7 @@ impl Client {
             if how == How::Read {
                 return Ok(0);
             }
+            socket.record.may_move().map_err(errno)?;
             socket.set_note(note::SHUT_WRITE, true);
             finish(&socket, how)
         })??;
@@ -126,7 +128,9 @@ fn finish(socket: &Socket<'_>, how: How) -> Result<u64> {
 /// Waits until the peer has acknowledged all, as long as `SO_LINGER` says; EINTR if a signal comes
 /// first, as close(2) has it.
 fn linger(socket: &Socket<'_>) -> Result<()> {
-    if !socket.has_note(note::LINGER) || socket.is_nonblocking()? {
+    // What a NIC stack moves is reset.
+    let is_spliced = socket.record.may_move().is_err();
+    if is_spliced || !socket.has_note(note::LINGER) || socket.is_nonblocking()? {
         return Ok(());
     }
     let (id, link) = (socket.id, &socket.process.link);
@@ -144,7 +148,10 @@ fn linger(socket: &Socket<'_>) -> Result<()> {
     if ms == u64::MAX {
         return Ok(());
     }
-    let at = socket.with_lock(Lock::Tx, || finish(socket, How::Write))??;
+    let at = socket.with_lock(Lock::Tx, || {
+        socket.record.may_move().map_err(errno)?;
+        finish(socket, How::Write)
+    })??;
     let waited = blocking::wait(socket, Some(Duration::from_millis(ms)), || {
         let look = socket.look()?;
         let queued = at.saturating_add(socket.record.file_queued_bytes());

@@ -97,6 +97,7 @@ impl Client {
                     || is_over(look.flags)
                     || look.error_is_new
                     || socket.has_note(note::SHUT_WRITE);
+                socket.record.may_move().map_err(errno)?;
                 Ok(is_ready.then_some(()))
             })?;
         }
@@ -128,6 +129,7 @@ fn queue(socket: &Socket<'_>, file: &Socket<'_>, offset: u64, wanted: u64) -> Re
     let record = socket.record;
     // The lock is kept until the command is in the ring, for positions in it only grow.
     let queued = socket.with_lock(Lock::Tx, || {
+        record.may_move().map_err(errno)?;
         let len = record.queue_file(wanted);
         if len > 0 {
             let (mark, at) = record.mark();

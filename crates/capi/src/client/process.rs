@@ -229,11 +229,12 @@ fn always() -> Result<()> {
 }
 
 /// What a call reports of a socket with which nothing can be done: the host stack has ended it
-/// (ECONNRESET), or its record makes no sense (EIO).
+/// (ECONNRESET), its record makes no sense (EIO), or a NIC stack moves its bytes (EBUSY).
 pub(crate) fn errno(unusable: Unusable) -> Errno {
     match unusable {
         Unusable::Stale => Errno::CONNRESET,
         Unusable::Nonsense => Errno::IO,
+        Unusable::Spliced => Errno::BUSY,
     }
 }
 

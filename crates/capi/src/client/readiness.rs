@@ -40,6 +40,7 @@ pub(crate) fn bits(process: &Process, record: AppRecord<'_>) -> u32 {
         peer_finished,
         error,
         hangup,
+        priority,
     } = look.readiness();
     let conditions = [
         (readable || is_shut, EventFlags::IN | EventFlags::RDNORM),
@@ -50,6 +51,7 @@ pub(crate) fn bits(process: &Process, record: AppRecord<'_>) -> u32 {
             EventFlags::ERR,
         ),
         (hangup, EventFlags::HUP),
+        (priority, EventFlags::PRI),
     ];
     let set = conditions.into_iter().filter(|(is_set, _)| *is_set);
     set.fold(EventFlags::empty(), |all, (_, flag)| all | flag)

@@ -56,7 +56,10 @@ impl Client {
             ask_for_held(&socket, wanted - done)?;
             // Listeners keep the names of connections where others keep bytes.
             if !look.flags.has(Flags::LISTENER) {
-                done += receive_some(&socket, buffers, done, flags)?;
+                match receive_some(&socket, buffers, done, flags) {
+                    Ok(received) => done += received,
+                    Err(errno) => return partial(done, errno),
+                }
             }
             let is_enough = done > 0 && (flags.peek || !flags.wait_all);
             // Nothing is received when there is something, as tcp_recvmsg of Linux has it.
@@ -78,6 +81,7 @@ impl Client {
                 let readiness = socket.look()?.readiness();
                 let is_ended = socket.has_note(note::SHUT_READ);
                 let is_ready = readiness.readable || readiness.error || is_ended;
+                socket.record.may_move().map_err(errno)?;
                 Ok(is_ready.then_some(()))
             };
             if let Err(errno) = blocking::wait(&socket, timeout, is_ready) {
@@ -104,7 +108,10 @@ impl Client {
         loop {
             match may_send(&socket) {
                 Ok(look) if look.flags.has(Flags::CONNECTED) => {
-                    done += send_some(&socket, buffers, done, flags)?;
+                    match send_some(&socket, buffers, done, flags) {
+                        Ok(sent) => done += sent,
+                        Err(errno) => return partial(done, errno),
+                    }
                     if done == wanted {
                         await_taken(&socket, flags)?;
                         return Ok(done);
@@ -125,6 +132,7 @@ impl Client {
                     || is_over(look.flags)
                     || look.error_is_new
                     || socket.has_note(note::SHUT_WRITE);
+                socket.record.may_move().map_err(errno)?;
                 Ok(is_ready.then_some(()))
             });
             if let Err(errno) = waited {

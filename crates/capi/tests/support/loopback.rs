@@ -8,7 +8,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use socket_channel::attach::{MODE_EAGER_ACCEPT, MODE_EAGER_RECEIVE, MODE_SETUP_WITH_ACCEPT};
 use socket_channel::host_record::Turn;
-use socket_channel::{Command, Event, Family, Flags, HandleId, How, Side, SocketId, SocketOption};
+use socket_channel::{
+    Command, Event, Family, Flags, HandleId, How, Side, SocketId, SocketOption, SpliceStage,
+};
 
 use super::world::{Done, FILE, FILE_SLOW, LOOPED, NO_ANSWER, Range, Socket, World, shuts_write};
 
@@ -82,7 +84,77 @@ impl World {
             | Command::Receive { .. }
             | Command::AcceptNext { .. }
             | Command::GetAddress { .. } => self.obey_about_held(channel, command),
+            Command::Splice { .. } | Command::Unsplice { .. } => {
+                self.obey_about_splices(channel, command);
+            }
         }
+    }
+
+    fn obey_about_splices(&mut self, channel: u32, command: Command<'_>) {
+        let (request, done) = match command {
+            Command::Splice {
+                request,
+                first,
+                second,
+                ..
+            } => (request, self.splice([first, second])),
+            Command::Unsplice { request, socket } => (request, self.unsplice(socket)),
+            _ => unreachable!("commands about splices"),
+        };
+        self.answer(channel, request, done);
+    }
+
+    /// Joins two connections: their peers are each other's until they come back.
+    fn splice(&mut self, pair: [SocketId; 2]) -> Result<Done, Errno> {
+        let [first, second] = pair.map(|socket| socket.index);
+        let peer = |index| self.sockets.get(&index).and_then(|socket| socket.peer);
+        let (Some(a), Some(b)) = (peer(first), peer(second)) else {
+            return Err(Errno::NOTCONN);
+        };
+        for (from, to) in [(first, b), (second, a)] {
+            let (Some(mut source), Some(target)) =
+                (self.sockets.remove(&from), self.sockets.get_mut(&to))
+            else {
+                return Err(Errno::NOTCONN);
+            };
+            let _ = (source.record.look(), target.record.look());
+            let moved = source.record.rx_take(|chunk| target.record.rx_write(chunk));
+            source.record.set_spliced(moved as u64, 0);
+            source.record.set(Flags::SPLICED);
+            source.record.set_splice(SpliceStage::Joined, 0);
+            source.peer = None;
+            self.sockets.insert(from, source);
+        }
+        self.become_peers(a, b);
+        self.spliced = Some([(first, a), (second, b)]);
+        for index in [first, second, a, b] {
+            self.hint(index);
+        }
+        Ok(Done::default())
+    }
+
+    fn become_peers(&mut self, one: u32, other: u32) {
+        for (index, peer) in [(one, other), (other, one)] {
+            if let Some(socket) = self.sockets.get_mut(&index) {
+                socket.peer = Some(peer);
+            }
+        }
+    }
+
+    /// The last two that were joined are apart again.
+    fn unsplice(&mut self, socket: SocketId) -> Result<Done, Errno> {
+        let is_one =
+            |pair: &mut [(u32, u32); 2]| pair.iter().any(|(near, _)| *near == socket.index);
+        let spliced = self.spliced.take_if(is_one).ok_or(Errno::INVAL)?;
+        for (index, peer) in spliced {
+            self.become_peers(index, peer);
+            if let Some(socket) = self.sockets.get_mut(&index) {
+                socket.record.set_splice(SpliceStage::Returned, 0);
+                socket.record.clear(Flags::SPLICED);
+            }
+            self.hint(index);
+        }
+        Ok(Done::default())
     }
 
     /// The oldest connection that a listener holds and that is still there.

@@ -96,6 +96,8 @@ pub(super) struct Socket {
 pub(crate) struct World {
     pub(crate) listener: Option<OwnedFd>,
     pub(super) set: OwnedFd,
+    /// The two sockets that were joined last, each with its peer.
+    pub(super) spliced: Option<[(u32, u32); 2]>,
     pub(super) segment: Segment,
     pub(super) segment_file: OwnedFd,
     pub(super) limits: Limits,
@@ -164,6 +166,7 @@ impl World {
             listener: Some(listener),
             area: FifoArea::new(segment.layout()),
             set,
+            spliced: None,
             segment,
             segment_file,
             limits,

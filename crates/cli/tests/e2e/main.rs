@@ -65,6 +65,7 @@ mod sockets_table;
 mod spliced;
 mod spliced_bad;
 mod spliced_paths;
+mod spliced_sockets;
 mod stat;
 mod support;
 mod teardown;

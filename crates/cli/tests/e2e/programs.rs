@@ -145,7 +145,7 @@ impl Stack {
     }
 
     /// The same with further arguments.
-    fn start_with(&self, program: &Path, port: u16, arguments: &[&Path]) -> Process {
+    pub(crate) fn start_with(&self, program: &Path, port: u16, arguments: &[&Path]) -> Process {
         let all = "async-send,eager-receive,eager-accept,setup-with-accept";
         self.start_in(program, port, all, arguments)
     }

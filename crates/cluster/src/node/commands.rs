@@ -130,14 +130,16 @@ impl App {
             | Command::OpenFile {
                 request, handle, ..
             } => self.make(cx, channel, command, request, handle),
-            // What is read here never crosses the link twice: the library reads such a file.
-            // The others are of modes that are refused here, or would need both nodes at once.
+            // What is read here never crosses the link twice: the library reads such a file. The
+            // others are of modes that are refused here, or would need both nodes at once.
             Command::OpenPassed { request, .. }
             | Command::Disconnect { request, .. }
             | Command::Look { request, .. }
             | Command::Receive { request, .. }
             | Command::AcceptNext { request, .. }
-            | Command::GetAddress { request, .. } => Outcome::Failed {
+            | Command::GetAddress { request, .. }
+            | Command::Splice { request, .. }
+            | Command::Unsplice { request, .. } => Outcome::Failed {
                 request,
                 errno: Errno::OPNOTSUPP,
             },
@@ -178,15 +180,13 @@ impl App {
                 }
                 self.ask(cx, channel, command, request, socket)
             }
+            Command::Connect { request, .. } if !self.grant.rules.may_connect => {
+                let errno = Errno::ACCESS;
+                Outcome::Failed { request, errno }
+            }
             Command::Connect {
                 request, socket, ..
-            } => {
-                if !self.grant.rules.may_connect {
-                    let errno = Errno::ACCESS;
-                    return Outcome::Failed { request, errno };
-                }
-                self.ask(cx, channel, command, request, socket)
-            }
+            } => self.ask(cx, channel, command, request, socket),
             Command::SetOption { .. } | Command::GetOption { .. } | Command::GetInfo { .. } => {
                 self.execute_about_options(cx, channel, command)
             }

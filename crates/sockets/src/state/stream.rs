@@ -7,6 +7,7 @@ use host::app::{BindingId, StreamId};
 use socket_channel::SocketId;
 
 use crate::state::file::{Current, FileRange};
+use crate::state::splice::Splice;
 
 /// What has its place between the bytes of a stream.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub(crate) struct Stream {
     pub(crate) acknowledged: u64,
     /// Its own and its peer's address, for those who ask: the record does not tell them.
     pub(crate) untold: Option<Box<(SocketAddr, SocketAddr)>>,
+    /// Another connection with which it is joined, or about to be.
+    pub(crate) splice: Option<Splice>,
     /// Its first bytes wait until a process has given it a handle.
     pub(crate) waits_for_handle: bool,
 }
@@ -77,6 +80,7 @@ impl Stream {
             is_resetting: false,
             acknowledged: 0,
             untold: None,
+            splice: None,
             waits_for_handle: false,
         }
     }

@@ -98,7 +98,15 @@ fn some_command(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
 fn some_command_for_held(random: &mut dyn FnMut(u64) -> u64) -> Command<'static> {
     let request = random(5) as u32;
     let socket = some_socket(random);
-    match random(5) {
+    match random(9) {
+        5..=7 => Command::Splice {
+            request,
+            first: socket,
+            second: some_socket(random),
+            idle_ms: random(3) as u32 * 1000,
+            life_ms: random(2) as u32 * 5000,
+        },
+        8 => Command::Unsplice { request, socket },
         0 => Command::Look { request, socket },
         1 => Command::Receive {
             request,
@@ -155,6 +163,7 @@ fn misbehave(program: &mut Program, random: &mut dyn FnMut(u64) -> u64) {
 fn whatever_an_application_does_others_get_every_byte_and_nothing_is_left() {
     each_seed(20, |random| {
         let mut world = World::new();
+        world.ends_splices = true;
         world.nic.lacks.insert("none".to_owned());
         let modes = random(32) as u32;
         let mut hostile = Program::with(&mut world, 1, Grant::default(), modes);

@@ -16,5 +16,6 @@ mod modes;
 mod offloads;
 mod passed;
 mod program;
+mod splices;
 mod views;
 mod world;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use contract::channel::in_memory;
+use contract::splicing::{SpliceEndReason, SpliceNumbers, SpliceOutcome};
+use contract::{Event, FlowId};
 use fakes::nic::FakeNic;
 use host::app::{AppEvent, Application, CloseReason, Io, Owner, StreamId};
 use host::{Absent, Applications, Link, Stack, StackConfig};
@@ -107,6 +109,9 @@ pub(crate) struct World {
     pub(crate) server: Stack,
     server_port: MemoryPort,
     pub(crate) nic: FakeNic,
+    /// The NIC stack ends splices as soon as the host stack wants to have one back.
+    pub(crate) ends_splices: bool,
+    splices_ended: usize,
     /// Frames to the server of which one in so many is lost; 0: none.
     pub(crate) loss: u64,
     frames: u64,
@@ -155,6 +160,8 @@ impl World {
             server,
             server_port,
             nic,
+            ends_splices: false,
+            splices_ended: 0,
             loss: 0,
             frames: 0,
         }
@@ -258,6 +265,38 @@ impl World {
             &mut self.nic,
             now_us,
         );
+        while self.ends_splices && self.splices_ended < self.nic.unsplices.len() {
+            let (flow, _) = self.nic.unsplices[self.splices_ended];
+            self.splices_ended += 1;
+            self.end_splice(flow, [0; 2], SpliceEndReason::Aborted);
+        }
+    }
+
+    /// The NIC stack says that a splice has ended so, with so many bytes passed.
+    pub(crate) fn end_splice(
+        &mut self,
+        flow: FlowId,
+        passed_bytes: [u64; 2],
+        reason: SpliceEndReason,
+    ) {
+        let seen = self.nic.splices.iter().rev().find(|it| it.flow == flow);
+        let seen = *seen.expect("a SPLICE");
+        let numbers = |side: usize| SpliceNumbers {
+            snd_nxt: seen.legs[side].0,
+            rcv_nxt: seen.legs[side].1,
+            snd_window_bytes: 1 << 16,
+            rcv_window_bytes: 1 << 16,
+            ts_value: 1,
+            ts_recent: 1,
+        };
+        let outcome = Box::new(SpliceOutcome {
+            flow,
+            passed_bytes,
+            legs: [0, 1].map(numbers),
+        });
+        let event = Event::SpliceEnded { outcome, reason };
+        self.nic.channel.send(&event).expect("room for an event");
+        self.nic.channel.flush();
     }
 
     /// Steps until `done`, for at most two minutes of virtual time.

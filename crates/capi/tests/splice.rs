@@ -1,0 +1,211 @@
+//! Connections that a NIC stack joins: which calls they take meanwhile, and what their state says.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use splitway::client::{
+    Client, EpollChange, EpollEvent, OptionValue, Polled, ReceiveFlags, SendFlags, SpliceLimits,
+    SpliceStatus,
+};
+use splitway::{Family, How, SpliceStage};
+
+use crate::support::{BLOCKING, Fake, pair, pattern};
+
+mod support;
+
+const IN: u16 = libc::POLLIN as u16;
+const OUT: u16 = libc::POLLOUT as u16;
+const PRI: u16 = libc::POLLPRI as u16;
+const NOW: Option<Duration> = Some(Duration::ZERO);
+
+/// A relay between two connections: the far ends, and those that are joined.
+struct Relay {
+    far: [OwnedFd; 2],
+    near: [OwnedFd; 2],
+}
+
+fn relay(client: &Client) -> Relay {
+    let (far_client, near_client) = pair(client, 7001);
+    let (near_backend, far_backend) = pair(client, 7002);
+    Relay {
+        far: [far_client, far_backend],
+        near: [near_client, near_backend],
+    }
+}
+
+fn splice(client: &Client, pair: [&OwnedFd; 2]) -> rustix::io::Result<()> {
+    let [first, second] = pair.map(AsFd::as_fd);
+    client.splice(first, second, SpliceLimits::default())
+}
+
+fn send(client: &Client, fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    client.send(fd.as_fd(), &[IoSlice::new(bytes)], SendFlags::default())
+}
+
+fn receive(client: &Client, fd: &OwnedFd, len: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let flags = ReceiveFlags {
+        wait_all: true,
+        ..ReceiveFlags::default()
+    };
+    let mut pieces = [IoSliceMut::new(&mut bytes)];
+    let received = client.receive(fd.as_fd(), &mut pieces, flags)?;
+    bytes.truncate(received);
+    Ok(bytes)
+}
+
+/// What poll(2) says of a socket.
+fn polled(client: &Client, fd: &OwnedFd, timeout: Option<Duration>) -> u16 {
+    let mut polled = [Polled {
+        fd: Some(fd.as_fd()),
+        events: IN | OUT | PRI,
+        found: 0,
+    }];
+    client.poll(&mut polled, timeout).unwrap();
+    polled[0].found
+}
+
+#[test]
+fn a_joined_socket_takes_no_call_that_moves_bytes_and_tells_what_has_passed() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let Relay { far, near } = relay(&client);
+    let unread = pattern(1, 5_000);
+    send(&client, &far[0], &unread).unwrap();
+    while client.unread_bytes(near[0].as_fd()).unwrap() < unread.len() as u64 {
+        std::thread::yield_now();
+    }
+    splice(&client, near.each_ref()).unwrap();
+    assert!(receive(&client, &far[1], unread.len()).unwrap() == unread);
+
+    for fd in &near {
+        let busy = Some(Errno::BUSY);
+        assert_eq!(send(&client, fd, b"x").err(), busy);
+        assert_eq!(receive(&client, fd, 1).err(), busy, "it does not wait");
+        let peek = ReceiveFlags {
+            peek: true,
+            dont_wait: true,
+            ..ReceiveFlags::default()
+        };
+        let mut byte = [0];
+        let mut pieces = [IoSliceMut::new(&mut byte)];
+        assert_eq!(client.receive(fd.as_fd(), &mut pieces, peek).err(), busy);
+        for how in [How::Read, How::Write, How::Both] {
+            assert_eq!(client.shutdown(fd.as_fd(), how).err(), busy);
+        }
+        let zero_copy =
+            client.send_zero_copy(fd.as_fd(), &[IoSlice::new(b"x")], SendFlags::default(), 1);
+        assert_eq!(zero_copy.err(), busy);
+        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
+        client
+            .set_option(fd.as_fd(), level, name, &OptionValue::Number(1))
+            .unwrap();
+        assert!(client.peer_address(fd.as_fd()).is_ok());
+    }
+    // Neither to be read nor to be written, but there are news, once.
+    assert_eq!(polled(&client, &near[0], NOW), PRI);
+    let status = client.splice_status(near[0].as_fd()).unwrap();
+    let expected = SpliceStatus {
+        stage: SpliceStage::Joined,
+        outcome: Ok(()),
+        in_bytes: 5_000,
+        out_bytes: 0,
+    };
+    assert_eq!(status, expected);
+    assert_eq!(polled(&client, &near[0], NOW), 0);
+    assert_eq!(polled(&client, &near[1], NOW), PRI, "of each");
+
+    // Both ways without the program.
+    send(&client, &far[0], b"there").unwrap();
+    assert_eq!(receive(&client, &far[1], 5).unwrap(), b"there");
+    send(&client, &far[1], b"back").unwrap();
+    assert_eq!(receive(&client, &far[0], 4).unwrap(), b"back");
+
+    client.unsplice(near[1].as_fd()).unwrap();
+    assert_eq!(polled(&client, &near[0], NOW), PRI | OUT);
+    let status = client.splice_status(near[0].as_fd()).unwrap();
+    assert_eq!(status.stage, SpliceStage::Returned);
+    send(&client, &far[0], b"here").unwrap();
+    assert_eq!(receive(&client, &near[0], 4).unwrap(), b"here");
+    send(&client, &near[0], b"and").unwrap();
+    assert_eq!(receive(&client, &far[0], 3).unwrap(), b"and");
+}
+
+#[test]
+fn threads_that_wait_for_bytes_hear_that_others_move_them() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let Relay { far, near } = relay(&client);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| receive(&client, &near[0], 10));
+        let some = scope.spawn(|| receive(&client, &near[1], 10));
+        send(&client, &far[1], b"some").unwrap();
+        // Both wait: one has nothing, and one not all.
+        let is_read = || client.unread_bytes(near[1].as_fd()).unwrap() == 0;
+        while !is_read() {
+            std::thread::yield_now();
+        }
+        splice(&client, near.each_ref()).unwrap();
+        assert_eq!(reader.join().unwrap().err(), Some(Errno::BUSY));
+        let some = some.join().unwrap();
+        // What it had is not lost, whichever call was first.
+        match some {
+            Ok(bytes) => assert_eq!(bytes, b"some"),
+            Err(errno) => {
+                assert_eq!(errno, Errno::BUSY);
+                assert_eq!(receive(&client, &far[0], 4).unwrap(), b"some");
+            }
+        }
+    });
+}
+
+#[test]
+fn edges_tell_of_each_stage_once() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let Relay { near, .. } = relay(&client);
+    let set = client.epoll_create(true).unwrap();
+    let event = EpollEvent {
+        events: (libc::EPOLLPRI | libc::EPOLLET) as u32,
+        data: 7,
+    };
+    let add = EpollChange::Add(event);
+    client
+        .epoll_change(set.as_fd(), near[0].as_fd(), add)
+        .unwrap();
+    let mut found = [event; 2];
+    let mut wait = |timeout| {
+        let count = client.epoll_wait(set.as_fd(), &mut found, timeout);
+        count.unwrap()
+    };
+    assert_eq!(wait(NOW), 0);
+    splice(&client, near.each_ref()).unwrap();
+    assert_eq!(wait(None), 1);
+    assert_eq!(wait(NOW), 0);
+    client.unsplice(near[0].as_fd()).unwrap();
+    assert_eq!(wait(None), 1);
+    assert_eq!(wait(NOW), 0);
+}
+
+#[test]
+fn what_cannot_be_joined_is_refused_and_is_as_before() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let Relay { far, near } = relay(&client);
+    let alone = client.socket(Family::V4, BLOCKING).unwrap();
+    let of = |first, second| splice(&client, [first, second]).err();
+    assert_eq!(of(&near[0], &near[0]), Some(Errno::INVAL));
+    assert_eq!(of(&near[0], &alone), Some(Errno::NOTCONN));
+    let (kernels, _) = rustix::pipe::pipe().unwrap();
+    assert_eq!(of(&near[0], &kernels), Some(Errno::NOTSOCK));
+    let unspliced = client.unsplice(near[0].as_fd());
+    assert_eq!(unspliced.err(), Some(Errno::INVAL));
+    client.shutdown(near[1].as_fd(), How::Read).unwrap();
+    assert_eq!(of(&near[0], &near[1]), Some(Errno::NOTCONN));
+    let status = client.splice_status(near[0].as_fd()).unwrap();
+    assert_eq!(status.stage, SpliceStage::None);
+    send(&client, &far[0], b"here").unwrap();
+    assert_eq!(receive(&client, &near[0], 4).unwrap(), b"here");
+}
