@@ -262,6 +262,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("ecn", &["'off'", "'accept'"]),
             ("keepalive", &["'off'", "'90s'", "'168h'", "'30m'"]),
             ("pacing", &["'on'", "'off'"]),
+            ("fast_open", &["true", "false"]),
             ("connections_per_source", &["1"]),
             ("orphans", &["7"]),
             ("connection_memory", &["'64M'", "'1048576'"]),

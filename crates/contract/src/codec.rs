@@ -1349,7 +1349,7 @@ fn all_zero(reserved: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-pub(crate) fn flag(byte: u8) -> Result<bool, &'static str> {
+fn flag(byte: u8) -> Result<bool, &'static str> {
     match byte {
         0 => Ok(false),
         1 => Ok(true),

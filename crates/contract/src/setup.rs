@@ -18,7 +18,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::codec::flag;
 use crate::limits::{SETUP_LISTENERS_MAX, SETUP_VALID_US_MAX};
 
 /// Which destination addresses a listener covers.
@@ -216,6 +215,11 @@ impl SetupListenerRecord {
             ONE_V6 => SetupScope::One(address.into()),
             _ => return Err("the scope is known"),
         };
+        let fast_open = match self.fast_open {
+            0 => false,
+            1 => true,
+            _ => return Err("a flag is 0 or 1"),
+        };
         if self.mss_v4.get() == 0 || self.mss_v6.get() == 0 {
             return Err("mss is not zero");
         }
@@ -224,7 +228,7 @@ impl SetupListenerRecord {
             port: self.port.get(),
             mss_v4: self.mss_v4.get(),
             mss_v6: self.mss_v6.get(),
-            fast_open: flag(self.fast_open)?,
+            fast_open,
         })
     }
 }

@@ -24,6 +24,7 @@
 //! | `memory`, `shortage` | what happens when memory of connections, or files and descriptors, run short |
 //! | `streams` | what an application may do, on a stack |
 //! | `setup` | listeners whose SYNs NIC workers answer |
+//! | `fast_open` | text in SYNs |
 //! | `teardown` | connections whose end a NIC stack runs |
 //! | `splice` | connections that a NIC stack joins |
 //! | `steering` | frames of such connections, which a packet filter gives to NIC workers |

@@ -28,6 +28,7 @@
 //! | [`quic`] | packets of QUIC connections are sealed |
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `packet` | packets that a worker makes itself |
+//! | `per_second` | limits on what may happen in a second |
 //! | `timers` | when something is due of the entries of a table |
 //! | `parted` | connections that the host has parted with: FIN, TIME-WAIT |
 //! | `spliced` | two connections that are one: frames of one leave on the other |

@@ -40,7 +40,7 @@
 //! | path MTU, ICMP errors | `pmtu`, `icmp` |
 //! | timestamps and PAWS | `timestamps` |
 //! | attacks: initial sequence numbers, challenge ACKs | `isn`, `challenge` |
-//! | before the handshake is complete: SYN queue, SYN cookies | `half_open`, `syn_cookie` |
+//! | before the handshake is complete: SYN queue, SYN cookies, Fast Open | `half_open`, `syn_cookie`, `fast_open` |
 //! | when only the end is left: for who goes on with it | `remainder` |
 //! | while segments pass elsewhere, from another connection to this one's peer | `join` |
 //! | after the end, and outside of connections | `time_wait`, `reset` |

@@ -174,49 +174,6 @@ fn exchange(stream: &mut TcpStream, bytes: usize, seed: u64) -> testbed::Result<
     }
 }
 
-/// A connection that is spliced.
-fn spliced(server: SocketAddr) -> TcpStream {
-    let before = host_counter("splices_joined");
-    let mut stream = TcpStream::connect(server).unwrap();
-    be_patient(&stream).unwrap();
-    wait::until(SOON, "a splice", || {
-        exchange(&mut stream, 50_000, before).unwrap();
-        (host_counter("splices_joined") > before).then_some(())
-    })
-    .unwrap();
-    stream
-}
-
-/// The router sends "too big", about what comes from the backend, in mid-stream.
-#[test]
-fn a_link_that_becomes_narrower_gives_a_splice_back_and_costs_no_byte() {
-    isolated(|site| {
-        let routed = Routed::new().unwrap();
-        let _backend = Backend::inside(routed.router(), BACKEND_PORT, Speech::Echo).unwrap();
-        let proxy = beyond(&routed, &site);
-        let servers = pairs(["10.92.0.2", "fd92::2"].map(|ip| ip.parse().unwrap()));
-        // The client knows of it, and offers the MSS of before.
-        for (network, way, mss) in [
-            ("10.92.0.0/24", "10.91.0.254", 1460),
-            ("fd92::/64", "fd91::254", 1440),
-        ] {
-            sh(&format!(
-                "ip route change {network} via {way} mtu 1280 advmss {mss}"
-            ));
-        }
-        let mut streams: Vec<_> = servers.into_iter().map(spliced).collect();
-        routed.narrow(1300).unwrap();
-        for (seed, stream) in streams.iter_mut().enumerate() {
-            exchange(stream, BYTES, seed as u64).unwrap();
-        }
-        drop(streams);
-        let names = ["splices_returned", "mtus_reduced", "connections_broken"];
-        let [returned, reduced, broken] = counted(proxy, names);
-        assert_eq!((returned, broken), (4, 0));
-        assert!(reduced >= 4, "{reduced}");
-    });
-}
-
 /// Binds a client to a port, so that its connections have the same addresses and ports.
 fn connect_from(port: u16, server: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};

@@ -107,7 +107,8 @@ static int look(struct pair *pair)
     }
     switch (status.stage) {
     case SW_SPLICE_JOINED:
-        if (back_bytes && !pair->is_going_back && status.in_bytes >= back_bytes)
+        /* The first time only. */
+        if (back_bytes && !pair->is_going_back && pair->joins == 0)
             pair->is_going_back = sw_unsplice(pair->fds[0]) == 0;
         return 0;
     case SW_SPLICE_RETURNED:

@@ -242,7 +242,8 @@ impl Pair {
             flow,
             passed_bytes,
             has_finished: [false; 2],
-        }].into();
+        }]
+        .into();
         self.tell(&Event::SpliceProgress { progress });
     }
 
@@ -570,7 +571,7 @@ fn an_application_that_ends_a_splice_has_both_peers_reset() {
 }
 
 #[test]
-fn each_end_is_told_as_what_it_is() {
+fn each_end_has_its_own_reason() {
     use CloseReason::{Aborted, DataPlaneFailed, Finished, Reset, TimedOut};
     for (reason, end, closed) in [
         (SpliceEndReason::Idle, SpliceEnd::Idle, [TimedOut, TimedOut]),
@@ -746,10 +747,11 @@ fn what_a_nic_stack_says_of_others_is_not_believed() {
     pair.tell(&Event::SpliceRefused { flow, reason });
     let passed_bytes = [7, 7];
     let progress = [SpliceProgress {
-            flow,
-            passed_bytes,
-            has_finished: [false; 2],
-        }].into();
+        flow,
+        passed_bytes,
+        has_finished: [false; 2],
+    }]
+    .into();
     pair.tell(&Event::SpliceProgress { progress });
     assert_eq!(pair.rig.stack.counters().events_invalid, 2);
     assert_eq!(pair.rig.stack.counters().spliced_bytes, 0);

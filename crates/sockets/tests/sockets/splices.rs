@@ -147,6 +147,7 @@ fn what_is_unread_and_what_is_unsent_goes_first_and_then_the_nic_stack_has_both(
     let progress = [SpliceProgress {
         flow: flow(&world),
         passed_bytes: [5, 700],
+        has_finished: [false; 2],
     }];
     let progress = Box::from(progress);
     tell(&mut world, &Event::SpliceProgress { progress });

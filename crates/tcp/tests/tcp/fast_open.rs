@@ -186,7 +186,9 @@ fn a_peer_that_is_not_there_is_given_up() {
     ));
 }
 
-/// A forger who guesses can end no connection of which the text was taken: RFC 5961 §4.2.
+/// A forger who guesses can end no connection of which the text was taken.
+///
+/// Covers: RFC 5961 §4.2
 #[test]
 fn another_syn_in_the_window_is_challenged() {
     begun().trace(
@@ -235,6 +237,8 @@ fn a_syn_without_text_is_answered_as_any_other() {
 }
 
 /// What the NIC stack forgets of the answer goes again, and the SYN,ACK does not.
+///
+/// Covers: RFC 7413 §4.2.2, IO-TCP §3.5
 #[test]
 fn an_answer_that_never_left_is_issued_again() {
     let mut script = begun();
