@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use testbed::http::Connection;
 use testbed::procfs::descriptors;
 use testbed::site::{KnownFile, Site};
@@ -48,6 +49,13 @@ pub(crate) fn counter(splitway: &mut Splitway, process: &str, name: &str) -> u64
     let line = splitway.line(|line| line.starts_with("{\"host\"")).unwrap();
     let report: serde_json::Value = serde_json::from_str(&line).unwrap();
     report[process][name].as_u64().unwrap()
+}
+
+/// Ends a server that was started with `--report-json`, and returns what its host process has
+/// counted.
+pub(crate) fn counted<const N: usize>(mut splitway: Splitway, names: [&str; N]) -> [u64; N] {
+    assert!(splitway.end_with(Signal::TERM).unwrap().success());
+    names.map(|name| host_counter(&mut splitway, name))
 }
 
 /// Kills at random moments, so many times, while [`DOWNLOADS`] clients download over links that

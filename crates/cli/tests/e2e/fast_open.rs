@@ -4,7 +4,6 @@
 use std::net::{SocketAddr, TcpStream};
 
 use rustix::net::{AddressFamily, SendFlags, SocketType, sendto, socket};
-use rustix::process::Signal;
 use testbed::http::{Connection, request};
 use testbed::namespace::isolated;
 use testbed::site::{KnownFile, Site};
@@ -12,7 +11,7 @@ use testbed::splitway::Splitway;
 use testbed::wait;
 use testbed::{Context, Result};
 
-use crate::deaths::host_counter;
+use crate::deaths::counted;
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
 use crate::stat::json;
 use crate::support::{FAMILIES, Random, SOON, on_threads, serve_with};
@@ -55,12 +54,6 @@ fn downloads(file: &KnownFile) {
     on_threads(CLIENTS, |index| {
         (0..TURNS).try_for_each(|_| download(FAMILIES[index % 2], file))
     });
-}
-
-/// Ends the server, and returns what its host process has counted.
-fn counted<const N: usize>(mut splitway: Splitway, names: [&str; N]) -> [u64; N] {
-    assert!(splitway.end_with(Signal::TERM).unwrap().success());
-    names.map(|name| host_counter(&mut splitway, name))
 }
 
 const NAMES: [&str; 4] = [

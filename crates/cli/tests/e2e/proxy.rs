@@ -208,31 +208,50 @@ pub(crate) fn tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<
     echoed(&stream, &content(bytes + client, client as u64))
 }
 
+/// The same behind a pause, in which nothing is under way and enough has been copied for a splice.
+pub(crate) fn spliced_tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<()> {
+    let stream = TcpStream::connect(server).context(|| "connecting".into())?;
+    be_patient(&stream)?;
+    round_trip(&stream, &content(100_000, client as u64))?;
+    echoed(&stream, &content(bytes + client, client as u64))
+}
+
+/// Sends bytes, ends the direction, and has the bytes and the end back.
 fn echoed(stream: &TcpStream, sent: &[u8]) -> Result<()> {
-    let mut received = Vec::new();
+    let finish = |stream: &TcpStream| stream.shutdown(Shutdown::Write);
+    there_and_back(stream, sent, finish)?;
+    match (&*stream).read(&mut [0]) {
+        Ok(0) => Ok(()),
+        other => Err(Failure::new(format!("{other:?}, and no end"))),
+    }
+}
+
+/// Sends bytes, and has them back.
+pub(crate) fn round_trip(stream: &TcpStream, sent: &[u8]) -> Result<()> {
+    there_and_back(stream, sent, |_| Ok(()))
+}
+
+fn there_and_back(
+    stream: &TcpStream,
+    sent: &[u8],
+    behind_it: impl FnOnce(&TcpStream) -> std::io::Result<()> + Send,
+) -> Result<()> {
+    let mut received = vec![0; sent.len()];
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
-            let mut stream = stream;
-            stream.write_all(sent)?;
-            stream.shutdown(Shutdown::Write)
+            (&*stream).write_all(sent)?;
+            behind_it(stream)
         });
-        let mut stream = stream;
-        let read = stream
-            .read_to_end(&mut received)
-            .context(|| "reading".into());
+        let read = (&*stream).read_exact(&mut received);
         let wrote = sender
             .join()
             .map_err(|_| Failure::new("a panic".to_owned()))?;
         wrote.context(|| "writing".into())?;
-        read
+        read.context(|| "reading".into())
     })?;
     match received == sent {
         true => Ok(()),
-        false => Err(Failure::new(format!(
-            "{} of {} bytes",
-            received.len(),
-            sent.len()
-        ))),
+        false => Err(Failure::new("other bytes have come back")),
     }
 }
 

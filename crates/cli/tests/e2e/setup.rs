@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use netdev::packet::PacketPort;
 use netdev::{Offload, Port, Superpacket};
-use rustix::process::Signal;
 use testbed::http::{Connection, download};
 use testbed::namespace::isolated;
 use testbed::process::{run, tool};
@@ -18,9 +17,9 @@ use testbed::wait;
 use wire::frame::TcpTemplate;
 use wire::tcp::{Flags, Header, Options};
 
-use crate::deaths::host_counter;
-use crate::stat::json;
-use crate::support::{FAMILIES, SOON, kill_nic, on_threads, serve_with};
+use crate::deaths::counted;
+use crate::stat::{host_counted, json};
+use crate::support::{FAMILIES, SOON, kill_nics_amid, on_threads, serve_with};
 
 /// Clients at a time.
 const CLIENTS: usize = 20;
@@ -49,18 +48,6 @@ fn workers_answer(form: &str) {
     .unwrap();
 }
 
-fn counter(name: &str) -> u64 {
-    json(&["--summary"])["host"]["counters"][name]
-        .as_u64()
-        .unwrap_or_default()
-}
-
-/// Ends the server, and returns what its host process has counted.
-fn counted<const N: usize>(mut splitway: Splitway, names: [&str; N]) -> [u64; N] {
-    assert!(splitway.end_with(Signal::TERM).unwrap().success());
-    names.map(|name| host_counter(&mut splitway, name))
-}
-
 /// Downloads on connections of their own, of which every byte is checked.
 fn downloads(site: &Site) {
     let file = site.file("file", 50_000).unwrap();
@@ -84,7 +71,7 @@ fn a_packet_filter_steers_syns_and_the_host_sees_none() {
             "resets_sent",
         ];
         let all = (CLIENTS * TURNS) as u64;
-        let syns = counter("syns_received");
+        let syns = host_counted("syns_received");
         let [set_up, broken, handed_on, resets] = counted(splitway, names);
         // A client's port may come again, or the hash of another connection: its SYN is the host's.
         assert_eq!((set_up + syns, broken, handed_on, resets), (all, 0, 0, 0));
@@ -99,7 +86,7 @@ fn the_host_hands_syns_on_where_none_can_be_steered() {
         downloads(&site);
         let names = ["connections_set_up", "connections_broken", "resets_sent"];
         let all = (CLIENTS * TURNS) as u64;
-        let handed_on = counter("syns_handed_on");
+        let handed_on = host_counted("syns_handed_on");
         assert!(handed_on >= all, "{handed_on}");
         assert_eq!(counted(splitway, names), [all, 0, 0]);
     });
@@ -136,30 +123,18 @@ fn killed_amid_connections(form: (&str, &[&str]), site: &Site) {
     let splitway = serve(form, site);
     let done = AtomicUsize::new(0);
     let all = CLIENTS * TURNS;
-    std::thread::scope(|scope| {
-        let clients = scope.spawn(|| {
-            on_threads(CLIENTS, |index| {
-                for _ in 0..TURNS {
-                    download(FAMILIES[index % 2], &file)?;
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-                Ok(())
-            });
+    kill_nics_amid(&splitway, 3, (&done, all), || {
+        on_threads(CLIENTS, |index| {
+            for _ in 0..TURNS {
+                download(FAMILIES[index % 2], &file)?;
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
         });
-        for death in 1..=3 {
-            let enough = all * death / 4;
-            wait::until(SOON, "downloads", || {
-                let is_time = done.load(Ordering::Relaxed) >= enough;
-                (is_time || clients.is_finished()).then_some(())
-            })
-            .unwrap();
-            kill_nic(&splitway);
-        }
-        clients.join().unwrap();
     });
     // The process that has taken its place answers as well.
     workers_answer(form.0);
-    let before = counter("connections_set_up");
+    let before = host_counted("connections_set_up");
     on_threads(CLIENTS, |index| {
         download(FAMILIES[index % 2], &file).map(drop)
     });
@@ -240,13 +215,16 @@ fn the_host_sees_nothing_of_a_flood_that_is_steered() {
         let splitway = serve(STEERED, &site);
         let host = splitway.host();
         download(HTTP_V4, &file).unwrap();
-        let before = (counter("frames_received"), counter("syns_received"));
+        let before = (
+            host_counted("frames_received"),
+            host_counted("syns_received"),
+        );
         let cpu_before_ns = cpu_ns(host).unwrap();
         let span = Duration::from_secs(2);
         let sent = u64::from(flood(span));
         let used_ns = cpu_ns(host).unwrap() - cpu_before_ns;
-        let frames = counter("frames_received") - before.0;
-        let syns = counter("syns_received") - before.1;
+        let frames = host_counted("frames_received") - before.0;
+        let syns = host_counted("syns_received") - before.1;
         let share = used_ns as f64 / span.as_nanos() as f64;
         println!(
             "{sent} SYNs: {frames} frames at the host, {:.2} % of a core",

@@ -19,7 +19,7 @@ use wire::tcp::{Flags, Header};
 use crate::proxy::{listen, pool, started, tunnel, written};
 use crate::setup::macs;
 use crate::spliced::{STEERED, counted, splicing};
-use crate::stat::json;
+use crate::stat::host_counted;
 use crate::support::{Random, SOON, nft, on_threads};
 
 const CLIENTS: usize = 10;
@@ -79,12 +79,6 @@ fn with_timeout(site: &Site, timeout: &str) -> Splitway {
     started(&written(site, &text))
 }
 
-fn joined() -> u64 {
-    json(&["--summary"])["host"]["counters"]["splices_joined"]
-        .as_u64()
-        .unwrap_or_default()
-}
-
 /// Some connections that are spliced.
 fn spliced(count: usize) -> Vec<TcpStream> {
     let mut streams: Vec<_> = (0..count)
@@ -100,7 +94,7 @@ fn spliced(count: usize) -> Vec<TcpStream> {
             stream.write_all(&buffer).unwrap();
             stream.read_exact(&mut buffer).unwrap();
         }
-        (joined() >= count as u64).then_some(())
+        (host_counted("splices_joined") >= count as u64).then_some(())
     })
     .unwrap();
     streams

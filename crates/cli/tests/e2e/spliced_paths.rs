@@ -13,13 +13,13 @@ use testbed::process::run;
 use testbed::routed::{GATEWAYS, Routed, UPLINK};
 use testbed::site::Site;
 use testbed::splitway::{STACK_V4, STACK_V6, Splitway};
+use testbed::wait;
 use testbed::web::content;
-use testbed::{Failure, wait};
 
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
-use crate::proxy::{listen, started, tunnel, written};
+use crate::proxy::{listen, round_trip, spliced_tunnel, started, written};
 use crate::spliced::counted;
-use crate::stat::json;
+use crate::stat::host_counted;
 use crate::support::{Random, SOON, on_threads, program, sh};
 
 /// Ports for a backend of either version of IP.
@@ -60,11 +60,6 @@ fn beyond(routed: &Routed, site: &Site) -> Splitway {
 fn pairs(addresses: [IpAddr; 2]) -> Vec<SocketAddr> {
     let ports = |address| PORTS.map(|port| SocketAddr::new(address, port));
     addresses.into_iter().flat_map(ports).collect()
-}
-
-fn host_counter(name: &str) -> u64 {
-    let counters = &json(&["--summary"])["host"]["counters"];
-    counters[name].as_u64().unwrap_or_default()
 }
 
 /// The MSS that the backend offers is that of an MTU, whatever the link carries.
@@ -111,11 +106,11 @@ fn segments_of_any_size_pass_between_links_that_differ_in_both_versions_of_ip() 
             set_mtu(&routed, &["near", "client"], client_mtu);
             offer_mss_of(&routed, backend_mtu);
             for (index, server) in servers.iter().enumerate() {
-                let before = host_counter("splices_joined");
-                on_threads(3, |client| tunnel(*server, client + index, BYTES));
-                let joined = host_counter("splices_joined") - before;
+                let before = host_counted("splices_joined");
+                on_threads(3, |client| spliced_tunnel(*server, client + index, BYTES));
+                let joined = host_counted("splices_joined") - before;
                 let pair = format!("{client_mtu} to {backend_mtu} bytes, {server}");
-                assert!(joined > 0, "{pair}: no splice");
+                assert_eq!(joined, 3, "{pair}");
             }
         }
         let names = ["splices_joined", "spliced_bytes", "connections_broken"];
@@ -136,7 +131,7 @@ fn clients_at_once(site: &Site, clients: usize, bytes: usize) {
     lose_one_in_a_hundred(&mut Random::seeded());
     let servers = pairs([STACK_V4, STACK_V6]);
     on_threads(clients, |client| {
-        tunnel(servers[client % servers.len()], client, bytes)
+        spliced_tunnel(servers[client % servers.len()], client, bytes)
     });
     let names = ["splices_joined", "splices_given_up", "connections_broken"];
     let [joined, given_up, broken] = counted(proxy, names);
@@ -156,22 +151,47 @@ fn a_thousand_splices_at_once_lose_packets_and_no_byte() {
     isolated_long(|site| clients_at_once(&site, 1_000, 1_000_000));
 }
 
-/// Sends a piece and has it back.
-fn exchange(stream: &mut TcpStream, bytes: usize, seed: u64) -> testbed::Result<()> {
-    let sent = content(bytes, seed);
-    let mut received = vec![0; bytes];
-    let writing = std::thread::scope(|scope| {
-        let mut copy = stream.try_clone().expect("a descriptor");
-        let sent = &sent;
-        let writing = scope.spawn(move || copy.write_all(sent));
-        let read = stream.read_exact(&mut received);
-        (writing.join().expect("no panic"), read)
+/// A connection that is spliced.
+fn spliced(server: SocketAddr) -> TcpStream {
+    let before = host_counted("splices_joined");
+    let stream = TcpStream::connect(server).unwrap();
+    be_patient(&stream).unwrap();
+    wait::until(SOON, "a splice", || {
+        round_trip(&stream, &content(50_000, before)).unwrap();
+        (host_counted("splices_joined") > before).then_some(())
+    })
+    .unwrap();
+    stream
+}
+
+/// The router sends "too big", about what comes from the backend, in mid-stream.
+#[test]
+fn a_link_that_becomes_narrower_gives_a_splice_back_and_costs_no_byte() {
+    isolated(|site| {
+        let routed = Routed::new().unwrap();
+        let _backend = Backend::inside(routed.router(), BACKEND_PORT, Speech::Echo).unwrap();
+        let proxy = beyond(&routed, &site);
+        let servers = pairs(["10.92.0.2", "fd92::2"].map(|ip| ip.parse().unwrap()));
+        // The client knows of it, and offers the MSS of before.
+        for (network, way, mss) in [
+            ("10.92.0.0/24", "10.91.0.254", 1460),
+            ("fd92::/64", "fd91::254", 1440),
+        ] {
+            sh(&format!(
+                "ip route change {network} via {way} mtu 1280 advmss {mss}"
+            ));
+        }
+        let streams: Vec<_> = servers.into_iter().map(spliced).collect();
+        routed.narrow(1300).unwrap();
+        for (seed, stream) in streams.iter().enumerate() {
+            round_trip(stream, &content(BYTES, seed as u64)).unwrap();
+        }
+        drop(streams);
+        let names = ["splices_returned", "mtus_reduced", "connections_broken"];
+        let [returned, reduced, broken] = counted(proxy, names);
+        assert_eq!((returned, broken), (4, 0));
+        assert!(reduced >= 4, "{reduced}");
     });
-    match writing {
-        (Ok(()), Ok(())) if received == sent => Ok(()),
-        (Ok(()), Ok(())) => Err(Failure::new("other bytes have come back")),
-        (wrote, read) => Err(Failure::new(format!("{wrote:?}, {read:?}"))),
-    }
 }
 
 /// Binds a client to a port, so that its connections have the same addresses and ports.
@@ -199,15 +219,15 @@ fn a_port_comes_again_when_its_splice_has_ended() {
         let proxy = started(&written(&site, &configuration("", addresses)));
         let server = SocketAddr::new(STACK_V4, PORTS[0]);
         for round in 0..6 {
-            let before = host_counter("splices_joined");
+            let before = host_counted("splices_joined");
             let mut stream = connect_from(40_000, server);
             be_patient(&stream).unwrap();
             wait::until(SOON, "a splice", || {
-                exchange(&mut stream, 50_000, round).unwrap();
-                (host_counter("splices_joined") > before).then_some(())
+                round_trip(&stream, &content(50_000, round)).unwrap();
+                (host_counted("splices_joined") > before).then_some(())
             })
             .unwrap();
-            exchange(&mut stream, BYTES, round).unwrap();
+            round_trip(&stream, &content(BYTES, round)).unwrap();
             if round % 2 == 0 {
                 stream.shutdown(std::net::Shutdown::Write).unwrap();
                 assert_eq!(stream.read(&mut [0]).unwrap(), 0);

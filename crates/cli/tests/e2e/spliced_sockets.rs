@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use testbed::backend::{Backend, Speech};
@@ -15,8 +14,8 @@ use testbed::wait;
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
 use crate::programs::{Stack, at};
 use crate::proxy::tunnel;
-use crate::stat::json;
-use crate::support::{Random, SOON, kill_nic, on_threads};
+use crate::stat::host_counted;
+use crate::support::{Random, SOON, kill_nics_while, on_threads};
 
 const RELAY_PORT: u16 = 8000;
 
@@ -84,8 +83,7 @@ impl Relay {
         // It has no end of its own.
         self.program.stop(SOON).unwrap();
         self.stack.assert_nothing_left();
-        let counters = &json(&["--summary"])["host"]["counters"];
-        let counted = names.map(|name| counters[name].as_u64().expect("a counter"));
+        let counted = names.map(host_counted);
         let ended = self.stack.splitway.end_with(Signal::TERM).unwrap();
         assert!(ended.success(), "{ended:?}");
         counted
@@ -145,19 +143,8 @@ fn splices_of_a_program_go_on_through_nic_processes_that_are_killed() {
     isolated(|site| {
         let _backend = Backend::new(9001, Speech::Echo);
         let relay = Relay::start(&site, 0);
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let clients = scope.spawn(|| {
-                on_threads(CLIENTS, |client| tunnel(at(RELAY_PORT), client, 5 * BYTES));
-                is_over.store(true, Ordering::Relaxed);
-            });
-            let mut kills = 0;
-            while !is_over.load(Ordering::Relaxed) && kills < 5 && !clients.is_finished() {
-                std::thread::park_timeout(Duration::from_millis(700));
-                kill_nic(&relay.stack.splitway);
-                kills += 1;
-            }
-            clients.join().unwrap();
+        kill_nics_while(&relay.stack.splitway, || {
+            on_threads(CLIENTS, |client| tunnel(at(RELAY_PORT), client, 5 * BYTES));
         });
         let names = ["splices_joined", "splices_repeated", "connections_broken"];
         let [joined, repeated, broken] = relay.counted(names);
@@ -186,8 +173,7 @@ fn a_program_that_is_killed_resets_the_peers_of_its_splices() {
                 });
             });
             wait::until(SOON, "bytes pass", || {
-                let counters = &json(&["--summary"])["host"]["counters"];
-                (counters["splices_joined"].as_u64()? >= CLIENTS as u64 / 2).then_some(())
+                (host_counted("splices_joined") >= CLIENTS as u64 / 2).then_some(())
             })
             .unwrap();
             killed.store(true, Ordering::Relaxed);

@@ -33,6 +33,12 @@ pub(crate) fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&stat(&arguments)).unwrap()
 }
 
+/// A counter of the host process of the server that runs.
+pub(crate) fn host_counted(name: &str) -> u64 {
+    let counters = &json(&["--summary"])["host"]["counters"];
+    counters[name].as_u64().unwrap_or_default()
+}
+
 fn connections(document: &Value) -> &Vec<Value> {
     document["connections"].as_array().unwrap()
 }

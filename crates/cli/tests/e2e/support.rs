@@ -85,6 +85,44 @@ pub(crate) fn kill_nic(splitway: &Splitway) {
     .unwrap();
 }
 
+/// Runs clients, and kills a NIC process each time that they have done another share of `all`.
+pub(crate) fn kill_nics_amid(
+    splitway: &Splitway,
+    deaths: usize,
+    (done, all): (&AtomicUsize, usize),
+    clients: impl FnOnce() + Send,
+) {
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(clients);
+        for death in 1..=deaths {
+            let enough = all * death / (deaths + 1);
+            wait::until(SOON, "progress of the clients", || {
+                let is_time = done.load(Ordering::Relaxed) >= enough;
+                (is_time || clients.is_finished()).then_some(())
+            })
+            .unwrap();
+            kill_nic(splitway);
+        }
+        clients.join().unwrap();
+    });
+}
+
+/// Runs clients, and kills a NIC process now and then, five at most.
+pub(crate) fn kill_nics_while(splitway: &Splitway, clients: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(clients);
+        for _ in 0..5 {
+            // Not a wait for something: the time between two deaths.
+            std::thread::park_timeout(Duration::from_millis(700));
+            if clients.is_finished() {
+                break;
+            }
+            kill_nic(splitway);
+        }
+        clients.join().unwrap();
+    });
+}
+
 /// Asserts that processes together use less than a hundredth of a core in so much time.
 pub(crate) fn assert_idle(processes: &[Pid], span: Duration) {
     let used_ns = || {

@@ -6,16 +6,15 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::process::Signal;
 use testbed::http::{Connection, be_patient};
 use testbed::namespace::isolated;
 use testbed::site::Site;
 use testbed::splitway::Splitway;
 use testbed::wait;
 
-use crate::deaths::host_counter;
+use crate::deaths::counted;
 use crate::stat::json;
-use crate::support::{FAMILIES, SOON, kill_nic, on_threads, serve_with};
+use crate::support::{FAMILIES, SOON, kill_nics_amid, on_threads, serve_with};
 
 /// Clients at a time.
 const CLIENTS: usize = 20;
@@ -37,12 +36,6 @@ fn nothing_is_left() {
         (usage["connections"] == 0 && usage["parted"] == 0).then_some(())
     })
     .unwrap();
-}
-
-/// Ends the server, and returns what its host process has counted.
-fn counted<const N: usize>(mut splitway: Splitway, names: [&str; N]) -> [u64; N] {
-    assert!(splitway.end_with(Signal::TERM).unwrap().success());
-    names.map(|name| host_counter(&mut splitway, name))
 }
 
 #[test]
@@ -119,29 +112,17 @@ fn nic_processes_are_killed_amid_closes_and_nothing_is_left() {
             let splitway = serve(&site, form);
             let closed = AtomicUsize::new(0);
             let all = CLIENTS * 15;
-            std::thread::scope(|scope| {
-                let clients = scope.spawn(|| {
-                    on_threads(CLIENTS, |index| {
-                        for _ in 0..15 {
-                            let mut connection = Connection::open(FAMILIES[index % 2])?;
-                            connection.get(&file)?;
-                            connection.finish()?;
-                            connection.read_end()?;
-                            closed.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Ok(())
-                    });
+            kill_nics_amid(&splitway, 4, (&closed, all), || {
+                on_threads(CLIENTS, |index| {
+                    for _ in 0..15 {
+                        let mut connection = Connection::open(FAMILIES[index % 2])?;
+                        connection.get(&file)?;
+                        connection.finish()?;
+                        connection.read_end()?;
+                        closed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
                 });
-                for death in 1..=4 {
-                    let enough = all * death / 5;
-                    wait::until(SOON, "closes", || {
-                        let is_time = closed.load(Ordering::Relaxed) >= enough;
-                        (is_time || clients.is_finished()).then_some(())
-                    })
-                    .unwrap();
-                    kill_nic(&splitway);
-                }
-                clients.join().unwrap();
             });
             nothing_is_left();
             let names = ["connections_finished", "connections_broken", "parts"];
