@@ -133,6 +133,8 @@ pub struct SeenSplice {
     pub flow: FlowId,
     /// SND.NXT and RCV.NXT of both legs.
     pub legs: [(u32, u32); 2],
+    /// Largest payloads to both peers, in bytes.
+    pub mss: [u16; 2],
     /// Another NIC stack has had it.
     pub is_again: bool,
     /// What had passed.
@@ -148,6 +150,7 @@ impl SeenSplice {
         SeenSplice {
             flow: splice.flow,
             legs: splice.legs.map(|leg| (leg.snd_nxt, leg.rcv_nxt)),
+            mss: splice.legs.map(|leg| leg.mss),
             is_again: splice.is_again,
             passed_bytes: splice.passed_bytes,
             limits_ms: [splice.idle_ms, splice.life_ms],

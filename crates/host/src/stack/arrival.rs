@@ -13,6 +13,7 @@ use crate::link::icmp;
 use crate::link::neighbor::Resolution;
 use crate::link::reply_limit::ReplyLimit;
 use crate::tables::bindings::Destination;
+use crate::tables::connections::ConnectionHandle;
 use crate::tables::time_wait::Answer;
 use crate::tables::tuple::Tuple;
 
@@ -114,7 +115,7 @@ impl Stack {
         };
         let Some(handle) = self.connections.find(&tuple) else {
             if let icmp::ErrorKind::TooBig { mtu } = error.kind {
-                self.on_too_big_for_splice(now_us, &tuple, mtu);
+                self.on_too_big_for_splice(now_us, &tuple, mtu, error.quoted.seq);
             }
             return;
         };
@@ -127,19 +128,21 @@ impl Stack {
         }
         let seq = error.quoted.seq;
         match error.kind {
-            icmp::ErrorKind::TooBig { mtu } => {
-                if entry
-                    .tcp
-                    .on_icmp_too_big(Instant::from_us(now_us), mtu, seq)
-                {
-                    self.counters.mtus_reduced += 1;
-                    self.mark_dirty(handle);
-                }
-            }
+            icmp::ErrorKind::TooBig { mtu } => self.on_too_big(now_us, handle, mtu, seq),
             icmp::ErrorKind::Unreachable { hard } => {
                 entry.tcp.on_icmp_unreachable(hard, seq);
                 self.mark_dirty(handle);
             }
+        }
+    }
+
+    pub(super) fn on_too_big(&mut self, now_us: u64, handle: ConnectionHandle, mtu: u32, seq: u32) {
+        let now = Instant::from_us(now_us);
+        if let Some(entry) = self.connections.get_mut(handle)
+            && entry.tcp.on_icmp_too_big(now, mtu, seq)
+        {
+            self.counters.mtus_reduced += 1;
+            self.mark_dirty(handle);
         }
     }
 

@@ -27,7 +27,7 @@ use wire::frame::{TcpPacket, TcpTemplate, pieces};
 use wire::tcp::{Flags, Header, Segment};
 
 use super::Stack;
-use super::workers::OwnedSplice;
+use super::workers::{Deferred, OwnedSplice};
 use crate::app::AppEvent;
 use crate::splicing::SpliceEvent;
 use crate::tables::splices::{Place, Side, Splice, Splices, Stage};
@@ -35,6 +35,9 @@ use crate::tables::tuple::Tuple;
 
 /// Longest headers of a frame, in bytes: Ethernet (14), IPv6 (40) and TCP (60).
 const HEADERS_BYTES_MAX: usize = 114;
+
+/// "Too big" below is not believed (the table in `tcp`): MTUs of IPv4 and IPv6, in bytes.
+const MTUS_MIN: [u32; 2] = [552, 1280];
 
 const BOTH: [Side; 2] = [0, 1];
 
@@ -62,26 +65,49 @@ impl Stack {
     }
 
     /// A router says that a packet to the peer of a leg is too big. Whether it quotes what has
-    /// passed, the NIC worker alone could know; the host finds out about the path, with checks of
-    /// its own, when it has the connections back.
+    /// passed, the NIC worker alone could know. What passes from now on is cut to what fits, and
+    /// with it what was lost; the host finds out about the path, with checks of its own, when it
+    /// has the connections back.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_too_big_for_splice(&mut self, now_us: u64, tuple: &Tuple, mtu: u32) {
+    pub(super) fn on_too_big_for_splice(
+        &mut self,
+        now_us: u64,
+        tuple: &Tuple,
+        mtu: u32,
+        quoted_seq: u32,
+    ) {
         let Some((place, side)) = self.splicing.splices.by_tuple(tuple) else {
             return;
         };
-        let Some(splice) = self.splicing.splices.get(place) else {
+        let Some(splice) = self.splicing.splices.get_mut(place) else {
             return;
         };
-        let (leg, ipv6) = (&splice.legs[side], tuple.local.is_ipv6());
-        let headers = if ipv6 { 60 } else { 40 };
-        let is_news = leg
-            .numbers
-            .is_some_and(|numbers| mtu < headers + u32::from(numbers.mss));
-        if is_news {
-            let stream = leg.stream;
-            self.unsplice(now_us, stream);
+        let (leg, worker) = (&mut splice.legs[side], splice.worker);
+        let stream = leg.stream;
+        if splice.stage == Stage::Joining {
+            if let Some(entry) = self.connections.by_stream_mut(stream) {
+                let handle = entry.handle();
+                self.on_too_big(now_us, handle, mtu, quoted_seq);
+            }
+            return;
         }
+        let Some(numbers) = &mut leg.numbers else {
+            return;
+        };
+        let mss = mss_of(mtu, tuple.local.is_ipv6(), numbers.timestamps.is_some());
+        if mss >= numbers.mss {
+            return;
+        }
+        numbers.mss = mss;
+        self.counters.mtus_reduced += 1;
+        // A worker that has the splice takes over the MSS.
+        if let Some(splice) = self.splicing.splices.get(place)
+            && let Some(command) = self.splice_command(splice, true)
+        {
+            self.nics[worker].send_or_defer(Deferred::Splice(command));
+        }
+        self.unsplice(now_us, stream);
     }
 
     /// A segment that belongs to no connection of the table: true if it belongs to a splice.
@@ -194,4 +220,12 @@ impl Stack {
             self.app_events.push_back((first.stream, event));
         }
     }
+}
+
+/// Largest payload of a segment on a path of this MTU, in bytes.
+fn mss_of(mtu: u32, ipv6: bool, timestamps: bool) -> u16 {
+    let headers = if ipv6 { 60 } else { 40 };
+    let options = if timestamps { 12 } else { 0 };
+    let bytes = mtu.max(MTUS_MIN[usize::from(ipv6)]) - headers - options;
+    u16::try_from(bytes).unwrap_or(u16::MAX)
 }

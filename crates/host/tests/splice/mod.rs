@@ -665,10 +665,18 @@ fn what_is_too_big_for_the_way_to_a_peer_has_the_connections_come_back() {
     let flow = pair.flow();
     too_big(&mut pair, 1, 1500);
     assert_eq!(pair.rig.nic.unsplices, [], "nothing is as long as that");
-    too_big(&mut pair, 1, 1400);
-    too_big(&mut pair, 1, 1300);
+    for mtu in [1400, 1450, 1300, 100] {
+        too_big(&mut pair, 1, mtu);
+    }
     let asked = [(flow, UnspliceKind::Return)];
     assert_eq!(pair.rig.nic.unsplices, asked);
+    // What passes until it is back fits, and no MTU below 552 bytes is believed.
+    let told: Vec<_> = pair.rig.nic.splices.iter().map(|it| it.mss).collect();
+    let options = 12;
+    let of = |mtu: u16| [1460 - options, mtu - 40 - options];
+    assert_eq!(told, [1500, 1400, 1300, 552].map(of));
+    assert!(pair.rig.nic.splices.iter().all(|it| it.flow == flow));
+    assert_eq!(pair.rig.stack.counters().splices_repeated, 0);
     let outcome = pair.outcome([0, 0]);
     pair.tell(&Event::Unspliced { outcome });
     pair.copies(b"in smaller pieces");
