@@ -3,6 +3,9 @@
 //! Where that is asked for, a NIC stack moves them in the host's place, as soon as so many have
 //! gone that it is worth it: a splice. It takes both streams and reports bytes and the end, as
 //! [`Joint::advance`] does. What is not spliced, or comes back, is copied.
+//!
+//! Where one peer is faster than the other, something of its bytes always waits here. So that the
+//! moment for a splice comes, nothing more is read when enough has gone, until nothing waits.
 
 use std::time::Duration;
 
@@ -20,10 +23,10 @@ const COPIED_BYTES_MIN: u64 = 64 << 10;
 enum Mover {
     /// This side, to the end.
     Host,
-    /// This side, until enough has moved. Both peers may be silent for so long.
-    HostAtFirst { idle: Duration },
+    /// This side, until so many bytes have moved. Both peers may be silent for so long.
+    HostAtFirst { idle: Duration, bytes_min: u64 },
     /// A NIC stack, or it is about to. So many bytes it has said to have moved.
-    Nic { bytes: [u64; 2] },
+    Nic { idle: Duration, bytes: [u64; 2] },
 }
 
 /// One direction.
@@ -38,21 +41,34 @@ struct Flow {
 }
 
 impl Flow {
-    /// Moves what there is; returns how many bytes the receiver took.
+    /// Neither end of the direction has seen its end.
+    fn is_open(&self) -> bool {
+        !self.has_ended && !self.is_over
+    }
+
+    /// Moves what there is, of which it reads `bytes_max` at most; returns how many bytes the
+    /// receiver took.
     fn advance(
         &mut self,
         io: &mut dyn Io,
         (from, to): (StreamId, StreamId),
         scratch: &mut [u8],
+        mut bytes_max: u64,
     ) -> u64 {
         let mut moved = 0;
         while !self.is_over {
             let before = self.buffer.len();
             let is_taken = self.buffer.flush(io, to);
             moved += (before - self.buffer.len()) as u64;
-            if !is_taken || self.buffer.fill(io, from, scratch, COPY_BYTES) == 0 {
+            if !is_taken {
                 break;
             }
+            let room = COPY_BYTES.min(usize::try_from(bytes_max).unwrap_or(usize::MAX));
+            let count = self.buffer.fill(io, from, scratch, room);
+            if count == 0 {
+                break;
+            }
+            bytes_max -= count as u64;
         }
         if self.has_ended && self.buffer.is_empty() && !self.is_over {
             self.is_over = true;
@@ -105,7 +121,8 @@ impl Joint {
 
     /// Lets a NIC stack move the bytes, if it can. Both peers may be silent for so long.
     pub(crate) fn may_splice(&mut self, idle: Duration) {
-        self.mover = Mover::HostAtFirst { idle };
+        let bytes_min = COPIED_BYTES_MIN;
+        self.mover = Mover::HostAtFirst { idle, bytes_min };
     }
 
     /// A NIC stack moves the bytes, or is about to.
@@ -116,13 +133,11 @@ impl Joint {
     /// Has a NIC stack move the bytes, if it is time: nothing is left here, and both directions are
     /// open. `Some` if it was asked to.
     pub(crate) fn splice(&mut self, io: &mut dyn Io) -> Option<Result<(), SpliceError>> {
-        let Mover::HostAtFirst { idle } = self.mover else {
+        let Mover::HostAtFirst { idle, bytes_min } = self.mover else {
             return None;
         };
-        let flows = [&self.up, &self.down];
-        let is_clear = |flow: &Flow| flow.buffer.is_empty() && !flow.has_ended && !flow.is_over;
-        let copied: u64 = flows.iter().map(|flow| flow.bytes).sum();
-        if copied < COPIED_BYTES_MIN || !flows.into_iter().all(is_clear) {
+        let is_clear = |flow: &Flow| flow.buffer.is_empty() && flow.is_open();
+        if self.copied_bytes() < bytes_min || ![&self.up, &self.down].into_iter().all(is_clear) {
             return None;
         }
         let limits = SpliceLimits {
@@ -131,7 +146,10 @@ impl Joint {
         };
         let asked = io.splice(self.client, self.backend, limits);
         self.mover = match asked {
-            Ok(()) => Mover::Nic { bytes: [0; 2] },
+            Ok(()) => Mover::Nic {
+                idle,
+                bytes: [0; 2],
+            },
             Err(_) => Mover::Host,
         };
         Some(asked)
@@ -140,16 +158,34 @@ impl Joint {
     /// A NIC stack has something to say of the two streams: what has moved since it last did.
     pub(crate) fn on_splice(&mut self, event: &SpliceEvent) -> Moved {
         let mut moved = [0; 2];
-        if let (Mover::Nic { bytes: before }, Some(bytes)) = (&mut self.mover, bytes_in(event)) {
+        let Mover::Nic {
+            idle,
+            bytes: before,
+        } = &mut self.mover
+        else {
+            return Moved::default();
+        };
+        let idle = *idle;
+        if let Some(bytes) = bytes_in(event) {
             moved = [0, 1].map(|side| bytes[side].saturating_sub(before[side]));
             *before = bytes;
-        }
-        if let SpliceEvent::Returned { .. } | SpliceEvent::Ended { .. } = event {
-            self.mover = Mover::Host;
         }
         let [up, down] = moved;
         self.up.bytes += up;
         self.down.bytes += down;
+        match event {
+            // What has not been quiet may be so later, and a path whose MTU has changed is known
+            // when as much has gone again.
+            SpliceEvent::Returned {
+                error: None | Some(SpliceError::NotQuiet),
+                ..
+            } => {
+                let bytes_min = self.copied_bytes().saturating_mul(4);
+                self.mover = Mover::HostAtFirst { idle, bytes_min };
+            }
+            SpliceEvent::Returned { .. } | SpliceEvent::Ended { .. } => self.mover = Mover::Host,
+            SpliceEvent::Joined | SpliceEvent::Progress { .. } => {}
+        }
         Moved {
             up,
             down,
@@ -184,13 +220,32 @@ impl Joint {
         if self.is_spliced() {
             return Moved::default();
         }
-        let up = self.up.advance(io, (self.client, self.backend), scratch);
-        let down = self.down.advance(io, (self.backend, self.client), scratch);
+        let bytes_max = self.room();
+        let up = (self.up).advance(io, (self.client, self.backend), scratch, bytes_max);
+        let bytes_max = self.room();
+        let down = (self.down).advance(io, (self.backend, self.client), scratch, bytes_max);
         Moved {
             up,
             down,
             is_over: self.up.is_over && self.down.is_over,
         }
+    }
+
+    /// Bytes that may be read before the moment for a splice.
+    fn room(&self) -> u64 {
+        let flows = [&self.up, &self.down];
+        match self.mover {
+            Mover::HostAtFirst { bytes_min, .. } if flows.into_iter().all(Flow::is_open) => {
+                let waiting: usize = flows.iter().map(|flow| flow.buffer.len()).sum();
+                bytes_min.saturating_sub(self.copied_bytes() + waiting as u64)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Bytes that have gone either way.
+    fn copied_bytes(&self) -> u64 {
+        self.up.bytes + self.down.bytes
     }
 
     /// The backend.
@@ -211,5 +266,53 @@ fn bytes_in(event: &SpliceEvent) -> Option<[u64; 2]> {
         SpliceEvent::Progress { bytes }
         | SpliceEvent::Returned { bytes, .. }
         | SpliceEvent::Ended { bytes, .. } => Some(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spliced() -> Joint {
+        let (client, backend) = (StreamId(1), StreamId(2));
+        let mut joint = Joint::new((client, Buffer::default()), (backend, Buffer::default()));
+        joint.may_splice(Duration::from_secs(60));
+        assert_eq!(joint.room(), COPIED_BYTES_MIN);
+        joint.up.bytes = COPIED_BYTES_MIN;
+        assert_eq!(joint.room(), 0, "nothing more is read");
+        joint.mover = Mover::Nic {
+            idle: Duration::from_secs(60),
+            bytes: [0; 2],
+        };
+        joint
+    }
+
+    fn returned(error: Option<SpliceError>) -> Joint {
+        let mut joint = spliced();
+        let bytes = [1000, 500];
+        let moved = joint.on_splice(&SpliceEvent::Returned { error, bytes });
+        assert_eq!((moved.up, moved.down), (1000, 500));
+        joint
+    }
+
+    #[test]
+    fn what_has_come_back_is_spliced_again_when_more_has_gone() {
+        for error in [None, Some(SpliceError::NotQuiet)] {
+            let bytes = COPIED_BYTES_MIN + 1500;
+            assert_eq!(returned(error).room(), 3 * bytes);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_spliced_is_copied_from_then_on() {
+        let error = SpliceError::Timestamps;
+        assert_eq!(returned(Some(error)).room(), u64::MAX);
+    }
+
+    #[test]
+    fn the_end_of_a_direction_lets_all_be_read() {
+        let mut joint = returned(None);
+        joint.on_peer_finished(StreamId(2));
+        assert_eq!(joint.room(), u64::MAX);
     }
 }

@@ -3,7 +3,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use testbed::backend::{Backend, Speech};
 use testbed::http::be_patient;
 use testbed::namespace::isolated;
@@ -60,6 +62,36 @@ fn long_tunnels_are_spliced_and_every_byte_and_end_arrives() {
             assert_eq!((joined, broken), (CLIENTS as u64, 0));
             assert!(bytes >= (2 * CLIENTS * BYTES) as u64, "{bytes}");
         }
+    });
+}
+
+/// What the backend sends waits in the proxy all the time: the client takes it in small pieces.
+#[test]
+fn tunnels_of_clients_that_are_slower_than_the_backend_are_spliced() {
+    const TO_SEND: usize = 8_000_000;
+    isolated(|site| {
+        let _backend = Backend::new(9001, Speech::Http);
+        let proxy = splicing(&site, STEERED);
+        on_threads(CLIENTS, |_| {
+            let mut stream = TcpStream::connect(HTTP_V4).unwrap();
+            be_patient(&stream)?;
+            set_socket_recv_buffer_size(&stream, 16_000).unwrap();
+            write!(stream, "GET /{TO_SEND} HTTP/1.1\r\nhost: echo\r\n\r\n").unwrap();
+            let expected = content(TO_SEND, TO_SEND as u64);
+            let mut received = Vec::new();
+            let mut piece = [0; 16_000];
+            let is_over = |received: &[u8]| received.ends_with(&expected[TO_SEND - 100..]);
+            while !is_over(&received) {
+                // Not a wait for something: the time that the client takes for a piece.
+                std::thread::park_timeout(Duration::from_millis(1));
+                let count = stream.read(&mut piece).unwrap();
+                received.extend_from_slice(&piece[..count]);
+            }
+            assert!(received.ends_with(&expected), "every byte is right");
+            Ok(())
+        });
+        let names = ["splices_joined", "connections_broken"];
+        assert_eq!(counted(proxy, names), [CLIENTS as u64, 0]);
     });
 }
 

@@ -152,7 +152,11 @@ impl Session {
         if !moved.is_over {
             match tunnel.joint.splice(io) {
                 Some(Ok(())) => shared.counters.splices += 1,
-                Some(Err(_)) => shared.counters.splices_refused += 1,
+                Some(Err(_)) => {
+                    shared.counters.splices_refused += 1;
+                    // What has been left unread for the sake of a splice is copied.
+                    return (Phase::Tunnel(tunnel), true);
+                }
                 None => {}
             }
             return (Phase::Tunnel(tunnel), false);
