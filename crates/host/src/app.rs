@@ -171,6 +171,11 @@ pub struct Offloads {
 }
 
 impl StreamOptions {
+    /// True if text of SYNs is taken, where the stack does so or not.
+    pub(crate) fn takes_syn_text(&self, stack_does: bool) -> bool {
+        stack_does && self.fast_open.unwrap_or(true)
+    }
+
     /// Lays over the stack's configuration what a handshake may begin with. The sizes of buffers
     /// come later: a window scale must not change between SYN,ACK and ACK.
     pub(crate) fn apply(&self, config: &mut tcp::Config) {

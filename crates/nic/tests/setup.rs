@@ -269,7 +269,9 @@ fn hear_text(stage: &mut Stage, to: &str, option: FastOpen, text: &[u8]) -> Vec<
 /// Covers: RFC 7413 §4.1.2, RFC 7413 §4.2.2
 #[test]
 fn text_with_a_good_cookie_goes_up_and_other_peers_get_a_cookie() {
-    let [now, before] = FAST_OPEN_KEYS.map(FastOpenCookies::new);
+    let [key, key_before] = FAST_OPEN_KEYS;
+    let now = FastOpenCookies::new(FAST_OPEN_KEYS);
+    let before = FastOpenCookies::new([key_before, key]);
     let (server, client) = (end(LOCAL).ip(), end(CLIENT).ip());
     let cookie = now.cookie(server, client);
     let mut stage = answering();
@@ -305,7 +307,7 @@ fn text_with_a_good_cookie_goes_up_and_other_peers_get_a_cookie() {
 
 #[test]
 fn a_flood_with_a_good_cookie_is_answered_beyond_a_bound() {
-    let cookies = FastOpenCookies::new(FAST_OPEN_KEYS[0]);
+    let cookies = FastOpenCookies::new(FAST_OPEN_KEYS);
     let cookie = cookies.cookie(end(LOCAL).ip(), end(CLIENT).ip());
     let mut stage = answering();
     for _ in 0..10_005 {

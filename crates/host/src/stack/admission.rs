@@ -25,6 +25,7 @@ use crate::config::Admission;
 use crate::episode::Episode;
 use crate::tables::bindings::Destination;
 use crate::tables::by_source::{Age, BySource};
+use crate::tables::connections::ConnectionHandle;
 use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::sources::Sources;
 use crate::tables::spent_cookies::SpentCookies;
@@ -315,12 +316,15 @@ impl Stack {
             self.refuse_for_room(now_us);
             return true;
         }
-        if self.on_fast_open(now_us, tuple, syn, isn) {
+        let fast_open = self.fast_open_option(&tuple, syn);
+        if let Some(option) = fast_open
+            && self.on_fast_open(now_us, tuple, syn, option, isn)
+        {
             return true;
         }
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
-        let fast_open = self.fast_open_cookie(now_us, &tuple, syn);
+        let fast_open = fast_open.map(|_| self.fast_open_cookie(now_us, &tuple));
         let ts_offset = self.isn.ts_offset(local, remote);
         if self.gate.half_open() >= self.gate.limits.half_open_max
             && self.gate.syn_queue.evict_repeated()
@@ -485,7 +489,7 @@ impl Stack {
         listener: BindingId,
         mut connection: tcp::Connection,
         cookie: Option<u32>,
-    ) {
+    ) -> ConnectionHandle {
         let tls = self.tls_layer(now_us, tuple.local.port());
         if let Err(error) = &tls {
             tracing::error!(%error, "no TLS for a new connection: it is reset");
@@ -516,6 +520,7 @@ impl Stack {
             self.gate.sources.add(source);
         }
         self.mark_dirty(handle);
+        handle
     }
 
     /// SYN,ACKs again, and the end of those that were never answered.

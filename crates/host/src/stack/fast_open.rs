@@ -12,7 +12,6 @@ use tcp::{Connection, FastOpenCookies, Instant, derive_key};
 use wire::tcp::{FastOpen, Segment};
 
 use super::Stack;
-use crate::app::BindingId;
 use crate::tables::bindings::Destination;
 use crate::tables::tuple::Tuple;
 
@@ -28,9 +27,8 @@ const KEY_PURPOSE: u64 = 2 << 32;
 #[derive(Debug)]
 pub(super) struct Cookies {
     period: u64,
-    /// Of this period, and of the one before.
-    keys: [[u8; 16]; 2],
-    cookies: [FastOpenCookies; 2],
+    /// Under the keys of this period, and of the one before.
+    cookies: FastOpenCookies,
 }
 
 impl Cookies {
@@ -39,8 +37,7 @@ impl Cookies {
         let keys = [period + 1, period].map(|number| derive_key(secret, KEY_PURPOSE + number));
         Cookies {
             period,
-            keys,
-            cookies: keys.map(FastOpenCookies::new),
+            cookies: FastOpenCookies::new(keys),
         }
     }
 
@@ -50,7 +47,7 @@ impl Cookies {
 
     /// Of this period, and of the one before.
     pub(super) fn keys(&self) -> [[u8; 16]; 2] {
-        self.keys
+        self.cookies.keys()
     }
 }
 
@@ -67,36 +64,22 @@ impl Stack {
         &self.fast_open
     }
 
-    /// True if the listener takes text of SYNs.
-    pub(super) fn takes_syn_text(&self, listener: BindingId) -> bool {
-        let options = self.bindings.options(listener);
-        self.config.fast_open
-            && options
-                .and_then(|options| options.fast_open)
-                .unwrap_or(true)
-    }
-
     /// What a SYN says of Fast Open, if it is for a listener that takes text.
-    fn fast_open_option(&self, tuple: &Tuple, syn: &Segment<'_>) -> Option<FastOpen> {
+    pub(super) fn fast_open_option(&self, tuple: &Tuple, syn: &Segment<'_>) -> Option<FastOpen> {
         let option = syn.header.options.fast_open?;
-        match self.destination(tuple) {
-            Destination::Listener(listener) if self.takes_syn_text(listener) => Some(option),
-            _ => None,
-        }
+        let Destination::Listener(listener) = self.destination(tuple) else {
+            return None;
+        };
+        let options = self.bindings.options(listener)?;
+        let takes_text = options.takes_syn_text(self.config.fast_open);
+        takes_text.then_some(option)
     }
 
-    /// The cookie that goes with a SYN,ACK, if the peer knows what to do with it.
-    pub(super) fn fast_open_cookie(
-        &mut self,
-        now_us: u64,
-        tuple: &Tuple,
-        syn: &Segment<'_>,
-    ) -> Option<FastOpen> {
-        self.fast_open_option(tuple, syn)?;
-        let [current, _] = &self.fast_open_cookies(now_us).cookies;
-        let cookie = current.cookie(tuple.local.ip(), tuple.remote.ip());
+    /// The cookie that goes with the SYN,ACK for a peer that knows what to do with it.
+    pub(super) fn fast_open_cookie(&mut self, now_us: u64, tuple: &Tuple) -> FastOpen {
         self.counters.fast_open_cookies_sent += 1;
-        Some(cookie)
+        let cookies = &self.fast_open_cookies(now_us).cookies;
+        cookies.cookie(tuple.local.ip(), tuple.remote.ip())
     }
 
     /// Makes a connection of a SYN that brings a good cookie and text. False if it is to be
@@ -106,14 +89,11 @@ impl Stack {
         now_us: u64,
         tuple: Tuple,
         syn: &Segment<'_>,
+        option: FastOpen,
         isn: u32,
     ) -> bool {
-        let Some(option) = self.fast_open_option(&tuple, syn) else {
-            return false;
-        };
-        let (local, remote) = (tuple.local.ip(), tuple.remote.ip());
         let cookies = &self.fast_open_cookies(now_us).cookies;
-        let is_good = cookies.iter().any(|it| it.are_good(local, remote, option));
+        let is_good = cookies.are_good(tuple.local.ip(), tuple.remote.ip(), option);
         if !is_good || syn.payload.is_empty() || self.gate.is_half_full() {
             return false;
         }
@@ -125,9 +105,8 @@ impl Stack {
             return false;
         };
         self.counters.fast_opens += 1;
-        self.open(now_us, tuple, listener, connection, None);
-        let handle = self.connections.find(&tuple);
-        if let Some(entry) = handle.and_then(|handle| self.connections.get_mut(handle)) {
+        let handle = self.open(now_us, tuple, listener, connection, None);
+        if let Some(entry) = self.connections.get_mut(handle) {
             // It is accepted with its text.
             entry.is_deferred = true;
         }

@@ -69,7 +69,8 @@ pub(super) struct SetupState {
 /// Another of these makes another SETUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MadeOf {
-    bindings: u64,
+    /// If NIC workers answer SYNs at all.
+    bindings: Option<u64>,
     key: u64,
     mss: [u16; 2],
     mac: [u8; 6],
@@ -156,11 +157,7 @@ impl Stack {
         }
         let answers_syns = self.config.setup_offload.is_permitted();
         let made_of = MadeOf {
-            bindings: if answers_syns {
-                self.bindings.revision()
-            } else {
-                0
-            },
+            bindings: answers_syns.then(|| self.bindings.revision()),
             key: now_us / KEY_US,
             mss: [self.tcp_config_v4.mss, self.tcp_config_v6.mss],
             mac: self.link.mac,
@@ -172,10 +169,7 @@ impl Stack {
         }
         self.setup.made_of = Some(made_of);
         self.setup.epoch += 1;
-        let listeners = match answers_syns {
-            true => self.listeners_to_set_up(),
-            false => Vec::new(),
-        };
+        let listeners = self.listeners_to_set_up();
         self.setup.listeners = SetupListeners::to_bytes(&listeners).into();
         self.setup.ports = listeners.iter().map(|listener| listener.port).collect();
         if let Some(map) = &self.setup.map {
@@ -194,7 +188,6 @@ impl Stack {
 
     fn listeners_to_set_up(&self) -> Vec<SetupListener> {
         let [v4, v6] = [self.tcp_config_v4.mss, self.tcp_config_v6.mss];
-        let fast_open = self.config.fast_open;
         let permitted = self.config.setup_offload;
         let listening = self.bindings.listening();
         let wanted = listening.filter(|(.., options)| permitted.applies(options.setup_offload));
@@ -205,7 +198,7 @@ impl Stack {
                 port,
                 mss_v4: v4.min(mss_max),
                 mss_v6: v6.min(mss_max),
-                fast_open: fast_open && options.fast_open.unwrap_or(true),
+                fast_open: options.takes_syn_text(self.config.fast_open),
             }
         });
         let mut listeners: Vec<SetupListener> = wanted.collect();

@@ -249,7 +249,7 @@ fn workers_are_given_the_keys_and_hand_up_what_has_a_good_cookie() {
     rig.nic.channel.flush();
     rig.step();
     let server: SocketAddr = SERVER.parse().unwrap();
-    let cookies = tcp::FastOpenCookies::new(key);
+    let cookies = tcp::FastOpenCookies::new([key, before]);
     let cookie = cookies.cookie(server.ip(), peer(0).ip());
     let way = TcpTemplate::new([2, 0, 0, 0, 0, 2], rig.port.mac(), peer(50_001), server);
     let bytes = way.to_frame(&syn(Some(cookie)), b"3000\n").into();

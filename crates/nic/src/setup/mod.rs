@@ -41,8 +41,7 @@ pub(crate) struct SynAnswers {
     source_mac: [u8; 6],
     /// By port, the most specific first.
     listeners: HashMap<u16, Vec<SetupListener>>,
-    /// The first one makes those that go out.
-    fast_open_cookies: [FastOpenCookies; 2],
+    fast_open_cookies: FastOpenCookies,
     fast_opens_up: PerSecond,
 }
 
@@ -60,7 +59,7 @@ impl SynAnswers {
             config: config(&setup.options),
             source_mac: setup.source_mac,
             listeners,
-            fast_open_cookies: setup.fast_open_keys.map(FastOpenCookies::new),
+            fast_open_cookies: FastOpenCookies::new(setup.fast_open_keys),
             fast_opens_up: PerSecond::default(),
         }
     }
@@ -75,10 +74,10 @@ impl SynAnswers {
         let (local, remote) = (packet.destination, packet.source);
         let listener = self.listener(local, segment.header.destination_port);
         let option = segment.header.options.fast_open;
-        let mut cookies = self.fast_open_cookies.iter();
+        let cookies = &self.fast_open_cookies;
         !segment.payload.is_empty()
             && listener.is_some_and(|listener| listener.fast_open)
-            && option.is_some_and(|option| cookies.any(|it| it.are_good(local, remote, option)))
+            && option.is_some_and(|option| cookies.are_good(local, remote, option))
     }
 
     fn listener(&self, local: IpAddr, port: u16) -> Option<&SetupListener> {
@@ -110,8 +109,8 @@ impl SynAnswers {
         let syn = &packet.segment;
         let mut answer = (self.cookies).syn_ack(&config, local, remote, syn, ts_offset, now)?;
         if listener.fast_open && header.options.fast_open.is_some() {
-            let [current, _] = &self.fast_open_cookies;
-            answer.options.fast_open = Some(current.cookie(local.ip(), remote.ip()));
+            let cookie = self.fast_open_cookies.cookie(local.ip(), remote.ip());
+            answer.options.fast_open = Some(cookie);
         }
         let template = TcpTemplate::new(self.source_mac, packet.source_mac, local, remote);
         Some((template, answer))

@@ -16,6 +16,7 @@ use wire::tcp::{FAST_OPEN_COOKIE_BYTES, FastOpen, Segment};
 
 use crate::config::{Config, Limits};
 use crate::connection::Connection;
+use crate::handshake::isn::hash_ip;
 use crate::receiver::rcv::Arrival;
 use crate::sender::output::Transmit;
 use crate::time::Instant;
@@ -23,44 +24,44 @@ use crate::time::Instant;
 /// Makes cookies, and knows them again: a hash of both addresses under a key (RFC 7413 §4.1.2).
 #[derive(Clone)]
 pub struct FastOpenCookies {
-    key: [u8; 16],
+    keys: [[u8; 16]; 2],
 }
 
 impl FastOpenCookies {
-    /// `key` must be secret and random. Who changes it takes cookies of the one before for a while
-    /// (RFC 7413 §4.1.2).
-    pub fn new(key: [u8; 16]) -> FastOpenCookies {
-        FastOpenCookies { key }
+    /// Cookies are made with the first key, and taken if they were made with either: the second is
+    /// the one before (RFC 7413 §4.1.2). Keys must be secret and random.
+    pub fn new(keys: [[u8; 16]; 2]) -> FastOpenCookies {
+        FastOpenCookies { keys }
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> [[u8; 16]; 2] {
+        self.keys
     }
 
     /// The cookie of a peer, for a SYN,ACK.
     pub fn cookie(&self, local: IpAddr, remote: IpAddr) -> FastOpen {
-        FastOpen::Cookie(self.bytes(local, remote))
+        FastOpen::Cookie(cookie(&self.keys[0], local, remote))
     }
 
     /// True if a SYN has the cookie of its peer.
     pub fn are_good(&self, local: IpAddr, remote: IpAddr, option: FastOpen) -> bool {
-        match option {
-            FastOpen::Request => false,
-            FastOpen::Cookie(cookie) => cookie == self.bytes(local, remote),
-        }
+        let is_of = |key| option == FastOpen::Cookie(cookie(key, local, remote));
+        self.keys.iter().any(is_of)
     }
+}
 
-    fn bytes(&self, local: IpAddr, remote: IpAddr) -> [u8; FAST_OPEN_COOKIE_BYTES] {
-        let mut hasher = SipHasher24::new_with_key(&self.key);
-        for ip in [local, remote] {
-            match ip {
-                IpAddr::V4(ip) => hasher.write(&ip.octets()),
-                IpAddr::V6(ip) => hasher.write(&ip.octets()),
-            }
-        }
-        hasher.finish().to_be_bytes()
+fn cookie(key: &[u8; 16], local: IpAddr, remote: IpAddr) -> [u8; FAST_OPEN_COOKIE_BYTES] {
+    let mut hasher = SipHasher24::new_with_key(key);
+    for ip in [local, remote] {
+        hash_ip(&mut hasher, ip);
     }
+    hasher.finish().to_be_bytes()
 }
 
 impl std::fmt::Debug for FastOpenCookies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("FastOpenCookies { key: secret }")
+        f.write_str("FastOpenCookies { keys: secret }")
     }
 }
 

@@ -100,11 +100,15 @@ fn hash(purpose: Purpose, key: &[u8; 16], local: SocketAddr, remote: SocketAddr)
 /// Hashes what names a connection: addresses and ports.
 pub(crate) fn hash_ends(hasher: &mut impl Hasher, local: SocketAddr, remote: SocketAddr) {
     for end in [local, remote] {
-        match end.ip() {
-            IpAddr::V4(ip) => hasher.write(&ip.octets()),
-            IpAddr::V6(ip) => hasher.write(&ip.octets()),
-        }
+        hash_ip(hasher, end.ip());
         hasher.write(&end.port().to_be_bytes());
+    }
+}
+
+pub(crate) fn hash_ip(hasher: &mut impl Hasher, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => hasher.write(&ip.octets()),
+        IpAddr::V6(ip) => hasher.write(&ip.octets()),
     }
 }
 

@@ -260,13 +260,15 @@ fn an_answer_that_never_left_is_issued_again() {
 fn a_cookie_is_good_for_its_addresses_under_its_key() {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     let (server, client) = (ip("10.0.0.1"), ip("10.0.0.2"));
-    let cookies = FastOpenCookies::new([7; 16]);
+    let cookies = FastOpenCookies::new([[7; 16], [6; 16]]);
     let cookie = cookies.cookie(server, client);
     assert!(cookies.are_good(server, client, cookie));
     assert!(!cookies.are_good(server, ip("10.0.0.3"), cookie));
     assert!(!cookies.are_good(client, server, cookie));
     assert!(!cookies.are_good(server, client, FastOpen::Request));
-    assert!(!FastOpenCookies::new([8; 16]).are_good(server, client, cookie));
+    // Another key comes, and then another.
+    assert!(FastOpenCookies::new([[8; 16], [7; 16]]).are_good(server, client, cookie));
+    assert!(!FastOpenCookies::new([[9; 16], [8; 16]]).are_good(server, client, cookie));
     let v6 = cookies.cookie(ip("fd00::1"), ip("fd00::2"));
     assert!(cookies.are_good(ip("fd00::1"), ip("fd00::2"), v6));
 }
