@@ -21,6 +21,7 @@ use crate::place::Places;
 use crate::state::passed::Passed;
 use crate::state::search::Search;
 use crate::state::socket::{Kind, Socket};
+use crate::state::stream::Stream;
 use crate::waker::Waker;
 
 /// What a turn of an application may use besides itself.
@@ -269,6 +270,11 @@ impl App {
     pub(crate) fn socket(&mut self, id: SocketId) -> Option<&mut Socket> {
         let found = self.sockets.get_mut(id.index as usize)?;
         (found.id() == id).then_some(found)
+    }
+
+    /// A socket's stream, if it is one that has any.
+    pub(crate) fn stream(&mut self, id: SocketId) -> Option<&mut Stream> {
+        self.socket(id)?.stream_mut()
     }
 
     /// Places that sockets have, or have had.

@@ -187,7 +187,7 @@ impl App {
 
     /// Closes the file that a connection has open, if it has queued all of it and nothing names it.
     pub(crate) fn close_unnamed(&mut self, cx: &mut Context<'_>, id: SocketId) {
-        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        let stream = self.stream(id);
         let idle = stream.filter(|stream| stream.marks.is_empty());
         let Some(of) = idle.and_then(|stream| stream.current.as_ref().map(|it| it.of)) else {
             return;
@@ -195,7 +195,7 @@ impl App {
         if self.socket(of).is_some() {
             return;
         }
-        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        let stream = self.stream(id);
         if let Some(current) = stream.and_then(|stream| stream.current.take()) {
             cx.io.close_file(current.handle);
         }
@@ -203,7 +203,7 @@ impl App {
 
     /// A connection has opened a file in place of another.
     pub(crate) fn note_opening(&mut self, id: SocketId, before: Option<Current>) {
-        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        let stream = self.stream(id);
         let now = stream.and_then(|stream| stream.current.as_ref().map(|it| it.of));
         self.note_closed(id, before);
         let file = now.and_then(|of| self.socket(of));
@@ -228,7 +228,7 @@ impl App {
         handle: FileHandle,
         meta: &FileMeta,
     ) {
-        let stream = self.socket(id).and_then(|socket| socket.stream_mut());
+        let stream = self.stream(id);
         let current = stream.and_then(|stream| stream.current.as_mut());
         match current.filter(|current| current.handle == handle) {
             None => cx.io.close_file(handle),

@@ -62,7 +62,7 @@ impl App {
             }
             self.touch(id);
         }
-        let stream = self.socket(first).and_then(|socket| socket.stream());
+        let stream = self.stream(first);
         if let Some(stream) = stream.map(|stream| stream.id) {
             cx.io.set_timer(stream, Some(MOVING));
         }
@@ -133,8 +133,8 @@ impl App {
         };
         let has_ended = |stream: &Stream| stream.peer_finished || stream.is_finishing();
         let is_over = pair.iter().any(|id| {
-            let stream = self.socket(*id).and_then(|socket| socket.stream());
-            stream.is_none_or(has_ended)
+            let stream = self.stream(*id);
+            stream.is_none_or(|stream| has_ended(stream))
         });
         if is_over {
             return self.give_up(cx, pair, Errno::NOTCONN);
@@ -161,7 +161,7 @@ impl App {
     }
 
     fn move_unread(&mut self, cx: &mut Context<'_>, from: SocketId, to: SocketId) {
-        let target = self.socket(to).and_then(|socket| socket.stream());
+        let target = self.stream(to);
         let Some(target) = target.map(|stream| stream.id) else {
             return;
         };
@@ -178,7 +178,7 @@ impl App {
     fn ask_to_join(&mut self, cx: &mut Context<'_>, pair: [SocketId; 2]) {
         let mut streams = [None, None];
         for (stream_id, id) in streams.iter_mut().zip(pair) {
-            if let Some(stream) = self.socket(id).and_then(|socket| socket.stream_mut()) {
+            if let Some(stream) = self.stream(id) {
                 *stream_id = Some(stream.id);
                 // Nothing more is written for which a segment would wait.
                 if std::mem::take(&mut stream.is_corked) {
@@ -337,7 +337,7 @@ impl App {
         self.note_splice_end(id, errno);
         if splice.stage == Stage::Joining {
             // The first of the two hears of it, if it is there.
-            let stream = self.socket(id).and_then(|socket| socket.stream());
+            let stream = self.stream(id);
             if let Some(stream) = stream.map(|stream| stream.id) {
                 cx.io.unsplice(stream);
             }

@@ -557,7 +557,7 @@ impl App {
     /// The timer of a connection that its application has closed: a peer that has acknowledged
     /// nothing since is given up.
     pub(crate) fn on_closing_timer(&mut self, cx: &mut Context<'_>, id: SocketId) {
-        let Some(stream) = self.socket(id).and_then(|socket| socket.stream_mut()) else {
+        let Some(stream) = self.stream(id) else {
             return;
         };
         if stream.splice.is_some() {
