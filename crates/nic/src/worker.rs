@@ -90,6 +90,7 @@ impl<P: Port> Worker<P> {
         worked |= self.engine.report_ends();
         worked |= self.engine.report_splices();
         worked |= self.deliver();
+        worked |= self.engine.send_behind_reports();
         Ok(if worked {
             Progress::Busy
         } else {

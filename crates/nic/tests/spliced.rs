@@ -889,3 +889,89 @@ fn what_a_busy_port_does_not_take_waits_in_order() {
         (1, 1)
     );
 }
+
+const SECOND_US: u64 = 1_000_000;
+
+/// What has left after so long, by its sequence number at the client and at the backend.
+fn asked_after(stage: &mut Stage, us: u64) -> [Option<u32>; 2] {
+    stage.now_us.set(stage.now_us.get() + us);
+    stage.settle();
+    let packets = left(stage);
+    let port = |packet: &Packet| packet.flow().0;
+    [to_client(), to_backend()].map(|way| {
+        let to = u64::from(way.destination.port());
+        let mut asked = packets.iter().filter(|packet| port(packet) == to);
+        asked.next().map(|packet| packet.seq())
+    })
+}
+
+#[test]
+fn a_successor_asks_peers_that_are_silent() {
+    let mut stage = spliced_with(&small_config(), |splice| splice.is_again = true);
+    let asked = [CLIENT.1, BACKEND.1].map(|snd_nxt| Some(snd_nxt.wrapping_sub(1)));
+    assert_eq!(asked_after(&mut stage, SECOND_US - 1), [None, None]);
+    assert_eq!(asked_after(&mut stage, 1), asked, "an old segment");
+    // What has been heard of one goes to the other, and it is asked no more.
+    hear(&mut stage, &to_client(), &of_client(Flags::ACK, 9, 5), &[]);
+    assert_eq!(left(&stage).len(), 1);
+    assert_eq!(asked_after(&mut stage, 2 * SECOND_US - 1), [None, None]);
+    let [of_client, of_backend] = asked_after(&mut stage, 1);
+    assert_eq!((of_client, of_backend.is_some()), (None, true));
+    for seconds in [4, 8, 16, 32, 64, 64, 64] {
+        let us = seconds * SECOND_US;
+        assert_eq!(asked_after(&mut stage, us - 1), [None, None]);
+        assert!(asked_after(&mut stage, 1)[1].is_some(), "{seconds} s");
+    }
+    hear(
+        &mut stage,
+        &to_backend(),
+        &self::of_backend(Flags::ACK, 5, 9),
+        &[],
+    );
+    left(&stage);
+    assert_eq!(asked_after(&mut stage, 1000 * SECOND_US), [None, None]);
+}
+
+/// It answers with what the probe acknowledges (RFC 9293 §3.10.7.1).
+#[test]
+fn a_peer_that_is_gone_ends_the_splice_of_a_successor() {
+    let mut stage = spliced_with(&small_config(), |splice| splice.is_again = true);
+    asked_after(&mut stage, SECOND_US);
+    let reset = Header {
+        flags: Flags::RST,
+        ..of_client(Flags::ACK, 0, 0)
+    };
+    hear(&mut stage, &to_client(), &reset, &[]);
+    assert_eq!(left(&stage).len(), 1, "the other peer hears it");
+    asked_after(&mut stage, 60 * SECOND_US);
+    assert_eq!(end(&mut stage).0, SpliceEndReason::ResetByFirst);
+}
+
+/// The last acknowledgment has gone through, and the report of it has not.
+#[test]
+fn peers_that_have_closed_end_the_splice_of_a_successor_in_order() {
+    let mut stage = spliced_with(&small_config(), |splice| {
+        splice.is_again = true;
+        splice.passed_bytes = [100, 50];
+        splice.legs[0].fin_end = Some(CLIENT.0.wrapping_add(101));
+        splice.legs[1].fin_end = Some(BACKEND.0.wrapping_add(51));
+    });
+    asked_after(&mut stage, SECOND_US);
+    // The client is in TIME-WAIT, and the backend's connection is gone.
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(Flags::ACK, 101, 51),
+        &[],
+    );
+    assert_eq!(left(&stage).len(), 1);
+    let reset = Header {
+        flags: Flags::RST,
+        ..of_backend(Flags::ACK, 51, 0)
+    };
+    hear(&mut stage, &to_backend(), &reset, &[]);
+    asked_after(&mut stage, 60 * SECOND_US);
+    let (reason, outcome) = end(&mut stage);
+    assert_eq!(reason, SpliceEndReason::Finished);
+    assert_eq!(outcome.passed_bytes, [100, 50]);
+}

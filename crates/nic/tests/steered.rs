@@ -404,3 +404,44 @@ fn a_connection_that_was_parted_with_is_answered_at_the_port() {
     };
     assert_eq!(bytes.len(), FRAME_BYTES_MAX);
 }
+
+/// A successor has to know of a FIN that has left.
+#[test]
+fn a_fin_leaves_when_its_report_is_in_the_ring() {
+    let mut stage = spliced(some_target());
+    stage.listen();
+    // Frames of a connection that the worker does not have fill the ring.
+    let way = ways()[0];
+    let stranger = TcpTemplate::new(
+        way.destination_mac,
+        way.source_mac,
+        "10.77.0.1:4001".parse().unwrap(),
+        way.source,
+    );
+    let header = Header {
+        flags: Flags::ACK,
+        ..Header::default()
+    };
+    let strange = stranger.to_frame(&header, &[0; 1400]);
+    for _ in 0..10_000 {
+        stage.wire.arrive(strange.clone());
+        stage.turn();
+    }
+    stage.wire.arrive(frame(0, Flags::PSH, 0, 0, b"text"));
+    stage.wire.arrive(frame(0, Flags::FIN, 4, 0, b"end"));
+    stage.wire.arrive(frame(1, Flags::PSH, 0, 0, b"back"));
+    for _ in 0..10 {
+        stage.turn();
+    }
+    let payloads = |packets: Vec<Packet>| -> Vec<Vec<u8>> {
+        packets.into_iter().map(|packet| packet.payload).collect()
+    };
+    assert_eq!(payloads(left(&stage)), [&b"text"[..], b"back"]);
+    stage.settle();
+    assert_eq!(payloads(left(&stage)), [b"end"]);
+    let is_report = |event: &Event| match event {
+        Event::SpliceProgress { progress } => progress[0].has_finished == [true, false],
+        _ => false,
+    };
+    assert!(stage.take_events().iter().any(is_report));
+}

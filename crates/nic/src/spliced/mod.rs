@@ -13,7 +13,11 @@
 //!
 //! Nothing here outlives the process. A successor gets SPLICE once more with the numbers of the
 //! join, which are constants, and the bytes that had passed when the host heard of it last. Frames
-//! tell it the rest; until they have, what is at most [`splice::UNKNOWN_MAX`] further passes.
+//! tell it the rest; until they have, what is at most [`splice::UNKNOWN_MAX`] further passes. A
+//! peer that is silent is asked where it is.
+//!
+//! What no peer would say again, the host hears first: a FIN, and the last acknowledgment, leave
+//! when their report is in the ring.
 //!
 //! A RST ends a splice if its sequence number is the next that the other peer expects, as far as
 //! acknowledgments or data say, and goes through in any case within the window: the peer that it is
@@ -40,14 +44,16 @@ use crate::slab::Key;
 #[derive(Debug)]
 pub(crate) struct Spliced {
     table: Table,
-    /// What has passed, and the host is not told yet: each splice at most once.
+    /// What has passed, and the host has not heard yet.
     progress: Vec<SpliceProgress>,
-    /// Ends and returns that the host is not told yet.
+    /// Ends and returns that the host has not heard of yet.
     over: VecDeque<Event>,
     /// For the port, as soon as it takes them.
     packets: VecDeque<Packet>,
     /// Payload of these, in bytes.
     waiting_bytes: usize,
+    /// For the port, as soon as the ring has all reports.
+    behind_reports: Vec<Packet>,
 }
 
 /// A packet that waits.
@@ -65,6 +71,7 @@ impl Spliced {
             over: VecDeque::new(),
             packets: VecDeque::new(),
             waiting_bytes: 0,
+            behind_reports: Vec::new(),
         }
     }
 

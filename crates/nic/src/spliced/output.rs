@@ -12,6 +12,15 @@ use crate::packet::{self, PACKETS_MAX, PacketHeader};
 /// Payload that waits for the port, in bytes: beyond, packets are dropped.
 const WAITING_BYTES_MAX: usize = 2 << 20;
 
+/// When a packet leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// As soon as the port takes it.
+    AtOnce,
+    /// When the ring has what the host is to hear first.
+    BehindReports,
+}
+
 impl<P: Port> Engine<P> {
     /// Sends a segment that the port cuts if its payload is longer than `mss`, in bytes: in several
     /// packets if it is longer than what the port cuts, as where the headers of the other
@@ -22,6 +31,7 @@ impl<P: Port> Engine<P> {
         header: &Header,
         payload: &[u8],
         mss: u16,
+        leaves: Leaves,
     ) {
         let ipv6 = template.destination.is_ipv6();
         let packet_bytes_max = self.port.superpacket_max(ipv6).max(self.port.mtu());
@@ -29,7 +39,7 @@ impl<P: Port> Engine<P> {
         let payload_bytes_max = packet_bytes_max.saturating_sub(headers_bytes);
         if payload.len() <= payload_bytes_max {
             if let Some(header) = PacketHeader::of(template, header, payload.len(), mss) {
-                self.put_spliced(header, payload);
+                self.put_spliced_then(header, payload, leaves);
             }
             return;
         }
@@ -50,9 +60,34 @@ impl<P: Port> Engine<P> {
                 ..*header
             };
             if let Some(header) = PacketHeader::of(template, &header, piece.len(), mss) {
-                self.put_spliced(header, piece);
+                self.put_spliced_then(header, piece, leaves);
             }
         }
+    }
+
+    fn put_spliced_then(&mut self, header: PacketHeader, payload: &[u8], leaves: Leaves) {
+        if leaves == Leaves::AtOnce {
+            return self.put_spliced(header, payload);
+        }
+        if self.spliced.behind_reports.len() >= PACKETS_MAX {
+            self.counters.port_drops += 1;
+            return;
+        }
+        let payload = payload.into();
+        self.spliced.behind_reports.push(Packet { header, payload });
+    }
+
+    /// Sends what was to leave behind reports, once the ring has these. True if anything was sent.
+    pub(crate) fn send_behind_reports(&mut self) -> bool {
+        let spliced = &mut self.spliced;
+        let is_empty = spliced.behind_reports.is_empty();
+        if is_empty || !self.events.is_empty() || spliced.has_reports() {
+            return false;
+        }
+        for Packet { header, payload } in std::mem::take(&mut spliced.behind_reports) {
+            self.put_spliced(header, &payload);
+        }
+        true
     }
 
     /// Sends a packet, or keeps it while the port is busy.

@@ -10,6 +10,7 @@ use wire::frame::{TcpPacket, TcpTemplate};
 use wire::ip::Ecn;
 use wire::tcp::Header;
 
+use super::output::Leaves;
 use super::splice::{Side, Splice, Verdict};
 use super::table::Entry;
 use crate::addresses::Addresses;
@@ -34,6 +35,11 @@ const RETURN_US: u64 = 180_000_000;
 
 /// SYNs of a splice are answered this far apart, in microseconds (RFC 5961 §7).
 const CHALLENGE_US: u64 = 500_000;
+
+/// Peers of a splice that a predecessor had, and that are silent, are asked where they are after so
+/// long, in microseconds; and again, each time after twice as long, up to this.
+const ASK_US: u64 = 1_000_000;
+const ASK_US_MAX: u64 = 64_000_000;
 
 const BOTH: [Side; 2] = [0, 1];
 
@@ -75,6 +81,10 @@ impl<P: Port> Engine<P> {
         let mut entry = Entry::new(command.flow, splice, now_us);
         entry.idle_us = after(command.idle_ms, 0);
         entry.overdue_us = after(command.life_ms, now_us);
+        if command.is_again {
+            entry.ask_us = now_us.saturating_add(ASK_US);
+            entry.ask_after_us = 2 * ASK_US;
+        }
         let key = self.spliced.table.insert(entry);
         self.take_flow(command.flow);
         if !command.is_again {
@@ -143,9 +153,16 @@ impl<P: Port> Engine<P> {
             }
         };
         entry.passed_us = now_us;
-        if entry.splice.has_finished() != had_finished {
+        let is_finished = entry.splice.is_finished();
+        let mut leaves = Leaves::AtOnce;
+        if is_finished {
+            leaves = Leaves::BehindReports;
+        } else if entry.splice.has_finished() != had_finished {
             // A NIC stack that takes this one's place has to know of a FIN.
-            entry.report_us = now_us;
+            leaves = Leaves::BehindReports;
+            entry.report_us = NEVER_US;
+            let progress = progress(entry);
+            self.spliced.progress.push(progress);
         } else if passed.new_bytes > 0 && entry.report_us == NEVER_US {
             entry.report_us = now_us.saturating_add(REPORT_US);
         }
@@ -160,13 +177,12 @@ impl<P: Port> Engine<P> {
                 (Some(_), until_us) => until_us,
             };
         }
-        let is_finished = entry.splice.is_finished();
         self.counters.spliced_bytes += passed.new_bytes;
         let other = 1 - side;
         let template = marked(entry.splice.template(other), passed.ecn);
         let mss = entry.splice.mss(other, &passed.header);
         self.spliced.table.arm(key);
-        self.pass_on(&template, &passed.header, passed.payload, mss);
+        self.pass_on(&template, &passed.header, passed.payload, mss, leaves);
         if is_finished {
             // Should a peer send its FIN again, the host answers, in TIME-WAIT.
             self.end_splice(key, SpliceEndReason::Finished);
@@ -239,19 +255,33 @@ impl<P: Port> Engine<P> {
         };
         if now_us >= entry.report_us {
             entry.report_us = NEVER_US;
-            self.spliced.progress.push(SpliceProgress {
-                flow: entry.flow,
-                passed_bytes: entry.splice.passed_bytes(),
-                has_finished: entry.splice.has_finished(),
-            });
+            let progress = progress(entry);
+            self.spliced.progress.push(progress);
         }
         if now_us >= entry.until_us {
             return match entry.splice.reset_by() {
                 None => self.reset_both(key, SpliceEndReason::NotReturned),
+                Some(by) if entry.splice.has_finished_before(by) => {
+                    self.end_splice(key, SpliceEndReason::Finished);
+                }
                 Some(0) => self.end_splice(key, SpliceEndReason::ResetByFirst),
                 Some(_) => self.end_splice(key, SpliceEndReason::ResetBySecond),
             };
         }
+        if now_us >= entry.ask_us {
+            let silent = BOTH.map(|side| entry.splice.is_silent(side));
+            entry.ask_us = match silent {
+                [false, false] => NEVER_US,
+                _ => now_us.saturating_add(entry.ask_after_us),
+            };
+            entry.ask_after_us = (entry.ask_after_us * 2).min(ASK_US_MAX);
+            for side in BOTH.into_iter().filter(|side| silent[*side]) {
+                self.tell_peer(key, side, Splice::probe);
+            }
+        }
+        let Some(entry) = self.spliced.table.get(key) else {
+            return;
+        };
         if now_us >= entry.overdue_us {
             return self.reset_both(key, SpliceEndReason::Overdue);
         }
@@ -283,6 +313,14 @@ fn marked(template: &TcpTemplate, ecn: Ecn) -> TcpTemplate {
     TcpTemplate {
         traffic_class: ecn.mark(template.traffic_class),
         ..*template
+    }
+}
+
+fn progress(entry: &Entry) -> SpliceProgress {
+    SpliceProgress {
+        flow: entry.flow,
+        passed_bytes: entry.splice.passed_bytes(),
+        has_finished: entry.splice.has_finished(),
     }
 }
 

@@ -200,6 +200,22 @@ impl Splice {
         self.reset.map(|reset| reset.by)
     }
 
+    /// Nothing has been heard of a peer that is there.
+    pub(super) fn is_silent(&self, side: Side) -> bool {
+        self.is_again && !self.heard[side] && self.reset.is_none()
+    }
+
+    /// A peer that has sent RST has closed before in order, as far as is known: a predecessor has
+    /// passed both FINs, and the other peer has acknowledged that of this one.
+    pub(super) fn has_finished_before(&self, side: Side) -> bool {
+        let is_acked = |stream: &Stream| stream.finished.is_some_and(|at| stream.acked >= at);
+        let other = &self.streams[1 - side];
+        self.is_again
+            && !self.heard[side]
+            && is_acked(&self.streams[side])
+            && other.finished.is_some()
+    }
+
     /// How much the peers have acknowledged, FINs included.
     pub(super) fn acked(&self) -> i64 {
         self.streams.iter().map(|stream| stream.acked).sum()
@@ -351,7 +367,8 @@ impl Splice {
         if is_known && !(stream.acked..=stream.edge.max(stream.passed)).contains(&seq) {
             return Verdict::Drop;
         }
-        if is_known && (seq == stream.acked || seq == stream.passed) {
+        // A peer that is gone answers a probe with the number that it acknowledges.
+        if seq == stream.acked || seq == stream.passed {
             let (base, back) = (self.legs[side].snd_nxt, &self.streams[other]);
             let ack = position(header.ack, base, back.passed).min(back.passed);
             let has_ack = header.flags.contains(Flags::ACK);

@@ -28,6 +28,9 @@ pub(super) struct Entry {
     pub(super) until_us: u64,
     /// No SYN is answered before.
     pub(super) challenge_us: u64,
+    /// Peers that are silent are asked where they are, and again after so long.
+    pub(super) ask_us: u64,
+    pub(super) ask_after_us: u64,
 }
 
 impl Entry {
@@ -42,6 +45,8 @@ impl Entry {
             report_us: NEVER_US,
             until_us: NEVER_US,
             challenge_us: 0,
+            ask_us: NEVER_US,
+            ask_after_us: NEVER_US,
         }
     }
 
@@ -51,6 +56,7 @@ impl Entry {
             .min(self.overdue_us)
             .min(self.report_us)
             .min(self.until_us)
+            .min(self.ask_us)
     }
 
     fn addresses(&self) -> [Addresses; 2] {
