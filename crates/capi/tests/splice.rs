@@ -210,3 +210,90 @@ fn what_cannot_be_joined_is_refused_and_is_as_before() {
     send(&client, &far[0], b"here").unwrap();
     assert_eq!(receive(&client, &near[0], 4).unwrap(), b"here");
 }
+
+/// A relay that has copied so many bytes, and has more that is unread.
+fn copied(client: &Client, copied: usize, unread: usize) -> Relay {
+    let relay = relay(client);
+    let (far, near) = (&relay.far, &relay.near);
+    send(client, &far[0], &pattern(1, copied)).unwrap();
+    let bytes = receive(client, &near[0], copied).unwrap();
+    send(client, &near[1], &bytes).unwrap();
+    assert!(receive(client, &far[1], copied).unwrap() == bytes);
+    send(client, &far[0], &pattern(2, unread)).unwrap();
+    while client.unread_bytes(near[0].as_fd()).unwrap() < unread as u64 {
+        std::thread::yield_now();
+    }
+    relay
+}
+
+fn splice_copied(client: &Client, pair: &[OwnedFd; 2], bytes_min: u64) -> bool {
+    let [first, second] = pair.each_ref().map(AsFd::as_fd);
+    let joined = client.splice_copied(first, second, bytes_min, |_| true);
+    joined.unwrap()
+}
+
+#[test]
+fn what_passes_is_readable_until_a_program_that_copies_takes_note_of_it() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let Relay { far, near } = copied(&client, 5_000, 3_000);
+    let take = |at: usize, bytes| client.take_spliced(near[at].as_fd(), bytes).unwrap();
+    assert_eq!(take(0, 10), None, "it is joined with none");
+    assert!(splice_copied(&client, &near, 5_000));
+    assert!(!splice_copied(&client, &near, 5_000), "once");
+    assert!(receive(&client, &far[1], 3_000).unwrap() == pattern(2, 3_000));
+
+    // Of what was unread.
+    assert_eq!(polled(&client, &near[0], NOW), IN | PRI);
+    assert_eq!((take(0, 1_000), take(1, 1_000)), (Some(1_000), Some(0)));
+    assert_eq!(polled(&client, &near[0], NOW), IN | PRI);
+    assert_eq!((take(0, 9_000), take(0, 9_000)), (Some(2_000), Some(0)));
+    assert_eq!(polled(&client, &near[0], NOW), PRI);
+}
+
+#[test]
+fn calls_of_a_program_that_copies_find_nothing_or_have_its_connections_back() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let Relay { far, near } = copied(&client, 5_000, 3_000);
+    assert!(splice_copied(&client, &near, 5_000));
+    let at_once = ReceiveFlags {
+        dont_wait: true,
+        ..ReceiveFlags::default()
+    };
+    let mut byte = [0];
+    let mut pieces = [IoSliceMut::new(&mut byte)];
+    let received = client.receive(near[0].as_fd(), &mut pieces, at_once);
+    assert_eq!(received.err(), Some(Errno::AGAIN));
+    // What has passed is passed over.
+    assert_eq!(polled(&client, &near[0], NOW), PRI);
+    send(&client, &near[0], b"a word of its own").unwrap();
+    assert_eq!(receive(&client, &far[0], 17).unwrap(), b"a word of its own");
+    assert_eq!(client.take_spliced(near[0].as_fd(), 10).unwrap(), None);
+    send(&client, &far[0], b"here").unwrap();
+    assert_eq!(receive(&client, &near[0], 4).unwrap(), b"here");
+    assert!(!splice_copied(&client, &near, 0), "never again");
+}
+
+#[test]
+fn connections_between_which_a_program_does_not_just_copy_are_not_joined() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let Relay { far, near } = copied(&client, 5_000, 0);
+    assert!(!splice_copied(&client, &near, 5_001), "too few bytes");
+    send(&client, &near[1], b"its own").unwrap();
+    assert!(!splice_copied(&client, &near, 0), "one has got more");
+    send(&client, &far[0], b"hidden!").unwrap();
+    assert_eq!(receive(&client, &near[0], 7).unwrap(), b"hidden!");
+    let [first, second] = near.each_ref().map(AsFd::as_fd);
+    let addresses = near.each_ref().map(|fd| client.local_address(fd.as_fd()));
+    let wanted = |found: [_; 2]| {
+        assert_eq!(found.map(Ok), addresses);
+        false
+    };
+    let joined = client.splice_copied(first, second, 5_000, wanted);
+    assert_eq!(joined, Ok(false), "no rule names them");
+    assert!(!splice_copied(&client, &near, 0), "nor is that asked again");
+    let status = client.splice_status(first).unwrap();
+    assert_eq!(status.stage, SpliceStage::None);
+}

@@ -1,21 +1,24 @@
 //! read(2) and write(2) in all their forms, and files on sockets.
 
+use std::os::fd::BorrowedFd;
+
 use capi::abi::{
     last_error, set_errno, sw_poll, sw_readv, sw_recv, sw_recvfrom, sw_recvmsg, sw_send,
     sw_sendfile, sw_sendmsg, sw_sendto, sw_writev,
 };
 use capi::client::cancellation;
 use libc::{
-    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
-    timespec,
+    c_int, c_short, c_uint, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec,
 };
 use rustix::io::Errno;
 
-use crate::attached::is_split;
+use crate::attached::{client, is_split};
 use crate::cancel::point;
 use crate::inherited;
 use crate::kernel::kernel;
 use crate::library;
+use crate::pipes;
 
 unsafe extern "C" {
     /// What the C library calls where a fortified call would write beyond its buffer.
@@ -465,7 +468,8 @@ pub unsafe extern "C-unwind" fn splitway_preload_sendfile64(
 const SPLICE_BYTES: usize = 64 << 10;
 
 /// splice(2). Between a split socket and a pipe, bytes are copied: right, and slower than the
-/// kernel's.
+/// kernel's. Where the program is run with `--splice`, a NIC stack moves them in the end, and the
+/// pipe is only said to have them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splitway_preload_splice(
     from: c_int,
@@ -494,8 +498,15 @@ fn fail(errno: Errno) -> ssize_t {
 
 /// From a split socket into a pipe. No byte is taken that the pipe has no room for.
 unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
-    let mut buffer = vec![0u8; len.min(SPLICE_BYTES)];
     let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0;
+    if pipes::are_watched() {
+        // SAFETY: they take numbers.
+        let taken = unsafe { take_passed(from, to, len, is_nonblocking) };
+        if let Some(taken) = taken {
+            return taken;
+        }
+    }
+    let mut buffer = vec![0u8; len.min(SPLICE_BYTES)];
     let at = buffer.as_mut_ptr().cast::<c_void>();
     // SAFETY: the buffer is as long as is said.
     unsafe {
@@ -518,8 +529,48 @@ unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize
         let put = fill_pipe(to, &buffer[..found as usize]);
         if put > 0 {
             sw_recv(from, at, put as usize, libc::MSG_DONTWAIT);
+            if pipes::are_watched()
+                && let Some(client) = client()
+            {
+                pipes::on_filled(client, BorrowedFd::borrow_raw(from), to);
+            }
         }
         put
+    }
+}
+
+/// Bytes that a NIC stack has moved, and the pipe is said to have now; `None` if the socket's bytes
+/// are to be copied.
+unsafe fn take_passed(
+    from: c_int,
+    to: c_int,
+    len: size_t,
+    is_nonblocking: bool,
+) -> Option<ssize_t> {
+    let client = client()?;
+    loop {
+        // SAFETY: the number of a split socket is not -1.
+        let socket = unsafe { BorrowedFd::borrow_raw(from) };
+        match client.take_spliced(socket, len) {
+            Ok(None) => return None,
+            Ok(Some(0)) => {}
+            Ok(Some(bytes)) => {
+                pipes::note_bytes(to, bytes as u64);
+                return Some(bytes as ssize_t);
+            }
+            Err(errno) => return Some(fail(errno)),
+        }
+        // SAFETY: they take numbers.
+        unsafe {
+            let waits = !is_nonblocking
+                && kernel!(SYS_fcntl, from, libc::F_GETFL, 0) as c_int & libc::O_NONBLOCK == 0;
+            if !waits {
+                return Some(fail(Errno::AGAIN));
+            }
+            if await_event(from, libc::POLLIN) < 0 {
+                return Some(-1);
+            }
+        }
     }
 }
 
@@ -571,6 +622,10 @@ unsafe fn fill_pipe(pipe: c_int, bytes: &[u8]) -> ssize_t {
 
 /// From a pipe to a split socket: as many bytes as it takes at once.
 unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
+    let is_watched = pipes::are_watched();
+    if is_watched && let taken @ 1.. = pipes::take_noted(from, len) {
+        return taken as ssize_t;
+    }
     let mut buffer = vec![0u8; len.min(SPLICE_BYTES)];
     let at = buffer.as_mut_ptr().cast::<c_void>();
     // SAFETY: the buffer is as long as is said.
@@ -636,14 +691,22 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
                 _ => return -1,
             }
         }
+        if is_watched && let Some(client) = client() {
+            pipes::on_emptied(client, from, BorrowedFd::borrow_raw(to));
+        }
         taken
     }
 }
 
 unsafe fn await_writable(fd: c_int) -> c_int {
+    // SAFETY: it takes numbers.
+    unsafe { await_event(fd, libc::POLLOUT) }
+}
+
+unsafe fn await_event(fd: c_int, events: c_short) -> c_int {
     let mut polled = libc::pollfd {
         fd,
-        events: libc::POLLOUT,
+        events,
         revents: 0,
     };
     // SAFETY: the pointer is that of one item.
@@ -653,8 +716,8 @@ unsafe fn await_writable(fd: c_int) -> c_int {
 /// How many bytes a socket takes at once; `None` and `errno` if it takes none any more.
 fn room_of(fd: c_int) -> Option<usize> {
     // SAFETY: the number is the program's; it is split.
-    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
-    match crate::attached::client()?.send_room_bytes(fd) {
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    match client()?.send_room_bytes(fd) {
         Ok(room) => Some(room),
         Err(errno) => {
             set_errno(errno);

@@ -11,6 +11,10 @@ pub const LISTEN: &str = "SPLITWAY_LISTEN";
 /// The rules about addresses that programs connect to.
 pub const CONNECT: &str = "SPLITWAY_CONNECT";
 
+/// The rules about addresses of connections that a NIC stack joins where the program copies between
+/// two by splice(2).
+pub const SPLICE: &str = "SPLITWAY_SPLICE";
+
 /// The number of a descriptor that the library writes a byte into, and closes, when it is loaded.
 pub const LOADED: &str = "SPLITWAY_LOADED";
 
@@ -33,7 +37,7 @@ pub use capi::client::APPLICATION_VARIABLE as APPLICATION;
 pub const DEFAULT_SOCKET: &str = capi::client::DEFAULT_PATH;
 
 /// Variables that a new program image gets even if its environment is cleared.
-const OF_EXEC: [&str; 5] = [LISTEN, CONNECT, TALLY, OF_LIBRARY[0], OF_LIBRARY[1]];
+const OF_EXEC: [&str; 6] = [LISTEN, CONNECT, SPLICE, TALLY, OF_LIBRARY[0], OF_LIBRARY[1]];
 
 /// What a new program image has to have in its environment.
 #[derive(Debug)]

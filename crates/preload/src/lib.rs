@@ -27,6 +27,7 @@
 //! | `sockets` | bind to getpeername |
 //! | `options` | setsockopt, getsockopt |
 //! | `bytes` | read and write in all forms |
+//! | `pipes` | pipes between split sockets, and connections that a NIC stack joins instead |
 //! | `events` | epoll, poll, select |
 //! | `descriptors` | close, dup, fcntl, ioctl |
 //! | `cancel` | threads that are cancelled in calls on split sockets |
@@ -71,6 +72,8 @@ mod library;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod options;
 mod pending;
+#[allow(unsafe_code, reason = "descriptors are numbers of the program's")]
+mod pipes;
 mod settings;
 #[allow(unsafe_code, reason = "C passes pointers")]
 pub mod sockets;

@@ -10,6 +10,7 @@ use crate::rules::Rules;
 pub(crate) struct Settings {
     pub(crate) listen: Rules,
     pub(crate) connect: Rules,
+    pub(crate) splice: Rules,
     pub(crate) exec_environment: ExecEnvironment,
 }
 

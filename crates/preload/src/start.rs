@@ -7,7 +7,7 @@ use capi::client::{Options, tally};
 
 use crate::attached::complain;
 use crate::descriptors;
-use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED, TALLY};
+use crate::environment::{CONNECT, ExecEnvironment, LISTEN, LOADED, SPLICE, TALLY};
 use crate::exec;
 use crate::inherited;
 use crate::kernel::kernel;
@@ -33,6 +33,7 @@ pub extern "C" fn splitway_preload_start() {
     settings::init(Settings {
         listen: rules(LISTEN),
         connect: rules(CONNECT),
+        splice: rules(SPLICE),
         exec_environment: ExecEnvironment::read(),
     });
     match Options::from_environment() {

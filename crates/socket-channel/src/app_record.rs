@@ -16,9 +16,9 @@ use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, APP_FLAGS, DISCONNECTS, EDGE, ERROR, ERROR_TAKEN,
     FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, MORE_ENDS_WITH_MARK,
     NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL,
-    Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, STATE, SpliceState, TX_BLOCKED, TX_FIFO,
-    TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL, address_from_words, option_from_words,
-    splice_from_word,
+    Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, STATE, SpliceState,
+    TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
+    address_from_words, option_from_words, splice_from_word,
 };
 use crate::segment::{Block, Segment};
 
@@ -134,6 +134,7 @@ impl<'a> AppRecord<'a> {
             tx_bytes: self.tx_limit_bytes(tx.map_or(0, Block::bytes) as u64),
             is_file_blocked: record.get(FILE_LIMIT) > 0 && self.file_credit_bytes() == 0,
             splice_is_new: record.get_acquire(SPLICE) >> 32 != record.get(SPLICE_SEEN),
+            spliced_bytes: self.spliced_bytes(),
         })
     }
 
@@ -320,6 +321,11 @@ impl<'a> AppRecord<'a> {
         self.record.get_acquire(TX_HEAD)
     }
 
+    /// Position up to which the rx FIFO has been read.
+    pub fn rx_head(&self) -> u64 {
+        self.record.get_acquire(RX_HEAD)
+    }
+
     /// Position up to which the tx FIFO is filled.
     pub fn tx_tail(&self) -> u64 {
         self.record.get_acquire(TX_TAIL)
@@ -432,6 +438,35 @@ impl<'a> AppRecord<'a> {
                 });
             }
         }
+    }
+
+    /// The application takes note of what passes in the next splice, or does not.
+    pub fn take_note_of_splice(&self, takes: bool) {
+        self.record.set_release(SPLICE_TAKEN, takes.into());
+    }
+
+    /// True if the application takes note of what has passed in its last splice.
+    pub fn takes_note_of_splice(&self) -> bool {
+        self.record.get_acquire(SPLICE_TAKEN) > 0
+    }
+
+    /// Bytes that have passed, and of which the application has not taken note.
+    fn spliced_bytes(&self) -> u64 {
+        let taken = self.record.get_acquire(SPLICE_TAKEN).checked_sub(1);
+        taken.map_or(0, |taken| {
+            self.record.get_acquire(SPLICE_IN).saturating_sub(taken)
+        })
+    }
+
+    /// Takes note of bytes that have passed, of so many at most; returns of how many. The caller
+    /// has the lock for reading.
+    pub fn take_spliced(&self, bytes_max: u64) -> u64 {
+        let bytes = self.spliced_bytes().min(bytes_max);
+        if bytes > 0 {
+            let taken = self.record.get(SPLICE_TAKEN);
+            self.record.set_release(SPLICE_TAKEN, taken + bytes);
+        }
+        bytes
     }
 
     /// Where this end is.

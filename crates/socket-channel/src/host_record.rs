@@ -16,8 +16,9 @@ use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, DISCONNECTS, EDGE, ERROR, FILE_LIMIT, FILE_META,
     FILE_QUEUED, FileMeta, Flags, HELD, KICKED, LOCAL, Look, MORE_ENDS_WITH_MARK, NEVER, Nonsense,
     OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_TAIL, Record, SPLICE, SPLICE_IN,
-    SPLICE_OUT, SPLICE_SEEN, STATE, SpliceStage, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_MARKS,
-    TX_MORE, TX_TAIL, Wanted, address_to_words, options_to_words, splice_to_word,
+    SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, STATE, SpliceStage, TX_BLOCKED, TX_FIFO, TX_HEAD,
+    TX_LIMIT, TX_MARKS, TX_MORE, TX_TAIL, Wanted, address_to_words, options_to_words,
+    splice_to_word,
 };
 use crate::segment::{Block, Segment};
 
@@ -237,7 +238,7 @@ impl HostRecord {
         ] {
             words.set(at, 0);
         }
-        for at in [SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN] {
+        for at in [SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN] {
             words.set(at, 0);
         }
         for at in [
@@ -725,6 +726,7 @@ impl HostRecord {
             },
             is_file_blocked: self.file_limit > 0 && self.file_credit_bytes() == 0,
             splice_is_new: false,
+            spliced_bytes: 0,
         }
     }
 

@@ -39,6 +39,7 @@
 //! | 49 | host | `SPLICE_IN`: bytes that have come from the peer and passed to the other socket |
 //! | 50 | host | `SPLICE_OUT`: bytes that have passed from the other socket to the peer |
 //! | 51 | application | `SPLICE_SEEN`: number of the last news that was reported |
+//! | 52 | application | `SPLICE_TAKEN`: one more than the bytes of `SPLICE_IN` that it has taken note of; 0: it takes none |
 //!
 //! Those of a request and its answer are in four cache lines.
 //!
@@ -98,6 +99,10 @@
 //! `SPLICE_OUT` are counted from there on; they are those of the end, or of the return, once
 //! `SPLICE` says so.
 //!
+//! A library can act as if the program had the bytes that pass. It writes 1 into `SPLICE_TAKEN`
+//! before it asks for the splice, and moves it on as the program takes bytes that it never sees:
+//! while `SPLICE_IN` is ahead, the socket is readable.
+//!
 //! # Hints
 //!
 //! An application that finds nothing to do writes its channel into `WANTS` and looks once more. The
@@ -151,6 +156,7 @@ pub(crate) const SPLICE: usize = 48;
 pub(crate) const SPLICE_IN: usize = 49;
 pub(crate) const SPLICE_OUT: usize = 50;
 pub(crate) const SPLICE_SEEN: usize = 51;
+pub(crate) const SPLICE_TAKEN: usize = 52;
 
 /// Of `TX_MORE`.
 pub(crate) const MORE_ENDS_WITH_MARK: u64 = 1 << 63;
@@ -335,6 +341,8 @@ pub struct Look {
     pub is_file_blocked: bool,
     /// Something has become of its splice that has not been reported.
     pub splice_is_new: bool,
+    /// Bytes that have passed in its splice, of which the application has not taken note and will.
+    pub spliced_bytes: u64,
 }
 
 impl Look {
@@ -361,7 +369,10 @@ impl Look {
         let has_room = !self.is_blocked() && !is_spliced;
         let can_write = any(Flags::CONNECTED) && (has_room || shut_write);
         Readiness {
-            readable: self.waiting > 0 && !is_spliced || is_at_end || any(Flags::FILE_OPEN),
+            readable: self.waiting > 0 && !is_spliced
+                || self.spliced_bytes > 0
+                || is_at_end
+                || any(Flags::FILE_OPEN),
             writable: is_stream && (can_write || is_over || is_idle),
             // Not before the last byte is in the FIFO: programs such as HAProxy take a read that
             // comes short after POLLRDHUP for the end.

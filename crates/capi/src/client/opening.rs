@@ -99,6 +99,11 @@ impl Client {
         Ok(socket.local())
     }
 
+    /// The name of a split socket, which no other has had at the same stack.
+    pub fn socket_name(&self, fd: BorrowedFd<'_>) -> Result<u64> {
+        Ok(self.socket_of(fd)?.id.to_raw())
+    }
+
     /// Where the peer is, as getpeername(2). ENOTCONN if there is none.
     pub fn peer_address(&self, fd: BorrowedFd<'_>) -> Result<SocketAddr> {
         let socket = self.socket_of(fd)?;

@@ -44,6 +44,8 @@ pub(crate) mod note {
     pub(crate) const CORKED: u64 = 512;
     /// A listener that the host stack has left, and `accept` has said so.
     pub(crate) const LEFT: u64 = 1024;
+    /// A connection that is not joined with the one that the program copies to, or not again.
+    pub(crate) const NOT_JOINED: u64 = 2048;
 }
 
 /// Where the timeouts are in the word: after the bits, 26 bits of milliseconds each.

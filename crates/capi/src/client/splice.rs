@@ -1,16 +1,18 @@
 //! Two connections that a NIC stack joins: what comes on one leaves on the other, and the program
 //! has neither of the bytes nor of the work.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::io::{Errno, Result};
-use socket_channel::{Command, Lock, SpliceStage, SpliceState};
+use socket_channel::{Command, Flags, Lock, SpliceStage, SpliceState};
 
 use super::application::Client;
 use super::attach::errno_of;
 use super::process::errno;
-use super::socket::Socket;
+use super::socket::{Socket, note};
+use super::tally::{self, Counted};
 
 /// Bounds of a splice; beyond them both peers are reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,41 +63,67 @@ impl Client {
         second: BorrowedFd<'_>,
         limits: SpliceLimits,
     ) -> Result<()> {
-        let (first, second) = (self.socket_of(first)?, self.socket_of(second)?);
-        if first.id == second.id {
-            return Err(Errno::INVAL);
+        let sockets = [self.socket_of(first)?, self.socket_of(second)?];
+        join(&sockets, limits, || true)
+    }
+
+    /// The same between connections that the program copies between, as if it went on copying: what
+    /// passes makes a socket readable, until [`Client::take_spliced`] takes note of it. Calls that
+    /// receive pass over it, and find nothing; calls that send have the connections given back, and
+    /// wait for that, or fail with EAGAIN.
+    ///
+    /// Only if it has received at least `bytes_min` bytes of the two, has sent all of them on the
+    /// other and nothing else, and `is_wanted`, which gets the local addresses; and once. True if
+    /// so. The errors of [`Client::splice`].
+    pub fn splice_copied(
+        &self,
+        first: BorrowedFd<'_>,
+        second: BorrowedFd<'_>,
+        bytes_min: u64,
+        is_wanted: impl FnOnce([SocketAddr; 2]) -> bool,
+    ) -> Result<bool> {
+        let sockets = [self.socket_of(first)?, self.socket_of(second)?];
+        let is_apt = || copied_bytes(&sockets).is_some_and(|bytes| bytes >= bytes_min);
+        if sockets.iter().any(|it| it.has_note(note::NOT_JOINED)) || !is_apt() {
+            return Ok(false);
         }
-        for socket in [&first, &second] {
-            socket.look_at_stream()?;
-            if socket.has_note(ENDED) {
-                return Err(Errno::NOTCONN);
-            }
+        let addresses = [self.local_address(first)?, self.local_address(second)?];
+        let is_wanted = is_wanted(addresses);
+        for socket in &sockets {
+            socket.set_note(note::NOT_JOINED, true);
+            socket.record.take_note_of_splice(is_wanted);
         }
-        // In the same order in all threads.
-        let is_in_order = first.id.index < second.id.index;
-        let (low, high) = if is_in_order {
-            (&first, &second)
-        } else {
-            (&second, &first)
-        };
-        with_both_locks(low, || {
-            with_both_locks(high, || {
-                let ask = |request| Command::Splice {
-                    request,
-                    first: first.id,
-                    second: second.id,
-                    idle_ms: ms(limits.idle),
-                    life_ms: ms(limits.life),
-                };
-                first.process.link.ask(ask).map(drop)
-            })
-        })?;
-        for socket in [&first, &second] {
-            // Threads of this process that wait for it look again.
-            socket.process.link.watchers.notify(socket.id.index);
+        if !is_wanted {
+            return Ok(false);
         }
-        first.process.link.nudge();
-        Ok(())
+        let joined = join(&sockets, SpliceLimits::default(), is_apt);
+        for socket in sockets.iter().filter(|_| joined.is_err()) {
+            socket.record.take_note_of_splice(false);
+            // A thread has moved something just now.
+            socket.set_note(note::NOT_JOINED, joined != Err(Errno::AGAIN));
+        }
+        match joined {
+            Err(Errno::AGAIN) => Ok(false),
+            joined => joined.map(|()| true),
+        }
+    }
+
+    /// Takes note of bytes that have passed in a splice of [`Client::splice_copied`], of so many at
+    /// most; returns of how many: 0 if there is nothing new. `None` if the socket is none of such a
+    /// splice, or not any more, and all that has passed is taken note of.
+    pub fn take_spliced(&self, fd: BorrowedFd<'_>, bytes_max: usize) -> Result<Option<usize>> {
+        let socket = self.socket_of(fd)?;
+        let record = socket.record;
+        if !record.takes_note_of_splice() {
+            return Ok(None);
+        }
+        socket.with_lock(Lock::Rx, || {
+            // Before the bytes, so that an end that is seen now is behind all of them.
+            let flags = socket.look()?.flags;
+            let bytes = record.take_spliced(bytes_max as u64) as usize;
+            tally::count(Counted::Passed, bytes);
+            Ok((bytes > 0 || is_spliced(flags)).then_some(bytes))
+        })?
     }
 
     /// Has both connections of a splice given back, of which this is one. They are the program's
@@ -121,8 +149,106 @@ impl Client {
     }
 }
 
+/// Asks for a splice, if it is apt once no thread moves bytes of either: EAGAIN if not.
+fn join(sockets: &[Socket<'_>; 2], limits: SpliceLimits, is_apt: impl Fn() -> bool) -> Result<()> {
+    let [first, second] = sockets;
+    if first.id == second.id {
+        return Err(Errno::INVAL);
+    }
+    for socket in sockets {
+        socket.look_at_stream()?;
+        if socket.has_note(ENDED) {
+            return Err(Errno::NOTCONN);
+        }
+    }
+    // In the same order in all threads.
+    let is_in_order = first.id.index < second.id.index;
+    let (low, high) = if is_in_order {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    with_both_locks(low, || {
+        with_both_locks(high, || {
+            if !is_apt() {
+                return Err(Errno::AGAIN);
+            }
+            let ask = |request| Command::Splice {
+                request,
+                first: first.id,
+                second: second.id,
+                idle_ms: ms(limits.idle),
+                life_ms: ms(limits.life),
+            };
+            first.process.link.ask(ask).map(drop)
+        })
+    })?;
+    for socket in sockets {
+        // Threads of this process that wait for it look again.
+        socket.process.link.watchers.notify(socket.id.index);
+    }
+    first.process.link.nudge();
+    Ok(())
+}
+
+/// Bytes that the program has received of two connections, if it has sent all of them, and nothing
+/// else, on the other.
+fn copied_bytes(sockets: &[Socket<'_>; 2]) -> Option<u64> {
+    let [first, second] = sockets;
+    let mut bytes = 0;
+    for (from, to) in [(first, second), (second, first)] {
+        let (received, sent) = (from.record.rx_head(), to.record.tx_tail());
+        if received != sent || to.record.file_queued_bytes() > 0 {
+            return None;
+        }
+        bytes += received;
+    }
+    Some(bytes)
+}
+
+/// A NIC stack moves the bytes of a socket, or is about to.
+pub(super) fn is_spliced(flags: Flags) -> bool {
+    flags.has(Flags::SPLICED) && !flags.is_over()
+}
+
+/// Passes over what a program that copies would have received: true if a NIC stack moves the bytes
+/// of the socket, in a splice of [`Client::splice_copied`].
+pub(super) fn pass_over(socket: &Socket<'_>) -> Result<bool> {
+    let record = socket.record;
+    if !record.takes_note_of_splice() {
+        return Ok(false);
+    }
+    socket.with_lock(Lock::Rx, || {
+        record.take_spliced(u64::MAX);
+        Ok(is_spliced(socket.look()?.flags))
+    })?
+}
+
+/// True if a NIC stack moves the bytes of the socket, in a splice of [`Client::splice_copied`]: the
+/// program wants to send, and has the connections given back.
+pub(super) fn wants_back(socket: &Socket<'_>) -> Result<bool> {
+    let is_noted = socket.record.takes_note_of_splice() && is_spliced(socket.look()?.flags);
+    if is_noted {
+        ask_for_return(socket)?;
+    }
+    Ok(is_noted)
+}
+
+fn ask_for_return(socket: &Socket<'_>) -> Result<()> {
+    let id = socket.id;
+    let ask = |request| Command::Unsplice {
+        request,
+        socket: id,
+    };
+    match socket.process.link.ask(ask) {
+        // It has come back meanwhile.
+        Ok(_) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// A direction was shut down by this side.
-const ENDED: u64 = super::socket::note::SHUT_READ | super::socket::note::SHUT_WRITE;
+const ENDED: u64 = note::SHUT_READ | note::SHUT_WRITE;
 
 fn with_both_locks<T>(socket: &Socket<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     socket.with_lock(Lock::Rx, || socket.with_lock(Lock::Tx, work))??

@@ -27,10 +27,12 @@ pub enum Counted {
     KernelListeners,
     /// Connections that were begun, and are the kernel's.
     KernelConnections,
+    /// Bytes that a NIC stack has moved from one connection to another, as the program would have.
+    Passed,
 }
 
 /// How many there are.
-const WORDS: usize = 7;
+const WORDS: usize = 8;
 
 /// See the [module documentation](self).
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use super::blocking;
 use super::modes::Modes;
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
+use super::splice;
 use super::tally::{self, Counted};
 
 /// Bytes that a peek into several buffers copies at a time.
@@ -55,7 +56,8 @@ impl Client {
             let look = socket.look_at_stream()?;
             ask_for_held(&socket, wanted - done)?;
             // Listeners keep the names of connections where others keep bytes.
-            if !look.flags.has(Flags::LISTENER) {
+            let is_elsewhere = splice::pass_over(&socket)?;
+            if !look.flags.has(Flags::LISTENER) && !is_elsewhere {
                 match receive_some(&socket, buffers, done, flags) {
                     Ok(received) => done += received,
                     Err(errno) => return partial(done, errno),
@@ -81,7 +83,9 @@ impl Client {
                 let readiness = socket.look()?.readiness();
                 let is_ended = socket.has_note(note::SHUT_READ);
                 let is_ready = readiness.readable || readiness.error || is_ended;
-                socket.record.may_move().map_err(errno)?;
+                if !socket.record.takes_note_of_splice() {
+                    socket.record.may_move().map_err(errno)?;
+                }
                 Ok(is_ready.then_some(()))
             };
             if let Err(errno) = blocking::wait(&socket, timeout, is_ready) {
@@ -110,6 +114,7 @@ impl Client {
                 Ok(look) if look.flags.has(Flags::CONNECTED) => {
                     match send_some(&socket, buffers, done, flags) {
                         Ok(sent) => done += sent,
+                        Err(Errno::BUSY) if splice::wants_back(&socket)? => {}
                         Err(errno) => return partial(done, errno),
                     }
                     if done == wanted {
@@ -127,12 +132,16 @@ impl Client {
             let timeout = socket.timeout(Direction::Send);
             let waited = blocking::wait(&socket, timeout, || {
                 let look = socket.look()?;
-                let has_room = look.unsent_bytes <= look.tx_bytes / 4 * 3;
+                let is_noted = socket.record.takes_note_of_splice();
+                let is_elsewhere = is_noted && splice::is_spliced(look.flags);
+                let has_room = look.unsent_bytes <= look.tx_bytes / 4 * 3 && !is_elsewhere;
                 let is_ready = has_room && look.flags.has(Flags::CONNECTED)
                     || is_over(look.flags)
                     || look.error_is_new
                     || socket.has_note(note::SHUT_WRITE);
-                socket.record.may_move().map_err(errno)?;
+                if !is_noted {
+                    socket.record.may_move().map_err(errno)?;
+                }
                 Ok(is_ready.then_some(()))
             });
             if let Err(errno) = waited {

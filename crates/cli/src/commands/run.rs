@@ -25,7 +25,7 @@ use std::time::Duration;
 use clap::Args;
 use failure::Failure;
 use netsetup::seqpacket;
-use preload::environment::{CONNECT, DEFAULT_SOCKET, LISTEN, LOADED, OF_LIBRARY, PRELOAD};
+use preload::environment::{CONNECT, DEFAULT_SOCKET, LISTEN, LOADED, OF_LIBRARY, PRELOAD, SPLICE};
 use preload::rules::{Rule, Rules};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
@@ -50,6 +50,12 @@ pub(crate) struct RunArgs {
     /// Addresses to which connections are split, in the same form [default: none]
     #[arg(long, value_name = "RULE")]
     pub(crate) connect: Vec<Rule>,
+
+    /// Addresses of connections, in the same form, that the program copies between by splice(2)
+    /// without looking at the bytes, as HAProxy does in `mode tcp`: the NIC stack moves them
+    /// instead [default: none]
+    #[arg(long, value_name = "RULE", conflicts_with = "compat")]
+    pub(crate) splice: Vec<Rule>,
 
     /// Unix socket of a stack that runs: of `serve --sockets`, or of `sockets-node` [default:
     /// /run/splitway/sockets.sock if a stack answers there; otherwise a stack for this program
@@ -95,6 +101,7 @@ Examples:
   sudo splitway run nginx -c /etc/nginx/nginx.conf
   sudo splitway run --listen 8000 python3 -m http.server
   sudo splitway run --connect 10.77.0.0/24 curl http://10.77.0.1:8080/
+  sudo splitway run --connect any --splice 443 haproxy -f tcp.cfg
   sudo splitway run --compat caddy file-server --root /srv/www --listen :8080
   splitway run --sockets /run/splitway/sockets.sock redis-server --bind 0.0.0.0 --port 7000";
 
@@ -135,7 +142,8 @@ pub(crate) fn run(args: &RunArgs, log: LogLevel) -> Result<ExitCode, Failure> {
         .env(PRELOAD, preloaded(&library))
         .env(OF_LIBRARY[0], &socket)
         .env(LISTEN, rules(&args.listen))
-        .env(CONNECT, rules(&args.connect));
+        .env(CONNECT, rules(&args.connect))
+        .env(SPLICE, rules(&args.splice));
     let stats = args.stats.then(Stats::begin).transpose()?;
     if let Some(stats) = &stats {
         stats.pass_to(&mut command);

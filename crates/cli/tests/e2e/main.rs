@@ -64,6 +64,7 @@ mod sockets_stat;
 mod sockets_table;
 mod spliced;
 mod spliced_bad;
+mod spliced_haproxy;
 mod spliced_paths;
 mod spliced_sockets;
 mod stat;

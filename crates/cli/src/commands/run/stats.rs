@@ -64,6 +64,7 @@ fn table(count: impl Fn(Counted) -> u64, cpu_us: u64) -> String {
         ("bytes sent", grouped(all)),
         ("of these offloaded, of files", grouped(file_bytes)),
         ("offloaded share", share),
+        ("bytes passed by the NIC stack", of(Counted::Passed)),
         ("listeners left to the kernel", of(Counted::KernelListeners)),
         (
             "connections left to the kernel",
