@@ -24,6 +24,8 @@ pub(super) enum Subject {
     /// By `splitway run`.
     RunHttp,
     RunTcp,
+    /// The same, and the NIC stack has what HAProxy would splice.
+    RunSpliced,
     OwnHttp,
     OwnTcp,
     /// Spliced, with frames that the host hands on.
@@ -41,13 +43,14 @@ pub(super) enum Kind {
 }
 
 impl Subject {
-    pub(super) const ALL: [Subject; 10] = [
+    pub(super) const ALL: [Subject; 11] = [
         Subject::HaproxyHttp,
         Subject::HaproxyTcp,
         Subject::HaproxySplice,
         Subject::NginxStream,
         Subject::RunHttp,
         Subject::RunTcp,
+        Subject::RunSpliced,
         Subject::OwnHttp,
         Subject::OwnTcp,
         Subject::OwnHandedOn,
@@ -55,9 +58,10 @@ impl Subject {
     ];
 
     /// Those that targets are about.
-    pub(super) const QUICK: [Subject; 3] = [
+    pub(super) const QUICK: [Subject; 4] = [
         Subject::HaproxyTcp,
         Subject::HaproxySplice,
+        Subject::RunSpliced,
         Subject::OwnSpliced,
     ];
 
@@ -69,6 +73,7 @@ impl Subject {
             Subject::NginxStream => "nginx, stream",
             Subject::RunHttp => "HAProxy, http, split",
             Subject::RunTcp => "HAProxy, tcp, split",
+            Subject::RunSpliced => "HAProxy, tcp, splice, split",
             Subject::OwnHttp => "splitway proxy, http",
             Subject::OwnTcp => "splitway proxy, tcp",
             Subject::OwnHandedOn => "splitway proxy, tcp, splice, handed on",
@@ -80,7 +85,7 @@ impl Subject {
         match self {
             Subject::HaproxyHttp | Subject::HaproxyTcp | Subject::HaproxySplice => Kind::Haproxy,
             Subject::NginxStream => Kind::Nginx,
-            Subject::RunHttp | Subject::RunTcp => Kind::HaproxyRun,
+            Subject::RunHttp | Subject::RunTcp | Subject::RunSpliced => Kind::HaproxyRun,
             Subject::OwnHttp | Subject::OwnTcp | Subject::OwnHandedOn | Subject::OwnSpliced => {
                 Kind::Own
             }
@@ -101,7 +106,10 @@ impl Subject {
 
     /// Whether connections are joined in the NIC stack.
     pub(super) fn has_splices(self) -> bool {
-        matches!(self, Subject::OwnHandedOn | Subject::OwnSpliced)
+        matches!(
+            self,
+            Subject::RunSpliced | Subject::OwnHandedOn | Subject::OwnSpliced
+        )
     }
 
     /// Where it is, and where backends are from there.
@@ -183,7 +191,7 @@ defaults
 "
     );
     if subject.splices() {
-        text.push_str("    option splice-auto\n");
+        text.push_str("    option splice-request\n    option splice-response\n");
     }
     for service in Service::behind(subject) {
         let (name, port) = (service.name(), service.port());
@@ -259,7 +267,10 @@ mod tests {
     fn balancers_of_one_kind_differ_in_what_is_compared() {
         let of = |subject| configuration(subject, Path::new("/own"));
         let (copying, splicing) = (of(Subject::HaproxyTcp), of(Subject::HaproxySplice));
-        assert_eq!(splicing.replace("    option splice-auto\n", ""), copying);
+        let options = "    option splice-request\n    option splice-response\n";
+        assert_eq!(splicing.replace(options, ""), copying);
+        let (copying, splicing) = (of(Subject::RunTcp), of(Subject::RunSpliced));
+        assert_eq!(splicing.replace(options, ""), copying);
         assert_eq!(of(Subject::OwnSpliced), of(Subject::OwnHandedOn));
         let copying = of(Subject::OwnTcp);
         assert_eq!(

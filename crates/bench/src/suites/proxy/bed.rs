@@ -178,8 +178,11 @@ impl Bed {
         place(&splitway)?;
         let mut command = pinned(&server_cores(1), &self.workspace.splitway);
         command.arg("run").arg("--sockets").arg(&sockets);
-        let connect = ["--connect", "10.77.0.0/24", "--"];
-        command.args(connect).args(["haproxy", "-q", "-db", "-f"]);
+        command.args(["--connect", "10.77.0.0/24"]);
+        if subject.has_splices() {
+            command.args(["--splice", "any"]);
+        }
+        command.args(["--", "haproxy", "-q", "-db", "-f"]);
         let process = Process::spawn(command.arg(path).stdin(Stdio::null()))?;
         let haproxy = ("balancer", only_child(process.pid())?);
         let broker = broker(&splitway)?.map(|pid| ("broker", pid));

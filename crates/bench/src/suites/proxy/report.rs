@@ -96,7 +96,7 @@ fn check(results: &mut Results) {
             |own: (Subject, &str), other: (Subject, &str)| of(own.0, own.1) / of(other.0, other.1);
         let (host, server) = ("cpu_s_per_gb.control", "cpu_s_per_gb.server");
         let (machine, rate) = ("cpu_s_per_gb.machine", "gbit_per_s");
-        let own = Subject::OwnSpliced;
+        let (own, run) = (Subject::OwnSpliced, Subject::RunSpliced);
         for (what, value, bound) in [
             (
                 "spliced: host CPU per GB, against HAProxy",
@@ -121,6 +121,16 @@ fn check(results: &mut Results) {
             (
                 "spliced: machine CPU per GB, against HAProxy with splice",
                 ratio((own, machine), (Subject::HaproxySplice, machine)),
+                Bound::None,
+            ),
+            (
+                "HAProxy by the NIC stack: program and host CPU per GB, against HAProxy with splice",
+                ratio((run, host), (Subject::HaproxySplice, server)),
+                Bound::None,
+            ),
+            (
+                "HAProxy by the NIC stack: throughput, against HAProxy with splice",
+                ratio((run, rate), (Subject::HaproxySplice, rate)),
                 Bound::None,
             ),
             (
