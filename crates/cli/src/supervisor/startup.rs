@@ -195,13 +195,19 @@ fn steering_map(config: &Config, args: &ServeArgs) -> Option<OwnedFd> {
         .iter()
         .any(|option| option.policy().is_permitted());
     let splices = config.is_proxy() && config.proxy.splice;
-    if !(may_offload || splices) || args.host_ablation.no_steering {
+    let programs_may_splice = config.sockets.path.is_some();
+    let is_wanted = may_offload || splices;
+    if !(is_wanted || programs_may_splice) || args.host_ablation.no_steering {
         return None;
     }
     match netdev::steering::create_map() {
         Ok(map) => Some(map),
         Err(error) => {
-            tracing::warn!(%error, "no packet filter can steer frames: the host hands them on");
+            const WHAT: &str = "no packet filter can steer frames: the host hands them on";
+            match is_wanted {
+                true => tracing::warn!(%error, "{WHAT}"),
+                false => tracing::info!(%error, "{WHAT}"),
+            }
             None
         }
     }

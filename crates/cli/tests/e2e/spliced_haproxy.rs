@@ -163,8 +163,8 @@ fn timeouts_of_haproxy_see_what_the_nic_stack_moves() {
         let stream = TcpStream::connect(at(PORT)).unwrap();
         be_patient(&stream).unwrap();
         round_trip(&stream, &content(200_000, 1)).unwrap();
-        let joined = || (host_counted("splices_joined") == 1).then_some(());
-        wait::until(SOON, "a splice", joined).unwrap();
+        let steered = || (host_counted("flows_steered") == 2).then_some(());
+        wait::until(SOON, "a splice that is steered", steered).unwrap();
         for seed in 0..16 {
             round_trip(&stream, &content(10_000, seed)).unwrap();
             // Not a wait for something: silence that is shorter than the timeout.
