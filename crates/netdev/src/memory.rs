@@ -139,8 +139,12 @@ impl Port for MemoryPort {
                 .map_err(|_| impossible("the header is not that of a TCP packet"))?;
             }
             (offload, _) => {
-                let payload = packet.payload.iter().flat_map(|slice| slice.iter());
-                let bytes = packet.header.iter().chain(payload).copied().collect();
+                let payload_bytes: usize = packet.payload.iter().map(|slice| slice.len()).sum();
+                let mut bytes = Vec::with_capacity(packet.header.len() + payload_bytes);
+                bytes.extend_from_slice(packet.header);
+                for slice in packet.payload {
+                    bytes.extend_from_slice(slice);
+                }
                 put(bytes, offload != Offload::None);
             }
         }

@@ -1,7 +1,8 @@
-//! Connections, one after the other in groups, that are opened, asked once, answered, and closed.
+//! Connections, one after the other in groups, that are opened, asked once and answered, or not,
+//! and closed.
 
-use contract::Event;
 use contract::parting::{PartEnd, PartEndReason};
+use contract::{Event, FlowId};
 use netdev::steering::SteeringMap;
 use tcp::{Instant, IsnGenerator, SynCookies};
 use wire::frame::parse_segment;
@@ -25,8 +26,8 @@ pub(crate) struct Offloaded {
     pub(crate) teardown: bool,
 }
 
-/// Serves them all.
-pub(crate) fn serve(offloaded: Offloaded) {
+/// Serves them all. With `asks`, each client asks once, and gets an answer.
+pub(crate) fn serve(offloaded: Offloaded, asks: bool) {
     let mut crowd = Crowd::with(|config| {
         config.setup_offload = offloaded.setup.into();
         config.teardown_offload = offloaded.teardown.into();
@@ -52,13 +53,12 @@ pub(crate) fn serve(offloaded: Offloaded) {
             .collect();
         let psh = Flags::ACK | Flags::PSH;
         let fin = Flags::ACK | Flags::FIN;
-        for (flags, payload) in [
-            (Flags::SYN, &[][..]),
-            (Flags::ACK, &[]),
-            (psh, HELLO),
-            (Flags::ACK, &[]),
-            (fin, &[]),
-        ] {
+        let question: &[(Flags, &[u8])] = match asks {
+            true => &[(psh, HELLO), (Flags::ACK, &[])],
+            false => &[],
+        };
+        let handshake: &[(Flags, &[u8])] = &[(Flags::SYN, &[]), (Flags::ACK, &[])];
+        for (flags, payload) in [handshake, question, &[(fin, &[])]].concat() {
             match flags == Flags::SYN && setup {
                 true => answer_syns(&mut crowd, &group),
                 false => say(&mut crowd, &group, flags, payload, is_counted),
@@ -71,7 +71,11 @@ pub(crate) fn serve(offloaded: Offloaded) {
             let client = &mut crowd.clients[number];
             client.ack = client.ack.wrapping_add(1);
         }
-        say(&mut crowd, &group, Flags::ACK, &[], is_counted);
+        if setup && teardown {
+            take_over(&mut crowd, &parted, is_counted);
+        } else {
+            say(&mut crowd, &group, Flags::ACK, &[], is_counted);
+        }
         for flows in parted.chunks(contract::limits::PART_ENDS_MAX) {
             let end = |&flow| PartEnd {
                 flow,
@@ -88,6 +92,18 @@ pub(crate) fn serve(offloaded: Offloaded) {
     let set_up = if setup { WARM_UP + CONNECTIONS } else { 0 };
     assert_eq!(crowd.stack.counters().connections_set_up, set_up as u64);
     assert_eq!(crowd.stack.counters().retransmissions, 0);
+}
+
+/// The NIC stack has connections that the host has parted with, and what their clients say from now
+/// on is steered to it.
+fn take_over(crowd: &mut Crowd, parted: &[FlowId], is_counted: bool) {
+    for flows in parted.chunks(contract::limits::FLOWS_TAKEN_MAX) {
+        let flows = flows.into();
+        crowd.nic.send(&Event::FlowsTaken { flows }).expect("room");
+    }
+    crowd.nic.flush();
+    turn(crowd, &[], is_counted);
+    assert_eq!(crowd.stack.counters().frames_handed_on, 0);
 }
 
 /// The NIC stack answers the SYNs of a group, of which the host sees nothing.
