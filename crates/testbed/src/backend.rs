@@ -71,6 +71,8 @@ impl Backend {
     fn with(port: u16, speech: Speech, expects_header: bool) -> Backend {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let listener = TcpListener::bind(any).unwrap();
+        // As many may come at once as a test has: the kernel resets some of those beyond 128.
+        rustix::net::listen(&listener, 4096).unwrap();
         let copy = listener.try_clone().unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {

@@ -212,8 +212,13 @@ pub(crate) fn tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<
 pub(crate) fn spliced_tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<()> {
     let stream = TcpStream::connect(server).context(|| "connecting".into())?;
     be_patient(&stream)?;
-    round_trip(&stream, &content(100_000, client as u64))?;
-    echoed(&stream, &content(bytes + client, client as u64))
+    echoed_behind_a_pause(&stream, client, bytes)
+}
+
+/// What goes through such a tunnel.
+pub(crate) fn echoed_behind_a_pause(stream: &TcpStream, client: usize, bytes: usize) -> Result<()> {
+    round_trip(stream, &content(100_000, client as u64))?;
+    echoed(stream, &content(bytes + client, client as u64))
 }
 
 /// Sends bytes, ends the direction, and has the bytes and the end back.
