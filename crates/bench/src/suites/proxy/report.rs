@@ -124,12 +124,12 @@ fn check(results: &mut Results) {
                 Bound::None,
             ),
             (
-                "HAProxy by the NIC stack: program and host CPU per GB, against HAProxy with splice",
+                "HAProxy, split: program and host CPU per GB, against HAProxy with splice",
                 ratio((run, host), (Subject::HaproxySplice, server)),
                 Bound::None,
             ),
             (
-                "HAProxy by the NIC stack: throughput, against HAProxy with splice",
+                "HAProxy, split: throughput, against HAProxy with splice",
                 ratio((run, rate), (Subject::HaproxySplice, rate)),
                 Bound::None,
             ),
