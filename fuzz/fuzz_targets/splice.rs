@@ -226,6 +226,7 @@ struct World {
     waited_ms: u64,
     was_aborted: bool,
     was_replaced: bool,
+    was_unspliced: bool,
 }
 
 fn worker(wire: &Recording, superpackets: bool) -> (HostChannel, Worker<RecordingPort>) {
@@ -342,6 +343,7 @@ impl World {
             waited_ms: 0,
             was_aborted: false,
             was_replaced: false,
+            was_unspliced: false,
         }
     }
 
@@ -481,6 +483,11 @@ impl World {
                     for side in [0, 1] {
                         let known = &mut joined.passed_bytes[side];
                         *known = it.passed_bytes[side].max(*known);
+                        if it.has_finished[side] {
+                            let passed = it.passed_bytes[side] as u32;
+                            let rcv_nxt = joined.numbers[side].rcv_nxt;
+                            joined.fin_ends[side] = Some(rcv_nxt.wrapping_add(passed + 1));
+                        }
                     }
                 }
             }
@@ -508,7 +515,7 @@ impl World {
         match reason {
             SpliceEndReason::Finished => {}
             _ if was_reset => assert!(self.may_break(), "{reason:?}"),
-            SpliceEndReason::NotReturned => assert!(self.was_replaced || self.was_aborted),
+            SpliceEndReason::NotReturned => assert!(self.may_break()),
             _ => panic!("{reason:?} for no reason"),
         }
         for side in [0, 1] {
@@ -524,9 +531,10 @@ impl World {
         }
     }
 
-    /// Peers may see their connection end otherwise than in order.
+    /// Peers may see their connection end otherwise than in order: a worker that takes the place of
+    /// another cannot give back what it does not know.
     fn may_break(&self) -> bool {
-        self.was_aborted || self.was_replaced
+        self.was_aborted || self.was_replaced && self.was_unspliced
     }
 
     /// The host copies between two connections that are not spliced, and has them spliced when
@@ -623,6 +631,7 @@ impl World {
 
     fn unsplice(&mut self) {
         self.wants_splice = false;
+        self.was_unspliced |= self.joined.is_some();
         if let Some(joined) = &mut self.joined
             && !std::mem::replace(&mut joined.is_returning, true)
         {

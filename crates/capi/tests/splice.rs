@@ -244,11 +244,11 @@ fn what_passes_is_readable_until_a_program_that_copies_takes_note_of_it() {
     assert!(receive(&client, &far[1], 3_000).unwrap() == pattern(2, 3_000));
 
     // Of what was unread.
-    assert_eq!(polled(&client, &near[0], NOW), IN | PRI);
+    assert_eq!(polled(&client, &near[0], NOW), IN | OUT | PRI);
     assert_eq!((take(0, 1_000), take(1, 1_000)), (Some(1_000), Some(0)));
-    assert_eq!(polled(&client, &near[0], NOW), IN | PRI);
+    assert_eq!(polled(&client, &near[0], NOW), IN | OUT | PRI);
     assert_eq!((take(0, 9_000), take(0, 9_000)), (Some(2_000), Some(0)));
-    assert_eq!(polled(&client, &near[0], NOW), PRI);
+    assert_eq!(polled(&client, &near[0], NOW), OUT | PRI);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn calls_of_a_program_that_copies_find_nothing_or_have_its_connections_back() {
     let received = client.receive(near[0].as_fd(), &mut pieces, at_once);
     assert_eq!(received.err(), Some(Errno::AGAIN));
     // What has passed is passed over.
-    assert_eq!(polled(&client, &near[0], NOW), PRI);
+    assert_eq!(polled(&client, &near[0], NOW), OUT | PRI);
     send(&client, &near[0], b"a word of its own").unwrap();
     assert_eq!(receive(&client, &far[0], 17).unwrap(), b"a word of its own");
     assert_eq!(client.take_spliced(near[0].as_fd(), 10).unwrap(), None);
@@ -296,4 +296,29 @@ fn connections_between_which_a_program_does_not_just_copy_are_not_joined() {
     assert!(!splice_copied(&client, &near, 0), "nor is that asked again");
     let status = client.splice_status(first).unwrap();
     assert_eq!(status.stage, SpliceStage::None);
+}
+
+#[test]
+fn a_copy_that_waits_for_bytes_hears_that_others_move_them() {
+    let fake = Fake::start();
+    let client = fake.attach();
+    let Relay { far, near } = copied(&client, 5_000, 0);
+    let no_bytes = |_: &[u8]| panic!("none come");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.receive_into(near[1].as_fd(), 10, false, no_bytes));
+        assert!(splice_copied(&client, &near, 5_000));
+        assert_eq!(waiting.join().unwrap(), Ok(None));
+    });
+    // What is not taken stays.
+    client.unsplice(near[0].as_fd()).unwrap();
+    send(&client, &far[0], b"some bytes").unwrap();
+    let mut seen = Vec::new();
+    let mut take = |bytes: &[u8]| {
+        seen.extend_from_slice(bytes);
+        bytes.len().min(4)
+    };
+    let taken = client.receive_into(near[0].as_fd(), 100, false, &mut take);
+    assert_eq!(taken, Ok(Some(4)));
+    assert_eq!(seen, b"some bytes");
+    assert_eq!(receive(&client, &near[0], 6).unwrap(), b" bytes");
 }

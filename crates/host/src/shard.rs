@@ -402,8 +402,9 @@ impl<P: Port, A: Application> Shard<P, A> {
         waiter: &Waiter,
         nics: &mut impl NicSource<A>,
     ) -> Result<(), ShardError> {
-        self.hear(monotonic_us(), EVENTS_MAX);
-        self.stack.on_nic_ended(nic);
+        let now_us = monotonic_us();
+        self.hear(now_us, EVENTS_MAX);
+        self.stack.on_nic_ended(now_us, nic);
         self.lose_nic(nic, NicLoss::HungUp, waiter, nics)
     }
 

@@ -485,6 +485,7 @@ pub unsafe extern "C-unwind" fn splitway_preload_splice(
             (false, false) => library::splice(from, from_offset, to, to_offset, len, flags),
             (true, true) => fail(Errno::INVAL),
             _ if !from_offset.is_null() || !to_offset.is_null() => fail(Errno::SPIPE),
+            _ if len == 0 => 0,
             (true, false) => point(|| splice_in(from, to, len, flags)),
             (false, true) => point(|| splice_out(from, to, len, flags)),
         }
@@ -499,79 +500,60 @@ fn fail(errno: Errno) -> ssize_t {
 /// From a split socket into a pipe. No byte is taken that the pipe has no room for.
 unsafe fn splice_in(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
     let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0;
-    if pipes::are_watched() {
-        // SAFETY: they take numbers.
-        let taken = unsafe { take_passed(from, to, len, is_nonblocking) };
-        if let Some(taken) = taken {
-            return taken;
-        }
-    }
-    let mut buffer = vec![0u8; len.min(SPLICE_BYTES)];
-    let at = buffer.as_mut_ptr().cast::<c_void>();
-    // SAFETY: the buffer is as long as is said.
+    let Some(client) = client() else {
+        return fail(Errno::BADF);
+    };
+    // SAFETY: the number of a split socket is not -1; the others are numbers.
     unsafe {
+        let socket = BorrowedFd::borrow_raw(from);
         if pipe(to).0 == 0 {
             return fail(Errno::INVAL);
         }
-        if !has_room(to, is_nonblocking) {
-            return fail(Errno::AGAIN);
-        }
-        let peek = libc::MSG_PEEK
-            | if is_nonblocking {
-                libc::MSG_DONTWAIT
-            } else {
-                0
-            };
-        let found = sw_recv(from, at, buffer.len(), peek);
-        if found <= 0 {
-            return found;
-        }
-        let put = fill_pipe(to, &buffer[..found as usize]);
-        if put > 0 {
-            sw_recv(from, at, put as usize, libc::MSG_DONTWAIT);
-            if pipes::are_watched()
-                && let Some(client) = client()
-            {
-                pipes::on_filled(client, BorrowedFd::borrow_raw(from), to);
+        loop {
+            if pipes::are_watched() {
+                match pipes::take_passed(client, socket, to, len) {
+                    Ok(None) => {}
+                    Ok(Some(0)) if is_nonblocking || !blocks(from) => return fail(Errno::AGAIN),
+                    Ok(Some(0)) => {
+                        if await_event(from, libc::POLLIN) < 0 {
+                            return -1;
+                        }
+                        continue;
+                    }
+                    Ok(Some(bytes)) => return bytes as ssize_t,
+                    Err(errno) => return fail(errno),
+                }
             }
+            if !has_room(to, is_nonblocking) {
+                return fail(Errno::AGAIN);
+            }
+            let mut put = 0;
+            let take = |bytes: &[u8]| {
+                put = fill_pipe(to, bytes);
+                usize::try_from(put).unwrap_or(0)
+            };
+            let taken = client.receive_into(socket, len.min(SPLICE_BYTES), is_nonblocking, take);
+            return match taken {
+                _ if put < 0 => put,
+                // A NIC stack has the connection since just now.
+                Ok(None) => continue,
+                Ok(Some(taken)) => {
+                    if taken > 0 && pipes::are_watched() {
+                        pipes::on_filled(client, socket, to);
+                    }
+                    taken as ssize_t
+                }
+                Err(errno) => fail(errno),
+            };
         }
-        put
     }
 }
 
-/// Bytes that a NIC stack has moved, and the pipe is said to have now; `None` if the socket's bytes
-/// are to be copied.
-unsafe fn take_passed(
-    from: c_int,
-    to: c_int,
-    len: size_t,
-    is_nonblocking: bool,
-) -> Option<ssize_t> {
-    let client = client()?;
-    loop {
-        // SAFETY: the number of a split socket is not -1.
-        let socket = unsafe { BorrowedFd::borrow_raw(from) };
-        match client.take_spliced(socket, len) {
-            Ok(None) => return None,
-            Ok(Some(0)) => {}
-            Ok(Some(bytes)) => {
-                pipes::note_bytes(to, bytes as u64);
-                return Some(bytes as ssize_t);
-            }
-            Err(errno) => return Some(fail(errno)),
-        }
-        // SAFETY: they take numbers.
-        unsafe {
-            let waits = !is_nonblocking
-                && kernel!(SYS_fcntl, from, libc::F_GETFL, 0) as c_int & libc::O_NONBLOCK == 0;
-            if !waits {
-                return Some(fail(Errno::AGAIN));
-            }
-            if await_event(from, libc::POLLIN) < 0 {
-                return Some(-1);
-            }
-        }
-    }
+/// Whether calls on a socket wait.
+unsafe fn blocks(fd: c_int) -> bool {
+    // SAFETY: it takes numbers.
+    let flags = unsafe { kernel!(SYS_fcntl, fd, libc::F_GETFL, 0) as c_int };
+    flags & libc::O_NONBLOCK == 0
 }
 
 /// Whether a pipe takes [`libc::PIPE_BUF`] bytes without waiting; waits for that unless `now`.
@@ -654,8 +636,7 @@ unsafe fn splice_out(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssiz
             };
         }
         // What the socket does not take would be lost once it is out of the pipe.
-        let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0
-            || kernel!(SYS_fcntl, to, libc::F_GETFL, 0) as c_int & libc::O_NONBLOCK != 0;
+        let is_nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0 || !blocks(to);
         let room = loop {
             match room_of(to) {
                 None => return -1,

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use capi::client::Client;
 use rustix::fs::fstat;
+use rustix::io::Errno;
 
 use crate::settings::settings;
 
@@ -74,14 +75,13 @@ fn find(inode: u64) -> Option<&'static Pipe> {
 }
 
 impl Pipe {
-    /// Nothing would be lost by it: it is said to hold nothing, or is gone.
-    fn may_go(&self, is: u64) -> bool {
-        self.noted.load(Ordering::Acquire) == 0
-            || inode(self.end.load(Ordering::Relaxed)) != Some(is)
+    /// The pipe of this inode is gone.
+    fn is_gone(&self, inode: u64) -> bool {
+        inode != self::inode(self.end.load(Ordering::Relaxed)).unwrap_or(0)
     }
 }
 
-/// The place of a pipe, which gets one if there is any.
+/// The place of a pipe, which gets one if there is any: that of a pipe that is gone, or a free one.
 fn find_or_insert(inode: u64, end: RawFd) -> Option<&'static Pipe> {
     if let Some(pipe) = find(inode) {
         pipe.end.store(end, Ordering::Relaxed);
@@ -89,7 +89,7 @@ fn find_or_insert(inode: u64, end: RawFd) -> Option<&'static Pipe> {
     }
     for pipe in places(inode) {
         let is = pipe.inode.load(Ordering::Acquire);
-        if is != 0 && !pipe.may_go(is) {
+        if is != 0 && !pipe.is_gone(is) {
             continue;
         }
         let place = &pipe.inode;
@@ -106,13 +106,26 @@ fn find_or_insert(inode: u64, end: RawFd) -> Option<&'static Pipe> {
     None
 }
 
-/// A pipe is said to hold bytes more.
-pub(crate) fn note_bytes(pipe: RawFd, bytes: u64) {
-    if let Some(inode) = inode(pipe)
-        && let Some(pipe) = find_or_insert(inode, pipe)
-    {
-        pipe.noted.fetch_add(bytes, Ordering::AcqRel);
-    }
+/// Takes note of what a NIC stack has moved of a socket, so many bytes at most, and says that a
+/// pipe holds them now; returns how many. `None` if the socket's bytes are to be copied.
+pub(crate) fn take_passed(
+    client: &Client,
+    from: BorrowedFd<'_>,
+    pipe: RawFd,
+    bytes_max: usize,
+) -> Result<Option<usize>, Errno> {
+    let Some(place) = inode(pipe).and_then(|inode| find_or_insert(inode, pipe)) else {
+        // There is no place for it: the program counts less, and gets its connections back.
+        return match client.take_spliced(from, usize::MAX)? {
+            None => Ok(None),
+            Some(_) => client.give_back(from).map(|()| Some(0)),
+        };
+    };
+    let taken = client.take_spliced(from, bytes_max)?;
+    place
+        .noted
+        .fetch_add(taken.unwrap_or(0) as u64, Ordering::AcqRel);
+    Ok(taken)
 }
 
 /// Bytes that a pipe is said to hold go, so many at most; returns how many.

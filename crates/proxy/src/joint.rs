@@ -220,9 +220,9 @@ impl Joint {
         if self.is_spliced() {
             return Moved::default();
         }
-        let bytes_max = self.room();
+        let bytes_max = self.room_behind(&self.down);
         let up = (self.up).advance(io, (self.client, self.backend), scratch, bytes_max);
-        let bytes_max = self.room();
+        let bytes_max = self.room_behind(&self.up);
         let down = (self.down).advance(io, (self.backend, self.client), scratch, bytes_max);
         Moved {
             up,
@@ -231,8 +231,13 @@ impl Joint {
         }
     }
 
-    /// Bytes that may be read before the moment for a splice.
-    fn room(&self) -> u64 {
+    /// Bytes that may be read of one direction before the moment for a splice. Where the other one
+    /// waits for its receiver there is none, and no end to what may be read: the receiver may wait
+    /// for this direction.
+    fn room_behind(&self, other: &Flow) -> u64 {
+        if !other.buffer.is_empty() {
+            return u64::MAX;
+        }
         let flows = [&self.up, &self.down];
         match self.mover {
             Mover::HostAtFirst { bytes_min, .. } if flows.into_iter().all(Flow::is_open) => {
@@ -277,14 +282,18 @@ mod tests {
         let (client, backend) = (StreamId(1), StreamId(2));
         let mut joint = Joint::new((client, Buffer::default()), (backend, Buffer::default()));
         joint.may_splice(Duration::from_secs(60));
-        assert_eq!(joint.room(), COPIED_BYTES_MIN);
+        assert_eq!(room_of(&joint), COPIED_BYTES_MIN);
         joint.up.bytes = COPIED_BYTES_MIN;
-        assert_eq!(joint.room(), 0, "nothing more is read");
+        assert_eq!(room_of(&joint), 0, "nothing more is read");
         joint.mover = Mover::Nic {
             idle: Duration::from_secs(60),
             bytes: [0; 2],
         };
         joint
+    }
+
+    fn room_of(joint: &Joint) -> u64 {
+        joint.room_behind(&joint.down)
     }
 
     fn returned(error: Option<SpliceError>) -> Joint {
@@ -299,20 +308,31 @@ mod tests {
     fn what_has_come_back_is_spliced_again_when_more_has_gone() {
         for error in [None, Some(SpliceError::NotQuiet)] {
             let bytes = COPIED_BYTES_MIN + 1500;
-            assert_eq!(returned(error).room(), 3 * bytes);
+            assert_eq!(room_of(&returned(error)), 3 * bytes);
         }
     }
 
     #[test]
     fn what_cannot_be_spliced_is_copied_from_then_on() {
         let error = SpliceError::Timestamps;
-        assert_eq!(returned(Some(error)).room(), u64::MAX);
+        assert_eq!(room_of(&returned(Some(error))), u64::MAX);
     }
 
     #[test]
     fn the_end_of_a_direction_lets_all_be_read() {
         let mut joint = returned(None);
         joint.on_peer_finished(StreamId(2));
-        assert_eq!(joint.room(), u64::MAX);
+        assert_eq!(room_of(&joint), u64::MAX);
+    }
+
+    #[test]
+    fn a_direction_goes_on_while_the_other_waits_for_its_receiver() {
+        let mut joint = spliced();
+        let (idle, bytes_min) = (Duration::from_secs(60), COPIED_BYTES_MIN);
+        joint.mover = Mover::HostAtFirst { idle, bytes_min };
+        assert_eq!(room_of(&joint), 0);
+        joint.down.buffer.tail().extend_from_slice(b"not taken");
+        assert_eq!(room_of(&joint), u64::MAX);
+        assert_eq!(joint.room_behind(&joint.up), 0);
     }
 }

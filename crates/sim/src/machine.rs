@@ -331,7 +331,7 @@ impl Machine {
         let (slot, channel) = self.successor(number);
         self.slots[number] = Some(slot);
         if self.nonces.is_some() {
-            self.stack.on_nic_ended(number);
+            self.stack.on_nic_ended(now_us, number);
         }
         self.stack.on_nic_restarted(now_us, number, channel);
         Ok(())
@@ -461,7 +461,7 @@ impl Machine {
             self.slots[number] = Some(slot);
             channels.push(channel);
         }
-        self.stack.on_nic_ended(nic);
+        self.stack.on_nic_ended(now_us, nic);
         let come = self.stack.on_nic_come(now_us, nic, channels);
         come.expect("it has as many workers as before");
         self.workers_of(nic)
@@ -498,7 +498,7 @@ impl Machine {
     /// The host finds out that a NIC stack has gone. What that has said is heard before.
     fn lose_nic(&mut self, nic: usize, now_us: u64) -> Result<(), Violation> {
         self.hear(now_us)?;
-        self.stack.on_nic_ended(nic);
+        self.stack.on_nic_ended(now_us, nic);
         self.stack.on_nic_lost(now_us, nic);
         Ok(())
     }

@@ -16,8 +16,8 @@ use crate::record::{
     ACCEPT_HEAD, ACCEPT_TAIL, ACK_ALARM, ACKED, APP_FLAGS, DISCONNECTS, EDGE, ERROR, ERROR_TAKEN,
     FILE_LIMIT, FILE_META, FILE_QUEUED, FileMeta, Flags, HELD, LOCAL, Look, MORE_ENDS_WITH_MARK,
     NEVER, Nonsense, OPTION_WORDS, OPTIONS, PEER, RX_ALARM, RX_FIFO, RX_HEAD, RX_LOCK, RX_TAIL,
-    Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, STATE, SpliceState,
-    TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
+    Record, SPLICE, SPLICE_IN, SPLICE_OUT, SPLICE_SEEN, SPLICE_TAKEN, SPLICE_WANTED_BACK, STATE,
+    SpliceState, TX_BLOCKED, TX_FIFO, TX_HEAD, TX_LIMIT, TX_LOCK, TX_MARKS, TX_MORE, TX_TAIL,
     address_from_words, option_from_words, splice_from_word,
 };
 use crate::segment::{Block, Segment};
@@ -135,6 +135,7 @@ impl<'a> AppRecord<'a> {
             is_file_blocked: record.get(FILE_LIMIT) > 0 && self.file_credit_bytes() == 0,
             splice_is_new: record.get_acquire(SPLICE) >> 32 != record.get(SPLICE_SEEN),
             spliced_bytes: self.spliced_bytes(),
+            seems_copied: self.seems_copied(),
         })
     }
 
@@ -450,10 +451,22 @@ impl<'a> AppRecord<'a> {
         self.record.get_acquire(SPLICE_TAKEN) > 0
     }
 
+    /// The application acts as if the program moved the bytes of its splice.
+    fn seems_copied(&self) -> bool {
+        let taken = self.record.get_acquire(SPLICE_TAKEN);
+        taken > 0 && taken & SPLICE_WANTED_BACK == 0
+    }
+
+    /// The program sends bytes of its own: the connection is to come back. True the first time.
+    pub fn want_back(&self) -> bool {
+        let word = self.record.word(SPLICE_TAKEN);
+        word.fetch_or(SPLICE_WANTED_BACK, Ordering::AcqRel) & SPLICE_WANTED_BACK == 0
+    }
+
     /// Bytes that have passed, and of which the application has not taken note.
     fn spliced_bytes(&self) -> u64 {
-        let taken = self.record.get_acquire(SPLICE_TAKEN).checked_sub(1);
-        taken.map_or(0, |taken| {
+        let taken = self.record.get_acquire(SPLICE_TAKEN) & !SPLICE_WANTED_BACK;
+        taken.checked_sub(1).map_or(0, |taken| {
             self.record.get_acquire(SPLICE_IN).saturating_sub(taken)
         })
     }
@@ -463,8 +476,9 @@ impl<'a> AppRecord<'a> {
     pub fn take_spliced(&self, bytes_max: u64) -> u64 {
         let bytes = self.spliced_bytes().min(bytes_max);
         if bytes > 0 {
-            let taken = self.record.get(SPLICE_TAKEN);
-            self.record.set_release(SPLICE_TAKEN, taken + bytes);
+            self.record
+                .word(SPLICE_TAKEN)
+                .fetch_add(bytes, Ordering::AcqRel);
         }
         bytes
     }

@@ -727,6 +727,7 @@ impl HostRecord {
             is_file_blocked: self.file_limit > 0 && self.file_credit_bytes() == 0,
             splice_is_new: false,
             spliced_bytes: 0,
+            seems_copied: false,
         }
     }
 

@@ -39,7 +39,7 @@
 //! | 49 | host | `SPLICE_IN`: bytes that have come from the peer and passed to the other socket |
 //! | 50 | host | `SPLICE_OUT`: bytes that have passed from the other socket to the peer |
 //! | 51 | application | `SPLICE_SEEN`: number of the last news that was reported |
-//! | 52 | application | `SPLICE_TAKEN`: one more than the bytes of `SPLICE_IN` that it has taken note of; 0: it takes none |
+//! | 52 | application | `SPLICE_TAKEN`: one more than the bytes of `SPLICE_IN` that it has taken note of; 0: it takes none; bit 63: it wants the connection back |
 //!
 //! Those of a request and its answer are in four cache lines.
 //!
@@ -101,7 +101,9 @@
 //!
 //! A library can act as if the program had the bytes that pass. It writes 1 into `SPLICE_TAKEN`
 //! before it asks for the splice, and moves it on as the program takes bytes that it never sees:
-//! while `SPLICE_IN` is ahead, the socket is readable.
+//! while `SPLICE_IN` is ahead, the socket is readable. It is writable as well, for a program may
+//! wait for that before it passes on what it has taken; until it sends bytes of its own, for which
+//! it wants the connection back.
 //!
 //! # Hints
 //!
@@ -157,6 +159,9 @@ pub(crate) const SPLICE_IN: usize = 49;
 pub(crate) const SPLICE_OUT: usize = 50;
 pub(crate) const SPLICE_SEEN: usize = 51;
 pub(crate) const SPLICE_TAKEN: usize = 52;
+
+/// Of `SPLICE_TAKEN`: the connection is to come back.
+pub(crate) const SPLICE_WANTED_BACK: u64 = 1 << 63;
 
 /// Of `TX_MORE`.
 pub(crate) const MORE_ENDS_WITH_MARK: u64 = 1 << 63;
@@ -343,6 +348,8 @@ pub struct Look {
     pub splice_is_new: bool,
     /// Bytes that have passed in its splice, of which the application has not taken note and will.
     pub spliced_bytes: u64,
+    /// While it is part of a splice, the application acts as if the program moved the bytes.
+    pub seems_copied: bool,
 }
 
 impl Look {
@@ -366,7 +373,7 @@ impl Look {
         // It hangs up, and writing to it does not block: it fails.
         let is_idle = is_stream && !any(Flags::CONNECTING | Flags::CONNECTED);
         let is_spliced = any(Flags::SPLICED);
-        let has_room = !self.is_blocked() && !is_spliced;
+        let has_room = !self.is_blocked() && !is_spliced || is_spliced && self.seems_copied;
         let can_write = any(Flags::CONNECTED) && (has_room || shut_write);
         Readiness {
             readable: self.waiting > 0 && !is_spliced

@@ -15,8 +15,9 @@ use super::blocking;
 use super::opening::{DescriptorFlags, named, set_flags};
 use super::process::errno;
 use super::socket::{Direction, Socket, note};
+use super::splice;
 use super::tally::{self, Counted};
-use super::transfer::{is_over, may_send};
+use super::transfer::{is_over, may_move_or_is_noted, may_send};
 
 impl Client {
     /// Begins to open a file below the NIC stack's root, for reading. ENAMETOOLONG, EMFILE. Why it
@@ -82,9 +83,10 @@ impl Client {
                 return Err(Errno::OPNOTSUPP);
             }
             if look.flags.has(Flags::CONNECTED) {
-                let queued = queue(&socket, &file, offset, wanted)?;
-                if queued > 0 {
-                    return Ok(queued);
+                match queue(&socket, &file, offset, wanted) {
+                    Ok(0) => {}
+                    Err(Errno::BUSY) if splice::give_back_to_send(&socket)? => {}
+                    queued => return queued,
                 }
             }
             if socket.is_nonblocking()? {
@@ -92,12 +94,13 @@ impl Client {
             }
             blocking::wait(&socket, socket.timeout(Direction::Send), || {
                 let look = socket.look()?;
-                let has_credit = socket.record.file_credit_bytes() > 0;
+                let is_elsewhere = splice::is_spliced(look.flags);
+                let has_credit = socket.record.file_credit_bytes() > 0 && !is_elsewhere;
                 let is_ready = has_credit && look.flags.has(Flags::CONNECTED)
                     || is_over(look.flags)
                     || look.error_is_new
                     || socket.has_note(note::SHUT_WRITE);
-                socket.record.may_move().map_err(errno)?;
+                may_move_or_is_noted(&socket)?;
                 Ok(is_ready.then_some(()))
             })?;
         }

@@ -44,8 +44,9 @@ pub(crate) mod note {
     pub(crate) const CORKED: u64 = 512;
     /// A listener that the host stack has left, and `accept` has said so.
     pub(crate) const LEFT: u64 = 1024;
-    /// A connection that is not joined with the one that the program copies to, or not again.
-    pub(crate) const NOT_JOINED: u64 = 2048;
+    /// A splice with the connection that the program copies to was asked for, or ruled out: it is
+    /// not tried again.
+    pub(crate) const SPLICE_TRIED: u64 = 2048;
 }
 
 /// Where the timeouts are in the word: after the bits, 26 bits of milliseconds each.

@@ -64,7 +64,7 @@ impl Client {
         limits: SpliceLimits,
     ) -> Result<()> {
         let sockets = [self.socket_of(first)?, self.socket_of(second)?];
-        join(&sockets, limits, || true)
+        join(&sockets, limits, None).map(drop)
     }
 
     /// The same between connections that the program copies between, as if it went on copying: what
@@ -83,29 +83,18 @@ impl Client {
         is_wanted: impl FnOnce([SocketAddr; 2]) -> bool,
     ) -> Result<bool> {
         let sockets = [self.socket_of(first)?, self.socket_of(second)?];
-        let is_apt = || copied_bytes(&sockets).is_some_and(|bytes| bytes >= bytes_min);
-        if sockets.iter().any(|it| it.has_note(note::NOT_JOINED)) || !is_apt() {
+        let is_tried = sockets.iter().any(|it| it.has_note(note::SPLICE_TRIED));
+        if is_tried || !has_copied(&sockets, bytes_min) {
             return Ok(false);
         }
         let addresses = [self.local_address(first)?, self.local_address(second)?];
-        let is_wanted = is_wanted(addresses);
-        for socket in &sockets {
-            socket.set_note(note::NOT_JOINED, true);
-            socket.record.take_note_of_splice(is_wanted);
-        }
-        if !is_wanted {
+        if !is_wanted(addresses) {
+            for socket in &sockets {
+                socket.set_note(note::SPLICE_TRIED, true);
+            }
             return Ok(false);
         }
-        let joined = join(&sockets, SpliceLimits::default(), is_apt);
-        for socket in sockets.iter().filter(|_| joined.is_err()) {
-            socket.record.take_note_of_splice(false);
-            // A thread has moved something just now.
-            socket.set_note(note::NOT_JOINED, joined != Err(Errno::AGAIN));
-        }
-        match joined {
-            Err(Errno::AGAIN) => Ok(false),
-            joined => joined.map(|()| true),
-        }
+        join(&sockets, SpliceLimits::default(), Some(bytes_min))
     }
 
     /// Takes note of bytes that have passed in a splice of [`Client::splice_copied`], of so many at
@@ -140,6 +129,12 @@ impl Client {
         socket.process.link.ask(ask).map(drop)
     }
 
+    /// Has both connections of a splice of [`Client::splice_copied`] given back, if they are not on
+    /// their way.
+    pub fn give_back(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        give_back_to_send(&self.socket_of(fd)?).map(drop)
+    }
+
     /// What has become of the last splice of a socket. `EPOLLPRI` is taken back by this.
     pub fn splice_status(&self, fd: BorrowedFd<'_>) -> Result<SpliceStatus> {
         let socket = self.socket_of(fd)?;
@@ -149,8 +144,13 @@ impl Client {
     }
 }
 
-/// Asks for a splice, if it is apt once no thread moves bytes of either: EAGAIN if not.
-fn join(sockets: &[Socket<'_>; 2], limits: SpliceLimits, is_apt: impl Fn() -> bool) -> Result<()> {
+/// Asks for a splice. With `copied_bytes_min`, of connections between which the program has copied
+/// so much, once no thread moves bytes of either: false if that is not so, or was tried.
+fn join(
+    sockets: &[Socket<'_>; 2],
+    limits: SpliceLimits,
+    copied_bytes_min: Option<u64>,
+) -> Result<bool> {
     let [first, second] = sockets;
     if first.id == second.id {
         return Err(Errno::INVAL);
@@ -168,19 +168,10 @@ fn join(sockets: &[Socket<'_>; 2], limits: SpliceLimits, is_apt: impl Fn() -> bo
     } else {
         (second, first)
     };
-    with_both_locks(low, || {
-        with_both_locks(high, || {
-            if !is_apt() {
-                return Err(Errno::AGAIN);
-            }
-            let ask = |request| Command::Splice {
-                request,
-                first: first.id,
-                second: second.id,
-                idle_ms: ms(limits.idle),
-                life_ms: ms(limits.life),
-            };
-            first.process.link.ask(ask).map(drop)
+    let has_begun = with_both_locks(low, || {
+        with_both_locks(high, || match copied_bytes_min {
+            None => ask(sockets, limits).map(|()| true),
+            Some(bytes_min) => ask_of_copied(sockets, limits, bytes_min),
         })
     })?;
     for socket in sockets {
@@ -188,22 +179,53 @@ fn join(sockets: &[Socket<'_>; 2], limits: SpliceLimits, is_apt: impl Fn() -> bo
         socket.process.link.watchers.notify(socket.id.index);
     }
     first.process.link.nudge();
-    Ok(())
+    Ok(has_begun)
 }
 
-/// Bytes that the program has received of two connections, if it has sent all of them, and nothing
-/// else, on the other.
-fn copied_bytes(sockets: &[Socket<'_>; 2]) -> Option<u64> {
-    let [first, second] = sockets;
+fn ask([first, second]: &[Socket<'_>; 2], limits: SpliceLimits) -> Result<()> {
+    let ask = |request| Command::Splice {
+        request,
+        first: first.id,
+        second: second.id,
+        idle_ms: ms(limits.idle),
+        life_ms: ms(limits.life),
+    };
+    first.process.link.ask(ask).map(drop)
+}
+
+/// The caller has all locks of both: no other thread or process asks for the same.
+fn ask_of_copied(sockets: &[Socket<'_>; 2], limits: SpliceLimits, bytes_min: u64) -> Result<bool> {
+    let is_tried = sockets.iter().any(|it| it.has_note(note::SPLICE_TRIED));
+    if is_tried || !has_copied(sockets, bytes_min) {
+        return Ok(false);
+    }
+    for socket in sockets {
+        socket.set_note(note::SPLICE_TRIED, true);
+        socket.record.take_note_of_splice(true);
+    }
+    let asked = ask(sockets, limits);
+    if asked.is_err() {
+        for socket in sockets {
+            // Where no answer came, it may have begun all the same.
+            let is_spliced = socket.look().is_ok_and(|look| is_spliced(look.flags));
+            socket.record.take_note_of_splice(is_spliced);
+        }
+    }
+    asked.map(|()| true)
+}
+
+/// The program has received so many bytes of two connections at least, and sent as many on the
+/// other one of each.
+fn has_copied([first, second]: &[Socket<'_>; 2], bytes_min: u64) -> bool {
     let mut bytes = 0;
     for (from, to) in [(first, second), (second, first)] {
         let (received, sent) = (from.record.rx_head(), to.record.tx_tail());
         if received != sent || to.record.file_queued_bytes() > 0 {
-            return None;
+            return false;
         }
         bytes += received;
     }
-    Some(bytes)
+    bytes >= bytes_min
 }
 
 /// A NIC stack moves the bytes of a socket, or is about to.
@@ -211,9 +233,9 @@ pub(super) fn is_spliced(flags: Flags) -> bool {
     flags.has(Flags::SPLICED) && !flags.is_over()
 }
 
-/// Passes over what a program that copies would have received: true if a NIC stack moves the bytes
-/// of the socket, in a splice of [`Client::splice_copied`].
-pub(super) fn pass_over(socket: &Socket<'_>) -> Result<bool> {
+/// Passes over reports of what has passed, of which a program that receives takes no note: true if
+/// a NIC stack moves the bytes of the socket, in a splice of [`Client::splice_copied`].
+pub(super) fn discard_reports(socket: &Socket<'_>) -> Result<bool> {
     let record = socket.record;
     if !record.takes_note_of_splice() {
         return Ok(false);
@@ -224,27 +246,25 @@ pub(super) fn pass_over(socket: &Socket<'_>) -> Result<bool> {
     })?
 }
 
-/// True if a NIC stack moves the bytes of the socket, in a splice of [`Client::splice_copied`]: the
-/// program wants to send, and has the connections given back.
-pub(super) fn wants_back(socket: &Socket<'_>) -> Result<bool> {
-    let is_noted = socket.record.takes_note_of_splice() && is_spliced(socket.look()?.flags);
-    if is_noted {
-        ask_for_return(socket)?;
+/// The program sends bytes of its own on a socket of a splice of [`Client::splice_copied`]: the
+/// connections are to come back, for which the host stack is asked once. False if it is in none.
+pub(super) fn give_back_to_send(socket: &Socket<'_>) -> Result<bool> {
+    if !socket.record.takes_note_of_splice() {
+        return Ok(false);
     }
-    Ok(is_noted)
-}
-
-fn ask_for_return(socket: &Socket<'_>) -> Result<()> {
-    let id = socket.id;
-    let ask = |request| Command::Unsplice {
-        request,
-        socket: id,
-    };
-    match socket.process.link.ask(ask) {
-        // It has come back meanwhile.
-        Ok(_) | Err(Errno::INVAL) => Ok(()),
-        Err(errno) => Err(errno),
+    if is_spliced(socket.look()?.flags) && socket.record.want_back() {
+        let id = socket.id;
+        let ask = |request| Command::Unsplice {
+            request,
+            socket: id,
+        };
+        match socket.process.link.ask(ask) {
+            // It has come back meanwhile.
+            Ok(_) | Err(Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
     }
+    Ok(true)
 }
 
 /// A direction was shut down by this side.

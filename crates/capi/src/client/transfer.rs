@@ -56,10 +56,11 @@ impl Client {
             let look = socket.look_at_stream()?;
             ask_for_held(&socket, wanted - done)?;
             // Listeners keep the names of connections where others keep bytes.
-            let is_elsewhere = splice::pass_over(&socket)?;
+            let is_elsewhere = splice::discard_reports(&socket)?;
             if !look.flags.has(Flags::LISTENER) && !is_elsewhere {
                 match receive_some(&socket, buffers, done, flags) {
                     Ok(received) => done += received,
+                    Err(Errno::BUSY) if socket.record.takes_note_of_splice() => {}
                     Err(errno) => return partial(done, errno),
                 }
             }
@@ -83,13 +84,74 @@ impl Client {
                 let readiness = socket.look()?.readiness();
                 let is_ended = socket.has_note(note::SHUT_READ);
                 let is_ready = readiness.readable || readiness.error || is_ended;
-                if !socket.record.takes_note_of_splice() {
-                    socket.record.may_move().map_err(errno)?;
-                }
+                may_move_or_is_noted(&socket)?;
                 Ok(is_ready.then_some(()))
             };
             if let Err(errno) = blocking::wait(&socket, timeout, is_ready) {
                 return partial(done, errno);
+            }
+        }
+    }
+
+    /// Gives bytes that have come to `take`, so many at most, which says how many it has taken; the
+    /// rest stays. No other thread receives meanwhile. 0 at the end of the stream; `None` if a NIC
+    /// stack moves the bytes, of which [`Client::take_spliced`] tells. Errors as of
+    /// [`Client::receive`].
+    pub fn receive_into(
+        &self,
+        fd: BorrowedFd<'_>,
+        bytes_max: usize,
+        dont_wait: bool,
+        mut take: impl FnMut(&[u8]) -> usize,
+    ) -> Result<Option<usize>> {
+        let socket = self.socket_of(fd)?;
+        let record = socket.record;
+        let mut buffer = vec![0; bytes_max];
+        loop {
+            let look = socket.look_at_stream()?;
+            if look.flags.has(Flags::LISTENER) {
+                return Err(Errno::NOTCONN);
+            }
+            if look.spliced_bytes > 0 {
+                return Ok(None);
+            }
+            ask_for_held(&socket, bytes_max)?;
+            let moved = socket.with_lock(Lock::Rx, || {
+                let found = record.peek(&mut buffer).map_err(errno)?;
+                let taken = if found > 0 { take(&buffer[..found]) } else { 0 };
+                record.discard(taken).map_err(errno)?;
+                Ok((found, taken, taken > 0 && record.rx_must_kick(taken)))
+            })?;
+            match moved {
+                Ok((1.., taken, must_kick)) => {
+                    tally::count(Counted::Received, taken);
+                    if must_kick {
+                        socket.tell_of_room()?;
+                    }
+                    return Ok(Some(taken));
+                }
+                Ok(_) => {}
+                Err(Errno::BUSY) if record.takes_note_of_splice() => return Ok(None),
+                // A socket that is not connected has no FIFO.
+                Err(Errno::IO) if !socket.look()?.flags.has(Flags::CONNECTED) => {}
+                Err(errno) => return Err(errno),
+            }
+            if end_of_stream(&socket, look)? {
+                return Ok(Some(0));
+            }
+            if dont_wait || socket.is_nonblocking()? {
+                return Err(Errno::AGAIN);
+            }
+            blocking::wait(&socket, socket.timeout(Direction::Receive), || {
+                let look = socket.look()?;
+                let readiness = look.readiness();
+                let is_ended = socket.has_note(note::SHUT_READ);
+                let is_ready = readiness.readable || readiness.error || is_ended;
+                may_move_or_is_noted(&socket)?;
+                Ok((is_ready || splice::is_spliced(look.flags)).then_some(()))
+            })?;
+            if splice::is_spliced(socket.look()?.flags) {
+                return Ok(None);
             }
         }
     }
@@ -114,7 +176,7 @@ impl Client {
                 Ok(look) if look.flags.has(Flags::CONNECTED) => {
                     match send_some(&socket, buffers, done, flags) {
                         Ok(sent) => done += sent,
-                        Err(Errno::BUSY) if splice::wants_back(&socket)? => {}
+                        Err(Errno::BUSY) if splice::give_back_to_send(&socket)? => {}
                         Err(errno) => return partial(done, errno),
                     }
                     if done == wanted {
@@ -132,16 +194,13 @@ impl Client {
             let timeout = socket.timeout(Direction::Send);
             let waited = blocking::wait(&socket, timeout, || {
                 let look = socket.look()?;
-                let is_noted = socket.record.takes_note_of_splice();
-                let is_elsewhere = is_noted && splice::is_spliced(look.flags);
+                let is_elsewhere = splice::is_spliced(look.flags);
                 let has_room = look.unsent_bytes <= look.tx_bytes / 4 * 3 && !is_elsewhere;
                 let is_ready = has_room && look.flags.has(Flags::CONNECTED)
                     || is_over(look.flags)
                     || look.error_is_new
                     || socket.has_note(note::SHUT_WRITE);
-                if !is_noted {
-                    socket.record.may_move().map_err(errno)?;
-                }
+                may_move_or_is_noted(&socket)?;
                 Ok(is_ready.then_some(()))
             });
             if let Err(errno) = waited {
@@ -156,7 +215,18 @@ impl Client {
     pub fn send_room_bytes(&self, fd: BorrowedFd<'_>) -> Result<usize> {
         let socket = self.socket_of(fd)?;
         may_send(&socket)?;
-        socket.record.tx_room_bytes().map_err(errno)
+        match socket.record.tx_room_bytes().map_err(errno) {
+            Err(Errno::BUSY) if splice::give_back_to_send(&socket)? => Ok(0),
+            room => room,
+        }
+    }
+}
+
+/// EBUSY if a NIC stack moves the bytes of a socket, and the program is to know.
+pub(super) fn may_move_or_is_noted(socket: &Socket<'_>) -> Result<()> {
+    match socket.record.may_move().map_err(errno) {
+        Err(Errno::BUSY) if socket.record.takes_note_of_splice() => Ok(()),
+        moved => moved,
     }
 }
 

@@ -258,12 +258,12 @@ impl Stack {
     ///
     /// # Panics
     /// If there is no such NIC stack.
-    pub fn on_nic_ended(&mut self, nic: usize) {
+    pub fn on_nic_ended(&mut self, now_us: u64, nic: usize) {
         if self.nic_stacks.is_elsewhere(nic) {
             return;
         }
         for worker in self.nic_stacks.workers(nic) {
-            if self.hear_last_tags(worker) {
+            if self.hear_last_events(now_us, worker) {
                 self.nics[worker].life = Life::Ended;
             }
         }
@@ -280,9 +280,10 @@ impl Stack {
             })
     }
 
-    /// Reads a worker's ring to its end, for the tags. False if something in it makes no sense, or
-    /// did before.
-    fn hear_last_tags(&mut self, worker: usize) -> bool {
+    /// Reads a worker's ring to its end, for what no other says: tags, and what has become of
+    /// splices and of connections that were parted with. False if something in it makes no sense,
+    /// or did before.
+    fn hear_last_events(&mut self, now_us: u64, worker: usize) -> bool {
         for _ in 0..EVENT_RING_BYTES {
             let nic = &mut self.nics[worker];
             if !nic.is_there() {
@@ -301,6 +302,18 @@ impl Stack {
                             self.on_sealed(worker, flow, epoch, number, &tags);
                         }
                         Event::Ended => nic.heard.on_last(),
+                        Event::SpliceProgress { progress } => {
+                            self.on_splice_progress(worker, &progress);
+                        }
+                        Event::SpliceEnded { outcome, reason } => {
+                            self.on_splice_ended(now_us, worker, &outcome, reason);
+                        }
+                        Event::Unspliced { outcome } => {
+                            self.on_unspliced(now_us, worker, &outcome);
+                        }
+                        Event::PartEnded { ends } => {
+                            self.on_part_ended(now_us, worker, &ends);
+                        }
                         _ => {}
                     }
                 }
@@ -314,13 +327,10 @@ impl Stack {
 
     /// Workers are not used any more. Whatever is sealed again must be what they have sealed, so
     /// connections are reset of which they may have sent records with tags that are not known.
-    pub(super) fn leave_workers(&mut self, workers: Range<usize>) {
-        if self.tls_listeners.is_empty() {
-            return;
-        }
+    pub(super) fn leave_workers(&mut self, now_us: u64, workers: Range<usize>) {
         for worker in workers.clone() {
             if self.nics[worker].life != Life::Ended {
-                let makes_sense = self.hear_last_tags(worker);
+                let makes_sense = self.hear_last_events(now_us, worker);
                 // Only a relay says so. A NIC stack on this machine proves its end by hanging up.
                 let is_elsewhere = self.nic_stacks.is_elsewhere(self.nic_stacks.of(worker));
                 let nic = &mut self.nics[worker];
@@ -328,6 +338,9 @@ impl Stack {
                     nic.life = Life::Ended;
                 }
             }
+        }
+        if self.tls_listeners.is_empty() {
+            return;
         }
         for handle in self.connections.handles() {
             if let Some(entry) = self.connections.get(handle)

@@ -16,7 +16,8 @@ use crate::tables::files::{Reopened, Reopening};
 
 impl Stack {
     /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`.
-    /// Of what the old one had still to say, only tags of records are heard.
+    /// Of what the old one had still to say, what no other says is heard: tags of records, and what
+    /// has become of splices and of connections that were parted with.
     ///
     /// Files that were open are opened again, under the same ids, and their connections wait for
     /// the answer. One that is not the same version any more ends its connection: no response mixes
@@ -29,7 +30,7 @@ impl Stack {
     /// If there is no such worker.
     pub fn on_nic_restarted(&mut self, now_us: u64, worker: usize, channel: HostChannel) {
         let nic = self.nic_stacks.of(worker);
-        self.leave_workers(worker..worker + 1);
+        self.leave_workers(now_us, worker..worker + 1);
         self.stop_migrations_of(worker);
         self.division.forget_load(worker);
         // What waited for room in the old ring is replayed from the tables, or means nothing to the

@@ -89,7 +89,8 @@ impl Stack {
         self.nics.extend(channels.into_iter().map(Nic::new));
     }
 
-    /// NIC stack `nic` is gone. Of its events that were not read, only tags of records are read.
+    /// NIC stack `nic` is gone. Of its events that were not read, those are that no other says
+    /// ([`Stack::on_nic_restarted`]).
     /// Connections go on through others that have what they need, or wait for it to come back.
     ///
     /// # Panics
@@ -101,7 +102,7 @@ impl Stack {
         self.counters.nic_losses += 1;
         self.nic_stacks.has_gone(nic, now_us);
         let workers = self.nic_stacks.workers(nic);
-        self.leave_workers(workers.clone());
+        self.leave_workers(now_us, workers.clone());
         for worker in workers.clone() {
             self.nics[worker].lose();
         }

@@ -172,7 +172,7 @@ impl Secured {
     /// missing.
     pub(crate) fn restart_nic(&mut self, has_ended: bool) {
         if has_ended {
-            self.rig.stack.on_nic_ended(0);
+            self.rig.stack.on_nic_ended(self.rig.now_us, 0);
         }
         self.rig.restart_nic();
         self.rig.nic.sealer = Some(self.world.sealer());
@@ -180,7 +180,7 @@ impl Secured {
 
     pub(crate) fn lose_nic(&mut self, number: usize, has_ended: bool) {
         if has_ended {
-            self.rig.stack.on_nic_ended(number);
+            self.rig.stack.on_nic_ended(self.rig.now_us, number);
         }
         self.rig.lose_nic(number);
     }

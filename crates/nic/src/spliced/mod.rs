@@ -95,6 +95,11 @@ impl Spliced {
         self.table.next_us()
     }
 
+    /// True if packets wait for reports.
+    pub(crate) fn has_held_back(&self) -> bool {
+        !self.behind_reports.is_empty()
+    }
+
     /// True if packets wait for the port.
     pub(crate) fn waits_for_port(&self) -> bool {
         !self.packets.is_empty()

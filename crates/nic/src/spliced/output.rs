@@ -69,7 +69,9 @@ impl<P: Port> Engine<P> {
         if leaves == Leaves::AtOnce {
             return self.put_spliced(header, payload);
         }
-        if self.spliced.behind_reports.len() >= PACKETS_MAX {
+        let held_back = &self.spliced.behind_reports;
+        let held_bytes: usize = held_back.iter().map(|packet| packet.payload.len()).sum();
+        if held_back.len() >= PACKETS_MAX || held_bytes + payload.len() > WAITING_BYTES_MAX {
             self.counters.port_drops += 1;
             return;
         }

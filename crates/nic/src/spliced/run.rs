@@ -8,7 +8,7 @@ use contract::{Event, FlowId};
 use netdev::Port;
 use wire::frame::{TcpPacket, TcpTemplate};
 use wire::ip::Ecn;
-use wire::tcp::Header;
+use wire::tcp::{Flags, Header};
 
 use super::output::Leaves;
 use super::splice::{Side, Splice, Verdict};
@@ -129,6 +129,7 @@ impl<P: Port> Engine<P> {
         packet: &TcpPacket<'_>,
         clock: Clock<'_>,
     ) {
+        let has_held_back = self.spliced.has_held_back();
         let Some(entry) = self.spliced.table.get_mut(key) else {
             return;
         };
@@ -155,14 +156,16 @@ impl<P: Port> Engine<P> {
         entry.passed_us = now_us;
         let is_finished = entry.splice.is_finished();
         let mut leaves = Leaves::AtOnce;
-        if is_finished {
-            leaves = Leaves::BehindReports;
-        } else if entry.splice.has_finished() != had_finished {
+        // One that repeats a FIN does not overtake it.
+        let repeats_fin = has_held_back && passed.header.flags.contains(Flags::FIN);
+        if entry.splice.has_finished() != had_finished && !is_finished {
             // A NIC stack that takes this one's place has to know of a FIN.
             leaves = Leaves::BehindReports;
             entry.report_us = NEVER_US;
             let progress = progress(entry);
             self.spliced.progress.push(progress);
+        } else if is_finished || repeats_fin {
+            leaves = Leaves::BehindReports;
         } else if passed.new_bytes > 0 && entry.report_us == NEVER_US {
             entry.report_us = now_us.saturating_add(REPORT_US);
         }

@@ -200,7 +200,7 @@ impl Splice {
         self.reset.map(|reset| reset.by)
     }
 
-    /// Nothing has been heard of a peer that is there.
+    /// This worker has heard nothing of a peer, and no RST has ended the splice.
     pub(super) fn is_silent(&self, side: Side) -> bool {
         self.is_again && !self.heard[side] && self.reset.is_none()
     }
@@ -254,6 +254,14 @@ impl Splice {
         } else {
             0
         };
+        // A peer that is gone answers a probe with the number that it acknowledges, however far the
+        // stream has come since.
+        let answers_probe = self.is_again
+            && !self.heard[side]
+            && header.seq == base.wrapping_add(stream.acked as u32);
+        if answers_probe && header.flags.contains(Flags::RST) {
+            return self.on_reset(side, header, stream.acked);
+        }
         let reach = stream.edge.max(stream.reach) + beyond;
         if seq > reach || seq < stream.acked - stream.window_max {
             return Verdict::Drop;
@@ -364,10 +372,12 @@ impl Splice {
         let other = 1 - side;
         let stream = &self.streams[side];
         let is_known = !self.is_again || self.heard[other];
-        if is_known && !(stream.acked..=stream.edge.max(stream.passed)).contains(&seq) {
+        if is_known
+            && seq != stream.acked
+            && !(stream.acked..=stream.edge.max(stream.passed)).contains(&seq)
+        {
             return Verdict::Drop;
         }
-        // A peer that is gone answers a probe with the number that it acknowledges.
         if seq == stream.acked || seq == stream.passed {
             let (base, back) = (self.legs[side].snd_nxt, &self.streams[other]);
             let ack = position(header.ack, base, back.passed).min(back.passed);
