@@ -9,7 +9,8 @@
 //! A pipe is known by its inode, which both of its ends have. All state is in atomics, so that a
 //! child of a fork inherits it whole.
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use capi::client::Client;
@@ -144,7 +145,7 @@ pub(crate) fn take_noted(pipe: RawFd, bytes_max: usize) -> usize {
 
 /// Bytes of a socket have gone into a pipe.
 pub(crate) fn on_filled(client: &Client, from: BorrowedFd<'_>, pipe: RawFd) {
-    let source = std::os::fd::AsRawFd::as_raw_fd(&from);
+    let source = from.as_raw_fd();
     if let (Some(inode), Ok(id)) = (inode(pipe), client.socket_name(from))
         && let Some(pipe) = find_or_insert(inode, pipe)
     {
@@ -169,7 +170,7 @@ pub(crate) fn on_emptied(client: &Client, pipe: RawFd, to: BorrowedFd<'_>) {
     let Some(told) = settings().filter(|_| is_same) else {
         return;
     };
-    let is_wanted = |addresses: [std::net::SocketAddr; 2]| {
+    let is_wanted = |addresses: [SocketAddr; 2]| {
         addresses
             .into_iter()
             .any(|address| told.splice.hold(address))

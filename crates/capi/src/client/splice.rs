@@ -121,12 +121,7 @@ impl Client {
     pub fn unsplice(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let socket = self.socket_of(fd)?;
         socket.look_at_stream()?;
-        let id = socket.id;
-        let ask = |request| Command::Unsplice {
-            request,
-            socket: id,
-        };
-        socket.process.link.ask(ask).map(drop)
+        ask_back(&socket)
     }
 
     /// Has both connections of a splice of [`Client::splice_copied`] given back, if they are not on
@@ -193,6 +188,16 @@ fn ask([first, second]: &[Socket<'_>; 2], limits: SpliceLimits) -> Result<()> {
     first.process.link.ask(ask).map(drop)
 }
 
+/// Has both connections of a splice given back, of which this is one.
+fn ask_back(socket: &Socket<'_>) -> Result<()> {
+    let id = socket.id;
+    let ask = |request| Command::Unsplice {
+        request,
+        socket: id,
+    };
+    socket.process.link.ask(ask).map(drop)
+}
+
 /// The caller has all locks of both: no other thread or process asks for the same.
 fn ask_of_copied(sockets: &[Socket<'_>; 2], limits: SpliceLimits, bytes_min: u64) -> Result<bool> {
     let is_tried = sockets.iter().any(|it| it.has_note(note::SPLICE_TRIED));
@@ -253,14 +258,9 @@ pub(super) fn give_back_to_send(socket: &Socket<'_>) -> Result<bool> {
         return Ok(false);
     }
     if is_spliced(socket.look()?.flags) && socket.record.want_back() {
-        let id = socket.id;
-        let ask = |request| Command::Unsplice {
-            request,
-            socket: id,
-        };
-        match socket.process.link.ask(ask) {
+        match ask_back(socket) {
             // It has come back meanwhile.
-            Ok(_) | Err(Errno::INVAL) => {}
+            Ok(()) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno),
         }
     }

@@ -80,13 +80,7 @@ impl Client {
                 return partial(done, Errno::AGAIN);
             }
             let timeout = socket.timeout(Direction::Receive);
-            let is_ready = || {
-                let readiness = socket.look()?.readiness();
-                let is_ended = socket.has_note(note::SHUT_READ);
-                let is_ready = readiness.readable || readiness.error || is_ended;
-                may_move_or_is_noted(&socket)?;
-                Ok(is_ready.then_some(()))
-            };
+            let is_ready = || Ok(may_receive(&socket, socket.look()?)?.then_some(()));
             if let Err(errno) = blocking::wait(&socket, timeout, is_ready) {
                 return partial(done, errno);
             }
@@ -144,11 +138,8 @@ impl Client {
             }
             blocking::wait(&socket, socket.timeout(Direction::Receive), || {
                 let look = socket.look()?;
-                let readiness = look.readiness();
-                let is_ended = socket.has_note(note::SHUT_READ);
-                let is_ready = readiness.readable || readiness.error || is_ended;
-                may_move_or_is_noted(&socket)?;
-                Ok((is_ready || splice::is_spliced(look.flags)).then_some(()))
+                let is_ready = may_receive(&socket, look)? || splice::is_spliced(look.flags);
+                Ok(is_ready.then_some(()))
             })?;
             if splice::is_spliced(socket.look()?.flags) {
                 return Ok(None);
@@ -228,6 +219,14 @@ pub(super) fn may_move_or_is_noted(socket: &Socket<'_>) -> Result<()> {
         Err(Errno::BUSY) if socket.record.takes_note_of_splice() => Ok(()),
         moved => moved,
     }
+}
+
+/// Whether a call that receives has something to report. EBUSY as [`may_move_or_is_noted`].
+fn may_receive(socket: &Socket<'_>, look: Look) -> Result<bool> {
+    let readiness = look.readiness();
+    let is_ended = socket.has_note(note::SHUT_READ);
+    may_move_or_is_noted(socket)?;
+    Ok(readiness.readable || readiness.error || is_ended)
 }
 
 /// Whether a stream has bytes to receive. Listeners have connections there.

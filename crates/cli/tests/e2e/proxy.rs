@@ -201,17 +201,21 @@ fn every_byte_arrives_where_one_packet_in_a_hundred_is_lost() {
     });
 }
 
-/// Sends and receives at once through an echo, and ends each direction.
-pub(crate) fn tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<()> {
+fn patient(server: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(server).context(|| "connecting".into())?;
     be_patient(&stream)?;
+    Ok(stream)
+}
+
+/// Sends and receives at once through an echo, and ends each direction.
+pub(crate) fn tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<()> {
+    let stream = patient(server)?;
     echoed(&stream, &content(bytes + client, client as u64))
 }
 
 /// The same behind a pause, in which nothing is under way and enough has been copied for a splice.
 pub(crate) fn spliced_tunnel(server: SocketAddr, client: usize, bytes: usize) -> Result<()> {
-    let stream = TcpStream::connect(server).context(|| "connecting".into())?;
-    be_patient(&stream)?;
+    let stream = patient(server)?;
     echoed_behind_a_pause(&stream, client, bytes)
 }
 

@@ -17,7 +17,7 @@ use testbed::web::content;
 use crate::deaths;
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
 use crate::proxy::{listen, pool, round_trip, spliced_tunnel, started_with, tunnel, written};
-use crate::stat::{host_counted, json};
+use crate::stat::{all_host_counted, host_counted, json};
 use crate::support::{Random, SOON, kill_nics_while, on_threads};
 
 /// Clients at a time.
@@ -186,9 +186,9 @@ fn the_host_receives_no_frame_of_a_splice_that_is_steered() {
         .unwrap();
         // What was under way to the host has arrived there.
         round_trip(&stream, &content(10_000, 2)).unwrap();
-        let before = ["frames_received", "frames_handed_on"].map(host_counted);
+        let before = all_host_counted(["frames_received", "frames_handed_on"]);
         round_trip(&stream, &content(100_000_000, 3)).unwrap();
-        let after = ["frames_received", "frames_handed_on"].map(host_counted);
+        let after = all_host_counted(["frames_received", "frames_handed_on"]);
         println!("{before:?} {after:?}");
         // Link addresses are asked for now and then.
         assert!(after[0] - before[0] < 20, "{before:?} {after:?}");

@@ -21,7 +21,7 @@ use crate::deaths::lose_packets;
 use crate::programs::{Stack, at};
 use crate::proxy::{round_trip, spliced_tunnel, tunnel};
 use crate::run::{PORT, end, splitway_run_on, start};
-use crate::stat::host_counted;
+use crate::stat::{all_host_counted, host_counted};
 use crate::support::{SOON, kill_nics_while, on_threads};
 
 /// Clients at a time.
@@ -75,7 +75,7 @@ impl Proxy {
 
     /// Ends all, and returns what the host process has counted.
     fn end<const N: usize>(mut self, names: [&str; N]) -> [u64; N] {
-        let counted = names.map(host_counted);
+        let counted = all_host_counted(names);
         end(&mut self.haproxy, Signal::TERM);
         let ended = self.stack.splitway.end_with(Signal::TERM).unwrap();
         assert!(ended.success(), "{ended:?}");

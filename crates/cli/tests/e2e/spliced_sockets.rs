@@ -14,7 +14,7 @@ use testbed::wait;
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
 use crate::programs::{Stack, at};
 use crate::proxy::tunnel;
-use crate::stat::host_counted;
+use crate::stat::{all_host_counted, host_counted};
 use crate::support::{Random, SOON, kill_nics_while, on_threads};
 
 const RELAY_PORT: u16 = 8000;
@@ -83,7 +83,7 @@ impl Relay {
         // It has no end of its own.
         self.program.stop(SOON).unwrap();
         self.stack.assert_nothing_left();
-        let counted = names.map(host_counted);
+        let counted = all_host_counted(names);
         let ended = self.stack.splitway.end_with(Signal::TERM).unwrap();
         assert!(ended.success(), "{ended:?}");
         counted

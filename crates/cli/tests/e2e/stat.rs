@@ -39,6 +39,12 @@ pub(crate) fn host_counted(name: &str) -> u64 {
     counters[name].as_u64().unwrap_or_default()
 }
 
+/// Several of them, at one moment.
+pub(crate) fn all_host_counted<const N: usize>(names: [&str; N]) -> [u64; N] {
+    let counters = &json(&["--summary"])["host"]["counters"];
+    names.map(|name| counters[name].as_u64().expect("a counter"))
+}
+
 fn connections(document: &Value) -> &Vec<Value> {
     document["connections"].as_array().unwrap()
 }

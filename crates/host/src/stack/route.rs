@@ -89,9 +89,9 @@ impl Stack {
         self.nics.extend(channels.into_iter().map(Nic::new));
     }
 
-    /// NIC stack `nic` is gone. Of its events that were not read, those are that no other says
-    /// ([`Stack::on_nic_restarted`]).
-    /// Connections go on through others that have what they need, or wait for it to come back.
+    /// NIC stack `nic` is gone. Of its events that were not read, those are heard that no other
+    /// says, as by [`Stack::on_nic_restarted`]. Connections go on through others that have what
+    /// they need, or wait for it to come back.
     ///
     /// # Panics
     /// If there is no such NIC stack.

@@ -67,6 +67,11 @@ impl Stream {
     fn has_finished(&self) -> bool {
         self.finished.is_some_and(|at| self.passed >= at)
     }
+
+    /// FIN has passed, and is acknowledged.
+    fn is_finished(&self) -> bool {
+        self.finished.is_some_and(|at| self.acked >= at)
+    }
 }
 
 /// Two connections that are one.
@@ -192,8 +197,7 @@ impl Splice {
 
     /// Both peers have closed, and acknowledged each other's FIN.
     pub(super) fn is_finished(&self) -> bool {
-        let is_finished = |stream: &Stream| stream.finished.is_some_and(|at| stream.acked >= at);
-        self.streams.iter().all(is_finished)
+        self.streams.iter().all(Stream::is_finished)
     }
 
     pub(super) fn reset_by(&self) -> Option<Side> {
@@ -208,11 +212,10 @@ impl Splice {
     /// A peer that has sent RST has closed before in order, as far as is known: a predecessor has
     /// passed both FINs, and the other peer has acknowledged that of this one.
     pub(super) fn has_finished_before(&self, side: Side) -> bool {
-        let is_acked = |stream: &Stream| stream.finished.is_some_and(|at| stream.acked >= at);
         let other = &self.streams[1 - side];
         self.is_again
             && !self.heard[side]
-            && is_acked(&self.streams[side])
+            && self.streams[side].is_finished()
             && other.finished.is_some()
     }
 
@@ -372,10 +375,7 @@ impl Splice {
         let other = 1 - side;
         let stream = &self.streams[side];
         let is_known = !self.is_again || self.heard[other];
-        if is_known
-            && seq != stream.acked
-            && !(stream.acked..=stream.edge.max(stream.passed)).contains(&seq)
-        {
+        if is_known && !(stream.acked..=stream.edge.max(stream.passed)).contains(&seq) {
             return Verdict::Drop;
         }
         if seq == stream.acked || seq == stream.passed {
