@@ -4,7 +4,9 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use wire::tcp::{Header, OPTIONS_BYTES_MAX, Options, Segment, Timestamps};
+use wire::tcp::{
+    FAST_OPEN_COOKIE_BYTES, FastOpen, Header, OPTIONS_BYTES_MAX, Options, Segment, Timestamps,
+};
 
 #[derive(Arbitrary, Debug)]
 enum Input<'a> {
@@ -17,6 +19,8 @@ enum Input<'a> {
         sack_permitted: bool,
         timestamps: Option<(u32, u32)>,
         sack: [Option<(u32, u32)>; 4],
+        /// A cookie, or none to ask for one.
+        fast_open: Option<Option<[u8; FAST_OPEN_COOKIE_BYTES]>>,
     },
 }
 
@@ -38,12 +42,14 @@ fuzz_target!(|input: Input<'_>| match input {
         sack_permitted,
         timestamps,
         sack,
+        fast_open,
     } => write_and_parse(&Options {
         mss,
         window_scale,
         sack_permitted,
         timestamps: timestamps.map(|(value, echo_reply)| Timestamps { value, echo_reply }),
         sack,
+        fast_open: fast_open.map(|cookie| cookie.map_or(FastOpen::Request, FastOpen::Cookie)),
     }),
 });
 
