@@ -82,6 +82,10 @@ enum Request<'a> {
         passed_bytes: [u64; 2],
         headers: [&'a [u8]; 2],
     },
+    SpliceMss {
+        flow: u64,
+        mss: [u16; 2],
+    },
     Unsplice {
         flow: u64,
         is_abort: bool,
@@ -319,6 +323,10 @@ impl Request<'_> {
                     life_ms: 4,
                 })
             }
+            Request::SpliceMss { flow, mss } => Command::SpliceMss {
+                flow: FlowId(*flow),
+                mss: *mss,
+            },
             Request::Unsplice { flow, is_abort } => Command::Unsplice {
                 flow: FlowId(*flow),
                 kind: match is_abort {

@@ -8,7 +8,7 @@
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
 //! | 4 | 1 | kind: commands 1–9, 13–18 and 24–28, events 129–146 and 150 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, UNSPLICE, splice refused, splice ended, unspliced) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice ended, unspliced) |
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -91,6 +91,7 @@ const PART_GONE: u8 = 15;
 const SPLICE: u8 = 16;
 const UNSPLICE: u8 = 17;
 const SETUP: u8 = 18;
+const SPLICE_MSS: u8 = 19;
 const QUIC_KEY: u8 = 24;
 const QUIC_KEY_GONE: u8 = 25;
 const QUIC_SEND: u8 = 26;
@@ -304,6 +305,7 @@ records! {
         has_timestamps: u8,
         zero: [u8; 2],
     }
+    SpliceMssRecord: 24 { head: Head, flow: U64, mss: [U16; 2], zero: [u8; 4], }
     UnspliceRecord: 24 { head: Head, flow: U64, kind: u8, zero: [u8; 7], }
     SpliceRefusedRecord: 24 { head: Head, flow: U64, reason: u8, zero: [u8; 7], }
     SplicesPassedRecord: 16 { head: Head, splices: U16, zero: [u8; 6], }
@@ -523,6 +525,7 @@ impl Command<'_> {
             Command::Part(ref part) => part.encode(out),
             Command::PartGone { flow } => parting::encode_gone(flow, out),
             Command::Splice(ref splice) => splice.encode(out),
+            Command::SpliceMss { flow, mss } => splicing::encode_mss(flow, mss, out),
             Command::Unsplice { flow, kind } => splicing::encode_unsplice(flow, kind, out),
             Command::Setup(ref setup) => setup.encode(out),
             Command::QuicKey(_)
@@ -611,6 +614,7 @@ impl Command<'_> {
                 })
             }
             SPLICE => Splice::parse(bytes).map(Command::Splice),
+            SPLICE_MSS => splicing::parse_mss(bytes),
             UNSPLICE => splicing::parse_unsplice(bytes),
             SETUP => Setup::parse(bytes).map(Command::Setup),
             QUIC_KEY => QuicKey::parse(bytes).map(Command::QuicKey),
@@ -644,6 +648,7 @@ impl Command<'_> {
             Command::Frame { bytes } => parting::check_frame(bytes),
             Command::Part(part) => part.check(),
             Command::Splice(splice) => splice.check(),
+            Command::SpliceMss { mss, .. } => splicing::check_mss(mss),
             Command::Setup(setup) => setup.check(),
             Command::QuicKey(key) => key.check(),
             Command::QuicSend(send) => send.check(),

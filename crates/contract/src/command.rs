@@ -89,6 +89,14 @@ pub enum Command<'a> {
     },
     /// SPLICE: join two connections.
     Splice(Splice<'a>),
+    /// SPLICEMSS: packets of a splice have to be shorter from now on. Without effect if there is no
+    /// such splice.
+    SpliceMss {
+        /// The flow in its SPLICE.
+        flow: FlowId,
+        /// As [`crate::splicing::SpliceLeg::mss`], of each leg. Not zero.
+        mss: [u16; 2],
+    },
     /// UNSPLICE: give the two connections back, or reset both peers. Answered with `Unspliced` or
     /// `SpliceEnded`; without an answer if there is no such splice.
     Unsplice {

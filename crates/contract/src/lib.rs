@@ -8,7 +8,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, UNSPLICE, SETUP, QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE |
+//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, SPLICEMSS, UNSPLICE, SETUP, QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE |
 //! | `file`, [`segment`] | versions of files; what payload consists of |
 //! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended, load, frame, part refused, part ended, splice refused, splice progress, splice ended, unspliced, setup ready, ready |
 //! | [`listing`] | what is in a directory: what answers LIST |

@@ -10,6 +10,7 @@
 //!  SPLICE ──▶ answered with splice refused: the host goes on copying
 //!         └─▶ FRAME, FRAME, … ──▶ splice progress … ──▶ splice ended
 //!         └─▶ flows taken: from now on a packet filter may give frames to the worker's own port
+//!  SPLICEMSS ──▶ packets to a peer are cut to what its path takes
 //!  UNSPLICE ──▶ answered with unspliced: the host goes on copying, from these numbers
 //!           └─▶ or with splice ended, if it ends before
 //! ```
@@ -71,7 +72,7 @@ pub struct Splice<'a> {
     /// The two connections.
     pub legs: [SpliceLeg<'a>; 2],
     /// Another NIC stack has had the splice since the join, or this one: one that has it goes on
-    /// with what it knows, and takes the MSS of the legs.
+    /// with what it knows.
     pub is_again: bool,
     /// Bytes of each leg that have passed since the join, as far as the host knows.
     pub passed_bytes: [u64; 2],

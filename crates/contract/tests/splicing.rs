@@ -63,6 +63,22 @@ fn the_layout_of_splice_and_unsplice() {
     assert_eq!(record, expected);
     assert_eq!(headers, b"to the clientto the backend");
 
+    let mss = Command::SpliceMss {
+        flow: FlowId(7),
+        mss: [1460, 400],
+    };
+    let mut bytes = [0; 24];
+    bytes[..5].copy_from_slice(&[24, 0, 0, 0, 19]);
+    bytes[8] = 7;
+    bytes[16..20].copy_from_slice(&[0xb4, 5, 0x90, 1]);
+    assert_eq!(encoded(&mss), bytes);
+    assert_eq!(Command::decode(&bytes), Ok(mss));
+    for (at, value) in [(16..18, [0, 0]), (18..20, [0, 0]), (20..22, [1, 0])] {
+        let mut bytes = bytes;
+        bytes[at.clone()].copy_from_slice(&value);
+        assert!(Command::decode(&bytes).is_err(), "bytes {at:?} = {value:?}");
+    }
+
     let unsplice = Command::Unsplice {
         flow: FlowId(7),
         kind: UnspliceKind::Abort,

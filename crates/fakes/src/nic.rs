@@ -118,6 +118,8 @@ pub struct FakeNic {
     pub parts_gone: Vec<FlowId>,
     /// SPLICEs.
     pub splices: Vec<SeenSplice>,
+    /// SPLICEMSSs.
+    pub splice_mss: Vec<(FlowId, [u16; 2])>,
     /// UNSPLICEs.
     pub unsplices: Vec<(FlowId, UnspliceKind)>,
     /// SETUPs.
@@ -185,6 +187,7 @@ impl FakeNic {
             parts: Vec::new(),
             parts_gone: Vec::new(),
             splices: Vec::new(),
+            splice_mss: Vec::new(),
             unsplices: Vec::new(),
             setups: Vec::new(),
             frames: Vec::new(),
@@ -288,6 +291,7 @@ impl FakeNic {
                 Command::Part(part) => self.parts.push((part.flow, part.stage, part.fin_seq)),
                 Command::PartGone { flow } => self.parts_gone.push(flow),
                 Command::Splice(splice) => self.splices.push(SeenSplice::of(&splice)),
+                Command::SpliceMss { flow, mss } => self.splice_mss.push((flow, mss)),
                 Command::Unsplice { flow, kind } => self.unsplices.push((flow, kind)),
                 Command::Setup(setup) => self.setups.push(SetupTaken::from(setup)),
                 Command::Frame { bytes } => self.frames.push(bytes.to_vec()),

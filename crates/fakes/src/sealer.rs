@@ -232,6 +232,7 @@ impl Sealer for ReferenceSealer {
             | Command::Part(_)
             | Command::PartGone { .. }
             | Command::Splice(_)
+            | Command::SpliceMss { .. }
             | Command::Unsplice { .. }
             | Command::Setup(_)
             | Command::QuicKey(_)

@@ -290,11 +290,11 @@ fn a_payload_that_is_too_long_for_the_other_leg_is_cut() {
     header.options.sack[0] = Some((CLIENT.1 + 500, CLIENT.1 + 600));
     hear(&mut stage, &to_client(), &header, &[6; 1200]);
     assert_eq!(one(&stage).0.mss, 500 - 12);
-    // SPLICE again brings another.
-    let headers = headers();
-    let mut splice = splice_of(&headers);
-    splice.legs[1].mss = 400;
-    stage.tell(&Command::Splice(splice));
+    // SPLICEMSS brings another. A splice that is not there, it does not make.
+    for flow in [splice_of(&headers()).flow, FlowId(99)] {
+        let mss = [1448, 400];
+        stage.tell(&Command::SpliceMss { flow, mss });
+    }
     stage.settle();
     hear(
         &mut stage,

@@ -270,6 +270,7 @@ fn describe_command(command: &Command<'_>) -> String {
             splice.legs.map(|leg| leg.snd_nxt),
             splice.legs.map(|leg| leg.rcv_nxt)
         ),
+        Command::SpliceMss { flow, mss } => format!("SPLICEMSS flow {:x} {mss:?}", flow.0),
         Command::Unsplice { flow, kind } => format!("UNSPLICE flow {:x} {kind:?}", flow.0),
         Command::QuicKey(_)
         | Command::QuicKeyGone { .. }

@@ -1,11 +1,13 @@
-//! SPLICE, UNSPLICE and what answers them, as bytes.
+//! SPLICE, SPLICEMSS, UNSPLICE and what answers them, as bytes.
 
+use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    SPLICE, SPLICE_ENDED, SPLICE_PROGRESS, SPLICE_REFUSED, SpliceLegRecord, SpliceNumbersRecord,
-    SpliceOutcomeRecord, SpliceProgressRecord, SpliceRecord, SpliceRefusedRecord,
-    SplicesPassedRecord, UNSPLICE, UNSPLICED, UnspliceRecord, all_zero, flag, head, split, whole,
+    SPLICE, SPLICE_ENDED, SPLICE_MSS, SPLICE_PROGRESS, SPLICE_REFUSED, SpliceLegRecord,
+    SpliceMssRecord, SpliceNumbersRecord, SpliceOutcomeRecord, SpliceProgressRecord, SpliceRecord,
+    SpliceRefusedRecord, SplicesPassedRecord, UNSPLICE, UNSPLICED, UnspliceRecord, all_zero, flag,
+    head, split, whole,
 };
 use crate::command::Command;
 use crate::event::Event;
@@ -120,6 +122,36 @@ fn parse_leg<'a>(
         timestamps: has_timestamps.then_some(timestamps),
         header,
     })
+}
+
+#[cold]
+#[inline(never)]
+pub(super) fn encode_mss(flow: FlowId, mss: [u16; 2], out: &mut Vec<u8>) {
+    let record = SpliceMssRecord {
+        head: head(SPLICE_MSS, size_of::<SpliceMssRecord>()),
+        flow: flow.0.into(),
+        mss: mss.map(U16::new),
+        zero: [0; 4],
+    };
+    out.extend_from_slice(record.as_bytes());
+}
+
+#[cold]
+#[inline(never)]
+pub(super) fn parse_mss(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
+    let record = whole::<SpliceMssRecord>(bytes)?;
+    all_zero(&record.zero)?;
+    let flow = FlowId(record.flow.get());
+    let mss = record.mss.map(U16::get);
+    check_mss(&mss)?;
+    Ok(Command::SpliceMss { flow, mss })
+}
+
+pub(super) fn check_mss(mss: &[u16; 2]) -> Result<(), &'static str> {
+    match mss.contains(&0) {
+        true => Err("mss is not zero"),
+        false => Ok(()),
+    }
 }
 
 #[cold]

@@ -101,13 +101,9 @@ impl Stack {
         }
         numbers.mss = mss;
         self.counters.mtus_reduced += 1;
-        // A worker that has the splice takes over the MSS. One that gives it back may have done so.
-        if let Some(splice) = self.splicing.splices.get(place)
-            && splice.stage == Stage::Joined
-            && let Some(command) = self.splice_command(splice, true)
-        {
-            self.nics[worker].send_or_defer(Deferred::Splice(command));
-        }
+        let mss = [0, 1].map(|side| splice.legs[side].numbers.map_or(mss, |it| it.mss));
+        let flow = splice.flow();
+        self.nics[worker].send_or_defer(Deferred::SpliceMss { flow, mss });
         self.unsplice(now_us, stream);
     }
 

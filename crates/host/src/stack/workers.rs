@@ -103,6 +103,10 @@ pub(super) enum Deferred {
     /// At most one: a later one takes its place.
     Setup(Box<OwnedSetup>),
     Splice(Box<OwnedSplice>),
+    SpliceMss {
+        flow: FlowId,
+        mss: [u16; 2],
+    },
     Unsplice {
         flow: FlowId,
         kind: UnspliceKind,
@@ -202,6 +206,10 @@ impl Deferred {
             Deferred::PartGone { flow } => Command::PartGone { flow: *flow },
             Deferred::Setup(setup) => setup.command(),
             Deferred::Splice(splice) => splice.command(),
+            Deferred::SpliceMss { flow, mss } => Command::SpliceMss {
+                flow: *flow,
+                mss: *mss,
+            },
             Deferred::Unsplice { flow, kind } => Command::Unsplice {
                 flow: *flow,
                 kind: *kind,

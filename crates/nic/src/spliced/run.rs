@@ -47,11 +47,8 @@ impl<P: Port> Engine<P> {
     /// SPLICE.
     pub(crate) fn splice(&mut self, command: &Command<'_>, clock: Clock<'_>) {
         self.counters.splices += 1;
-        if let Some(key) = self.spliced.table.by_flow(command.flow) {
-            // What is known of it is newer, apart from the MSS.
-            if let Some(entry) = self.spliced.table.get_mut(key) {
-                entry.splice.set_mss(command);
-            }
+        // What is known of a splice is newer than what the host repeats.
+        if self.spliced.table.by_flow(command.flow).is_some() {
             return;
         }
         if let Err(reason) = self.try_splice(command, clock()) {
@@ -94,6 +91,14 @@ impl<P: Port> Engine<P> {
             }
         }
         Ok(())
+    }
+
+    /// SPLICEMSS.
+    pub(crate) fn set_splice_mss(&mut self, flow: FlowId, mss: [u16; 2]) {
+        let key = self.spliced.table.by_flow(flow);
+        if let Some(entry) = key.and_then(|key| self.spliced.table.get_mut(key)) {
+            entry.splice.set_mss(mss);
+        }
     }
 
     /// UNSPLICE.

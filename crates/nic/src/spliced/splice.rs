@@ -174,9 +174,9 @@ impl Splice {
     }
 
     /// Takes over the MSS of the legs.
-    pub(super) fn set_mss(&mut self, command: &Command<'_>) {
-        for (leg, told) in self.legs.iter_mut().zip(&command.legs) {
-            leg.mss = told.mss;
+    pub(super) fn set_mss(&mut self, mss: [u16; 2]) {
+        for (leg, mss) in self.legs.iter_mut().zip(mss) {
+            leg.mss = mss;
         }
     }
 
