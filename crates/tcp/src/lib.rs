@@ -124,7 +124,7 @@ pub use event::{CloseReason, ConnectionEvent};
 pub use handshake::fast_open::FastOpenCookies;
 pub use handshake::half_open::{HalfOpen, HalfOpenReaction};
 pub use handshake::isn::{IsnGenerator, TsOffsets, derive_key};
-pub use handshake::syn_cookie::SynCookies;
+pub use handshake::syn_cookie::{SynCookie, SynCookies};
 pub use info::{CaState, Info};
 pub use join::{JoinNumbers, RejoinNumbers};
 pub use keepalive::Keepalive;

@@ -15,7 +15,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tcp::{HalfOpen, HalfOpenReaction, Instant, SynCookies};
+use tcp::{HalfOpen, HalfOpenReaction, Instant, SynCookies, TimeWait};
 use wire::tcp::{Flags, Segment};
 
 use super::Stack;
@@ -182,7 +182,12 @@ impl Stack {
 
     /// What a connection that a peer opens begins with.
     pub(super) fn passive_config(&self, tuple: &Tuple) -> tcp::Config {
-        match self.destination(tuple) {
+        self.config_at(tuple, self.destination(tuple))
+    }
+
+    /// The same, where it is known where it goes.
+    pub(super) fn config_at(&self, tuple: &Tuple, to: Destination) -> tcp::Config {
+        match to {
             Destination::Listener(listener) => self.tcp_config(tuple, Some(listener)),
             Destination::Full | Destination::Closed => self.tcp_config(tuple, None),
         }
@@ -195,7 +200,11 @@ impl Stack {
         tuple: Tuple,
         segment: &Segment<'_>,
     ) -> bool {
-        let config = self.passive_config(&tuple);
+        if !self.gate.is_half_open(&tuple) {
+            return false;
+        }
+        let to = self.destination(&tuple);
+        let config = self.config_at(&tuple, to);
         let Some(half_open) = self.gate.syn_queue.get_mut(&tuple) else {
             return false;
         };
@@ -205,14 +214,14 @@ impl Stack {
                 // The peer may answer a cookie that was sent when there was no room, before its SYN
                 // came again.
                 let unacceptable = header.flags.contains(Flags::RST);
-                if unacceptable && self.on_cookie(now_us, tuple, segment) {
+                if unacceptable && self.on_cookie(now_us, tuple, segment, to) {
                     self.gate.syn_queue.remove(&tuple);
                 } else {
                     self.send_bare(now_us, tuple, &header);
                 }
             }
             HalfOpenReaction::Refused => self.gate.syn_queue.remove(&tuple),
-            HalfOpenReaction::Opened(connection) => match self.admit(now_us, &tuple) {
+            HalfOpenReaction::Opened(connection) => match self.admit(now_us, &tuple, to) {
                 Ok(listener) => {
                     self.gate.syn_queue.remove(&tuple);
                     self.open(now_us, tuple, listener, connection, None);
@@ -227,28 +236,39 @@ impl Stack {
         true
     }
 
-    /// A segment for a listening port that belongs to nothing we know (RFC 9293 §3.10.7.2). False
-    /// if it can begin nothing either.
+    /// A segment for a listener that belongs to nothing we know (RFC 9293 §3.10.7.2). `before`: the
+    /// connection before of the same addresses and ports, if there is something left of it. False
+    /// if the segment can begin nothing either.
     pub(super) fn on_listen(
         &mut self,
         now_us: u64,
         tuple: Tuple,
         segment: &Segment<'_>,
-        isn: u32,
+        before: Option<TimeWait>,
+        listener: BindingId,
     ) -> bool {
         let has = |flag| segment.header.flags.contains(flag);
         if has(Flags::SYN) {
+            let Tuple { local, remote } = tuple;
+            let isn = self.isn.isn(local, remote, Instant::from_us(now_us));
+            let isn = before.map_or(isn, |before| before.isn_beyond(isn));
             return self.on_syn(now_us, tuple, segment, isn);
         }
         // "Fourth, other data or control: drop the segment": an answer would go to scanners alone.
         if !has(Flags::ACK) {
             return true;
         }
-        self.on_cookie(now_us, tuple, segment)
+        self.on_cookie(now_us, tuple, segment, Destination::Listener(listener))
     }
 
     /// Opens a connection if the segment brings back a cookie of ours; false if it does not.
-    fn on_cookie(&mut self, now_us: u64, tuple: Tuple, segment: &Segment<'_>) -> bool {
+    fn on_cookie(
+        &mut self,
+        now_us: u64,
+        tuple: Tuple,
+        segment: &Segment<'_>,
+        to: Destination,
+    ) -> bool {
         // Cookies are believed while there are some about, so that guessing is in vain at all other
         // times.
         let lifetime_us = SynCookies::LIFETIME_US_MAX;
@@ -259,46 +279,46 @@ impl Stack {
         }
         let Tuple { local, remote } = tuple;
         let now = Instant::from_us(now_us);
-        let ts_offset = self.isn.ts_offset(local, remote);
-        let config = &self.passive_config(&tuple);
-        let accept =
-            |cookies: &SynCookies| cookies.accept(config, local, remote, segment, ts_offset, now);
-        let own = is_flooded.then(|| accept(&self.gate.cookies)).flatten();
+        let config = &self.config_at(&tuple, to);
+        let verify = |cookies: &SynCookies| cookies.verify(config, local, remote, segment, now);
+        let own = is_flooded.then(|| verify(&self.gate.cookies)).flatten();
         let is_own = own.is_some();
-        let opened = own.or_else(|| {
+        let good = own.or_else(|| {
             let cookies = self.setup.cookies(&self.config.secret, now_us);
-            cookies.iter().filter(|_| is_set_up).find_map(accept)
+            cookies.iter().filter(|_| is_set_up).find_map(verify)
         });
         let cookie = segment.header.ack.wrapping_sub(1);
-        let is_good = opened.is_some();
-        let opened = opened.filter(|_| !self.gate.spent.contains(&tuple, cookie));
-        let Some(connection) = opened else {
-            let follows =
-                |cookies: &SynCookies| cookies.may_follow(config, local, remote, segment, now);
-            let set_up = self.setup.cookies(&self.config.secret, now_us);
-            let is_early = !is_good
-                && ((is_flooded && follows(&self.gate.cookies))
-                    || (is_set_up && set_up.iter().any(follows)));
-            if is_early {
-                self.counters.syn_cookies_early += 1;
-            } else {
-                self.counters.syn_cookies_invalid += u64::from(is_flooded);
-            }
-            return is_early;
-        };
-        match self.admit(now_us, &tuple) {
-            Ok(listener) => {
-                if is_own {
-                    self.counters.syn_cookies_accepted += 1;
-                } else {
-                    self.counters.connections_set_up += 1;
+        let is_spent = good.is_some() && self.gate.spent.contains(&tuple, cookie);
+        let ts_offset = self.isn.ts_offset(local, remote);
+        if let Some(good) = good.filter(|_| !is_spent)
+            && let Some(connection) = good.connection(config, segment, ts_offset, now)
+        {
+            match self.admit(now_us, &tuple, to) {
+                Ok(listener) => {
+                    if is_own {
+                        self.counters.syn_cookies_accepted += 1;
+                    } else {
+                        self.counters.connections_set_up += 1;
+                    }
+                    self.open(now_us, tuple, listener, connection, Some(cookie));
                 }
-                self.open(now_us, tuple, listener, connection, Some(cookie));
+                Err(Refusal::Later) => {}
+                Err(Refusal::Reset) => self.refuse(now_us, tuple, segment),
             }
-            Err(Refusal::Later) => {}
-            Err(Refusal::Reset) => self.refuse(now_us, tuple, segment),
+            return true;
         }
-        true
+        let follows =
+            |cookies: &SynCookies| cookies.may_follow(config, local, remote, segment, now);
+        let set_up = self.setup.cookies(&self.config.secret, now_us);
+        let is_early = !is_spent
+            && ((is_flooded && follows(&self.gate.cookies))
+                || (is_set_up && set_up.iter().any(follows)));
+        if is_early {
+            self.counters.syn_cookies_early += 1;
+        } else {
+            self.counters.syn_cookies_invalid += u64::from(is_flooded);
+        }
+        is_early
     }
 
     fn on_syn(&mut self, now_us: u64, tuple: Tuple, syn: &Segment<'_>, isn: u32) -> bool {
@@ -361,8 +381,13 @@ impl Stack {
 
     /// Whether there may be one more connection, for which another may have to go, and the listener
     /// that gets it.
-    pub(super) fn admit(&mut self, now_us: u64, tuple: &Tuple) -> Result<BindingId, Refusal> {
-        let listener = match self.destination(tuple) {
+    pub(super) fn admit(
+        &mut self,
+        now_us: u64,
+        tuple: &Tuple,
+        to: Destination,
+    ) -> Result<BindingId, Refusal> {
+        let listener = match to {
             Destination::Listener(listener) => listener,
             Destination::Full => {
                 self.counters.listen_overflows += 1;

@@ -224,7 +224,7 @@ impl Stack {
         if self.on_half_open(now_us, tuple, segment) {
             return;
         }
-        let mut isn = self.isn.isn(tuple.local, tuple.remote, now);
+        let mut before = None;
         match self.time_waits.on_segment(now, &tuple, segment) {
             Answer::Unknown => {
                 if self.hands_syns_on()
@@ -234,7 +234,7 @@ impl Stack {
                     return;
                 }
             }
-            Answer::Replaced(old) => isn = old.isn_beyond(isn),
+            Answer::Replaced(old) => before = Some(old),
             Answer::Handled(None) => return,
             Answer::Handled(Some(header)) => {
                 self.send_bare(now_us, tuple, &header);
@@ -242,7 +242,9 @@ impl Stack {
             }
         }
         let is_taken = match self.destination(&tuple) {
-            Destination::Listener(_) => self.on_listen(now_us, tuple, segment, isn),
+            Destination::Listener(listener) => {
+                self.on_listen(now_us, tuple, segment, before, listener)
+            }
             Destination::Full => {
                 self.counters.listen_overflows += 1;
                 true

@@ -97,11 +97,12 @@ impl Stack {
         if !is_good || syn.payload.is_empty() || self.gate.is_half_full() {
             return false;
         }
-        let config = self.passive_config(&tuple);
+        let to = self.destination(&tuple);
+        let config = self.config_at(&tuple, to);
         let ts_offset = self.isn.ts_offset(tuple.local, tuple.remote);
         let now = Instant::from_us(now_us);
         let connection = Connection::accept_fast_open(&config, syn, isn, ts_offset, now);
-        let (Some(connection), Ok(listener)) = (connection, self.admit(now_us, &tuple)) else {
+        let (Some(connection), Ok(listener)) = (connection, self.admit(now_us, &tuple, to)) else {
             return false;
         };
         self.counters.fast_opens += 1;

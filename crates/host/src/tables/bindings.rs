@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 
 use contract::setup::SetupScope;
+use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::app::{Bind, BindError, BindingId, Owner, StreamOptions};
@@ -216,7 +217,7 @@ pub(crate) enum Destination {
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
     bindings: Slab<Binding>,
-    by_port: HashMap<u16, Port>,
+    by_port: FxHashMap<u16, Port>,
     by_owner: HashMap<Owner, usize>,
     generation: u32,
     /// Goes up with each change of what listens.

@@ -3,10 +3,11 @@
 //! A record is what it takes to hand the frames of a connection on, to part with it once more, and
 //! to take it back. It does not change until it goes: what happens meanwhile is the NIC stack's.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use contract::FlowId;
+use rustc_hash::FxHashMap;
 use slab::Slab;
 use tcp::Remainder;
 
@@ -73,7 +74,7 @@ impl Record {
 #[derive(Debug)]
 pub(crate) struct Parted {
     records: Slab<Record>,
-    by_flow: HashMap<FlowId, usize>,
+    by_flow: FxHashMap<FlowId, usize>,
     by_tuple: TupleMap<usize>,
     /// Oldest first. One that is gone is skipped.
     by_age: VecDeque<(u64, FlowId)>,
@@ -84,7 +85,7 @@ impl Parted {
     pub(crate) fn new(secret: &[u8; 16]) -> Parted {
         Parted {
             records: Slab::new(),
-            by_flow: HashMap::new(),
+            by_flow: FxHashMap::default(),
             by_tuple: TupleMap::new(secret),
             by_age: VecDeque::new(),
             sparsity: Sparsity::default(),

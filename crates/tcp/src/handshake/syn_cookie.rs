@@ -81,6 +81,14 @@ pub struct SynCookies {
     key: [u8; 16],
 }
 
+/// A cookie that a peer has brought back.
+#[derive(Clone, Copy, Debug)]
+pub struct SynCookie {
+    /// As far as the cookie has kept it.
+    syn: Syn,
+    isn: u32,
+}
+
 impl SynCookies {
     /// How long a cookie can be good at most, in microseconds.
     pub const LIFETIME_US_MAX: u64 = 2 * PERIOD_US;
@@ -139,6 +147,19 @@ impl SynCookies {
         ts_offset: u32,
         now: Instant,
     ) -> Option<Connection> {
+        let cookie = self.verify(config, local, remote, ack, now)?;
+        cookie.connection(config, ack, ts_offset, now)
+    }
+
+    /// The cookie that an ACK acknowledges, if it is good.
+    pub fn verify(
+        &self,
+        config: &Config,
+        local: SocketAddr,
+        remote: SocketAddr,
+        ack: &Segment<'_>,
+        now: Instant,
+    ) -> Option<SynCookie> {
         let header = &ack.header;
         let Flags(bits) = header.flags;
         let Flags(ruled_out) = Flags::SYN | Flags::RST;
@@ -156,12 +177,7 @@ impl SynCookies {
         syn.flags = Flags::SYN;
         syn.mss = Some(MSS_CLASSES[class as usize]);
         impose_options(&mut syn, place.options());
-        let mut connection = Connection::accept(config, &syn.segment(), isn, ts_offset, now)?;
-        // It left at an unknown time: without a departure nothing is measured.
-        connection.poll_transmit(now, &LIMITS)?;
-        connection.on_segment(now, ack);
-        let open = !matches!(connection.state(), State::SynReceived | State::Closed);
-        open.then_some(connection)
+        Some(SynCookie { syn, isn })
     }
 
     /// True if the segment may follow an ACK that completes a handshake, which was lost: it
@@ -213,6 +229,28 @@ impl SynCookies {
         let half = |hash: u64| hash as u32 & ((1 << half_bits) - 1);
         let hashes = half(with_seq) << half_bits | half(without_seq);
         (period as u32 & 1) << 31 | class << CLASS_SHIFT | in_isn | hashes
+    }
+}
+
+impl SynCookie {
+    /// The connection that the ACK completes, which it has processed; `None` if it completes none
+    /// all the same. Its round-trip time is not known yet.
+    pub fn connection(
+        &self,
+        config: &Config,
+        ack: &Segment<'_>,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Option<Connection> {
+        let syn = self.syn.segment();
+        let mut connection = Connection::accept(config, &syn, self.isn, ts_offset, now)?;
+        // It left at an unknown time: without a departure nothing is measured.
+        connection.poll_transmit(now, &LIMITS)?;
+        connection.on_segment(now, ack);
+        match connection.state() {
+            State::SynReceived | State::Closed => None,
+            _ => Some(connection),
+        }
     }
 }
 
