@@ -12,7 +12,7 @@ use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, getsockname, socket_with};
 
 /// Options that a program may set before an address is known: level and name.
-pub const OPTIONS: [(c_int, c_int); 20] = [
+pub const OPTIONS: [(c_int, c_int); 21] = [
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
@@ -30,6 +30,7 @@ pub const OPTIONS: [(c_int, c_int); 20] = [
     (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
     (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
     (libc::IPPROTO_TCP, libc::TCP_MAXSEG),
     (libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_QUICKACK),

@@ -138,6 +138,8 @@ numbered! {
         SetupOffload = 19,
         /// `SW_TEARDOWN_OFFLOAD`.
         TeardownOffload = 20,
+        /// `TCP_FASTOPEN`: how many connections may wait with text of their SYNs; 0: none.
+        FastOpenQueue = 21,
     }
 }
 

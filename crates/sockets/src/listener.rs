@@ -128,7 +128,7 @@ impl App {
         let kind = Kind::Stream(stream);
         let id = self.insert(flags, Some(rx), Some(tx), None, kind, cx.counters)?;
         let socket = self.socket(id)?;
-        socket.options = options;
+        socket.options = options.inherited();
         // The port is the listener's.
         socket.own = own;
         socket.own.is_port_named = false;

@@ -22,6 +22,10 @@ impl App {
             return Err(Errno::PERM);
         }
         let socket = self.socket(id).ok_or(Errno::BADF)?;
+        let is_connected = matches!(&socket.kind, Kind::Stream(stream) if !stream.is_gone);
+        if option == SocketOption::FastOpenQueue && is_connected {
+            return Err(Errno::INVAL);
+        }
         socket.options.set(option, value)?;
         if socket.tells_options {
             socket.tell_options();

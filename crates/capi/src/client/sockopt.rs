@@ -85,6 +85,7 @@ fn kept_by_host(level: i32, name: i32) -> Option<(SocketOption, Unit)> {
         libc::TCP_DEFER_ACCEPT if of_tcp => (Is::DeferAcceptSeconds, Unit::Retransmissions),
         // The least size, which 0 is below, is the host stack's to check.
         libc::TCP_MAXSEG if of_tcp => (Is::MaxSegmentBytes, Unit::Number(0, MAX_TCP_WINDOW)),
+        libc::TCP_FASTOPEN if of_tcp => (Is::FastOpenQueue, Unit::Number(0, i32::MAX)),
         libc::TCP_NOTSENT_LOWAT if of_tcp => (Is::NotSentLowWaterBytes, Unit::Bits),
         SW_SETUP_OFFLOAD if is_own => (Is::SetupOffload, Unit::Switch),
         SW_TEARDOWN_OFFLOAD if is_own => (Is::TeardownOffload, Unit::Switch),

@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, TcpStream};
 
 use rustix::net::{AddressFamily, SendFlags, SocketType, sendto, socket};
+use rustix::process::Signal;
 use testbed::http::{Connection, request};
 use testbed::namespace::isolated;
 use testbed::site::{KnownFile, Site};
@@ -13,7 +14,9 @@ use testbed::{Context, Result};
 
 use crate::deaths::counted;
 use crate::links::{lose_one_in_a_hundred, send_single_packets};
-use crate::stat::json;
+use crate::programs::{Stack, at};
+use crate::run::{PORT, end, nginx, nginx_configuration_of};
+use crate::stat::{host_counted, json};
 use crate::support::{FAMILIES, Random, SOON, on_threads, serve_with};
 
 const CLIENTS: usize = 20;
@@ -88,6 +91,11 @@ fn every_byte_arrives_where_one_packet_in_a_hundred_is_lost() {
         send_single_packets(&splitway);
         lose_one_in_a_hundred(&mut Random::seeded());
         downloads(&file);
+        // The last acknowledgment of a connection may be lost, which then is not over yet.
+        wait::until(SOON, "connections are over", || {
+            (json(&["--summary"])["host"]["usage"]["connections"] == 0).then_some(())
+        })
+        .unwrap();
         let [fast, _, finished, broken] = counted(splitway, NAMES);
         assert_eq!((finished, broken), (FAST + 4, 0));
         // A SYN that is lost comes again without text.
@@ -124,5 +132,30 @@ fn without_the_switch_clients_get_no_cookie() {
         let splitway = serve_with(&site, &["--report-json"]);
         downloads(&file);
         assert_eq!(counted(splitway, NAMES), [0, 0, FAST + 2, 0]);
+    });
+}
+
+#[test]
+fn a_program_takes_requests_in_syns_at_the_listeners_that_ask_for_them() {
+    isolated(|site| {
+        let file = site.file("file", 50_000).unwrap();
+        let mut stack = Stack::serve(&site);
+        stack.kill();
+        stack.serve_again_with(&site, "[tcp]\nfast_open = true");
+        let root = site.root().display();
+        let servers = format!(
+            "server {{ listen {PORT} fastopen=64; root {root}; }}\n\
+             server {{ listen 8081; root {root}; }}\n"
+        );
+        let configuration = nginx_configuration_of(&stack.folder, 1, &servers);
+        let mut nginx = nginx(&stack, &configuration);
+        for turn in 0..TURNS {
+            download(at(PORT), &file).unwrap();
+            // The client's kernel has a cookie by now, which holds for all ports.
+            download(at(8081), &file).unwrap();
+            assert_eq!(host_counted("fast_opens"), turn as u64);
+        }
+        assert!(end(&mut nginx, Signal::TERM).success());
+        stack.assert_nothing_left();
     });
 }

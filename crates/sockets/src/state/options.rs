@@ -50,6 +50,7 @@ pub(crate) struct Options {
     congestion: Option<CongestionAlgorithm>,
     notsent_lowat_bytes: Option<u64>,
     mss_max: Option<u16>,
+    fast_open_queue: u64,
     setup_offload: Option<bool>,
     teardown_offload: Option<bool>,
 }
@@ -71,11 +72,15 @@ impl Default for Options {
             congestion: None,
             notsent_lowat_bytes: None,
             mss_max: None,
+            fast_open_queue: 0,
             setup_offload: None,
             teardown_offload: None,
         }
     }
 }
+
+/// As `net.core.somaxconn` bounds it.
+const FAST_OPEN_QUEUE_MAX: u64 = 4096;
 
 /// A number from `least` to `most`.
 fn within(value: u64, least: u64, most: u64) -> Result<u64, Errno> {
@@ -98,6 +103,14 @@ impl Options {
     fn user_timeout(&self) -> Option<Duration> {
         let ms = self.user_timeout_ms;
         (ms > 0).then(|| Duration::from_millis(ms))
+    }
+
+    /// What a connection has of its listener's.
+    pub(crate) fn inherited(self) -> Options {
+        Options {
+            fast_open_queue: 0,
+            ..self
+        }
     }
 
     /// Notes an option.
@@ -138,6 +151,10 @@ impl Options {
                 };
             }
             SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes = Some(value),
+            SocketOption::FastOpenQueue => {
+                let wanted = within(value, 0, i32::MAX as u64)?;
+                self.fast_open_queue = wanted.min(FAST_OPEN_QUEUE_MAX);
+            }
             SocketOption::SetupOffload => self.setup_offload = Some(value != 0),
             SocketOption::TeardownOffload => self.teardown_offload = Some(value != 0),
             // They say how an address is bound, and come with Bind.
@@ -175,6 +192,7 @@ impl Options {
             SocketOption::Congestion => congestion_code(self.congestion.unwrap_or_default()),
             SocketOption::MaxSegmentBytes => self.mss_max.map_or(DEFAULT_MSS, u64::from),
             SocketOption::NotSentLowWaterBytes => self.notsent_lowat_bytes.unwrap_or(0),
+            SocketOption::FastOpenQueue => self.fast_open_queue,
             SocketOption::SetupOffload => self.setup_offload.unwrap_or(false).into(),
             SocketOption::TeardownOffload => self.teardown_offload.unwrap_or(false).into(),
             SocketOption::ReuseAddress | SocketOption::ReusePort | SocketOption::V6Only => {
@@ -204,7 +222,7 @@ impl Options {
             congestion: self.congestion,
             mss_max: self.mss_max,
             defer_accept: (defer_accept > 0).then(|| Duration::from_secs(defer_accept)),
-            fast_open: Some(false),
+            fast_open: Some(self.fast_open_queue > 0),
             setup_offload: self.setup_offload,
             teardown_offload: self.teardown_offload,
         }
@@ -254,6 +272,7 @@ impl Options {
             | SocketOption::ReuseAddress
             | SocketOption::ReusePort
             | SocketOption::V6Only
+            | SocketOption::FastOpenQueue
             | SocketOption::SetupOffload => return None,
         })
     }

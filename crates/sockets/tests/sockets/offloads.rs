@@ -7,6 +7,7 @@ use crate::program::Program;
 use crate::world::World;
 
 const EPERM: u32 = 1;
+const EINVAL: u32 = 22;
 
 fn set(
     program: &mut Program,
@@ -158,5 +159,39 @@ fn a_connection_has_its_end_run_if_it_or_its_listener_wants_that() {
             expected,
             "{policy:?} {of_listener:?} {of_connection:?}"
         );
+    }
+}
+
+/// Listeners whose SYNs workers answer, and whether the text of these is taken.
+fn takes_text(world: &mut World) -> Vec<(u16, bool)> {
+    world.step();
+    world.step();
+    let setup = world.nic.setups.last().expect("a SETUP");
+    let listeners = setup.listeners.iter();
+    listeners.map(|it| (it.port, it.fast_open)).collect()
+}
+
+/// Covers: RFC 7413 §4.2.2
+#[test]
+fn a_listener_takes_text_of_syns_if_it_wants_and_the_stack_does() {
+    for fast_open in [true, false] {
+        let mut world = World::with(|config| {
+            config.setup_offload = OffloadPolicy::On;
+            config.fast_open = fast_open;
+        });
+        world.clients.echoes = false;
+        let mut program = Program::new(&mut world, 1);
+        let (socket, _) = program.listener(&mut world, 8000);
+        assert_eq!(takes_text(&mut world), [(8000, false)]);
+        let option = SocketOption::FastOpenQueue;
+        set(&mut program, &mut world, socket, option, 256).unwrap();
+        assert_eq!(takes_text(&mut world), [(8000, fast_open)]);
+        assert_eq!(get(&mut program, &mut world, socket, option), Ok(256));
+        set(&mut program, &mut world, socket, option, 0).unwrap();
+        assert_eq!(takes_text(&mut world), [(8000, false)]);
+        let refused = set(&mut program, &mut world, socket, option, 1 << 31);
+        assert_eq!(refused, Err(EINVAL));
+        program.exit(&mut world);
+        world.assert_nothing_left();
     }
 }
