@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use contract::FlowId;
 use netdev::steering::Target;
 use netdev::{Frame, Offload, Port, SendError, Superpacket};
-use wire::frame::{HeaderMut, Received};
+use wire::frame::{HeaderMut, Received, UdpHeaderMut};
 use wire::tcp::Flags;
+use wire::udp;
 
 /// Sequence number of the first payload byte of every flow: the stream soon wraps around.
 pub const FIRST_SEQ: u32 = u32::MAX - 1000;
@@ -79,6 +80,45 @@ impl Packet {
     }
 }
 
+/// Datagrams that were handed to the port as one packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Ethernet, IP and UDP header.
+    pub header: Vec<u8>,
+    /// Payload of all datagrams.
+    pub payload: Vec<u8>,
+    /// Payload of each datagram but the last, in bytes.
+    pub payload_bytes: usize,
+}
+
+impl Datagrams {
+    /// The payload of each.
+    pub fn each(&self) -> impl Iterator<Item = &[u8]> {
+        self.payload.chunks(self.payload_bytes)
+    }
+
+    /// Which flow they are of: tests put the flow's id into the destination port.
+    pub fn flow(&self) -> FlowId {
+        let at = self.header.len() - udp::HEADER_BYTES + 2;
+        FlowId(u16::from_be_bytes([self.header[at], self.header[at + 1]]).into())
+    }
+
+    /// IPv4 identification.
+    pub fn identification(&self) -> Option<u16> {
+        let mut bytes = self.header.clone();
+        let header = UdpHeaderMut::parse(&mut bytes).expect("a header");
+        header.identification()
+    }
+
+    /// Checks that lengths and the sum of the pseudo-header are what the port wants.
+    fn check(&self) {
+        let mut bytes = self.header.clone();
+        let mut header = UdpHeaderMut::parse(&mut bytes).expect("a header");
+        header.finish(self.payload.len()).expect("it fits");
+        assert_eq!(bytes, self.header, "a header is finished");
+    }
+}
+
 /// What the port will answer.
 #[derive(Debug)]
 pub enum Answer {
@@ -93,6 +133,7 @@ pub enum Answer {
 #[derive(Debug, Default)]
 struct Tap {
     packets: Vec<Packet>,
+    datagrams: Vec<Datagrams>,
     answers: VecDeque<Answer>,
     arriving: VecDeque<Vec<u8>>,
     closed: bool,
@@ -112,6 +153,11 @@ impl Recording {
     /// The same, which is then forgotten.
     pub fn take(&self) -> Vec<Packet> {
         std::mem::take(&mut self.0.lock().unwrap().packets)
+    }
+
+    /// The datagrams that were sent so far, which are then forgotten.
+    pub fn take_datagrams(&self) -> Vec<Datagrams> {
+        std::mem::take(&mut self.0.lock().unwrap().datagrams)
     }
 
     /// The next packets meet with these answers.
@@ -222,24 +268,35 @@ impl Port for RecordingPort {
             Some(Answer::Fail) => return Err(SendError::Failed(io::ErrorKind::NetworkDown.into())),
             None => {}
         }
-        let Offload::Tcp {
-            tcp_offset, mss, ..
-        } = packet.offload
-        else {
-            panic!("a SEND makes TCP packets");
-        };
         let payload: Vec<u8> = packet.payload.iter().flat_map(|s| s.to_vec()).collect();
         assert!(packet.header.len() - 14 + payload.len() <= self.superpacket_max);
-        let packet = Packet {
-            header: packet.header.to_vec(),
-            payload,
-            tcp_offset: tcp_offset.into(),
-            mss,
-        };
-        if !tap.lenient {
-            packet.check();
+        let header = packet.header.to_vec();
+        match packet.offload {
+            Offload::Tcp {
+                tcp_offset, mss, ..
+            } => {
+                let packet = Packet {
+                    header,
+                    payload,
+                    tcp_offset: tcp_offset.into(),
+                    mss,
+                };
+                if !tap.lenient {
+                    packet.check();
+                }
+                tap.packets.push(packet);
+            }
+            Offload::Udp { payload_bytes, .. } => {
+                let datagrams = Datagrams {
+                    header,
+                    payload,
+                    payload_bytes: payload_bytes.into(),
+                };
+                datagrams.check();
+                tap.datagrams.push(datagrams);
+            }
+            Offload::None => panic!("a SEND makes TCP packets, a QSEND datagrams"),
         }
-        tap.packets.push(packet);
         if let Some(takes) = &mut self.takes {
             *takes -= 1;
             if *takes == 0 {

@@ -1,7 +1,9 @@
 //! The in-process stream interface on which servers stand.
 //!
 //! An [`Application`] gets [`AppEvent`]s and acts through [`Io`]. Everything runs on the shard's
-//! own thread; nothing here blocks.
+//! own thread; nothing here blocks. `quic` has what streams of QUIC connections have beyond others.
+
+mod quic;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,6 +19,7 @@ use crate::nics::nic_stacks::NicSet;
 use crate::splicing::{SpliceError, SpliceEvent, SpliceLimits};
 
 pub use contract::listing::{Entries, Entry, EntryKind};
+pub use quic::{QuicCloseReason, QuicConnection, QuicEvent, QuicStream};
 pub use tls::{Agreed as TlsAgreed, Cipher as TlsCipher, Version as TlsVersion};
 
 /// A connection, as applications name it. Never reused.
@@ -340,6 +343,18 @@ pub enum AppEvent {
     Timer,
     /// Something has become of a splice of which this is the first stream.
     Splice(SpliceEvent),
+    /// The peer abandons what it sends on a stream of QUIC (RFC 9000 §19.4): nothing more can be
+    /// read.
+    PeerReset {
+        /// The application's error code.
+        code: u64,
+    },
+    /// The peer does not want what is sent on a stream of QUIC (RFC 9000 §19.5): what is written
+    /// from now on is thrown away.
+    PeerStopped {
+        /// The application's error code.
+        code: u64,
+    },
     /// The stream is over; its id means nothing any more, its files are closed.
     Closed {
         /// Why.
@@ -359,6 +374,10 @@ pub trait Application {
     /// [`Io::look_up`] has found the file, or failed with this `errno`; the handle is gone.
     fn on_looked_up(&mut self, _io: &mut dyn Io, _file: FileHandle, _found: Result<FileMeta, u16>) {
     }
+
+    /// Called for each event of a QUIC connection: before those of its streams if it is new, after
+    /// them if it is over.
+    fn on_quic(&mut self, _io: &mut dyn Io, _connection: QuicConnection, _event: QuicEvent) {}
 
     /// Called in every turn of the shard, after its events: what they have left to be done for all
     /// of them at once, and what others than peers ask for. Returns true if anything was asked: the
@@ -534,6 +553,25 @@ pub trait Io {
     /// Has the NIC stack give back the streams of a splice, of which this is one. If a peer has
     /// closed already, it stays.
     fn unsplice(&mut self, _stream: StreamId) {}
+    /// Which stream of QUIC a stream is, if it is one: also with its first event and its last.
+    fn quic_stream(&self, _stream: StreamId) -> Option<QuicStream> {
+        None
+    }
+    /// Opens a stream that goes to the peer only, if the peer permits another one.
+    fn open_unidirectional(&mut self, _connection: QuicConnection) -> Option<StreamId> {
+        None
+    }
+    /// Abandons what was written on a stream of QUIC (RESET_STREAM). Reading goes on.
+    fn reset_stream(&mut self, _stream: StreamId, _code: u64) {}
+    /// Wants nothing more of what the peer sends on a stream of QUIC (STOP_SENDING). Writing goes
+    /// on.
+    fn stop_sending(&mut self, _stream: StreamId, _code: u64) {}
+    /// Of the streams of a QUIC connection, those of higher priority are sent first; streams of
+    /// the same priority take turns. All begin with 0.
+    fn prioritize(&mut self, _stream: StreamId, _priority: i32) {}
+    /// Closes a QUIC connection, with an error code of the application. `Closed` follows, of its
+    /// streams first.
+    fn close_quic(&mut self, _connection: QuicConnection, _code: u64, _reason: &[u8]) {}
     /// What NIC stacks may do for the listeners and connections of applications.
     fn offloads(&self) -> Offloads {
         Offloads::default()

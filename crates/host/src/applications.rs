@@ -3,9 +3,12 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::app::{AppEvent, Application, FileHandle, FileMeta, Io, Owner, StreamId};
+use crate::app::{
+    AppEvent, Application, FileHandle, FileMeta, Io, Owner, QuicConnection, QuicEvent, StreamId,
+};
 
-/// All of them. [`Io::owner`] says whose a stream is; only `others` looks up files.
+/// All of them. [`Io::owner`] says whose a stream is; only `others` looks up files,
+/// only the server has QUIC.
 ///
 /// Each gets the events of its own streams alone. They share the turns of the shard, in which each
 /// bounds what it does.
@@ -34,6 +37,10 @@ impl<S: Application, P: Application, O: Application> Application for Application
             Some(Owner::PROXY) => self.proxy.on_event(io, stream, event),
             _ => self.others.on_event(io, stream, event),
         }
+    }
+
+    fn on_quic(&mut self, io: &mut dyn Io, connection: QuicConnection, event: QuicEvent) {
+        self.server.on_quic(io, connection, event);
     }
 
     fn on_looked_up(&mut self, io: &mut dyn Io, file: FileHandle, found: Result<FileMeta, u16>) {

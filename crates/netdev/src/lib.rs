@@ -27,11 +27,12 @@ use std::os::fd::BorrowedFd;
 
 use steering::Target;
 
-/// A packet to send. If `payload` is longer than `mss`, the port (kernel or hardware) cuts it.
+/// A packet to send. If `payload` is longer than a packet's, the port (kernel or hardware) cuts it.
 #[derive(Debug)]
 pub struct Superpacket<'a> {
-    /// Ethernet, IP and TCP headers, lengths filled in. For TCP the checksum field holds the
-    /// pseudo-header sum that partial checksum offload wants, and the port completes it.
+    /// Ethernet, IP and TCP or UDP headers, lengths filled in: those of all packets together. The
+    /// checksum field of TCP or UDP holds the pseudo-header sum that partial checksum offload
+    /// wants, and the port completes it.
     pub header: &'a [u8],
     /// Payload, in order.
     pub payload: &'a [io::IoSlice<'a>],
@@ -53,7 +54,21 @@ pub enum Offload {
         /// IPv6 rather than IPv4.
         ipv6: bool,
     },
+    /// Complete the UDP checksum, and cut the payload into datagrams of `payload_bytes` if it is
+    /// longer; the last may be shorter. At most [`UDP_SUPERPACKET_BYTES_MAX`] are cut.
+    Udp {
+        /// Offset of the UDP header in `header`, in bytes.
+        udp_offset: u16,
+        /// Payload of each datagram but the last, in bytes.
+        payload_bytes: u16,
+        /// IPv6 rather than IPv4.
+        ipv6: bool,
+    },
 }
+
+/// Largest IP packet of datagrams that a port cuts, in bytes: the length fields of UDP and IP have
+/// 16 bits.
+pub const UDP_SUPERPACKET_BYTES_MAX: usize = 65_535;
 
 /// A frame received. GRO may have merged several packets into it.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +84,8 @@ pub struct Frame<'a> {
 pub enum SendError {
     /// The port is busy; try again when it is writable.
     WouldBlock,
-    /// The link dropped it, as links may (a full queue): TCP will notice.
+    /// The link dropped it, or some of its packets, as links may (a full queue): TCP and QUIC will
+    /// notice.
     Dropped,
     /// The port is unusable: the link is gone or down, or the packet can never be sent.
     Failed(io::Error),
@@ -91,7 +107,8 @@ pub trait Port {
     fn mac(&self) -> [u8; 6];
     /// Largest IP packet on the wire, in bytes.
     fn mtu(&self) -> usize;
-    /// Largest IP packet that [`Port::send`] takes for cutting, in bytes.
+    /// Largest IP packet that [`Port::send`] takes for cutting, in bytes; of datagrams, no more than
+    /// [`UDP_SUPERPACKET_BYTES_MAX`].
     fn superpacket_max(&self, ipv6: bool) -> usize;
     /// Sends a packet.
     fn send(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError>;
@@ -141,10 +158,17 @@ fn check_size(
         .header
         .len()
         .saturating_sub(wire::ethernet::HEADER_BYTES);
-    let longest = match packet.offload {
-        Offload::Tcp { mss: 0, .. } => return Err("the largest payload of a packet is 0"),
-        Offload::Tcp { mss, .. } => payload.min(mss.into()),
-        Offload::None => payload,
+    let (longest, superpacket_max) = match packet.offload {
+        Offload::Tcp { mss: 0, .. }
+        | Offload::Udp {
+            payload_bytes: 0, ..
+        } => return Err("the largest payload of a packet is 0"),
+        Offload::Tcp { mss, .. } => (payload.min(mss.into()), superpacket_max),
+        Offload::Udp { payload_bytes, .. } => (
+            payload.min(payload_bytes.into()),
+            superpacket_max.min(UDP_SUPERPACKET_BYTES_MAX),
+        ),
+        Offload::None => (payload, superpacket_max),
     };
     if ip_header + longest > mtu {
         return Err("the packet is longer than the link's MTU");

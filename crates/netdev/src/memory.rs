@@ -28,7 +28,8 @@ pub struct Link {
 pub enum Delivery {
     /// Cut into packets, with complete checksums that the receiver has to verify: a wire.
     Cut,
-    /// Whole, vouched for: a veth pair, or a NIC that merges what it receives.
+    /// Whole, vouched for: a veth pair, or a NIC that merges what it receives. Datagrams are cut
+    /// in any case, and vouched for: nothing in a [`Frame`] says where one of several ends.
     Whole,
 }
 
@@ -137,6 +138,14 @@ impl Port for MemoryPort {
                     put(frame, false);
                 })
                 .map_err(|_| impossible("the header is not that of a TCP packet"))?;
+            }
+            (Offload::Udp { payload_bytes, .. }, delivery) => {
+                let payload_bytes = payload_bytes.into();
+                let vouched_for = delivery == Delivery::Whole;
+                segment::cut_datagrams(packet.header, packet.payload, payload_bytes, |frame| {
+                    put(frame, vouched_for);
+                })
+                .map_err(|_| impossible("the header is not that of a datagram"))?;
             }
             (offload, _) => {
                 let payload_bytes: usize = packet.payload.iter().map(|slice| slice.len()).sum();

@@ -1,11 +1,11 @@
 //! AF_PACKET: a port on any Linux link.
 //!
 //! **Out**, a superpacket is one `sendmsg` with `PACKET_VNET_HDR`: the kernel completes checksums
-//! and cuts packets, or leaves that to the NIC. **In**, three sockets (IPv4, IPv6, ARP) have a ring
-//! each, from which frames are taken without a system call. They are bound to those protocols
-//! rather than to all, so that the port does not receive what this machine sends, and filter by
-//! destination address, so that a port can share a link with the kernel's own stack and with other
-//! ports.
+//! and cuts packets, or leaves that to the NIC. Datagrams are cut here if the kernel does not.
+//! **In**, three sockets (IPv4, IPv6, ARP) have a ring each, from which frames are taken without a
+//! system call. They are bound to those protocols rather than to all, so that the port does not
+//! receive what this machine sends, and filter by destination address, so that a port can share a
+//! link with the kernel's own stack and with other ports.
 //!
 //! The sockets that receive do without `PACKET_VNET_HDR`: the ring's status word tells all that
 //! [`Frame`] does.
@@ -13,9 +13,11 @@
 mod buffers;
 pub mod capture;
 mod control;
+mod datagrams;
 mod error;
 mod filter;
 mod interface;
+mod offload;
 mod promiscuous;
 mod ring;
 mod selection;
@@ -30,7 +32,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv, sockopt};
-use wire::tcp::Flags;
 use wire::{ethernet, ip};
 
 pub use control::ControlPort;
@@ -41,7 +42,7 @@ use interface::Interface;
 pub use promiscuous::{Arrival, PromiscuousPort};
 use ring::{Ring, Slot};
 use send::send;
-use virtio::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader};
+use virtio::VirtioNetHeader;
 use watch::Watch;
 
 use crate::steering::{self, Family, Target};
@@ -76,6 +77,8 @@ pub struct PacketPort {
     interface: Interface,
     watch: Watch,
     sender: OwnedFd,
+    /// The kernel refuses superpackets of datagrams.
+    cuts_datagrams: bool,
     receivers: Vec<Receiver>,
     /// The receiver that comes first in the next turn.
     first: usize,
@@ -147,6 +150,7 @@ impl PacketPort {
             interface: found,
             watch,
             sender,
+            cuts_datagrams: false,
             receivers: Vec::new(),
             first: 0,
             idle_turns: 0,
@@ -208,7 +212,10 @@ impl PacketPort {
     /// Checks that a packet fits the link. The port's view of that may be out of date: what seems
     /// not to fit has it look again.
     fn check(&mut self, packet: &Superpacket<'_>) -> Result<(), SendError> {
-        let ipv6 = matches!(packet.offload, Offload::Tcp { ipv6: true, .. });
+        let ipv6 = match packet.offload {
+            Offload::Tcp { ipv6, .. } | Offload::Udp { ipv6, .. } => ipv6,
+            Offload::None => false,
+        };
         let fits = |it: &Self| check_size(packet, it.interface.mtu, it.superpacket_max(ipv6));
         let checked = fits(self).or_else(|why| match self.follow_link() {
             Ok(Some(_)) => fits(self),
@@ -376,47 +383,31 @@ fn take_queued(socket: &OwnedFd, slot: &Slot<'_>, buffer: &mut Vec<u8>) -> bool 
         && recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).is_ok_and(|(_, len)| len == slot.len)
 }
 
-/// What the kernel still has to do to a packet.
-fn virtio_net_header(packet: &Superpacket<'_>) -> VirtioNetHeader {
-    const TCP_FLAGS_OFFSET: usize = 13;
-    const CHECKSUM_OFFSET: u16 = 16;
-    let Offload::Tcp {
-        tcp_offset,
-        mss,
-        ipv6,
-    } = packet.offload
-    else {
-        return VirtioNetHeader::default();
-    };
-    let payload: usize = packet.payload.iter().map(|slice| slice.len()).sum();
-    let (gso_type, gso_size) = match (payload > mss.into(), ipv6) {
-        (false, _) => (GSO_NONE, 0),
-        (true, false) => (GSO_TCPV4, mss),
-        (true, true) => (GSO_TCPV6, mss),
-    };
-    let flags = packet
-        .header
-        .get(usize::from(tcp_offset) + TCP_FLAGS_OFFSET);
-    let cwr = flags.is_some_and(|&flags| Flags(flags).contains(Flags::CWR));
-    // CWR belongs on the first packet only.
-    let gso_type = if cwr && gso_type != GSO_NONE {
-        gso_type | GSO_ECN
-    } else {
-        gso_type
-    };
-    VirtioNetHeader {
-        flags: NEEDS_CSUM,
-        gso_type,
-        // What the kernel keeps in front of the pages.
-        hdr_len: packet.header.len() as u16,
-        gso_size,
-        csum_start: tcp_offset,
-        csum_offset: CHECKSUM_OFFSET,
-    }
-}
-
 /// Slices of a packet that are handed to the kernel without an allocation.
 const SLICES_INLINE: usize = 40;
+
+/// Sends a packet of which the kernel still has to do what `virtio` says.
+fn send_one(
+    sender: &OwnedFd,
+    packet: &Superpacket<'_>,
+    virtio: VirtioNetHeader,
+) -> Result<(), SendError> {
+    let virtio = virtio.to_bytes();
+    let slices = packet.payload.len() + 2;
+    let mut inline = [IoSlice::new(&[]); SLICES_INLINE];
+    let mut allocated;
+    let iov = match inline.get_mut(..slices) {
+        Some(inline) => inline,
+        None => {
+            allocated = vec![IoSlice::new(&[]); slices];
+            &mut allocated[..]
+        }
+    };
+    iov[0] = IoSlice::new(&virtio);
+    iov[1] = IoSlice::new(packet.header);
+    iov[2..].copy_from_slice(packet.payload);
+    send(sender, iov)
+}
 
 impl Port for PacketPort {
     fn mac(&self) -> [u8; 6] {
@@ -439,21 +430,11 @@ impl Port for PacketPort {
         // The kernel does not compare what it cuts with the MTU, and not every driver survives
         // that.
         self.check(packet)?;
-        let virtio = virtio_net_header(packet).to_bytes();
-        let slices = packet.payload.len() + 2;
-        let mut inline = [IoSlice::new(&[]); SLICES_INLINE];
-        let mut allocated;
-        let iov = match inline.get_mut(..slices) {
-            Some(inline) => inline,
-            None => {
-                allocated = vec![IoSlice::new(&[]); slices];
-                &mut allocated[..]
-            }
-        };
-        iov[0] = IoSlice::new(&virtio);
-        iov[1] = IoSlice::new(packet.header);
-        iov[2..].copy_from_slice(packet.payload);
-        send(&self.sender, iov)
+        let virtio = VirtioNetHeader::of(packet);
+        if virtio.gso_type == virtio::GSO_UDP_L4 {
+            return self.send_datagrams(packet, virtio);
+        }
+        send_one(&self.sender, packet, virtio)
     }
 
     fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {

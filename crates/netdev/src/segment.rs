@@ -1,8 +1,9 @@
-//! Cutting superpackets in software, as the kernel and NICs do (`tcp_gso_segment`).
+//! Cutting superpackets in software, as the kernel and NICs do (`tcp_gso_segment`,
+//! `__udp_gso_segment`).
 
 use std::io::IoSlice;
 
-use wire::frame::{HeaderError, HeaderMut};
+use wire::frame::{HeaderError, HeaderMut, UdpHeaderMut};
 use wire::tcp::Flags;
 
 /// Cuts a TCP superpacket into frames of at most `mss` bytes of payload, with complete checksums.
@@ -15,11 +16,7 @@ pub(crate) fn cut(
     mss: usize,
     mut emit: impl FnMut(Vec<u8>),
 ) -> Result<(), HeaderError> {
-    let payload: Vec<u8> = payload
-        .iter()
-        .flat_map(|slice| slice.iter())
-        .copied()
-        .collect();
+    let payload = gather(payload);
     let mss = mss.max(1);
     let packets = payload.len().div_ceil(mss).max(1);
     for packet in 0..packets {
@@ -42,4 +39,36 @@ pub(crate) fn cut(
         emit(frame);
     }
     Ok(())
+}
+
+/// Cuts a UDP superpacket into frames of `payload_bytes` bytes of payload, with complete lengths
+/// and checksums; the last may be shorter. The IPv4 identification counts on.
+pub(crate) fn cut_datagrams(
+    header: &[u8],
+    payload: &[IoSlice<'_>],
+    payload_bytes: usize,
+    mut emit: impl FnMut(Vec<u8>),
+) -> Result<(), HeaderError> {
+    let payload = gather(payload);
+    let payload_bytes = payload_bytes.max(1);
+    let datagrams = payload.len().div_ceil(payload_bytes).max(1);
+    for datagram in 0..datagrams {
+        let start = datagram * payload_bytes;
+        let piece = &payload[start..payload.len().min(start + payload_bytes)];
+        let mut frame = Vec::with_capacity(header.len() + piece.len());
+        frame.extend_from_slice(header);
+        let mut header = UdpHeaderMut::parse(&mut frame)?;
+        if let Some(identification) = header.identification() {
+            header.set_identification(identification.wrapping_add(datagram as u16));
+        }
+        header.complete_checksum([piece])?;
+        frame.extend_from_slice(piece);
+        emit(frame);
+    }
+    Ok(())
+}
+
+fn gather(payload: &[IoSlice<'_>]) -> Vec<u8> {
+    let slices: Vec<&[u8]> = payload.iter().map(|slice| &**slice).collect();
+    slices.concat()
 }

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::engine::{Clock, Engine};
 use crate::flow::Flow;
+use crate::job::Job;
 use crate::shrink;
 use crate::slab::Key;
 
@@ -76,11 +77,16 @@ impl<P: Port> Engine<P> {
             Command::SpliceMss { flow, mss } => self.set_splice_mss(*flow, *mss),
             Command::Unsplice { flow, kind } => self.unsplice(*flow, *kind, clock),
             Command::Setup(setup) => self.setup(setup),
-            Command::QuicKey(key) => self.reject(RejectReason::NoUdp, key.flow.0),
-            Command::QuicSend(send) => self.reject(RejectReason::NoUdp, send.id.0),
-            Command::Prepare(prepare) => self.reject(RejectReason::NoUdp, prepare.id.0),
-            // There is nothing to let go.
-            Command::QuicKeyGone { .. } | Command::QuicRelease { .. } => {}
+            Command::QuicKey(key) => self.quic_key(key),
+            Command::QuicKeyGone { flow, generation } => self.quic_key_gone(*flow, *generation),
+            Command::QuicSend(send) => self.quic_send(send, clock),
+            Command::Prepare(prepare) => self.prepare(prepare),
+            Command::QuicRelease {
+                flow,
+                file,
+                offset,
+                len,
+            } => self.quic_release(*flow, *file, *offset, *len),
         }
     }
 
@@ -131,7 +137,7 @@ impl<P: Port> Engine<P> {
         {
             return;
         }
-        if known.is_none() && self.flows.len() >= self.limits.flows_max {
+        if known.is_none() && self.flow_keys.len() >= self.limits.flows_max {
             return self.reject(RejectReason::TooManyFlows, send.id.0);
         }
         let mut job = self.spare_job();
@@ -143,15 +149,7 @@ impl<P: Port> Engine<P> {
             self.keep_spare_job(job);
             return self.reject(reason, send.id.0);
         }
-        if send.not_before_us > send.issued_us {
-            let shortened = job.hold(send, clock());
-            self.counters.paced += 1;
-            self.counters.holds_shortened += u64::from(shortened);
-        }
-        for file in job.files() {
-            self.files.acquire(file);
-        }
-        self.jobs += 1;
+        self.take_job(&mut job, send.not_before_us, clock);
         let key = known.unwrap_or_else(|| {
             let key = self.flows.insert(Flow::new(send.flow));
             self.flow_keys.insert(send.flow, key);
@@ -167,6 +165,19 @@ impl<P: Port> Engine<P> {
         }
         self.acknowledge(key, send.acked_offset);
         self.want_to_plan(key);
+    }
+
+    /// A job is to be done: it has its files, and waits for its time if it is paced.
+    pub(crate) fn take_job(&mut self, job: &mut Job, not_before_us: u64, clock: Clock<'_>) {
+        if not_before_us > job.issued_us {
+            let shortened = job.hold(not_before_us, clock());
+            self.counters.paced += 1;
+            self.counters.holds_shortened += u64::from(shortened);
+        }
+        for file in job.files() {
+            self.files.acquire(file);
+        }
+        self.jobs += 1;
     }
 
     fn acked(&mut self, id: FlowId, stream_offset: u64, last: bool) {

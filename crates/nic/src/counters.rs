@@ -1,5 +1,7 @@
 //! What a worker has done.
 
+use netdev::SendError;
+
 counters::counters! {
     /// Counters of a worker, or of several added up. All count from the start of the session.
     pub struct Counters {
@@ -70,6 +72,24 @@ counters::counters! {
         sealed_bytes: Counter,
         /// SENDs that failed because a record would have been sealed otherwise.
         seal_mismatches: Counter,
+        /// QKEY commands taken.
+        quic_keys: Counter,
+        /// QSEND commands taken.
+        quic_sends: Counter,
+        /// Of these, such that were rejected.
+        quic_sends_rejected: Counter,
+        /// Packets of QUIC connections sealed.
+        quic_packets_sealed: Counter,
+        /// Datagrams handed to the port.
+        datagrams: Counter,
+        /// Bytes of datagrams handed to the port, headers not counted.
+        datagram_bytes: Counter,
+        /// PREPARE commands taken.
+        prepares: Counter,
+        /// Of these, such that were answered by READY.
+        prepares_ready: Counter,
+        /// Of the reads, those of blocks that a PREPARE has asked for.
+        blocks_prepared: Counter,
         /// PART commands taken.
         parts: Counter,
         /// Of these, such that were refused.
@@ -141,5 +161,20 @@ impl Counters {
         self.paced_late_us += late_us;
         self.paced_late_max_us = self.paced_late_max_us.max(late_us);
         self.paced_late += u64::from(late_us > Counters::LATE_US);
+    }
+
+    /// The port has not sent a packet, and is not to be asked again: it is lost on the way, as
+    /// packets may be.
+    pub(crate) fn on_not_sent(&mut self, error: &SendError) {
+        match error {
+            SendError::Dropped | SendError::WouldBlock => self.port_drops += 1,
+            SendError::Failed(error) => {
+                if self.port_failures == 0 {
+                    tracing::warn!(%error, "the port refuses a packet; later refusals are only \
+                        counted");
+                }
+                self.port_failures += 1;
+            }
+        }
     }
 }

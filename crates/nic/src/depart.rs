@@ -8,9 +8,9 @@ use netdev::{Port, SendError, Superpacket};
 
 use crate::engine::{Clock, Engine};
 use crate::flow::{Front, Origin, Piece};
-use crate::job::Job;
+use crate::job::{Job, JobKind};
 use crate::need::PIECES_MAX;
-use crate::sealed::{SealMismatch, Sealer};
+use crate::sealed::{KEY_BYTES, SealMismatch, Sealer};
 use crate::segment;
 use crate::slab::Key;
 
@@ -28,7 +28,7 @@ const TURN_BYTES: u64 = 1 << 20;
 
 impl<P: Port> Engine<P> {
     /// Puts a flow into the queue of those who want to send, if its first superpacket can depart or
-    /// has failed.
+    /// has failed. A PREPARE is answered then.
     pub(crate) fn want_to_send(&mut self, key: Key) {
         if let Some(flow) = self.flows.get_mut(key)
             && !flow.wants_to_send
@@ -38,6 +38,9 @@ impl<P: Port> Engine<P> {
                 Front::Ready | Front::Failed { .. }
             )
         {
+            if let Some(JobKind::Prepare { .. }) = flow.kind() {
+                return self.answer_prepare(key);
+            }
             flow.wants_to_send = true;
             self.senders.push_back(key);
         }
@@ -161,6 +164,9 @@ impl<P: Port> Engine<P> {
         let (Some(planned), Some(job)) = (flow.planned.front().copied(), flow.jobs.front()) else {
             return true;
         };
+        if job.kind == JobKind::Datagrams {
+            return self.send_datagrams(key, clock);
+        }
         let place = planned.place;
         let (mut file_bytes, mut sealed_bytes) = (0, 0);
         for piece in flow.pieces.range(..planned.pieces) {
@@ -224,15 +230,7 @@ impl<P: Port> Engine<P> {
                 self.counters.sealed_sent_bytes += sealed_bytes;
                 self.counters.inline_sent_bytes += place.len as u64 - file_bytes - sealed_bytes;
             }
-            // Lost on the way, as packets may be: TCP repairs it.
-            Err(SendError::Dropped) => self.counters.port_drops += 1,
-            Err(SendError::Failed(error)) => {
-                if self.counters.port_failures == 0 {
-                    tracing::warn!(%error, "the port refuses a packet; later refusals are only \
-                        counted");
-                }
-                self.counters.port_failures += 1;
-            }
+            Err(error) => self.counters.on_not_sent(&error),
         }
 
         self.departed(key, clock);
@@ -276,7 +274,14 @@ impl<P: Port> Engine<P> {
                 Piece::PlainInline { .. } | Piece::Missing { .. } => {}
             }
         }
-        if planned.place.last
+        if planned.place.last {
+            self.report_departure(key, clock);
+        }
+    }
+
+    /// All of the first job of a flow has left.
+    pub(crate) fn report_departure(&mut self, key: Key, clock: Clock<'_>) {
+        if let Some(flow) = self.flows.get_mut(key)
             && let Some(job) = flow.jobs.pop_front()
         {
             flow.cutting -= 1;
@@ -350,10 +355,18 @@ impl<P: Port> Engine<P> {
             self.retire(key, job);
         }
         self.empty_sealed(key);
+        self.empty_quic(key);
     }
 
     /// A job of this flow is over.
-    fn retire(&mut self, key: Key, job: Box<Job>) {
+    pub(crate) fn retire(&mut self, key: Key, job: Box<Job>) {
+        if let Some(flow) = self.flows.get_mut(key)
+            && let Some(quic) = &mut flow.quic
+        {
+            let keys = quic.keys();
+            quic.retire(&job.packets);
+            self.sealed_bytes -= (keys - quic.keys()) * KEY_BYTES;
+        }
         if let Some(flow) = self.flows.get_mut(key)
             && let Some(stream) = &mut flow.sealed
         {

@@ -17,6 +17,7 @@ use crate::flow::Flow;
 use crate::job::Job;
 use crate::need::Need;
 use crate::parted::Parted;
+use crate::quic::Datagrams;
 use crate::reader::{Completion, FileToken, Opened, Reader};
 use crate::sealed::Sealer;
 use crate::setup::SynAnswers;
@@ -52,6 +53,7 @@ pub(crate) struct Limits {
 /// | `commands.rs` | what each command asks for |
 /// | `plan.rs` | SENDs become superpackets, and reads start |
 /// | `depart.rs` | superpackets leave |
+/// | `quic/` | datagrams are sealed and leave, and ranges of files are prepared for them |
 pub(crate) struct Engine<P> {
     pub(crate) port: P,
     pub(crate) port_busy: bool,
@@ -73,12 +75,16 @@ pub(crate) struct Engine<P> {
     pub(crate) wheel: Wheel,
     /// Makes superpackets of sealed stream.
     pub(crate) sealer: Sealer,
+    /// Makes superpackets of datagrams.
+    pub(crate) datagrams: Datagrams,
     /// Memory of all keys and runs, in bytes.
     pub(crate) sealed_bytes: usize,
     /// A superpacket waits for room in the event ring.
     pub(crate) ring_busy: bool,
     /// Jobs in all flows.
     pub(crate) jobs: usize,
+    /// Of these, PREPAREs.
+    pub(crate) prepares: usize,
     /// Connections that the host has parted with.
     pub(crate) parted: Parted,
     /// Connections that the host has joined.
@@ -130,9 +136,11 @@ impl<P: Port> Engine<P> {
             senders: VecDeque::new(),
             wheel: Wheel::new(),
             sealer: Sealer::new(),
+            datagrams: Datagrams::default(),
             sealed_bytes: 0,
             ring_busy: false,
             jobs: 0,
+            prepares: 0,
             parted: Parted::new(config),
             spliced: Spliced::new(config),
             arrivals: Arrivals::default(),

@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use contract::{FileId, FlowId};
 
 use crate::blocks::{BlockIndex, Blocks, Content};
-use crate::job::Job;
+use crate::job::{Job, JobKind};
+use crate::quic::QuicFlow;
 use crate::read_ahead::ReadAhead;
 use crate::retention::Retention;
 use crate::sealed::SealedStream;
@@ -34,6 +35,8 @@ pub(crate) struct Flow {
     pub(crate) read_ahead: ReadAhead,
     /// From the first KEY on.
     pub(crate) sealed: Option<Box<SealedStream>>,
+    /// From the first QKEY or PREPARE on.
+    pub(crate) quic: Option<Box<QuicFlow>>,
     /// A SEND has failed: what comes until ACKD with `last` is dropped.
     pub(crate) failed: bool,
     /// It is in the queue of those who want to plan.
@@ -129,6 +132,7 @@ impl Flow {
             retention: Retention::default(),
             read_ahead: ReadAhead::START,
             sealed: None,
+            quic: None,
             failed: false,
             wants_to_plan: false,
             wants_to_send: false,
@@ -138,7 +142,16 @@ impl Flow {
 
     /// Nothing would be lost by forgetting the flow.
     pub(crate) fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.retention.is_empty() && self.sealed.is_none() && !self.failed
+        self.jobs.is_empty()
+            && self.retention.is_empty()
+            && self.sealed.is_none()
+            && self.quic.is_none()
+            && !self.failed
+    }
+
+    /// What its first job is for.
+    pub(crate) fn kind(&self) -> Option<JobKind> {
+        self.jobs.front().map(|job| job.kind)
     }
 
     /// True if the first SEND has departed in part.

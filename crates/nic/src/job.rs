@@ -1,7 +1,7 @@
-//! A SEND that has been accepted.
+//! A SEND that has been accepted; or a QSEND, or a PREPARE.
 
 use contract::limits::{HEADER_BYTES_MAX, HOLD_US_MAX, SEND_BYTES_MAX};
-use contract::{FlowId, RejectReason, Segment, Send, SendId};
+use contract::{FileId, FlowId, RejectReason, Segment, Send, SendId};
 use wire::frame::HeaderMut;
 use wire::ip::SUPERPACKET_BYTES_MAX;
 
@@ -10,9 +10,34 @@ use crate::follow::Follow;
 use crate::sealed::SealedStream;
 use crate::slab::Key;
 
+/// What a job is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobKind {
+    /// A SEND: bytes of a stream.
+    Stream,
+    /// A QSEND: datagrams that are to be sealed.
+    Datagrams,
+    /// A PREPARE: its blocks are wanted, and nothing leaves.
+    Prepare {
+        /// The flow that it is for. The job is in a flow of its own, so that nothing waits for it.
+        asker: Key,
+    },
+}
+
+/// A packet of a QSEND: its place in the payload is that of its datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobPacket {
+    pub(crate) number: u64,
+    pub(crate) generation: u32,
+    /// Packets of the handshake in front of it, sealed.
+    pub(crate) prefix_bytes: usize,
+    pub(crate) header_bytes: usize,
+}
+
 /// A SEND on its way: an own copy of all that was inline in the command.
 #[derive(Debug)]
 pub(crate) struct Job {
+    pub(crate) kind: JobKind,
     pub(crate) id: SendId,
     pub(crate) flow: FlowId,
     pub(crate) stream_offset: u64,
@@ -20,15 +45,19 @@ pub(crate) struct Job {
     pub(crate) tsval_fraction_us: u16,
     /// Its first superpacket leaves no earlier, on the worker's clock; 0 once that has passed.
     pub(crate) not_before_us: u64,
+    /// Payload bytes of each packet but the last: of each datagram, of a QSEND.
     pub(crate) mss: u16,
     header: [u8; HEADER_BYTES_MAX],
     header_len: usize,
+    /// Of a QSEND, the datagrams as they leave: headers and tags are inline.
     pub(crate) payload_len: usize,
     /// Payload bytes in each superpacket but the last: a multiple of `mss` if there are several
     /// packets.
     pub(crate) superpacket_payload: usize,
     pub(crate) segments: Vec<JobSegment>,
     pub(crate) inline: Vec<u8>,
+    /// Of a QSEND.
+    pub(crate) packets: Vec<JobPacket>,
     pub(crate) cursor: Cursor,
     /// What the stream goes on with, if that is in the same file.
     pub(crate) follow: Option<Follow>,
@@ -46,6 +75,26 @@ pub(crate) enum JobSegment {
 }
 
 impl JobSegment {
+    /// A range of a file that is open, or is being opened: then it may turn out to be shorter.
+    pub(crate) fn of_file(
+        files: &Files,
+        file: FileId,
+        offset: u64,
+        len: u32,
+    ) -> Result<JobSegment, RejectReason> {
+        let file = files.find(file).ok_or(RejectReason::UnknownFile)?;
+        let end = offset
+            .checked_add(u64::from(len))
+            .ok_or(RejectReason::RangePastEnd)?;
+        if let Some(FileState::Open { size, .. }) = files.get(file).map(|f| f.state)
+            && end > size
+        {
+            return Err(RejectReason::RangePastEnd);
+        }
+        let len = len as usize;
+        Ok(JobSegment::File { file, offset, len })
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             JobSegment::Inline { len, .. }
@@ -70,6 +119,7 @@ impl Job {
     /// An empty job, to be filled by [`Job::accept`].
     pub(crate) fn new() -> Box<Job> {
         Box::new(Job {
+            kind: JobKind::Stream,
             id: SendId(0),
             flow: FlowId(0),
             stream_offset: 0,
@@ -83,9 +133,39 @@ impl Job {
             superpacket_payload: 0,
             segments: Vec::new(),
             inline: Vec::new(),
+            packets: Vec::new(),
             cursor: Cursor::default(),
             follow: None,
         })
+    }
+
+    /// An empty job of another command.
+    pub(crate) fn reset(&mut self, kind: JobKind, id: SendId, flow: FlowId, issued_us: u64) {
+        self.kind = kind;
+        self.id = id;
+        self.flow = flow;
+        self.stream_offset = 0;
+        self.issued_us = issued_us;
+        self.tsval_fraction_us = 0;
+        self.not_before_us = 0;
+        self.mss = 0;
+        self.header_len = 0;
+        self.payload_len = 0;
+        self.superpacket_payload = 0;
+        self.segments.clear();
+        self.inline.clear();
+        self.packets.clear();
+        self.cursor = Cursor::default();
+        self.follow = None;
+    }
+
+    /// Copies the header; returns the copy.
+    pub(crate) fn set_header(&mut self, header: &[u8]) -> Result<&mut [u8], RejectReason> {
+        self.header_len = header.len();
+        let copy = self.header.get_mut(..header.len());
+        let copy = copy.ok_or(RejectReason::BadHeader)?;
+        copy.copy_from_slice(header);
+        Ok(copy)
     }
 
     /// Takes over a SEND, if it can be carried out by a port that cuts packets of at most
@@ -100,22 +180,13 @@ impl Job {
         if send.mss == 0 {
             return Err(RejectReason::Malformed);
         }
-        self.id = send.id;
-        self.flow = send.flow;
+        self.reset(JobKind::Stream, send.id, send.flow, send.issued_us);
         self.stream_offset = send.stream_offset;
-        self.issued_us = send.issued_us;
         self.tsval_fraction_us = send.tsval_fraction_us.min(999);
-        self.not_before_us = 0;
         self.mss = send.mss;
-        self.cursor = Cursor::default();
 
-        self.header_len = send.header.len();
-        self.header
-            .get_mut(..send.header.len())
-            .ok_or(RejectReason::BadHeader)?
-            .copy_from_slice(send.header);
-        let header = HeaderMut::parse(&mut self.header[..self.header_len])
-            .map_err(|_| RejectReason::BadHeader)?;
+        let header = self.set_header(send.header)?;
+        let header = HeaderMut::parse(header).map_err(|_| RejectReason::BadHeader)?;
         let mss = usize::from(send.mss);
         let ip_bytes_max = superpacket_max(header.ipv6()).min(SUPERPACKET_BYTES_MAX);
         let payload_max = header.payload_max(ip_bytes_max);
@@ -123,9 +194,6 @@ impl Job {
         // say so.
         self.superpacket_payload = (payload_max - payload_max % mss).max(mss.min(payload_max));
 
-        self.segments.clear();
-        self.inline.clear();
-        self.payload_len = 0;
         for segment in send.segments.iter() {
             let segment = match *segment {
                 Segment::Inline(bytes) => {
@@ -135,17 +203,7 @@ impl Job {
                     JobSegment::Inline { start, len }
                 }
                 Segment::File { file, offset, len } => {
-                    let file = files.find(file).ok_or(RejectReason::UnknownFile)?;
-                    let end = offset
-                        .checked_add(u64::from(len))
-                        .ok_or(RejectReason::RangePastEnd)?;
-                    if let Some(FileState::Open { size, .. }) = files.get(file).map(|f| f.state)
-                        && end > size
-                    {
-                        return Err(RejectReason::RangePastEnd);
-                    }
-                    let len = len as usize;
-                    JobSegment::File { file, offset, len }
+                    JobSegment::of_file(files, file, offset, len)?
                 }
                 Segment::Sealed { len } => {
                     let len = len as usize;
@@ -178,10 +236,10 @@ impl Job {
 
     /// Has the job wait for its time, which `now_us` says is to come. True if it asks for more than
     /// is granted.
-    pub(crate) fn hold(&mut self, send: &Send<'_>, now_us: u64) -> bool {
-        let asked_us = send.not_before_us.saturating_sub(send.issued_us);
+    pub(crate) fn hold(&mut self, not_before_us: u64, now_us: u64) -> bool {
+        let asked_us = not_before_us.saturating_sub(self.issued_us);
         let granted_us = asked_us.min(HOLD_US_MAX);
-        self.not_before_us = send.not_before_us.min(now_us.saturating_add(granted_us));
+        self.not_before_us = not_before_us.min(now_us.saturating_add(granted_us));
         granted_us < asked_us
     }
 

@@ -25,7 +25,7 @@
 //! | `wheel` | a paced SEND waits for its time |
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
 //! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
-//! | [`quic`] | packets of QUIC connections are sealed |
+//! | `quic` | QUIC: keys, packets that are sealed, ranges of files that are prepared for them |
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `packet` | packets that a worker makes itself |
 //! | `per_second` | limits on what may happen in a second |
@@ -73,7 +73,7 @@ mod per_second;
 mod plan;
 mod polling;
 mod prefetch;
-pub mod quic;
+mod quic;
 mod read_ahead;
 pub mod reader;
 mod retention;

@@ -1,6 +1,8 @@
 //! What a superpacket needs: pieces of payload, and the blocks that hold them; how many at most.
 
-use contract::limits::{RECORD_PLAINTEXT_BYTES_MAX, SEGMENTS_MAX};
+use contract::limits::{
+    PREPARE_BYTES_MAX, QUIC_SEGMENTS_MAX, RECORD_PLAINTEXT_BYTES_MAX, SEGMENTS_MAX,
+};
 use wire::ip::SUPERPACKET_BYTES_MAX;
 
 use crate::blocks::{BlockIndex, BlockName};
@@ -17,7 +19,17 @@ const _: () = assert!(
     "a record needs two blocks for each segment of its run at most"
 );
 
-/// Most pieces of a superpacket, those of plaintext included.
+const _: () = assert!(
+    PREPARE_BYTES_MAX.div_ceil(BLOCK_BYTES) < PIECES_MAX,
+    "a PREPARE needs no more blocks than a superpacket"
+);
+
+/// Most blocks that a packet of a QSEND can need, if there are so many: each segment may begin and
+/// end in another one. Further packets are in the same superpacket if all of them together need no
+/// more than [`PIECES_MAX`].
+pub(crate) const PACKET_BLOCKS_MAX: usize = 2 * QUIC_SEGMENTS_MAX;
+
+/// Most pieces of a superpacket of stream, those of plaintext included.
 pub(crate) const NEEDS_MAX: usize = 4 * PIECES_MAX;
 
 /// What a superpacket needs, before its blocks are had.
@@ -35,4 +47,25 @@ pub(crate) struct BlockNeed {
     /// Bytes of the file in the block.
     pub(crate) len: usize,
     pub(crate) found: Option<BlockIndex>,
+    /// The superpacket needs it for another piece already, a little before.
+    pub(crate) again: bool,
+}
+
+/// Blocks that a superpacket has needed last: packets that follow each other have few.
+#[derive(Debug, Default)]
+pub(crate) struct RecentBlocks {
+    names: [Option<BlockName>; 8],
+    next: usize,
+}
+
+impl RecentBlocks {
+    /// True if the block is one of them. If not, it is from now on.
+    pub(crate) fn has(&mut self, name: BlockName) -> bool {
+        if self.names.contains(&Some(name)) {
+            return true;
+        }
+        self.names[self.next] = Some(name);
+        self.next = (self.next + 1) % self.names.len();
+        false
+    }
 }

@@ -20,9 +20,9 @@ use crate::buffer::BLOCK_BYTES;
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::files::{FileState, Files};
-use crate::flow::{Origin, Piece, Planned};
-use crate::job::{Cursor, Job, JobSegment};
-use crate::need::{BlockNeed, NEEDS_MAX, Need, PIECES_MAX};
+use crate::flow::{Flow, Origin, Piece, Planned};
+use crate::job::{Cursor, Job, JobKind, JobSegment};
+use crate::need::{BlockNeed, NEEDS_MAX, Need, PIECES_MAX, RecentBlocks};
 use crate::reader::{FileToken, Read, ReadToken, Reader};
 use crate::sealed::{OUTPUT_BYTES_MAX, SealedStream, Source};
 use crate::segment::Place;
@@ -101,6 +101,13 @@ impl<P: Port> Engine<P> {
     /// Plans a superpacket of a flow. Unless it is `first` among those that wait for memory, or
     /// none does, only one that takes nothing from them.
     fn plan_one(&mut self, key: Key, first: bool) -> Outcome {
+        let kind = self.flows.get(key).and_then(Flow::kind);
+        if let Some(JobKind::Prepare { asker }) = kind
+            && !self.is_asking(asker)
+        {
+            self.answer_prepare(key);
+            return Outcome::Enough;
+        }
         let Some(flow) = self.flows.get_mut(key) else {
             return Outcome::Enough;
         };
@@ -118,10 +125,11 @@ impl<P: Port> Engine<P> {
         if !find(&self.blocks, &mut self.needs, first) {
             return Outcome::NoBlocks;
         }
+        let user = User::of(key, job.kind);
         // Before any is taken for those that are missing.
         for need in self.needs.iter().filter_map(|need| need.block.as_ref()) {
             if let Some(found) = need.found {
-                let before = self.blocks.use_again(found, key);
+                let before = self.blocks.use_again(found, user.flow);
                 if self.blocks.content(found) == Content::Reading {
                     match before {
                         Before::Ahead => flow.read_ahead.on_late(),
@@ -129,7 +137,7 @@ impl<P: Port> Engine<P> {
                         Before::SameFlow => {}
                     }
                 }
-                self.counters.block_hits += 1;
+                self.counters.block_hits += u64::from(!need.again && !user.prepares);
             }
         }
 
@@ -166,7 +174,7 @@ impl<P: Port> Engine<P> {
                             flow.read_ahead.on_late();
                         }
                         let reader = self.reader.as_mut();
-                        obtain(&mut self.blocks, reader, &mut self.counters, key, &need)
+                        obtain(&mut self.blocks, reader, &mut self.counters, user, &need)
                     }
                 };
                 if self.blocks.content(*index) == Content::Reading {
@@ -184,6 +192,29 @@ impl<P: Port> Engine<P> {
     }
 }
 
+/// For which flow blocks are taken.
+#[derive(Clone, Copy)]
+struct User {
+    flow: Key,
+    /// By a PREPARE.
+    prepares: bool,
+}
+
+impl User {
+    fn of(key: Key, kind: JobKind) -> User {
+        match kind {
+            JobKind::Stream | JobKind::Datagrams => User {
+                flow: key,
+                prepares: false,
+            },
+            JobKind::Prepare { asker } => User {
+                flow: asker,
+                prepares: true,
+            },
+        }
+    }
+}
+
 /// Lists what the next superpacket of a job needs. Returns where the one after it begins, or the
 /// file whose open must complete first.
 fn cut(
@@ -192,15 +223,62 @@ fn cut(
     sealed: Option<&SealedStream>,
     needs: &mut Vec<Need>,
 ) -> Result<Cursor, Key> {
-    let mut cursor = job.cursor;
-    let mut room = Room {
+    let room = Room {
         blocks: PIECES_MAX,
+        needs: NEEDS_MAX,
         output_bytes: OUTPUT_BYTES_MAX,
     };
-    let end = job
-        .payload_len
-        .min(cursor.payload + job.superpacket_payload);
+    let end = job.cursor.payload + job.superpacket_payload;
+    let end = job.payload_len.min(end);
     needs.clear();
+    match job.kind {
+        JobKind::Datagrams => cut_datagrams(job, files, needs, end),
+        _ => cut_to(job, job.cursor, end, files, sealed, needs, room),
+    }
+}
+
+/// The same for whole datagrams up to `end`: as many as [`PIECES_MAX`] blocks do for, or one.
+fn cut_datagrams(
+    job: &Job,
+    files: &Files,
+    needs: &mut Vec<Need>,
+    end: usize,
+) -> Result<Cursor, Key> {
+    let room = Room {
+        blocks: usize::MAX,
+        needs: usize::MAX,
+        output_bytes: 0,
+    };
+    let mut cursor = job.cursor;
+    let mut recent = RecentBlocks::default();
+    let mut blocks = 0;
+    while cursor.payload < end {
+        let before = needs.len();
+        let datagram_end = end.min(cursor.payload + usize::from(job.mss));
+        let next = cut_to(job, cursor, datagram_end, files, None, needs, room)?;
+        let names = needs[before..]
+            .iter()
+            .filter_map(|need| need.block.as_ref());
+        blocks += names.filter(|block| !recent.has(block.name)).count();
+        if blocks > PIECES_MAX && before > 0 {
+            needs.truncate(before);
+            break;
+        }
+        cursor = next;
+    }
+    Ok(cursor)
+}
+
+/// Lists what a job needs from `cursor` to `end`, as far as there is room. Returns how far that is.
+fn cut_to(
+    job: &Job,
+    mut cursor: Cursor,
+    end: usize,
+    files: &Files,
+    sealed: Option<&SealedStream>,
+    needs: &mut Vec<Need>,
+    mut room: Room,
+) -> Result<Cursor, Key> {
     while cursor.payload < end {
         let segment = job.segments[cursor.segment];
         let rest = segment.len() - cursor.within;
@@ -245,6 +323,8 @@ fn cut(
 #[derive(Clone, Copy)]
 struct Room {
     blocks: usize,
+    /// Pieces, those that are there already included.
+    needs: usize,
     /// Of records, whole.
     output_bytes: usize,
 }
@@ -255,7 +335,7 @@ impl Room {
         let blocks = self
             .blocks
             .checked_sub(usize::from(need.block.is_some()))
-            .filter(|_| needs < NEEDS_MAX);
+            .filter(|_| needs < self.needs);
         self.blocks = blocks.unwrap_or(self.blocks);
         blocks.is_some()
     }
@@ -421,6 +501,7 @@ fn need_of_file(files: &Files, key: Key, offset: u64, wanted: usize) -> Result<(
                 file: key,
                 len: block_len,
                 found: None,
+                again: false,
             };
             let block = Some(block);
             Ok((Need { piece, block }, len))
@@ -433,16 +514,20 @@ fn obtain(
     blocks: &mut Blocks,
     reader: &mut dyn Reader,
     counters: &mut Counters,
-    flow: Key,
+    user: User,
     need: &BlockNeed,
 ) -> BlockIndex {
     // Another piece of the same superpacket may have brought it meanwhile.
     if let Some(index) = blocks.find(need.name) {
-        blocks.use_again(index, flow);
+        blocks.use_again(index, user.flow);
         return index;
     }
-    let (index, buffer) = blocks.allocate(need.name, flow);
-    counters.block_misses += 1;
+    let (index, buffer) = blocks.allocate(need.name, user.flow);
+    if user.prepares {
+        counters.blocks_prepared += 1;
+    } else {
+        counters.block_misses += 1;
+    }
     counters.reads += 1;
     reader.read(Read {
         token: ReadToken(index),
@@ -459,23 +544,21 @@ fn obtain(
 /// what is bound anyway.
 fn find(blocks: &Blocks, needs: &mut [Need], first: bool) -> bool {
     let mut missing = 0;
-    let mut last_missing = None;
     let mut spoken_for = 0;
+    let mut recent = RecentBlocks::default();
     let mut all_bound = true;
     for need in needs.iter_mut().filter_map(|need| need.block.as_mut()) {
         need.found = blocks.find(need.name);
+        need.again = recent.has(need.name);
         // A block that is needed twice may count twice: there are as many blocks as a superpacket
         // has needs.
         match need.found {
+            _ if need.again => {}
             Some(found) => {
                 spoken_for += usize::from(blocks.may_go(found));
                 all_bound &= blocks.is_bound(found);
             }
-            None if last_missing == Some(need.name) => {}
-            None => {
-                last_missing = Some(need.name);
-                missing += 1;
-            }
+            None => missing += 1,
         }
     }
     if first {

@@ -1,8 +1,8 @@
-//! The header of each superpacket of a SEND.
+//! The header of each superpacket of a SEND or QSEND.
 
 use contract::limits::HEADER_BYTES_MAX;
 use netdev::Offload;
-use wire::frame::HeaderMut;
+use wire::frame::{HeaderMut, UdpHeaderMut};
 use wire::tcp::Flags;
 
 use crate::job::Job;
@@ -73,6 +73,31 @@ pub(crate) fn header(job: &Job, place: Place, departure_us: u64) -> Option<Heade
     let offload = Offload::Tcp {
         tcp_offset: header.tcp_offset() as u16,
         mss: job.mss,
+        ipv6: header.ipv6(),
+    };
+    Some(Header {
+        bytes,
+        len,
+        offload,
+    })
+}
+
+/// Makes the header of the superpacket of datagrams at `place`. `None` if the packet would be too
+/// long for IP, which [`Job::accept_datagrams`] rules out.
+pub(crate) fn datagrams_header(job: &Job, place: Place) -> Option<Header> {
+    let mut bytes = [0; HEADER_BYTES_MAX];
+    let len = job.header().len();
+    bytes[..len].copy_from_slice(job.header());
+    let mut header = UdpHeaderMut::parse(&mut bytes[..len]).ok()?;
+    if let Some(identification) = header.identification() {
+        // The port numbers the packets of a superpacket from the first one on.
+        let before = place.start / usize::from(job.mss);
+        header.set_identification(identification.wrapping_add(before as u16));
+    }
+    header.finish(place.len).ok()?;
+    let offload = Offload::Udp {
+        udp_offset: header.udp_offset() as u16,
+        payload_bytes: job.mss,
         ipv6: header.ipv6(),
     };
     Some(Header {

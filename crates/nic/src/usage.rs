@@ -3,16 +3,19 @@
 use netdev::Port;
 
 use crate::engine::Engine;
+use crate::quic::QuicFlow;
 use crate::sealed::SealedStream;
 
 /// What a worker holds. Once everything is over, only cached blocks are left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// SENDs accepted and not departed.
+    /// SENDs, QSENDs and PREPAREs accepted and not departed or answered.
     pub jobs: usize,
+    /// Of these: PREPAREs.
+    pub prepares: usize,
     /// Of these: departed in part.
     pub jobs_begun: usize,
-    /// Flows with something queued or pinned.
+    /// Flows with something queued or pinned, and PREPAREs.
     pub flows: usize,
     /// Of these: paced, and waiting for their time.
     pub flows_held: usize,
@@ -58,13 +61,16 @@ impl<P: Port> Engine<P> {
         let (keys, runs, records) = held.fold((0, 0, 0), |sum, of| {
             (sum.0 + of.0, sum.1 + of.1, sum.2 + of.2)
         });
+        let quic = flows().filter_map(|flow| flow.quic.as_deref());
+        let quic_keys: usize = quic.map(QuicFlow::keys).sum();
         Usage {
             jobs: self.jobs,
+            prepares: self.prepares,
             jobs_begun: flows().filter(|flow| flow.has_begun()).count(),
             flows: self.flows.len(),
             flows_held: flows().filter(|flow| flow.held.is_some()).count(),
             files: self.files.len(),
-            keys,
+            keys: keys + quic_keys,
             runs,
             records,
             records_bytes: self.sealed_bytes,

@@ -3,8 +3,7 @@
 mod support;
 
 use contract::limits::HOLD_US_MAX;
-use contract::quic::{Prepare, QuicKey, QuicPacket, QuicSend};
-use contract::tls::{Cipher, ContentType, Records, Tag};
+use contract::tls::{ContentType, Records, Tag};
 use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, Segments, Send, SendId};
 use fakes::keys::SUITES;
 use nic::Config;
@@ -55,61 +54,6 @@ fn serves(stage: &mut Stage) {
         .flat_map(|packet| packet.payload.clone())
         .collect();
     assert_eq!(sent, file);
-}
-
-/// Its port sends TCP.
-#[test]
-fn packets_of_quic_are_refused() {
-    let mut stage = Stage::new();
-    let (flow, id) = (FlowId(3), SendId(4));
-    let key = QuicKey {
-        flow,
-        generation: 0,
-        cipher: Cipher::Aes128Gcm,
-        key: &[1; 16],
-        iv: [2; 12],
-        header_key: &[3; 16],
-        floor: 0,
-    };
-    stage.tell(&Command::QuicKey(key));
-    assert_eq!(stage.take_events(), rejected(RejectReason::NoUdp, 3));
-    let packet = QuicPacket {
-        number: 5,
-        generation: 0,
-        prefix: b"",
-        header: &[0x40, 5],
-        segments: 1,
-    };
-    stage.tell(&Command::QuicSend(QuicSend {
-        id,
-        flow,
-        issued_us: 0,
-        not_before_us: 0,
-        header: b"",
-        packets: vec![packet],
-        segments: vec![Segment::Inline(b"frames")],
-    }));
-    assert_eq!(stage.take_events(), rejected(RejectReason::NoUdp, 4));
-    stage.tell(&Command::Prepare(Prepare {
-        id,
-        flow,
-        file: FileId(1),
-        offset: 0,
-        len: 1,
-    }));
-    assert_eq!(stage.take_events(), rejected(RejectReason::NoUdp, 4));
-    stage.tell(&Command::QuicKeyGone {
-        flow,
-        generation: 0,
-    });
-    stage.tell(&Command::QuicRelease {
-        flow,
-        file: FileId(1),
-        offset: 0,
-        len: 1,
-    });
-    assert_eq!(stage.take_events(), []);
-    serves(&mut stage);
 }
 
 #[test]

@@ -187,7 +187,9 @@ impl Application for Server {
             | AppEvent::OpenFailed { .. }
             | AppEvent::Listed { .. }
             | AppEvent::Timer
-            | AppEvent::Splice(_) => {}
+            | AppEvent::Splice(_)
+            | AppEvent::PeerReset { .. }
+            | AppEvent::PeerStopped { .. } => {}
         }
         if let Some(connection) = self.connections.get_mut(&stream) {
             connection.on_event(io, &mut self.shared, &event);

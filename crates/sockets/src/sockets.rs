@@ -372,7 +372,10 @@ impl Application for Sockets {
         };
         self.with(io, app, |app, cx| match event {
             event if app.on_event_of_held(cx, id, stream, &event) => {}
-            AppEvent::Accepted { .. } | AppEvent::Listed { .. } => {}
+            AppEvent::Accepted { .. }
+            | AppEvent::Listed { .. }
+            | AppEvent::PeerReset { .. }
+            | AppEvent::PeerStopped { .. } => {}
             AppEvent::Splice(event) => app.on_splice(cx, id, event),
             AppEvent::Connected => app.on_connected(cx, id),
             AppEvent::Readable => app.pump(cx, id),

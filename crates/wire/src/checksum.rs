@@ -19,7 +19,7 @@ impl Checksum {
         Checksum { sum: 0, odd: false }
     }
 
-    /// The sum over the pseudo-header of TCP or ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1).
+    /// The sum over the pseudo-header of TCP, UDP or ICMPv6 (RFC 9293 §3.1, RFC 768, RFC 8200 §8.1).
     /// `len` counts the upper-layer header and payload, in bytes.
     pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: u32) -> Checksum {
         let mut checksum = Checksum::new();

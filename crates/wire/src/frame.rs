@@ -2,15 +2,22 @@
 
 mod cut;
 mod header;
+mod header_error;
+mod lengths;
 mod prefix;
 mod received;
 mod template;
+mod udp_header;
+mod udp_template;
 
 pub use cut::{cut, pieces};
-pub use header::{HeaderError, HeaderMut};
+pub use header::HeaderMut;
+pub use header_error::HeaderError;
 pub use prefix::TcpPrefix;
 pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse, parse_segment};
 pub use template::{HEADER_BYTES_MAX, TcpTemplate};
+pub use udp_header::UdpHeaderMut;
+pub use udp_template::UdpTemplate;
 
 use crate::{ethernet, ip};
 

@@ -9,6 +9,8 @@ pub const GSO_NONE: u8 = 0;
 pub const GSO_TCPV4: u8 = 1;
 /// A superpacket of TCP over IPv6.
 pub const GSO_TCPV6: u8 = 4;
+/// A superpacket of UDP, over IPv4 or IPv6: datagrams of `gso_size` (Linux 6.2).
+pub const GSO_UDP_L4: u8 = 5;
 /// A flag beside the type: only the first packet that is cut has CWR (RFC 3168 §6.1.2).
 pub const GSO_ECN: u8 = 0x80;
 

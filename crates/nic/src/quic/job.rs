@@ -1,110 +1,104 @@
-//! A QSEND that was accepted: its packet numbers are spoken for, and each is sealed once or never.
+//! A QSEND becomes a job: its payload is its datagrams, one after the other.
 
-use std::ops::Range;
-
-use contract::quic::QuicSend;
+use contract::limits::QUIC_DATAGRAM_BYTES_MAX;
+use contract::quic::{QuicPacket, QuicSend};
 use contract::tls::TAG_BYTES;
-use contract::{FileId, FlowId, Segment, SendId};
+use contract::{RejectReason, Segment};
+use netdev::UDP_SUPERPACKET_BYTES_MAX;
+use wire::frame::UdpHeaderMut;
 
-#[derive(Debug)]
-pub(super) struct JobPacket {
-    pub(super) number: u64,
-    pub(super) generation: u32,
-    /// Of the bytes.
-    pub(super) prefix: Range<usize>,
-    pub(super) header: Range<usize>,
-    /// Of the segments.
-    pub(super) segments: Range<usize>,
-    /// As it leaves.
-    pub(super) datagram_bytes: usize,
-}
+use crate::buffer::BLOCK_BYTES;
+use crate::files::Files;
+use crate::job::{Job, JobKind, JobPacket, JobSegment};
 
-#[derive(Debug)]
-pub(super) enum JobSegment {
-    Inline(Range<usize>),
-    File {
-        file: FileId,
-        offset: u64,
-        len: usize,
-    },
-}
-
-/// A QSEND that was accepted. [`Sealer::seal`](super::Sealer::seal) takes it.
-#[derive(Debug)]
-pub struct Job {
-    id: SendId,
-    flow: FlowId,
-    /// Which of the flows that had the name.
-    pub(super) incarnation: u64,
-    pub(super) packets: Vec<JobPacket>,
-    pub(super) segments: Vec<JobSegment>,
-    pub(super) bytes: Vec<u8>,
-}
+const _: () = assert!(
+    QUIC_DATAGRAM_BYTES_MAX <= u16::MAX as usize,
+    "the payload of a packet has 16 bits"
+);
 
 impl Job {
-    pub(super) fn new(send: &QuicSend<'_>, incarnation: u64) -> Job {
-        let mut job = Job {
-            id: send.id,
-            flow: send.flow,
-            incarnation,
-            packets: Vec::with_capacity(send.packets.len()),
-            segments: Vec::with_capacity(send.segments.len()),
-            bytes: Vec::new(),
-        };
+    /// Takes over a QSEND, if it can be carried out by a port that cuts packets of at most
+    /// `superpacket_max(ipv6)` bytes, and no packet needs more than `blocks_max` blocks. Does not
+    /// acquire the files, nor speak for packet numbers.
+    pub(super) fn accept_datagrams(
+        &mut self,
+        send: &QuicSend<'_>,
+        superpacket_max: impl Fn(bool) -> usize,
+        blocks_max: usize,
+        files: &Files,
+    ) -> Result<(), RejectReason> {
+        self.reset(JobKind::Datagrams, send.id, send.flow, send.issued_us);
+        let header = self.set_header(send.header)?;
+        let header = UdpHeaderMut::parse(header).map_err(|_| RejectReason::BadHeader)?;
+        let ip_bytes_max = superpacket_max(header.ipv6()).min(UDP_SUPERPACKET_BYTES_MAX);
+        let payload_max = header.payload_max(ip_bytes_max);
         for (packet, segments) in send.each() {
-            let prefix = job.copy(packet.prefix);
-            let header = job.copy(packet.header);
-            let first = job.segments.len();
-            let mut plaintext_bytes = 0;
-            for segment in segments {
-                plaintext_bytes += segment.len() as usize;
-                let segment = match *segment {
-                    Segment::Inline(bytes) => JobSegment::Inline(job.copy(bytes)),
-                    Segment::File { file, offset, len } => JobSegment::File {
-                        file,
-                        offset,
-                        len: len as usize,
-                    },
-                    // None decodes.
-                    Segment::Sealed { .. } => continue,
-                };
-                job.segments.push(segment);
+            let start = self.payload_len;
+            self.push_packet(packet, segments, blocks_max, files)?;
+            if start == 0 {
+                self.mss = self.payload_len as u16;
             }
-            let sealed_bytes = plaintext_bytes + TAG_BYTES;
-            job.packets.push(JobPacket {
-                number: packet.number,
-                generation: packet.generation,
-                datagram_bytes: prefix.len() + header.len() + sealed_bytes,
-                prefix,
-                header,
-                segments: first..job.segments.len(),
-            });
         }
-        job
+        let datagram_bytes = usize::from(self.mss);
+        // A port with less room has a smaller link below it: it will say so.
+        self.superpacket_payload = (payload_max - payload_max % datagram_bytes).max(datagram_bytes);
+        Ok(())
     }
 
-    fn copy(&mut self, bytes: &[u8]) -> Range<usize> {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        start..self.bytes.len()
+    fn push_packet(
+        &mut self,
+        packet: &QuicPacket<'_>,
+        segments: &[Segment<'_>],
+        blocks_max: usize,
+        files: &Files,
+    ) -> Result<(), RejectReason> {
+        self.push_inline(packet.prefix);
+        self.push_inline(packet.header);
+        let mut blocks = 0;
+        for segment in segments {
+            match *segment {
+                Segment::Inline(bytes) => self.push_inline(bytes),
+                Segment::File { file, offset, len } => {
+                    let segment = JobSegment::of_file(files, file, offset, len)?;
+                    blocks += blocks_of(offset, len);
+                    self.payload_len += segment.len();
+                    self.segments.push(segment);
+                }
+                // None decodes.
+                Segment::Sealed { .. } => return Err(RejectReason::Malformed),
+            }
+        }
+        // All of them must be in memory at once.
+        if blocks > blocks_max {
+            return Err(RejectReason::Malformed);
+        }
+        self.push_inline(&[0; TAG_BYTES]);
+        self.packets.push(JobPacket {
+            number: packet.number,
+            generation: packet.generation,
+            prefix_bytes: packet.prefix.len(),
+            header_bytes: packet.header.len(),
+        });
+        Ok(())
     }
 
-    /// The QSEND.
-    pub fn id(&self) -> SendId {
-        self.id
+    /// Appends bytes of the host's, to the last segment if that is inline as well.
+    fn push_inline(&mut self, bytes: &[u8]) {
+        let at = self.inline.len();
+        self.inline.extend_from_slice(bytes);
+        self.payload_len += bytes.len();
+        if let Some(JobSegment::Inline { len, .. }) = self.segments.last_mut() {
+            *len += bytes.len();
+        } else if !bytes.is_empty() {
+            let (start, len) = (at, bytes.len());
+            self.segments.push(JobSegment::Inline { start, len });
+        }
     }
+}
 
-    /// Its flow.
-    pub fn flow(&self) -> FlowId {
-        self.flow
-    }
-
-    /// The ranges of files that it needs.
-    pub fn files(&self) -> impl Iterator<Item = (FileId, u64, usize)> {
-        let segments = self.segments.iter();
-        segments.filter_map(|segment| match *segment {
-            JobSegment::Inline(_) => None,
-            JobSegment::File { file, offset, len } => Some((file, offset, len)),
-        })
-    }
+/// How many blocks a range of a file lies in. `len` is not zero.
+fn blocks_of(offset: u64, len: u32) -> usize {
+    let last = offset.saturating_add(u64::from(len).saturating_sub(1));
+    let block_bytes = BLOCK_BYTES as u64;
+    (last / block_bytes - offset / block_bytes + 1) as usize
 }

@@ -37,7 +37,7 @@ struct Generation {
     number: u32,
     key: PacketKey,
     floor: u64,
-    /// Packets that were accepted and are neither sealed nor given up.
+    /// Packets that were accepted and have neither left nor been given up.
     waiting: usize,
     /// QKEYGONE: no others come.
     is_going: bool,
@@ -105,7 +105,7 @@ impl Keys {
         Some(&key.key)
     }
 
-    /// A packet that was accepted is sealed, or given up.
+    /// A packet that was accepted has left, or is given up.
     pub(super) fn release(&mut self, generation: u32) {
         if let Some(key) = self.find(generation) {
             key.waiting -= 1;
@@ -116,6 +116,11 @@ impl Keys {
     fn remove_unneeded(&mut self) {
         self.generations
             .retain(|key| key.waiting > 0 || !key.is_going);
+    }
+
+    /// Removes all keys.
+    pub(super) fn clear(&mut self) {
+        self.generations.clear();
     }
 
     pub(super) fn len(&self) -> usize {

@@ -2,18 +2,30 @@
 //!
 //! | File | What it holds |
 //! |---|---|
+//! | `commands` | QKEY, QKEYGONE, QSEND and QRELEASE are checked and carried out |
+//! | `prepare` | PREPARE, a job of its own that ends with READY |
+//! | `flow` | what a flow has of QUIC: keys, packet numbers, what it pins |
 //! | `keys` | the keys of a flow, by generation |
+//! | `retained` | blocks that a flow pins, by ranges of files |
+//! | `job` | a QSEND becomes a job |
+//! | `output` | a superpacket of sealed datagrams |
 //! | `packet` | one packet is sealed, and its header protected |
-//! | `job` | a QSEND that was accepted |
-//! | `sealer` | the flows: which keys, and which packet numbers may still be sealed |
+//! | `depart` | superpackets of datagrams leave |
 //!
-//! A [`Sealer`] is given keys and QSENDs, and makes datagrams. It does not send them, nor read
-//! files: the worker, whose port does not send UDP, refuses QKEY and QSEND.
+//! A QSEND is planned as a SEND is: its payload is all of its datagrams, of which headers and tags
+//! are inline bytes. What differs is its departure. Its packets are sealed when the first of them
+//! can leave, and what is sealed is offered to the port until it takes it: a number is sealed once
+//! at most, whatever the port says.
 
+mod commands;
+mod depart;
+mod flow;
 mod job;
 mod keys;
+mod output;
 mod packet;
-mod sealer;
+mod prepare;
+mod retained;
 
-pub use job::Job;
-pub use sealer::{ReadFailure, Sealer};
+pub(crate) use flow::QuicFlow;
+pub(crate) use output::Datagrams;

@@ -15,7 +15,7 @@ use crate::slab::Key;
 impl<P: Port> Engine<P> {
     pub(crate) fn install_key(&mut self, key: &TlsKey<'_>) -> Result<(), RejectReason> {
         let known = self.flow_keys.get(&key.flow).copied();
-        if known.is_none() && self.flows.len() >= self.limits.flows_max {
+        if known.is_none() && self.flow_keys.len() >= self.limits.flows_max {
             return Err(RejectReason::TooManyFlows);
         }
         let memory_bytes = self.sealed_bytes + KEY_BYTES;

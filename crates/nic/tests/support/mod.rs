@@ -7,6 +7,7 @@
     reason = "each test program uses a part of what all of them share"
 )]
 
+pub mod quic;
 pub mod tls;
 
 use std::cell::Cell;

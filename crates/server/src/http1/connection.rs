@@ -262,6 +262,8 @@ impl Connection {
             AppEvent::Accepted { .. }
             | AppEvent::Connected
             | AppEvent::Splice(_)
+            | AppEvent::PeerReset { .. }
+            | AppEvent::PeerStopped { .. }
             | AppEvent::Closed { .. } => {}
         }
         self.go_on(io, shared);

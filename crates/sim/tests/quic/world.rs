@@ -1,23 +1,27 @@
-//! Clients, an endpoint, a NIC stack's sealer behind a channel, and the network, in virtual time.
+//! Clients, an endpoint, a NIC stack behind a channel, and the network, in virtual time.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use contract::channel::{self, HostChannel, NicChannel};
+use contract::channel::HostChannel;
+use contract::quic::Prepare;
 use contract::tls::{Cipher, Suite, Version};
-use contract::{Command, Event, FileId, FlowId, SendId};
+use contract::{Command, Event, FileId, FlowId, Growth, SendId};
 use fakes::content::content;
 use fakes::quic_client::{QuicClient, Received};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
-use nic::quic::{Job, Sealer};
 use quic::{
     Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Output, Read, Settings, StreamId,
 };
 use tcp::{CongestionAlgorithm, Instant};
+use wire::frame::UdpTemplate;
 
+use crate::nic_stack::{FILES, Nic, Plan, contents, path};
 use crate::wire_watch::WireWatch;
 
 /// What happens later.
@@ -25,9 +29,15 @@ use crate::wire_watch::WireWatch;
 enum Later {
     AtServer(SocketAddr, Vec<u8>),
     AtClient(SocketAddr, Vec<u8>),
-    /// The NIC stack of this number has read what its first job needs.
-    Departs(u64),
+    /// The NIC stack of this number gets round to what there is for it to do.
+    NicWorks(u64),
 }
+
+/// Ids of PREPAREs begin here, those of QSENDs at 0.
+const PREPARES_FROM: u64 = 1 << 62;
+
+/// A response asks for more of its file to be prepared when no more of it than this is.
+const READY_BYTES_MIN: u64 = 100_000;
 
 struct Peer {
     client: QuicClient,
@@ -41,19 +51,13 @@ struct Transfer {
     is_finished: bool,
 }
 
-/// What the server still has to send on a stream.
+/// What the server still has to write on a stream.
 struct Response {
     body: FileRange,
-}
-
-/// A NIC stack: what dies, and is another one then.
-struct Nic {
-    number: u64,
-    channel: NicChannel,
-    sealer: Sealer,
-    jobs: VecDeque<Job>,
-    /// Departures that it has not reported.
-    departed: Vec<(SendId, FlowId)>,
+    /// So much of it is in the NIC stack's memory.
+    ready_bytes: u64,
+    /// The PREPARE that is to be answered, and how much it asks for.
+    asked: Option<(SendId, u64)>,
 }
 
 /// What the host remembers of a connection.
@@ -69,7 +73,10 @@ pub(crate) struct World<'a> {
     pub(crate) random: &'a mut dyn FnMut(u64) -> u64,
     pub(crate) weather: Weather,
     pub(crate) watch: WireWatch,
-    pub(crate) sealed_packets: u64,
+    /// Packets of QUIC that have left NIC stacks.
+    pub(crate) sent_packets: u64,
+    /// Packets that NIC stacks that have died had sealed.
+    sealed_before: u64,
     pub(crate) nic_deaths: u64,
     /// SENDs that had left a NIC stack that died, without the host knowing.
     pub(crate) unreported: u64,
@@ -78,27 +85,48 @@ pub(crate) struct World<'a> {
     pub(crate) lost: u64,
     /// The host gives each QSEND twice.
     pub(crate) repeats_sends: bool,
-    now_us: u64,
+    now_us: Rc<Cell<u64>>,
     site: Site,
     endpoint: Endpoint,
     peers: Vec<Peer>,
     connections: BTreeMap<FlowId, Connection>,
-    responses: HashMap<(Handle, StreamId), Response>,
+    responses: BTreeMap<(Handle, StreamId), Response>,
+    next_prepare: u64,
+    host_has_said_something: bool,
+    files: Vec<(Vec<u8>, Vec<u8>)>,
     host: HostChannel,
     nic: Nic,
     later: BinaryHeap<Reverse<(u64, u64, Later)>>,
     order: u64,
 }
 
-fn a_nic(number: u64) -> (HostChannel, Nic) {
-    let (host, nic) = channel::in_memory();
-    let nic = Nic {
-        number,
-        channel: nic,
-        sealer: Sealer::new(64),
-        jobs: VecDeque::new(),
-        departed: Vec::new(),
+/// The server's address.
+fn server() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 2], 443))
+}
+
+/// A NIC stack with little memory, or more; and a disk that takes its time. The host has asked it to
+/// open all files.
+fn start_nic(
+    number: u64,
+    files: &[(Vec<u8>, Vec<u8>)],
+    now_us: &Rc<Cell<u64>>,
+    random: &mut dyn FnMut(u64) -> u64,
+) -> (HostChannel, Nic) {
+    let plan = Plan {
+        cache_bytes: [0, 16 << 20][random(2) as usize],
+        read_us_max: [0, 300, 5000][random(3) as usize],
+        seed: random(u64::MAX),
     };
+    let (mut host, nic) = Nic::start(number, files, now_us, &plan);
+    for file in FILES {
+        let open = Command::Open {
+            file,
+            growth: Growth::Forbidden,
+            path: &path(file),
+        };
+        host.send(&open).expect("room");
+    }
     (host, nic)
 }
 
@@ -119,23 +147,30 @@ impl<'a> World<'a> {
         let certificates = Arc::clone(&site.certificates);
         let start = Instant::from_us(0);
         let endpoint = Endpoint::new(certificates, &settings, start, UNIX_TIME);
-        let (host, nic) = a_nic(0);
+        let now_us = Rc::new(Cell::new(0));
+        let files = contents();
+        let (host, nic) = start_nic(0, &files, &now_us, random);
         Self {
             random,
             weather: Weather::default(),
             watch: WireWatch::default(),
-            sealed_packets: 0,
+            sent_packets: 0,
+            sealed_before: 0,
             nic_deaths: 0,
             unreported: 0,
             rejected: 0,
             lost: 0,
             repeats_sends: false,
-            now_us: 0,
+            now_us,
             site,
             endpoint: endpoint.expect("the settings are sound"),
             peers: Vec::new(),
             connections: BTreeMap::new(),
-            responses: HashMap::new(),
+            responses: BTreeMap::new(),
+            next_prepare: PREPARES_FROM,
+            // Its files are to be opened.
+            host_has_said_something: true,
+            files,
             host,
             nic,
             later: BinaryHeap::new(),
@@ -151,11 +186,10 @@ impl<'a> World<'a> {
         };
         let port = 5000 + self.peers.len() as u16;
         let local = SocketAddr::from(([192, 0, 2, 1], port));
-        let server = SocketAddr::from(([192, 0, 2, 2], 443));
         let config = self.site.client_config(suite);
         let seed = (self.random)(u64::MAX);
         self.peers.push(Peer {
-            client: QuicClient::connect(config, b"test", (local, server), seed),
+            client: QuicClient::connect(config, b"test", (local, server()), seed),
             transfers: BTreeMap::new(),
         });
     }
@@ -198,8 +232,9 @@ impl<'a> World<'a> {
             if holds(self) {
                 return;
             }
-            assert!(self.step(), "nothing is to happen at {} us", self.now_us);
-            assert!(self.now_us < 600_000_000, "it takes too long");
+            let now_us = self.now_us.get();
+            assert!(self.step(), "nothing is to happen at {now_us} us");
+            assert!(now_us < 600_000_000, "it takes too long");
         }
     }
 
@@ -217,29 +252,55 @@ impl<'a> World<'a> {
 
     /// The NIC stack dies. Some of what waits in it has left, and the host may know or not.
     pub(crate) fn replace_nic(&mut self) {
-        let left = (self.random)(self.nic.jobs.len() as u64 + 1);
-        for _ in 0..left {
-            self.depart();
+        self.host.flush();
+        if (self.random)(3) > 0 {
+            let superpackets = (self.random)(4);
+            self.nic.work(superpackets);
+            self.take_datagrams();
         }
         if (self.random)(4) == 0 {
             self.report();
         }
-        self.unreported += self.nic.departed.len() as u64;
+        while let Some(event) = self.host.receive().expect("events decode") {
+            let departed = matches!(event, Event::Departed { .. });
+            self.unreported += u64::from(departed);
+        }
+        self.sealed_before += self.nic.counters().quic_packets_sealed;
         self.nic_deaths += 1;
-        (self.host, self.nic) = a_nic(self.nic_deaths);
+        let started = start_nic(self.nic_deaths, &self.files, &self.now_us, self.random);
+        (self.host, self.nic) = started;
+        self.host_has_said_something = true;
+        // What was ready is not in memory any more, and is read when a QSEND needs it.
+        let responses = self.responses.values_mut();
+        responses.for_each(|response| response.asked = None);
         for connection in self.connections.values_mut() {
             connection.ends.clear();
             self.endpoint.on_nic_gone(connection.handle);
         }
     }
 
+    /// Packets that NIC stacks have sealed.
+    pub(crate) fn sealed_packets(&self) -> u64 {
+        self.sealed_before + self.nic.counters().quic_packets_sealed
+    }
+
+    /// Blocks of files that the NIC stack keeps for a retransmission.
+    pub(crate) fn blocks_pinned(&self) -> usize {
+        self.nic.usage().blocks_pinned
+    }
+
+    /// What the NIC stack has done.
+    pub(crate) fn nic_counters(&self) -> nic::Counters {
+        self.nic.counters()
+    }
+
     fn now(&self) -> Instant {
-        Instant::from_us(self.now_us)
+        Instant::from_us(self.now_us.get())
     }
 
     fn later(&mut self, delay_us: u64, what: Later) {
         self.order += 1;
-        let at = self.now_us + delay_us;
+        let at = self.now_us.get() + delay_us;
         self.later.push(Reverse((at, self.order, what)));
     }
 
@@ -250,19 +311,23 @@ impl<'a> World<'a> {
         let client = peers
             .filter_map(|(at, peer)| Some((peer.client.next_timeout_us()?, at)))
             .min();
-        let times = [due, server, client.map(|(at, _)| at)];
+        let nic = self.nic.next_timeout_us();
+        let times = [due, server, nic, client.map(|(at, _)| at)];
         let Some(next) = times.into_iter().flatten().min() else {
             return false;
         };
-        self.now_us = self.now_us.max(next);
-        if due.is_some_and(|at| at <= self.now_us) {
+        let now_us = self.now_us.get().max(next);
+        self.now_us.set(now_us);
+        if due.is_some_and(|at| at <= now_us) {
             if let Some(Reverse((_, _, what))) = self.later.pop() {
                 self.happen(what);
             }
-        } else if server.is_some_and(|at| at <= self.now_us) {
+        } else if server.is_some_and(|at| at <= now_us) {
             self.endpoint.on_timeout(self.now());
+        } else if nic.is_some_and(|at| at <= now_us) {
+            self.nic_works();
         } else if let Some((_, at)) = client {
-            self.peers[at].client.on_timeout(self.now_us);
+            self.peers[at].client.on_timeout(now_us);
         }
         true
     }
@@ -278,67 +343,68 @@ impl<'a> World<'a> {
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
             }
             Later::AtClient(local, payload) => {
-                let now_us = self.now_us;
+                let now_us = self.now_us.get();
                 let mut peers = self.peers.iter_mut();
                 if let Some(peer) = peers.find(|peer| peer.client.local == local) {
                     peer.client.on_datagram(now_us, &payload, false);
                 }
             }
-            Later::Departs(nic) if nic == self.nic.number => {
-                self.depart();
-                // Events come in batches.
-                if (self.random)(3) > 0 || self.nic.jobs.is_empty() {
-                    self.report();
-                }
-            }
-            Later::Departs(_) => {}
+            Later::NicWorks(nic) if nic == self.nic.number => self.nic_works(),
+            Later::NicWorks(_) => {}
         }
     }
 
-    /// The first job of the NIC stack is sealed and leaves.
-    fn depart(&mut self) {
-        let Some(job) = self.nic.jobs.pop_front() else {
-            return;
-        };
-        let (id, flow) = (job.id(), job.flow());
-        let mut datagrams = Vec::new();
-        let read = |file: FileId, offset: u64, out: &mut [u8]| {
-            for (offset, byte) in (offset..).zip(out) {
-                *byte = content(file.0.into(), offset);
-            }
-            Ok(())
-        };
-        let leave = |datagram: &[u8]| datagrams.push(datagram.to_vec());
-        let sealed = self.nic.sealer.seal(job, read, leave);
-        assert_eq!(sealed, Ok(()));
-        let remote = self.connections.get(&flow).map(|it| it.remote);
-        for datagram in datagrams {
-            self.sealed_packets += 1;
+    /// The NIC stack does what it can, with a port that takes a few superpackets.
+    fn nic_works(&mut self) {
+        let superpackets = (self.random)(6);
+        self.nic.work(superpackets);
+        self.take_datagrams();
+        // Events come in batches.
+        let reports = (self.random)(3) > 0;
+        if reports {
+            self.report();
+        }
+        if self.nic.is_port_busy() || !reports {
+            self.wake_nic();
+        }
+    }
+
+    fn wake_nic(&mut self) {
+        let delay_us = 1 + (self.random)(300);
+        self.later(delay_us, Later::NicWorks(self.nic.number));
+    }
+
+    /// What has left the NIC stack goes to clients.
+    fn take_datagrams(&mut self) {
+        for (remote, datagram) in self.nic.take_datagrams() {
+            self.sent_packets += 1;
+            let mut connections = self.connections.iter();
+            let flow = connections.find(|(_, connection)| connection.remote == remote);
+            let (&flow, _) = flow.expect("a connection");
             self.watch.on_datagram(flow, 8, &datagram);
-            self.send_to_client(remote.expect("a connection"), datagram);
+            self.send_to_client(remote, datagram);
         }
-        self.nic.departed.push((id, flow));
     }
 
-    /// The NIC stack reports, and the host reads it.
+    /// The host reads what the NIC stack has reported.
     fn report(&mut self) {
-        let now_us = self.now_us;
-        for (send, flow) in self.nic.departed.drain(..) {
-            let departed = Event::Departed {
-                send,
-                flow,
-                departed_us: now_us,
-            };
-            self.nic.channel.send(&departed).expect("room");
-        }
-        self.nic.channel.flush();
         while let Some(event) = self.host.receive().expect("events decode") {
             match event {
                 Event::Departed { send, flow, .. } => self.on_departed(send, flow),
+                Event::Ready { prepare, .. } => self.on_ready(prepare),
                 Event::Rejected { .. } => self.rejected += 1,
+                Event::Opened { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    fn on_ready(&mut self, prepare: SendId) {
+        let mut responses = self.responses.values_mut();
+        let response = responses.find(|it| it.asked.is_some_and(|(id, _)| id == prepare));
+        let response = response.expect("it was asked for");
+        let (_, bytes) = response.asked.take().expect("it was asked for");
+        response.ready_bytes += bytes;
     }
 
     fn on_departed(&mut self, send: SendId, flow: FlowId) {
@@ -350,44 +416,6 @@ impl<'a> World<'a> {
         {
             connection.ends.pop_front();
             self.endpoint.on_departed(connection.handle, id);
-        }
-    }
-
-    /// The NIC stack takes its commands.
-    fn command_nic(&mut self) {
-        self.host.flush();
-        let mut departures = 0;
-        let nic = &mut self.nic;
-        let mut rejected = Vec::new();
-        while let Some(command) = nic.channel.receive().expect("commands decode") {
-            match command {
-                Command::QuicKey(key) => {
-                    if let Err(reason) = nic.sealer.key(&key) {
-                        rejected.push((reason, key.flow.0));
-                    }
-                }
-                Command::QuicKeyGone { flow, generation } => {
-                    nic.sealer.key_gone(flow, generation);
-                }
-                Command::QuicSend(send) => match nic.sealer.accept(&send) {
-                    Ok(job) => {
-                        nic.jobs.push_back(job);
-                        departures += 1;
-                    }
-                    Err(reason) => rejected.push((reason, send.id.0)),
-                },
-                Command::QuicRelease { .. } => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        for (reason, id) in rejected {
-            let event = Event::Rejected { reason, id };
-            nic.channel.send(&event).expect("room");
-        }
-        let number = nic.number;
-        for _ in 0..departures {
-            let delay_us = (self.random)(300);
-            self.later(delay_us, Later::Departs(number));
         }
     }
 
@@ -407,10 +435,14 @@ impl<'a> World<'a> {
             };
             self.output(output);
         }
-        self.command_nic();
+        if self.host_has_said_something {
+            self.host_has_said_something = false;
+            self.host.flush();
+            self.wake_nic();
+        }
         for at in 0..self.peers.len() {
             self.receive(at);
-            while let Some(mut datagram) = self.peers[at].client.poll_datagram(self.now_us) {
+            while let Some(mut datagram) = self.peers[at].client.poll_datagram(self.now_us.get()) {
                 let local = self.peers[at].client.local;
                 if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
                     self.later(delay_us, Later::AtServer(local, datagram));
@@ -438,27 +470,31 @@ impl<'a> World<'a> {
             } => {
                 let command = key.command(flow(connection), floor);
                 self.watch.on_key(&command);
-                self.host.send(&Command::QuicKey(command)).expect("room");
+                self.tell(&Command::QuicKey(command));
             }
             Output::KeyGone {
                 connection,
                 generation,
             } => {
                 let flow = flow(connection);
-                let command = Command::QuicKeyGone { flow, generation };
-                self.host.send(&command).expect("room");
+                self.tell(&Command::QuicKeyGone { flow, generation });
             }
             Output::Send(send) => self.send(&send),
             Output::Released { connection, range } => {
-                let command = Command::QuicRelease {
+                self.tell(&Command::QuicRelease {
                     flow: flow(connection),
                     file: range.file,
                     offset: range.offset,
                     len: range.len,
-                };
-                self.host.send(&command).expect("room");
+                });
             }
         }
+    }
+
+    fn tell(&mut self, command: &Command<'_>) {
+        assert_eq!(command.check(), Ok(()));
+        self.host.send(command).expect("room");
+        self.host_has_said_something = true;
     }
 
     fn send(&mut self, send: &quic::Send) {
@@ -471,21 +507,23 @@ impl<'a> World<'a> {
             ends: VecDeque::new(),
         });
         connection.remote = send.route.remote;
+        let template = UdpTemplate::new([2; 6], [4; 6], server(), send.route.remote);
+        let mut header = [0; 64];
+        let header_bytes = template.write(&mut header).expect("it fits");
+        let issued_us = self.now_us.get();
         let commands = send.commands(Framing {
             flow,
             id: SendId(connection.next_send),
-            issued_us: self.now_us,
-            not_before_us: 0,
-            header: b"Ethernet, IP and UDP",
+            issued_us,
+            not_before_us: issued_us + (self.random)(2) * (self.random)(400),
+            header: &header[..header_bytes],
         });
         connection.next_send += commands.len() as u64;
         let last = SendId(connection.next_send - 1);
         connection.ends.push_back((last, send.id));
         for command in commands {
             for _ in 0..1 + usize::from(self.repeats_sends) {
-                let command = Command::QuicSend(command.clone());
-                assert_eq!(command.check(), Ok(()));
-                self.host.send(&command).expect("room");
+                self.tell(&Command::QuicSend(command.clone()));
             }
         }
     }
@@ -515,28 +553,59 @@ impl<'a> World<'a> {
                     offset: numbers[1],
                     len: numbers[2],
                 };
-                self.responses
-                    .insert((connection, stream), Response { body });
+                let response = Response {
+                    body,
+                    ready_bytes: 0,
+                    asked: None,
+                };
+                self.responses.insert((connection, stream), response);
             }
             Ok(Read::Blocked | Read::Finished) => {}
             Err(error) => panic!("{error}"),
         }
     }
 
+    /// Writes what is ready, and has more of it prepared.
     fn write(&mut self) {
         let endpoint = &mut self.endpoint;
         self.responses.retain(|(connection, stream), response| {
             let body = &mut response.body;
-            let written = endpoint.write_file(*connection, *stream, *body);
+            let ready = FileRange {
+                len: response.ready_bytes,
+                ..*body
+            };
+            let written = endpoint.write_file(*connection, *stream, ready);
             let written = written.unwrap_or(0);
             body.offset += written;
             body.len -= written;
+            response.ready_bytes -= written;
             if body.len > 0 {
                 return true;
             }
             assert_eq!(endpoint.finish(*connection, *stream), Ok(()));
             false
         });
+        let mut prepares = Vec::new();
+        for ((connection, _), response) in &mut self.responses {
+            let (body, ready_bytes) = (response.body, response.ready_bytes);
+            let left = body.len - ready_bytes;
+            if response.asked.is_none() && left > 0 && ready_bytes < READY_BYTES_MIN {
+                let id = SendId(self.next_prepare);
+                self.next_prepare += 1;
+                let len = left.min(1 + (self.random)(300_000));
+                response.asked = Some((id, len));
+                prepares.push(Prepare {
+                    id,
+                    flow: FlowId(connection.serial()),
+                    file: body.file,
+                    offset: body.offset + ready_bytes,
+                    len: len as u32,
+                });
+            }
+        }
+        for prepare in prepares {
+            self.tell(&Command::Prepare(prepare));
+        }
     }
 
     /// Compares every byte that a client has received.

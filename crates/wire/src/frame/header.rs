@@ -1,37 +1,8 @@
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
+use super::header_error::HeaderError;
+use super::lengths::{self, IPV6_TRANSPORT_OFFSET};
 use crate::checksum::Checksum;
 use crate::tcp::Flags;
 use crate::{ethernet, ip, tcp};
-
-/// Why bytes are not the header of an outgoing TCP packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeaderError {
-    /// Not Ethernet, then IPv4 without options or IPv6 without extension headers, then TCP, and
-    /// nothing behind.
-    NotTcp,
-    /// The packet would be longer than IP, or a port that cuts superpackets, can carry.
-    TooLong {
-        /// Payload, in bytes.
-        payload: usize,
-    },
-}
-
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HeaderError::NotTcp => {
-                f.write_str("header is not exactly Ethernet, IPv4 or IPv6, and TCP")
-            }
-            HeaderError::TooLong { payload } => {
-                write!(f, "{payload} bytes of payload do not fit into an IP packet")
-            }
-        }
-    }
-}
-
-impl std::error::Error for HeaderError {}
 
 /// Ethernet, IP and TCP header of an outgoing packet, to be changed in place.
 ///
@@ -44,9 +15,6 @@ pub struct HeaderMut<'a> {
     /// Offset of TSval in `bytes`.
     timestamp_offset: Option<usize>,
 }
-
-const IPV4_TCP_OFFSET: usize = ethernet::HEADER_BYTES + ip::IPV4_HEADER_BYTES;
-const IPV6_TCP_OFFSET: usize = ethernet::HEADER_BYTES + ip::IPV6_HEADER_BYTES;
 
 impl<'a> HeaderMut<'a> {
     /// Checks that `bytes` is one header, no more and no less. Lengths and checksums in it may be
@@ -63,18 +31,7 @@ impl<'a> HeaderMut<'a> {
 
     /// Offsets of the TCP header and of TSval.
     fn find(bytes: &[u8]) -> Option<(usize, Option<usize>)> {
-        let (link, packet) = ethernet::Header::parse(bytes)?;
-        let tcp_offset = match link.ether_type {
-            ethernet::IPV4 => {
-                let header = packet.first_chunk::<{ ip::IPV4_HEADER_BYTES }>()?;
-                (header[0] == 0x45 && header[9] == ip::TCP).then_some(IPV4_TCP_OFFSET)?
-            }
-            ethernet::IPV6 => {
-                let header = packet.first_chunk::<{ ip::IPV6_HEADER_BYTES }>()?;
-                (header[0] >> 4 == 6 && header[6] == ip::TCP).then_some(IPV6_TCP_OFFSET)?
-            }
-            _ => return None,
-        };
+        let tcp_offset = lengths::transport_offset(bytes, ip::TCP)?;
         let tcp = &bytes[tcp_offset..];
         let tcp_len = usize::from(*tcp.get(12)? >> 4) * 4;
         if tcp_len != tcp.len() {
@@ -98,7 +55,7 @@ impl<'a> HeaderMut<'a> {
 
     /// IPv6 rather than IPv4.
     pub fn ipv6(&self) -> bool {
-        self.tcp_offset == IPV6_TCP_OFFSET
+        self.tcp_offset == IPV6_TRANSPORT_OFFSET
     }
 
     /// Sequence number.
@@ -189,36 +146,13 @@ impl<'a> HeaderMut<'a> {
         payload_len: usize,
         ipv4_bytes_max: usize,
     ) -> Result<Checksum, HeaderError> {
+        let tcp_len = (self.bytes.len() - self.tcp_offset).checked_add(payload_len);
         let too_long = HeaderError::TooLong {
             payload: payload_len,
         };
-        let tcp_len = (self.bytes.len() - self.tcp_offset)
-            .checked_add(payload_len)
-            .ok_or(too_long)?;
-        let (source, destination): (IpAddr, IpAddr);
-        if self.ipv6() {
-            let ip_payload_len = u16::try_from(tcp_len).map_err(|_| too_long)?;
-            let at = ethernet::HEADER_BYTES + 4;
-            self.bytes[at..at + 2].copy_from_slice(&ip_payload_len.to_be_bytes());
-            source = Ipv6Addr::from(self.octets_at::<16>(ethernet::HEADER_BYTES + 8)).into();
-            destination = Ipv6Addr::from(self.octets_at::<16>(ethernet::HEADER_BYTES + 24)).into();
-        } else {
-            let total_len = tcp_len
-                .checked_add(ip::IPV4_HEADER_BYTES)
-                .filter(|&total_len| total_len <= ipv4_bytes_max)
-                .ok_or(too_long)?;
-            let total_len = u16::try_from(total_len).unwrap_or(0);
-            let header = &mut self.bytes[ethernet::HEADER_BYTES..IPV4_TCP_OFFSET];
-            ip::set_ipv4_length(header, total_len);
-            source = Ipv4Addr::from(self.octets_at::<4>(ethernet::HEADER_BYTES + 12)).into();
-            destination = Ipv4Addr::from(self.octets_at::<4>(ethernet::HEADER_BYTES + 16)).into();
-        }
-        Ok(Checksum::pseudo_header(
-            source,
-            destination,
-            ip::TCP,
-            tcp_len as u32,
-        ))
+        tcp_len
+            .and_then(|len| lengths::set(self.bytes, self.tcp_offset, ip::TCP, len, ipv4_bytes_max))
+            .ok_or(too_long)
     }
 
     fn set_tcp_checksum(&mut self, checksum: u16) {

@@ -1,0 +1,64 @@
+//! What applications name and hear of QUIC (RFC 9000): each stream of a connection is a stream of
+//! [`Io`](super::Io), with a [`StreamId`](super::StreamId) of its own.
+
+use std::net::SocketAddr;
+
+use super::TlsAgreed;
+
+/// A QUIC connection, as applications name it. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QuicConnection(pub u64);
+
+/// Which stream of which QUIC connection a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QuicStream {
+    /// The connection.
+    pub connection: QuicConnection,
+    /// The stream ID (RFC 9000 §2.1).
+    pub id: u64,
+}
+
+impl QuicStream {
+    /// True if data goes one way only.
+    pub fn is_unidirectional(self) -> bool {
+        self.id & 2 != 0
+    }
+
+    /// True if this side has opened it.
+    pub fn is_local(self) -> bool {
+        self.id & 1 != 0
+    }
+}
+
+/// An event of a QUIC connection, for an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QuicEvent {
+    /// The handshake is over. The connection is new.
+    Opened {
+        /// Address and port of the peer.
+        peer: SocketAddr,
+        /// What was agreed upon.
+        tls: Box<TlsAgreed>,
+    },
+    /// The connection is over; `Closed` of its streams came before.
+    Closed(QuicCloseReason),
+}
+
+/// Why a QUIC connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuicCloseReason {
+    /// This side closed it: [`Io::close_quic`](super::Io::close_quic).
+    Local,
+    /// The peer's application closed it, with this error code.
+    Application(u64),
+    /// The peer's QUIC closed it, with this error code (RFC 9000 §20.1).
+    Peer(u64),
+    /// The peer broke the protocol; the error code that it was sent.
+    Protocol(u64),
+    /// A stateless reset arrived (RFC 9000 §10.3).
+    Reset,
+    /// Nothing came for as long as the idle timeout.
+    TimedOut,
+    /// The NIC stack could not read what was to be sent.
+    Unreadable,
+}
