@@ -10,6 +10,7 @@ pub use cut::{cut, pieces};
 pub use header::{HeaderError, HeaderMut};
 pub use prefix::TcpPrefix;
 pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse, parse_segment};
+pub(crate) use template::write_link;
 pub use template::{HEADER_BYTES_MAX, TcpTemplate};
 
 use crate::{ethernet, ip};
