@@ -4,6 +4,7 @@
 //! sealed there and then. A 1-RTT packet is taken apart and noted as a description, and its
 //! placeholder bytes are never looked at again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -77,6 +78,8 @@ pub(crate) struct Recorder {
     known: Option<u32>,
     /// Keys that it is to be given, with their floors.
     keys: Vec<(Arc<SealKey>, u64)>,
+    /// How far each stream has been sent, in bytes.
+    sent: BTreeMap<u64, u64>,
 }
 
 impl Recorder {
@@ -140,6 +143,7 @@ impl Recorder {
             extents,
             pieces,
             bytes,
+            sent,
             ..
         } = self;
         let first = pieces.len();
@@ -154,6 +158,8 @@ impl Recorder {
         };
         frames::stream_data(plaintext, |data| {
             let mut place = data.at.start;
+            let sent = sent.entry(data.stream).or_default();
+            *sent = (*sent).max(data.offset + data.at.len() as u64);
             let cut = extents.cut(data.stream, data.offset, data.at, |piece| match piece {
                 Piece::Inline(range) => place = range.end,
                 Piece::File { file, offset, len } => {
@@ -229,6 +235,16 @@ impl Recorder {
     pub(crate) fn forget_keys(&mut self) {
         self.known = None;
         self.keys.clear();
+    }
+
+    /// How many bytes of a stream have been sent at least once.
+    pub(crate) fn sent(&self, stream: u64) -> u64 {
+        self.sent.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// Nothing more of a stream is sent.
+    pub(crate) fn forget_stream(&mut self, stream: u64) {
+        self.sent.remove(&stream);
     }
 
     /// The key that the NIC stack was given last.
