@@ -74,6 +74,8 @@ pub(crate) struct Recorder {
     error: Option<DescribeError>,
     /// The lowest number that the next packet may have.
     next_number: u64,
+    /// The key of the last packet.
+    current: Option<Arc<SealKey>>,
     /// The key that the NIC stack was given last.
     known: Option<u32>,
     /// Keys that it is to be given, with their floors.
@@ -115,6 +117,7 @@ impl Recorder {
         if self.known != Some(key.generation) {
             self.keys.push((Arc::clone(key), number));
             self.known = Some(key.generation);
+            self.current = Some(Arc::clone(key));
         }
         self.next_number = number + 1;
         let header = self.copy(&packet[..header_bytes]);
@@ -245,6 +248,17 @@ impl Recorder {
     /// Nothing more of a stream is sent.
     pub(crate) fn forget_stream(&mut self, stream: u64) {
         self.sent.remove(&stream);
+    }
+
+    /// The key of the last packet, with its floor, if the NIC stack does not have it. It is taken for
+    /// given from now on.
+    pub(crate) fn take_current(&mut self) -> Option<(Arc<SealKey>, u64)> {
+        if self.known.is_some() {
+            return None;
+        }
+        let key = self.current.clone()?;
+        self.known = Some(key.generation);
+        Some((key, self.next_number))
     }
 
     /// The key that the NIC stack was given last.
@@ -398,5 +412,12 @@ mod tests {
             keys.iter().map(|(_, floor)| *floor).collect::<Vec<_>>(),
             [12]
         );
+        // Or before the next packet.
+        assert!(recorder.take_current().is_none());
+        recorder.forget_keys();
+        let current = recorder.take_current().map(|(_, floor)| floor);
+        assert_eq!(current, Some(13));
+        assert_eq!(describe(&mut recorder, 13, &packet), None);
+        assert_eq!(recorder.take_keys().len(), 0);
     }
 }

@@ -241,6 +241,22 @@ impl Endpoint {
         }
     }
 
+    /// Has the next NIC stack given the key of a connection before there is a packet for it, if that
+    /// has none: what it prepares is for a flow with a key.
+    pub fn give_key(&mut self, connection: Handle) {
+        let Some(found) = self.get(connection) else {
+            return;
+        };
+        let current = found.recorder.lock().take_current();
+        if let Some((key, floor)) = current {
+            self.outputs.push_back(Output::Key {
+                connection,
+                key,
+                floor,
+            });
+        }
+    }
+
     /// What has happened, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
