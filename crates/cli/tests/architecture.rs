@@ -26,7 +26,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("nic", &["contract", "counters", "wire", "tcp", "netdev"]),
     (
         "host",
-        &["contract", "counters", "wire", "tcp", "tls", "netdev"],
+        &[
+            "contract", "counters", "wire", "tcp", "tls", "quic", "netdev",
+        ],
     ),
     ("http-message", &[]),
     ("server", &["counters", "host", "http-message"]),

@@ -188,6 +188,38 @@ impl QuicClient {
         received
     }
 
+    /// Opens a stream on which the client sends nothing but this so far.
+    pub fn open(&mut self, first: &[u8]) -> Option<u64> {
+        let id = self.connection.streams().open(Dir::Bi)?;
+        self.send(id.into(), first);
+        Some(id.into())
+    }
+
+    /// The next stream that the server has opened.
+    pub fn accept(&mut self) -> Option<u64> {
+        self.connection.streams().accept(Dir::Uni).map(Into::into)
+    }
+
+    /// Sends more on a stream.
+    ///
+    /// # Panics
+    /// If it is not open, or it is too much.
+    pub fn send(&mut self, stream: u64, bytes: &[u8]) {
+        let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
+        let written = self.connection.send_stream(id).write(bytes);
+        assert_eq!(written.expect("the stream is open"), bytes.len());
+    }
+
+    /// Abandons what was sent on a stream.
+    pub fn reset(&mut self, stream: u64, code: u32) {
+        let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
+        let reset = self
+            .connection
+            .send_stream(id)
+            .reset(VarInt::from_u32(code));
+        assert!(reset.is_ok(), "the stream is open");
+    }
+
     /// Wants no more of a stream.
     pub fn stop(&mut self, stream: u64, code: u32) {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));

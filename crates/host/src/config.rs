@@ -25,8 +25,8 @@ pub struct StackConfig {
     pub orphans_max: usize,
     /// Who is let in.
     pub admission: Admission,
-    /// Most echo replies (ICMP, ICMPv6) per second. Default: 1,000, as Linux limits its ICMP
-    /// messages.
+    /// Most answers of ICMP and ICMPv6 per second: echo replies, and to datagrams that nothing
+    /// listens for. Default: 1,000, as Linux limits its ICMP messages.
     pub echo_replies_per_second: u32,
     /// Most memory that all connections together hold of what peers make it hold, in bytes: text
     /// that was received and not read, real bytes that are queued and not acknowledged, and buffers

@@ -182,6 +182,33 @@ counters::counters! {
         flows_not_steered: Counter,
         /// Frames that were not, because it is away or has no room.
         frames_not_handed_on: Counter,
+        /// UDP datagrams received for own addresses.
+        datagrams_received: Counter,
+        /// Of these, datagrams for QUIC dropped because too many handshakes wait.
+        quic_arrivals_dropped: Counter,
+        /// QUIC connections accepted: their handshake was completed.
+        quic_connections_accepted: Counter,
+        /// Of these, such that have resumed an earlier session.
+        quic_resumed: Counter,
+        /// QUIC connections that have ended, of those accepted.
+        quic_connections_closed: Counter,
+        /// QUIC connections that have ended before their handshake's end.
+        quic_handshakes_failed: Counter,
+        /// Streams that peers have opened on QUIC connections.
+        quic_streams_accepted: Counter,
+        /// Datagrams of QUIC that the host has sealed and sent itself: of handshakes, or of no
+        /// connection.
+        quic_datagrams_sent: Counter,
+        /// QKEY commands.
+        quic_keys: Counter,
+        /// QSEND commands.
+        quic_sends: Counter,
+        /// Packets in them.
+        quic_packets: Counter,
+        /// PREPARE commands.
+        quic_prepares: Counter,
+        /// Commands of QUIC that a NIC stack did not take; their connections are closed.
+        quic_rejected: Counter,
         /// Connections aborted because too many were waiting for their peers alone, their FIN sent.
         orphans_aborted: Counter,
         /// Windows reduced because a peer has echoed marks of a router (ECN).
@@ -192,7 +219,9 @@ counters::counters! {
         resets_sent: Counter,
         /// RSTs not sent to segments of no connection, because of the limit on them.
         resets_suppressed: Counter,
-        /// Echo requests not answered, because of the limit on replies.
+        /// Datagrams to ports that nothing listens on.
+        port_unreachables: Counter,
+        /// ICMP answers not sent, to echo requests and datagrams, because of the limit on them.
         echo_replies_suppressed: Counter,
         /// Segments without the timestamps that their connection has agreed on: dropped, unless
         /// they begin at RCV.NXT.

@@ -24,7 +24,7 @@
 //! | `episode` | which of many equal events deserves a line in the log |
 //! | `shard`, `polling` | the event loop and its sleep |
 //!
-//! It may touch the clock, ports, the contract, `tcp` and `tls`. It never touches file content, and
+//! It may touch the clock, ports, the contract, `tcp`, `tls` and `quic`. It never touches file content, and
 //! it does not know the NIC stack's code.
 
 #![forbid(unsafe_code)]
@@ -53,9 +53,10 @@ pub use link::duplicate::{Duplicate, find_duplicate};
 pub use nics::nic_source::{NicLoss, NicRefusal, NicSource};
 pub use nics::nic_stacks::NIC_STACKS_MAX;
 pub use polling::Polling;
+pub use quic::Settings as QuicSettings;
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{
-    ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Link, Stack, Usage,
-    WorkerView,
+    ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Link, QuicInfo,
+    QuicListenError, QuicListener, Stack, Usage, WorkerView,
 };
 pub use tcp::CongestionAlgorithm;

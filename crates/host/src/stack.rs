@@ -28,6 +28,7 @@
 //! | `teardown` | connections whose end a NIC stack runs |
 //! | `splice` | connections that a NIC stack joins |
 //! | `steering` | frames of such connections, which a packet filter gives to NIC workers |
+//! | `quic` | connections of QUIC |
 //! | `tls_streams` | connections that speak TLS |
 //! | `records` | their records, for the NIC workers, and what becomes of the tags |
 //! | `change` | limits and times that change while connections go on |
@@ -55,6 +56,7 @@ mod look_up;
 mod loopback;
 mod memory;
 mod migration;
+mod quic;
 mod records;
 mod reports;
 mod restart;
@@ -85,6 +87,7 @@ use self::listening::{defers_accept, unreserve};
 use self::loopback::Loopback;
 use self::memory::Memory;
 use self::migration::Migrations;
+use self::quic::QuicLayer;
 use self::setup::SetupState;
 use self::shortage::Shortage;
 use self::splice::Splicing;
@@ -110,6 +113,7 @@ pub use self::inspect::{
     ConnectionInfo, ConnectionView, DivisionView, FileInfo, Usage, WorkerView,
 };
 pub use self::link::Link;
+pub use self::quic::{QuicInfo, QuicListenError, QuicListener};
 pub use self::reports::ChannelCorrupt;
 
 /// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake
@@ -158,6 +162,8 @@ pub struct Stack {
     setup: SetupState,
     fast_open: fast_open::Cookies,
     splicing: Splicing,
+    /// If a port has QUIC.
+    quic: Option<Box<QuicLayer>>,
     /// What applications are to be told besides the connections' own events.
     pub(crate) app_events: VecDeque<(StreamId, AppEvent)>,
     /// Finished frames that belong to no connection.
@@ -228,6 +234,7 @@ impl Stack {
             setup: SetupState::new(),
             fast_open: fast_open::Cookies::new(&config.secret, now_us),
             splicing: Splicing::new(&hash_key),
+            quic: None,
             app_events: VecDeque::new(),
             frames: VecDeque::new(),
             due: Vec::new(),
@@ -326,6 +333,9 @@ impl Stack {
         if self.has_setup() {
             self.look_at_setup(now_us);
         }
+        if self.quic.is_some() {
+            self.quic_on_time(now_us);
+        }
         if self
             .neighbors
             .next_timeout_us()
@@ -372,6 +382,7 @@ impl Stack {
             self.nic_stacks.next_timeout_us(),
             self.division.next_timeout_us(),
             self.next_setup_us(),
+            self.next_quic_us(),
         ]
         .into_iter()
         .flatten()
@@ -395,6 +406,9 @@ impl Stack {
         let mut busy = self.serve_waiting(now_us, &mut handshakes, port, app);
         busy |= app.on_turn(&mut self.streams(now_us), now_us);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
+        if self.quic.is_some() {
+            busy |= self.serve_quic_layer(now_us, &mut handshakes, port, app);
+        }
         if self.shortage.has_opens() {
             self.repeat_opens();
         }
@@ -471,6 +485,9 @@ impl Stack {
         event: AppEvent,
     ) {
         let Some(entry) = self.connections.by_stream_mut(stream) else {
+            if quic::names::is_stream(stream) && stream != StreamId::NONE {
+                return self.tell_quic_stream(now_us, app, stream, event);
+            }
             let mut streams = self.streams(now_us);
             match event {
                 AppEvent::Opened { file, meta } if stream == StreamId::NONE => {
@@ -775,6 +792,7 @@ impl Stack {
             self.mark_dirty(handle);
         }
         self.retry_half_open(now_us);
+        self.retry_quic_neighbor();
     }
 
     /// A ring may have room again: to be called after every sleep. Who has waited longest for it
@@ -819,6 +837,7 @@ impl Stack {
                 self.mark_dirty(handle);
             }
         }
+        self.close_all_quic(now_us);
         while self.serve(now_us, port, app) && !self.shaking_hands.is_empty() {}
     }
 }

@@ -72,6 +72,16 @@ struct Extent {
     file: Option<FileRange>,
 }
 
+/// An extent that the engine has let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub(crate) stream: u64,
+    /// Length, in bytes.
+    pub(crate) len: u64,
+    /// What it stood for, unless it was real bytes.
+    pub(crate) file: Option<FileRange>,
+}
+
 /// An extent that the engine is asked to take.
 pub(crate) struct Offer {
     pub(crate) bytes: Bytes,
@@ -143,8 +153,8 @@ impl Extents {
         self.by_place.insert((stream, start), extent);
     }
 
-    /// Forgets what the engine has let go. `released` gets the ranges of files among it.
-    pub(crate) fn release(&mut self, mut released: impl FnMut(FileRange)) {
+    /// Forgets what the engine has let go. `released` gets each extent.
+    pub(crate) fn release(&mut self, mut released: impl FnMut(Released)) {
         // The list keeps its memory.
         let mut dropped = lock(&self.dropped);
         for key in dropped.drain(..) {
@@ -152,7 +162,11 @@ impl Extents {
             let extent = self.by_place.get(&place).copied();
             if let Some(extent) = extent.filter(|extent| extent.serial == key.serial) {
                 self.by_place.remove(&place);
-                extent.file.into_iter().for_each(&mut released);
+                released(Released {
+                    stream: key.stream,
+                    len: extent.len,
+                    file: extent.file,
+                });
             }
         }
     }
@@ -215,7 +229,7 @@ mod tests {
 
     fn released(extents: &mut Extents) -> Vec<FileRange> {
         let mut ranges = Vec::new();
-        extents.release(|range| ranges.push(range));
+        extents.release(|released| ranges.extend(released.file));
         ranges
     }
 

@@ -4,6 +4,7 @@
 //! sealed there and then. A 1-RTT packet is taken apart and noted as a description, and its
 //! placeholder bytes are never looked at again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,10 +74,14 @@ pub(crate) struct Recorder {
     error: Option<DescribeError>,
     /// The lowest number that the next packet may have.
     next_number: u64,
+    /// The key of the last packet.
+    current: Option<Arc<SealKey>>,
     /// The key that the NIC stack was given last.
     known: Option<u32>,
     /// Keys that it is to be given, with their floors.
     keys: Vec<(Arc<SealKey>, u64)>,
+    /// How far each stream has been sent, in bytes.
+    sent: BTreeMap<u64, u64>,
 }
 
 impl Recorder {
@@ -112,6 +117,7 @@ impl Recorder {
         if self.known != Some(key.generation) {
             self.keys.push((Arc::clone(key), number));
             self.known = Some(key.generation);
+            self.current = Some(Arc::clone(key));
         }
         self.next_number = number + 1;
         let header = self.copy(&packet[..header_bytes]);
@@ -140,6 +146,7 @@ impl Recorder {
             extents,
             pieces,
             bytes,
+            sent,
             ..
         } = self;
         let first = pieces.len();
@@ -154,6 +161,8 @@ impl Recorder {
         };
         frames::stream_data(plaintext, |data| {
             let mut place = data.at.start;
+            let sent = sent.entry(data.stream).or_default();
+            *sent = (*sent).max(data.offset + data.at.len() as u64);
             let cut = extents.cut(data.stream, data.offset, data.at, |piece| match piece {
                 Piece::Inline(range) => place = range.end,
                 Piece::File { file, offset, len } => {
@@ -229,6 +238,27 @@ impl Recorder {
     pub(crate) fn forget_keys(&mut self) {
         self.known = None;
         self.keys.clear();
+    }
+
+    /// How many bytes of a stream have been sent at least once.
+    pub(crate) fn sent(&self, stream: u64) -> u64 {
+        self.sent.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// Nothing more of a stream is sent.
+    pub(crate) fn forget_stream(&mut self, stream: u64) {
+        self.sent.remove(&stream);
+    }
+
+    /// The key of the last packet, with its floor, if the NIC stack does not have it. It is taken for
+    /// given from now on.
+    pub(crate) fn take_current(&mut self) -> Option<(Arc<SealKey>, u64)> {
+        if self.known.is_some() {
+            return None;
+        }
+        let key = self.current.clone()?;
+        self.known = Some(key.generation);
+        Some((key, self.next_number))
     }
 
     /// The key that the NIC stack was given last.
@@ -382,5 +412,12 @@ mod tests {
             keys.iter().map(|(_, floor)| *floor).collect::<Vec<_>>(),
             [12]
         );
+        // Or before the next packet.
+        assert!(recorder.take_current().is_none());
+        recorder.forget_keys();
+        let current = recorder.take_current().map(|(_, floor)| floor);
+        assert_eq!(current, Some(13));
+        assert_eq!(describe(&mut recorder, 13, &packet), None);
+        assert_eq!(recorder.take_keys().len(), 0);
     }
 }

@@ -311,6 +311,10 @@ pub enum EventKind {
         alpn: Option<Vec<u8>>,
         /// The name that the client has asked for.
         server_name: Option<String>,
+        /// What seals.
+        cipher: Cipher,
+        /// True if an earlier session was resumed.
+        is_resumed: bool,
     },
     /// The peer has opened a stream.
     Opened(StreamId),
@@ -318,6 +322,16 @@ pub enum EventKind {
     Readable(StreamId),
     /// There may be room to write.
     Writable(StreamId),
+    /// The peer has acknowledged bytes of a stream: of a range of a file not before all of a piece
+    /// of 256 KiB is. Or they were given up, since the stream was reset.
+    Acknowledged {
+        /// The stream.
+        stream: StreamId,
+        /// How many.
+        bytes: u64,
+        /// As many of them were real.
+        real_bytes: u64,
+    },
     /// All that was written, and the end, is acknowledged.
     Finished(StreamId),
     /// The peer wants nothing more of a stream.

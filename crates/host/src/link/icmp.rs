@@ -1,7 +1,9 @@
-//! Echo, so that the stack can be pinged; and errors that concern a connection.
+//! Echo, so that the stack can be pinged; errors that concern a connection; and the answer to
+//! datagrams that nothing listens for.
 
 use std::net::IpAddr;
 
+use wire::datagram::UdpPacket;
 use wire::frame::{Icmp4Packet, Icmp6Packet, Received};
 use wire::icmp::{Echo, QuotedTcp};
 use wire::{ethernet, icmpv4, icmpv6};
@@ -90,6 +92,31 @@ pub(crate) fn reply(
             (one_host && own(destination.into()) && !own(source.into()))
                 .then(|| icmpv6::echo_frame(mac, source_mac, destination, source, &answer))
         }
+        _ => None,
+    }
+}
+
+/// The frame that answers a datagram to one of our addresses on whose port nothing listens (RFC 1122
+/// §4.1.3.1, RFC 4443 §3.1); `None` if it comes from what is not one host, or went to a group.
+pub(crate) fn port_unreachable(mac: [u8; 6], packet: &UdpPacket<'_>) -> Option<Vec<u8>> {
+    if !packet.is_unicast() {
+        return None;
+    }
+    match (packet.destination.ip(), packet.source.ip()) {
+        (IpAddr::V4(own), IpAddr::V4(source)) => Some(icmpv4::port_unreachable_frame(
+            mac,
+            packet.source_mac,
+            own,
+            source,
+            packet.packet,
+        )),
+        (IpAddr::V6(own), IpAddr::V6(source)) => Some(icmpv6::port_unreachable_frame(
+            mac,
+            packet.source_mac,
+            own,
+            source,
+            packet.packet,
+        )),
         _ => None,
     }
 }

@@ -53,6 +53,15 @@ impl Replies {
 }
 
 impl Stack {
+    /// Answers a datagram that nothing listens for, unless there are too many answers, or it may
+    /// not be answered.
+    pub(super) fn reply_to_datagram(&mut self, now_us: u64, reply: Option<Vec<u8>>) {
+        if let Some(reply) = reply {
+            self.counters.port_unreachables += 1;
+            self.reply_to_echo(now_us, reply);
+        }
+    }
+
     fn reply_to_echo(&mut self, now_us: u64, reply: Vec<u8>) {
         if self.replies.echo.allows(now_us) {
             self.frames.push_back(reply);
@@ -61,7 +70,7 @@ impl Stack {
         self.counters.echo_replies_suppressed += 1;
         if self.replies.echo_suppressed.begins(now_us) {
             let limit = self.config.echo_replies_per_second;
-            tracing::warn!(limit, "echo requests are answered no more often");
+            tracing::warn!(limit, "ICMP answers are sent no more often");
         }
     }
 
@@ -92,6 +101,7 @@ impl Stack {
                 self.counters.address_conflicts += self.neighbors.take_conflicts();
                 self.retry_waiting_neighbor(now_us);
             }
+            Ok(Received::Other) => self.on_datagram_frame(now_us, &frame),
             Ok(other) => {
                 if let Some(error) = icmp::error(&other) {
                     return self.on_icmp_error(now_us, &error);

@@ -281,14 +281,16 @@ impl Stack {
                 // What had no place among the workers in use is still elsewhere.
                 self.division.begin(Kind::Leave { found: false }, now_us);
             }
-            Kind::Leave { found: true } => {
-                let again = Kind::Leave { found: false };
-                self.division.begin(
-                    again,
-                    now_us + LEAVE_AGAIN_LOOKS * self.config.load_interval_us,
-                );
+            Kind::Leave { found } => {
+                let found_of_quic = self.leave_quic_workers();
+                if found || found_of_quic {
+                    let again = Kind::Leave { found: false };
+                    self.division.begin(
+                        again,
+                        now_us + LEAVE_AGAIN_LOOKS * self.config.load_interval_us,
+                    );
+                }
             }
-            Kind::Leave { found: false } => {}
         }
     }
 

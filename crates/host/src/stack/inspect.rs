@@ -24,6 +24,10 @@ pub struct Usage {
     pub parted: usize,
     /// Pairs of connections that a NIC stack has joined, or is about to.
     pub splices: usize,
+    /// QUIC connections, those included that are closed and wait for stray packets.
+    pub quic_connections: usize,
+    /// Streams of QUIC.
+    pub quic_streams: usize,
     /// Files that are open below, or being opened.
     pub files: usize,
     /// SENDs issued and not departed.
@@ -215,6 +219,8 @@ impl Stack {
             time_waits: self.time_waits.len(),
             parted: self.teardown.parted.len(),
             splices: self.splicing.splices.len(),
+            quic_connections: self.quic_len(),
+            quic_streams: self.quic_streams_len(),
             files: self.files.len(),
             sends_outstanding: self.sends_outstanding,
             commands_waiting: self.nics.iter().map(|nic| nic.commands_waiting()).sum(),

@@ -85,11 +85,12 @@ impl Stack {
         true
     }
 
-    /// Accepts no more connections: from now on who begins one is answered with RST, as by a kernel
+    /// Accepts no more connections, of QUIC either: from now on who begins one is answered with RST, as by a kernel
     /// whose listening socket is closed. Those that are half-open are forgotten.
     pub fn stop_listening(&mut self) {
         self.bindings.stop_listening();
         self.gate.close();
+        self.stop_quic();
     }
 }
 

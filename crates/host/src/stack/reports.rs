@@ -88,11 +88,11 @@ impl Stack {
             Event::OpenFailed { file, errno } => self.on_open_failed(now_us, worker, file, errno),
             Event::Listed { file, ref part } => self.on_listed(worker, file, part),
             Event::ReadFailed {
+                send,
                 flow,
                 file,
                 offset,
                 errno,
-                ..
             } => {
                 self.counters.reads_failed += 1;
                 let path = self
@@ -101,6 +101,9 @@ impl Stack {
                     .map_or_else(Default::default, |file| String::from_utf8_lossy(&file.path));
                 tracing::warn!(path = %path, offset, errno, "reading failed: the response is \
                     aborted");
+                if let Some(valid) = self.on_quic_read_failed(worker, send, flow, file) {
+                    return self.check_event(worker, event, valid);
+                }
                 match self.connections.handle_of(StreamId(flow.0)) {
                     Some(handle) => self.fail(worker, handle),
                     // The connection may have ended while the event was on its way.
@@ -139,8 +142,7 @@ impl Stack {
                 reason,
             } => self.on_splice_ended(now_us, worker, outcome, reason),
             Event::Unspliced { ref outcome } => self.on_unspliced(now_us, worker, outcome),
-            // Nothing was prepared.
-            Event::Ready { .. } => false,
+            Event::Ready { prepare, flow } => self.on_quic_ready(worker, prepare, flow),
             Event::Ended => {
                 self.nics[worker].heard.on_last();
                 true
@@ -153,7 +155,11 @@ impl Stack {
                 true
             }
         };
-        if !valid {
+        self.check_event(worker, event, valid);
+    }
+
+    fn check_event(&mut self, worker: usize, event: &Event, is_valid: bool) {
+        if !is_valid {
             self.on_invalid_event(worker, event);
         }
     }
@@ -174,7 +180,7 @@ impl Stack {
     ) -> bool {
         let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
             // The connection may have ended while the event was on its way.
-            return true;
+            return self.quic.is_none() || self.on_quic_departed(worker, send, flow);
         };
         let handle = entry.handle();
         if entry.worker != worker {
@@ -201,6 +207,9 @@ impl Stack {
 
     /// The NIC stack did not carry a command out: whatever depends on it fails.
     fn on_rejected(&mut self, now_us: u64, worker: usize, reason: RejectReason, id: u64) -> bool {
+        if let Some(valid) = self.on_quic_rejected(now_us, worker, reason, id) {
+            return valid;
+        }
         if let Some(valid) = self.on_records_rejected(worker, reason, id) {
             return valid;
         }

@@ -46,6 +46,7 @@ impl Stack {
                 self.mark_dirty(handle);
             }
         }
+        self.on_quic_worker_restarted(worker);
         for Reopening {
             file,
             path,
@@ -55,6 +56,8 @@ impl Stack {
         {
             if let Some(entry) = waits.and_then(|stream| self.connections.by_stream_mut(stream)) {
                 entry.holds += 1;
+            } else if let Some(stream) = waits {
+                self.hold_quic(stream);
             }
             self.send_open(worker, file, &path, lookup);
         }
@@ -79,6 +82,9 @@ impl Stack {
         };
         if let Reopened::LetGo(Some(close)) | Reopened::Changed(Some(close)) = outcome {
             self.send_close(close);
+        }
+        if self.on_quic_reopened(stream, file, outcome) {
+            return true;
         }
         let Some(entry) = self.connections.by_stream_mut(stream) else {
             return true;

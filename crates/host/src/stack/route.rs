@@ -67,6 +67,7 @@ impl Stack {
                 self.reroute(handle);
             }
         }
+        self.on_quic_nic_come();
         self.part_with_elsewhere(now_us);
         self.splice_elsewhere();
         for file in self.files.waiting() {
@@ -123,6 +124,7 @@ impl Stack {
                 self.reroute(handle);
             }
         }
+        self.on_quic_nic_lost(&workers);
         self.part_with_elsewhere(now_us);
         self.splice_elsewhere();
         for file in self.files.waiting() {
@@ -175,6 +177,8 @@ impl Stack {
             Some(Ok(stream)) => {
                 if let Some(handle) = self.connections.handle_of(stream) {
                     self.tell_opened(handle);
+                } else {
+                    self.on_quic_file_opened(stream);
                 }
                 true
             }
@@ -221,6 +225,7 @@ impl Stack {
         let (asked, answer) = (found.asked, found.errno);
         let home = self.connections.by_stream(found.stream);
         let home = home.map(|entry| entry.worker);
+        let home = home.or_else(|| self.quic_worker(found.stream));
         // A directory is found, too: its stream asks for what is in it.
         let is_directory = answer == Some(Errno::ISDIR.raw_os_error() as u16);
         let is_gone = home.is_none() && found.stream != StreamId::NONE;

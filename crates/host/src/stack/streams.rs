@@ -10,10 +10,11 @@ use tcp::Instant;
 
 use crate::app::{
     AppEvent, Bind, BindError, BindingId, ConnectError, FileHandle, FileMeta, Io, ListPlace,
-    Offloads, Owner, StreamId, StreamOption, StreamOptions,
+    Offloads, Owner, QuicConnection, QuicStream, StreamId, StreamOption, StreamOptions,
 };
 use crate::splicing::{SpliceError, SpliceLimits};
 use crate::stack::Stack;
+use crate::stack::quic::names::is_stream as is_quic;
 use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::files::{Lookup, Name};
 
@@ -62,7 +63,12 @@ impl Streams<'_> {
         ask: impl FnOnce(&mut Stack, usize) -> Option<(FileId, FileHandle)>,
     ) -> FileHandle {
         const NOWHERE: FileHandle = FileHandle(u64::MAX);
-        let Some(worker) = self.entry(stream).map(|entry| entry.worker) else {
+        let worker = if is_quic(stream) {
+            self.stack.quic_worker(stream)
+        } else {
+            self.entry(stream).map(|entry| entry.worker)
+        };
+        let Some(worker) = worker else {
             return NOWHERE;
         };
         let sane = command.check().is_ok();
@@ -82,6 +88,8 @@ impl Streams<'_> {
         };
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
             entry.files.push(file);
+        } else {
+            self.stack.add_quic_file(stream, file);
         }
         handle
     }
@@ -117,6 +125,10 @@ impl Io for Streams<'_> {
     }
 
     fn owner(&self, stream: StreamId) -> Option<Owner> {
+        // Only the server has QUIC.
+        if is_quic(stream) {
+            return Some(Owner::SERVER);
+        }
         Some(self.stack.connections.by_stream(stream)?.owner)
     }
 
@@ -125,6 +137,9 @@ impl Io for Streams<'_> {
     }
 
     fn addresses(&self, stream: StreamId) -> Option<(SocketAddr, SocketAddr)> {
+        if is_quic(stream) {
+            return self.stack.quic_addresses(stream);
+        }
         let tuple = self.stack.connections.by_stream(stream)?.tuple;
         Some((tuple.local, tuple.remote))
     }
@@ -139,6 +154,9 @@ impl Io for Streams<'_> {
     }
 
     fn read(&mut self, stream: StreamId, buffer: &mut [u8]) -> usize {
+        if is_quic(stream) {
+            return self.stack.quic_read(stream, buffer);
+        }
         let now_us = self.now_us;
         self.act(stream, |entry| match &mut entry.tls {
             None => entry.tcp.read(buffer),
@@ -147,6 +165,9 @@ impl Io for Streams<'_> {
     }
 
     fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
+        if is_quic(stream) {
+            return self.stack.quic_write(stream, bytes);
+        }
         self.act(stream, |entry| match &mut entry.tls {
             None => entry.tcp.write(bytes),
             Some(tls) => tls.write(bytes),
@@ -154,6 +175,9 @@ impl Io for Streams<'_> {
     }
 
     fn write_file(&mut self, stream: StreamId, file: FileHandle, range: Range<u64>) -> u64 {
+        if is_quic(stream) {
+            return self.stack.quic_write_file(stream, file, range);
+        }
         let Some((id, found)) = self.stack.files.by_handle(file) else {
             return 0;
         };
@@ -230,6 +254,9 @@ impl Io for Streams<'_> {
     }
 
     fn shutdown(&mut self, stream: StreamId) {
+        if is_quic(stream) {
+            return self.stack.quic_shutdown(stream);
+        }
         self.act(stream, |entry| match &mut entry.tls {
             None => entry.tcp.shutdown(),
             Some(tls) => tls.connection.close(),
@@ -253,6 +280,9 @@ impl Io for Streams<'_> {
     }
 
     fn abort(&mut self, stream: StreamId) {
+        if is_quic(stream) {
+            return self.stack.quic_abort(stream);
+        }
         if self.stack.has_splices() && self.stack.abort_spliced(self.now_us, stream, false) {
             return;
         }
@@ -260,6 +290,9 @@ impl Io for Streams<'_> {
     }
 
     fn close(&mut self, stream: StreamId) {
+        if is_quic(stream) {
+            return self.stack.quic_close(stream);
+        }
         if self.stack.has_splices() && self.stack.abort_spliced(self.now_us, stream, true) {
             return;
         }
@@ -278,6 +311,30 @@ impl Io for Streams<'_> {
         if let Some(entry) = entry {
             entry.told = false;
         }
+    }
+
+    fn quic_stream(&self, stream: StreamId) -> Option<QuicStream> {
+        self.stack.quic_stream(stream)
+    }
+
+    fn open_unidirectional(&mut self, connection: QuicConnection) -> Option<StreamId> {
+        self.stack.quic_open_unidirectional(connection)
+    }
+
+    fn reset_stream(&mut self, stream: StreamId, code: u64) {
+        self.stack.quic_reset(stream, code);
+    }
+
+    fn stop_sending(&mut self, stream: StreamId, code: u64) {
+        self.stack.quic_stop_sending(stream, code);
+    }
+
+    fn prioritize(&mut self, stream: StreamId, priority: i32) {
+        self.stack.quic_prioritize(stream, priority);
+    }
+
+    fn close_quic(&mut self, connection: QuicConnection, code: u64, reason: &[u8]) {
+        self.stack.close_quic(self.now_us, connection, code, reason);
     }
 
     fn offloads(&self) -> Offloads {
@@ -317,6 +374,9 @@ impl Io for Streams<'_> {
     }
 
     fn congestion_window(&self, stream: StreamId) -> u64 {
+        if is_quic(stream) {
+            return self.stack.quic_congestion_window(stream);
+        }
         self.entry(stream)
             .map_or(0, |entry| entry.tcp.congestion_window())
     }
@@ -337,6 +397,9 @@ impl Io for Streams<'_> {
     }
 
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {
+        if is_quic(stream) {
+            return self.stack.quic_set_timer(self.now_us, stream, after);
+        }
         let deadline_us = after.map(|after| self.now_us.saturating_add(after.as_micros() as u64));
         self.act(stream, |entry| entry.app_deadline_us = deadline_us);
     }
@@ -351,20 +414,32 @@ impl Io for Streams<'_> {
     }
 
     fn set_max_pacing_rate(&mut self, stream: StreamId, bytes_per_second: Option<u64>) {
+        if is_quic(stream) {
+            return self.stack.quic_set_rate(stream, bytes_per_second);
+        }
         self.act(stream, |entry| {
             entry.tcp.set_max_pacing_rate(bytes_per_second);
         });
     }
 
     fn set_notsent_lowat(&mut self, stream: StreamId, bytes: u64) {
+        if is_quic(stream) {
+            return self.stack.quic_set_lowat(stream, bytes);
+        }
         self.act(stream, |entry| entry.notsent_lowat = Some(bytes));
     }
 
     fn acknowledged(&self, stream: StreamId) -> u64 {
+        if is_quic(stream) {
+            return self.stack.quic_acknowledged(stream);
+        }
         self.entry(stream).map_or(0, Entry::acknowledged_bytes)
     }
 
     fn unacknowledged(&self, stream: StreamId) -> u64 {
+        if is_quic(stream) {
+            return self.stack.quic_unacknowledged(stream);
+        }
         self.entry(stream).map_or(0, |entry| match &entry.tls {
             None => entry.tcp.queued_bytes(),
             Some(tls) => tls.connection.unacknowledged_bytes(),
@@ -372,10 +447,16 @@ impl Io for Streams<'_> {
     }
 
     fn unsent(&self, stream: StreamId) -> u64 {
+        if is_quic(stream) {
+            return self.stack.quic_unsent(stream);
+        }
         self.entry(stream).map_or(0, Entry::notsent_bytes)
     }
 
     fn waits_for_peer(&self, stream: StreamId) -> bool {
+        if is_quic(stream) {
+            return self.stack.quic_waits_for_peer(stream);
+        }
         self.unacknowledged(stream) > 0
             && self
                 .entry(stream)

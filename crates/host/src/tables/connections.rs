@@ -226,12 +226,8 @@ impl Connections {
         route: Route,
         nics: &NicStacks,
     ) -> ConnectionHandle {
-        let hash = self.by_tuple.hash(&tuple);
         let there = nics.workers_to_choose(NicSet::default());
-        let worker = self.balance.choose(there, hash);
-        let worker = worker.or_else(|| self.balance.choose(nics.all_workers(), hash));
-        let worker = worker.unwrap_or(0);
-        self.balance.add(worker);
+        let worker = self.enter_worker(&tuple, there, nics.all_workers());
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
         let handle = ConnectionHandle(slot.key());
@@ -295,6 +291,33 @@ impl Connections {
     /// The worker with the fewest connections, if there are any workers.
     pub(crate) fn least_busy(&self, workers: impl Iterator<Item = usize> + Clone) -> Option<usize> {
         self.balance.choose(workers, 0)
+    }
+
+    /// A worker for a connection that is not in the table: chosen as in [`Connections::insert`] of
+    /// workers that are `there`, or of all.
+    pub(crate) fn enter_worker(
+        &mut self,
+        tuple: &Tuple,
+        there: impl Iterator<Item = usize> + Clone,
+        all: impl Iterator<Item = usize> + Clone,
+    ) -> usize {
+        let hash = self.by_tuple.hash(tuple);
+        let worker = self.balance.choose(there, hash);
+        let worker = worker.or_else(|| self.balance.choose(all, hash));
+        let worker = worker.unwrap_or(0);
+        self.balance.add(worker);
+        worker
+    }
+
+    /// A connection that is not in the table is over.
+    pub(crate) fn leave_worker(&mut self, worker: usize) {
+        self.balance.remove(worker);
+    }
+
+    /// A connection that is not in the table goes from one worker to another.
+    pub(crate) fn change_workers(&mut self, before: usize, after: usize) {
+        self.balance.remove(before);
+        self.balance.add(after);
     }
 
     /// Another worker sends for a connection from now on. Returns the one before.

@@ -180,6 +180,7 @@ impl Connection {
         let id = quinn_id(stream).filter(|_| stream.is_sendable());
         let id = id.ok_or(StreamError::Unknown)?;
         self.written.remove(&stream.0);
+        self.recorder.lock().forget_stream(stream.0);
         let reset = self.quinn.send_stream(id).reset(code(error));
         reset.map_err(|_| StreamError::Unknown)
     }

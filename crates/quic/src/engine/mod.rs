@@ -23,10 +23,12 @@ mod time;
 mod transmit;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use contract::tls::Cipher;
 use quinn_proto::{ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Incoming, StreamEvent};
 use tcp::Instant;
 use tls::Certificates;
@@ -36,6 +38,7 @@ use crate::engine::connection::{Connection, stream_id};
 use crate::engine::session::Handshake;
 use crate::engine::setup::Setup;
 use crate::engine::time::{Clock, TimeOfDay};
+use crate::extents::Released;
 use crate::types::{
     Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Output, Read, Route,
     StreamError, StreamId,
@@ -67,6 +70,10 @@ pub struct Endpoint {
     timeouts: BTreeSet<(Instant, usize)>,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
+    /// Connections of which nothing follows, in order.
+    gone: VecDeque<Handle>,
+    /// Clients that come now are refused.
+    is_closed: bool,
     /// Where packets are made.
     buffer: Vec<u8>,
     undescribable: u64,
@@ -119,6 +126,8 @@ impl Endpoint {
             timeouts: BTreeSet::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
+            gone: VecDeque::new(),
+            is_closed: false,
             buffer: Vec::new(),
             undescribable: 0,
         })
@@ -154,7 +163,7 @@ impl Endpoint {
     fn on_incoming(&mut self, now: Instant, incoming: Incoming) {
         let count = self.quinn.open_connections();
         let mut answer = Vec::new();
-        if count >= self.limits.connections_max {
+        if self.is_closed || count >= self.limits.connections_max {
             let transmit = self.quinn.refuse(incoming, &mut answer);
             return self.push_sealed(&transmit, answer);
         }
@@ -232,6 +241,22 @@ impl Endpoint {
         }
     }
 
+    /// Has the next NIC stack given the key of a connection before there is a packet for it, if that
+    /// has none: what it prepares is for a flow with a key.
+    pub fn give_key(&mut self, connection: Handle) {
+        let Some(found) = self.get(connection) else {
+            return;
+        };
+        let current = found.recorder.lock().take_current();
+        if let Some((key, floor)) = current {
+            self.outputs.push_back(Output::Key {
+                connection,
+                key,
+                floor,
+            });
+        }
+    }
+
     /// What has happened, in order.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -246,6 +271,41 @@ impl Endpoint {
             let index = self.dirty.pop_front()?;
             self.transmit(now, index);
         }
+    }
+
+    /// A connection that is gone for good: no output names it any more, once those are taken that
+    /// there are.
+    pub fn poll_gone(&mut self) -> Option<Handle> {
+        self.gone.pop_front()
+    }
+
+    /// Accepts no more connections.
+    pub fn refuse_connections(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// The peer's address, and the one at which it reaches this side.
+    pub fn addresses(&self, connection: Handle) -> Option<(SocketAddr, Option<IpAddr>)> {
+        let quinn = &self.peek(connection)?.quinn;
+        Some((quinn.remote_address(), quinn.local_ip()))
+    }
+
+    /// The congestion window of a connection, in bytes.
+    pub fn congestion_window(&self, connection: Handle) -> u64 {
+        let connection = self.peek(connection);
+        connection.map_or(0, |connection| connection.quinn.congestion_state().window())
+    }
+
+    /// How many bytes of a stream have been sent at least once.
+    pub fn sent(&self, connection: Handle, stream: StreamId) -> u64 {
+        let connection = self.peek(connection);
+        connection.map_or(0, |connection| connection.recorder.lock().sent(stream.0))
+    }
+
+    /// The smoothed round-trip time of a connection, and how many of its packets were found lost.
+    pub fn path(&self, connection: Handle) -> Option<(Duration, u64)> {
+        let quinn = &self.peek(connection)?.quinn;
+        Some((quinn.rtt(), quinn.stats().path.lost_packets))
     }
 
     /// Reads at most `bytes_max` of a stream.
@@ -388,6 +448,11 @@ impl Endpoint {
         Some(connection).filter(|connection| connection.handle == handle && !connection.is_over)
     }
 
+    fn peek(&self, handle: Handle) -> Option<&Connection> {
+        let connection = self.connections.get(handle.index)?.as_deref()?;
+        Some(connection).filter(|connection| connection.handle == handle)
+    }
+
     fn with<T>(
         &mut self,
         handle: Handle,
@@ -444,10 +509,15 @@ impl Endpoint {
         let kind = match event {
             quinn_proto::Event::Connected => {
                 let handshake = handshake(&connection.quinn);
-                let (alpn, server_name) = handshake
-                    .map(|handshake| (handshake.alpn, handshake.server_name))
-                    .unwrap_or_default();
-                EventKind::Connected { alpn, server_name }
+                let Some(handshake) = handshake else {
+                    return;
+                };
+                EventKind::Connected {
+                    alpn: handshake.alpn,
+                    server_name: handshake.server_name,
+                    cipher: handshake.cipher.unwrap_or(Cipher::Aes128Gcm),
+                    is_resumed: handshake.is_resumed,
+                }
             }
             quinn_proto::Event::ConnectionLost { reason } => {
                 let reason = connection.close_reason(reason);
@@ -466,7 +536,11 @@ impl Endpoint {
                 EventKind::Writable(stream_id(id))
             }
             quinn_proto::Event::Stream(StreamEvent::Finished { id }) => {
-                EventKind::Finished(stream_id(id))
+                let stream = stream_id(id);
+                // What the peer has acknowledged comes first.
+                connection.recorder.lock().forget_stream(stream.0);
+                self.release(index);
+                EventKind::Finished(stream)
             }
             quinn_proto::Event::Stream(StreamEvent::Stopped { id, error_code }) => {
                 EventKind::Stopped(stream_id(id), error_code.into_inner())
@@ -499,16 +573,20 @@ impl Endpoint {
         let Self {
             connections,
             outputs,
+            events,
             ..
         } = self;
         let connection = connections.get_mut(index).and_then(Option::as_deref_mut);
         if let Some(connection) = connection {
-            let handle = connection.handle;
-            connection.recorder.lock().extents.release(|range| {
-                outputs.push_back(Output::Released {
+            let (handle, is_over) = (connection.handle, connection.is_over);
+            connection.recorder.lock().extents.release(|released| {
+                if !is_over {
+                    events.push_back(acknowledged(handle, &released));
+                }
+                outputs.extend(released.file.map(|range| Output::Released {
                     connection: handle,
                     range,
-                });
+                }));
             });
         }
     }
@@ -553,11 +631,12 @@ impl Endpoint {
         } = *connection;
         drop(quinn);
         let mut recorder = recorder.lock();
-        recorder.extents.release(|range| {
-            self.outputs.push_back(Output::Released {
+        recorder.extents.release(|released| {
+            let range = released.file;
+            self.outputs.extend(range.map(|range| Output::Released {
                 connection: handle,
                 range,
-            });
+            }));
         });
         if let Some(generation) = recorder.known() {
             self.outputs.push_back(Output::KeyGone {
@@ -565,6 +644,23 @@ impl Endpoint {
                 generation,
             });
         }
+        self.gone.push_back(handle);
+    }
+}
+
+fn acknowledged(connection: Handle, released: &Released) -> Event {
+    let real_bytes = if released.file.is_none() {
+        released.len
+    } else {
+        0
+    };
+    Event {
+        connection,
+        kind: EventKind::Acknowledged {
+            stream: StreamId(released.stream),
+            bytes: released.len,
+            real_bytes,
+        },
     }
 }
 
@@ -576,7 +672,7 @@ fn handshake(quinn: &quinn_proto::Connection) -> Option<Box<Handshake>> {
 #[cfg(test)]
 mod tests {
     use contract::FileId;
-    use contract::tls::{Cipher, Suite, Version};
+    use contract::tls::{Suite, Version};
     use fakes::quic_client::QuicClient;
     use fakes::site::{Identity, Site, UNIX_TIME};
 

@@ -13,6 +13,7 @@ use quinn_proto::crypto::{
 };
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
+use rustls::HandshakeKind;
 use rustls::quic::{self, DirectionalKeys, KeyChange, Secrets, ServerConnection, Version};
 use zeroize::Zeroizing;
 
@@ -94,6 +95,8 @@ pub(super) struct Handshake {
     pub(super) recorder: Shared,
     pub(super) alpn: Option<Vec<u8>>,
     pub(super) server_name: Option<String>,
+    pub(super) cipher: Option<Cipher>,
+    pub(super) is_resumed: bool,
 }
 
 /// From which 1-RTT keys are made.
@@ -174,6 +177,8 @@ impl Session for ServerSession {
             recorder: self.recorder.clone(),
             alpn: self.connection.alpn_protocol().map(<[u8]>::to_vec),
             server_name: self.connection.server_name().map(str::to_owned),
+            cipher: self.one_rtt.as_ref().map(|one_rtt| one_rtt.cipher),
+            is_resumed: self.connection.handshake_kind() == Some(HandshakeKind::Resumed),
         }))
     }
 

@@ -297,7 +297,9 @@ impl<'a> World<'a> {
         while let Some(event) = self.endpoint.poll_event() {
             let connection = event.connection;
             match event.kind {
-                EventKind::Connected { alpn, server_name } => {
+                EventKind::Connected {
+                    alpn, server_name, ..
+                } => {
                     assert_eq!(alpn.as_deref(), Some(&b"test"[..]));
                     assert_eq!(server_name.as_deref(), Some("localhost"));
                     self.server = Some(connection);
@@ -313,7 +315,9 @@ impl<'a> World<'a> {
                 EventKind::Closed(reason) => {
                     assert_eq!(self.closed.replace(reason), None);
                 }
-                EventKind::Writable(_) | EventKind::Finished(_) => {}
+                EventKind::Writable(_)
+                | EventKind::Acknowledged { .. }
+                | EventKind::Finished(_) => {}
             }
         }
     }

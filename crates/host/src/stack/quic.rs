@@ -1,0 +1,337 @@
+//! QUIC in the stack: the endpoints of its ports, their time, and whose turn it is.
+//!
+//! A [`quic::Endpoint`] decides; what it wants sent goes one of two ways. Packets of the handshake
+//! are sealed, and leave through the host's port. 1-RTT packets become QSENDs for the NIC worker of
+//! their connection, in the order in which they were numbered: a command that finds no room in the
+//! ring, or a neighbour that is being asked for, holds all that are behind it. A number is given
+//! out once; what a NIC stack that is gone may have sent is left to loss detection.
+//!
+//! | File | What it adds |
+//! |---|---|
+//! | `names` | names in the spaces of streams, flows and SENDs |
+//! | `table` | connections and streams |
+//! | `arrival` | datagrams that arrive |
+//! | `outputs` | what the endpoints want done: datagrams of the host's own |
+//! | `commands` | ... and QKEY, QSEND and QRELEASE for NIC workers |
+//! | `events` | what happens to connections, for the application |
+//! | `streams` | what the application may do |
+//! | `endings` | how streams and connections end |
+//! | `ranges` | ranges of files are prepared, and written once they are ready |
+//! | `reports` | what NIC workers report |
+//! | `nics` | NIC workers that come, go, and leave use |
+//! | `view` | what there is, for those who watch over it |
+
+mod arrival;
+mod commands;
+mod endings;
+mod events;
+pub(super) mod names;
+mod nics;
+mod outputs;
+mod ranges;
+mod reports;
+mod streams;
+mod table;
+mod view;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use netdev::Port;
+use quic::Endpoint;
+use tcp::Instant;
+
+use self::arrival::Arrived;
+use self::outputs::HeldDatagrams;
+use self::table::Table;
+use super::Stack;
+use crate::app::{AppEvent, Application, StreamId};
+
+pub use self::view::QuicInfo;
+
+/// What a port speaks QUIC with.
+#[derive(Clone)]
+pub struct QuicListener {
+    /// The UDP port.
+    pub port: u16,
+    /// Certificates; those that replace them are used for the handshakes that begin then.
+    pub certificates: Arc<tls::Certificates>,
+    /// Settings of its endpoint. Datagrams are no longer than the link permits.
+    pub settings: quic::Settings,
+}
+
+impl fmt::Debug for QuicListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicListener")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a port does not speak QUIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuicListenError(String);
+
+impl fmt::Display for QuicListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for QuicListenError {}
+
+struct Listener {
+    port: u16,
+    endpoint: Endpoint,
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+/// QUIC of a stack that has it.
+#[derive(Debug, Default)]
+pub(super) struct QuicLayer {
+    listeners: Vec<Listener>,
+    table: Table,
+    /// Connections that may go on.
+    ready: VecDeque<usize>,
+    /// Connections that wait for room, by worker.
+    waiting_room: Vec<VecDeque<usize>>,
+    waiting_neighbor: Vec<usize>,
+    /// The same, datagrams of the host's own.
+    held: VecDeque<HeldDatagrams>,
+    arrivals: VecDeque<Arrived>,
+    /// Timers of applications, in microseconds.
+    timers: BTreeSet<(u64, StreamId)>,
+    /// When connections go on that have a stream with a bound on its rate, in microseconds.
+    rates: BTreeSet<(u64, usize)>,
+    /// As of a connection, of all.
+    real_bytes: u64,
+}
+
+impl QuicLayer {
+    /// A connection may go on.
+    fn mark(&mut self, place: usize) {
+        if let Some(connection) = self.table.connections.get_mut(place)
+            && !std::mem::replace(&mut connection.is_ready, true)
+        {
+            self.ready.push_back(place);
+        }
+    }
+
+    fn next_timeout_us(&self) -> Option<u64> {
+        let endpoints = self.listeners.iter();
+        let endpoints = endpoints.filter_map(|it| it.endpoint.next_timeout());
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let rate = self.rates.first().map(|(at, _)| *at);
+        let own = [timer, rate].into_iter().flatten();
+        endpoints.map(Instant::as_us).chain(own).min()
+    }
+
+    fn poll_event(&mut self) -> Option<(usize, quic::Event)> {
+        let mut listeners = self.listeners.iter_mut().enumerate();
+        listeners.find_map(|(at, it)| Some((at, it.endpoint.poll_event()?)))
+    }
+
+    fn poll_output(&mut self, now: Instant) -> Option<(usize, quic::Output)> {
+        let mut listeners = self.listeners.iter_mut().enumerate();
+        listeners.find_map(|(at, it)| Some((at, it.endpoint.poll_output(now)?)))
+    }
+
+    fn poll_gone(&mut self) -> Option<usize> {
+        let mut listeners = self.listeners.iter_mut().enumerate();
+        loop {
+            let (at, handle) =
+                listeners.find_map(|(at, it)| Some((at, it.endpoint.poll_gone()?)))?;
+            if let Some(place) = self.table.find(at, handle) {
+                return Some(place);
+            }
+            listeners = self.listeners.iter_mut().enumerate();
+        }
+    }
+}
+
+impl Stack {
+    /// Accepts QUIC connections to a UDP port of all addresses from now on.
+    ///
+    /// # Errors
+    /// If the port has QUIC already, the settings leave nothing to negotiate, or the system gives
+    /// no random numbers.
+    pub fn serve_quic(
+        &mut self,
+        now_us: u64,
+        listener: &QuicListener,
+    ) -> Result<(), QuicListenError> {
+        let quic = self.quic.get_or_insert_default();
+        if quic.listeners.iter().any(|it| it.port == listener.port) {
+            let problem = format!("UDP port {} has QUIC already", listener.port);
+            return Err(QuicListenError(problem));
+        }
+        let mut settings = listener.settings.clone();
+        let most = self.link.mtu.saturating_sub(HEADERS_BYTES);
+        let most = u16::try_from(most).unwrap_or(u16::MAX);
+        settings.datagram_bytes_max = settings.datagram_bytes_max.min(most);
+        let endpoint = Endpoint::new(
+            Arc::clone(&listener.certificates),
+            &settings,
+            Instant::from_us(now_us),
+            self.unix_time,
+        );
+        quic.listeners.push(Listener {
+            port: listener.port,
+            endpoint: endpoint.map_err(|error| QuicListenError(error.to_string()))?,
+        });
+        Ok(())
+    }
+
+    /// When [`Stack::quic_on_time`] is to be called, in microseconds.
+    pub(super) fn next_quic_us(&self) -> Option<u64> {
+        self.quic.as_ref()?.next_timeout_us()
+    }
+
+    /// Time has passed.
+    #[cold]
+    pub(super) fn quic_on_time(&mut self, now_us: u64) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let now = Instant::from_us(now_us);
+        for listener in &mut quic.listeners {
+            if listener.endpoint.next_timeout().is_some_and(|at| at <= now) {
+                listener.endpoint.on_timeout(now);
+            }
+        }
+        while let Some((_, stream)) = quic.timers.pop_first_if(|(at, _)| *at <= now_us) {
+            self.app_events.push_back((stream, AppEvent::Timer));
+        }
+        while let Some((_, place)) = quic.rates.pop_first_if(|(at, _)| *at <= now_us) {
+            quic.mark(place);
+        }
+    }
+
+    /// A neighbour may have been found, or given up.
+    pub(super) fn retry_quic_neighbor(&mut self) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        for place in std::mem::take(&mut quic.waiting_neighbor) {
+            if let Some(connection) = quic.table.connections.get_mut(place) {
+                connection.waits = false;
+            }
+            quic.mark(place);
+        }
+        for held in &mut quic.held {
+            held.is_to_be_tried = true;
+        }
+    }
+
+    /// Tells the application what has happened to QUIC connections, and hands out what they send,
+    /// until there is nothing left to do. `handshakes` have been served in this turn.
+    #[inline(never)]
+    pub(super) fn serve_quic_layer<P: Port, A: Application>(
+        &mut self,
+        now_us: u64,
+        handshakes: &mut usize,
+        port: &mut P,
+        app: &mut A,
+    ) -> bool {
+        let now = Instant::from_us(now_us);
+        let mut was_busy = false;
+        self.send_held(now_us, port);
+        self.retry_quic_room(now_us);
+        loop {
+            let mut busy = self.take_arrivals(now_us, handshakes);
+            busy |= self.tell_quic(now_us, app);
+            while let Some((listener, output)) =
+                self.quic.as_mut().and_then(|quic| quic.poll_output(now))
+            {
+                self.on_quic_output(now_us, port, listener, output);
+                busy = true;
+            }
+            while let Some(place) = self.quic.as_mut().and_then(|quic| quic.ready.pop_front()) {
+                self.advance_quic(now_us, place);
+                busy = true;
+            }
+            while let Some(place) = self.quic.as_mut().and_then(|quic| quic.poll_gone()) {
+                self.on_quic_gone(place);
+                busy = true;
+            }
+            if !busy {
+                return was_busy;
+            }
+            was_busy = true;
+        }
+    }
+
+    /// A connection goes on: commands that wait, and then what is to be written.
+    fn advance_quic(&mut self, now_us: u64, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return;
+        };
+        connection.is_ready = false;
+        if connection.is_gone {
+            return self.forget_quic(place);
+        }
+        let is_to_move = connection.is_to_move;
+        if self.send_quic_commands(now_us, place) {
+            if is_to_move {
+                self.move_quic(place);
+            }
+            self.write_quic(now_us, place);
+        }
+        self.tell_lowat(place);
+    }
+
+    /// Connections that wait for room in a ring go on while there is some.
+    fn retry_quic_room(&mut self, now_us: u64) {
+        let workers = self.quic.as_ref().map_or(0, |it| it.waiting_room.len());
+        for worker in 0..workers {
+            let count = self
+                .quic
+                .as_ref()
+                .map_or(0, |it| it.waiting_room[worker].len());
+            for _ in 0..count {
+                if !self.nics[worker].has_room() {
+                    break;
+                }
+                let Some(quic) = self.quic.as_deref_mut() else {
+                    return;
+                };
+                let Some(place) = quic.waiting_room[worker].pop_front() else {
+                    break;
+                };
+                if let Some(connection) = quic.table.connections.get_mut(place) {
+                    connection.waits = false;
+                    self.advance_quic(now_us, place);
+                }
+            }
+        }
+    }
+}
+
+/// IPv6 and UDP headers, in bytes.
+const HEADERS_BYTES: usize = wire::ip::IPV6_HEADER_BYTES + wire::datagram::HEADER_BYTES;
+
+/// Takes the first element if it is as wanted.
+trait PopFirstIf<T> {
+    fn pop_first_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T>;
+}
+
+impl<T: Ord> PopFirstIf<T> for BTreeSet<T> {
+    fn pop_first_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        if self.first().is_some_and(is_wanted) {
+            self.pop_first()
+        } else {
+            None
+        }
+    }
+}

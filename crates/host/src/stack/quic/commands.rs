@@ -1,0 +1,318 @@
+//! Commands for the NIC worker of a connection: QKEY, QKEYGONE, QSEND and QRELEASE, in the order in
+//! which the endpoint has made them.
+
+use contract::limits::HEADER_BYTES_MAX;
+use contract::{Command, FileId};
+use quic::{FileRange, Framing, Segment};
+use wire::datagram::DatagramHeader;
+
+use super::table::{Connection, Issued, Pending};
+use super::{names, outputs};
+use crate::link::neighbor::Resolution;
+use crate::stack::Stack;
+use crate::stack::workers::Deferred;
+
+/// What became of a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It is dealt with.
+    Done,
+    /// There is no room in the ring.
+    Full,
+    /// The next hop is being asked for.
+    NoNeighbor,
+}
+
+/// True if a transmission reads one of these files.
+fn reads(send: &quic::Send, files: &[FileId]) -> bool {
+    let mut segments = send.packets().flat_map(|packet| packet.segments());
+    segments.any(|segment| match segment {
+        Segment::File { file, .. } => files.contains(&file),
+        Segment::Inline(_) => false,
+    })
+}
+
+impl Stack {
+    /// Gives the worker what it has still to be told, as far as there is room. True if nothing is
+    /// left.
+    pub(super) fn send_quic_commands(&mut self, now_us: u64, place: usize) -> bool {
+        loop {
+            let Some(quic) = self.quic.as_deref_mut() else {
+                return false;
+            };
+            let Some(connection) = quic.table.connections.get_mut(place) else {
+                return false;
+            };
+            // Going on is up to the answer of an OPEN, or a NIC stack that comes.
+            if connection.holds > 0 || !self.nics[connection.worker].is_there() {
+                return false;
+            }
+            let Some(command) = connection.commands.pop_front() else {
+                return true;
+            };
+            let outcome = match command {
+                Pending::Send { send, done } => self.send_qsends(now_us, place, send, done),
+                other => self.send_small(place, other),
+            };
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Full => {
+                    self.wait_for_room(place);
+                    return false;
+                }
+                Outcome::NoNeighbor => {
+                    self.wait_for_neighbor(place);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn connection_and_nic(
+        &mut self,
+        place: usize,
+    ) -> Option<(&mut Connection, &mut crate::stack::workers::Nic)> {
+        let quic = self.quic.as_deref_mut()?;
+        let connection = quic.table.connections.get_mut(place)?;
+        let nic = &mut self.nics[connection.worker];
+        Some((connection, nic))
+    }
+
+    /// Puts a command back that could not be sent.
+    fn put_back(&mut self, place: usize, command: Pending) {
+        if let Some((connection, _)) = self.connection_and_nic(place) {
+            connection.commands.push_front(command);
+        }
+    }
+
+    fn send_small(&mut self, place: usize, command: Pending) -> Outcome {
+        let Some((connection, nic)) = self.connection_and_nic(place) else {
+            return Outcome::Done;
+        };
+        if !nic.has_room() {
+            self.put_back(place, command);
+            return Outcome::Full;
+        }
+        let flow = names::flow(connection.id);
+        let sent = match &command {
+            Pending::Key { key, floor } => {
+                connection.flow_open = true;
+                nic.channel
+                    .send(&Command::QuicKey(key.command(flow, *floor)))
+            }
+            Pending::KeyGone { generation } if connection.flow_open => {
+                let generation = *generation;
+                nic.channel.send(&Command::QuicKeyGone { flow, generation })
+            }
+            Pending::Release(range) => {
+                let FileRange { file, offset, len } = *range;
+                let is_known = connection.flow_open && connection.files.contains_key(&file);
+                let sent = if is_known && len > 0 {
+                    nic.channel.send(&Command::QuicRelease {
+                        flow,
+                        file,
+                        offset,
+                        len,
+                    })
+                } else {
+                    Ok(())
+                };
+                self.release_bytes(place, file, len);
+                sent
+            }
+            Pending::KeyGone { .. } | Pending::Send { .. } => Ok(()),
+        };
+        debug_assert!(sent.is_ok(), "there was room");
+        if let Pending::Key { .. } = command {
+            self.counters.quic_keys += 1;
+        }
+        Outcome::Done
+    }
+
+    /// QSENDs of a transmission of which the worker has the first `done`.
+    fn send_qsends(&mut self, now_us: u64, place: usize, send: quic::Send, done: usize) -> Outcome {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return Outcome::Done;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return Outcome::Done;
+        };
+        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        if !connection.bad_files.is_empty() && reads(&send, &connection.bad_files) {
+            endpoint.on_departed(connection.handle, send.id);
+            return Outcome::Done;
+        }
+        let local_ip = send.route.local_ip.unwrap_or(connection.local.ip());
+        connection.remote = send.route.remote;
+        if connection.route_to != send.route.remote.ip() {
+            connection.route_to = send.route.remote.ip();
+            connection.route = self.neighbors.route(connection.route_to);
+        }
+        let mac = match self.neighbors.resolve_route(now_us, &mut connection.route) {
+            Resolution::Known(mac) => mac,
+            Resolution::Pending => {
+                connection.commands.push_front(Pending::Send { send, done });
+                return Outcome::NoNeighbor;
+            }
+            // Dropped: loss detection does the rest.
+            Resolution::Unreachable | Resolution::Own => {
+                endpoint.on_departed(connection.handle, send.id);
+                self.counters.packets_dropped += send.packets().len() as u64;
+                return Outcome::Done;
+            }
+        };
+        connection.local.set_ip(local_ip);
+        let mut buffer = [0; HEADER_BYTES_MAX];
+        let header = DatagramHeader {
+            source_mac: self.link.mac,
+            destination_mac: mac,
+            source: connection.local,
+            destination: send.route.remote,
+            ecn: outputs::ecn(&send.route),
+        };
+        let Some(header_bytes) = header.write(&mut buffer) else {
+            endpoint.on_departed(connection.handle, send.id);
+            return Outcome::Done;
+        };
+        let commands = send.commands(Framing {
+            flow: names::flow(connection.id),
+            id: names::command(place, connection.next_command),
+            issued_us: now_us,
+            not_before_us: 0,
+            header: &buffer[..header_bytes],
+        });
+        let (count, mut done) = (commands.len(), done);
+        let nic = &mut self.nics[connection.worker];
+        for mut command in commands.into_iter().skip(done) {
+            if !nic.has_room() {
+                connection.commands.push_front(Pending::Send { send, done });
+                return Outcome::Full;
+            }
+            // They wrap within those of the connection.
+            command.id = names::command(place, connection.next_command);
+            let sent = nic.channel.send(&Command::QuicSend(command));
+            debug_assert!(sent.is_ok(), "there was room");
+            done += 1;
+            connection.issued.push_back(Issued {
+                number: connection.next_command,
+                send: (done == count).then_some(send.id),
+            });
+            connection.next_command = connection.next_command.wrapping_add(1);
+            self.counters.quic_sends += 1;
+            self.sends_outstanding += 1;
+        }
+        connection.sent_bytes += send.datagram_bytes();
+        self.counters.quic_packets += send.packets().len() as u64;
+        let virtual_bytes = virtual_bytes(&send);
+        self.counters.virtual_bytes += virtual_bytes;
+        if self.config.departs_at_issue {
+            endpoint.on_departed(connection.handle, send.id);
+        }
+        Outcome::Done
+    }
+
+    pub(super) fn wait_for_room(&mut self, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return;
+        };
+        if std::mem::replace(&mut connection.waits, true) {
+            return;
+        }
+        let worker = connection.worker;
+        if quic.waiting_room.len() <= worker {
+            quic.waiting_room.resize_with(worker + 1, Default::default);
+        }
+        quic.waiting_room[worker].push_back(place);
+    }
+
+    fn wait_for_neighbor(&mut self, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        if let Some(connection) = quic.table.connections.get_mut(place)
+            && !std::mem::replace(&mut connection.waits, true)
+        {
+            quic.waiting_neighbor.push(place);
+        }
+    }
+
+    /// A connection has so many bytes of a file fewer that may have to be sent, or sent again.
+    pub(super) fn release_bytes(&mut self, place: usize, file: FileId, bytes: u64) {
+        let Some((connection, _)) = self.connection_and_nic(place) else {
+            return;
+        };
+        let Some(left) = connection.files.get_mut(&file) else {
+            return;
+        };
+        *left = left.saturating_sub(bytes);
+        if *left > 0 {
+            return;
+        }
+        connection.files.remove(&file);
+        connection.bad_files.retain(|bad| *bad != file);
+        if let Some(close) = self.files.extent_released(file) {
+            self.send_close(close);
+        }
+    }
+
+    /// The worker may forget the flow.
+    pub(super) fn end_flow(&mut self, place: usize) {
+        let Some((connection, nic)) = self.connection_and_nic(place) else {
+            return;
+        };
+        let outstanding = connection.issued.len() as u64;
+        connection.issued.clear();
+        if std::mem::replace(&mut connection.flow_open, false) && nic.is_there() {
+            nic.send_or_defer(Deferred::Acked {
+                flow: names::flow(connection.id),
+                stream_offset: 0,
+                last: true,
+            });
+            self.counters.ackds += 1;
+        }
+        self.sends_outstanding -= outstanding;
+    }
+
+    /// The worker has lost a connection's flow, or is to forget it: the endpoint gives the key
+    /// again, with a floor above all numbers that it has given out.
+    pub(super) fn begin_flow_again(&mut self, place: usize) {
+        self.end_flow(place);
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return;
+        };
+        // Numbers in these are below the floor. What they would have carried is found lost.
+        let mut released = Vec::new();
+        for command in connection.commands.drain(..) {
+            if let Pending::Release(range) = command {
+                released.push(range);
+            }
+        }
+        let asked = std::mem::take(&mut connection.prepares);
+        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        endpoint.on_nic_gone(connection.handle);
+        for (prepare, stream) in asked {
+            if let Some(stream) = quic.table.stream_mut(stream) {
+                super::ranges::forget_prepare(stream, prepare);
+            }
+        }
+        quic.mark(place);
+        for range in released {
+            self.release_bytes(place, range.file, range.len);
+        }
+    }
+}
+
+fn virtual_bytes(send: &quic::Send) -> u64 {
+    let segments = send.packets().flat_map(|packet| packet.segments());
+    let virtual_bytes = segments.map(|segment| match segment {
+        Segment::File { len, .. } => u64::from(len),
+        Segment::Inline(_) => 0,
+    });
+    virtual_bytes.sum()
+}

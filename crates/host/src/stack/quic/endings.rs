@@ -1,0 +1,176 @@
+//! How streams and connections of QUIC end.
+
+use tcp::Instant;
+
+use super::table::{Receiving, Sending};
+use crate::app::{AppEvent, CloseReason, QuicCloseReason, StreamId};
+use crate::stack::Stack;
+
+/// With which code of the application a stream, or a connection, ends of which the NIC stack could
+/// not do its part: H3_INTERNAL_ERROR (RFC 9114 §8.1).
+const INTERNAL_ERROR: u64 = 0x102;
+
+/// With which code a stream ends that the application aborts: H3_REQUEST_CANCELLED (RFC 9114 §8.1).
+pub(super) const CANCELLED: u64 = 0x10c;
+
+/// Why the application's connection has ended, and its streams.
+pub(super) fn reasons(
+    reason: &quic::CloseReason,
+    data_plane_failed: bool,
+) -> (QuicCloseReason, CloseReason) {
+    match *reason {
+        _ if data_plane_failed => (QuicCloseReason::Unreadable, CloseReason::DataPlaneFailed),
+        quic::CloseReason::Undescribable => {
+            (QuicCloseReason::Unreadable, CloseReason::DataPlaneFailed)
+        }
+        quic::CloseReason::Local => (QuicCloseReason::Local, CloseReason::Aborted),
+        quic::CloseReason::Application(code) => {
+            (QuicCloseReason::Application(code), CloseReason::Reset)
+        }
+        quic::CloseReason::Peer(code) => (QuicCloseReason::Peer(code), CloseReason::Reset),
+        quic::CloseReason::Protocol(code, _) => {
+            (QuicCloseReason::Protocol(code), CloseReason::TlsFailed)
+        }
+        quic::CloseReason::TimedOut => (QuicCloseReason::TimedOut, CloseReason::TimedOut),
+        _ => (QuicCloseReason::Reset, CloseReason::Reset),
+    }
+}
+
+impl Stack {
+    /// Has the application hear that a stream is over, if it is.
+    pub(super) fn end_if_over(&mut self, stream: StreamId) {
+        let quic = self.quic.as_deref_mut();
+        let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) else {
+            return;
+        };
+        if found.is_over() && !std::mem::replace(&mut found.is_closing, true) {
+            let event = AppEvent::Closed {
+                reason: found.reason,
+                acknowledged: found.acknowledged,
+                retransmissions: 0,
+            };
+            self.app_events.push_back((stream, event));
+        }
+    }
+
+    /// The peer sends nothing more on a stream that is to be read, and `event` says why.
+    pub(super) fn end_receiving(&mut self, stream: StreamId, event: AppEvent) {
+        let quic = self.quic.as_deref_mut();
+        let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) else {
+            return;
+        };
+        if std::mem::replace(&mut found.receiving, Receiving::Over) == Receiving::Over {
+            return;
+        }
+        if matches!(event, AppEvent::PeerReset { .. }) {
+            found.reason = CloseReason::Reset;
+        }
+        self.app_events.push_back((stream, event));
+        self.end_if_over(stream);
+    }
+
+    /// A stream ends at once, in both directions.
+    pub(super) fn abort_quic_stream(&mut self, stream: StreamId, reason: CloseReason, code: u64) {
+        let quic = self.quic.as_deref_mut();
+        let pair = quic.and_then(|quic| {
+            let (found, connection) = quic.table.pair_mut(stream)?;
+            let endpoint = &mut quic.listeners[connection.listener].endpoint;
+            Some((found, connection, endpoint))
+        });
+        let Some((found, connection, endpoint)) = pair else {
+            return;
+        };
+        if found.is_closing {
+            return;
+        }
+        if found.sending != Sending::Over {
+            let _ = endpoint.reset(connection.handle, found.quic, code);
+        }
+        if found.receiving != Receiving::Over {
+            let _ = endpoint.stop(connection.handle, found.quic, code);
+        }
+        (found.sending, found.receiving) = (Sending::Over, Receiving::Over);
+        found.reason = reason;
+        self.drop_queue(stream);
+        self.end_if_over(stream);
+    }
+
+    /// The NIC stack cannot read what a stream sends.
+    pub(super) fn fail_quic_stream(&mut self, stream: StreamId) {
+        self.abort_quic_stream(stream, CloseReason::DataPlaneFailed, INTERNAL_ERROR);
+    }
+
+    /// The NIC stack could not do its part for a connection.
+    pub(super) fn fail_quic(&mut self, now_us: u64, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return;
+        };
+        connection.data_plane_failed = true;
+        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let now = Instant::from_us(now_us);
+        endpoint.close(now, connection.handle, INTERNAL_ERROR, b"");
+        quic.mark(place);
+    }
+
+    /// A stream is over, and its application knows.
+    pub(super) fn remove_quic_stream(&mut self, stream: StreamId) {
+        self.drop_queue(stream);
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(removed) = quic.table.remove_stream(stream) else {
+            return;
+        };
+        if let Some(at) = removed.deadline_us {
+            quic.timers.remove(&(at, stream));
+        }
+        if removed.notsent_lowat.is_some()
+            && let Some(connection) = quic.table.connections.get_mut(removed.connection)
+        {
+            connection.lowats -= 1;
+        }
+        // One that waited for a file of another stream may go on.
+        quic.mark(removed.connection);
+        for file in removed.files {
+            let found = self.files.by_id(file);
+            if found.is_some_and(|found| found.stream == stream)
+                && let Some(close) = self.files.let_go(file)
+            {
+                self.send_close(close);
+            }
+        }
+    }
+
+    /// The endpoint has forgotten a connection.
+    pub(super) fn on_quic_gone(&mut self, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        if let Some(connection) = quic.table.connections.get_mut(place) {
+            connection.is_gone = true;
+        }
+        self.forget_quic(place);
+    }
+
+    /// Nothing of a connection is left at its endpoint: the worker may forget its flow, and its
+    /// files are closed.
+    pub(super) fn forget_quic(&mut self, place: usize) {
+        self.end_flow(place);
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.remove(place) else {
+            return;
+        };
+        quic.real_bytes -= connection.real_bytes;
+        self.connections.leave_worker(connection.worker);
+        for file in connection.files.into_keys() {
+            if let Some(close) = self.files.stream_over(file) {
+                self.send_close(close);
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! NIC workers that come, go, and leave use.
+//!
+//! What a worker that is gone had not reported as departed may have left. Its numbers are never
+//! given out again: the endpoint gives the next worker the key with a floor above all of them, and
+//! finds lost what did not arrive. Files are opened again there, and until they are, nothing is
+//! sent: a stream whose file is another version by now ends.
+//!
+//! A connection changes its worker for another reason only while no file of it is in use: the load
+//! is shared out among fewer workers, or a file was found at another NIC stack.
+
+use std::ops::Range;
+
+use contract::FileId;
+
+use super::table::Connection;
+use crate::app::{AppEvent, StreamId};
+use crate::nics::nic_stacks::NicSet;
+use crate::stack::Stack;
+use crate::tables::files::{File, FileTable, Reopened, State};
+
+/// The files of a connection's streams that its application knows.
+fn known_files<'a>(
+    files: &'a FileTable,
+    streams: impl Iterator<Item = (StreamId, Vec<FileId>)> + 'a,
+) -> impl Iterator<Item = (FileId, &'a File)> {
+    streams.flat_map(move |(stream, ids)| {
+        let own = ids.into_iter().filter_map(move |id| {
+            let file = files.by_id(id)?;
+            (file.stream == stream && file.is_answered()).then_some((id, file))
+        });
+        own.collect::<Vec<_>>()
+    })
+}
+
+impl Stack {
+    /// The places of the connections for which one of these workers sends.
+    fn quic_of(&self, workers: &Range<usize>) -> Vec<usize> {
+        let Some(quic) = self.quic.as_deref() else {
+            return Vec::new();
+        };
+        let mut places = quic.table.places();
+        places.retain(|place| workers.contains(&quic.table.connections[*place].worker));
+        places
+    }
+
+    /// A worker has been replaced by one that knows nothing; files are opened again after this.
+    pub(in crate::stack) fn on_quic_worker_restarted(&mut self, worker: usize) {
+        for place in self.quic_of(&(worker..worker + 1)) {
+            self.leave_dead_worker(place);
+        }
+    }
+
+    /// The worker of a connection is gone.
+    fn leave_dead_worker(&mut self, place: usize) {
+        if let Some(connection) = self.quic_connection(place) {
+            connection.flow_open = false;
+            connection.holds = 0;
+        }
+        self.begin_flow_again(place);
+    }
+
+    fn quic_connection(&mut self, place: usize) -> Option<&mut Connection> {
+        let quic = self.quic.as_deref_mut()?;
+        quic.table.connections.get_mut(place).map(Box::as_mut)
+    }
+
+    /// The connection of a stream waits for an answer to a repeated OPEN.
+    pub(in crate::stack) fn hold_quic(&mut self, stream: StreamId) {
+        let quic = self.quic.as_deref_mut();
+        if let Some((_, connection)) = quic.and_then(|quic| quic.table.pair_mut(stream)) {
+            connection.holds += 1;
+        }
+    }
+
+    /// A repeated OPEN for a stream is answered. False if the stream is none of QUIC.
+    pub(in crate::stack) fn on_quic_reopened(
+        &mut self,
+        stream: StreamId,
+        file: FileId,
+        outcome: Reopened,
+    ) -> bool {
+        if !super::names::is_stream(stream) {
+            return false;
+        }
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return true;
+        };
+        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+            return true;
+        };
+        connection.holds = connection.holds.saturating_sub(1);
+        let place = found.connection;
+        quic.mark(place);
+        if let Reopened::Changed(_) = outcome {
+            self.lose_quic_file(place, stream, file);
+        }
+        true
+    }
+
+    /// The version of a file that a stream sends is not to be had any more.
+    fn lose_quic_file(&mut self, place: usize, stream: StreamId, file: FileId) {
+        if let Some(connection) = self.quic_connection(place)
+            && connection.files.contains_key(&file)
+        {
+            connection.bad_files.push(file);
+        }
+        self.fail_quic_stream(stream);
+    }
+
+    /// A NIC stack is gone with these workers. Its connections go on at another one that may have
+    /// what they need, or wait for it.
+    pub(in crate::stack) fn on_quic_nic_lost(&mut self, workers: &Range<usize>) {
+        for place in self.quic_of(workers) {
+            self.leave_dead_worker(place);
+            self.reroute_quic(place);
+        }
+    }
+
+    /// A NIC stack has come: connections whose own is gone may go on there.
+    pub(in crate::stack) fn on_quic_nic_come(&mut self) {
+        let Some(quic) = self.quic.as_deref() else {
+            return;
+        };
+        for place in quic.table.places() {
+            let worker = self.quic_connection(place).map(|it| it.worker);
+            if worker.is_some_and(|worker| !self.nics[worker].is_there()) {
+                self.reroute_quic(place);
+            }
+        }
+    }
+
+    /// A connection whose NIC stack is gone goes to another one, if that may have its files.
+    fn reroute_quic(&mut self, place: usize) {
+        let files = self.known_quic_files(place);
+        let is_free = files.iter().all(|(_, _, is_needed)| !is_needed);
+        if !is_free && !self.config.roots_are_replicas {
+            return;
+        }
+        let there = self.nic_stacks.workers_to_choose(NicSet::default());
+        let Some(worker) = self.connections.least_busy(there) else {
+            return;
+        };
+        self.change_quic_worker(place, worker);
+        for (stream, file, _) in files {
+            if let Some(found) = self.files.by_id_mut(file) {
+                found.worker = worker;
+                found.state = State::Reopening;
+                let (path, lookup) = (found.path.clone(), found.lookup());
+                self.hold_quic(stream);
+                self.send_open(worker, file, &path, lookup);
+            }
+        }
+    }
+
+    /// The files of a connection that its application knows, each with its stream, and whether it
+    /// is in use.
+    fn known_quic_files(&self, place: usize) -> Vec<(StreamId, FileId, bool)> {
+        let Some(quic) = self.quic.as_deref() else {
+            return Vec::new();
+        };
+        let Some(connection) = quic.table.connections.get(place) else {
+            return Vec::new();
+        };
+        let streams = connection.streams.values().filter_map(|stream| {
+            let files = quic.table.stream(*stream)?.files.clone();
+            Some((*stream, files))
+        });
+        let known = known_files(&self.files, streams);
+        known
+            .map(|(id, file)| (file.stream, id, file.is_needed()))
+            .collect()
+    }
+
+    /// Another worker sends for a connection from now on.
+    fn change_quic_worker(&mut self, place: usize, worker: usize) {
+        let Some(connection) = self.quic_connection(place) else {
+            return;
+        };
+        let before = connection.worker;
+        if before == worker {
+            return;
+        }
+        self.begin_flow_again(place);
+        if let Some(connection) = self.quic_connection(place) {
+            connection.worker = worker;
+        }
+        self.connections.change_workers(before, worker);
+        if self.nic_stacks.of(before) == self.nic_stacks.of(worker) {
+            self.counters.connections_rebalanced += 1;
+        } else {
+            self.counters.connections_moved += 1;
+        }
+    }
+
+    /// OPEN has succeeded for a stream of QUIC: its application hears of it, once the connection is
+    /// with the NIC stack that has the file.
+    pub(in crate::stack) fn on_quic_file_opened(&mut self, stream: StreamId) {
+        let quic = self.quic.as_deref();
+        let Some((found, connection)) = quic.and_then(|quic| quic.table.pair(stream)) else {
+            return;
+        };
+        let (place, home) = (found.connection, connection.worker);
+        for file in found.files.clone() {
+            let Some(known) = self.files.by_id(file) else {
+                continue;
+            };
+            if known.stream != stream || known.state != State::Found {
+                continue;
+            }
+            if known.worker != home {
+                if let Some(connection) = self.quic_connection(place) {
+                    connection.is_to_move = true;
+                }
+                if let Some(quic) = self.quic.as_deref_mut() {
+                    quic.mark(place);
+                }
+            } else if let Some((file, meta)) = self.files.tell(file) {
+                let meta = meta.into();
+                let event = AppEvent::Opened { file, meta };
+                self.app_events.push_back((stream, event));
+            }
+        }
+    }
+
+    /// A connection goes to the worker where a file of it was found, or a worker in use, if nothing
+    /// holds it where it is.
+    pub(super) fn move_quic(&mut self, place: usize) {
+        if !self.is_quic_still(place) {
+            return;
+        }
+        let Some(quic) = self.quic.as_deref() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get(place) else {
+            return;
+        };
+        let home = connection.worker;
+        let streams: Vec<StreamId> = connection.streams.values().copied().collect();
+        let of = streams
+            .iter()
+            .filter_map(|stream| quic.table.stream(*stream));
+        let ids: Vec<FileId> = of.flat_map(|stream| stream.files.clone()).collect();
+        let found = ids.iter().find_map(|file| {
+            let file = self.files.by_id(*file)?;
+            let is_elsewhere = file.state == State::Found && file.worker != home;
+            (is_elsewhere && streams.contains(&file.stream)).then_some(file.worker)
+        });
+        let to = found.or_else(|| {
+            let in_use = self.nic_stacks.workers_in_use(self.nic_stacks.of(home));
+            let leaves = !self.nic_stacks.is_in_use(home);
+            self.connections.least_busy(in_use).filter(|_| leaves)
+        });
+        if let Some(connection) = self.quic_connection(place) {
+            connection.is_to_move = false;
+        }
+        if let Some(to) = to {
+            self.change_quic_worker(place, to);
+        }
+        for stream in streams {
+            self.on_quic_file_opened(stream);
+        }
+    }
+
+    /// True if nothing of a connection is left at its worker, and no file of it is in use there.
+    fn is_quic_still(&self, place: usize) -> bool {
+        let quic = self.quic.as_deref();
+        let connection = quic.and_then(|quic| quic.table.connections.get(place));
+        let is_drained = connection.is_some_and(|connection| {
+            connection.issued.is_empty()
+                && connection.commands.is_empty()
+                && connection.files.is_empty()
+                && connection.holds == 0
+        });
+        let uses_file = || {
+            let mut files = self.known_quic_files(place).into_iter();
+            files.any(|(_, _, is_needed)| is_needed)
+        };
+        is_drained && !uses_file()
+    }
+
+    /// Connections leave workers that are not in use, as soon as nothing holds them. True if some
+    /// have still to.
+    pub(in crate::stack) fn leave_quic_workers(&mut self) -> bool {
+        let Some(quic) = self.quic.as_deref() else {
+            return false;
+        };
+        let mut is_left = false;
+        for place in quic.table.places() {
+            let worker = self.quic_connection(place).map(|it| it.worker);
+            if worker.is_none_or(|worker| self.nic_stacks.is_in_use(worker)) {
+                continue;
+            }
+            if let Some(connection) = self.quic_connection(place) {
+                connection.is_to_move = true;
+            }
+            if let Some(quic) = self.quic.as_deref_mut() {
+                quic.mark(place);
+            }
+            is_left = true;
+        }
+        is_left
+    }
+
+    /// Closes all QUIC connections, and accepts no others: the stack is about to end.
+    pub(in crate::stack) fn close_all_quic(&mut self, now_us: u64) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let now = tcp::Instant::from_us(now_us);
+        for place in quic.table.places() {
+            let connection = &quic.table.connections[place];
+            let endpoint = &mut quic.listeners[connection.listener].endpoint;
+            endpoint.close(now, connection.handle, 0, b"");
+            quic.mark(place);
+        }
+    }
+
+    /// Accepts no more QUIC connections.
+    pub(in crate::stack) fn stop_quic(&mut self) {
+        if let Some(quic) = self.quic.as_deref_mut() {
+            for listener in &mut quic.listeners {
+                listener.endpoint.refuse_connections();
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What endpoints want done. Datagrams that are sealed, of handshakes and of no connection, leave
+//! through the host's port; what is for NIC workers waits for its turn with its connection.
+
+use netdev::{Offload, Port, Superpacket};
+use quic::{Ecn, Handle, Output, Route};
+use wire::datagram::DatagramHeader;
+use wire::ip;
+
+use super::QuicLayer;
+use super::table::Pending;
+use crate::link::neighbor::Resolution;
+use crate::stack::{Stack, transmit};
+
+/// Datagrams that wait for a neighbour's address, with what they go with; beyond, the oldest are
+/// dropped, as links do.
+const HELD_MAX: usize = 64;
+
+/// Datagrams that wait for a neighbour's address.
+#[derive(Debug)]
+pub(super) struct HeldDatagrams {
+    listener: usize,
+    route: Route,
+    datagram_bytes: usize,
+    bytes: Vec<u8>,
+    /// The neighbour may have been found, or given up.
+    pub(super) is_to_be_tried: bool,
+}
+
+/// The ECN field of a datagram's IP header.
+pub(super) fn ecn(route: &Route) -> ip::Ecn {
+    match route.ecn {
+        None => ip::Ecn::NotEct,
+        Some(Ecn::Ect0) => ip::Ecn::Ect0,
+        Some(Ecn::Ect1) => ip::Ecn::Ect1,
+        Some(Ecn::Ce) => ip::Ecn::Ce,
+    }
+}
+
+impl Stack {
+    pub(super) fn on_quic_output<P: Port>(
+        &mut self,
+        now_us: u64,
+        port: &mut P,
+        listener: usize,
+        output: Output,
+    ) {
+        let (connection, pending) = match output {
+            Output::Datagrams {
+                route,
+                datagram_bytes,
+                bytes,
+            } => {
+                let held = HeldDatagrams {
+                    listener,
+                    route,
+                    datagram_bytes,
+                    bytes,
+                    is_to_be_tried: false,
+                };
+                return self.send_datagrams(now_us, port, held);
+            }
+            Output::Key {
+                connection,
+                key,
+                floor,
+            } => (connection, Pending::Key { key, floor }),
+            Output::KeyGone {
+                connection,
+                generation,
+            } => (connection, Pending::KeyGone { generation }),
+            Output::Send(send) => (send.connection, Pending::Send { send, done: 0 }),
+            Output::Released { connection, range } => (connection, Pending::Release(range)),
+        };
+        self.queue_command(listener, connection, pending);
+    }
+
+    fn queue_command(&mut self, listener: usize, handle: Handle, pending: Pending) {
+        let place = match pending {
+            Pending::Key { .. } | Pending::Send { .. } => self.quic_place(listener, handle),
+            Pending::KeyGone { .. } | Pending::Release(_) => {
+                let quic = self.quic.as_deref();
+                quic.and_then(|quic| quic.table.find(listener, handle))
+            }
+        };
+        let (Some(place), Some(quic)) = (place, self.quic.as_deref_mut()) else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return;
+        };
+        connection.commands.push_back(pending);
+        quic.mark(place);
+    }
+
+    /// Sends datagrams through the host's port, or holds them until the next hop is known.
+    fn send_datagrams<P: Port>(&mut self, now_us: u64, port: &mut P, held: HeldDatagrams) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let remote = held.route.remote;
+        let next_hop = self.neighbors.next_hop(remote.ip());
+        let mac = match self.neighbors.resolve(now_us, next_hop) {
+            Resolution::Known(mac) => mac,
+            Resolution::Pending => {
+                if quic.held.len() >= HELD_MAX {
+                    quic.held.pop_front();
+                    self.counters.packets_dropped += 1;
+                }
+                quic.held.push_back(HeldDatagrams {
+                    is_to_be_tried: false,
+                    ..held
+                });
+                return;
+            }
+            Resolution::Unreachable | Resolution::Own => {
+                self.counters.packets_dropped += 1;
+                return;
+            }
+        };
+        let local = held.route.local_ip;
+        let Some(local) = local.or_else(|| self.neighbors.source_for(next_hop)) else {
+            self.counters.packets_dropped += 1;
+            return;
+        };
+        let header = DatagramHeader {
+            source_mac: self.link.mac,
+            destination_mac: mac,
+            source: (local, quic.listeners[held.listener].port).into(),
+            destination: remote,
+            ecn: ecn(&held.route),
+        };
+        for datagram in held.bytes.chunks(held.datagram_bytes.max(1)) {
+            let Some(frame) = header.to_frame(datagram) else {
+                self.counters.packets_dropped += 1;
+                continue;
+            };
+            let packet = Superpacket {
+                header: &frame,
+                payload: &[],
+                offload: Offload::None,
+            };
+            self.counters.quic_datagrams_sent += 1;
+            transmit::send_frame(&mut self.counters, port, &packet);
+        }
+    }
+
+    /// Sends what waits for neighbours that may have been found.
+    pub(super) fn send_held<P: Port>(&mut self, now_us: u64, port: &mut P) {
+        let tried = |quic: &mut QuicLayer| {
+            let first = quic.held.iter().position(|held| held.is_to_be_tried)?;
+            quic.held.remove(first)
+        };
+        while let Some(held) = self.quic.as_deref_mut().and_then(tried) {
+            self.send_datagrams(now_us, port, held);
+        }
+    }
+}

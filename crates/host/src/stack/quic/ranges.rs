@@ -1,0 +1,413 @@
+//! What applications have queued on streams, on its way to the endpoint.
+//!
+//! A packet counts as sent from the moment when the endpoint numbers it, so that a range of a file
+//! is written only when the NIC stack has it in memory: PREPARE asks for that, READY says it. As
+//! little is written ahead as keeps the connection busy: what is ready does not stay for long.
+
+use std::collections::VecDeque;
+
+use contract::quic::Prepare;
+use contract::{Command, FileId, SendId};
+use quic::{Endpoint, FileRange, StreamError};
+
+use super::table::{Queued, Readiness, Sending, Stream};
+use super::{QuicLayer, names};
+use crate::app::{AppEvent, StreamId};
+use crate::stack::Stack;
+use crate::tables::files::State;
+
+/// Most bytes of a PREPARE.
+const RANGE_BYTES: u64 = 256 << 10;
+
+/// Ranges of a stream that are asked for, or ready and not written ...
+const AHEAD_OF_STREAM: usize = 2;
+
+/// ... and PREPAREs of a connection without an answer.
+const PREPARES_MAX: usize = 16;
+
+/// A connection has at least so many bytes written and not sent before it writes no others ...
+const UNSENT_BYTES: u64 = 256 << 10;
+
+/// ... and as many times what its congestion window permits.
+const UNSENT_WINDOWS: u64 = 2;
+
+/// A bound on a stream's rate is kept over so long, in microseconds.
+const RATE_US: u64 = 50_000;
+
+/// The least that a stream with such a bound writes at once, in bytes.
+const RATE_BYTES_MIN: u64 = 4096;
+
+/// The worker that was asked does not answer.
+pub(super) fn forget_prepare(stream: &mut Stream, prepare: SendId) {
+    set_readiness(stream, prepare, Readiness::Unasked);
+}
+
+fn set_readiness(stream: &mut Stream, prepare: SendId, to: Readiness) {
+    for queued in &mut stream.queue {
+        if let Queued::File { readiness, .. } = queued
+            && *readiness == Readiness::Asked(prepare)
+        {
+            *readiness = to;
+        }
+    }
+}
+
+/// READY.
+pub(super) fn set_ready(stream: &mut Stream, prepare: SendId) {
+    set_readiness(stream, prepare, Readiness::Ready);
+}
+
+/// What came of writing.
+#[derive(Default)]
+struct Written {
+    /// Real bytes of the stream that the endpoint has not taken.
+    is_blocked: bool,
+    /// The peer does not want it, or the stream is gone.
+    is_lost: bool,
+}
+
+/// Writes what is ready of a stream, up to `bytes_max` bytes.
+fn write(
+    endpoint: &mut Endpoint,
+    handle: quic::Handle,
+    stream: &mut Stream,
+    bytes_max: u64,
+) -> Written {
+    let mut left = bytes_max;
+    while let Some(front) = stream.queue.front_mut() {
+        let (wanted, written) = match front {
+            Queued::Real { bytes, from } => {
+                let rest = &bytes[*from..];
+                let written = endpoint.write(handle, stream.quic, rest);
+                if let Ok(written) = written {
+                    *from += written;
+                    stream.queued_real_bytes -= written as u64;
+                }
+                (rest.len() as u64, written.map(|len| len as u64))
+            }
+            Queued::File {
+                range,
+                readiness: Readiness::Ready,
+            } if left > 0 => {
+                let wanted = range.len;
+                let part = FileRange {
+                    len: wanted.min(left),
+                    ..*range
+                };
+                let written = endpoint.write_file(handle, stream.quic, part);
+                if let Ok(written) = written {
+                    range.offset += written;
+                    range.len -= written;
+                    left -= written;
+                }
+                (wanted, written)
+            }
+            Queued::File { .. } => break,
+        };
+        match written {
+            Ok(written) => {
+                stream.written += written;
+                stream.queued_bytes -= written;
+                if written < wanted {
+                    let is_blocked = left > 0;
+                    return Written {
+                        is_blocked,
+                        ..Written::default()
+                    };
+                }
+                stream.queue.pop_front();
+            }
+            Err(StreamError::Stopped(_)) => break,
+            Err(_) => {
+                return Written {
+                    is_lost: true,
+                    ..Written::default()
+                };
+            }
+        }
+    }
+    Written::default()
+}
+
+/// The next range of a stream that is to be prepared, cut off from what is queued. `bytes_max`: how
+/// long it may be.
+fn next_range(queue: &mut VecDeque<Queued>, bytes_max: u64) -> Option<usize> {
+    let mut ahead = 0;
+    for at in 0..queue.len() {
+        let Queued::File { range, readiness } = &mut queue[at] else {
+            continue;
+        };
+        if ahead >= AHEAD_OF_STREAM {
+            return None;
+        }
+        if *readiness != Readiness::Unasked {
+            ahead += 1;
+            continue;
+        }
+        if range.len > bytes_max {
+            let rest = FileRange {
+                file: range.file,
+                offset: range.offset + bytes_max,
+                len: range.len - bytes_max,
+            };
+            range.len = bytes_max;
+            let readiness = Readiness::Unasked;
+            queue.insert(
+                at + 1,
+                Queued::File {
+                    range: rest,
+                    readiness,
+                },
+            );
+        }
+        return Some(at);
+    }
+    None
+}
+
+impl QuicLayer {
+    /// Something was queued on a stream.
+    pub(super) fn begin_writing(&mut self, stream: StreamId) {
+        let Some((found, connection)) = self.table.pair_mut(stream) else {
+            return;
+        };
+        let place = found.connection;
+        if !std::mem::replace(&mut found.is_writing, true) {
+            let priority = found.priority;
+            connection.writing.push_back(stream);
+            self.sort_writing(place, stream, priority);
+        }
+        self.mark(place);
+    }
+
+    /// Puts a stream in front of those of lower priority.
+    pub(super) fn sort_writing(&mut self, place: usize, stream: StreamId, priority: i32) {
+        let Some(connection) = self.table.connections.get_mut(place) else {
+            return;
+        };
+        let mut writing = std::mem::take(&mut connection.writing);
+        writing.retain(|other| *other != stream);
+        let of = |other: &StreamId| self.table.stream(*other).map_or(0, |it| it.priority);
+        let at = writing.partition_point(|other| of(other) >= priority);
+        writing.insert(at, stream);
+        if let Some(connection) = self.table.connections.get_mut(place) {
+            connection.writing = writing;
+        }
+    }
+}
+
+impl Stack {
+    /// Writes what is queued on the streams of a connection, as far as it is ready and wanted, and
+    /// has the NIC stack prepare what comes next.
+    pub(super) fn write_quic(&mut self, now_us: u64, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get(place) else {
+            return;
+        };
+        if connection.is_over || connection.writing.is_empty() {
+            return;
+        }
+        let (listener, handle) = (connection.listener, connection.handle);
+        let window = quic.listeners[listener].endpoint.congestion_window(handle);
+        let unsent_max = UNSENT_BYTES.max(window.saturating_mul(UNSENT_WINDOWS));
+        let mut unsent = 0;
+        for stream in connection.writing.clone() {
+            if unsent >= unsent_max {
+                return;
+            }
+            unsent += self.write_stream(now_us, place, stream);
+        }
+    }
+
+    /// The same for a stream; returns how many of its bytes are written and not sent.
+    fn write_stream(&mut self, now_us: u64, place: usize, stream: StreamId) -> u64 {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return 0;
+        };
+        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+            return 0;
+        };
+        let handle = connection.handle;
+        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let bytes_max = match found.rate {
+            None => u64::MAX,
+            Some((_, at_us)) if at_us > now_us => {
+                quic.rates.insert((at_us, place));
+                0
+            }
+            Some((rate, _)) => (rate.saturating_mul(RATE_US) / 1_000_000).max(RATE_BYTES_MIN),
+        };
+        let before = (found.written, found.queued_real_bytes);
+        let came = write(endpoint, handle, found, bytes_max);
+        let written = found.written - before.0;
+        if let Some((rate, at_us)) = &mut found.rate
+            && written > 0
+        {
+            *at_us = (*at_us).max(now_us) + written.saturating_mul(1_000_000) / (*rate).max(1);
+            quic.rates.insert((*at_us, place));
+        }
+        let unsent = found.written - endpoint.sent(handle, found.quic).min(found.written);
+        if found.queue.is_empty() {
+            found.is_writing = false;
+            connection.writing.retain(|other| *other != stream);
+            if found.sending == Sending::Finishing {
+                found.sending = Sending::Finished;
+                let _ = endpoint.finish(handle, found.quic);
+            } else if found.wants_room && written > 0 {
+                found.wants_room = false;
+                connection.wanting -= 1;
+                self.app_events.push_back((stream, AppEvent::Writable));
+            }
+        }
+        if came.is_lost {
+            self.drop_queue(stream);
+        } else if !came.is_blocked {
+            self.prepare(place, stream, bytes_max);
+        }
+        unsent
+    }
+
+    /// Has the NIC stack prepare what a stream needs next.
+    fn prepare(&mut self, place: usize, stream: StreamId, bytes_max: u64) {
+        loop {
+            let Some(quic) = self.quic.as_deref_mut() else {
+                return;
+            };
+            let Some((found, connection)) = quic.table.pair_mut(stream) else {
+                return;
+            };
+            let nic = &mut self.nics[connection.worker];
+            // PREPARE is for a flow with a key.
+            if !connection.flow_open {
+                let endpoint = &mut quic.listeners[connection.listener].endpoint;
+                return endpoint.give_key(connection.handle);
+            }
+            if connection.prepares.len() >= PREPARES_MAX || found.queue.is_empty() {
+                return;
+            }
+            let bytes_max = bytes_max.clamp(RATE_BYTES_MIN, RANGE_BYTES);
+            let Some(at) = next_range(&mut found.queue, bytes_max) else {
+                return;
+            };
+            let Some(Queued::File { range, readiness }) = found.queue.get_mut(at) else {
+                return;
+            };
+            let is_open = |file: FileId| {
+                let file = self.files.by_id(file);
+                file.is_some_and(|file| file.state == State::Open)
+            };
+            if !is_open(range.file) {
+                return;
+            }
+            if !nic.has_room() {
+                return self.wait_for_room(place);
+            }
+            let id = names::command(place, connection.next_command);
+            connection.next_command = connection.next_command.wrapping_add(1);
+            let sent = nic.channel.send(&Command::Prepare(Prepare {
+                id,
+                flow: names::flow(connection.id),
+                file: range.file,
+                offset: range.offset,
+                len: range.len as u32,
+            }));
+            debug_assert!(sent.is_ok(), "there was room");
+            *readiness = Readiness::Asked(id);
+            connection.prepares.push_back((id, stream));
+            self.counters.quic_prepares += 1;
+        }
+    }
+
+    /// Tells applications that wait for that how little is left to be sent.
+    pub(super) fn tell_lowat(&mut self, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get(place) else {
+            return;
+        };
+        if connection.lowats == 0 {
+            return;
+        }
+        let streams: Vec<StreamId> = connection.streams.values().copied().collect();
+        for stream in streams {
+            let unsent = self.quic_unsent(stream);
+            let quic = self.quic.as_deref_mut();
+            let pair = quic.and_then(|quic| quic.table.pair_mut(stream));
+            if let Some((found, connection)) = pair
+                && found.notsent_lowat.is_some_and(|bytes| unsent <= bytes)
+            {
+                found.notsent_lowat = None;
+                connection.lowats -= 1;
+                self.app_events.push_back((stream, AppEvent::Writable));
+            }
+        }
+    }
+
+    /// Throws away what is queued on a stream.
+    pub(super) fn drop_queue(&mut self, stream: StreamId) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some((found, connection)) = quic.table.pair_mut(stream) else {
+            return;
+        };
+        let place = found.connection;
+        connection.real_bytes -= found.queued_real_bytes;
+        quic.real_bytes -= found.queued_real_bytes;
+        (found.queued_bytes, found.queued_real_bytes) = (0, 0);
+        found.is_writing = false;
+        connection.writing.retain(|other| *other != stream);
+        for queued in std::mem::take(&mut found.queue) {
+            if let Queued::File { range, .. } = queued {
+                self.release_bytes(place, range.file, range.len);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(offset: u64, len: u64) -> Queued {
+        Queued::File {
+            range: FileRange {
+                file: FileId(1),
+                offset,
+                len,
+            },
+            readiness: Readiness::Unasked,
+        }
+    }
+
+    #[test]
+    fn a_stream_has_few_ranges_ahead_and_in_order() {
+        let head = Queued::Real {
+            bytes: vec![1; 10],
+            from: 0,
+        };
+        let mut queue: VecDeque<Queued> = [head, file(0, 100), file(500, 10)].into();
+        let mut asked = Vec::new();
+        for number in 0.. {
+            let Some(at) = next_range(&mut queue, 40) else {
+                break;
+            };
+            let Queued::File { range, readiness } = &mut queue[at] else {
+                panic!("a range of a file");
+            };
+            asked.push((range.offset, range.len));
+            *readiness = Readiness::Asked(SendId(number));
+        }
+        assert_eq!(asked, [(0, 40), (40, 40)]);
+        queue.pop_front();
+        queue.pop_front();
+        let at = next_range(&mut queue, 40).expect("one more");
+        let Queued::File { range, .. } = &queue[at] else {
+            panic!("a range of a file");
+        };
+        assert_eq!((range.offset, range.len), (80, 20));
+    }
+}

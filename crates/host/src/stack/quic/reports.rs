@@ -1,0 +1,166 @@
+//! What NIC workers report of QUIC connections. As all that they say, it is not trusted: what makes
+//! no sense is counted, and at most the connection that it names suffers from it.
+
+use contract::{FileId, FlowId, RejectReason, SendId};
+
+use super::{names, ranges};
+use crate::app::QuicConnection;
+use crate::stack::Stack;
+
+impl Stack {
+    /// The place of a connection of QUIC that a flow names, and this worker sends for. An error if
+    /// it is none, and whether it may have been one.
+    fn place_of_flow(&self, worker: usize, flow: FlowId) -> Result<usize, bool> {
+        let quic = self.quic.as_deref().ok_or(false)?;
+        names::place_of_connection(flow.0).ok_or(false)?;
+        // It may have ended while the event was on its way, or have gone to another worker.
+        let place = quic.table.place_of(QuicConnection(flow.0)).ok_or(true)?;
+        if quic.table.connections[place].worker == worker {
+            Ok(place)
+        } else {
+            Err(true)
+        }
+    }
+
+    /// A QSEND has departed; with it, those before it. False if that makes no sense.
+    #[cold]
+    pub(in crate::stack) fn on_quic_departed(
+        &mut self,
+        worker: usize,
+        send: SendId,
+        flow: FlowId,
+    ) -> bool {
+        let place = match self.place_of_flow(worker, flow) {
+            Ok(place) => place,
+            Err(is_known) => return is_known || names::place_of_connection(flow.0).is_none(),
+        };
+        self.sends_departed += 1;
+        self.depart_until(place, send)
+    }
+
+    /// QSENDs of a connection up to this one are not waited for any more.
+    fn depart_until(&mut self, place: usize, send: SendId) -> bool {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return false;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return false;
+        };
+        let number = names::number_of_command(send);
+        let last = connection.next_command.wrapping_sub(1);
+        if names::place_of_command(send.0) != Some(place) || !names::is_until(number, last) {
+            return false;
+        }
+        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        while let Some(issued) = connection.issued.front()
+            && names::is_until(issued.number, number)
+        {
+            if let Some(send) = issued.send {
+                endpoint.on_departed(connection.handle, send);
+            }
+            connection.issued.pop_front();
+            self.sends_outstanding -= 1;
+        }
+        quic.mark(place);
+        true
+    }
+
+    /// READY. False if nothing was asked.
+    pub(in crate::stack) fn on_quic_ready(
+        &mut self,
+        worker: usize,
+        prepare: SendId,
+        flow: FlowId,
+    ) -> bool {
+        let place = match self.place_of_flow(worker, flow) {
+            Ok(place) => place,
+            Err(is_known) => return is_known,
+        };
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return false;
+        };
+        let connection = &mut quic.table.connections[place];
+        let mut prepares = connection.prepares.iter();
+        let Some(at) = prepares.position(|(id, _)| *id == prepare) else {
+            // The flow may have begun again since.
+            return names::place_of_command(prepare.0) == Some(place);
+        };
+        let found = connection.prepares.remove(at);
+        if let Some((_, stream)) = found
+            && let Some(stream) = quic.table.stream_mut(stream)
+        {
+            ranges::set_ready(stream, prepare);
+        }
+        quic.mark(place);
+        true
+    }
+
+    /// Reading has failed: of a PREPARE, or of a QSEND, of which part may have departed. The stream
+    /// that the file is of ends. `None` if the flow is none of QUIC.
+    pub(in crate::stack) fn on_quic_read_failed(
+        &mut self,
+        worker: usize,
+        id: SendId,
+        flow: FlowId,
+        file: FileId,
+    ) -> Option<bool> {
+        let place = match self.place_of_flow(worker, flow) {
+            Ok(place) => place,
+            Err(true) => return Some(true),
+            Err(false) => return None,
+        };
+        let stream = self.files.by_id(file).map(|file| file.stream);
+        let quic = self.quic.as_deref_mut()?;
+        let connection = &mut quic.table.connections[place];
+        let is_prepare = connection
+            .prepares
+            .iter()
+            .any(|(prepare, _)| *prepare == id);
+        connection.prepares.retain(|(prepare, _)| *prepare != id);
+        if connection.files.contains_key(&file) {
+            connection.bad_files.push(file);
+        }
+        let own = stream.filter(|stream| {
+            let found = quic.table.stream(*stream);
+            found.is_some_and(|found| found.connection == place)
+        });
+        if let Some(stream) = own {
+            self.fail_quic_stream(stream);
+        }
+        if !is_prepare {
+            // The worker drops what else it has of the flow.
+            self.begin_flow_again(place);
+        }
+        Some(true)
+    }
+
+    /// A command was not carried out: the connection that it was for is closed. `None` if it was for
+    /// none of QUIC.
+    pub(in crate::stack) fn on_quic_rejected(
+        &mut self,
+        now_us: u64,
+        worker: usize,
+        reason: RejectReason,
+        id: u64,
+    ) -> Option<bool> {
+        let quic = self.quic.as_deref()?;
+        let by_flow = quic.table.place_of(QuicConnection(id));
+        let by_command = || names::place_of_command(id);
+        let place = by_flow.or_else(by_command)?;
+        let Some(connection) = quic.table.connections.get(place) else {
+            return Some(true);
+        };
+        if connection.worker != worker {
+            return Some(true);
+        }
+        self.counters.quic_rejected += 1;
+        tracing::warn!(
+            worker,
+            ?reason,
+            id,
+            "the NIC stack rejected a command of QUIC"
+        );
+        self.fail_quic(now_us, place);
+        Some(true)
+    }
+}

@@ -1,0 +1,363 @@
+//! The QUIC connections of a stack, and their streams.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use contract::{FileId, SendId};
+use quic::{FileRange, Handle, SealKey};
+use slab::Slab;
+
+use super::names;
+use crate::app::{CloseReason, QuicConnection, StreamId, TlsAgreed};
+use crate::link::neighbor::Route;
+use crate::tables::sparsity::Sparsity;
+
+/// A command for the NIC worker of a connection, in its turn.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Key {
+        key: Arc<SealKey>,
+        floor: u64,
+    },
+    KeyGone {
+        generation: u32,
+    },
+    Send {
+        send: quic::Send,
+        /// QSENDs of it that the worker has.
+        done: usize,
+    },
+    Release(FileRange),
+}
+
+/// A QSEND that has not departed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Issued {
+    pub(super) number: u32,
+    /// The transmission of the endpoint of which it is the last, if it is.
+    pub(super) send: Option<u64>,
+}
+
+/// A connection, and what the stack keeps beside it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: QuicConnection,
+    /// The endpoint that has it, ...
+    pub(super) listener: usize,
+    /// ... which calls it so.
+    pub(super) handle: Handle,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    /// Where packets to `route_to` go on this link.
+    pub(super) route: Route,
+    pub(super) route_to: IpAddr,
+    /// The NIC worker that sends for it.
+    pub(super) worker: usize,
+    /// What the worker has still to be told.
+    pub(super) commands: VecDeque<Pending>,
+    pub(super) issued: VecDeque<Issued>,
+    /// The number of the next QSEND or PREPARE.
+    pub(super) next_command: u32,
+    /// The worker has a key of it.
+    pub(super) flow_open: bool,
+    /// Files that a worker has to open again: until there are none, nothing is sent.
+    pub(super) holds: u32,
+    /// In the list of connections that may go on.
+    pub(super) is_ready: bool,
+    /// In a list of connections that wait: for room in a ring, or for a neighbour.
+    pub(super) waits: bool,
+    /// A file was found at another NIC stack, to which it goes as soon as nothing holds it.
+    pub(super) is_to_move: bool,
+    /// What was agreed upon, once the handshake is over: the application knows of it.
+    pub(super) agreed: Option<TlsAgreed>,
+    /// It is closed, and the application knows.
+    pub(super) is_over: bool,
+    /// The endpoint has forgotten it.
+    pub(super) is_gone: bool,
+    /// The NIC stack could not do its part.
+    pub(super) data_plane_failed: bool,
+    /// By stream ID.
+    pub(super) streams: BTreeMap<u64, StreamId>,
+    /// Streams on which something waits to be written, those of highest priority first.
+    pub(super) writing: VecDeque<StreamId>,
+    /// Streams whose application waits for room.
+    pub(super) wanting: u32,
+    /// Streams whose application waits until little is left to be sent.
+    pub(super) lowats: u32,
+    /// Bytes of files that are queued, or written and not acknowledged.
+    pub(super) files: BTreeMap<FileId, u64>,
+    /// Files of which nothing may be sent any more.
+    pub(super) bad_files: Vec<FileId>,
+    /// PREPAREs without an answer.
+    pub(super) prepares: VecDeque<(SendId, StreamId)>,
+    /// Real bytes that are queued, or written and not acknowledged.
+    pub(super) real_bytes: u64,
+    /// Bytes of datagrams sent.
+    pub(super) sent_bytes: u64,
+}
+
+/// The direction in which a stream's application sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// It may be written on.
+    Open,
+    /// Its end is queued.
+    Finishing,
+    /// Its end is written.
+    Finished,
+    /// It is over: all of it is acknowledged, it was reset, or there is no such direction. What is
+    /// written is thrown away.
+    Over,
+}
+
+/// The direction in which a stream's peer sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Receiving {
+    /// There may be more.
+    Open,
+    /// It is over: its end was read, it was reset or stopped, or there is no such direction.
+    Over,
+}
+
+/// Something that an application has queued.
+#[derive(Debug)]
+pub(super) enum Queued {
+    /// Real bytes, of which those before `from` are written.
+    Real { bytes: Vec<u8>, from: usize },
+    /// A range of a file.
+    File {
+        range: FileRange,
+        readiness: Readiness,
+    },
+}
+
+/// How a range of a file is with the NIC stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// PREPARE was not sent.
+    Unasked,
+    /// This PREPARE is not answered.
+    Asked(SendId),
+    /// It is in memory.
+    Ready,
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: StreamId,
+    /// The place of its connection.
+    pub(super) connection: usize,
+    pub(super) quic: quic::StreamId,
+    pub(super) sending: Sending,
+    pub(super) receiving: Receiving,
+    pub(super) queue: VecDeque<Queued>,
+    /// Bytes in it, ...
+    pub(super) queued_bytes: u64,
+    /// ... and real ones among them.
+    pub(super) queued_real_bytes: u64,
+    /// Bytes written to the endpoint.
+    pub(super) written: u64,
+    pub(super) acknowledged: u64,
+    /// [`AppEvent::Drained`](crate::app::AppEvent::Drained) was told when so many were.
+    pub(super) drained: u64,
+    /// The application waits for room.
+    pub(super) wants_room: bool,
+    pub(super) notsent_lowat: Option<u64>,
+    pub(super) priority: i32,
+    pub(super) is_writing: bool,
+    /// Bytes per second, and when the next may be written, in microseconds.
+    pub(super) rate: Option<(u64, u64)>,
+    pub(super) deadline_us: Option<u64>,
+    /// Files opened for it that may still be open.
+    pub(super) files: Vec<FileId>,
+    /// The application hears nothing of it any more.
+    pub(super) is_released: bool,
+    /// What it ends with, once it does.
+    pub(super) reason: CloseReason,
+    /// `Closed` is on its way to the application.
+    pub(super) is_closing: bool,
+}
+
+impl Stream {
+    /// Bytes queued and not acknowledged.
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.queued_bytes + self.written.saturating_sub(self.acknowledged)
+    }
+
+    /// It is over in both directions.
+    pub(super) fn is_over(&self) -> bool {
+        self.sending == Sending::Over && self.receiving == Receiving::Over
+    }
+}
+
+/// See the [module documentation](self).
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) connections: Slab<Box<Connection>>,
+    pub(super) streams: Slab<Box<Stream>>,
+    by_handle: HashMap<(usize, Handle), usize>,
+    generation: u32,
+    connections_sparsity: Sparsity,
+    streams_sparsity: Sparsity,
+}
+
+impl Table {
+    /// A place for a connection that is called so at its endpoint.
+    pub(super) fn insert(
+        &mut self,
+        (listener, handle): (usize, Handle),
+        (local, remote): (SocketAddr, SocketAddr),
+        route: Route,
+        worker: usize,
+    ) -> usize {
+        self.generation = self.generation.wrapping_add(1);
+        let slot = self.connections.vacant_entry();
+        let place = slot.key();
+        slot.insert(Box::new(Connection {
+            id: names::connection(self.generation, place),
+            listener,
+            handle,
+            local,
+            remote,
+            route,
+            route_to: remote.ip(),
+            worker,
+            commands: VecDeque::new(),
+            issued: VecDeque::new(),
+            next_command: 0,
+            flow_open: false,
+            holds: 0,
+            is_ready: false,
+            waits: false,
+            is_to_move: false,
+            agreed: None,
+            is_over: false,
+            is_gone: false,
+            data_plane_failed: false,
+            streams: BTreeMap::new(),
+            writing: VecDeque::new(),
+            wanting: 0,
+            lowats: 0,
+            files: BTreeMap::new(),
+            bad_files: Vec::new(),
+            prepares: VecDeque::new(),
+            real_bytes: 0,
+            sent_bytes: 0,
+        }));
+        self.by_handle.insert((listener, handle), place);
+        place
+    }
+
+    /// The place of a connection, by its endpoint's name.
+    pub(super) fn find(&self, listener: usize, handle: Handle) -> Option<usize> {
+        self.by_handle.get(&(listener, handle)).copied()
+    }
+
+    /// The place of a connection that still exists.
+    pub(super) fn place_of(&self, connection: QuicConnection) -> Option<usize> {
+        let place = names::place_of_connection(connection.0)?;
+        (self.connections.get(place)?.id == connection).then_some(place)
+    }
+
+    pub(super) fn remove(&mut self, place: usize) -> Option<Box<Connection>> {
+        let connection = self.connections.try_remove(place)?;
+        self.by_handle
+            .remove(&(connection.listener, connection.handle));
+        let (len, places) = (self.connections.len(), self.connections.capacity());
+        if self.connections_sparsity.on_removed(len, places) {
+            self.connections.shrink_to_fit();
+            self.by_handle.shrink_to_fit();
+        }
+        Some(connection)
+    }
+
+    /// A stream of a connection.
+    pub(super) fn insert_stream(&mut self, place: usize, quic: quic::StreamId) -> Option<StreamId> {
+        let connection = self.connections.get_mut(place)?;
+        self.generation = self.generation.wrapping_add(1);
+        let slot = self.streams.vacant_entry();
+        let id = names::stream(self.generation, slot.key());
+        let sends = !quic.is_unidirectional() || quic.is_of_server();
+        let receives = !quic.is_unidirectional() || !quic.is_of_server();
+        slot.insert(Box::new(Stream {
+            id,
+            connection: place,
+            quic,
+            sending: if sends { Sending::Open } else { Sending::Over },
+            receiving: if receives {
+                Receiving::Open
+            } else {
+                Receiving::Over
+            },
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            queued_real_bytes: 0,
+            written: 0,
+            acknowledged: 0,
+            drained: 0,
+            wants_room: false,
+            notsent_lowat: None,
+            priority: 0,
+            is_writing: false,
+            rate: None,
+            deadline_us: None,
+            files: Vec::new(),
+            is_released: false,
+            reason: CloseReason::Finished,
+            is_closing: false,
+        }));
+        connection.streams.insert(quic.0, id);
+        Some(id)
+    }
+
+    pub(super) fn stream(&self, stream: StreamId) -> Option<&Stream> {
+        let found = self.streams.get(names::place_of_stream(stream)?)?;
+        (found.id == stream).then_some(found)
+    }
+
+    pub(super) fn stream_mut(&mut self, stream: StreamId) -> Option<&mut Stream> {
+        let found = self.streams.get_mut(names::place_of_stream(stream)?)?;
+        (found.id == stream).then_some(found)
+    }
+
+    /// A stream and its connection.
+    pub(super) fn pair_mut(&mut self, stream: StreamId) -> Option<(&mut Stream, &mut Connection)> {
+        let found = self.streams.get_mut(names::place_of_stream(stream)?)?;
+        if found.id != stream {
+            return None;
+        }
+        let connection = self.connections.get_mut(found.connection)?;
+        Some((found, connection))
+    }
+
+    /// The same, to look at them.
+    pub(super) fn pair(&self, stream: StreamId) -> Option<(&Stream, &Connection)> {
+        let found = self.stream(stream)?;
+        Some((found, self.connections.get(found.connection)?))
+    }
+
+    pub(super) fn remove_stream(&mut self, stream: StreamId) -> Option<Box<Stream>> {
+        let place = names::place_of_stream(stream)?;
+        self.stream(stream)?;
+        let removed = self.streams.try_remove(place)?;
+        if let Some(connection) = self.connections.get_mut(removed.connection) {
+            connection.streams.remove(&removed.quic.0);
+            if removed.is_writing {
+                connection.writing.retain(|other| *other != stream);
+            }
+            connection.wanting -= u32::from(removed.wants_room);
+        }
+        let (len, places) = (self.streams.len(), self.streams.capacity());
+        if self.streams_sparsity.on_removed(len, places) {
+            self.streams.shrink_to_fit();
+        }
+        Some(removed)
+    }
+
+    /// All places of connections, as they are now.
+    pub(super) fn places(&self) -> Vec<usize> {
+        self.connections.iter().map(|(place, _)| place).collect()
+    }
+}

@@ -1,0 +1,93 @@
+//! What there is of QUIC, for those who watch over a stack.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::table::Connection;
+use crate::app::{QuicConnection, TlsAgreed};
+use crate::stack::Stack;
+
+/// A QUIC connection, as people are shown it.
+#[derive(Clone, Debug)]
+pub struct QuicInfo<'a> {
+    /// Its name for applications.
+    pub connection: QuicConnection,
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// What was agreed upon, once the handshake is over.
+    pub tls: Option<&'a TlsAgreed>,
+    /// It is closed, and waits for stray packets.
+    pub is_closed: bool,
+    /// Streams that are open.
+    pub streams: usize,
+    /// Bytes of the datagrams sent for it, but for those of its handshake.
+    pub sent_bytes: u64,
+    /// The smoothed round-trip time.
+    pub round_trip: Duration,
+    /// The congestion window, in bytes.
+    pub congestion_window: u64,
+    /// Packets that were found lost.
+    pub packets_lost: u64,
+    /// A NIC worker seals and sends for it: it has a key.
+    pub is_offloaded: bool,
+    /// The NIC stack that sends for it.
+    pub nic: usize,
+    /// Which of that one's workers does, counted from zero.
+    pub worker: usize,
+    /// QSENDs issued and not departed.
+    pub sends_outstanding: u64,
+    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, or for
+    /// a file that a new worker has to open again.
+    pub waits: bool,
+}
+
+impl Stack {
+    /// QUIC connections.
+    pub fn quic_connections(&self) -> impl Iterator<Item = QuicInfo<'_>> {
+        let tables = self.quic.as_deref().map(|quic| &quic.table.connections);
+        let connections = tables.into_iter().flatten();
+        connections.map(|(_, connection)| self.quic_info(connection))
+    }
+
+    fn quic_info<'a>(&'a self, connection: &'a Connection) -> QuicInfo<'a> {
+        let quic = self.quic.as_deref();
+        let endpoint = quic.map(|quic| &quic.listeners[connection.listener].endpoint);
+        let path = endpoint.and_then(|endpoint| endpoint.path(connection.handle));
+        let (round_trip, packets_lost) = path.unwrap_or_default();
+        let nic = self.nic_stacks.of(connection.worker);
+        QuicInfo {
+            connection: connection.id,
+            local: connection.local,
+            remote: connection.remote,
+            tls: connection.agreed.as_ref(),
+            is_closed: connection.is_over,
+            streams: connection.streams.len(),
+            sent_bytes: connection.sent_bytes,
+            round_trip,
+            congestion_window: endpoint
+                .map_or(0, |endpoint| endpoint.congestion_window(connection.handle)),
+            packets_lost,
+            is_offloaded: connection.flow_open,
+            nic,
+            worker: connection.worker - self.nic_stacks.workers(nic).start,
+            sends_outstanding: connection.issued.len() as u64,
+            waits: connection.waits
+                || connection.holds > 0
+                || !self.nics[connection.worker].is_there(),
+        }
+    }
+
+    /// QUIC connections that there are, those included that are closed and wait for stray packets.
+    pub(in crate::stack) fn quic_len(&self) -> usize {
+        let quic = self.quic.as_deref();
+        quic.map_or(0, |quic| quic.table.connections.len())
+    }
+
+    /// Streams of QUIC that are open.
+    pub(in crate::stack) fn quic_streams_len(&self) -> usize {
+        let quic = self.quic.as_deref();
+        quic.map_or(0, |quic| quic.table.streams.len())
+    }
+}

@@ -1,0 +1,151 @@
+//! How connections end: by the application, the client, a limit, and the end of the stack.
+
+use contract::tls::Cipher;
+use host::QuicSettings;
+use host::app::{AppEvent, CloseReason, QuicCloseReason, QuicEvent};
+use std::time::Duration;
+
+use crate::world::{Setup, World, settings};
+
+fn steady(below: u64) -> u64 {
+    below / 2
+}
+
+/// The streams' ends, and then the connection's.
+fn ends(world: &World<'_>) -> (Vec<CloseReason>, Option<QuicCloseReason>) {
+    let events = world.app.events.iter();
+    let streams = events.filter_map(|(_, event)| match event {
+        AppEvent::Closed { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    let connection = world.app.quic.iter().find_map(|(_, event)| match event {
+        QuicEvent::Closed(reason) => Some(*reason),
+        QuicEvent::Opened { .. } => None,
+    });
+    (streams.collect(), connection)
+}
+
+#[test]
+fn the_application_closes_a_connection() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    world.request(client, 3_000_000, (0, 3_000_000), 0);
+    world.run_for(30_000);
+    let peer = &mut world.peers[client].client;
+    peer.request(b"close 77\n").expect("a stream");
+    world.run_until(|world| world.peers[client].client.lost.is_some());
+    let lost = world.peers[client].client.lost.clone().expect("a reason");
+    assert!(lost.contains("bye") && lost.contains("77"), "{lost}");
+    let (streams, connection) = ends(&world);
+    assert_eq!(streams, [CloseReason::Aborted; 2]);
+    assert_eq!(connection, Some(QuicCloseReason::Local));
+    // The connection's event comes last.
+    assert_eq!(world.app.order.last(), Some(&None));
+    world.close();
+}
+
+#[test]
+fn the_client_closes_a_connection() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    world.request(client, 3_000_000, (0, 3_000_000), 0);
+    world.run_for(30_000);
+    let now_us = world.now_us;
+    world.peers[client].client.close(now_us, 5);
+    world.run_until(|world| ends(world).1.is_some());
+    let (streams, connection) = ends(&world);
+    assert_eq!(streams, [CloseReason::Reset]);
+    assert_eq!(connection, Some(QuicCloseReason::Application(5)));
+    assert_eq!(world.app.order.last(), Some(&None));
+    world.close();
+}
+
+#[test]
+fn a_silent_client_is_given_up() {
+    let mut random = steady;
+    let setup = Setup {
+        settings: QuicSettings {
+            idle_timeout: Duration::from_secs(5),
+            ..settings()
+        },
+        ..Setup::default()
+    };
+    let mut world = World::with(setup, &mut random);
+    let client = world.connected();
+    world.peers.remove(client);
+    world.run_until(|world| ends(world).1.is_some());
+    assert_eq!(ends(&world).1, Some(QuicCloseReason::TimedOut));
+    world.close();
+}
+
+#[test]
+fn a_handshake_that_fails_leaves_nothing() {
+    let mut random = steady;
+    let setup = Setup {
+        settings: QuicSettings {
+            alpn: vec![b"other".to_vec()],
+            ..settings()
+        },
+        ..Setup::default()
+    };
+    let mut world = World::with(setup, &mut random);
+    let client = world.connect(Cipher::Aes128Gcm, false);
+    world.run_until(|world| world.peers[client].client.lost.is_some());
+    world.run_for(5_000_000);
+    assert_eq!(world.stack.usage().quic_connections, 0);
+    assert!(world.app.quic.is_empty());
+    world.close();
+}
+
+#[test]
+fn a_client_that_vanishes_amid_its_handshake_leaves_nothing() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connect(Cipher::Aes128Gcm, false);
+    // The first flight of the server is on its way.
+    world.run_for(15_000);
+    world.peers.remove(client);
+    world.run_for(120_000_000);
+    assert_eq!(world.stack.counters().quic_handshakes_failed, 1);
+    assert!(world.app.quic.is_empty());
+    assert!(!world.strays.is_empty());
+    world.close();
+}
+
+#[test]
+fn a_stack_that_ends_closes_its_connections_and_accepts_no_others() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    world.request(client, 3_000_000, (0, 3_000_000), 0);
+    world.run_for(30_000);
+    world
+        .stack
+        .abort_all(world.now_us, &mut world.port, &mut world.app);
+    world.run_until(|world| world.peers[client].client.lost.is_some());
+    let late = world.connect(Cipher::Aes128Gcm, false);
+    world.run_until(|world| world.peers[late].client.lost.is_some());
+    assert_eq!(world.app.quic.len(), 2);
+    world.close();
+}
+
+#[test]
+fn too_many_connections_are_refused() {
+    let mut random = steady;
+    let mut settings = settings();
+    settings.limits.connections_max = 2;
+    let setup = Setup {
+        settings,
+        ..Setup::default()
+    };
+    let mut world = World::with(setup, &mut random);
+    for _ in 0..2 {
+        world.connected();
+    }
+    let refused = world.connect(Cipher::Aes128Gcm, false);
+    world.run_until(|world| world.peers[refused].client.lost.is_some());
+    assert_eq!(world.stack.usage().quic_connections, 2);
+    world.close();
+}

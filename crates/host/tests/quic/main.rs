@@ -1,0 +1,12 @@
+//! QUIC connections: clients are quinn, a NIC stack fills in and seals with aws-lc, and the host is
+//! what is tested.
+#![forbid(unsafe_code)]
+
+mod app;
+mod closes;
+mod downloads;
+mod nic;
+mod nics;
+mod strays;
+mod streams;
+mod world;

@@ -1,0 +1,222 @@
+//! NIC workers that die, come back, and lack files.
+
+use std::collections::HashSet;
+
+use contract::RejectReason;
+use fakes::seeds::each_seed;
+use fakes::weather::Weather;
+use host::app::{AppEvent, CloseReason, QuicCloseReason, QuicEvent};
+
+use crate::world::{Setup, World};
+
+fn steady(below: u64) -> u64 {
+    below / 2
+}
+
+#[test]
+fn no_number_is_sealed_twice_whenever_workers_die() {
+    each_seed(20, |random| {
+        let setup = Setup {
+            workers: 2,
+            ..Setup::default()
+        };
+        let mut world = World::with(setup, random);
+        world.weather = Weather {
+            lost: 10,
+            late: 20,
+            damaged: 0,
+        };
+        let clients: Vec<usize> = (0..3).map(|_| world.connected()).collect();
+        for client in clients {
+            for number in 0..4 {
+                world.request(client, 700_000 + number, (0, 700_000), 3000);
+            }
+        }
+        let mut deaths = 0;
+        while !world.are_finished() {
+            let time_us = (world.random)(30_000);
+            world.run_for(time_us);
+            if deaths < 40 {
+                let worker = (world.random)(2) as usize;
+                world.restart_worker(worker);
+                deaths += 1;
+            }
+        }
+        assert!(deaths >= 10);
+        world.close();
+    });
+}
+
+#[test]
+fn a_nic_stack_that_comes_back_goes_on() {
+    each_seed(10, |random| {
+        let mut world = World::new(random);
+        let client = world.connected();
+        for number in 0..3 {
+            world.request(client, 2_000_000 + number, (0, 2_000_000), 0);
+        }
+        for _ in 0..4 {
+            let time_us = 10_000 + (world.random)(30_000);
+            world.run_for(time_us);
+            world.lose_nic(0);
+            let time_us = (world.random)(800_000);
+            world.run_for(time_us);
+            world.bring_nic(0);
+        }
+        world.run_until_finished();
+        world.close();
+    });
+}
+
+#[test]
+fn replicas_stand_in_for_each_other() {
+    each_seed(10, |random| {
+        let setup = Setup {
+            stacks: 2,
+            replicas: true,
+            ..Setup::default()
+        };
+        let mut world = World::with(setup, random);
+        let clients: Vec<usize> = (0..2).map(|_| world.connected()).collect();
+        for client in clients {
+            world.request(client, 3_000_000, (0, 3_000_000), 0);
+        }
+        let time_us = 20_000 + (world.random)(50_000);
+        world.run_for(time_us);
+        let gone = (world.random)(2) as usize;
+        world.lose_nic(gone);
+        world.run_until_finished();
+        assert!(world.stack.counters().connections_moved > 0);
+        world.bring_nic(gone);
+        world.close();
+    });
+}
+
+#[test]
+fn a_connection_goes_to_the_nic_stack_that_has_the_file() {
+    let mut random = steady;
+    let setup = Setup {
+        stacks: 2,
+        ..Setup::default()
+    };
+    let mut world = World::with(setup, &mut random);
+    assert_eq!(world.stacks(), 2);
+    world.nics[0].lacks = HashSet::from([200_000]);
+    world.nics[1].lacks = HashSet::from([300_000]);
+    let client = world.connected();
+    for _ in 0..2 {
+        for size in [200_000, 300_000] {
+            world.request(client, size, (0, size), 0);
+            world.run_until_finished();
+            world.run_for(1_000_000);
+        }
+    }
+    assert!(world.stack.counters().connections_moved >= 3);
+    // Both at once: one waits for the other.
+    world.request(client, 200_000, (0, 200_000), 0);
+    world.request(client, 300_000, (0, 300_000), 0);
+    world.run_until_finished();
+    world.close();
+}
+
+#[test]
+fn a_file_that_has_changed_ends_its_stream_alone() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    let changed = world.request(client, 3_000_000, (0, 3_000_000), 0);
+    let same = world.request(client, 3_000_001, (0, 3_000_001), 0);
+    world.run_until(|world| world.peers[client].transfers[&changed].got > 200_000);
+    world.oracle.borrow_mut().versions.insert(3_000_000, 77);
+    world.restart_worker(0);
+    world.run_until_finished();
+    let transfers = &world.peers[client].transfers;
+    assert_eq!(transfers[&changed].reset, Some(0x102));
+    assert_eq!(transfers[&same].reset, None);
+    let reasons = closed(&world);
+    assert!(reasons.contains(&CloseReason::DataPlaneFailed));
+    world.close();
+}
+
+fn closed(world: &World<'_>) -> Vec<CloseReason> {
+    let events = world.app.events.iter();
+    let reasons = events.filter_map(|(_, event)| match event {
+        AppEvent::Closed { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    reasons.collect()
+}
+
+#[test]
+fn a_file_that_cannot_be_read_ends_its_stream_alone() {
+    for broken in [0, 100_000, 2_000_000] {
+        let mut random = steady;
+        let mut world = World::new(&mut random);
+        let client = world.connected();
+        let bad = world.request(client, 3_000_000, (0, 3_000_000), 0);
+        let good = world.request(client, 3_000_001, (0, 3_000_001), 0);
+        world.oracle.borrow_mut().broken.insert(3_000_000, broken);
+        world.run_until_finished();
+        let transfers = &world.peers[client].transfers;
+        assert_eq!(transfers[&bad].reset, Some(0x102));
+        assert_eq!(transfers[&good].reset, None);
+        assert!(closed(&world).contains(&CloseReason::DataPlaneFailed));
+        world.close();
+    }
+}
+
+#[test]
+fn a_file_that_breaks_behind_its_prepare_ends_its_stream_alone() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    let bad = world.request(client, 5_000_000, (0, 5_000_000), 0);
+    let good = world.request(client, 3_000_001, (0, 3_000_001), 0);
+    world.run_until(|world| world.peers[client].transfers[&bad].got > 300_000);
+    // What is ready and not sent cannot be read either.
+    world.oracle.borrow_mut().broken.insert(5_000_000, 0);
+    world.run_until_finished();
+    let transfers = &world.peers[client].transfers;
+    assert_eq!(transfers[&bad].reset, Some(0x102));
+    assert_eq!(transfers[&good].reset, None);
+    world.close();
+}
+
+#[test]
+fn a_rejected_command_closes_the_connection() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    world.request(client, 3_000_000, (0, 3_000_000), 0);
+    world.run_for(30_000);
+    world.nics[0].rejects = Some(RejectReason::NumberReused);
+    world.run_until(|world| world.peers[client].client.lost.is_some());
+    assert_eq!(world.stack.counters().quic_rejected, 1);
+    assert_eq!(closed(&world), [CloseReason::DataPlaneFailed]);
+    let last = world.app.quic.last().map(|(_, event)| event.clone());
+    assert_eq!(last, Some(QuicEvent::Closed(QuicCloseReason::Unreadable)));
+    world.close();
+}
+
+#[test]
+fn a_file_that_is_nowhere_is_told() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    world.nics[0].lacks = HashSet::from([1234]);
+    let client = world.connected();
+    let peer = &mut world.peers[client].client;
+    let stream = peer.request(b"1234 0 10 0\n").expect("a stream");
+    world.run_until(|world| {
+        world
+            .app
+            .count(|event| matches!(event, AppEvent::OpenFailed { .. }))
+            == 1
+    });
+    world.run_for(100_000);
+    let received = world.peers[client].client.receive(stream);
+    assert_eq!(
+        received,
+        fakes::quic_client::Received::Bytes(b"no".to_vec())
+    );
+    world.close();
+}
