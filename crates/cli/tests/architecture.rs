@@ -241,7 +241,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["args", "supervisor", "commands", "cli"]),
-    ("server", &["semantics", "exchange", "http1"]),
+    ("server", &["semantics", "exchange", "http1", "http3"]),
 ];
 
 #[test]

@@ -4,7 +4,7 @@
 //! bytes, it answers with response headers (real bytes) and file ranges (virtual bytes). A request
 //! lives through
 //!
-//! 1. a codec, `http1`, which takes received bytes and judges the request's head;
+//! 1. a codec, `http1` or `http3`, which takes received bytes and judges the request's head;
 //! 2. `exchange::lifecycle`: `semantics::target` turns the target into a path below its site's
 //!    root, and the NIC stack opens that path, or one of those that `semantics::attempt` names in
 //!    its place;
@@ -26,6 +26,16 @@
 //! | `connection` | the life of one connection |
 //! | `request` | from bytes to a request, or to a refusal |
 //! | `head` | status line and field lines of a response |
+//! | **`http3/`** (RFC 9114) | |
+//! | `connection` | the life of one QUIC connection |
+//! | `request_stream` | the life of one request stream |
+//! | `unidirectional` | the control stream of a peer, and those of its QPACK |
+//! | `request` | from a field section to a request, or to a refusal |
+//! | `head` | HEADERS of a response, and DATA around its body |
+//! | `frame`, `varint`, `settings` | frames; integers; what peers tell each other first |
+//! | `qpack/` | field sections (RFC 9204): `decode`, `encode`, `integer`, `huffman`, `static_table` |
+//! | `priority` | which response comes first (RFC 9218) |
+//! | `budget`, `code` | what a peer may ask for beside responses; error codes |
 //! | **`exchange/`** | |
 //! | `lifecycle` | the life of one exchange: `resolve`, `answer`, `listing` |
 //! | `shared` | what exchanges of a server share |
@@ -60,6 +70,7 @@ mod config;
 mod counters;
 mod exchange;
 mod http1;
+mod http3;
 mod semantics;
 mod server;
 

@@ -1,6 +1,7 @@
 //! Statuses, header fields and error pages (RFC 9110 §15).
 
 use std::io::Write;
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(crate) struct Common<'a, V> {
     pub(crate) origin: Option<&'a [u8]>,
     /// Now, since the epoch.
     pub(crate) unix_time: Duration,
+    /// Where HTTP/3 is served.
+    pub(crate) http3_port: Option<NonZeroU16>,
 }
 
 impl<V> Common<'_, V> {
@@ -389,6 +392,9 @@ fn begin<V: Version>(
     }
     version.text(out, "Server", "splitway");
     version.connection(out);
+    if let Some(port) = common.http3_port {
+        version.display(out, "Alt-Svc", format_args!("h3=\":{port}\"; ma=86400"));
+    }
     let varies_by_origin = common.cors().is_some_and(Cors::varies);
     match (varies_by_encoding, varies_by_origin) {
         (true, true) => version.text(out, "Vary", "Accept-Encoding, Origin"),

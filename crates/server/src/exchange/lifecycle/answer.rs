@@ -11,6 +11,7 @@ use http::header::CONTENT_ENCODING;
 
 use super::{Exchange, OpenPurpose, SHOWN_BYTES_MAX, Stage};
 use crate::access::Begun;
+use crate::config::Config;
 use crate::exchange::output::{Body, Splice};
 use crate::exchange::request::Request;
 use crate::exchange::response::{self, Common, Entity};
@@ -55,7 +56,7 @@ impl<V: Version> Exchange<V> {
         };
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let common = common(&mut shared.date, &request, head, now);
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
         let out = &mut shared.out;
         let attempt = match wanted {
             OpenPurpose::Content(attempt) => attempt,
@@ -102,7 +103,7 @@ impl<V: Version> Exchange<V> {
         } = found;
         let now = io.unix_time();
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
-        let common = common(&mut shared.date, &request, head, now);
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
         let out = &mut shared.out;
         let object = match &content {
             Content::File(_) => None,
@@ -394,7 +395,7 @@ impl<V: Version> Exchange<V> {
     ) {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
         let now = io.unix_time();
-        let common = common(&mut shared.date, &request, head, now);
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
         write(&mut shared.out, &common, &shared.location);
         self.send(shared, request, status, None);
     }
@@ -480,6 +481,7 @@ struct Found {
 /// What the answer to a request says in any case.
 pub(super) fn common<'a, V: Version>(
     date: &'a mut DateCache,
+    config: &Config,
     request: &'a Request<V>,
     head: Head<'a>,
     unix_time: Duration,
@@ -493,5 +495,6 @@ pub(super) fn common<'a, V: Version>(
         rule,
         origin: cors.and_then(|_| head.value(Field::Origin)),
         unix_time,
+        http3_port: config.http3_port,
     }
 }

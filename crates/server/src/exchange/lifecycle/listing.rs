@@ -193,7 +193,7 @@ impl<V: Version> Exchange<V> {
             modified_s: None,
         };
         let now = io.unix_time();
-        let common = common(&mut shared.date, &request, head, now);
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
         let entity = response::Listed {
             media_type: format.media_type(),
             etag,
