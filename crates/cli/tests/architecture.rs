@@ -243,7 +243,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["args", "supervisor", "commands", "cli"]),
-    ("server", &["semantics", "http1"]),
+    ("server", &["semantics", "exchange", "http1", "http3"]),
 ];
 
 #[test]

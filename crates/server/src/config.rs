@@ -1,6 +1,6 @@
 //! What a server serves, limits, and their defaults.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,9 @@ pub struct Config {
     /// Most bytes read and thrown away after the last response; then the receive window closes.
     /// Default: 4 MiB.
     pub linger_bytes_max: u64,
+    /// The UDP port at which the same is served over HTTP/3, for `Alt-Svc` (RFC 9114 §3.1.1).
+    /// Default: none.
+    pub http3_port: Option<NonZeroU16>,
 }
 
 impl Config {
@@ -118,6 +121,7 @@ impl Default for Config {
             rate_period: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(60),
             linger_bytes_max: 4 << 20,
+            http3_port: None,
         }
     }
 }

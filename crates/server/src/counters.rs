@@ -40,6 +40,14 @@ counters::counters! {
         contents_lost: Counter,
         /// Connections aborted because the client did not close after the last response.
         linger_timeouts: Counter,
+        /// Requests that came over HTTP/3.
+        http3_requests: Counter,
+        /// Streams of HTTP/3 that were reset for an error of the client.
+        http3_stream_errors: Counter,
+        /// Connections of HTTP/3 that were closed for an error of the client.
+        http3_connection_errors: Counter,
+        /// Those of them whose client asked for too much that leads to no response.
+        http3_excessive_loads: Counter,
     }
 }
 

@@ -1,33 +1,50 @@
-//! HTTP/1.1 content server on the host stack's in-process stream interface.
+//! HTTP content server on the host stack's in-process stream interface.
 //!
 //! [`Server`] is an [`Application`](host::app::Application): the shard tells it of streams and
 //! bytes, it answers with response headers (real bytes) and file ranges (virtual bytes). A request
 //! lives through
 //!
-//! 1. `http1::input` takes received bytes, at most one request head of them;
-//! 2. `http1::request` judges the head, which `http_message` parses, `semantics::target` turns its
-//!    target into a path below its site's root;
-//! 3. `http1::connection` has the NIC stack open that path, or one of those that
-//!    `semantics::attempt` names in its place;
-//! 4. `semantics::answer` decides what of it the client gets, `http1::response` writes the status
-//!    line and header fields, and `http1::output` queues these and the file's ranges;
-//! 5. the next request of the connection is parsed as soon as that is queued.
+//! 1. a codec, `http1` or `http3`, which takes received bytes and judges the request's head;
+//! 2. `exchange::lifecycle`: `semantics::target` turns the target into a path below its site's
+//!    root, and the NIC stack opens that path, or one of those that `semantics::attempt` names in
+//!    its place;
+//! 3. `semantics::answer`, which decides what of it the client gets, `exchange::response`, which
+//!    writes status and header fields, and `exchange::output`, which queues these and the file's
+//!    ranges;
+//! 4. the codec again, which goes on with the connection or ends the stream as soon as that is
+//!    queued.
 //!
-//! `semantics` (RFC 9110) never imports `http1` (RFC 9112): another version of HTTP stands beside
-//! `http1`.
+//! `semantics` (RFC 9110) and `exchange` never import a codec. What the codecs differ in is
+//! `exchange::version`.
 //!
 //! | Module | Its one idea |
 //! |---|---|
 //! | `server` | the table of connections, and what they share |
 //! | `config`, `counters` | limits and their defaults; what has happened so far |
 //! | `access` | what is noted of each response |
-//! | **`http1/`** | |
+//! | **`http1/`** (RFC 9112) | |
 //! | `connection` | the life of one connection |
-//! | `watch` | what a connection waits for, and for how long |
-//! | `input` | received bytes that are not consumed yet |
 //! | `request` | from bytes to a request, or to a refusal |
-//! | `response` | status lines, header fields, error pages |
+//! | `head` | status line and field lines of a response |
+//! | **`http3/`** (RFC 9114) | |
+//! | `connection` | the life of one QUIC connection |
+//! | `request_stream` | the life of one request stream |
+//! | `unidirectional` | the control stream of a peer, and those of its QPACK |
+//! | `request` | from a field section to a request, or to a refusal |
+//! | `head` | HEADERS of a response, and DATA around its body |
+//! | `frame`, `varint`, `settings` | frames; integers; what peers tell each other first |
+//! | `qpack/` | field sections (RFC 9204): `decode`, `encode`, `integer`, `huffman`, `static_table` |
+//! | `priority` | which response comes first (RFC 9218) |
+//! | `budget`, `code` | what a peer may ask for beside responses; error codes |
+//! | **`exchange/`** | |
+//! | `lifecycle` | the life of one exchange: `resolve`, `answer`, `listing` |
+//! | `shared` | what exchanges of a server share |
+//! | `request` | a request that has been read |
+//! | `input` | received bytes that are not consumed yet |
+//! | `version` | what versions of HTTP differ in |
+//! | `response`, `lines` | statuses, header fields, error pages; fields as lines of text |
 //! | `output` | what the stream has not taken yet |
+//! | `watch` | what a stream waits for, and for how long |
 //! | **`semantics/`** | |
 //! | `site` | what is served under which names |
 //! | `target`, `relative_path` | from a request target to a path; paths that an operator writes |
@@ -51,14 +68,16 @@
 mod access;
 mod config;
 mod counters;
+mod exchange;
 mod http1;
+mod http3;
 mod semantics;
 mod server;
 
 pub use config::Config;
 pub use counters::Counters;
+pub use exchange::lifecycle::ConnectionInfo;
 pub use http_message::access::{AccessRecord, AccessSink, AccessTls, NO_RESPONSE};
-pub use http1::connection::ConnectionInfo;
 pub use semantics::cors::{Cors, OriginError};
 pub use semantics::encoding::{Coding, CodingError};
 pub use semantics::pattern::{Pattern, PatternError};

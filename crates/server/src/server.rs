@@ -4,23 +4,30 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
 use host::Episode;
-use host::app::{AppEvent, Application, Io, StreamId};
+use host::app::{AppEvent, Application, Io, QuicConnection, QuicEvent, StreamId};
 use http_message::access::{AccessLog, AccessSink};
 
 use crate::access::Accesses;
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::http1::connection::{Connection, ConnectionInfo, Shared};
-use crate::http1::input::Pool;
+use crate::exchange::input::Pool;
+use crate::exchange::lifecycle::ConnectionInfo;
+use crate::exchange::shared::Shared;
+use crate::http1::connection::Connection;
+use crate::http3;
+use crate::http3::request::Scratch;
 use crate::semantics::date::DateCache;
 use crate::semantics::pull::Origins;
 use crate::semantics::rate::{Rates, Source};
 use crate::semantics::site::Names;
 
-/// An HTTP/1.1 server of files: one per shard.
+/// A server of files over HTTP/1.1 and HTTP/3: one per shard.
 pub struct Server {
-    /// Each in a place of its own: half of the table may be empty.
+    /// Those of HTTP/1.1. Each in a place of its own: half of the table may be empty.
     connections: HashMap<StreamId, Box<Connection>>,
+    /// Those of HTTP/3.
+    http3_connections: HashMap<QuicConnection, Box<http3::connection::Connection>>,
+    scratch: Scratch,
     shared: Shared,
     /// Streams are still to be told of other rates.
     new_rates: bool,
@@ -56,6 +63,8 @@ impl Server {
         config.check();
         Server {
             connections: HashMap::new(),
+            http3_connections: HashMap::new(),
+            scratch: Scratch::default(),
             new_rates: false,
             logs_accesses: false,
             shared: Shared {
@@ -103,7 +112,8 @@ impl Server {
 
     /// Takes leave of all connections, none lost: those that wait for another request are closed in
     /// order, the others after the response that is under way, or the next one, which says
-    /// `Connection: close`. Calls `on_empty` when none is left.
+    /// `Connection: close`. Those of HTTP/3 send GOAWAY, twice, and close when their requests are
+    /// answered. Calls `on_empty` when none is left.
     pub fn drain(&mut self, on_empty: impl FnMut() + Send + 'static) {
         self.shared.is_draining = true;
         self.drain = Drain::Yes {
@@ -115,12 +125,31 @@ impl Server {
 
     /// Connections that there are.
     pub fn connections(&self) -> usize {
-        self.connections.len()
+        self.connections.len() + self.http3_connections.len()
     }
 
-    /// What a connection is like at the moment; `None` if there is no such stream.
+    /// What a connection, or a stream of HTTP/3, is like at the moment; `None` if there is none
+    /// that carries requests.
     pub fn connection_info(&self, stream: StreamId) -> Option<ConnectionInfo> {
-        Some(self.connections.get(&stream)?.info())
+        match self.connections.get(&stream) {
+            Some(connection) => Some(connection.info()),
+            None => {
+                let mut connections = self.http3_connections.values();
+                connections.find_map(|connection| connection.info(stream))
+            }
+        }
+    }
+
+    /// Takes an event of a stream of QUIC; false if it is of none.
+    fn on_quic_stream(&mut self, io: &mut dyn Io, stream: StreamId, event: &AppEvent) -> bool {
+        let Some(quic) = io.quic_stream(stream) else {
+            return false;
+        };
+        if let Some(connection) = self.http3_connections.get_mut(&quic.connection) {
+            let (shared, scratch) = (&mut self.shared, &mut self.scratch);
+            connection.on_event(io, shared, scratch, (stream, quic), event);
+        }
+        true
     }
 
     /// The same, with a fetcher of what comes from origins.
@@ -160,6 +189,9 @@ impl Application for Server {
     fn on_event(&mut self, io: &mut dyn Io, stream: StreamId, event: AppEvent) {
         match event {
             AppEvent::Accepted { peer, ref tls } => {
+                if self.on_quic_stream(io, stream, &event) {
+                    return;
+                }
                 self.shared.counters.connections_accepted += 1;
                 let accesses = self.logs_accesses && self.shared.access_log.is_some();
                 let accesses = accesses.then(|| Accesses::new(stream.0, peer, tls.as_deref()));
@@ -175,6 +207,8 @@ impl Application for Server {
                 if let Some(connection) = self.connections.remove(&stream) {
                     self.shared.counters.connections_closed += 1;
                     connection.closed(io, &mut self.shared, acknowledged, retransmissions);
+                } else {
+                    self.on_quic_stream(io, stream, &event);
                 }
                 return;
             }
@@ -193,6 +227,31 @@ impl Application for Server {
         }
         if let Some(connection) = self.connections.get_mut(&stream) {
             connection.on_event(io, &mut self.shared, &event);
+        } else {
+            self.on_quic_stream(io, stream, &event);
+        }
+    }
+
+    fn on_quic(&mut self, io: &mut dyn Io, id: QuicConnection, event: QuicEvent) {
+        match event {
+            QuicEvent::Opened { peer, tls } => {
+                self.shared.counters.connections_accepted += 1;
+                let shared = &mut self.shared;
+                let is_logged = self.logs_accesses;
+                let opened =
+                    http3::connection::Connection::open(io, shared, id, peer, tls, is_logged);
+                match opened {
+                    Some(connection) => {
+                        self.http3_connections.insert(id, Box::new(connection));
+                    }
+                    None => self.shared.counters.connections_closed += 1,
+                }
+            }
+            QuicEvent::Closed(_) => {
+                if self.http3_connections.remove(&id).is_some() {
+                    self.shared.counters.connections_closed += 1;
+                }
+            }
         }
     }
 
@@ -220,8 +279,12 @@ impl Application for Server {
             for connection in self.connections.values_mut() {
                 connection.go_on(io, &mut self.shared);
             }
+            for connection in self.http3_connections.values_mut() {
+                connection.drain(io, &mut self.shared);
+            }
         }
-        if self.connections.is_empty() && now_us.saturating_sub(*told_us) >= EMPTY_EVERY_US {
+        let is_empty = self.connections.is_empty() && self.http3_connections.is_empty();
+        if is_empty && now_us.saturating_sub(*told_us) >= EMPTY_EVERY_US {
             *told_us = now_us;
             on_empty();
         }
@@ -230,9 +293,7 @@ impl Application for Server {
 
     fn next_timeout_us(&self) -> Option<u64> {
         let empty_us = match self.drain {
-            Drain::Yes { told_us, .. } if self.connections.is_empty() => {
-                Some(told_us + EMPTY_EVERY_US)
-            }
+            Drain::Yes { told_us, .. } if self.connections() == 0 => Some(told_us + EMPTY_EVERY_US),
             _ => None,
         };
         let log = self.shared.access_log.as_ref();
@@ -252,6 +313,11 @@ impl Application for Server {
             };
             if let Some(connection) = self.connections.get_mut(&stream) {
                 connection.on_news(io, &mut self.shared, ticket, news);
+            } else if let Some(quic) = io.quic_stream(stream)
+                && let Some(connection) = self.http3_connections.get_mut(&quic.connection)
+            {
+                let (shared, scratch) = (&mut self.shared, &mut self.scratch);
+                connection.on_news(io, shared, scratch, stream, (ticket, news));
             }
         }
     }

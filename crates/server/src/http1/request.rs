@@ -6,132 +6,18 @@
 //!
 //! What comes out depends on the bytes alone, not on how they were split on their way.
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use host::Growth;
 use http::StatusCode;
 use http_message::authority;
 use http_message::framing::{Body, Framing, list};
-use http_message::request::{self, Head, Limits, without_empty_lines};
+use http_message::request::{self, Head, Limits};
 
 use crate::config::Config;
+use crate::exchange::request::{Expectation, Method, Request, method_refusal};
+use crate::http1::head::{Http1, Persistence};
 use crate::semantics::fields::{Field, Present};
-use crate::semantics::rule::Rule;
-use crate::semantics::site::{HostName, Site};
-
-/// A request head.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    /// Length of the head, in bytes.
-    pub(crate) head_bytes: usize,
-    /// Where the target stands in the head.
-    pub(crate) target: Range<usize>,
-    pub(crate) method: Method,
-    /// What becomes of the connection.
-    pub(crate) persistence: Persistence,
-    /// Length of the body to skip before the next request, in bytes. Meaningless with
-    /// [`Persistence::Close`].
-    pub(crate) body_bytes: u64,
-    /// The status to refuse with, whatever the target is.
-    pub(crate) refusal: Option<StatusCode>,
-    /// Which of the fields are there that matter once the file is known.
-    pub(crate) present: Present,
-    /// What the target was found to be about, once it was looked at.
-    pub(crate) place: Option<Place>,
-}
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    /// And all others, which are refused.
-    Get,
-    /// The answer has no body.
-    Head,
-    /// What may be done.
-    Options,
-}
-
-/// A site, and a rule of it, by number.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) site: Arc<Site>,
-    pub(crate) rule: Option<u16>,
-}
-
-impl PartialEq for Place {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.site, &other.site) && self.rule == other.rule
-    }
-}
-
-impl Eq for Place {}
-
-impl Request {
-    /// The site that it was found to be for.
-    pub(crate) fn site(&self) -> Option<&Site> {
-        self.place.as_ref().map(|place| &*place.site)
-    }
-
-    /// The first name of that.
-    pub(crate) fn site_name(&self) -> Option<&HostName> {
-        self.site()?.names.first()
-    }
-
-    /// The rule that was found to be about its path.
-    pub(crate) fn rule(&self) -> Option<&Rule> {
-        let Place { site, rule } = self.place.as_ref()?;
-        site.rules.get(usize::from((*rule)?))
-    }
-
-    /// Whether files that it names may grow while they are sent.
-    pub(crate) fn growth(&self) -> Growth {
-        self.rule().map_or(Growth::Forbidden, |rule| rule.growth)
-    }
-
-    /// A directory that it names, and that has no index, is listed.
-    pub(crate) fn lists(&self) -> bool {
-        let own = self.rule().and_then(|rule| rule.listing);
-        own.unwrap_or_else(|| self.site().is_some_and(|site| site.listing))
-    }
-
-    /// The answer has no body, whatever it says.
-    pub(crate) fn head_only(&self) -> bool {
-        self.method == Method::Head
-    }
-
-    /// What stands for the request in `bytes` when it could not be parsed, or came too late.
-    pub(crate) fn broken(bytes: &[u8], status: StatusCode) -> Self {
-        Request {
-            head_bytes: bytes.len(),
-            target: 0..0,
-            method: if without_empty_lines(bytes).starts_with(b"HEAD ") {
-                Method::Head
-            } else {
-                Method::Get
-            },
-            persistence: Persistence::Close,
-            body_bytes: 0,
-            refusal: Some(status),
-            present: Present::default(),
-            place: None,
-        }
-    }
-}
-
-/// What becomes of a connection after a response (RFC 9112 §9.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Persistence {
-    /// It ends: `Connection: close`.
-    Close,
-    /// It persists, as is HTTP/1.1's default.
-    Default,
-    /// It persists, as an HTTP/1.0 client asked: `Connection: keep-alive`.
-    KeepAlive,
-}
 
 /// What the bytes received so far amount to.
-pub(crate) type Parsed = request::Parsed<Request>;
+pub(crate) type Parsed = request::Parsed<Request<Http1>>;
 
 /// Parses what has arrived of a request, at most `config.head_bytes_max` bytes of it.
 pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
@@ -143,7 +29,7 @@ pub(crate) fn parse(bytes: &[u8], config: &Config) -> Parsed {
 }
 
 /// Judges a head that parses. An error is a status after which the connection must end.
-fn judge(head: &Head<'_>, config: &Config) -> Result<Request, StatusCode> {
+fn judge(head: &Head<'_>, config: &Config) -> Result<Request<Http1>, StatusCode> {
     let (method, target) = (head.method, head.target);
     let fields = Fields::read(head.headers)?;
     let http_1_0 = head.is_http_1_0;
@@ -155,36 +41,30 @@ fn judge(head: &Head<'_>, config: &Config) -> Result<Request, StatusCode> {
     let body = fields.framing.body(http_1_0)?.unwrap_or(Body::Bytes(0));
 
     // RFC 9110 §10.1.1: HTTP/1.0 knows no expectations.
-    let expects_continue = match fields.expect {
-        Some(value) if !http_1_0 => {
-            if !value.eq_ignore_ascii_case(b"100-continue") {
-                return Err(StatusCode::EXPECTATION_FAILED);
-            }
-            true
-        }
-        _ => false,
+    let expectation = if http_1_0 {
+        Expectation::None
+    } else {
+        fields.expectation
     };
+    if expectation == Expectation::Unknown {
+        return Err(StatusCode::EXPECTATION_FAILED);
+    }
+    let expects_continue = expectation == Expectation::Continue;
 
-    let refusal = match method {
-        "GET" | "HEAD" | "OPTIONS" => match body {
-            Body::Chunked => Some(StatusCode::LENGTH_REQUIRED),
-            Body::Bytes(count) if count > config.body_bytes_max => {
-                Some(StatusCode::PAYLOAD_TOO_LARGE)
-            }
-            Body::Bytes(_) => None,
-        },
-        // Methods that RFC 9110 §9 and RFC 5789 define, and no resource here allows.
-        "CONNECT" | "DELETE" | "PATCH" | "POST" | "PUT" | "TRACE" => {
-            Some(StatusCode::METHOD_NOT_ALLOWED)
-        }
-        _ => Some(StatusCode::NOT_IMPLEMENTED),
-    };
+    let refusal = method_refusal(method.as_bytes()).or(match body {
+        Body::Chunked => Some(StatusCode::LENGTH_REQUIRED),
+        Body::Bytes(count) if count > config.body_bytes_max => Some(StatusCode::PAYLOAD_TOO_LARGE),
+        Body::Bytes(_) => None,
+    });
 
     // The next request can be reached only past a body of known and modest length that will come: a
     // client that waits for "100 Continue" may never send it.
     let (reachable, body_bytes) = match body {
         Body::Bytes(0) => (true, 0),
-        Body::Bytes(count) => (count <= config.body_bytes_max && !expects_continue, count),
+        Body::Bytes(count) => match u32::try_from(count) {
+            Ok(bytes) => (count <= config.body_bytes_max && !expects_continue, bytes),
+            Err(_) => (false, 0),
+        },
         Body::Chunked => (false, 0),
     };
     let persistence = if !reachable || !fields.framing.persists(http_1_0) {
@@ -198,13 +78,11 @@ fn judge(head: &Head<'_>, config: &Config) -> Result<Request, StatusCode> {
     Ok(Request {
         head_bytes: head.head_bytes,
         target: head.target_start..head.target_start + target.len(),
-        method: match method {
-            "HEAD" => Method::Head,
-            "OPTIONS" => Method::Options,
-            _ => Method::Get,
+        method: Method::of(method.as_bytes()),
+        version: Http1 {
+            persistence,
+            body_bytes,
         },
-        persistence,
-        body_bytes,
         refusal,
         present: fields.present,
         place: None,
@@ -213,15 +91,15 @@ fn judge(head: &Head<'_>, config: &Config) -> Result<Request, StatusCode> {
 
 /// The header fields that matter.
 #[derive(Default)]
-struct Fields<'a> {
+struct Fields {
     host: bool,
     framing: Framing,
-    expect: Option<&'a [u8]>,
+    expectation: Expectation,
     present: Present,
 }
 
-impl<'a> Fields<'a> {
-    fn read(headers: &[httparse::Header<'a>]) -> Result<Self, StatusCode> {
+impl Fields {
+    fn read(headers: &[httparse::Header<'_>]) -> Result<Self, StatusCode> {
         let mut fields = Fields::default();
         for header in headers {
             let is = |name: &str| header.name.eq_ignore_ascii_case(name);
@@ -237,13 +115,7 @@ impl<'a> Fields<'a> {
                 fields.host = true;
                 fields.present.insert(Field::Host);
             } else if is("expect") {
-                for expectation in list(header.value) {
-                    // A second expectation is one that is not known.
-                    fields.expect = Some(match fields.expect {
-                        Some(_) => b"",
-                        None => expectation,
-                    });
-                }
+                list(header.value).for_each(|member| fields.expectation.note(member));
             } else if let Some(field) = Field::named(header.name) {
                 fields.present.insert(field);
             }
@@ -262,7 +134,7 @@ mod tests {
         parse(text.as_bytes(), &Config::default())
     }
 
-    fn complete(text: &str) -> Request {
+    fn complete(text: &str) -> Request<Http1> {
         match parsed(text) {
             Parsed::Complete(request) => request,
             other => panic!("{text:?}: {other:?}"),
@@ -283,7 +155,7 @@ mod tests {
         assert_eq!(&text[request.target.clone()], "/a?b");
         assert_eq!(&text[request.head_bytes..], "GET");
         assert_eq!(
-            (request.method, request.persistence, request.refusal),
+            (request.method, request.version.persistence, request.refusal),
             (Method::Get, Persistence::Default, None)
         );
     }
@@ -313,7 +185,10 @@ mod tests {
             let request = complete(&format!(
                 "GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n"
             ));
-            assert_eq!(request.persistence, expected, "{version} {connection}");
+            assert_eq!(
+                request.version.persistence, expected,
+                "{version} {connection}"
+            );
         }
     }
 
@@ -362,7 +237,7 @@ mod tests {
                 status,
                 "{method}"
             );
-            assert_eq!(request.persistence, Persistence::Default);
+            assert_eq!(request.version.persistence, Persistence::Default);
         }
     }
 
@@ -401,11 +276,11 @@ mod tests {
         let with = |method: &str, fields: &str| {
             complete(&format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n"))
         };
-        let summary = |request: Request| {
+        let summary = |request: Request<Http1>| {
             (
                 request.refusal.map(|status| status.as_u16()),
-                request.persistence == Persistence::Close,
-                request.body_bytes,
+                request.version.persistence == Persistence::Close,
+                request.version.body_bytes,
             )
         };
         assert_eq!(
@@ -487,7 +362,7 @@ mod tests {
             parsed(&format!("GET / HTTP/{version}\r\nHost: h\r\n{fields}\r\n"))
         };
         let persistence = |parsed| match parsed {
-            Parsed::Complete(request) => request.persistence,
+            Parsed::Complete(request) => request.version.persistence,
             other => panic!("{other:?}"),
         };
         assert_eq!(

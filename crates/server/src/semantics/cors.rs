@@ -86,11 +86,17 @@ impl Cors {
         matches!(self.origins, Origins::These { .. })
     }
 
-    /// Writes what a page of this origin may do; `preflight` if it asks whether it may.
-    pub(crate) fn write(&self, origin: Option<&[u8]>, preflight: bool, out: &mut Vec<u8>) {
+    /// Gives `put` the fields that say what a page of this origin may do; `preflight` if it asks
+    /// whether it may.
+    pub(crate) fn write(
+        &self,
+        origin: Option<&[u8]>,
+        preflight: bool,
+        mut put: impl FnMut(&'static str, fmt::Arguments<'_>),
+    ) {
         let credentials = match &self.origins {
             Origins::Any => {
-                line(out, "Access-Control-Allow-Origin", "*");
+                put("Access-Control-Allow-Origin", format_args!("*"));
                 false
             }
             Origins::These {
@@ -101,40 +107,49 @@ impl Cors {
                     origin.is_some_and(|origin| known.as_bytes().eq_ignore_ascii_case(origin))
                 });
                 let Some(known) = known.next() else { return };
-                line(out, "Access-Control-Allow-Origin", known);
+                put("Access-Control-Allow-Origin", format_args!("{known}"));
                 *credentials
             }
         };
         if credentials {
-            line(out, "Access-Control-Allow-Credentials", "true");
+            put("Access-Control-Allow-Credentials", format_args!("true"));
         }
+        let list = |put: &mut dyn FnMut(&'static str, fmt::Arguments<'_>), name, fields| {
+            let fields: &[HeaderName] = fields;
+            if !fields.is_empty() {
+                put(name, format_args!("{}", List(fields)));
+            }
+        };
         if preflight {
-            line(out, "Access-Control-Allow-Methods", "GET, HEAD, OPTIONS");
-            list(out, "Access-Control-Allow-Headers", &self.request_fields);
-            let seconds = self.max_age.as_secs().to_string();
-            line(out, "Access-Control-Max-Age", &seconds);
+            let methods = format_args!("GET, HEAD, OPTIONS");
+            put("Access-Control-Allow-Methods", methods);
+            list(
+                &mut put,
+                "Access-Control-Allow-Headers",
+                &self.request_fields,
+            );
+            let seconds = self.max_age.as_secs();
+            put("Access-Control-Max-Age", format_args!("{seconds}"));
         } else {
-            list(out, "Access-Control-Expose-Headers", &self.exposed_fields);
+            list(
+                &mut put,
+                "Access-Control-Expose-Headers",
+                &self.exposed_fields,
+            );
         }
     }
 }
 
-fn line(out: &mut Vec<u8>, name: &str, value: &str) {
-    for piece in [name, ": ", value, "\r\n"] {
-        out.extend_from_slice(piece.as_bytes());
-    }
-}
+/// Names of fields, as the value of another field.
+struct List<'a>(&'a [HeaderName]);
 
-fn list(out: &mut Vec<u8>, name: &str, fields: &[HeaderName]) {
-    for (at, field) in fields.iter().enumerate() {
-        let before = if at == 0 { name } else { "," };
-        let between = if at == 0 { ": " } else { " " };
-        for piece in [before, between, field.as_str()] {
-            out.extend_from_slice(piece.as_bytes());
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, field) in self.0.iter().enumerate() {
+            let between = if at == 0 { "" } else { ", " };
+            write!(f, "{between}{field}")?;
         }
-    }
-    if !fields.is_empty() {
-        out.extend_from_slice(b"\r\n");
+        Ok(())
     }
 }
 
@@ -156,9 +171,11 @@ mod tests {
     use super::*;
 
     fn written(cors: &Cors, origin: Option<&str>, preflight: bool) -> String {
-        let mut out = Vec::new();
-        cors.write(origin.map(str::as_bytes), preflight, &mut out);
-        String::from_utf8(out).unwrap()
+        let mut out = String::new();
+        cors.write(origin.map(str::as_bytes), preflight, |name, value| {
+            out += &format!("{name}: {value}\r\n");
+        });
+        out
     }
 
     #[test]

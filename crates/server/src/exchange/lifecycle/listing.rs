@@ -6,9 +6,12 @@ use host::app::{FileHandle, Io, ListPart, ListPlace};
 use http::StatusCode;
 use siphasher::sip::SipHasher13;
 
-use super::{Connection, Phase, Shared, common};
-use crate::http1::request::Request;
-use crate::http1::response;
+use super::answer::common;
+use super::{Exchange, Stage};
+use crate::exchange::request::Request;
+use crate::exchange::response;
+use crate::exchange::shared::Shared;
+use crate::exchange::version::Version;
 use crate::semantics::conditional::{self, Validators, Verdict};
 use crate::semantics::etag::ETag;
 use crate::semantics::fields::Head;
@@ -17,15 +20,15 @@ use crate::semantics::listing::{self, DirectoryRequest, HELD_BYTES_MAX, Listing,
 use crate::semantics::open_failure;
 use crate::semantics::target::{self, Kind, PATH_BYTES_MAX};
 
-impl Connection {
+impl<V: Version> Exchange<V> {
     /// Begins to list what the request names, if that is a directory and may be listed; else gives
     /// the request back.
     pub(super) fn list(
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
-        request: Request,
-    ) -> Option<Request> {
+        request: Request<V>,
+    ) -> Option<Request<V>> {
         let target = &self.input.bytes()[request.target.clone()];
         let is_directory = target::resolve(target, &mut shared.path) == Ok(Kind::Directory);
         if !is_directory || !request.lists() || listing::has_dot_name(&shared.path) {
@@ -43,10 +46,10 @@ impl Connection {
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
-        request: Request,
+        request: Request<V>,
         listing: Box<Listing>,
         from: Option<ListPlace>,
-    ) -> Option<Request> {
+    ) -> Option<Request<V>> {
         let target = &self.input.bytes()[request.target.clone()];
         let Some(site) = request.site() else {
             return Some(request);
@@ -58,7 +61,7 @@ impl Connection {
         if path.len() > PATH_BYTES_MAX || hidden.is_some_and(|hidden| hidden.holds(path)) {
             return Some(request);
         }
-        self.phase = Phase::Listing {
+        self.stage = Stage::Listing {
             file: io.list(self.stream, path, from),
             request,
             listing,
@@ -67,9 +70,9 @@ impl Connection {
     }
 
     /// The listing that waits for this; `None` if none does, any more.
-    fn listing_awaiting(&mut self, awaited: FileHandle) -> Option<(Request, Box<Listing>)> {
-        match std::mem::replace(&mut self.phase, Phase::Reading) {
-            Phase::Listing {
+    fn listing_awaiting(&mut self, awaited: FileHandle) -> Option<(Request<V>, Box<Listing>)> {
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Listing {
                 file,
                 request,
                 listing,
@@ -79,7 +82,7 @@ impl Connection {
                 Some((request, listing))
             }
             other => {
-                self.phase = other;
+                self.stage = other;
                 None
             }
         }
@@ -154,7 +157,7 @@ impl Connection {
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
-        request: Request,
+        request: Request<V>,
         status: StatusCode,
     ) {
         self.hold(shared, 0);
@@ -166,7 +169,7 @@ impl Connection {
         &mut self,
         io: &mut dyn Io,
         shared: &mut Shared,
-        request: Request,
+        request: Request<V>,
         listing: Listing,
     ) {
         let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
@@ -190,7 +193,7 @@ impl Connection {
             modified_s: None,
         };
         let now = io.unix_time();
-        let common = common(&mut shared.date, &request, head, now);
+        let common = common(&mut shared.date, &shared.config, &request, head, now);
         let entity = response::Listed {
             media_type: format.media_type(),
             etag,

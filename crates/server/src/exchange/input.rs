@@ -67,15 +67,16 @@ impl Pool {
 #[derive(Debug, Default)]
 pub(crate) struct Input {
     buffer: Option<Box<[u8]>>,
-    start: usize,
-    end: usize,
+    // A buffer has less than 4 GiB.
+    start: u32,
+    end: u32,
 }
 
 impl Input {
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.buffer
-            .as_ref()
-            .map_or(&[], |buffer| &buffer[self.start..self.end])
+        self.buffer.as_ref().map_or(&[], |buffer| {
+            &buffer[self.start as usize..self.end as usize]
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,6 +85,7 @@ impl Input {
 
     /// Forgets the first `count` bytes, or all if there are fewer.
     pub(crate) fn consume(&mut self, count: usize) {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.start = self.start.saturating_add(count).min(self.end);
         if self.is_empty() {
             (self.start, self.end) = (0, 0);
@@ -93,18 +95,35 @@ impl Input {
     /// Takes what the stream has and the buffer holds; returns how many bytes. 0 also if it is
     /// full.
     pub(crate) fn fill(&mut self, io: &mut dyn Io, stream: StreamId, pool: &mut Pool) -> usize {
+        let room = self.room(1, pool);
+        let count = io.read(stream, room).min(room.len());
+        self.end += count as u32;
+        count
+    }
+
+    /// Appends bytes; false if the largest buffer does not hold them, too.
+    pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> bool {
+        let Some(room) = self.room(bytes.len(), pool).get_mut(..bytes.len()) else {
+            return false;
+        };
+        room.copy_from_slice(bytes);
+        self.end += bytes.len() as u32;
+        true
+    }
+
+    /// What is free of the buffer: at least so many bytes, if the largest buffer has them.
+    fn room(&mut self, wanted: usize, pool: &mut Pool) -> &mut [u8] {
         let buffer = self.buffer.get_or_insert_with(|| pool.take());
-        if self.start > 0 {
-            buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+        let (start, end) = (self.start as usize, self.end as usize);
+        if start > 0 {
+            buffer.copy_within(start..end, 0);
+            (self.start, self.end) = (0, (end - start) as u32);
         }
-        if self.end == buffer.len() && buffer.len() < pool.buffer_bytes_max {
+        let end = self.end as usize;
+        if buffer.len() - end < wanted && buffer.len() < pool.buffer_bytes_max {
             pool.enlarge(buffer);
         }
-        let room = &mut buffer[self.end..];
-        let count = io.read(stream, room).min(room.len());
-        self.end += count;
-        count
+        &mut buffer[end..]
     }
 
     /// Gives the buffer back, if nothing is in it.

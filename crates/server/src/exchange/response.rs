@@ -1,16 +1,17 @@
-//! Status lines, header fields and error pages (RFC 9112 §4, RFC 9110 §15).
+//! Statuses, header fields and error pages (RFC 9110 §15).
 
-use std::fmt::Display;
 use std::io::Write;
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::time::Duration;
 
+use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, EXPIRES};
-use http::{HeaderName, HeaderValue, StatusCode};
 use httpdate::HttpDate;
 
-use crate::http1::output::Splice;
-use crate::http1::request::Persistence;
+use crate::exchange::lines;
+use crate::exchange::output::Splice;
+use crate::exchange::version::Version;
 use crate::semantics::cors::Cors;
 use crate::semantics::date;
 use crate::semantics::encoding::Coding;
@@ -20,11 +21,11 @@ use crate::semantics::pull::Object;
 use crate::semantics::rule::{self, Rule};
 
 /// What every response of a server has in common.
-pub(crate) struct Common<'a> {
+pub(crate) struct Common<'a, V> {
     /// `Date`'s value.
     pub(crate) date: Option<&'a str>,
-    /// What becomes of the connection.
-    pub(crate) persistence: Persistence,
+    /// The version, with what becomes of the connection.
+    pub(crate) version: V,
     /// The answer to HEAD: the same header fields, and no body (RFC 9110 §9.3.2).
     pub(crate) head_only: bool,
     /// What is special about the path.
@@ -33,18 +34,19 @@ pub(crate) struct Common<'a> {
     pub(crate) origin: Option<&'a [u8]>,
     /// Now, since the epoch.
     pub(crate) unix_time: Duration,
+    /// Where HTTP/3 is served.
+    pub(crate) http3_port: Option<NonZeroU16>,
 }
 
-impl Common<'_> {
+impl<V> Common<'_, V> {
     fn cors(&self) -> Option<&Cors> {
         self.rule.and_then(|rule| rule.cors.as_ref())
     }
-}
 
-/// Length of the head of a response, in bytes.
-pub(crate) fn head_bytes(response: &[u8]) -> usize {
-    let end = response.windows(4).position(|four| four == b"\r\n\r\n");
-    end.map_or(response.len(), |end| end + 4)
+    /// Length of the body of a response with so much content, in bytes.
+    fn body_bytes(&self, content_bytes: u64) -> u64 {
+        if self.head_only { 0 } else { content_bytes }
+    }
 }
 
 /// What is said about a file.
@@ -66,25 +68,27 @@ pub(crate) struct Entity<'a> {
 }
 
 impl Entity<'_> {
-    fn fields(&self, out: &mut Vec<u8>, common: &Common<'_>) {
+    fn fields<V: Version>(&self, out: &mut Vec<u8>, common: &Common<'_, V>) {
+        let version = common.version;
         if let Some(coding) = self.coding {
-            text(out, "Content-Encoding", coding.name());
+            version.text(out, "Content-Encoding", coding.name());
         }
         for (name, value) in self.object.iter().flat_map(|object| &object.content) {
             if name != CONTENT_TYPE {
-                said(out, name, value);
+                version.field(out, name.as_str(), value.as_bytes());
             }
         }
         self.validators(out, common);
-        text(out, "Accept-Ranges", "bytes");
+        version.text(out, "Accept-Ranges", "bytes");
     }
 
     /// What caches need to know, also of what they have already.
-    fn validators(&self, out: &mut Vec<u8>, common: &Common<'_>) {
+    fn validators<V: Version>(&self, out: &mut Vec<u8>, common: &Common<'_, V>) {
+        let version = common.version;
         if let Some(date) = self.last_modified {
-            field(out, "Last-Modified", date);
+            version.display(out, "Last-Modified", date);
         }
-        etag(out, &self.etag);
+        etag(out, version, &self.etag);
         let Some(object) = self.object else {
             return;
         };
@@ -93,36 +97,42 @@ impl Entity<'_> {
             rule.is_some_and(|rule| rule.cache_control.is_some() || rule.expires.is_some());
         for (name, value) in &object.caching {
             if !(is_ruled && (name == CACHE_CONTROL || name == EXPIRES)) {
-                said(out, name, value);
+                version.field(out, name.as_str(), value.as_bytes());
             }
         }
-        field(out, "Age", object.age_s);
+        version.display(out, "Age", object.age_s);
         if self.tells_how {
-            text(out, "Cache-Status", object.how.cache_status());
+            version.text(out, "Cache-Status", object.how.cache_status());
         }
     }
 
-    fn content_type(&self, out: &mut Vec<u8>) {
+    fn content_type<V: Version>(&self, out: &mut Vec<u8>, version: V) {
+        version.field_with(out, "Content-Type", |out| self.write_content_type(out));
+    }
+
+    fn write_content_type(&self, out: &mut Vec<u8>) {
         match self.object.and_then(|object| object.content(&CONTENT_TYPE)) {
-            Some(value) => line(out, "Content-Type", value.as_bytes()),
-            None => content_type(out, self.media_type),
+            Some(value) => out.extend_from_slice(value.as_bytes()),
+            None => write_content_type(out, self.media_type),
         }
     }
 }
 
 /// Writes the head of a 200 whose body is a whole file.
-pub(crate) fn whole(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
+pub(crate) fn whole<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, entity: &Entity<'_>) {
     let size_bytes = Some(entity.size_bytes);
     begin(out, common, StatusCode::OK, size_bytes, entity.varies);
-    entity.content_type(out);
+    entity.content_type(out, common.version);
     entity.fields(out, common);
-    end(out);
+    common
+        .version
+        .end(out, common.body_bytes(entity.size_bytes));
 }
 
 /// Writes the head of a 206 whose body is one range of a file (RFC 9110 §15.3.7.1).
-pub(crate) fn part(
+pub(crate) fn part<V: Version>(
     out: &mut Vec<u8>,
-    common: &Common<'_>,
+    common: &Common<'_, V>,
     entity: &Entity<'_>,
     range: &Range<u64>,
 ) {
@@ -133,18 +143,21 @@ pub(crate) fn part(
         Some(range.end - range.start),
         entity.varies,
     );
-    entity.content_type(out);
-    content_range(out, range, entity.size_bytes);
+    let version = common.version;
+    entity.content_type(out, version);
+    version.field_with(out, "Content-Range", |out| {
+        write_content_range(out, range, entity.size_bytes);
+    });
     entity.fields(out, common);
-    end(out);
+    version.end(out, range.end - range.start);
 }
 
 /// Writes a 206 with several ranges of a file but for these themselves (RFC 9110 §15.3.7.2), and
 /// returns where they belong. `scratch` is overwritten; `salt` makes the boundary another one for
 /// each response.
-pub(crate) fn parts(
+pub(crate) fn parts<V: Version>(
     out: &mut Vec<u8>,
-    common: &Common<'_>,
+    common: &Common<'_, V>,
     entity: &Entity<'_>,
     ranges: Vec<Range<u64>>,
     scratch: &mut Vec<u8>,
@@ -163,10 +176,14 @@ pub(crate) fn parts(
             scratch.extend_from_slice(b"\r\n");
         }
         delimiter(scratch, &boundary);
-        end(scratch);
-        entity.content_type(scratch);
-        content_range(scratch, &range, entity.size_bytes);
-        end(scratch);
+        lines::end(scratch);
+        lines::line_with(scratch, "Content-Type", |out| {
+            entity.write_content_type(out);
+        });
+        lines::line_with(scratch, "Content-Range", |out| {
+            write_content_range(out, &range, entity.size_bytes);
+        });
+        lines::end(scratch);
         body_bytes += range.end - range.start;
         splices.push(Splice {
             after_bytes: scratch.len(),
@@ -185,11 +202,13 @@ pub(crate) fn parts(
         Some(body_bytes),
         entity.varies,
     );
-    out.extend_from_slice(b"Content-Type: multipart/byteranges; boundary=");
-    out.extend_from_slice(&boundary);
-    end(out);
+    let version = common.version;
+    version.field_with(out, "Content-Type", |out| {
+        out.extend_from_slice(b"multipart/byteranges; boundary=");
+        out.extend_from_slice(&boundary);
+    });
     entity.fields(out, common);
-    end(out);
+    version.end(out, body_bytes);
     for splice in &mut splices {
         splice.after_bytes += out.len();
     }
@@ -198,10 +217,14 @@ pub(crate) fn parts(
 }
 
 /// Writes a 304 (RFC 9110 §15.4.5): what the client needs to go on with what it has.
-pub(crate) fn not_modified(out: &mut Vec<u8>, common: &Common<'_>, entity: &Entity<'_>) {
+pub(crate) fn not_modified<V: Version>(
+    out: &mut Vec<u8>,
+    common: &Common<'_, V>,
+    entity: &Entity<'_>,
+) {
     begin(out, common, StatusCode::NOT_MODIFIED, None, entity.varies);
     entity.validators(out, common);
-    end(out);
+    common.version.end(out, 0);
 }
 
 /// What is said about a listing of a directory.
@@ -213,89 +236,117 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    fn validators(&self, out: &mut Vec<u8>) {
+    fn validators<V: Version>(&self, out: &mut Vec<u8>, version: V) {
         // Beside what `begin` may have said of other fields: lists may come in several lines (RFC
         // 9110 §5.3).
-        text(out, "Vary", "Accept");
-        etag(out, &self.etag);
+        version.text(out, "Vary", "Accept");
+        etag(out, version, &self.etag);
         if let Some(count) = self.truncated_after {
-            field(out, "Listing-Truncated", count);
+            version.display(out, "Listing-Truncated", count);
         }
     }
 }
 
 /// Writes a 200 with a listing of a directory.
-pub(crate) fn listing(out: &mut Vec<u8>, common: &Common<'_>, listed: &Listed, body: &[u8]) {
+pub(crate) fn listing<V: Version>(
+    out: &mut Vec<u8>,
+    common: &Common<'_, V>,
+    listed: &Listed,
+    body: &[u8],
+) {
     begin(out, common, StatusCode::OK, Some(body.len() as u64), false);
-    content_type(out, listed.media_type);
-    listed.validators(out);
-    end(out);
+    let version = common.version;
+    content_type(out, version, listed.media_type);
+    listed.validators(out, version);
+    version.end(out, common.body_bytes(body.len() as u64));
     if !common.head_only {
         out.extend_from_slice(body);
     }
 }
 
 /// Writes a 304 for a listing of a directory.
-pub(crate) fn listing_not_modified(out: &mut Vec<u8>, common: &Common<'_>, listed: &Listed) {
+pub(crate) fn listing_not_modified<V: Version>(
+    out: &mut Vec<u8>,
+    common: &Common<'_, V>,
+    listed: &Listed,
+) {
     begin(out, common, StatusCode::NOT_MODIFIED, None, false);
-    listed.validators(out);
-    end(out);
+    listed.validators(out, common.version);
+    common.version.end(out, 0);
 }
 
 /// Writes a 416 (RFC 9110 §15.5.17), which tells how long the file is.
-pub(crate) fn unsatisfiable(out: &mut Vec<u8>, common: &Common<'_>, size_bytes: u64) {
+pub(crate) fn unsatisfiable<V: Version>(
+    out: &mut Vec<u8>,
+    common: &Common<'_, V>,
+    size_bytes: u64,
+) {
     page(out, common, StatusCode::RANGE_NOT_SATISFIABLE, |out| {
-        field(out, "Content-Range", format_args!("bytes */{size_bytes}"));
+        let value = format_args!("bytes */{size_bytes}");
+        common.version.display(out, "Content-Range", value);
     });
 }
 
 /// Writes a redirect.
-pub(crate) fn moved(out: &mut Vec<u8>, common: &Common<'_>, status: StatusCode, location: &[u8]) {
-    page(out, common, status, |out| line(out, "Location", location));
+pub(crate) fn moved<V: Version>(
+    out: &mut Vec<u8>,
+    common: &Common<'_, V>,
+    status: StatusCode,
+    location: &[u8],
+) {
+    page(out, common, status, |out| {
+        common.version.field(out, "Location", location);
+    });
 }
 
 /// Writes a 204 that says what may be done: what a page of another origin may, if `preflight`.
-pub(crate) fn options(out: &mut Vec<u8>, common: &Common<'_>, preflight: bool) {
+pub(crate) fn options<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, preflight: bool) {
     begin(out, common, StatusCode::NO_CONTENT, None, false);
-    text(out, "Allow", ALLOW);
+    let version = common.version;
+    version.text(out, "Allow", ALLOW);
     if let Some(cors) = common.cors() {
-        cors.write(common.origin, preflight, out);
+        cors.write(common.origin, preflight, |name, value| {
+            version.display(out, name, value);
+        });
     }
-    end(out);
+    version.end(out, 0);
 }
 
 /// Writes a refusal or failure.
-pub(crate) fn error(out: &mut Vec<u8>, common: &Common<'_>, status: StatusCode) {
-    page(out, common, status, |out| error_fields(out, status));
+pub(crate) fn error<V: Version>(out: &mut Vec<u8>, common: &Common<'_, V>, status: StatusCode) {
+    page(out, common, status, |out| {
+        error_fields(out, common.version, status);
+    });
 }
 
 /// Writes the head of a refusal or failure whose page is a file.
-pub(crate) fn error_with_file(
+pub(crate) fn error_with_file<V: Version>(
     out: &mut Vec<u8>,
-    common: &Common<'_>,
+    common: &Common<'_, V>,
     status: StatusCode,
     size_bytes: u64,
     media_type: &str,
 ) {
     begin(out, common, status, Some(size_bytes), false);
-    content_type(out, media_type);
-    error_fields(out, status);
-    end(out);
+    let version = common.version;
+    content_type(out, version, media_type);
+    error_fields(out, version, status);
+    version.end(out, common.body_bytes(size_bytes));
 }
 
 /// What may be done with files.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-fn error_fields(out: &mut Vec<u8>, status: StatusCode) {
+fn error_fields<V: Version>(out: &mut Vec<u8>, version: V, status: StatusCode) {
     // RFC 9110 §15.5.6: 405 must say what is allowed.
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        text(out, "Allow", ALLOW);
+        version.text(out, "Allow", ALLOW);
     }
 }
 
-fn page(
+fn page<V: Version>(
     out: &mut Vec<u8>,
-    common: &Common<'_>,
+    common: &Common<'_, V>,
     status: StatusCode,
     fields: impl FnOnce(&mut Vec<u8>),
 ) {
@@ -307,9 +358,11 @@ fn page(
     let size_bytes = BEFORE.len() + BETWEEN.len() + AFTER.len() + 2 * title_bytes;
 
     begin(out, common, status, Some(size_bytes as u64), false);
-    content_type(out, "text/html");
+    content_type(out, common.version, "text/html");
     fields(out);
-    end(out);
+    common
+        .version
+        .end(out, common.body_bytes(size_bytes as u64));
     if !common.head_only {
         put(
             out,
@@ -322,57 +375,61 @@ fn reason(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
 }
 
-/// Writes the status line and the fields of every response. `None` where there is no body to have a
+/// Writes the status and the fields of every response. `None` where there is no body to have a
 /// length.
-fn begin(
+fn begin<V: Version>(
     out: &mut Vec<u8>,
-    common: &Common<'_>,
+    common: &Common<'_, V>,
     status: StatusCode,
     content_bytes: Option<u64>,
     varies_by_encoding: bool,
 ) {
+    let version = common.version;
     out.clear();
-    for piece in ["HTTP/1.1 ", status.as_str(), " ", reason(status), "\r\n"] {
-        out.extend_from_slice(piece.as_bytes());
-    }
+    version.begin(out, status);
     if let Some(date) = common.date {
-        text(out, "Date", date);
+        version.text(out, "Date", date);
     }
-    text(out, "Server", "splitway");
-    match common.persistence {
-        Persistence::Close => text(out, "Connection", "close"),
-        Persistence::KeepAlive => text(out, "Connection", "keep-alive"),
-        Persistence::Default => {}
+    version.text(out, "Server", "splitway");
+    version.connection(out);
+    if let Some(port) = common.http3_port {
+        version.display(out, "Alt-Svc", format_args!("h3=\":{port}\"; ma=86400"));
     }
     let varies_by_origin = common.cors().is_some_and(Cors::varies);
     match (varies_by_encoding, varies_by_origin) {
-        (true, true) => text(out, "Vary", "Accept-Encoding, Origin"),
-        (true, false) => text(out, "Vary", "Accept-Encoding"),
-        (false, true) => text(out, "Vary", "Origin"),
+        (true, true) => version.text(out, "Vary", "Accept-Encoding, Origin"),
+        (true, false) => version.text(out, "Vary", "Accept-Encoding"),
+        (false, true) => version.text(out, "Vary", "Origin"),
         (false, false) => {}
     }
     if let Some(rule) = common.rule {
         rule_fields(out, common, rule, status);
     }
     if let Some(count) = content_bytes {
-        field(out, "Content-Length", count);
+        version.display(out, "Content-Length", count);
     }
 }
 
-fn rule_fields(out: &mut Vec<u8>, common: &Common<'_>, rule: &Rule, status: StatusCode) {
+fn rule_fields<V: Version>(
+    out: &mut Vec<u8>,
+    common: &Common<'_, V>,
+    rule: &Rule,
+    status: StatusCode,
+) {
+    let version = common.version;
     if rule::may_be_kept(status) {
         if let Some(value) = &rule.cache_control {
-            line(out, "Cache-Control", value.as_bytes());
+            version.field(out, "Cache-Control", value.as_bytes());
         }
         let expires = rule
             .expires
             .and_then(|after| date::http_date(common.unix_time.saturating_add(after).as_secs()));
         if let Some(date) = expires {
-            field(out, "Expires", date);
+            version.display(out, "Expires", date);
         }
     }
     for extra in &rule.fields {
-        line(out, extra.name.as_str(), extra.value.as_bytes());
+        version.field(out, extra.name.as_str(), extra.value.as_bytes());
     }
     // The answer to a preflight says more, and in its own place.
     if let Some(cors) = rule
@@ -380,66 +437,37 @@ fn rule_fields(out: &mut Vec<u8>, common: &Common<'_>, rule: &Rule, status: Stat
         .as_ref()
         .filter(|_| status != StatusCode::NO_CONTENT)
     {
-        cors.write(common.origin, false, out);
+        cors.write(common.origin, false, |name, value| {
+            version.display(out, name, value);
+        });
     }
 }
 
-/// What an origin says, in its own words.
-fn said(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    line(out, name.as_str(), value.as_bytes());
+fn content_type<V: Version>(out: &mut Vec<u8>, version: V, media_type: &str) {
+    version.field_with(out, "Content-Type", |out| {
+        write_content_type(out, media_type);
+    });
 }
 
-fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    end(out);
-}
-
-fn content_type(out: &mut Vec<u8>, media_type: &str) {
-    let charset = if mime::is_text(media_type) {
-        "; charset=utf-8"
-    } else {
-        ""
-    };
-    for piece in ["Content-Type: ", media_type, charset, "\r\n"] {
-        out.extend_from_slice(piece.as_bytes());
+fn write_content_type(out: &mut Vec<u8>, media_type: &str) {
+    out.extend_from_slice(media_type.as_bytes());
+    if mime::is_text(media_type) {
+        out.extend_from_slice(b"; charset=utf-8");
     }
 }
 
-fn content_range(out: &mut Vec<u8>, range: &Range<u64>, size_bytes: u64) {
+fn write_content_range(out: &mut Vec<u8>, range: &Range<u64>, size_bytes: u64) {
     let (first, last) = (range.start, range.end - 1);
-    let value = format_args!("bytes {first}-{last}/{size_bytes}");
-    put(out, format_args!("Content-Range: {value}\r\n"));
+    put(out, format_args!("bytes {first}-{last}/{size_bytes}"));
 }
 
-fn etag(out: &mut Vec<u8>, etag: &ETag) {
-    out.extend_from_slice(b"ETag: ");
-    etag.write(out);
-    end(out);
+fn etag<V: Version>(out: &mut Vec<u8>, version: V, etag: &ETag) {
+    version.field_with(out, "ETag", |out| etag.write(out));
 }
 
 fn delimiter(out: &mut Vec<u8>, boundary: &[u8]) {
     out.extend_from_slice(b"--");
     out.extend_from_slice(boundary);
-}
-
-fn text(out: &mut Vec<u8>, name: &str, value: &str) {
-    for piece in [name, ": ", value, "\r\n"] {
-        out.extend_from_slice(piece.as_bytes());
-    }
-}
-
-fn field(out: &mut Vec<u8>, name: &str, value: impl Display) {
-    // In pieces: a format string of several costs more than all that it puts together.
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    put(out, format_args!("{value}"));
-    end(out);
-}
-
-fn end(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"\r\n");
 }
 
 fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {

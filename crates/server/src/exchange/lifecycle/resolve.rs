@@ -1,0 +1,248 @@
+//! From a request to where its answer comes from: a file, a directory's listing, an origin, or the
+//! rules of its site alone.
+
+use std::mem;
+use std::sync::Arc;
+
+use host::app::{FileHandle, Io};
+use http::StatusCode;
+
+use super::{Exchange, OpenPurpose, Stage};
+use crate::exchange::request::{Method, Place, Request};
+use crate::exchange::shared::Shared;
+use crate::exchange::version::Version;
+use crate::semantics::attempt::Attempt;
+use crate::semantics::encoding::Acceptable;
+use crate::semantics::fields::{Field, Head};
+use crate::semantics::pull::{RulePull, Ticket};
+use crate::semantics::rule::Rule;
+use crate::semantics::signed;
+use crate::semantics::site::Site;
+use crate::semantics::target::{self, Kind};
+
+impl<V: Version> Exchange<V> {
+    /// Begins to answer the request that is in the input.
+    pub(crate) fn take_up(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        mut request: Request<V>,
+    ) {
+        shared.counters.requests += 1;
+        self.requests = self.requests.saturating_add(1);
+        if let Some(accesses) = &mut self.accesses {
+            // One that was not opened in time has been in hand already.
+            match self.stage {
+                Stage::Opening { .. } | Stage::Listing { .. } | Stage::Asking { .. } => {}
+                _ => accesses.on_request(io.now_us(), self.requests),
+            }
+        }
+        // What could not be read is about no place.
+        if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
+            return self.refuse(io, shared, request, status);
+        }
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let target = &self.input.bytes()[request.target.clone()];
+        // RFC 9110 §9.3.7: the server as a whole.
+        let is_refused = request.refusal.is_some();
+        if request.method == Method::Options && target == b"*" && !is_refused {
+            return self.tell_options(io, shared, request);
+        }
+        let resolved = target::resolve(target, &mut shared.path);
+        let number = shared.site(head, target);
+        let site = Arc::clone(&shared.sites[number]);
+        self.site = Some(Arc::clone(&site));
+        self.object = None;
+        let found = match resolved {
+            Err(_) => None,
+            Ok(_) if site.rules.is_empty() && site.pulls.is_empty() => None,
+            Ok(kind) => {
+                target::absolute(&shared.path, kind, &mut shared.file_path);
+                site.rule(&shared.file_path)
+            }
+        };
+        request.place = Some(Place {
+            site: Arc::clone(&site),
+            rule: found.map(|(rule, _)| rule),
+        });
+        let kind = match (request.refusal, resolved) {
+            (None, Ok(kind)) => kind,
+            (Some(status), _) | (None, Err(status)) => {
+                return self.refuse(io, shared, request, status);
+            }
+        };
+        if request.method == Method::Options {
+            return self.tell_options(io, shared, request);
+        }
+        if let Some(keys) =
+            found.and_then(|(rule, _)| site.rules[usize::from(rule)].signed.as_ref())
+            && let Err(why) = keys.verify(target::without_authority(target), io.unix_time())
+        {
+            tracing::debug!(stream = self.stream.0, ?why, "a URL is not good");
+            return self.refuse(io, shared, request, StatusCode::FORBIDDEN);
+        }
+        if let Some((rule, captured)) = found
+            && let Some(redirect) = &site.rules[usize::from(rule)].redirect
+        {
+            let query = target::split_query(target).1;
+            redirect.location(captured, query, &mut shared.location);
+            let status = redirect.status();
+            return self.send_elsewhere(io, shared, request, status);
+        }
+        if !shared.config.files_come_first {
+            let (path, absolute) = (&shared.path, &mut shared.file_path);
+            let origin = pulled(&site, request.rule(), path, kind, absolute).map(Arc::clone);
+            if let Some(origin) = origin {
+                return self.ask(io, shared, request, &origin);
+            }
+        }
+        let acceptable = if site.precompressed.is_empty() {
+            Acceptable::IDENTITY
+        } else {
+            Acceptable::new(head.values(Field::AcceptEncoding), &site.precompressed)
+        };
+        self.open(io, shared, request, Attempt::new(kind, acceptable));
+    }
+
+    /// Opens the file that is to be tried; `shared.path` is what the target names.
+    pub(super) fn open(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request<V>,
+        mut attempt: Attempt,
+    ) {
+        let Some(site) = request.site() else {
+            return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
+        };
+        let hidden = shared.config.hidden.as_ref();
+        let media_type = loop {
+            let found = attempt.path(site, &shared.path, &mut shared.file_path);
+            match (found, attempt.next(site)) {
+                (Some(_), _) if hidden.is_some_and(|hidden| hidden.holds(&shared.file_path)) => {
+                    return self.refuse(io, shared, request, StatusCode::NOT_FOUND);
+                }
+                (Some(media_type), _) if attempt.is_acceptable() => break media_type,
+                (_, Some(next)) => attempt = next,
+                (Some(_), None) => {
+                    return self.refuse(io, shared, request, StatusCode::NOT_ACCEPTABLE);
+                }
+                (None, None) => return self.not_found(io, shared, request),
+            }
+        };
+        self.stage = Stage::Opening {
+            file: io.open(self.stream, &shared.file_path, request.growth()),
+            media_type,
+            request,
+            wanted: OpenPurpose::Content(attempt),
+        };
+    }
+
+    /// The request that waits for this file; `None` if none does, any more.
+    pub(super) fn request_awaiting(
+        &mut self,
+        awaited: FileHandle,
+    ) -> Option<(&'static str, Request<V>, OpenPurpose)> {
+        match mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Opening {
+                file,
+                media_type,
+                request,
+                wanted,
+            } if file == awaited => {
+                // A response has the whole of the stall timeout, however long OPEN took.
+                self.watch.clear();
+                Some((media_type, request, wanted))
+            }
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+
+    /// Asks an origin for what the request names; `shared.path` is what its target names.
+    fn ask(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        request: Request<V>,
+        origin: &Arc<str>,
+    ) {
+        let target = &self.input.bytes()[request.target.clone()];
+        let Ok(kind) = target::resolve(target, &mut shared.path) else {
+            return self.refuse(io, shared, request, StatusCode::BAD_REQUEST);
+        };
+        let rule = request.rule();
+        let is_signed = rule.is_some_and(|rule| rule.signed.is_some());
+        let query = target::split_query(target).1;
+        let unsigned = query.filter(|_| is_signed).map(signed::unsigned);
+        let query = match &unsigned {
+            Some(unsigned) => unsigned.as_deref(),
+            None => query,
+        };
+        let wanted = target::at_origin(&shared.path, kind, query);
+        let Some(origins) = &mut shared.origins else {
+            return self.refuse(io, shared, request, StatusCode::SERVICE_UNAVAILABLE);
+        };
+        shared.ticket_last += 1;
+        let ticket = Ticket(shared.ticket_last);
+        shared.tickets.insert(ticket, self.stream);
+        let fields = self.selecting(&request, origins.selecting());
+        origins.ask(ticket, origin, &wanted, &fields);
+        self.stage = Stage::Asking { ticket, request };
+    }
+
+    /// The lines of a request that have one of these names, as far as they are text.
+    fn selecting(
+        &self,
+        request: &Request<V>,
+        names: &[&'static str],
+    ) -> Vec<(&'static str, String)> {
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        let lines = names.iter().flat_map(|&name| {
+            let values = head.values_named(name);
+            values.filter_map(move |value| Some((name, str::from_utf8(value).ok()?.to_owned())))
+        });
+        lines.collect()
+    }
+
+    /// No file is there. An origin may have what is asked for, or it is a directory that is listed.
+    pub(super) fn not_found(&mut self, io: &mut dyn Io, shared: &mut Shared, request: Request<V>) {
+        let target = &self.input.bytes()[request.target.clone()];
+        let site = request.site();
+        let origin = site.and_then(|site| {
+            let kind = target::resolve(target, &mut shared.path).ok()?;
+            let (path, absolute) = (&shared.path, &mut shared.file_path);
+            pulled(site, request.rule(), path, kind, absolute).map(Arc::clone)
+        });
+        match origin {
+            Some(origin) => self.ask(io, shared, request, &origin),
+            None => {
+                if let Some(request) = self.list(io, shared, request) {
+                    self.refuse(io, shared, request, StatusCode::NOT_FOUND);
+                }
+            }
+        }
+    }
+}
+
+/// The origin that what a request names comes from, if it is no file; `path` is what
+/// [`target::resolve`] has made of its target.
+fn pulled<'a>(
+    site: &'a Site,
+    rule: Option<&'a Rule>,
+    path: &[u8],
+    kind: Kind,
+    absolute: &mut Vec<u8>,
+) -> Option<&'a Arc<str>> {
+    match rule.and_then(|rule| rule.pull.as_ref()) {
+        Some(RulePull::Off) => None,
+        Some(RulePull::From(origin)) => Some(origin),
+        None if site.pulls.is_empty() => None,
+        None => {
+            target::absolute(path, kind, absolute);
+            site.pull(absolute).map(|pull| &pull.origin)
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A request that has been read, whatever the version of HTTP.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use host::Growth;
+use http::StatusCode;
+use http_message::request::without_empty_lines;
+
+use crate::semantics::fields::Present;
+use crate::semantics::rule::Rule;
+use crate::semantics::site::{HostName, Site};
+
+/// A request whose head lies in the input of its exchange, as a line and fields of text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request<V> {
+    /// Length of the head, in bytes.
+    pub(crate) head_bytes: usize,
+    /// Where the target stands in the head.
+    pub(crate) target: Range<usize>,
+    pub(crate) method: Method,
+    /// The version, with what the request says of its connection.
+    pub(crate) version: V,
+    /// The status to refuse with, whatever the target is.
+    pub(crate) refusal: Option<StatusCode>,
+    /// Which of the fields are there that matter once the file is known.
+    pub(crate) present: Present,
+    /// What the target was found to be about, once it was looked at.
+    pub(crate) place: Option<Place>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// And all others, which are refused.
+    Get,
+    /// The answer has no body.
+    Head,
+    /// What may be done.
+    Options,
+}
+
+impl Method {
+    /// The method of this name.
+    pub(crate) fn of(name: &[u8]) -> Method {
+        match name {
+            b"HEAD" => Method::Head,
+            b"OPTIONS" => Method::Options,
+            _ => Method::Get,
+        }
+    }
+}
+
+/// The status that refuses a method, if no resource here allows it.
+pub(crate) fn method_refusal(name: &[u8]) -> Option<StatusCode> {
+    match name {
+        b"GET" | b"HEAD" | b"OPTIONS" => None,
+        // Methods that RFC 9110 §9 and RFC 5789 define.
+        b"CONNECT" | b"DELETE" | b"PATCH" | b"POST" | b"PUT" | b"TRACE" => {
+            Some(StatusCode::METHOD_NOT_ALLOWED)
+        }
+        _ => Some(StatusCode::NOT_IMPLEMENTED),
+    }
+}
+
+/// The field `Expect` of a request, of which there is one expectation (RFC 9110 §10.1.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Expectation {
+    /// There is none.
+    #[default]
+    None,
+    /// `100-continue`.
+    Continue,
+    /// One that is not known, or several.
+    Unknown,
+}
+
+impl Expectation {
+    /// Takes another member of the field's list.
+    pub(crate) fn note(&mut self, member: &[u8]) {
+        *self = match self {
+            Expectation::None if member.eq_ignore_ascii_case(b"100-continue") => {
+                Expectation::Continue
+            }
+            _ => Expectation::Unknown,
+        };
+    }
+}
+
+/// A site, and a rule of it, by number.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) site: Arc<Site>,
+    pub(crate) rule: Option<u16>,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.site, &other.site) && self.rule == other.rule
+    }
+}
+
+impl Eq for Place {}
+
+impl<V> Request<V> {
+    /// The site that it was found to be for.
+    pub(crate) fn site(&self) -> Option<&Site> {
+        self.place.as_ref().map(|place| &*place.site)
+    }
+
+    /// The first name of that.
+    pub(crate) fn site_name(&self) -> Option<&HostName> {
+        self.site()?.names.first()
+    }
+
+    /// The rule that was found to be about its path.
+    pub(crate) fn rule(&self) -> Option<&Rule> {
+        let Place { site, rule } = self.place.as_ref()?;
+        site.rules.get(usize::from((*rule)?))
+    }
+
+    /// Whether files that it names may grow while they are sent.
+    pub(crate) fn growth(&self) -> Growth {
+        self.rule().map_or(Growth::Forbidden, |rule| rule.growth)
+    }
+
+    /// A directory that it names, and that has no index, is listed.
+    pub(crate) fn lists(&self) -> bool {
+        let own = self.rule().and_then(|rule| rule.listing);
+        own.unwrap_or_else(|| self.site().is_some_and(|site| site.listing))
+    }
+
+    /// The answer has no body, whatever it says.
+    pub(crate) fn head_only(&self) -> bool {
+        self.method == Method::Head
+    }
+
+    /// What stands for the request in `bytes` when it could not be parsed, or came too late.
+    pub(crate) fn broken(bytes: &[u8], version: V, status: StatusCode) -> Self {
+        Request {
+            head_bytes: bytes.len(),
+            target: 0..0,
+            method: if without_empty_lines(bytes).starts_with(b"HEAD ") {
+                Method::Head
+            } else {
+                Method::Get
+            },
+            version,
+            refusal: Some(status),
+            present: Present::default(),
+            place: None,
+        }
+    }
+}

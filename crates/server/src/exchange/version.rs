@@ -1,0 +1,40 @@
+//! What differs between versions of HTTP in an exchange: how the head of a response is written.
+
+use std::fmt::{Debug, Display};
+use std::io::Write;
+
+use http::StatusCode;
+
+/// A version of HTTP, with what a request of that version says of its connection.
+pub(crate) trait Version: Copy + Debug {
+    /// Begins the head of a response in `out`, which is empty.
+    fn begin(self, out: &mut Vec<u8>, status: StatusCode);
+
+    /// Writes the fields that are about the connection.
+    fn connection(self, _out: &mut Vec<u8>) {}
+
+    /// Writes a field.
+    fn field(self, out: &mut Vec<u8>, name: &str, value: &[u8]);
+
+    /// Writes a field whose value `write` appends.
+    fn field_with(self, out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>));
+
+    /// Ends the head; a body of so many bytes follows.
+    fn end(self, out: &mut Vec<u8>, body_bytes: u64);
+
+    /// Where the body begins in a response.
+    fn body_start(response: &[u8]) -> usize;
+
+    /// Writes a field whose value is text.
+    fn text(self, out: &mut Vec<u8>, name: &str, value: &str) {
+        self.field(out, name, value.as_bytes());
+    }
+
+    /// Writes a field whose value is shown as text.
+    fn display(self, out: &mut Vec<u8>, name: &str, value: impl Display) {
+        // Writing to a `Vec` cannot fail.
+        self.field_with(out, name, |out| {
+            let _ = write!(out, "{value}");
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! How much a peer may ask of a connection that leads to no response: frames without use, requests
+//! that it takes back, changes of priority (RFC 9114 §10.5).
+//!
+//! Work is counted in tokens. A connection begins with some, gets more as time passes, and one with
+//! each response that is over. Whatever a peer does, the work beyond its responses is bounded by
+//! [`TOKENS_MAX`] and [`TOKENS_PER_SECOND`].
+
+use crate::http3::code::{Code, Fault};
+
+/// Most tokens that are saved up.
+pub(crate) const TOKENS_MAX: u32 = 1000;
+
+/// What is added in a second.
+pub(crate) const TOKENS_PER_SECOND: u64 = 100;
+
+/// A frame of which the payload is at hand, or an instruction.
+pub(crate) const FRAME_TOKENS: u32 = 1;
+
+/// A stream that is opened for nothing, or a request that is taken back: a file may have been
+/// opened for it.
+pub(crate) const STREAM_TOKENS: u32 = 4;
+
+/// Bytes of payload that are thrown away for a token.
+const BYTES_PER_TOKEN: u64 = 1 << 10;
+
+const US_PER_TOKEN: u64 = 1_000_000 / TOKENS_PER_SECOND;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) struct Budget {
+    tokens: u32,
+    refilled_us: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(now_us: u64) -> Self {
+        Budget {
+            tokens: TOKENS_MAX,
+            refilled_us: now_us,
+        }
+    }
+
+    /// Takes tokens.
+    ///
+    /// # Errors
+    /// H3_EXCESSIVE_LOAD if there are not so many.
+    pub(crate) fn spend(&mut self, now_us: u64, tokens: u32) -> Result<(), Fault> {
+        let earned = now_us.saturating_sub(self.refilled_us) / US_PER_TOKEN;
+        self.refilled_us += earned * US_PER_TOKEN;
+        self.add(u32::try_from(earned).unwrap_or(u32::MAX));
+        match self.tokens.checked_sub(tokens) {
+            Some(left) => self.tokens = left,
+            None => {
+                let why = "more than a connection may ask for beside responses";
+                return Err(Fault::Connection(Code::EXCESSIVE_LOAD, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what it costs to throw away a frame.
+    ///
+    /// # Errors
+    /// As [`Budget::spend`].
+    pub(crate) fn spend_frame(&mut self, now_us: u64, payload_bytes: u64) -> Result<(), Fault> {
+        let bytes = u32::try_from(payload_bytes / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
+        self.spend(now_us, FRAME_TOKENS.saturating_add(bytes))
+    }
+
+    /// A response is over.
+    pub(crate) fn earn(&mut self) {
+        self.add(1);
+    }
+
+    fn add(&mut self, tokens: u32) {
+        self.tokens = self.tokens.saturating_add(tokens).min(TOKENS_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_with_time_and_responses_up_to_a_bound() {
+        let mut budget = Budget::new(5);
+        assert_eq!(budget.spend(5, TOKENS_MAX), Ok(()));
+        assert!(budget.spend(10_004, 1).is_err());
+        assert_eq!(budget.spend(10_005, 1), Ok(()));
+        assert!(budget.spend(19_999, 1).is_err());
+        budget.earn();
+        assert_eq!(budget.spend(20_004, 1), Ok(()));
+        assert_eq!(
+            budget.spend(20_005, 1),
+            Ok(()),
+            "nothing of the time is lost"
+        );
+        assert_eq!(budget.spend(u64::MAX, TOKENS_MAX), Ok(()));
+        assert!(budget.spend(u64::MAX, 1).is_err());
+    }
+
+    #[test]
+    fn what_is_thrown_away_costs_by_its_length() {
+        let mut budget = Budget::new(0);
+        for _ in 0..TOKENS_MAX / 2 {
+            assert_eq!(budget.spend_frame(0, 1024), Ok(()));
+        }
+        assert!(budget.spend_frame(0, 0).is_err());
+        let mut budget = Budget::new(0);
+        assert!(budget.spend_frame(0, u64::MAX).is_err());
+    }
+}

@@ -1,0 +1,496 @@
+//! The life of one QUIC connection that carries HTTP/3: its streams, and how it ends.
+//!
+//! ```text
+//!            drain                    a second later
+//!  Serving ────────▶ Announced (GOAWAY) ─────────▶ Leaving (GOAWAY with the last ID)
+//!     │ fault, idle                                   │ no request left
+//!     └──────────────────────▶ Closed ◀───────────────┘
+//! ```
+//!
+//! The timer of this side's control stream is that of the connection.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use host::app::{AppEvent, Io, QuicConnection, QuicStream, StreamId, TlsAgreed};
+
+use crate::access::Accesses;
+use crate::exchange::lifecycle::ConnectionInfo;
+use crate::exchange::shared::Shared;
+use crate::exchange::watch::{Expiry, Progress, Wait, Watch};
+use crate::http3::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
+use crate::http3::code::{Code, Fault};
+use crate::http3::frame::{Header, kind};
+use crate::http3::priority::Priority;
+use crate::http3::request::Scratch;
+use crate::http3::request_stream::{Context, RequestStream};
+use crate::http3::settings;
+use crate::http3::unidirectional::{Notice, Purpose, Unidirectional};
+use crate::http3::varint;
+use crate::semantics::pull::{OriginEvent, Ticket};
+use crate::semantics::rate::Source;
+
+/// How long requests are still taken after the first GOAWAY: they may be on their way (RFC 9114
+/// §5.2).
+const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
+
+/// The ID of the first GOAWAY: the greatest that a request can have.
+const GOAWAY_ID_MAX: u64 = varint::MAX - 3;
+
+/// Most priorities that are kept for streams that are not there yet.
+const PRIORITIES_MAX: usize = 32;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    id: QuicConnection,
+    peer: SocketAddr,
+    tls: Box<TlsAgreed>,
+    source: Source,
+    /// Its responses are logged.
+    is_logged: bool,
+    stage: Stage,
+    /// This side's control stream.
+    control: StreamId,
+    /// What that has not taken yet.
+    control_bytes: Vec<u8>,
+    streams: HashMap<StreamId, Stream>,
+    /// Those of them that carry requests.
+    requests_open: usize,
+    /// Requests so far.
+    requests: u32,
+    /// The stream ID behind the last request's.
+    next_id: u64,
+    /// Which of the peer's critical streams there are.
+    purposes: Vec<Purpose>,
+    /// Priorities of streams that are not there yet.
+    priorities: Vec<(u64, Priority)>,
+    budget: Budget,
+    watch: Watch,
+    /// What was acknowledged of streams that are over, in bytes.
+    closed_acknowledged: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Serving,
+    /// The client knows that no more requests are wanted; those on their way are taken.
+    Announced,
+    /// Requests from this stream ID on are rejected.
+    Leaving(u64),
+    /// CONNECTION_CLOSE is sent.
+    Closed,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Request(Box<RequestStream>),
+    Unidirectional(Unidirectional),
+}
+
+impl Connection {
+    /// Begins a connection whose handshake is over; `None` if the peer lets no control stream be
+    /// opened, after which it is closed.
+    pub(crate) fn open(
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        id: QuicConnection,
+        peer: SocketAddr,
+        tls: Box<TlsAgreed>,
+        is_logged: bool,
+    ) -> Option<Self> {
+        let Some(control) = io.open_unidirectional(id) else {
+            let why = b"no control stream is permitted";
+            io.close_quic(id, Code::GENERAL_PROTOCOL_ERROR.0, why);
+            return None;
+        };
+        let mut connection = Connection {
+            id,
+            peer,
+            tls,
+            source: Source::of(peer.ip()),
+            is_logged,
+            stage: Stage::Serving,
+            control,
+            control_bytes: vec![0],
+            streams: HashMap::new(),
+            requests_open: 0,
+            requests: 0,
+            next_id: 0,
+            purposes: Vec::new(),
+            priorities: Vec::new(),
+            budget: Budget::new(io.now_us()),
+            watch: Watch::default(),
+            closed_acknowledged: 0,
+        };
+        let section_bytes_max = shared.config.head_bytes_max as u64;
+        settings::write(&mut connection.control_bytes, section_bytes_max, id.0);
+        connection.flush_control(io);
+        connection.go_on(io, shared);
+        Some(connection)
+    }
+
+    /// Takes an event of one of its streams, and goes on as far as possible.
+    pub(crate) fn on_event(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        scratch: &mut Scratch,
+        (stream, quic): (StreamId, QuicStream),
+        event: &AppEvent,
+    ) {
+        let result = match *event {
+            AppEvent::Accepted { .. } => self.accepted(io, shared, stream, quic),
+            AppEvent::Closed {
+                acknowledged,
+                retransmissions,
+                ..
+            } => {
+                self.stream_closed(io, shared, stream, acknowledged, retransmissions);
+                Ok(())
+            }
+            _ if self.stage == Stage::Closed => Ok(()),
+            _ if stream == self.control => self.on_control(io, shared, event),
+            _ => self.on_stream(io, shared, scratch, stream, event),
+        };
+        self.judge(io, shared, result);
+        self.go_on(io, shared);
+    }
+
+    /// Takes what the fetcher has for one of its streams, and goes on as far as possible.
+    pub(crate) fn on_news(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        scratch: &mut Scratch,
+        stream: StreamId,
+        (ticket, news): (Ticket, OriginEvent),
+    ) {
+        let Some(Stream::Request(request)) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        let budget = &mut self.budget;
+        let mut context = Context {
+            shared,
+            scratch,
+            budget,
+        };
+        let result = request.on_news(io, &mut context, ticket, news);
+        self.judge(io, shared, result);
+        self.go_on(io, shared);
+    }
+
+    /// Takes leave: asks for no more requests, and closes when those that are there are answered.
+    pub(crate) fn drain(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        if self.stage == Stage::Serving {
+            self.stage = Stage::Announced;
+            self.send_goaway(io, GOAWAY_ID_MAX);
+            self.watch.clear();
+            io.set_timer(self.control, Some(ANNOUNCED_FOR));
+        }
+        self.go_on(io, shared);
+    }
+
+    /// What one of its streams is like at the moment, if that carries a request.
+    pub(crate) fn info(&self, stream: StreamId) -> Option<ConnectionInfo> {
+        match self.streams.get(&stream)? {
+            Stream::Request(request) => Some(request.info()),
+            Stream::Unidirectional(_) => None,
+        }
+    }
+
+    fn accepted(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        stream: StreamId,
+        quic: QuicStream,
+    ) -> Result<(), Fault> {
+        if quic.is_unidirectional() {
+            let unidirectional = Stream::Unidirectional(Unidirectional::default());
+            self.streams.insert(stream, unidirectional);
+            return Ok(());
+        }
+        let accesses = self.is_logged && shared.access_log.is_some();
+        // The control stream's number is no other connection's.
+        let number = self.control.0;
+        let accesses = accesses.then(|| Accesses::new(number, self.peer, Some(&self.tls)));
+        let (source, requests) = (self.source, self.requests);
+        let mut request = RequestStream::new(stream, quic.id, source, requests, accesses);
+        self.requests = self.requests.saturating_add(1);
+        self.requests_open += 1;
+        let place = self.priorities.iter().position(|(id, _)| *id == quic.id);
+        if let Some(place) = place {
+            request.prioritize(io, self.priorities.swap_remove(place).1);
+        }
+        let result = match self.stage {
+            Stage::Leaving(id) if quic.id >= id => {
+                request.reject(io, shared);
+                self.budget.spend(io.now_us(), STREAM_TOKENS)
+            }
+            Stage::Serving | Stage::Announced | Stage::Leaving(_) | Stage::Closed => {
+                self.next_id = self.next_id.max(quic.id + 4);
+                Ok(())
+            }
+        };
+        self.streams
+            .insert(stream, Stream::Request(Box::new(request)));
+        result
+    }
+
+    fn stream_closed(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        stream: StreamId,
+        acknowledged: u64,
+        retransmissions: u32,
+    ) {
+        if let Some(Stream::Request(request)) = self.streams.remove(&stream) {
+            self.requests_open -= 1;
+            self.closed_acknowledged += acknowledged;
+            request.closed(io, shared, acknowledged, retransmissions);
+        }
+    }
+
+    fn on_control(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        event: &AppEvent,
+    ) -> Result<(), Fault> {
+        match event {
+            AppEvent::Writable => self.flush_control(io),
+            AppEvent::Timer => self.expired(io, shared),
+            AppEvent::PeerStopped { .. } => return Err(critical_closed()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_stream(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        scratch: &mut Scratch,
+        stream: StreamId,
+        event: &AppEvent,
+    ) -> Result<(), Fault> {
+        let acknowledged = match event {
+            AppEvent::Timer => self.progress(io).acknowledged,
+            _ => 0,
+        };
+        match self.streams.get_mut(&stream) {
+            None => Ok(()),
+            Some(Stream::Unidirectional(_)) => self.on_unidirectional(io, stream, event),
+            Some(Stream::Request(request)) => {
+                let budget = &mut self.budget;
+                let mut context = Context {
+                    shared,
+                    scratch,
+                    budget,
+                };
+                request.on_event(io, &mut context, event, acknowledged)
+            }
+        }
+    }
+
+    fn on_unidirectional(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        event: &AppEvent,
+    ) -> Result<(), Fault> {
+        let is_over = match event {
+            AppEvent::Readable => false,
+            AppEvent::PeerFinished | AppEvent::PeerReset { .. } => true,
+            _ => return Ok(()),
+        };
+        let now_us = io.now_us();
+        while let Some(Stream::Unidirectional(unidirectional)) = self.streams.get_mut(&stream) {
+            let count = unidirectional.fill(io, stream);
+            while let Some(Stream::Unidirectional(unidirectional)) = self.streams.get_mut(&stream)
+                && let Some(notice) = unidirectional.next(now_us, &mut self.budget)?
+            {
+                self.take_notice(io, stream, notice)?;
+            }
+            if count == 0 {
+                break;
+            }
+        }
+        match self.streams.get(&stream) {
+            Some(Stream::Unidirectional(it)) if is_over && it.is_critical() => {
+                Err(critical_closed())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take_notice(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        notice: Notice,
+    ) -> Result<(), Fault> {
+        match notice {
+            Notice::Is(purpose) if self.purposes.contains(&purpose) => {
+                let why = "a stream of which there is one already";
+                Err(Fault::Connection(Code::STREAM_CREATION_ERROR, why))
+            }
+            Notice::Is(purpose) => {
+                self.purposes.push(purpose);
+                Ok(())
+            }
+            Notice::Unknown => {
+                io.stop_sending(stream, Code::STREAM_CREATION_ERROR.0);
+                self.budget.spend(io.now_us(), STREAM_TOKENS)
+            }
+            Notice::Priority(id, priority) => self.prioritize(io, id, priority),
+        }
+    }
+
+    /// RFC 9218 §7.1: of a stream that is not there yet, the priority is kept.
+    fn prioritize(&mut self, io: &mut dyn Io, id: u64, priority: Priority) -> Result<(), Fault> {
+        if id >= self.next_id {
+            self.priorities.retain(|(known, _)| *known != id);
+            if self.priorities.len() == PRIORITIES_MAX {
+                self.priorities.remove(0);
+            }
+            self.priorities.push((id, priority));
+            return Ok(());
+        }
+        let mut streams = self.streams.values_mut();
+        let found = streams.find_map(|stream| match stream {
+            Stream::Request(request) if request.id() == id => Some(request),
+            _ => None,
+        });
+        if let Some(request) = found {
+            request.prioritize(io, priority);
+        }
+        // The stream was looked for among all that there are.
+        self.budget.spend(io.now_us(), FRAME_TOKENS)
+    }
+
+    /// Ends the connection if something is wrong with it.
+    fn judge(&mut self, io: &mut dyn Io, shared: &mut Shared, result: Result<(), Fault>) {
+        if let Err(Fault::Connection(code, why)) = result {
+            tracing::debug!(
+                connection = self.id.0,
+                code = code.0,
+                why,
+                "connection error"
+            );
+            shared.counters.http3_connection_errors += 1;
+            if code == Code::EXCESSIVE_LOAD {
+                shared.counters.http3_excessive_loads += 1;
+            }
+            self.close(io, code, why);
+        }
+    }
+
+    fn close(&mut self, io: &mut dyn Io, code: Code, why: &str) {
+        if self.stage != Stage::Closed {
+            self.stage = Stage::Closed;
+            io.close_quic(self.id, code.0, why.as_bytes());
+        }
+    }
+
+    /// Goes on as far as possible.
+    fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        match self.stage {
+            // The timer is that of the announcement.
+            Stage::Closed | Stage::Announced => return,
+            Stage::Leaving(_) if self.requests_open == 0 => {
+                return self.close(io, Code::NO_ERROR, "");
+            }
+            Stage::Serving | Stage::Leaving(_) => {}
+        }
+        let wait = match (self.requests_open, self.requests) {
+            (0, 0) => Wait::Head,
+            (0, _) => Wait::Idle,
+            _ => Wait::Progress,
+        };
+        if !self.watch.is_for(wait) {
+            let progress = self.progress(io);
+            let after = self.watch.set(wait, &progress, &shared.config);
+            io.set_idle(self.control, wait != Wait::Progress);
+            io.set_timer(self.control, Some(after));
+        }
+    }
+
+    fn expired(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        if self.stage == Stage::Announced {
+            self.stage = Stage::Leaving(self.next_id);
+            return self.send_goaway(io, self.next_id);
+        }
+        let progress = self.progress(io);
+        match self.watch.expire(&progress, &shared.config) {
+            Expiry::Again(after) => io.set_timer(self.control, Some(after)),
+            Expiry::Overdue(wait @ (Wait::Head | Wait::Idle)) => {
+                match wait {
+                    Wait::Head => shared.counters.head_timeouts += 1,
+                    _ => shared.counters.idle_timeouts += 1,
+                }
+                self.send_goaway(io, self.next_id);
+                self.close(io, Code::NO_ERROR, "");
+            }
+            Expiry::TooSlow => {
+                shared.counters.rate_timeouts += 1;
+                if shared.slow_clients.begins(io.now_us()) {
+                    tracing::warn!(
+                        connection = self.id.0,
+                        "a client takes less than rate_min: its connection is closed; later ones \
+                         are only counted"
+                    );
+                }
+                self.close(io, Code::EXCESSIVE_LOAD, "less than the least rate");
+            }
+            // Each stream has its own time.
+            Expiry::Overdue(_) | Expiry::Stale => {}
+        }
+    }
+
+    /// How far the client has come with all streams.
+    fn progress(&self, io: &dyn Io) -> Progress {
+        let mut all = Progress {
+            acknowledged: self.closed_acknowledged,
+            unacknowledged: 0,
+            waits_for_peer: true,
+        };
+        for stream in self.streams.values() {
+            let Stream::Request(request) = stream else {
+                continue;
+            };
+            let progress = request.progress(io);
+            all.acknowledged += progress.acknowledged;
+            all.unacknowledged += progress.unacknowledged;
+            all.waits_for_peer &= progress.unacknowledged == 0 || progress.waits_for_peer;
+        }
+        all.waits_for_peer &= all.unacknowledged > 0;
+        all
+    }
+
+    fn send_goaway(&mut self, io: &mut dyn Io, id: u64) {
+        let mut payload = Vec::new();
+        varint::write(&mut payload, id);
+        let header = Header {
+            kind: kind::GOAWAY,
+            payload_bytes: payload.len() as u64,
+        };
+        header.write(&mut self.control_bytes);
+        self.control_bytes.extend_from_slice(&payload);
+        self.flush_control(io);
+    }
+
+    fn flush_control(&mut self, io: &mut dyn Io) {
+        let count = io.write(self.control, &self.control_bytes);
+        self.control_bytes
+            .drain(..count.min(self.control_bytes.len()));
+    }
+}
+
+fn critical_closed() -> Fault {
+    let why = "a stream that a connection needs is closed";
+    Fault::Connection(Code::CLOSED_CRITICAL_STREAM, why)
+}

@@ -1,0 +1,108 @@
+//! Priorities of responses (RFC 9218).
+
+/// How urgent a response is, and whether parts of it are of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Priority {
+    /// From 0, the most urgent, to 7.
+    pub(crate) urgency: u8,
+    /// It may take turns with others of the same urgency.
+    pub(crate) incremental: bool,
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Priority {
+            urgency: 3,
+            incremental: false,
+        }
+    }
+}
+
+/// Between two urgencies: more than streams can lie between each other.
+const URGENCY_STEP: i32 = 1 << 26;
+
+/// Streams of an urgency that are told apart by their order.
+const ORDERED: u64 = 1 << 25;
+
+impl Priority {
+    /// The priority that the value of a `Priority` field, or of PRIORITY_UPDATE, says. What makes
+    /// no sense is ignored, as are parameters that are not known (RFC 9218 §4).
+    pub(crate) fn parse(value: &[u8]) -> Self {
+        let mut priority = Priority::default();
+        for member in value.split(|&byte| byte == b',') {
+            let member = member.split(|&byte| byte == b';').next();
+            match member.unwrap_or_default().trim_ascii() {
+                [b'u', b'=', digit @ b'0'..=b'7'] => priority.urgency = digit - b'0',
+                b"i" | b"i=?1" => priority.incremental = true,
+                b"i=?0" => priority.incremental = false,
+                _ => {}
+            }
+        }
+        priority
+    }
+
+    /// The same for [`Io::prioritize`](host::app::Io::prioritize): within an urgency, streams that
+    /// are no use in part come one after the other, and then the others, in turns (RFC 9218 §10).
+    pub(crate) fn of_stream(self, id: u64) -> i32 {
+        let urgency = i32::from(self.urgency.min(7));
+        let order = if self.incremental {
+            ORDERED
+        } else {
+            // Every fourth stream is one of requests.
+            id / 4 % ORDERED
+        };
+        (3 - urgency) * URGENCY_STEP - order as i32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(value: &str) -> (u8, bool) {
+        let priority = Priority::parse(value.as_bytes());
+        (priority.urgency, priority.incremental)
+    }
+
+    /// Covers: RFC 9218 §4, RFC 9218 §4.1, RFC 9218 §4.2
+    #[test]
+    fn values_are_read_and_nonsense_is_ignored() {
+        for (value, expected) in [
+            ("", (3, false)),
+            ("u=0", (0, false)),
+            ("u=7, i", (7, true)),
+            ("i", (3, true)),
+            ("i=?1,u=5", (5, true)),
+            ("i=?0", (3, false)),
+            ("u=5;x=1, i;y", (5, true)),
+            ("u=1, u=2", (2, false)),
+            ("u=8", (3, false)),
+            ("u=-1", (3, false)),
+            ("u=10, i=1", (3, false)),
+            ("unknown=9, i", (3, true)),
+        ] {
+            assert_eq!(parsed(value), expected, "{value}");
+        }
+    }
+
+    /// Covers: RFC 9218 §10
+    #[test]
+    fn streams_come_by_urgency_and_then_in_order_or_in_turns() {
+        let of = |urgency, incremental, id| {
+            let priority = Priority {
+                urgency,
+                incremental,
+            };
+            priority.of_stream(id)
+        };
+        assert_eq!(Priority::default().of_stream(0), 0);
+        for urgency in 0..7 {
+            for id in [0, 4, 400, 1 << 40] {
+                assert!(of(urgency, false, id) > of(urgency, false, id + 4));
+                assert_eq!(of(urgency, true, id), of(urgency, true, 0));
+                assert!(of(urgency, false, id) > of(urgency, true, id));
+                assert!(of(urgency, true, id) > of(urgency + 1, false, 0));
+            }
+        }
+    }
+}

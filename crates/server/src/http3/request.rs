@@ -1,0 +1,341 @@
+//! From a field section to a request, or to a refusal (RFC 9114 §4).
+//!
+//! A request is written as lines of text, as HTTP/1.1 would have it, and goes on as one of that:
+//! what looks for a field finds it in the same place. No name or value has the bytes that end
+//! lines, or it would be malformed.
+
+use std::ops::Range;
+
+use http::StatusCode;
+use http_message::authority;
+use http_message::framing::list;
+use http_message::number;
+use http_message::request::HEADER_COUNT_MAX;
+
+use crate::config::Config;
+use crate::exchange::request::{Expectation, Method, Request, method_refusal};
+use crate::http3::head::Http3;
+use crate::http3::priority::Priority;
+use crate::http3::qpack::decode::{Failure, decode};
+use crate::semantics::fields::{Field, Present};
+
+/// Buffers that all connections share.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    /// The head of the request that was read last, as lines of text.
+    pub(crate) head: Vec<u8>,
+    pseudo: Vec<u8>,
+    strings: Vec<u8>,
+}
+
+/// A request, and what it says of its stream.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) request: Request<Http3>,
+    /// `Content-Length`.
+    pub(crate) content_bytes: Option<u64>,
+    /// `Priority`, if it is there.
+    pub(crate) priority: Option<Priority>,
+}
+
+/// Why there is no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// QPACK_DECOMPRESSION_FAILED, for the whole connection (RFC 9204 §2.2).
+    Undecodable,
+    /// H3_MESSAGE_ERROR (RFC 9114 §4.1.2).
+    Malformed,
+    /// It is answered with this status.
+    Refused(StatusCode),
+}
+
+/// Reads the field section of a request, or its beginning if it `is_cut`; what there is of its head
+/// is in `scratch` then.
+///
+/// # Errors
+/// What is to be done instead of answering it.
+pub(crate) fn read(
+    section: &[u8],
+    is_cut: bool,
+    config: &Config,
+    scratch: &mut Scratch,
+) -> Result<Read, Problem> {
+    scratch.head.clear();
+    scratch.pseudo.clear();
+    let mut reader = Reader {
+        head: &mut scratch.head,
+        pseudo: &mut scratch.pseudo,
+        method: None,
+        scheme: None,
+        authority: None,
+        path: None,
+        target: None,
+        fields: 0,
+        host: false,
+        present: Present::default(),
+        expectation: Expectation::None,
+        content_bytes: None,
+        priority: None,
+        refusal: None,
+    };
+    let size_bytes_max = config.head_bytes_max;
+    let strings = &mut scratch.strings;
+    let result = decode(section, size_bytes_max, strings, |name, value| {
+        reader.take(name, value, config)
+    });
+    match result {
+        Ok(()) if !is_cut => reader.end(config),
+        Ok(()) | Err(Failure::TooLarge) => Err(reader.too_large(config)),
+        Err(Failure::Truncated) if is_cut => Err(reader.too_large(config)),
+        Err(Failure::Truncated | Failure::Undecodable) => Err(Problem::Undecodable),
+        Err(Failure::Refused(problem)) => Err(problem),
+    }
+}
+
+/// Checks the field section of trailers, which mean nothing here (RFC 9114 §4.1).
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check_trailers(
+    section: &[u8],
+    config: &Config,
+    scratch: &mut Scratch,
+) -> Result<(), Problem> {
+    let strings = &mut scratch.strings;
+    let result = decode(section, config.head_bytes_max, strings, |name, value| {
+        check_field(name, value)
+    });
+    match result {
+        // It is skipped either way.
+        Ok(()) | Err(Failure::TooLarge) => Ok(()),
+        Err(Failure::Truncated | Failure::Undecodable) => Err(Problem::Undecodable),
+        Err(Failure::Refused(problem)) => Err(problem),
+    }
+}
+
+/// What has been read of a request.
+struct Reader<'a> {
+    head: &'a mut Vec<u8>,
+    /// Values of pseudo-header fields, of which these are the places.
+    pseudo: &'a mut Vec<u8>,
+    method: Option<Range<usize>>,
+    scheme: Option<Range<usize>>,
+    authority: Option<Range<usize>>,
+    path: Option<Range<usize>>,
+    /// Where the target stands in the head, once that is begun.
+    target: Option<Range<usize>>,
+    fields: usize,
+    host: bool,
+    present: Present,
+    expectation: Expectation,
+    content_bytes: Option<u64>,
+    priority: Option<Priority>,
+    /// A status to answer, if nothing else is wrong.
+    refusal: Option<StatusCode>,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, name: &[u8], value: &[u8], config: &Config) -> Result<(), Problem> {
+        if name.starts_with(b":") {
+            return self.take_pseudo(name, value);
+        }
+        if self.target.is_none() {
+            self.begin(config)?;
+        }
+        check_field(name, value)?;
+        let value = value.trim_ascii();
+        self.fields += 1;
+        if self.fields > HEADER_COUNT_MAX {
+            return Err(Problem::Refused(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            ));
+        }
+        match name {
+            // RFC 9114 §4.2: what HTTP/1.1 says of a connection.
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
+            | b"upgrade" => return Err(Problem::Malformed),
+            b"te" if !value.eq_ignore_ascii_case(b"trailers") => return Err(Problem::Malformed),
+            b"host" => {
+                if let Some(authority) = &self.authority {
+                    // RFC 9114 §4.3.1: both are the same, and it is written already.
+                    if self.pseudo[authority.clone()] != *value {
+                        return Err(Problem::Malformed);
+                    }
+                    return Ok(());
+                }
+                if self.host || value.is_empty() {
+                    return Err(Problem::Malformed);
+                }
+                self.host(value);
+                return Ok(());
+            }
+            b"content-length" => {
+                let length = number::saturating(value).ok_or(Problem::Malformed)?;
+                if self.content_bytes.replace(length).is_some() {
+                    return Err(Problem::Malformed);
+                }
+            }
+            b"expect" => list(value).for_each(|member| self.expectation.note(member)),
+            b"priority" => self.priority = Some(Priority::parse(value)),
+            _ => {}
+        }
+        // Names of fields are ASCII.
+        if let Some(field) = str::from_utf8(name).ok().and_then(Field::named) {
+            self.present.insert(field);
+        }
+        self.line(name, value);
+        Ok(())
+    }
+
+    /// RFC 9114 §4.3: each comes once, and before all other fields.
+    fn take_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Problem> {
+        if self.target.is_some() {
+            return Err(Problem::Malformed);
+        }
+        let place = match name {
+            b":method" => &mut self.method,
+            b":scheme" => &mut self.scheme,
+            b":authority" => &mut self.authority,
+            b":path" => &mut self.path,
+            _ => return Err(Problem::Malformed),
+        };
+        let start = self.pseudo.len();
+        self.pseudo.extend_from_slice(value);
+        match place.replace(start..self.pseudo.len()) {
+            Some(_) => Err(Problem::Malformed),
+            None => Ok(()),
+        }
+    }
+
+    /// All pseudo-header fields are there: writes the request line, and `Host`.
+    fn begin(&mut self, config: &Config) -> Result<(), Problem> {
+        let method = self.method.clone().ok_or(Problem::Malformed)?;
+        let method = &self.pseudo[method];
+        if method.is_empty() || !method.iter().all(|&byte| is_token(byte)) {
+            return Err(Problem::Malformed);
+        }
+        let target = if method == b"CONNECT" {
+            // RFC 9114 §4.4
+            if self.scheme.is_some() || self.path.is_some() {
+                return Err(Problem::Malformed);
+            }
+            self.authority.clone()
+        } else {
+            let scheme = self.scheme.clone().ok_or(Problem::Malformed)?;
+            let is_known = |known: &[u8]| self.pseudo[scheme.clone()].eq_ignore_ascii_case(known);
+            if !is_known(b"https") && !is_known(b"http") {
+                self.refusal = Some(StatusCode::BAD_REQUEST);
+            }
+            self.path.clone()
+        };
+        let target = &self.pseudo[target.ok_or(Problem::Malformed)?];
+        let is_asterisk = method == b"OPTIONS" && target == b"*";
+        let is_target = method == b"CONNECT" || target.starts_with(b"/") || is_asterisk;
+        let has_only_visible = target.iter().all(|&byte| byte > b' ' && byte != 0x7f);
+        if !is_target || !has_only_visible || str::from_utf8(target).is_err() {
+            return Err(Problem::Malformed);
+        }
+        // As long as it would be in HTTP/1.1.
+        let line_bytes = method.len() + target.len() + "  HTTP/1.1\r\n".len();
+        if line_bytes > config.request_line_bytes_max {
+            self.refusal = Some(StatusCode::URI_TOO_LONG);
+        }
+        self.head.extend_from_slice(method);
+        self.head.push(b' ');
+        let start = self.head.len();
+        self.head.extend_from_slice(target);
+        self.target = Some(start..self.head.len());
+        self.head.extend_from_slice(b" HTTP/3.0\n");
+        if let Some(authority) = self.authority.clone() {
+            if authority.is_empty() {
+                return Err(Problem::Malformed);
+            }
+            let authority = std::mem::take(self.pseudo);
+            let value = &authority[self.authority.clone().unwrap_or_default()];
+            check_value(value)?;
+            self.host(value);
+            *self.pseudo = authority;
+        }
+        Ok(())
+    }
+
+    /// The name that the request is for.
+    fn host(&mut self, value: &[u8]) {
+        if !authority::is_valid(value) {
+            self.refusal = Some(StatusCode::BAD_REQUEST);
+        }
+        self.host = true;
+        self.present.insert(Field::Host);
+        self.line(b"host", value);
+    }
+
+    fn line(&mut self, name: &[u8], value: &[u8]) {
+        for piece in [name, b": ", value, b"\n"] {
+            self.head.extend_from_slice(piece);
+        }
+    }
+
+    fn end(mut self, config: &Config) -> Result<Read, Problem> {
+        if self.target.is_none() {
+            self.begin(config)?;
+        }
+        let method = &self.pseudo[self.method.clone().unwrap_or_default()];
+        if !self.host {
+            return Err(Problem::Malformed);
+        }
+        if let Some(status) = self.refusal {
+            return Err(Problem::Refused(status));
+        }
+        if self.expectation == Expectation::Unknown {
+            return Err(Problem::Refused(StatusCode::EXPECTATION_FAILED));
+        }
+        let is_too_long = self.content_bytes > Some(config.body_bytes_max);
+        let too_long = is_too_long.then_some(StatusCode::PAYLOAD_TOO_LARGE);
+        Ok(Read {
+            request: Request {
+                head_bytes: self.head.len(),
+                target: self.target.clone().unwrap_or_default(),
+                method: Method::of(method),
+                version: Http3,
+                refusal: method_refusal(method).or(too_long),
+                present: self.present,
+                place: None,
+            },
+            content_bytes: self.content_bytes,
+            priority: self.priority,
+        })
+    }
+
+    /// There is more than is permitted.
+    fn too_large(&mut self, config: &Config) -> Problem {
+        if self.target.is_none() {
+            // Perhaps not even the pseudo-header fields are there.
+            let _ = self.begin(config);
+        }
+        let status = self.refusal;
+        Problem::Refused(status.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
+    }
+}
+
+/// RFC 9114 §4.2, §10.3: what no field may have.
+fn check_field(name: &[u8], value: &[u8]) -> Result<(), Problem> {
+    let is_name_byte = |&byte: &u8| is_token(byte) && !byte.is_ascii_uppercase();
+    if name.is_empty() || !name.iter().all(is_name_byte) {
+        return Err(Problem::Malformed);
+    }
+    check_value(value)
+}
+
+fn check_value(value: &[u8]) -> Result<(), Problem> {
+    let is_value_byte = |&byte: &u8| byte == b'\t' || byte >= b' ' && byte != 0x7f;
+    if value.iter().all(is_value_byte) {
+        Ok(())
+    } else {
+        Err(Problem::Malformed)
+    }
+}
+
+/// `tchar` of RFC 9110 §5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
