@@ -296,6 +296,7 @@ impl Connection {
                 self.refuse_ack(now, header);
                 return false;
             }
+            let syn_ack_was_lost = self.rto.timeouts() > 0;
             self.on_handshake_ack(now, header);
             self.establish(now);
             // RFC 7323 §2.2: the window of a SYN, also of one that completes a simultaneous open,
@@ -308,6 +309,7 @@ impl Connection {
             self.update_window(header, start, ack as u64, shift);
             if self.is_fast_open {
                 self.on_acknowledgment(now, header, ack as u64, false);
+                self.recover_from_handshake(now, syn_ack_was_lost);
             }
             return true;
         }

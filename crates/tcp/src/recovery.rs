@@ -372,6 +372,28 @@ impl Connection {
         self.snd.una = 1;
     }
 
+    /// The handshake is over, and data was sent before (RFC 7413 §4.2.2). A peer in SYN-SENT takes
+    /// none (RFC 9293 §3.10.7.3): where the SYN,ACK was lost, so was what followed it, which tells
+    /// of no congestion.
+    #[cold]
+    pub(crate) fn recover_from_handshake(&mut self, now: Instant, syn_ack_was_lost: bool) {
+        if !self.sent.has_departed() {
+            return;
+        }
+        if syn_ack_was_lost && self.snd.una == 1 {
+            self.sent.lose_departed(now, Duration::ZERO);
+            self.recovery.phase = Phase::AfterTimeout;
+            self.recovery.recover = self.snd.nxt;
+            self.recovery.tlp.reset();
+            self.timers.cancel(Timer::Pto);
+            self.check_scoreboard();
+        } else {
+            self.arm_retransmission(now);
+            self.bound_by_user_timeout();
+            self.schedule_probe(now);
+        }
+    }
+
     /// The peer has received something twice.
     #[cold]
     fn on_dsack(&mut self, now: Instant, dsack: &Range<u64>) {

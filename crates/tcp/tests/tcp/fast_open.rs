@@ -130,6 +130,29 @@ fn a_lost_syn_ack_is_repeated_alone_and_what_is_lost_with_it_goes_after_the_hand
         +10ms
         < ACK 101 ack 1 win 10000
         = Established
+        > PSH ACK 1..301 ack 101
+        +10ms
+        < ACK 101 ack 301 win 10000
+        ! Connected, Drained
+        ",
+    );
+}
+
+/// Covers: RFC 7413 §4.2.2, RFC 6298 §5.1
+#[test]
+fn what_is_lost_without_the_syn_ack_goes_after_a_timeout() {
+    begun().trace(
+        "
+        write 300
+        > PSH ACK 1..301 ack 101
+        +10ms
+        < ACK 101 ack 1 win 10000
+        = Established
+        +300ms
+        > PSH ACK 1..301 ack 101
+        +10ms
+        < ACK 101 ack 301 win 10000
+        ! Connected, Drained
         ",
     );
 }

@@ -1,0 +1,61 @@
+//! QUIC, for all connections.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use host::{CongestionAlgorithm, QuicSettings};
+use serde::{Deserialize, Serialize};
+
+use super::text::{Text, Time};
+use crate::tls::TlsSettings;
+
+/// QUIC, which carries HTTP/3.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Quic {
+    /// Most connections. A client that comes then is refused.
+    pub connections_max: NonZeroU32,
+    /// From so many connections on, a client has to show that it gets what is sent to its address
+    /// (RFC 9000 §8.1.2), which takes a round trip; 0: always.
+    pub retry_above: u32,
+    /// A connection on which nothing comes for so long is over, from `"1s"` to `"10m"`.
+    pub idle_timeout: Text<Time>,
+    /// Clients may change their address, as a phone does that leaves a wireless network.
+    pub migration: bool,
+}
+
+impl Default for Quic {
+    fn default() -> Self {
+        let settings = QuicSettings::default();
+        let limits = settings.limits;
+        let connections_max = u32::try_from(limits.connections_max).ok();
+        Self {
+            connections_max: connections_max
+                .and_then(NonZeroU32::new)
+                .unwrap_or(NonZeroU32::MAX),
+            retry_above: u32::try_from(limits.retry_above).unwrap_or(u32::MAX),
+            idle_timeout: Text(Time(settings.idle_timeout)),
+            migration: settings.migration,
+        }
+    }
+}
+
+impl Quic {
+    /// Bounds of `idle_timeout`.
+    pub const IDLE_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)];
+
+    /// The same for the host stack, with the ciphers of TLS.
+    pub fn settings(&self, tls: &TlsSettings, congestion: CongestionAlgorithm) -> QuicSettings {
+        let mut settings = QuicSettings {
+            ciphers: tls.to_tls().ciphers,
+            congestion,
+            idle_timeout: self.idle_timeout.0.0,
+            migration: self.migration,
+            ..QuicSettings::default()
+        };
+        settings.limits.connections_max = self.connections_max.get() as usize;
+        settings.limits.retry_above = self.retry_above as usize;
+        settings
+    }
+}
