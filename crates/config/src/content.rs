@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ pub struct Content {
     cache: Option<CachePlace>,
     site: Vec<Site>,
     replicas: bool,
+    http3_port: Option<NonZeroU16>,
     secrets: BTreeMap<String, Secret>,
 }
 
@@ -99,6 +100,7 @@ impl Content {
             cache: None,
             site: config.site.clone(),
             replicas: config.nic.replicas,
+            http3_port: config.http3_ports().next(),
             secrets: secrets.collect::<Result<_, E>>()?,
         })
     }
@@ -142,6 +144,7 @@ impl Content {
             body_bytes_max: http.body_max.0.0,
             ranges_max: http.ranges_max as usize,
             roots_are_replicas: self.replicas,
+            http3_port: self.http3_port,
             connection_bytes_per_second_max: http.rate_per_connection.and_then(bytes_per_second),
             source_bytes_per_second_max: http.rate_per_source.and_then(bytes_per_second),
             responses_in_flight_max: http.responses_in_flight_max as usize,

@@ -3,7 +3,7 @@
 //!
 //! | Module | Its one idea |
 //! |---|---|
-//! | `network`, `nic`, `tcp`, `tls`, `http`, `origin`, `site`, `sockets`, `proxy`, `logs`, `operation` | the sections, one each |
+//! | `network`, `nic`, `tcp`, `tls`, `quic`, `http`, `origin`, `site`, `sockets`, `proxy`, `logs`, `operation` | the sections, one each |
 //! | `text` | values that people write with units, or in a form of their own |
 //! | `size`, `connection_memory`, `tcp_values`, `tls_names`, `control_link`, `log_level`, `log_place`, `origin_place`, `socket_values` | values of keys |
 //! | `root` | the directory whose files are served |
@@ -39,6 +39,7 @@ mod origin;
 pub mod origin_place;
 pub mod place;
 mod proxy;
+mod quic;
 pub mod root;
 mod rules;
 pub mod self_signed;
@@ -53,6 +54,7 @@ mod tls;
 pub mod tls_names;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf, absolute};
 
 use ::origin::OriginUrl;
@@ -66,6 +68,7 @@ pub use self::nic::Nic;
 pub use self::operation::Operation;
 pub use self::origin::Origin;
 pub use self::proxy::{Forwarding, Proxy};
+pub use self::quic::Quic;
 pub use self::site::Site;
 pub use self::sockets::{Allow, Offload, Sockets};
 pub use self::tcp::Tcp;
@@ -82,7 +85,7 @@ pub struct Config {
     /// The link and the addresses of the stack.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub network: Network,
-    /// TCP ports to serve on, one table for each. Without any: 80, without TLS.
+    /// Ports to serve on, one table for each. Without any: 80, without TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub listen: Vec<Listen>,
@@ -94,6 +97,9 @@ pub struct Config {
     /// TLS and its certificates.
     #[cfg_attr(test, schemars(extend("x-reload" = false)))]
     pub tls: Tls,
+    /// QUIC, which carries HTTP/3.
+    #[cfg_attr(test, schemars(extend("x-reload" = false)))]
+    pub quic: Quic,
     /// HTTP: limits, times, and what all sites have in common.
     pub http: Http,
     /// Origins: what is not there is fetched from them, kept in a cache directory, and served from
@@ -123,6 +129,12 @@ impl Config {
     pub fn ports(&self, tls: bool) -> impl Iterator<Item = u16> {
         let these = self.listen.iter().filter(move |listen| listen.tls == tls);
         these.map(|listen| listen.port.get())
+    }
+
+    /// Ports with HTTP/3.
+    pub fn http3_ports(&self) -> impl Iterator<Item = NonZeroU16> {
+        let these = self.listen.iter().filter(|listen| listen.http3);
+        these.map(|listen| listen.port)
     }
 
     /// Ports of the proxy.
@@ -209,6 +221,7 @@ impl Config {
         self.network = old.network.clone();
         self.listen = old.listen.clone();
         self.nic = old.nic.clone();
+        self.quic = old.quic.clone();
         self.sockets = old.sockets.clone();
         let ports = |config: &Self| {
             let ports = config.proxy.listen.iter().map(|listen| listen.port);

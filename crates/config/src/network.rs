@@ -31,7 +31,7 @@ pub struct Network {
     pub mtu: Option<u32>,
 }
 
-/// A TCP port to serve on, at all addresses.
+/// A port to serve on, at all addresses: of TCP, and with HTTP/3 of UDP as well.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -41,6 +41,10 @@ pub struct Listen {
     /// HTTPS is served there, and not HTTP.
     #[serde(default)]
     pub tls: bool,
+    /// HTTP/3 is served on the UDP port of the same number, with the same certificates; responses
+    /// over TCP say so (`Alt-Svc`). With `tls` only.
+    #[serde(default)]
+    pub http3: bool,
 }
 
 impl Default for Network {

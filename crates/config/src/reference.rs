@@ -242,7 +242,14 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
         "[[listen]]",
         &[("port", &["80"]), ("tls", &["true", "false"])],
     ),
-    ("[[listen]]", &[("port", &["443"]), ("tls", &["true"])]),
+    (
+        "[[listen]]",
+        &[
+            ("port", &["443"]),
+            ("tls", &["true"]),
+            ("http3", &["true", "false"]),
+        ],
+    ),
     (
         "[nic]",
         &[
@@ -277,6 +284,15 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("ciphers", &["['chacha20-poly1305', 'AES-128-GCM']"]),
             ("key_records", &["16"]),
             ("self_signed", &["true"]),
+        ],
+    ),
+    (
+        "[quic]",
+        &[
+            ("connections_max", &["1", "1000000"]),
+            ("retry_above", &["0", "100"]),
+            ("idle_timeout", &["'1s'", "'10m'"]),
+            ("migration", &["false"]),
         ],
     ),
     (

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use tls::Version;
+
 use super::content::Content;
 use super::place::{Place, Problem};
-use super::{Config, Forwarding, Network, Sockets, Text};
+use super::{Config, Forwarding, Network, Quic, Sockets, Text};
 use crate::control_link::NicPlace;
 use crate::origin_place::{CACHE_BYTES_MIN, ORIGINS_MAX};
 use crate::size::Size;
@@ -44,6 +46,7 @@ impl Config {
         self.check_ports(&mut problems);
         self.check_nic(&mut problems);
         self.check_tls(&mut problems);
+        self.check_http3(&mut problems);
         self.check_origins(&mut problems);
         self.check_sockets(&mut problems);
         self.check_proxy(&mut problems);
@@ -273,6 +276,33 @@ impl Config {
         {
             let why = format!("it is not from {least} to {most}");
             problems.push(Problem::new(here("key_records"), why).option("--tls-key-records"));
+        }
+    }
+
+    fn check_http3(&self, problems: &mut Vec<Problem>) {
+        for (at, listen) in self.listen.iter().enumerate() {
+            if listen.http3 && !listen.tls {
+                let place = Place::of("listen").index(at).key("http3");
+                let why = format!("port {} is without TLS, and HTTP/3 is never", listen.port);
+                let remedy = "Say tls = true as well, or leave http3 out.";
+                problems.push(Problem::new(place, why).remedy(remedy));
+            }
+        }
+        let versions = &self.tls.versions;
+        let has_tls13 = versions.is_empty() || versions.iter().any(|it| it.0.0 == Version::Tls13);
+        if self.http3_ports().next().is_some() && !has_tls13 {
+            let why = "HTTP/3 is to be served, which has no TLS but version 1.3";
+            problems.push(
+                Problem::new(Place::of("tls").key("versions"), why)
+                    .option("--tls-versions")
+                    .remedy("Permit 1.3, or serve no HTTP/3."),
+            );
+        }
+        let timeout = self.quic.idle_timeout.0.0;
+        let [least, most] = Quic::IDLE_TIMEOUTS;
+        if !(least..=most).contains(&timeout) {
+            let why = format!("{} is not from 1s to 10m", self.quic.idle_timeout.0);
+            problems.push(Problem::new(Place::of("quic").key("idle_timeout"), why));
         }
     }
 

@@ -18,7 +18,8 @@ use std::time::Duration;
 use failure::Failure;
 use host::app::{Bind, BindingId, Owner, StreamOptions};
 use host::{
-    Applications, Duplicate, Link, NicSource as _, Polling, Shard, Stack, StackConfig, monotonic_us,
+    Applications, Changeable, Duplicate, Link, NicSource as _, Polling, QuicListener, Shard, Stack,
+    StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
 use netdev::steering::SteeringMap;
@@ -43,7 +44,7 @@ use crate::ipc::signals::Signals;
 use config::certificates;
 use config::control_link::MacAddress;
 use config::socket_values::OffloadOption;
-use config::{Text, TlsSettings};
+use config::{Quic, Text, TlsSettings};
 use observer::SocketSink;
 
 /// What the host process starts with. What a reload may change comes as a
@@ -62,10 +63,14 @@ pub struct HostSettings {
     pub ports: Vec<u16>,
     /// TCP ports with TLS.
     pub tls_ports: Vec<u16>,
+    /// UDP ports with HTTP/3.
+    pub http3_ports: Vec<u16>,
     /// TCP ports of the proxy.
     pub proxy_ports: Vec<u16>,
     /// Settings of TLS.
     pub tls: TlsSettings,
+    /// Settings of QUIC.
+    pub quic: Quic,
     /// NIC stacks.
     pub nics: usize,
     /// Those of them, by number, that are on other machines.
@@ -125,7 +130,8 @@ pub fn run() -> Result<(), Failure> {
     let Some(start) = supervisor.configuration(with_tls, signals.as_fd())? else {
         return Ok(());
     };
-    let tls = supervisor.certificates();
+    let certificates = supervisor.certificates();
+    let tls = certificates.clone();
     let tls = tls.map(|certificates| tls_config(&settings.tls, certificates));
     let tls = tls.transpose()?;
     let Some(observer) = supervisor.observer(signals.as_fd())? else {
@@ -154,6 +160,9 @@ pub fn run() -> Result<(), Failure> {
         .map_err(|refusal| Failure::broken("NIC process", refusal))?;
     for (port, config) in settings.tls_ports.iter().zip(tls.iter().cycle()) {
         stack.serve_tls(*port, Arc::clone(config));
+    }
+    if let Some(certificates) = certificates {
+        serve_http3(&mut stack, &settings, &start.tcp, &certificates)?;
     }
     stack.announce(monotonic_us());
     let mut proxy = proxy(start.proxy, &settings.proxy_ports, &mut stack, &observer)?;
@@ -186,6 +195,29 @@ pub fn run() -> Result<(), Failure> {
     let ended = shard.run(&mut supervisor, signals.as_fd());
     child::report(counter_reporter::counted(shard.stack(), shard.app()))?;
     ended.map_err(|error| Failure::broken("host process", error))
+}
+
+/// Has the server accept QUIC connections.
+fn serve_http3(
+    stack: &mut Stack,
+    settings: &HostSettings,
+    tcp: &Changeable,
+    certificates: &Arc<tls::Certificates>,
+) -> Result<(), Failure> {
+    // By which the endpoints tell how old tokens are.
+    stack.set_unix_time(certificates::unix_time());
+    for port in &settings.http3_ports {
+        let listener = QuicListener {
+            port: *port,
+            certificates: Arc::clone(certificates),
+            settings: settings.quic.settings(&settings.tls, tcp.congestion),
+        };
+        let served = stack.serve_quic(monotonic_us(), &listener);
+        served.map_err(|error| {
+            Failure::broken(format!("serving HTTP/3 on UDP port {port}"), error)
+        })?;
+    }
+    Ok(())
 }
 
 /// The proxy, which listens on these ports.

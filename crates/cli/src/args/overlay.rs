@@ -57,6 +57,7 @@ fn checked(
         config.listen.push(Listen {
             port: HTTP_PORT,
             tls: false,
+            http3: false,
         });
     }
     // Who has no files of his own serves what comes from origins.
@@ -174,7 +175,8 @@ fn listened(args: &ServeArgs) -> Vec<Listen> {
     let ports = plain.chain(args.tls.tls_listen.iter().map(|port| (*port, true)));
     let ports = ports.filter_map(|(port, tls)| {
         let port = NonZeroU16::new(port)?;
-        Some(Listen { port, tls })
+        let http3 = tls && args.tls.http3;
+        Some(Listen { port, tls, http3 })
     });
     ports.collect()
 }

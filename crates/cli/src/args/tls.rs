@@ -22,6 +22,10 @@ pub(crate) struct TlsOptions {
     )]
     pub(crate) tls_listen: Vec<u16>,
 
+    /// Serve HTTP/3 as well, on the UDP ports of the same numbers as --tls-listen
+    #[arg(long, requires = "tls_listen")]
+    pub(crate) http3: bool,
+
     /// Versions of TLS that clients may use [default: 1.2,1.3]
     #[arg(
         long,

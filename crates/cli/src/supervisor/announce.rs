@@ -148,6 +148,9 @@ pub(crate) fn announce(started: &Started<'_>) {
             "IPv6 is switched off on this machine: serving over IPv4 only."
         ));
     }
+    for port in config.http3_ports() {
+        line(format_args!("HTTP/3 on UDP port {port} as well"));
+    }
     for url in plain.iter().chain(&tls) {
         line(format_args!("{url}"));
     }

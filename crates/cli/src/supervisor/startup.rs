@@ -1,6 +1,7 @@
 //! The start of a server: the supervisor starts the processes, and waits until they serve: the host
 //! process, and at least one NIC stack; of each other it knows that it is missing, and why.
 
+use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -172,7 +173,9 @@ impl Startup<'_> {
             ports: config.ports(false).collect(),
             tls_ports: config.ports(true).collect(),
             proxy_ports: config.proxy_ports().collect(),
+            http3_ports: config.http3_ports().map(NonZeroU16::get).collect(),
             tls: config.tls.settings(),
+            quic: config.quic.clone(),
             nics: self.sources.len(),
             remote_nics: self.sources.iter().enumerate().filter_map(remote).collect(),
             replicas: config.nic.replicas,
