@@ -44,10 +44,11 @@ pub enum Event {
         /// When, in microseconds of the host's monotonic clock.
         departed_us: u64,
     },
-    /// A SEND has failed while reading. Part of it may have departed. Later SENDs of the flow are
-    /// dropped silently until ACKD with `last`.
+    /// A SEND or QSEND has failed while reading. Part of it may have departed. Later SENDs of the
+    /// flow are dropped silently until ACKD with `last`. Or a PREPARE has failed, and no more than
+    /// that.
     ReadFailed {
-        /// The SEND.
+        /// The SEND, QSEND or PREPARE.
         send: SendId,
         /// Its flow.
         flow: FlowId,
@@ -179,7 +180,8 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RejectReason {
-    /// The record does not decode.
+    /// The record does not decode; or a packet of the QSEND needs more blocks of files than the NIC
+    /// stack has memory for.
     Malformed = 1,
     /// The file id is not open.
     UnknownFile = 2,
@@ -189,7 +191,7 @@ pub enum RejectReason {
     TooManyFiles = 4,
     /// The file range reaches past the end of the file.
     RangePastEnd = 5,
-    /// The packet header is not Ethernet, IPv4 or IPv6, and TCP.
+    /// The packet header is not Ethernet, IPv4 or IPv6, and TCP; or of a QSEND, UDP.
     BadHeader = 6,
     /// Too many flows are in use.
     TooManyFlows = 7,

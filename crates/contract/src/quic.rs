@@ -21,7 +21,8 @@
 //! # Read before numbering
 //!
 //! A packet counts as sent from the moment when the host numbers it. PREPARE has a range read
-//! before that, so that a QSEND need not wait for a disk.
+//! before that, so that a QSEND need not wait for a disk. It waits for nothing but its own reads:
+//! neither for QSENDs of its flow, nor for other PREPAREs, which may be answered first.
 //!
 //! # Key material
 //!
@@ -94,8 +95,10 @@ pub struct QuicPacket<'a> {
     pub segments: u8,
 }
 
-/// PREPARE: have a range of a file in memory. Answered by READY, or `ReadFailed`. What is ready
-/// stays for a while, even if memory is wanted, and then may go: a QSEND reads it again.
+/// PREPARE: have a range of a file in memory. Answered by READY, or `ReadFailed`, after which the
+/// flow goes on. What is ready is retained as if it had been sent, until QRELEASE; it stays for a
+/// while, even if memory is wanted, and then may go: a QSEND reads it again. Like a key, it makes a
+/// flow live until an ACKD with `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepare {
     /// Comes back in the answer.

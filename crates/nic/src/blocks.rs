@@ -4,7 +4,8 @@
 //! preallocated buffer. At any time a block is
 //!
 //! * *in use*: a planned superpacket needs it, or the reader has its buffer. It never goes;
-//! * *pinned*: some flow has sent it and not seen it acknowledged (IO-TCP §3.5). It stays for
+//! * *pinned*: some flow has sent it and not seen it acknowledged (IO-TCP §3.5), or has had it
+//!   prepared. It stays for
 //!   [`PIN_US`] after it was sent, even if memory is wanted; from then on it goes if there is
 //!   nothing else to take. While a flow waits for memory, sending it again gives it no more time;
 //! * *cached*: no flow needs it. Which of these goes first is decided by [`S3Fifo`];
@@ -314,10 +315,16 @@ impl Blocks {
     /// One more superpacket, of this flow, needs a block that was found. What the block was there
     /// for before.
     pub(crate) fn use_again(&mut self, index: BlockIndex, flow: Key) -> Before {
-        let block = &mut self.blocks[index as usize];
+        let block = &self.blocks[index as usize];
         if block.is_idle() && block.pins == 0 {
+            let was_used = block.since_us.is_some();
             self.cached.remove(index);
+            if was_used {
+                // A flow takes a cached block when its turn has come, if others wait for memory.
+                self.refresh(index);
+            }
         }
+        let block = &mut self.blocks[index as usize];
         block.users += 1;
         let is_same = block.last_flow.replace(flow) == Some(flow);
         if std::mem::take(&mut block.ahead) {
@@ -607,6 +614,29 @@ mod tests {
         blocks.pin(reference);
         blocks.release(index);
         reference
+    }
+
+    #[test]
+    fn a_cached_block_that_is_pinned_stays_for_its_full_time_even_if_memory_is_wanted() {
+        let (mut blocks, version) = table(2);
+        blocks.on_time(1);
+        let index = read(&mut blocks, name(version, 0));
+        blocks.release(index);
+        blocks.want(true);
+        let later_us = 10 * PIN_US;
+        blocks.on_time(later_us);
+        let index = blocks.find(name(version, 0)).unwrap();
+        blocks.use_again(index, flow(1));
+        blocks.pin(blocks.to_pin(index).unwrap());
+        blocks.release(index);
+        blocks.on_time(later_us + PIN_US - 1);
+        assert!(blocks.is_bound(index));
+        assert_eq!(blocks.next_stale_us(), Some(later_us + PIN_US));
+        // To use it again while it is pinned gives it no more time.
+        blocks.use_again(index, flow(2));
+        blocks.release(index);
+        blocks.on_time(later_us + PIN_US);
+        assert!(blocks.may_go(index));
     }
 
     #[test]

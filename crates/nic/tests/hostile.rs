@@ -3,11 +3,13 @@
 mod support;
 
 use contract::limits::HOLD_US_MAX;
+use contract::quic::{Prepare, QuicPacket, QuicSend};
 use contract::tls::{ContentType, Records, Tag};
 use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, Segments, Send, SendId};
 use fakes::keys::SUITES;
 use nic::Config;
 use proptest::prelude::*;
+use support::quic::udp_header;
 use support::tls::install;
 use support::{Stage, content, departed, header, range, small_config};
 use wire::tcp::Flags;
@@ -447,15 +449,94 @@ fn the_end_of_a_flow_that_is_not_known_is_no_error() {
 /// A command that an attacker might make up.
 #[derive(Clone, Debug)]
 enum Wild {
-    Open { file: u32, path: Vec<u8> },
-    Close { file: u32 },
+    Open {
+        file: u32,
+        path: Vec<u8>,
+    },
+    Close {
+        file: u32,
+    },
     Send(WildSend),
-    Acked { flow: u64, offset: u64, last: bool },
-    Hold { name: u8, hold: bool },
-    Busy { busy: bool },
-    Key { flow: u64, epoch: u16, suite: usize },
-    KeyGone { flow: u64, epoch: u16 },
+    Acked {
+        flow: u64,
+        offset: u64,
+        last: bool,
+    },
+    Hold {
+        name: u8,
+        hold: bool,
+    },
+    Busy {
+        busy: bool,
+    },
+    Key {
+        flow: u64,
+        epoch: u16,
+        suite: usize,
+    },
+    KeyGone {
+        flow: u64,
+        epoch: u16,
+    },
     Records(WildRecords),
+    QuicKey {
+        flow: u64,
+        generation: u32,
+        floor: u64,
+    },
+    QuicKeyGone {
+        flow: u64,
+        generation: u32,
+    },
+    QuicSend(WildQuicSend),
+    Prepare(Prepare),
+    QuicRelease(Prepare),
+}
+
+#[derive(Clone, Debug)]
+struct WildQuicSend {
+    flow: u64,
+    first_number: u64,
+    generation: u32,
+    times: (u64, u64),
+    header: Vec<u8>,
+    /// All packets have these segments.
+    packets: usize,
+    segments: Vec<WildSegment>,
+}
+
+impl WildQuicSend {
+    fn perform(&self, stage: &mut Stage) {
+        let numbers = (self.first_number..).take(self.packets);
+        let numbers: Vec<u64> = numbers.collect();
+        let headers: Vec<[u8; 5]> = numbers
+            .iter()
+            .map(|number| {
+                let [.., a, b, c, d] = number.to_be_bytes();
+                [0x43, a, b, c, d]
+            })
+            .collect();
+        let packets = numbers
+            .iter()
+            .zip(&headers)
+            .map(|(number, header)| QuicPacket {
+                number: *number,
+                generation: self.generation,
+                prefix: b"",
+                header,
+                segments: self.segments.len() as u8,
+            });
+        let segments = self.segments.iter().map(WildSegment::segment);
+        stage.tell(&Command::QuicSend(QuicSend {
+            id: SendId(1 << 40),
+            flow: FlowId(self.flow),
+            issued_us: self.times.0,
+            not_before_us: self.times.1,
+            header: &self.header,
+            packets: packets.collect(),
+            segments: (0..self.packets).flat_map(|_| segments.clone()).collect(),
+        }));
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -578,7 +659,60 @@ fn wild() -> impl Strategy<Value = Wild> {
             })
         });
     let key = (0..5u64, 0..3u16, 0..6usize);
+    let quic_send = (
+        (0..5u64, 0..3u32),
+        prop_oneof![4 => 0..1000u64, 1 => wild_number()],
+        (wild_number(), wild_number()),
+        prop_oneof![
+            8 => (0..5u64, any::<bool>()).prop_map(|(flow, ipv6)| udp_header(flow, ipv6)),
+            1 => wild_header(),
+        ],
+        1..10usize,
+        prop::collection::vec(
+            prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..50).prop_map(WildSegment::Inline),
+                4 => (1..5u32, 0..100_000u64, 1..500u32)
+                    .prop_map(|(file, offset, len)| WildSegment::File { file, offset, len }),
+                1 => wild_segment(),
+            ],
+            0..6,
+        ),
+    )
+        .prop_map(
+            |((flow, generation), first_number, times, header, packets, segments)| {
+                Wild::QuicSend(WildQuicSend {
+                    flow,
+                    first_number,
+                    generation,
+                    times,
+                    header,
+                    packets,
+                    segments,
+                })
+            },
+        );
+    let prepare = || {
+        let range = (
+            0..6u32,
+            wild_number(),
+            prop_oneof![0..100_000u32, any::<u32>()],
+        );
+        (0..5u64, range).prop_map(|(flow, (file, offset, len))| Prepare {
+            id: SendId(1 << 41),
+            flow: FlowId(flow),
+            file: FileId(file),
+            offset,
+            len,
+        })
+    };
     prop_oneof![
+        2 => (0..5u64, 0..3u32, prop_oneof![4 => 0..10u64, 1 => wild_number()])
+            .prop_map(|(flow, generation, floor)| Wild::QuicKey { flow, generation, floor }),
+        1 => (0..5u64, 0..3u32)
+            .prop_map(|(flow, generation)| Wild::QuicKeyGone { flow, generation }),
+        8 => quic_send,
+        3 => prepare().prop_map(Wild::Prepare),
+        1 => prepare().prop_map(Wild::QuicRelease),
         3 => key.prop_map(|(flow, epoch, suite)| Wild::Key { flow, epoch, suite }),
         1 => (0..5u64, 0..3u16).prop_map(|(flow, epoch)| Wild::KeyGone { flow, epoch }),
         8 => records,
@@ -619,6 +753,17 @@ impl Wild {
                 segments: wild.segments.iter().map(WildSegment::segment).collect(),
                 tags: &wild.tags,
             })),
+            Wild::QuicKey {
+                flow,
+                generation,
+                floor,
+            } => stage.tell_quic_key(*flow, *generation, *floor),
+            Wild::QuicKeyGone { flow, generation } => stage.tell_key_gone(*flow, *generation),
+            Wild::QuicSend(wild) => wild.perform(stage),
+            Wild::Prepare(prepare) => stage.tell(&Command::Prepare(*prepare)),
+            Wild::QuicRelease(range) => {
+                stage.release(range.flow.0, range.file.0, range.offset, range.len.into());
+            }
             Wild::Send(wild) => {
                 let mut segments = Segments::new();
                 for segment in &wild.segments {
@@ -679,7 +824,7 @@ proptest! {
         }
 
         let counters = stage.counters();
-        let sends = counters.sends;
+        let sends = counters.sends + counters.quic_sends + counters.prepares;
         let answered = stage.events.iter().filter(|event| {
             matches!(
                 event,

@@ -102,6 +102,37 @@ impl Qsend {
             held_us: 0,
         }
     }
+
+    /// Does something with the command.
+    pub fn with_command(&self, id: SendId, issued_us: u64, act: impl FnOnce(&Command<'_>)) {
+        let headers: Vec<Vec<u8>> = self.packets.iter().map(short_header).collect();
+        let each = self.packets.iter().zip(&headers);
+        let packets = each.map(|(packet, header)| QuicPacket {
+            number: packet.number,
+            generation: packet.generation,
+            prefix: packet.prefix,
+            header,
+            segments: packet.segments.len() as u8,
+        });
+        let command = Command::QuicSend(QuicSend {
+            id,
+            flow: FlowId(self.flow),
+            issued_us,
+            not_before_us: match self.held_us {
+                0 => 0,
+                held_us => issued_us + held_us,
+            },
+            header: &udp_header(self.flow, self.ipv6),
+            packets: packets.collect(),
+            segments: self
+                .packets
+                .iter()
+                .flat_map(|packet| packet.segments.clone())
+                .collect(),
+        });
+        assert_eq!(command.check(), Ok(()), "the test keeps to the contract");
+        act(&command);
+    }
 }
 
 impl Stage {
@@ -120,36 +151,10 @@ impl Stage {
     }
 
     pub fn issue(&mut self, send: &Qsend) -> SendId {
-        let headers: Vec<Vec<u8>> = send.packets.iter().map(short_header).collect();
-        let each = send.packets.iter().zip(&headers);
-        let packets = each.map(|(packet, header)| QuicPacket {
-            number: packet.number,
-            generation: packet.generation,
-            prefix: packet.prefix,
-            header,
-            segments: packet.segments.len() as u8,
-        });
         self.sends += 1;
         let id = SendId(self.sends);
         let issued_us = self.now_us.get();
-        let command = Command::QuicSend(QuicSend {
-            id,
-            flow: FlowId(send.flow),
-            issued_us,
-            not_before_us: match send.held_us {
-                0 => 0,
-                held_us => issued_us + held_us,
-            },
-            header: &udp_header(send.flow, send.ipv6),
-            packets: packets.collect(),
-            segments: send
-                .packets
-                .iter()
-                .flat_map(|packet| packet.segments.clone())
-                .collect(),
-        });
-        assert_eq!(command.check(), Ok(()), "the test keeps to the contract");
-        self.tell(&command);
+        send.with_command(id, issued_us, |command| self.tell(command));
         id
     }
 
