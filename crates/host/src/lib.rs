@@ -24,8 +24,8 @@
 //! | `episode` | which of many equal events deserves a line in the log |
 //! | `shard`, `polling` | the event loop and its sleep |
 //!
-//! It may touch the clock, ports, the contract, `tcp`, `tls` and `quic`. It never touches file content, and
-//! it does not know the NIC stack's code.
+//! It may touch the clock, ports, the contract, `tcp`, `tls` and `quic`. It never touches file
+//! content, and it does not know the NIC stack's code.
 
 #![forbid(unsafe_code)]
 

@@ -250,8 +250,8 @@ impl Recorder {
         self.sent.remove(&stream);
     }
 
-    /// The key of the last packet, with its floor, if the NIC stack does not have it. It is taken for
-    /// given from now on.
+    /// The key of the last packet, with its floor, if the NIC stack does not have it. It is taken
+    /// for given from now on.
     pub(crate) fn take_current(&mut self) -> Option<(Arc<SealKey>, u64)> {
         if self.known.is_some() {
             return None;

@@ -1,5 +1,20 @@
 //! What applications name and hear of QUIC (RFC 9000): each stream of a connection is a stream of
 //! [`Io`](super::Io), with a [`StreamId`](super::StreamId) of its own.
+//!
+//! | [`Io`](super::Io) | On a stream of QUIC |
+//! |---|---|
+//! | `read`, `write`, `write_file`, `open`, `list`, `set_timer` | as on others |
+//! | `shutdown` | ends what is sent, behind what is queued |
+//! | `abort` | RESET_STREAM and STOP_SENDING, with H3_REQUEST_CANCELLED |
+//! | `close` | what is queued still goes, then the end; STOP_SENDING |
+//! | `acknowledged` | bytes of a file count in pieces of up to 256 KiB, when all of one is |
+//! | `set_max_pacing_rate` | bounds files, not real bytes |
+//! | `congestion_window` | that of the connection |
+//! | `set_idle`, `set_option` | nothing: a connection ends by its idle timeout |
+//! | `info`, `unread`, `take_unread`, `retransmissions` | nothing is known |
+//!
+//! A stream whose file cannot be read, or is another version after a NIC stack has been replaced,
+//! ends with `DataPlaneFailed`, for its peer with H3_INTERNAL_ERROR; the others go on.
 
 use std::net::SocketAddr;
 

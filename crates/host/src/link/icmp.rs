@@ -96,8 +96,9 @@ pub(crate) fn reply(
     }
 }
 
-/// The frame that answers a datagram to one of our addresses on whose port nothing listens (RFC 1122
-/// §4.1.3.1, RFC 4443 §3.1); `None` if it comes from what is not one host, or went to a group.
+/// The frame that answers a datagram to one of our addresses on whose port nothing listens
+/// (RFC 1122 §4.1.3.1, RFC 4443 §3.1); `None` if it comes from what is not one host, or went to a
+/// group.
 pub(crate) fn port_unreachable(mac: [u8; 6], packet: &UdpPacket<'_>) -> Option<Vec<u8>> {
     if !packet.is_unicast() {
         return None;

@@ -126,6 +126,16 @@ impl Gate {
         self.sources.remove(remote);
     }
 
+    /// A source has as many connections as it may have.
+    pub(super) fn is_exhausted(&self, source: IpAddr) -> bool {
+        self.sources.is_exhausted(source)
+    }
+
+    /// A connection that is in no table of TCP counts.
+    pub(super) fn on_accepted(&mut self, source: IpAddr) {
+        self.sources.add(source);
+    }
+
     /// A connection counts again that was forgotten.
     pub(super) fn on_taken_back(&mut self, remote: IpAddr) {
         self.sources.add(remote);

@@ -28,6 +28,8 @@ impl Stack {
         self.replies.change(config);
         let accepted = self.connections.iter().filter(|entry| !entry.is_active);
         let remotes = accepted.map(|entry| entry.source());
+        let remotes: Vec<_> = remotes.chain(self.quic_sources()).collect();
+        let remotes = remotes.into_iter();
         self.gate.limit_sources(to.connections_per_source, remotes);
     }
 }

@@ -198,7 +198,7 @@ impl Stack {
                 is_in_use: self.nic_stacks.is_in_use(number),
                 busy_permille: self.division.busy_permille(number),
                 connections: self.connections.of_worker(number),
-                connections_waiting: channel.waiting.len(),
+                connections_waiting: channel.waiting.len() + self.quic_waiting(number),
                 commands_waiting: channel.commands_waiting(),
             }
         })

@@ -85,8 +85,9 @@ impl Stack {
         true
     }
 
-    /// Accepts no more connections, of QUIC either: from now on who begins one is answered with RST, as by a kernel
-    /// whose listening socket is closed. Those that are half-open are forgotten.
+    /// Accepts no more connections, of QUIC either: from now on who begins one is answered with
+    /// RST, as by a kernel whose listening socket is closed, or refused. Those that are half-open
+    /// are forgotten.
     pub fn stop_listening(&mut self) {
         self.bindings.stop_listening();
         self.gate.close();

@@ -127,7 +127,7 @@ impl Io for Streams<'_> {
     fn owner(&self, stream: StreamId) -> Option<Owner> {
         // Only the server has QUIC.
         if is_quic(stream) {
-            return Some(Owner::SERVER);
+            return self.stack.quic_worker(stream).map(|_| Owner::SERVER);
         }
         Some(self.stack.connections.by_stream(stream)?.owner)
     }

@@ -132,6 +132,37 @@ fn a_stack_that_ends_closes_its_connections_and_accepts_no_others() {
 }
 
 #[test]
+fn a_source_has_no_more_connections_than_it_may_have() {
+    let mut random = steady;
+    let setup = Setup {
+        connections_per_source: Some(2),
+        ..Setup::default()
+    };
+    let mut world = World::with(setup, &mut random);
+    for round in 0..2 {
+        let accepted = world.app.quic.len();
+        for _ in 0..2 {
+            world.connected();
+        }
+        let refused = world.connected();
+        let v6 = world.connect(Cipher::Aes128Gcm, true);
+        world.run_until(|world| world.peers[v6].client.is_connected);
+        world.request(v6, 1000, (0, 1000), 0);
+        world.run_until(|world| world.peers[refused].client.lost.is_some());
+        world.run_until_finished();
+        assert_eq!(world.stack.counters().sources_refused, round + 1);
+        assert_eq!(world.app.quic.len(), accepted + 3);
+        let now_us = world.now_us;
+        for peer in &mut world.peers {
+            peer.client.close(now_us, 0);
+        }
+        world.run_until(|world| world.stack.usage().quic_connections == 0);
+        world.peers.clear();
+    }
+    world.close();
+}
+
+#[test]
 fn too_many_connections_are_refused() {
     let mut random = steady;
     let mut settings = settings();

@@ -186,7 +186,7 @@ fn a_prepare_without_an_answer_is_asked_again_of_the_next_worker() {
     world.run_for(2_000_000);
     // Nothing but the head.
     assert_eq!(world.peers[client].transfers[&stream].got, 2);
-    assert_eq!(world.stack.counters().quic_prepares, 2);
+    assert_eq!(world.stack.counters().quic_prepares, 4);
     world.restart_worker(0);
     world.run_until_finished();
     world.close();

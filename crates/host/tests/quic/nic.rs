@@ -1,6 +1,6 @@
-//! A NIC stack that the test plays: opens files, prepares ranges, seals packets. It shares an oracle
-//! with those before and after it: nothing is sealed twice under a key and a number, and nothing is
-//! read that was not ready.
+//! A NIC stack that the test plays: opens files, prepares ranges, seals packets. It shares an
+//! oracle with those before and after it: nothing is sealed twice under a key and a number, and
+//! nothing is read that was not ready.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -84,12 +84,19 @@ struct Packet {
 
 enum Piece {
     Inline(Vec<u8>),
-    File { file: FileId, offset: u64, len: u32 },
+    File {
+        file: FileId,
+        /// Of the file.
+        size: u64,
+        offset: u64,
+        len: u32,
+    },
 }
 
 enum Work {
     Open(FileId, Vec<u8>),
-    Prepare(contract::quic::Prepare),
+    /// Of a file of this size.
+    Prepare(contract::quic::Prepare, u64),
     Send(Job),
 }
 
@@ -186,11 +193,15 @@ impl Nic {
                 Command::QuicSend(send) => match self.rejects.take() {
                     Some(reason) => rejected.push((reason, send.id.0)),
                     None => {
-                        let job = accept(&mut self.flows, &send);
+                        let job = accept(&mut self.flows, &self.sizes, &send);
                         self.work.push_back(Work::Send(job));
                     }
                 },
-                Command::Prepare(prepare) => self.work.push_back(Work::Prepare(prepare)),
+                Command::Prepare(prepare) => {
+                    assert!(self.flows.contains_key(&prepare.flow), "a flow with a key");
+                    let size = *self.sizes.get(&prepare.file).expect("an open file");
+                    self.work.push_back(Work::Prepare(prepare, size));
+                }
                 Command::QuicRelease { file, len, .. } => {
                     assert!(self.sizes.contains_key(&file), "of an open file");
                     self.releases += len;
@@ -213,9 +224,9 @@ impl Nic {
                 self.report(&event);
                 Vec::new()
             }
-            Some(Work::Prepare(prepare)) => {
+            Some(Work::Prepare(prepare, size)) => {
                 if !self.is_mute {
-                    let event = self.prepare(&prepare);
+                    let event = self.prepare(&prepare, size);
                     self.report(&event);
                 }
                 Vec::new()
@@ -285,14 +296,9 @@ impl Nic {
         })
     }
 
-    fn prepare(&mut self, prepare: &contract::quic::Prepare) -> Event {
-        let size = *self.sizes.get(&prepare.file).expect("an open file");
+    fn prepare(&mut self, prepare: &contract::quic::Prepare, size: u64) -> Event {
         let end = prepare.offset + u64::from(prepare.len);
         assert!(end <= size, "within the file");
-        assert!(
-            self.flows.contains_key(&prepare.flow),
-            "of a flow with a key"
-        );
         if let Some(event) = self.failure(size, prepare.file, end, prepare.id, prepare.flow) {
             return event;
         }
@@ -319,8 +325,13 @@ impl Nic {
             for piece in &packet.segments {
                 match piece {
                     Piece::Inline(bytes) => plaintext.extend_from_slice(bytes),
-                    Piece::File { file, offset, len } => {
-                        let size = *self.sizes.get(file).expect("an open file");
+                    Piece::File {
+                        file,
+                        size,
+                        offset,
+                        len,
+                    } => {
+                        let size = *size;
                         let end = offset + u64::from(*len);
                         assert!(end <= size, "within the file");
                         let failure = self.failure(size, *file, end, job.id, job.flow);
@@ -376,7 +387,11 @@ fn install(flows: &mut HashMap<FlowId, Flow>, ended: usize, key: &QuicKey<'_>) {
     assert!(flow.keys.insert(key.generation, made).is_none());
 }
 
-fn accept(flows: &mut HashMap<FlowId, Flow>, send: &QuicSend<'_>) -> Job {
+fn accept(
+    flows: &mut HashMap<FlowId, Flow>,
+    sizes: &HashMap<FileId, u64>,
+    send: &QuicSend<'_>,
+) -> Job {
     let flow = flows.get_mut(&send.flow).expect("a flow with a key");
     let mut packets = Vec::new();
     for (packet, segments) in send.each() {
@@ -387,7 +402,12 @@ fn accept(flows: &mut HashMap<FlowId, Flow>, send: &QuicSend<'_>) -> Job {
         flow.next_number = packet.number + 1;
         let segments = segments.iter().map(|segment| match *segment {
             Segment::Inline(bytes) => Piece::Inline(bytes.to_vec()),
-            Segment::File { file, offset, len } => Piece::File { file, offset, len },
+            Segment::File { file, offset, len } => Piece::File {
+                file,
+                size: *sizes.get(&file).expect("an open file"),
+                offset,
+                len,
+            },
             Segment::Sealed { .. } => panic!("none is of records"),
         });
         packets.push(Packet {

@@ -199,7 +199,7 @@ fn a_rejected_command_closes_the_connection() {
 }
 
 #[test]
-fn a_file_that_is_nowhere_is_told() {
+fn a_file_that_is_nowhere_is_not_opened() {
     let mut random = steady;
     let mut world = World::new(&mut random);
     world.nics[0].lacks = HashSet::from([1234]);

@@ -161,6 +161,25 @@ fn streams_of_higher_priority_come_first() {
     world.close();
 }
 
+#[test]
+fn streams_of_equal_priority_take_turns() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    let streams: Vec<u64> = (0..5)
+        .map(|number| world.request(client, 4_000_000 + number, (0, 4_000_000), 0))
+        .collect();
+    let got = |world: &World<'_>| -> Vec<u64> {
+        let transfers = &world.peers[client].transfers;
+        streams.iter().map(|it| transfers[it].got).collect()
+    };
+    world.run_until(|world| got(world).iter().any(|got| *got > 3_000_000));
+    let least = got(&world).into_iter().min().expect("some");
+    assert!(least > 2_000_000, "{:?}", got(&world));
+    world.run_until_finished();
+    world.close();
+}
+
 /// The stream on which the client has asked first.
 fn asking(world: &World<'_>) -> StreamId {
     world.app.events.first().expect("an event").0

@@ -13,7 +13,7 @@ use fakes::content::content;
 use fakes::quic_client::{QuicClient, Received};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
-use host::{Link, QuicListener, QuicSettings, Stack, StackConfig};
+use host::{Admission, Link, QuicListener, QuicSettings, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::{Offload, Port, Superpacket};
 use wire::datagram::{self, DatagramHeader};
@@ -107,6 +107,7 @@ pub(crate) struct Setup {
     pub(crate) capacity: Capacity,
     pub(crate) replicas: bool,
     pub(crate) memory_bytes_max: usize,
+    pub(crate) connections_per_source: Option<u32>,
 }
 
 impl Default for Setup {
@@ -118,6 +119,7 @@ impl Default for Setup {
             capacity: Capacity::FULL,
             replicas: false,
             memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
+            connections_per_source: None,
         }
     }
 }
@@ -142,6 +144,10 @@ fn stack(setup: &Setup, link: Link, site: &Site, now_us: u64) -> Stack {
     let config = StackConfig {
         roots_are_replicas: setup.replicas,
         connection_memory_bytes_max: setup.memory_bytes_max,
+        admission: Admission {
+            connections_per_source: setup.connections_per_source,
+            ..Admission::default()
+        },
         ..StackConfig::new(addresses.to_vec(), vec![80], [7; 16])
     };
     let mut stack = Stack::awaiting(config, link, setup.stacks, now_us);

@@ -241,8 +241,8 @@ impl Endpoint {
         }
     }
 
-    /// Has the next NIC stack given the key of a connection before there is a packet for it, if that
-    /// has none: what it prepares is for a flow with a key.
+    /// Has the next NIC stack given the key of a connection before there is a packet for it, if
+    /// that has none: what it prepares is for a flow with a key.
     pub fn give_key(&mut self, connection: Handle) {
         let Some(found) = self.get(connection) else {
             return;

@@ -239,6 +239,13 @@ impl Stack {
         }
     }
 
+    /// The worker may let go of a range, once it has what was said before.
+    pub(super) fn release_later(&mut self, place: usize, range: FileRange) {
+        if let Some((connection, _)) = self.connection_and_nic(place) {
+            connection.commands.push_back(Pending::Release(range));
+        }
+    }
+
     /// A connection has so many bytes of a file fewer that may have to be sent, or sent again.
     pub(super) fn release_bytes(&mut self, place: usize, file: FileId, bytes: u64) {
         let Some((connection, _)) = self.connection_and_nic(place) else {
@@ -277,9 +284,33 @@ impl Stack {
     }
 
     /// The worker has lost a connection's flow, or is to forget it: the endpoint gives the key
-    /// again, with a floor above all numbers that it has given out.
+    /// again, with a floor above all numbers that it has given out. What no worker has had yet is
+    /// for the next one.
     pub(super) fn begin_flow_again(&mut self, place: usize) {
-        self.end_flow(place);
+        let Some((connection, _)) = self.connection_and_nic(place) else {
+            return;
+        };
+        // It does not wait for the room of another worker.
+        connection.waits = false;
+        if connection.flow_open || !connection.issued.is_empty() {
+            self.end_flow(place);
+            self.forget_flow(place);
+        }
+    }
+
+    /// The same of a worker that is gone, and needs to hear of nothing.
+    pub(super) fn lose_flow(&mut self, place: usize) {
+        let Some((connection, _)) = self.connection_and_nic(place) else {
+            return;
+        };
+        connection.waits = false;
+        if std::mem::replace(&mut connection.flow_open, false) || !connection.issued.is_empty() {
+            self.end_flow(place);
+            self.forget_flow(place);
+        }
+    }
+
+    fn forget_flow(&mut self, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
         };

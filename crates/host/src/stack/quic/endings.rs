@@ -10,6 +10,9 @@ use crate::stack::Stack;
 /// not do its part: H3_INTERNAL_ERROR (RFC 9114 §8.1).
 const INTERNAL_ERROR: u64 = 0x102;
 
+/// With which code a connection ends whose source has too many: H3_EXCESSIVE_LOAD (RFC 9114 §8.1).
+const EXCESSIVE_LOAD: u64 = 0x107;
+
 /// With which code a stream ends that the application aborts: H3_REQUEST_CANCELLED (RFC 9114 §8.1).
 pub(super) const CANCELLED: u64 = 0x10c;
 
@@ -115,6 +118,21 @@ impl Stack {
         quic.mark(place);
     }
 
+    /// A connection is closed of which the application does not hear: its source has as many as it
+    /// may have.
+    pub(super) fn refuse_quic(&mut self, now_us: u64, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get(place) else {
+            return;
+        };
+        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let now = Instant::from_us(now_us);
+        endpoint.close(now, connection.handle, EXCESSIVE_LOAD, b"");
+        quic.mark(place);
+    }
+
     /// A stream is over, and its application knows.
     pub(super) fn remove_quic_stream(&mut self, stream: StreamId) {
         self.drop_queue(stream);
@@ -167,6 +185,9 @@ impl Stack {
         };
         quic.real_bytes -= connection.real_bytes;
         self.connections.leave_worker(connection.worker);
+        if let Some(source) = connection.source {
+            self.gate.on_forgotten(source, None);
+        }
         for file in connection.files.into_keys() {
             if let Some(close) = self.files.stream_over(file) {
                 self.send_close(close);

@@ -114,6 +114,12 @@ impl Stack {
             return;
         };
         let connection = &mut quic.table.connections[place];
+        if self.gate.is_exhausted(connection.remote.ip()) {
+            self.counters.sources_refused += 1;
+            return self.refuse_quic(now_us, place);
+        }
+        connection.source = Some(connection.remote.ip());
+        self.gate.on_accepted(connection.remote.ip());
         let agreed = TlsAgreed {
             suite: Suite {
                 version: Version::Tls13,
@@ -142,6 +148,10 @@ impl Stack {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
         };
+        let connection = quic.table.connections.get(place);
+        if connection.is_none_or(|connection| connection.agreed.is_none()) {
+            return;
+        }
         let Some(id) = quic.table.insert_stream(place, stream) else {
             return;
         };
@@ -341,7 +351,7 @@ impl Stack {
         };
         connection.is_over = true;
         let id = connection.id;
-        let is_told = connection.agreed.is_some();
+        let was_accepted = connection.agreed.is_some();
         let (reason, of_streams) = reasons(reason, connection.data_plane_failed);
         let streams: Vec<StreamId> = connection.streams.values().copied().collect();
         for stream in streams {
@@ -361,7 +371,7 @@ impl Stack {
             self.tell_stream(now_us, app, stream, event);
             self.remove_quic_stream(stream);
         }
-        if is_told {
+        if was_accepted {
             self.counters.quic_connections_closed += 1;
             app.on_quic(&mut self.streams(now_us), id, QuicEvent::Closed(reason));
         } else {

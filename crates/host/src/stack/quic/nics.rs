@@ -53,10 +53,12 @@ impl Stack {
     /// The worker of a connection is gone.
     fn leave_dead_worker(&mut self, place: usize) {
         if let Some(connection) = self.quic_connection(place) {
-            connection.flow_open = false;
             connection.holds = 0;
         }
-        self.begin_flow_again(place);
+        self.lose_flow(place);
+        if let Some(quic) = self.quic.as_deref_mut() {
+            quic.mark(place);
+        }
     }
 
     fn quic_connection(&mut self, place: usize) -> Option<&mut Connection> {

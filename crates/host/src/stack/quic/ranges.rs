@@ -16,11 +16,14 @@ use crate::app::{AppEvent, StreamId};
 use crate::stack::Stack;
 use crate::tables::files::State;
 
-/// Most bytes of a PREPARE.
-const RANGE_BYTES: u64 = 256 << 10;
+/// Most bytes of a PREPARE: half of what the congestion window permits, ...
+const RANGE_BYTES_MAX: u64 = 256 << 10;
+
+/// ... but no fewer. What is acknowledged of a range is known when all of it is.
+const RANGE_BYTES_MIN: u64 = 64 << 10;
 
 /// Ranges of a stream that are asked for, or ready and not written ...
-const AHEAD_OF_STREAM: usize = 2;
+const AHEAD_OF_STREAM: usize = 4;
 
 /// ... and PREPAREs of a connection without an answer.
 const PREPARES_MAX: usize = 16;
@@ -66,7 +69,7 @@ struct Written {
     is_lost: bool,
 }
 
-/// Writes what is ready of a stream, up to `bytes_max` bytes.
+/// Writes what is ready of a stream: of files, at most `bytes_max` bytes.
 fn write(
     endpoint: &mut Endpoint,
     handle: quic::Handle,
@@ -209,46 +212,74 @@ impl Stack {
         if connection.is_over || connection.writing.is_empty() {
             return;
         }
-        let (listener, handle) = (connection.listener, connection.handle);
-        let window = quic.listeners[listener].endpoint.congestion_window(handle);
+        let endpoint = &quic.listeners[connection.listener].endpoint;
+        let window = endpoint.congestion_window(connection.handle);
         let unsent_max = UNSENT_BYTES.max(window.saturating_mul(UNSENT_WINDOWS));
-        let mut unsent = 0;
-        for stream in connection.writing.clone() {
-            if unsent >= unsent_max {
-                return;
+        // Whole blocks, as files have them.
+        let range_bytes = (window / 2).clamp(RANGE_BYTES_MIN, RANGE_BYTES_MAX) & !0xfff;
+        let unsent = |stream: StreamId| {
+            let found = quic.table.stream(stream)?;
+            let sent = endpoint.sent(connection.handle, found.quic);
+            Some((stream, found.priority, found.written.saturating_sub(sent)))
+        };
+        let writing = connection.writing.iter();
+        let writing: Vec<_> = writing.filter_map(|stream| unsent(*stream)).collect();
+        let mut sum = 0;
+        for turn in writing.chunk_by(|(_, one, _), (_, other, _)| one == other) {
+            sum += turn.iter().map(|(_, _, unsent)| unsent).sum::<u64>();
+            for (stream, priority, _) in turn {
+                if sum >= unsent_max {
+                    return;
+                }
+                let written = self.write_stream(now_us, *stream, range_bytes);
+                sum += written;
+                if written > 0 {
+                    self.end_turn(place, *stream, *priority);
+                }
             }
-            unsent += self.write_stream(now_us, place, stream);
         }
     }
 
-    /// The same for a stream; returns how many of its bytes are written and not sent.
-    fn write_stream(&mut self, now_us: u64, place: usize, stream: StreamId) -> u64 {
+    /// Others of the same priority come before this stream now.
+    fn end_turn(&mut self, place: usize, stream: StreamId, priority: i32) {
+        if let Some(quic) = self.quic.as_deref_mut()
+            && quic.table.stream(stream).is_some_and(|it| it.is_writing)
+        {
+            quic.sort_writing(place, stream, priority);
+        }
+    }
+
+    /// The same for a stream, a range of `range_bytes` at a time; returns how many bytes were
+    /// written.
+    fn write_stream(&mut self, now_us: u64, stream: StreamId, range_bytes: u64) -> u64 {
         let Some(quic) = self.quic.as_deref_mut() else {
             return 0;
         };
         let Some((found, connection)) = quic.table.pair_mut(stream) else {
             return 0;
         };
-        let handle = connection.handle;
+        let (place, handle) = (found.connection, connection.handle);
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let range_bytes = found.rate.map_or(range_bytes, |(rate, _)| {
+            let bytes = rate.saturating_mul(RATE_US) / 1_000_000;
+            bytes.clamp(RATE_BYTES_MIN, range_bytes)
+        });
         let bytes_max = match found.rate {
-            None => u64::MAX,
             Some((_, at_us)) if at_us > now_us => {
                 quic.rates.insert((at_us, place));
                 0
             }
-            Some((rate, _)) => (rate.saturating_mul(RATE_US) / 1_000_000).max(RATE_BYTES_MIN),
+            _ => range_bytes,
         };
-        let before = (found.written, found.queued_real_bytes);
+        let before = found.written;
         let came = write(endpoint, handle, found, bytes_max);
-        let written = found.written - before.0;
+        let written = found.written - before;
         if let Some((rate, at_us)) = &mut found.rate
             && written > 0
         {
             *at_us = (*at_us).max(now_us) + written.saturating_mul(1_000_000) / (*rate).max(1);
             quic.rates.insert((*at_us, place));
         }
-        let unsent = found.written - endpoint.sent(handle, found.quic).min(found.written);
         if found.queue.is_empty() {
             found.is_writing = false;
             connection.writing.retain(|other| *other != stream);
@@ -264,13 +295,13 @@ impl Stack {
         if came.is_lost {
             self.drop_queue(stream);
         } else if !came.is_blocked {
-            self.prepare(place, stream, bytes_max);
+            self.prepare(place, stream, range_bytes);
         }
-        unsent
+        written
     }
 
     /// Has the NIC stack prepare what a stream needs next.
-    fn prepare(&mut self, place: usize, stream: StreamId, bytes_max: u64) {
+    fn prepare(&mut self, place: usize, stream: StreamId, range_bytes: u64) {
         loop {
             let Some(quic) = self.quic.as_deref_mut() else {
                 return;
@@ -287,8 +318,7 @@ impl Stack {
             if connection.prepares.len() >= PREPARES_MAX || found.queue.is_empty() {
                 return;
             }
-            let bytes_max = bytes_max.clamp(RATE_BYTES_MIN, RANGE_BYTES);
-            let Some(at) = next_range(&mut found.queue, bytes_max) else {
+            let Some(at) = next_range(&mut found.queue, range_bytes) else {
                 return;
             };
             let Some(Queued::File { range, readiness }) = found.queue.get_mut(at) else {
@@ -360,9 +390,17 @@ impl Stack {
         (found.queued_bytes, found.queued_real_bytes) = (0, 0);
         found.is_writing = false;
         connection.writing.retain(|other| *other != stream);
-        for queued in std::mem::take(&mut found.queue) {
-            if let Queued::File { range, .. } = queued {
-                self.release_bytes(place, range.file, range.len);
+        let queue = std::mem::take(&mut found.queue);
+        quic.mark(place);
+        for queued in queue {
+            match queued {
+                Queued::Real { .. } => {}
+                Queued::File {
+                    range,
+                    readiness: Readiness::Unasked,
+                } => self.release_bytes(place, range.file, range.len),
+                // The worker retains what it has prepared.
+                Queued::File { range, .. } => self.release_later(place, range),
             }
         }
     }
@@ -389,7 +427,7 @@ mod tests {
             bytes: vec![1; 10],
             from: 0,
         };
-        let mut queue: VecDeque<Queued> = [head, file(0, 100), file(500, 10)].into();
+        let mut queue: VecDeque<Queued> = [head, file(0, 180), file(500, 10)].into();
         let mut asked = Vec::new();
         for number in 0.. {
             let Some(at) = next_range(&mut queue, 40) else {
@@ -401,13 +439,13 @@ mod tests {
             asked.push((range.offset, range.len));
             *readiness = Readiness::Asked(SendId(number));
         }
-        assert_eq!(asked, [(0, 40), (40, 40)]);
+        assert_eq!(asked, [(0, 40), (40, 40), (80, 40), (120, 40)]);
         queue.pop_front();
         queue.pop_front();
         let at = next_range(&mut queue, 40).expect("one more");
         let Queued::File { range, .. } = &queue[at] else {
             panic!("a range of a file");
         };
-        assert_eq!((range.offset, range.len), (80, 20));
+        assert_eq!((range.offset, range.len), (160, 20));
     }
 }

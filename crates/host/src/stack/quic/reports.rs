@@ -134,8 +134,8 @@ impl Stack {
         Some(true)
     }
 
-    /// A command was not carried out: the connection that it was for is closed. `None` if it was for
-    /// none of QUIC.
+    /// A command was not carried out: the connection that it was for is closed. `None` if it was
+    /// for none of QUIC.
     pub(in crate::stack) fn on_quic_rejected(
         &mut self,
         now_us: u64,

@@ -71,6 +71,8 @@ pub(super) struct Connection {
     pub(super) is_to_move: bool,
     /// What was agreed upon, once the handshake is over: the application knows of it.
     pub(super) agreed: Option<TlsAgreed>,
+    /// The source as one of whose connections it counts.
+    pub(super) source: Option<IpAddr>,
     /// It is closed, and the application knows.
     pub(super) is_over: bool,
     /// The endpoint has forgotten it.
@@ -233,6 +235,7 @@ impl Table {
             waits: false,
             is_to_move: false,
             agreed: None,
+            source: None,
             is_over: false,
             is_gone: false,
             data_plane_failed: false,

@@ -1,6 +1,7 @@
 //! What there is of QUIC, for those who watch over a stack.
 
-use std::net::SocketAddr;
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::table::Connection;
@@ -83,6 +84,21 @@ impl Stack {
     pub(in crate::stack) fn quic_len(&self) -> usize {
         let quic = self.quic.as_deref();
         quic.map_or(0, |quic| quic.table.connections.len())
+    }
+
+    /// QUIC connections that wait for room in the ring of a worker.
+    pub(in crate::stack) fn quic_waiting(&self, worker: usize) -> usize {
+        let waiting = self.quic.as_deref().map(|quic| &quic.waiting_room);
+        waiting
+            .and_then(|it| it.get(worker))
+            .map_or(0, VecDeque::len)
+    }
+
+    /// The sources of QUIC connections that count as theirs.
+    pub(in crate::stack) fn quic_sources(&self) -> impl Iterator<Item = IpAddr> {
+        let tables = self.quic.as_deref().map(|quic| &quic.table.connections);
+        let connections = tables.into_iter().flatten();
+        connections.filter_map(|(_, connection)| connection.source)
     }
 
     /// Streams of QUIC that are open.
