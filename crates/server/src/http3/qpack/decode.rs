@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_is_cut_off_is_told_from_one_that_is_not() {
+    fn a_section_that_is_cut_off_is_no_whole_one() {
         let section = b"\0\0\xd1\x51\x0b/index.html\x27\x02customkey\x05value";
         let whole = decoded(section, 1000).unwrap();
         assert_eq!(whole.len(), 3);

@@ -203,7 +203,7 @@ fn a_stream_that_waits_behind_others_is_not_reset() {
     }
     assert_eq!(lab.reset_code(behind), None);
     assert_eq!(lab.counters().stall_timeouts, 0);
-    // With nobody before it, it is.
+    // With none before it, it is.
     lab.acknowledges(first, true);
     lab.finish(first);
     assert!(lab.is_closed(first));

@@ -107,7 +107,63 @@ fn comparable(response: &Response) -> (u16, Vec<(String, String)>, Vec<u8>) {
     (response.status, headers, body)
 }
 
-/// Requests of each kind, each once over either version.
+/// Requests of each kind: method and target, and further fields.
+const REQUESTS: &[(&str, &str)] = &[
+    ("GET /", ""),
+    ("HEAD /", ""),
+    ("GET /video.mp4", ""),
+    ("HEAD /video.mp4", "Range: bytes=0-1\r\n"),
+    ("GET /video.mp4", "Range: bytes=10-19\r\n"),
+    ("GET /video.mp4", "Range: bytes=-5\r\n"),
+    ("GET /video.mp4", "Range: bytes=0-9,1000-1999,-10\r\n"),
+    ("GET /video.mp4", "Range: bytes=200000-\r\n"),
+    ("GET /video.mp4", "Range: lines=1-2\r\n"),
+    ("GET /video.mp4", "If-None-Match: *\r\n"),
+    ("GET /video.mp4", "If-Match: \"other\"\r\n"),
+    (
+        "GET /index.html",
+        "If-Modified-Since: Mon, 07 Nov 1994 08:49:37 GMT\r\n",
+    ),
+    ("GET /empty", ""),
+    ("GET /page.css", "Accept-Encoding: gzip\r\n"),
+    ("GET /page.css", "Accept-Encoding: identity\r\n"),
+    ("GET /page.css", "Accept-Encoding: *;q=0\r\n"),
+    ("GET /below", ""),
+    ("GET /listed/", ""),
+    ("GET /listed/", "Accept: application/json\r\n"),
+    ("GET /large", ""),
+    ("GET /none", ""),
+    ("HEAD /none", ""),
+    ("GET /../up", ""),
+    ("GET /a%00b", ""),
+    ("GET /%zz", ""),
+    ("OPTIONS *", ""),
+    (
+        "OPTIONS /",
+        "Origin: https://a.org\r\nAccess-Control-Request-Method: GET\r\n",
+    ),
+    ("POST /", ""),
+    ("DELETE /video.mp4", ""),
+    ("BREW /", ""),
+    ("GET /", "Expect: teapot\r\n"),
+];
+
+/// The files that these are about.
+fn fill(lab: &mut Lab) {
+    lab.file_of("index.html", "<title>Home</title>", 1_000_000_000);
+    let video: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    lab.file_of("video.mp4", video, 5);
+    lab.file("empty", "");
+    lab.file("page.css", "a {}");
+    lab.file("page.css.gz", "coded");
+    lab.directory("below");
+    lab.file("below/one", "1");
+    lab.directory("listed");
+    lab.file("listed/two", "22");
+    lab.zeros("large", 1 << 20);
+}
+
+/// Each request once over either version.
 ///
 /// Covers: RFC 9114 §4.1, RFC 9114 §4.3.2
 #[test]
@@ -122,65 +178,14 @@ fn what_is_asked_over_either_version_is_answered_alike() {
     };
     let mut plain = Lab::alone(config.clone());
     let mut twin = Twin::new(config);
-    for lab in [&mut plain, &mut twin.lab] {
-        lab.file_of("index.html", "<title>Home</title>", 1_000_000_000);
-        lab.file_of(
-            "video.mp4",
-            (0..=255).cycle().take(100_000).collect::<Vec<u8>>(),
-            5,
-        );
-        lab.file("empty", "");
-        lab.file("page.css", "a {}");
-        lab.file("page.css.gz", "coded");
-        lab.directory("below");
-        lab.file("below/one", "1");
-        lab.directory("listed");
-        lab.file("listed/two", "22");
-        lab.zeros("large", 1 << 20);
-    }
-    for (line, fields) in [
-        ("GET /", ""),
-        ("HEAD /", ""),
-        ("GET /video.mp4", ""),
-        ("HEAD /video.mp4", "Range: bytes=0-1\r\n"),
-        ("GET /video.mp4", "Range: bytes=10-19\r\n"),
-        ("GET /video.mp4", "Range: bytes=-5\r\n"),
-        ("GET /video.mp4", "Range: bytes=0-9,1000-1999,-10\r\n"),
-        ("GET /video.mp4", "Range: bytes=200000-\r\n"),
-        ("GET /video.mp4", "Range: lines=1-2\r\n"),
-        ("GET /video.mp4", "If-None-Match: *\r\n"),
-        ("GET /video.mp4", "If-Match: \"other\"\r\n"),
-        (
-            "GET /index.html",
-            "If-Modified-Since: Mon, 07 Nov 1994 08:49:37 GMT\r\n",
-        ),
-        ("GET /empty", ""),
-        ("GET /page.css", "Accept-Encoding: gzip\r\n"),
-        ("GET /page.css", "Accept-Encoding: identity\r\n"),
-        ("GET /page.css", "Accept-Encoding: *;q=0\r\n"),
-        ("GET /below", ""),
-        ("GET /listed/", ""),
-        ("GET /listed/", "Accept: application/json\r\n"),
-        ("GET /large", ""),
-        ("GET /none", ""),
-        ("HEAD /none", ""),
-        ("GET /../up", ""),
-        ("GET /a%00b", ""),
-        ("GET /%zz", ""),
-        ("OPTIONS *", ""),
-        (
-            "OPTIONS /",
-            "Origin: https://a.org\r\nAccess-Control-Request-Method: GET\r\n",
-        ),
-        ("POST /", ""),
-        ("DELETE /video.mp4", ""),
-        ("BREW /", ""),
-        ("GET /", "Expect: teapot\r\n"),
-    ] {
+    [&mut plain, &mut twin.lab].into_iter().for_each(fill);
+    let mut count = 0;
+    for (line, fields) in REQUESTS {
         let stream = plain.connect();
         let request = format!("{line} HTTP/1.1\r\nHost: example.org\r\n{fields}\r\n");
         let response = plain.ask(stream, &request);
         assert!(twin.compare(&request, &response), "{request}");
+        count += 1;
     }
     let counters = (plain.counters(), twin.lab.counters());
     assert_eq!(counters.0.requests, counters.1.requests);
@@ -189,7 +194,7 @@ fn what_is_asked_over_either_version_is_answered_alike() {
     assert_eq!(counters.0.responses_4xx, counters.1.responses_4xx);
     assert_eq!(
         (counters.0.http3_requests, counters.1.http3_requests),
-        (0, 31)
+        (0, count)
     );
     assert_eq!(twin.lab.files_left_open(), 0);
 }
