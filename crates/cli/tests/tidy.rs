@@ -27,7 +27,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("host", 3),
     ("nic", 9),
     ("origin", 1),
-    ("server", 2),
+    ("server", 1),
     ("sim", 5),
     ("tcp", 7),
 ];

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use host::app::{TlsAgreed, TlsCipher, TlsVersion};
-use http_message::access::{AccessLog, AccessRecord, AccessTls, NO_RESPONSE, RequestText};
+use http_message::access::{AccessLog, AccessRecord, AccessTls, RequestText};
 
 use crate::semantics::encoding::Coding;
 use crate::semantics::pull::CacheStatus;
@@ -140,28 +140,15 @@ impl Accesses {
         }
     }
 
-    /// The connection is over. `unanswered`: the head of a request to which no response has begun,
-    /// and its site.
+    /// The connection is over.
     pub(crate) fn on_closed(
         mut self,
         log: &mut AccessLog,
         now_us: u64,
         acknowledged: u64,
         retransmissions: u32,
-        unanswered: Option<(&[u8], Option<&dyn fmt::Display>)>,
     ) {
         self.on_acknowledged(log, now_us, acknowledged, retransmissions);
-        if let Some((request, site)) = unanswered {
-            let begun = Begun {
-                request,
-                site,
-                status: NO_RESPONSE,
-                start: acknowledged,
-                head_bytes: 0,
-                file_bytes: 0,
-            };
-            self.on_response(log, &begun);
-        }
         while let Some(response) = self.responses.pop_front() {
             self.note(log, now_us, response, acknowledged, retransmissions);
         }

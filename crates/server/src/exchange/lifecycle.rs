@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 use host::app::{AppEvent, FileHandle, Io, StreamId};
 use http::StatusCode;
+use http_message::access::NO_RESPONSE;
 
-use crate::access::Accesses;
+use crate::access::{Accesses, Begun};
 use crate::exchange::input::Input;
 use crate::exchange::output::{Flushed, Output};
 use crate::exchange::request::Request;
@@ -272,23 +273,41 @@ impl<V: Version> Exchange<V> {
     ) {
         self.end_ticket(shared);
         self.hold(shared, 0);
+        self.note_unanswered(shared, acknowledged);
         if let (Some(accesses), Some(log)) = (self.accesses, &mut shared.access_log) {
-            let unanswered = match &self.stage {
-                Stage::Opening { request, .. }
-                | Stage::Listing { request, .. }
-                | Stage::Asking { request, .. } => {
-                    let head = &self.input.bytes()[..request.head_bytes];
-                    Some((head, request.site_name()))
-                }
-                Stage::Idle | Stage::Sending { .. } | Stage::Lost => None,
-            };
-            let unanswered = unanswered
-                .as_ref()
-                .map(|(head, site)| (*head, site.map(|name| name as &dyn std::fmt::Display)));
-            accesses.on_closed(log, io.now_us(), acknowledged, retransmissions, unanswered);
+            accesses.on_closed(log, io.now_us(), acknowledged, retransmissions);
         }
         self.input.release(&mut shared.pool);
         shared.rates.end(io, self.stream, self.source);
+    }
+
+    /// Nothing is to come of the request, whose client has taken it back: else as
+    /// [`Exchange::abandon`].
+    pub(crate) fn cancel(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.note_unanswered(shared, io.acknowledged(self.stream));
+        self.abandon(shared);
+    }
+
+    /// Has the access log know of a request to which no response has begun.
+    fn note_unanswered(&mut self, shared: &mut Shared, acknowledged: u64) {
+        let request = match &self.stage {
+            Stage::Opening { request, .. }
+            | Stage::Listing { request, .. }
+            | Stage::Asking { request, .. } => request,
+            Stage::Idle | Stage::Sending { .. } | Stage::Lost => return,
+        };
+        if let (Some(accesses), Some(log)) = (&mut self.accesses, &mut shared.access_log) {
+            let site = request.site_name();
+            let begun = Begun {
+                request: &self.input.bytes()[..request.head_bytes],
+                site: site.map(|name| name as &dyn std::fmt::Display),
+                status: NO_RESPONSE,
+                start: acknowledged,
+                head_bytes: 0,
+                file_bytes: 0,
+            };
+            accesses.on_response(log, &begun);
+        }
     }
 
     /// The stream is going to be aborted: nothing more is asked for or queued.

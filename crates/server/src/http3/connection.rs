@@ -23,7 +23,7 @@ use crate::http3::budget::{Budget, FRAME_TOKENS, STREAM_TOKENS};
 use crate::http3::code::{Code, Fault};
 use crate::http3::frame::{Header, kind};
 use crate::http3::priority::Priority;
-use crate::http3::request::Scratch;
+use crate::http3::request::{self, Scratch};
 use crate::http3::request_stream::{Context, RequestStream};
 use crate::http3::settings;
 use crate::http3::unidirectional::{Notice, Purpose, Unidirectional};
@@ -124,7 +124,7 @@ impl Connection {
             watch: Watch::default(),
             closed_acknowledged: 0,
         };
-        let section_bytes_max = shared.config.head_bytes_max as u64;
+        let section_bytes_max = request::section_bytes_max(&shared.config) as u64;
         settings::write(&mut connection.control_bytes, section_bytes_max, id.0);
         connection.flush_control(io);
         connection.go_on(io, shared);
@@ -231,6 +231,7 @@ impl Connection {
             }
             Stage::Serving | Stage::Announced | Stage::Leaving(_) | Stage::Closed => {
                 self.next_id = self.next_id.max(quic.id + 4);
+                request.watch(io, shared);
                 Ok(())
             }
         };

@@ -21,7 +21,7 @@ impl Default for Priority {
 /// Between two urgencies: more than streams can lie between each other.
 const URGENCY_STEP: i32 = 1 << 26;
 
-/// Streams of an urgency that are told apart by their order.
+/// Streams of an urgency that have an order among each other.
 const ORDERED: u64 = 1 << 25;
 
 impl Priority {

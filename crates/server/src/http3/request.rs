@@ -16,8 +16,11 @@ use crate::config::Config;
 use crate::exchange::request::{Expectation, Method, Request, method_refusal};
 use crate::http3::head::Http3;
 use crate::http3::priority::Priority;
-use crate::http3::qpack::decode::{Failure, decode};
+use crate::http3::qpack::decode::{FIELD_BYTES, Failure, decode};
 use crate::semantics::fields::{Field, Present};
+
+/// Most pseudo-header fields in a request.
+const PSEUDO_MAX: usize = 4;
 
 /// Buffers that all connections share.
 #[derive(Debug, Default)]
@@ -78,7 +81,7 @@ pub(crate) fn read(
         priority: None,
         refusal: None,
     };
-    let size_bytes_max = config.head_bytes_max;
+    let size_bytes_max = section_bytes_max(config);
     let strings = &mut scratch.strings;
     let result = decode(section, size_bytes_max, strings, |name, value| {
         reader.take(name, value, config)
@@ -92,6 +95,15 @@ pub(crate) fn read(
     }
 }
 
+/// Largest field section, as SETTINGS_MAX_FIELD_SECTION_SIZE counts (RFC 9114 §4.2.2): so much that
+/// each head that is short enough for HTTP/1.1 has room.
+pub(crate) fn section_bytes_max(config: &Config) -> usize {
+    let fields_max = HEADER_COUNT_MAX + PSEUDO_MAX;
+    config
+        .head_bytes_max
+        .saturating_add(fields_max * FIELD_BYTES)
+}
+
 /// Checks the field section of trailers, which mean nothing here (RFC 9114 §4.1).
 ///
 /// # Errors
@@ -102,9 +114,7 @@ pub(crate) fn check_trailers(
     scratch: &mut Scratch,
 ) -> Result<(), Problem> {
     let strings = &mut scratch.strings;
-    let result = decode(section, config.head_bytes_max, strings, |name, value| {
-        check_field(name, value)
-    });
+    let result = decode(section, section_bytes_max(config), strings, check_field);
     match result {
         // It is skipped either way.
         Ok(()) | Err(Failure::TooLarge) => Ok(()),
@@ -112,6 +122,9 @@ pub(crate) fn check_trailers(
         Err(Failure::Refused(problem)) => Err(problem),
     }
 }
+
+/// What a line has beside a name and a value, in bytes.
+const LINE_BYTES: usize = ": \n".len();
 
 /// What has been read of a request.
 struct Reader<'a> {
@@ -145,10 +158,11 @@ impl Reader<'_> {
         check_field(name, value)?;
         let value = value.trim_ascii();
         self.fields += 1;
-        if self.fields > HEADER_COUNT_MAX {
-            return Err(Problem::Refused(
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            ));
+        let line_bytes = name.len() + value.len() + LINE_BYTES;
+        let has_room = self.head.len() + line_bytes <= config.head_bytes_max;
+        if self.fields > HEADER_COUNT_MAX || !has_room {
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return Err(Problem::Refused(status));
         }
         match name {
             // RFC 9114 §4.2: what HTTP/1.1 says of a connection.

@@ -209,6 +209,12 @@ impl RequestStream {
         let shared = &mut *context.shared;
         self.exchange.settle(io, shared);
         self.raw.release_if_empty(&mut shared.pool);
+        self.watch(io, shared);
+        Ok(())
+    }
+
+    /// Waits for what has to happen next, no longer than it may take.
+    pub(crate) fn watch(&mut self, io: &mut dyn Io, shared: &Shared) {
         let stream = self.exchange.stream();
         match self.wait(io) {
             Some(wait) if !self.exchange.watch.is_for(wait) => {
@@ -219,7 +225,6 @@ impl RequestStream {
             Some(_) => {}
             None => self.exchange.watch.clear(),
         }
-        Ok(())
     }
 
     /// Reads the request, and queues the response.
@@ -362,7 +367,8 @@ impl RequestStream {
         self.part = Part::Body;
         let result = request::read(section, is_cut, &shared.config, context.scratch);
         self.raw.consume(section_bytes);
-        let head = &context.scratch.head[..];
+        let head = &context.scratch.head;
+        let head = &head[..head.len().min(shared.config.head_bytes_max)];
         let (request, stops) = match result {
             Ok(read) => {
                 self.content_bytes = read.content_bytes;
@@ -411,7 +417,7 @@ impl RequestStream {
     fn stop_reading(&mut self, io: &mut dyn Io) {
         if self.reads {
             self.reads = false;
-            if !(self.peer_finished && !self.unread) {
+            if !self.peer_finished || self.unread {
                 io.stop_sending(self.exchange.stream(), Code::NO_ERROR.0);
             }
         }
@@ -431,7 +437,7 @@ impl RequestStream {
     /// Resets the stream in both directions.
     fn abort(&mut self, io: &mut dyn Io, shared: &mut Shared, code: Code) {
         let stream = self.exchange.stream();
-        self.exchange.abandon(shared);
+        self.exchange.cancel(io, shared);
         self.raw.release(&mut shared.pool);
         io.reset_stream(stream, code.0);
         if !self.peer_finished {

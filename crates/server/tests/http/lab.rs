@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use host::app::{
     AppEvent, Application, CloseReason, Entry, EntryKind, FileHandle, FileMeta, Io, ListPart,
-    ListPlace, StreamId,
+    ListPlace, QuicCloseReason, QuicConnection, QuicEvent, QuicStream, StreamId, TlsAgreed,
+    TlsCipher, TlsSuite, TlsVersion,
 };
 use host::{Growth, PassedId};
 use server::{AccessRecord, AccessSink, Config, Origins, Server};
+
+use crate::http3::twin::Twin;
 
 /// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
 pub(crate) const START: Duration = Duration::from_secs(784_111_777);
@@ -22,6 +25,8 @@ pub(crate) struct Lab {
     server: Server,
     net: Net,
     keeper: Keeper,
+    /// What is asked of the server is asked of this one, too.
+    twin: Option<Box<Twin>>,
 }
 
 /// Who keeps the access log, and what it was given.
@@ -56,7 +61,25 @@ struct Net {
     inode_last: u64,
     hold_opens: bool,
     lists: Lists,
-    events: VecDeque<(StreamId, AppEvent)>,
+    quic: BTreeMap<QuicConnection, Quic>,
+    events: VecDeque<Event>,
+}
+
+/// What the server is to hear of.
+enum Event {
+    Stream(StreamId, AppEvent),
+    Quic(QuicConnection, QuicEvent),
+}
+
+/// A QUIC connection, seen from both ends.
+#[derive(Default)]
+struct Quic {
+    /// The server may open no stream.
+    is_barred: bool,
+    /// With what the server has closed it.
+    closed: Option<(u64, Vec<u8>)>,
+    /// Streams that the peer has opened, of both and of one direction.
+    opened: [u64; 2],
 }
 
 /// How directories are listed.
@@ -90,8 +113,16 @@ struct Handle {
     closed: bool,
 }
 
-/// One connection, seen from both ends.
+/// One connection, or a stream of QUIC, seen from both ends.
+#[derive(Default)]
 struct Wire {
+    quic: Option<QuicStream>,
+    /// With what the server has reset it, and has had the peer stop, and by which priority it goes.
+    reset: Option<u64>,
+    stopped: Option<u64>,
+    priority: Option<i32>,
+    /// Other streams come first, so that this one waits for no peer.
+    is_held_back: bool,
     inbox: VecDeque<u8>,
     queued: Vec<Piece>,
     queued_bytes: u64,
@@ -146,7 +177,20 @@ impl Lab {
         Lab::with(Config::default())
     }
 
+    /// What is asked of the server is asked of a twin over HTTP/3, too, and is answered alike.
     pub(crate) fn with(config: Config) -> Self {
+        let mut lab = Lab::alone(config.clone());
+        lab.twin = Some(Box::new(Twin::new(config)));
+        lab
+    }
+
+    /// From now on, what is asked is not compared: the server is no more like its twin.
+    pub(crate) fn without_twin(&mut self) {
+        self.twin = None;
+    }
+
+    /// Without a twin.
+    pub(crate) fn alone(config: Config) -> Self {
         Lab::of(Server::new(config))
     }
 
@@ -169,9 +213,11 @@ impl Lab {
                     entries_max: 3,
                     ..Lists::default()
                 },
+                quic: BTreeMap::new(),
                 events: VecDeque::new(),
             },
             keeper: Keeper::default(),
+            twin: None,
         }
     }
 
@@ -231,6 +277,9 @@ impl Lab {
 
     /// Another configuration, between two turns of the shard.
     pub(crate) fn reconfigure(&mut self, config: Config) {
+        if let Some(twin) = &mut self.twin {
+            twin.lab.reconfigure(config.clone());
+        }
         self.server.reconfigure(config);
         self.turn();
     }
@@ -238,6 +287,7 @@ impl Lab {
     /// The server is to take its leave; the number says how often it has told that no connection is
     /// left.
     pub(crate) fn drain(&mut self) -> Arc<AtomicUsize> {
+        self.twin = None;
         let told = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&told);
         self.server.drain(move || {
@@ -280,6 +330,9 @@ impl Lab {
     pub(crate) fn version(&mut self, path: &str, bytes: impl Into<Vec<u8>>, meta: FileMeta) {
         self.net.inode_last += 1;
         let bytes = bytes.into();
+        if let Some(twin) = &mut self.twin {
+            twin.lab.version(path, bytes.clone(), meta);
+        }
         let meta = FileMeta {
             size: bytes.len() as u64,
             inode: self.net.inode_last,
@@ -289,10 +342,16 @@ impl Lab {
     }
 
     pub(crate) fn zeros(&mut self, path: &str, size_bytes: u64) {
+        if let Some(twin) = &mut self.twin {
+            twin.lab.zeros(path, size_bytes);
+        }
         self.net.files.insert(path.into(), File::Zeros(size_bytes));
     }
 
     pub(crate) fn fails(&mut self, path: &str, errno: i32) {
+        if let Some(twin) = &mut self.twin {
+            twin.lab.fails(path, errno);
+        }
         self.net
             .files
             .insert(path.into(), File::Errno(errno as u16));
@@ -305,21 +364,31 @@ impl Lab {
     /// Of a listing's parts that go on where another has ended, so many say that the directory has
     /// changed.
     pub(crate) fn directory_changes(&mut self, times: usize) {
+        if let Some(twin) = &mut self.twin {
+            twin.lab.directory_changes(times);
+        }
         self.net.lists.changes = times;
     }
 
     /// So many of them cannot go on.
     pub(crate) fn listing_is_lost(&mut self, times: usize) {
+        if let Some(twin) = &mut self.twin {
+            twin.lab.listing_is_lost(times);
+        }
         self.net.lists.losses = times;
     }
 
     /// Most entries in a part of a listing.
     pub(crate) fn list_in_parts_of(&mut self, entries: usize) {
+        if let Some(twin) = &mut self.twin {
+            twin.lab.list_in_parts_of(entries);
+        }
         self.net.lists.entries_max = entries;
     }
 
     /// LIST is not answered.
     pub(crate) fn hold_lists(&mut self) {
+        self.twin = None;
         self.net.lists.is_held = true;
     }
 
@@ -330,6 +399,7 @@ impl Lab {
 
     /// OPEN is answered only when [`Lab::answer_opens`] says so.
     pub(crate) fn hold_opens(&mut self) {
+        self.twin = None;
         self.net.hold_opens = true;
     }
 
@@ -383,42 +453,32 @@ impl Lab {
         self.net.streams.insert(
             stream,
             Wire {
-                is_idle: false,
-                inbox: VecDeque::new(),
-                queued: Vec::new(),
-                queued_bytes: 0,
-                acknowledged_bytes: 0,
-                retransmissions: 0,
-                received_bytes: 0,
                 queue_bytes_max: u64::MAX,
                 acknowledges: true,
-                short: false,
-                notsent_lowat: None,
-                timer: None,
-                rate_max: None,
-                rates_set: 0,
-                peer_finished: false,
-                shut_down: false,
-                aborted: false,
-                closed: false,
+                ..Wire::default()
             },
         );
         let address: IpAddr = address.parse().expect("an address");
         let peer = SocketAddr::from((address, 40_000));
         let accepted = AppEvent::Accepted { peer, tls: None };
-        self.net.events.push_back((stream, accepted));
+        self.net.events.push_back(Event::Stream(stream, accepted));
         self.settle();
         stream
     }
 
     pub(crate) fn send(&mut self, stream: StreamId, bytes: impl AsRef<[u8]>) {
         let wire = self.net.wire(stream);
+        if wire.stopped.is_some() {
+            return;
+        }
         assert!(!wire.peer_finished, "nothing follows a FIN");
         if wire.aborted || bytes.as_ref().is_empty() {
             return;
         }
         wire.inbox.extend(bytes.as_ref());
-        self.net.events.push_back((stream, AppEvent::Readable));
+        self.net
+            .events
+            .push_back(Event::Stream(stream, AppEvent::Readable));
         self.settle();
     }
 
@@ -426,7 +486,9 @@ impl Lab {
         let wire = self.net.wire(stream);
         wire.peer_finished = true;
         if !wire.aborted {
-            self.net.events.push_back((stream, AppEvent::PeerFinished));
+            self.net
+                .events
+                .push_back(Event::Stream(stream, AppEvent::PeerFinished));
         }
         self.settle();
     }
@@ -450,7 +512,9 @@ impl Lab {
     /// A segment that acknowledges all, and brings a request.
     pub(crate) fn acknowledge_and_send(&mut self, stream: StreamId, bytes: impl AsRef<[u8]>) {
         self.net.wire(stream).inbox.extend(bytes.as_ref());
-        self.net.events.push_back((stream, AppEvent::Readable));
+        self.net
+            .events
+            .push_back(Event::Stream(stream, AppEvent::Readable));
         let unacknowledged = self.net.unacknowledged(stream);
         self.net.acknowledge(stream, unacknowledged);
         self.settle();
@@ -477,10 +541,117 @@ impl Lab {
             };
             self.net.now = self.net.now.max(deadline);
             self.net.wire(stream).timer = None;
-            self.net.events.push_back((stream, AppEvent::Timer));
+            self.net
+                .events
+                .push_back(Event::Stream(stream, AppEvent::Timer));
             self.settle();
         }
         self.net.now = end;
+    }
+
+    // Peers of QUIC.
+
+    /// A handshake of QUIC is over. If `is_barred`, the server may open no streams.
+    pub(crate) fn open_quic(&mut self, is_barred: bool) -> QuicConnection {
+        let connection = QuicConnection(self.net.quic.len() as u64 + 1);
+        let quic = Quic {
+            is_barred,
+            ..Quic::default()
+        };
+        self.net.quic.insert(connection, quic);
+        let opened = QuicEvent::Opened {
+            peer: SocketAddr::from(([10, 77, 0, 1], 40_000)),
+            tls: Box::new(agreed()),
+        };
+        self.net.events.push_back(Event::Quic(connection, opened));
+        self.settle();
+        connection
+    }
+
+    /// The peer opens a stream, in one direction or in both.
+    pub(crate) fn open_stream(
+        &mut self,
+        connection: QuicConnection,
+        is_unidirectional: bool,
+    ) -> StreamId {
+        let quic = self.net.quic.get_mut(&connection).expect("a connection");
+        let count = &mut quic.opened[usize::from(is_unidirectional)];
+        let id = *count * 4 + if is_unidirectional { 2 } else { 0 };
+        *count += 1;
+        let stream = self.net.new_stream(QuicStream { connection, id });
+        let peer = SocketAddr::from(([10, 77, 0, 1], 40_000));
+        let accepted = AppEvent::Accepted { peer, tls: None };
+        self.net.events.push_back(Event::Stream(stream, accepted));
+        self.settle();
+        stream
+    }
+
+    /// The stream on which the server says what is about the whole connection.
+    pub(crate) fn control_stream(&self, connection: QuicConnection) -> StreamId {
+        let id = QuicStream { connection, id: 3 };
+        let mut streams = self.net.streams.iter();
+        let found = streams.find(|(_, wire)| wire.quic == Some(id));
+        *found.expect("a control stream").0
+    }
+
+    /// The peer abandons what it sends.
+    pub(crate) fn peer_resets(&mut self, stream: StreamId, code: u64) {
+        let wire = self.net.wire(stream);
+        wire.peer_finished = true;
+        wire.inbox.clear();
+        if !wire.closed {
+            let reset = AppEvent::PeerReset { code };
+            self.net.events.push_back(Event::Stream(stream, reset));
+        }
+        self.settle();
+    }
+
+    /// The peer does not want what is sent.
+    pub(crate) fn peer_stops(&mut self, stream: StreamId, code: u64) {
+        if !self.net.wire(stream).closed {
+            let stopped = AppEvent::PeerStopped { code };
+            self.net.events.push_back(Event::Stream(stream, stopped));
+        }
+        self.settle();
+    }
+
+    /// The connection is lost.
+    pub(crate) fn lose_quic(&mut self, connection: QuicConnection) {
+        self.net.end_quic(connection, QuicCloseReason::TimedOut);
+        self.settle();
+    }
+
+    /// Other streams come before this one.
+    pub(crate) fn holds_back(&mut self, stream: StreamId) {
+        self.net.wire(stream).is_held_back = true;
+    }
+
+    /// With which code the server has closed a connection.
+    pub(crate) fn quic_closed(&self, connection: QuicConnection) -> Option<u64> {
+        Some(self.net.quic[&connection].closed.as_ref()?.0)
+    }
+
+    /// With which code the server has reset a stream.
+    pub(crate) fn reset_code(&self, stream: StreamId) -> Option<u64> {
+        self.net.streams[&stream].reset
+    }
+
+    /// With which code it has asked the peer to stop.
+    pub(crate) fn stop_code(&self, stream: StreamId) -> Option<u64> {
+        self.net.streams[&stream].stopped
+    }
+
+    pub(crate) fn priority(&self, stream: StreamId) -> Option<i32> {
+        self.net.streams[&stream].priority
+    }
+
+    /// Connections that the server has.
+    pub(crate) fn connections(&self) -> usize {
+        self.server.connections()
+    }
+
+    pub(crate) fn connection_info(&self, stream: StreamId) -> Option<server::ConnectionInfo> {
+        self.server.connection_info(stream)
     }
 
     // What the peer sees.
@@ -597,7 +768,12 @@ impl Lab {
     /// Sends a request and returns its response.
     pub(crate) fn ask(&mut self, stream: StreamId, request: &str) -> Response {
         self.send(stream, request);
-        self.next_response(stream, !request.starts_with("HEAD "))
+        let response = self.next_response(stream, !request.starts_with("HEAD "));
+        if let Some(twin) = &mut self.twin {
+            twin.lab.pass(self.net.now - twin.lab.net.now);
+            twin.compare(request, &response);
+        }
+        response
     }
 
     /// Asks for a target with further header fields, on a connection of its own.
@@ -615,10 +791,18 @@ impl Lab {
     /// Delivers events until none is left.
     fn settle(&mut self) {
         loop {
-            while let Some((stream, event)) = self.net.events.pop_front() {
-                self.server.on_event(&mut self.net, stream, event);
+            while let Some(event) = self.net.events.pop_front() {
+                match event {
+                    Event::Stream(stream, event) => {
+                        self.server.on_event(&mut self.net, stream, event);
+                    }
+                    Event::Quic(connection, event) => {
+                        self.server.on_quic(&mut self.net, connection, event);
+                    }
+                }
             }
-            let streams: Vec<_> = self.net.streams.keys().copied().collect();
+            let streams = self.net.streams.iter().filter(|(_, wire)| !wire.closed);
+            let streams: Vec<_> = streams.map(|(&stream, _)| stream).collect();
             for stream in streams {
                 let unacknowledged = self.net.unacknowledged(stream);
                 let wire = self.net.wire(stream);
@@ -627,10 +811,14 @@ impl Lab {
                 }
                 self.net.tell_lowat(stream);
                 let wire = self.net.wire(stream);
+                let sends = wire
+                    .quic
+                    .is_none_or(|it| !it.is_unidirectional() || it.is_local());
+                let receives = wire.quic.is_none_or(|it| !it.is_local());
                 if wire.aborted {
                     self.net.close(stream, CloseReason::Aborted);
-                } else if wire.shut_down
-                    && wire.peer_finished
+                } else if (wire.shut_down || wire.reset.is_some() || !sends)
+                    && (wire.peer_finished || !receives)
                     && self.net.unacknowledged(stream) == 0
                 {
                     self.net.close(stream, CloseReason::Finished);
@@ -644,6 +832,31 @@ impl Lab {
 }
 
 impl Net {
+    /// A stream of a QUIC connection.
+    fn new_stream(&mut self, quic: QuicStream) -> StreamId {
+        let stream = StreamId(self.streams.len() as u64 + 1);
+        let wire = Wire {
+            quic: Some(quic),
+            queue_bytes_max: u64::MAX,
+            acknowledges: true,
+            ..Wire::default()
+        };
+        self.streams.insert(stream, wire);
+        stream
+    }
+
+    /// A QUIC connection is over, and so are its streams.
+    fn end_quic(&mut self, connection: QuicConnection, reason: QuicCloseReason) {
+        let of_it = |wire: &Wire| wire.quic.is_some_and(|quic| quic.connection == connection);
+        let streams = self.streams.iter().filter(|(_, wire)| of_it(wire));
+        let streams: Vec<StreamId> = streams.map(|(&stream, _)| stream).collect();
+        for stream in streams {
+            self.close(stream, CloseReason::Aborted);
+        }
+        let closed = QuicEvent::Closed(reason);
+        self.events.push_back(Event::Quic(connection, closed));
+    }
+
     fn wire(&mut self, stream: StreamId) -> &mut Wire {
         self.streams
             .get_mut(&stream)
@@ -657,10 +870,12 @@ impl Net {
         let short = std::mem::take(&mut wire.short);
         let drained = wire.acknowledged_bytes == wire.queued_bytes;
         if short {
-            self.events.push_back((stream, AppEvent::Writable));
+            self.events
+                .push_back(Event::Stream(stream, AppEvent::Writable));
         }
         if drained {
-            self.events.push_back((stream, AppEvent::Drained));
+            self.events
+                .push_back(Event::Stream(stream, AppEvent::Drained));
         }
     }
 
@@ -669,7 +884,8 @@ impl Net {
         let wire = self.wire(stream);
         if !wire.closed && wire.notsent_lowat.is_some_and(|bytes| waiting <= bytes) {
             wire.notsent_lowat = None;
-            self.events.push_back((stream, AppEvent::Writable));
+            self.events
+                .push_back(Event::Stream(stream, AppEvent::Writable));
         }
     }
 
@@ -689,7 +905,7 @@ impl Net {
                 acknowledged: wire.acknowledged_bytes,
                 retransmissions: wire.retransmissions,
             };
-            self.events.push_back((stream, closed));
+            self.events.push_back(Event::Stream(stream, closed));
         }
     }
 
@@ -719,7 +935,7 @@ impl Net {
                 AppEvent::OpenFailed { file, errno }
             }
         };
-        self.events.push_back((stream, event));
+        self.events.push_back(Event::Stream(stream, event));
     }
 }
 
@@ -899,7 +1115,7 @@ impl Io for Net {
         let file = FileHandle(self.handle_last);
         if !self.lists.is_held {
             let event = self.listing(file, path, number as usize);
-            self.events.push_back((stream, event));
+            self.events.push_back(Event::Stream(stream, event));
         }
         file
     }
@@ -922,6 +1138,45 @@ impl Io for Net {
 
     fn abort(&mut self, stream: StreamId) {
         self.wire(stream).aborted = true;
+    }
+
+    fn quic_stream(&self, stream: StreamId) -> Option<QuicStream> {
+        self.streams.get(&stream)?.quic
+    }
+
+    fn open_unidirectional(&mut self, connection: QuicConnection) -> Option<StreamId> {
+        if self.quic[&connection].is_barred {
+            return None;
+        }
+        Some(self.new_stream(QuicStream { connection, id: 3 }))
+    }
+
+    fn reset_stream(&mut self, stream: StreamId, code: u64) {
+        let wire = self.wire(stream);
+        wire.reset.get_or_insert(code);
+    }
+
+    fn stop_sending(&mut self, stream: StreamId, code: u64) {
+        let wire = self.wire(stream);
+        wire.stopped.get_or_insert(code);
+        wire.inbox.clear();
+        if !wire.peer_finished {
+            // RFC 9000 §3.5: the peer answers with RESET_STREAM.
+            wire.peer_finished = true;
+            let reset = AppEvent::PeerReset { code };
+            self.events.push_back(Event::Stream(stream, reset));
+        }
+    }
+
+    fn prioritize(&mut self, stream: StreamId, priority: i32) {
+        self.wire(stream).priority = Some(priority);
+    }
+
+    fn close_quic(&mut self, connection: QuicConnection, code: u64, reason: &[u8]) {
+        let quic = self.quic.get_mut(&connection).expect("a connection");
+        assert!(quic.closed.is_none(), "closed once");
+        quic.closed = Some((code, reason.to_vec()));
+        self.end_quic(connection, QuicCloseReason::Local);
     }
 
     fn set_timer(&mut self, stream: StreamId, after: Option<Duration>) {
@@ -958,7 +1213,7 @@ impl Io for Net {
     }
 
     fn waits_for_peer(&self, stream: StreamId) -> bool {
-        self.unacknowledged(stream) > 0
+        !self.streams[&stream].is_held_back && self.unacknowledged(stream) > 0
     }
 
     fn retransmissions(&self, stream: StreamId) -> u32 {
@@ -971,6 +1226,18 @@ impl Io for Net {
 
     fn unix_time(&self) -> Duration {
         self.now
+    }
+}
+
+/// What TLS of QUIC agrees upon.
+fn agreed() -> TlsAgreed {
+    TlsAgreed {
+        suite: TlsSuite {
+            version: TlsVersion::Tls13,
+            cipher: TlsCipher::Aes128Gcm,
+        },
+        alpn: Some(b"h3".to_vec()),
+        is_resumed: false,
     }
 }
 

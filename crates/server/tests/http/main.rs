@@ -3,6 +3,7 @@
 mod accesses;
 mod conditions;
 mod drain;
+mod http3;
 mod keep_alive;
 mod lab;
 mod listings;

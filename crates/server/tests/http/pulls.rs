@@ -14,6 +14,7 @@ use server::{
     Ticket,
 };
 
+use crate::http3::client;
 use crate::lab::{Lab, START, get, get_with, head};
 
 const SEGMENT_BYTES: usize = 1000;
@@ -711,4 +712,57 @@ fn a_rule_about_the_path_counts_as_well_and_signatures_are_not_the_origins_busin
     let response = bench.lab.response(stream);
     assert_eq!(response.header("cache-control"), Some("private"));
     assert_eq!(response.header("expires"), None);
+}
+
+/// Streams of HTTP/3 take objects, and lose them, each for itself.
+///
+/// Covers: RFC 9114 §4.1.1
+#[test]
+fn objects_go_over_http3_as_well() {
+    const INTERNAL_ERROR: u64 = 0x102;
+    let mut bench = Bench::new(config());
+    let connection = bench.lab.http3();
+    let stream = bench.lab.send_all(connection, &client::get("/x?y"));
+    assert_eq!(bench.asked().1, "/x?y");
+    bench.put_all(2500);
+    bench.tell(bench.asked().0, OriginEvent::Object(object(2500)));
+    let lost = bench.lab.send_all(connection, &client::get("/lost"));
+    bench.tell(bench.asked().0, OriginEvent::Object(object(2500)));
+    bench.tell(bench.asked().0, OriginEvent::Lost);
+    assert_eq!(bench.lab.reset_code(lost), Some(INTERNAL_ERROR));
+    assert_eq!(bench.lab.counters().contents_lost, 1);
+    bench.said().wants.retain(|(ticket, _)| ticket.0 == 1);
+    bench.serve_all();
+    let response = bench.lab.response3(stream);
+    assert_eq!(response.body, content(2500));
+    assert_eq!(response.header("content-type"), Some("text/x; charset=y"));
+    assert_eq!(response.header("age"), Some("4"));
+    let refused = bench.lab.send_all(connection, &client::get("/refused"));
+    let (status, how) = (StatusCode::FOUND, CacheStatus::Miss);
+    let location = Some(HeaderValue::from_static("/y"));
+    let news = OriginEvent::Refused {
+        status,
+        location,
+        how,
+    };
+    bench.tell(bench.asked().0, news);
+    let response = bench.lab.response3(refused);
+    assert_eq!(
+        (response.status, response.header("location")),
+        (302, Some("/y"))
+    );
+    // Who goes away, and who waits in vain.
+    let gone = bench.lab.begin(connection, &client::get("/gone"));
+    bench.lab.peer_resets(gone, 0x10c);
+    let late = bench.lab.send_all(connection, &client::get("/late"));
+    bench.lab.pass(Duration::from_secs(76));
+    assert_eq!(bench.lab.response3(late).status, 504);
+    assert_eq!(bench.lab.quic_closed(connection), None);
+    assert_eq!(bench.lab.files_left_open(), 0);
+    let done: Vec<u64> = bench.said().done.iter().map(|ticket| ticket.0).collect();
+    // Of those that were lost or refused, the fetcher knows.
+    assert!(
+        [1, 4, 5].iter().all(|ticket| done.contains(ticket)),
+        "{done:?}"
+    );
 }

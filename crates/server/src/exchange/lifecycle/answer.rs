@@ -136,40 +136,13 @@ impl<V: Version> Exchange<V> {
             now,
             ranges_max,
         );
-        let (status, ranges) = match answer {
-            Answer::Whole => {
-                response::whole(out, &common, &entity);
-                let is_empty = request.head_only() || size_bytes == 0;
-                let ranges = if is_empty {
-                    Ranges::None
-                } else {
-                    Ranges::One(0..size_bytes)
-                };
-                (StatusCode::OK, ranges)
-            }
-            Answer::Part(range) => {
-                response::part(out, &common, &entity, &range);
-                (StatusCode::PARTIAL_CONTENT, Ranges::One(range))
-            }
-            Answer::Parts(ranges) => {
-                // Another one for each response of a connection, and for each connection.
-                let salt = self.stream.0.rotate_left(32) ^ self.output.queued_bytes();
-                let between = &mut shared.between;
-                let splices = response::parts(out, &common, &entity, ranges, between, salt);
-                (StatusCode::PARTIAL_CONTENT, Ranges::Several(splices))
-            }
-            Answer::NotModified => {
-                response::not_modified(out, &common, &entity);
-                (StatusCode::NOT_MODIFIED, Ranges::None)
-            }
-            Answer::PreconditionFailed => {
-                self.let_go(io, shared, &content);
-                return self.refuse(io, shared, request, StatusCode::PRECONDITION_FAILED);
-            }
-            Answer::Unsatisfiable => {
-                response::unsatisfiable(out, &common, size_bytes);
-                (StatusCode::RANGE_NOT_SATISFIABLE, Ranges::None)
-            }
+        // Another boundary for each response of a connection, and for each connection.
+        let salt = self.stream.0.rotate_left(32) ^ self.output.queued_bytes();
+        let between = &mut shared.between;
+        let written = write_answer(out, between, &common, &entity, answer, salt);
+        let Some((status, ranges)) = written else {
+            self.let_go(io, shared, &content);
+            return self.refuse(io, shared, request, StatusCode::PRECONDITION_FAILED);
         };
         let head_bytes = shared.out.len();
         let body = match ranges {
@@ -476,6 +449,48 @@ struct Found {
     validators: Validators,
     coding: Option<Coding>,
     varies: bool,
+}
+
+/// Writes the head of an answer to a request for some content, and what stands between its parts;
+/// `None` if a precondition has failed, which is a refusal. `salt` makes boundaries differ.
+fn write_answer<V: Version>(
+    out: &mut Vec<u8>,
+    between: &mut Vec<u8>,
+    common: &Common<'_, V>,
+    entity: &Entity<'_>,
+    answer: Answer,
+    salt: u64,
+) -> Option<(StatusCode, Ranges)> {
+    let size_bytes = entity.size_bytes;
+    Some(match answer {
+        Answer::Whole => {
+            response::whole(out, common, entity);
+            let is_empty = common.head_only || size_bytes == 0;
+            let ranges = if is_empty {
+                Ranges::None
+            } else {
+                Ranges::One(0..size_bytes)
+            };
+            (StatusCode::OK, ranges)
+        }
+        Answer::Part(range) => {
+            response::part(out, common, entity, &range);
+            (StatusCode::PARTIAL_CONTENT, Ranges::One(range))
+        }
+        Answer::Parts(ranges) => {
+            let splices = response::parts(out, common, entity, ranges, between, salt);
+            (StatusCode::PARTIAL_CONTENT, Ranges::Several(splices))
+        }
+        Answer::NotModified => {
+            response::not_modified(out, common, entity);
+            (StatusCode::NOT_MODIFIED, Ranges::None)
+        }
+        Answer::PreconditionFailed => return None,
+        Answer::Unsatisfiable => {
+            response::unsatisfiable(out, common, size_bytes);
+            (StatusCode::RANGE_NOT_SATISFIABLE, Ranges::None)
+        }
+    })
 }
 
 /// What the answer to a request says in any case.

@@ -28,15 +28,7 @@ impl<V: Version> Exchange<V> {
         shared: &mut Shared,
         mut request: Request<V>,
     ) {
-        shared.counters.requests += 1;
-        self.requests = self.requests.saturating_add(1);
-        if let Some(accesses) = &mut self.accesses {
-            // One that was not opened in time has been in hand already.
-            match self.stage {
-                Stage::Opening { .. } | Stage::Listing { .. } | Stage::Asking { .. } => {}
-                _ => accesses.on_request(io.now_us(), self.requests),
-            }
-        }
+        self.note_request(io, shared);
         // What could not be read is about no place.
         if let (Some(status), true) = (request.refusal, request.target.is_empty()) {
             return self.refuse(io, shared, request, status);
@@ -102,6 +94,19 @@ impl<V: Version> Exchange<V> {
             Acceptable::new(head.values(Field::AcceptEncoding), &site.precompressed)
         };
         self.open(io, shared, request, Attempt::new(kind, acceptable));
+    }
+
+    /// A request has come.
+    fn note_request(&mut self, io: &dyn Io, shared: &mut Shared) {
+        shared.counters.requests += 1;
+        self.requests = self.requests.saturating_add(1);
+        if let Some(accesses) = &mut self.accesses {
+            // One that was not opened in time has been in hand already.
+            match self.stage {
+                Stage::Opening { .. } | Stage::Listing { .. } | Stage::Asking { .. } => {}
+                _ => accesses.on_request(io.now_us(), self.requests),
+            }
+        }
     }
 
     /// Opens the file that is to be tried; `shared.path` is what the target names.

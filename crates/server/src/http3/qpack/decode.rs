@@ -27,7 +27,7 @@ impl<E> From<NoInteger> for Failure<E> {
 }
 
 /// What each field counts beside name and value, in bytes (RFC 9114 §4.2.2).
-const FIELD_BYTES: usize = 32;
+pub(crate) const FIELD_BYTES: usize = 32;
 
 /// Gives `each` the names and values of a field section, in order. `scratch` is overwritten, and
 /// grows no longer than twice the section.
@@ -163,10 +163,9 @@ mod tests {
     /// Covers: RFC 9204 §3.1, RFC 9204 §4.5.2
     #[test]
     fn every_entry_of_the_static_table_is_read_and_no_further_one() {
-        for index in 0..99 {
+        for (index, (name, value)) in STATIC_TABLE.into_iter().enumerate() {
             let mut section = vec![0, 0];
             integer::write(&mut section, 0xc0, 6, index);
-            let (name, value) = STATIC_TABLE[index];
             assert_eq!(decoded(&section, 1000), Ok(vec![field(name, value)]));
             let mut section = vec![0, 0];
             integer::write(&mut section, 0x50, 4, index);
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_is_cut_off_is_told_from_one_that_is_not() {
+    fn a_section_that_is_cut_off_is_no_whole_one() {
         let section = b"\0\0\xd1\x51\x0b/index.html\x27\x02customkey\x05value";
         let whole = decoded(section, 1000).unwrap();
         assert_eq!(whole.len(), 3);

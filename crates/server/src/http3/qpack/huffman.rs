@@ -253,13 +253,13 @@ mod tests {
     #[test]
     fn padding_is_the_beginning_of_eos_and_no_more_than_seven_bits() {
         // `0` and three bits.
-        assert_eq!(decoded(&[0b00000_111]).as_deref(), Ok(&b"0"[..]));
-        for wrong in [0b00000_011, 0b00000_110, 0b00000_101, 0b00000_000] {
+        assert_eq!(decoded(&[0b0000_0111]).as_deref(), Ok(&b"0"[..]));
+        for wrong in [0b0000_0011, 0b0000_0110, 0b0000_0101, 0b0000_0000] {
             let result = decoded(&[wrong]);
             assert_eq!(result, Err(Invalid), "{wrong:08b}");
         }
         // Eight bits of padding, and EOS itself.
-        assert_eq!(decoded(&[0b00000_111, 0xff]), Err(Invalid));
+        assert_eq!(decoded(&[0b0000_0111, 0xff]), Err(Invalid));
         assert_eq!(decoded(&[0xff]), Err(Invalid));
         assert_eq!(decoded(&[0xff; 4]), Err(Invalid));
         assert_eq!(decoded(&[0xff; 100]), Err(Invalid));

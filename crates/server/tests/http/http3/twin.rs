@@ -1,0 +1,200 @@
+//! A server that is asked over HTTP/3 what another is asked over HTTP/1.1: the answers differ in
+//! nothing but their framing.
+
+use server::Config;
+
+use crate::http3::client::headers;
+use crate::lab::{Lab, Response};
+
+/// See the [module documentation](self).
+pub(crate) struct Twin {
+    pub(crate) lab: Lab,
+}
+
+/// Fields about a connection of HTTP/1.1.
+const OF_CONNECTIONS: [&str; 3] = ["connection", "keep-alive", "transfer-encoding"];
+
+impl Twin {
+    pub(crate) fn new(config: Config) -> Self {
+        Twin {
+            lab: Lab::alone(config),
+        }
+    }
+
+    /// Asks what was asked over HTTP/1.1, if HTTP/3 can say it, and compares the responses. Returns
+    /// whether it was asked.
+    pub(crate) fn compare(&mut self, request: &str, expected: &Response) -> bool {
+        let Some(bytes) = translated(request) else {
+            return false;
+        };
+        let connection = self.lab.http3();
+        let response = self.lab.ask3(connection, &bytes);
+        let (got, wanted) = (comparable(&response), comparable(expected));
+        let shown: String = request.chars().take(200).collect();
+        assert_eq!((got.0, got.1), (wanted.0, wanted.1), "{shown}");
+        let differs = got
+            .2
+            .iter()
+            .zip(&wanted.2)
+            .position(|(one, other)| one != other);
+        let lengths = (got.2.len(), wanted.2.len());
+        assert!(
+            got.2 == wanted.2,
+            "{shown}: {lengths:?} bytes, differ at {differs:?}"
+        );
+        true
+    }
+}
+
+/// A request of HTTP/1.1 as one of HTTP/3; `None` if there is none like it.
+fn translated(request: &str) -> Option<Vec<u8>> {
+    let (head, body) = request.split_once("\r\n\r\n")?;
+    let mut lines = head.split("\r\n");
+    let line: Vec<&str> = lines.next()?.split(' ').collect();
+    let [method, target, "HTTP/1.1"] = line[..] else {
+        return None;
+    };
+    let is_target = target.starts_with('/') || (method, target) == ("OPTIONS", "*");
+    if !body.is_empty() || !is_target {
+        return None;
+    }
+    let mut authority = None;
+    let mut fields = Vec::new();
+    for line in lines {
+        let (name, value) = line.split_once(':')?;
+        let (name, value) = (name.to_ascii_lowercase(), value.trim());
+        match &name[..] {
+            "host" if authority.is_some() || value.is_empty() => return None,
+            "host" => authority = Some(value),
+            "transfer-encoding" | "content-length" => return None,
+            name if OF_CONNECTIONS.contains(&name) => {}
+            _ if line.starts_with([' ', '\t']) => return None,
+            _ => fields.push((name, value)),
+        }
+    }
+    let mut all = vec![
+        (":method", method),
+        (":scheme", "https"),
+        (":authority", authority?),
+        (":path", target),
+    ];
+    all.extend(fields.iter().map(|(name, value)| (&name[..], *value)));
+    Some(headers(&all))
+}
+
+/// What does not hang on the version: boundaries between parts hang on the stream.
+fn comparable(response: &Response) -> (u16, Vec<(String, String)>, Vec<u8>) {
+    let mut body = response.body.clone();
+    let mut headers: Vec<(String, String)> = response
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+        .filter(|(name, _)| !OF_CONNECTIONS.contains(&&name[..]))
+        .collect();
+    for (name, value) in &mut headers {
+        if name == "content-type"
+            && let Some((kind, boundary)) = value.split_once("; boundary=")
+        {
+            let (boundary, same) = (boundary.to_owned(), "-".repeat(boundary.len()));
+            *value = format!("{kind}; boundary={same}");
+            for at in 0..body.len() {
+                if body[at..].starts_with(boundary.as_bytes()) {
+                    body[at..at + boundary.len()].copy_from_slice(same.as_bytes());
+                }
+            }
+        }
+    }
+    (response.status, headers, body)
+}
+
+/// Requests of each kind: method and target, and further fields.
+const REQUESTS: &[(&str, &str)] = &[
+    ("GET /", ""),
+    ("HEAD /", ""),
+    ("GET /video.mp4", ""),
+    ("HEAD /video.mp4", "Range: bytes=0-1\r\n"),
+    ("GET /video.mp4", "Range: bytes=10-19\r\n"),
+    ("GET /video.mp4", "Range: bytes=-5\r\n"),
+    ("GET /video.mp4", "Range: bytes=0-9,1000-1999,-10\r\n"),
+    ("GET /video.mp4", "Range: bytes=200000-\r\n"),
+    ("GET /video.mp4", "Range: lines=1-2\r\n"),
+    ("GET /video.mp4", "If-None-Match: *\r\n"),
+    ("GET /video.mp4", "If-Match: \"other\"\r\n"),
+    (
+        "GET /index.html",
+        "If-Modified-Since: Mon, 07 Nov 1994 08:49:37 GMT\r\n",
+    ),
+    ("GET /empty", ""),
+    ("GET /page.css", "Accept-Encoding: gzip\r\n"),
+    ("GET /page.css", "Accept-Encoding: identity\r\n"),
+    ("GET /page.css", "Accept-Encoding: *;q=0\r\n"),
+    ("GET /below", ""),
+    ("GET /listed/", ""),
+    ("GET /listed/", "Accept: application/json\r\n"),
+    ("GET /large", ""),
+    ("GET /none", ""),
+    ("HEAD /none", ""),
+    ("GET /../up", ""),
+    ("GET /a%00b", ""),
+    ("GET /%zz", ""),
+    ("OPTIONS *", ""),
+    (
+        "OPTIONS /",
+        "Origin: https://a.org\r\nAccess-Control-Request-Method: GET\r\n",
+    ),
+    ("POST /", ""),
+    ("DELETE /video.mp4", ""),
+    ("BREW /", ""),
+    ("GET /", "Expect: teapot\r\n"),
+];
+
+/// The files that these are about.
+fn fill(lab: &mut Lab) {
+    lab.file_of("index.html", "<title>Home</title>", 1_000_000_000);
+    let video: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    lab.file_of("video.mp4", video, 5);
+    lab.file("empty", "");
+    lab.file("page.css", "a {}");
+    lab.file("page.css.gz", "coded");
+    lab.directory("below");
+    lab.file("below/one", "1");
+    lab.directory("listed");
+    lab.file("listed/two", "22");
+    lab.zeros("large", 1 << 20);
+}
+
+/// Each request once over either version.
+///
+/// Covers: RFC 9114 §4.1, RFC 9114 §4.3.2
+#[test]
+fn what_is_asked_over_either_version_is_answered_alike() {
+    let config = Config {
+        sites: vec![server::Site {
+            listing: true,
+            precompressed: vec!["gzip".parse().unwrap()],
+            ..server::Site::default()
+        }],
+        ..Config::default()
+    };
+    let mut plain = Lab::alone(config.clone());
+    let mut twin = Twin::new(config);
+    [&mut plain, &mut twin.lab].into_iter().for_each(fill);
+    let mut count = 0;
+    for (line, fields) in REQUESTS {
+        let stream = plain.connect();
+        let request = format!("{line} HTTP/1.1\r\nHost: example.org\r\n{fields}\r\n");
+        let response = plain.ask(stream, &request);
+        assert!(twin.compare(&request, &response), "{request}");
+        count += 1;
+    }
+    let counters = (plain.counters(), twin.lab.counters());
+    assert_eq!(counters.0.requests, counters.1.requests);
+    assert_eq!(counters.0.virtual_bytes, counters.1.virtual_bytes);
+    assert_eq!(counters.0.responses_2xx, counters.1.responses_2xx);
+    assert_eq!(counters.0.responses_4xx, counters.1.responses_4xx);
+    assert_eq!(
+        (counters.0.http3_requests, counters.1.http3_requests),
+        (0, count)
+    );
+    assert_eq!(twin.lab.files_left_open(), 0);
+}
