@@ -155,7 +155,6 @@ impl Content {
             rate_period: http.rate_period.0.0,
             linger_timeout: http.linger_timeout.0.0,
             linger_bytes_max: http.linger_max.0.0,
-            http3_port: None,
         };
         if problems.is_empty() {
             Ok(config)

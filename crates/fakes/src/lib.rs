@@ -12,6 +12,7 @@
 //! | [`run_sealer`] | ... which is this |
 //! | [`tls_pair`] | the client of rustls against it |
 //! | [`quic_client`] | a QUIC client: quinn-proto and rustls, as they are |
+//! | [`http3`] | what a client of HTTP/3 sends and reads on its streams |
 //! | [`weather`] | what a network does to datagrams |
 //! | [`forger`] | a TLS client that does as it likes |
 //! | [`keys`] | keys that seal and open records by RustCrypto |
@@ -24,6 +25,7 @@
 
 pub mod content;
 pub mod forger;
+pub mod http3;
 pub mod keys;
 pub mod nic;
 pub mod null_port;

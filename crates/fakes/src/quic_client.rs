@@ -195,6 +195,11 @@ impl QuicClient {
         Some(id.into())
     }
 
+    /// Opens a stream that goes to the server only.
+    pub fn open_unidirectional(&mut self) -> Option<u64> {
+        self.connection.streams().open(Dir::Uni).map(Into::into)
+    }
+
     /// The next stream that the server has opened.
     pub fn accept(&mut self) -> Option<u64> {
         self.connection.streams().accept(Dir::Uni).map(Into::into)

@@ -116,6 +116,13 @@ impl Certificate {
         ]
     }
 
+    /// What a client trusts that trusts it alone.
+    pub(crate) fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.der()).unwrap();
+        roots
+    }
+
     pub(crate) fn der(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_file(&self.certificate).unwrap()
     }

@@ -25,6 +25,7 @@ mod foreign;
 mod foreign_long;
 mod forked_sets;
 mod http;
+mod http3;
 mod https;
 mod idle;
 mod inherited;
