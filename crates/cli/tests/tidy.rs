@@ -25,7 +25,7 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[
     ("cli", 4),
     ("contract", 3),
     ("host", 3),
-    ("nic", 9),
+    ("nic", 8),
     ("origin", 1),
     ("server", 1),
     ("sim", 5),

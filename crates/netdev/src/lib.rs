@@ -107,7 +107,7 @@ pub trait Port {
     fn mac(&self) -> [u8; 6];
     /// Largest IP packet on the wire, in bytes.
     fn mtu(&self) -> usize;
-    /// Largest IP packet that [`Port::send`] takes for cutting, in bytes; of datagrams, no more than
+    /// Largest IP packet that [`Port::send`] takes for cutting, in bytes; of datagrams, at most
     /// [`UDP_SUPERPACKET_BYTES_MAX`].
     fn superpacket_max(&self, ipv6: bool) -> usize;
     /// Sends a packet.

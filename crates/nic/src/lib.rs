@@ -3,9 +3,10 @@
 //! A [`Worker`] takes commands from its channel, reads files below the root, and hands superpackets
 //! to its port. It knows neither connections nor congestion: a SEND carries the finished header,
 //! and the worker cuts, stamps and sends. What it remembers is soft: open files, blocks of what has
-//! been sent and not acknowledged, and keys and definitions of TLS records.
+//! been sent and not acknowledged, keys and definitions of TLS records, and keys and packet numbers
+//! of QUIC.
 //!
-//! A SEND passes through these files:
+//! A SEND passes through these files, and a QSEND, whose packets the worker seals:
 //!
 //! | File | What happens there |
 //! |---|---|
@@ -44,8 +45,8 @@
 //!
 //! It may touch files below the root, descriptors that it was passed, its buffers, its port and the
 //! contract. It makes no decision about loss or congestion, but that FIN of a connection which the
-//! host has parted with goes again; and nothing here ends the process
-//! because of what the host says.
+//! host has parted with goes again; and nothing here ends the process because of what the host
+//! says.
 
 mod addresses;
 mod arrival;

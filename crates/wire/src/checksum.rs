@@ -19,8 +19,8 @@ impl Checksum {
         Checksum { sum: 0, odd: false }
     }
 
-    /// The sum over the pseudo-header of TCP, UDP or ICMPv6 (RFC 9293 §3.1, RFC 768, RFC 8200 §8.1).
-    /// `len` counts the upper-layer header and payload, in bytes.
+    /// The sum over the pseudo-header of TCP, UDP or ICMPv6 (RFC 9293 §3.1, RFC 768, RFC 8200
+    /// §8.1). `len` counts the upper-layer header and payload, in bytes.
     pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: u32) -> Checksum {
         let mut checksum = Checksum::new();
         for address in [source, destination] {

@@ -105,8 +105,8 @@ fn server() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 2], 443))
 }
 
-/// A NIC stack with little memory, or more; and a disk that takes its time. The host has asked it to
-/// open all files.
+/// A NIC stack with little memory, or more; and a disk that takes its time. The host has asked it
+/// to open all files.
 fn start_nic(
     number: u64,
     files: &[(Vec<u8>, Vec<u8>)],
