@@ -256,6 +256,7 @@ impl Stack {
         for handle in stopped {
             self.stop_migrating(handle);
         }
+        self.stop_leaving_of(worker);
     }
 
     /// Worker `worker` has answered an OPEN, with this metadata or a failure. False if it was not
@@ -271,7 +272,8 @@ impl Stack {
             return false;
         };
         let migration = self.migrations.under_way.get(&stream);
-        let is_awaited = migration.is_some_and(|migration| migration.to == worker);
+        let is_awaited = migration.is_some_and(|migration| migration.to == worker)
+            || self.leaves_quic_to(stream, worker);
         let close = match opened {
             TwinOpened::Same if !is_awaited => self.files.drop_twin(file),
             TwinOpened::Same => None,
@@ -281,6 +283,8 @@ impl Stack {
             self.send_close(close);
         }
         let Some(handle) = self.connections.handle_of(stream) else {
+            let is_other = is_awaited && matches!(opened, TwinOpened::Other(_));
+            self.on_quic_twin_opened(stream, is_other);
             return true;
         };
         if is_awaited && matches!(opened, TwinOpened::Other(_)) {

@@ -18,13 +18,15 @@
 //! | `endings` | how streams and connections end |
 //! | `ranges` | ranges of files are prepared, and written once they are ready |
 //! | `reports` | what NIC workers report |
-//! | `nics` | NIC workers that come, go, and leave use |
+//! | `nics` | NIC workers that come and go |
+//! | `leaving` | connections that go to another worker as they are |
 //! | `view` | what there is, for those who watch over it |
 
 mod arrival;
 mod commands;
 mod endings;
 mod events;
+mod leaving;
 pub(super) mod names;
 mod nics;
 mod outputs;
@@ -282,6 +284,9 @@ impl Stack {
             return self.forget_quic(place);
         }
         let is_to_move = connection.is_to_move;
+        if connection.leaves_to.is_some() {
+            self.go_on_leaving(place);
+        }
         if self.send_quic_commands(now_us, place) {
             if is_to_move {
                 self.move_quic(place);

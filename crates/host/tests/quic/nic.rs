@@ -156,7 +156,7 @@ impl Nic {
         self.work.len()
     }
 
-    fn report(&mut self, event: &Event) {
+    pub(crate) fn report(&mut self, event: &Event) {
         self.channel.send(event).expect("room for an event");
         self.channel.flush();
     }

@@ -119,6 +119,99 @@ fn a_connection_goes_to_the_nic_stack_that_has_the_file() {
     world.close();
 }
 
+/// One of two workers leaves use while files are sent by it.
+fn leave_a_worker(world: &mut World<'_>, meanwhile: impl FnOnce(&mut World<'_>)) {
+    // One is in use, and then both.
+    world.connected();
+    world.run_busy(2, 1000);
+    let client = world.connected();
+    let workers: Vec<usize> = world.stack.quic_connections().map(|it| it.worker).collect();
+    assert_eq!(workers, [0, 1]);
+    for number in 0..2 {
+        world.request(client, 40_000_000 + number, (0, 40_000_000), 0);
+    }
+    world.run_until(|world| world.app.count(|it| matches!(it, AppEvent::Opened { .. })) == 2);
+    let streams: Vec<_> = world.app.events.iter().map(|(stream, _)| *stream).collect();
+    world.app.does = Some(Box::new(move |io| {
+        for stream in streams {
+            io.set_max_pacing_rate(stream, Some(1_500_000));
+        }
+    }));
+    world.request(client, 100, (0, 100), 0);
+    meanwhile(world);
+    world.run_busy(14, 0);
+}
+
+#[test]
+fn a_connection_leaves_a_worker_with_what_it_sends() {
+    let mut random = steady;
+    let setup = Setup {
+        workers: 2,
+        workers_min: 1,
+        ..Setup::default()
+    };
+    let mut world = World::with(setup, &mut random);
+    leave_a_worker(&mut world, |_| {});
+    assert!(!world.are_finished());
+    let infos = world.stack.quic_connections();
+    let places: Vec<(usize, u64)> = infos.map(|it| (it.worker, it.packets_lost)).collect();
+    assert_eq!(places, [(0, 0), (0, 0)]);
+    assert_eq!(world.stack.counters().connections_rebalanced, 1);
+    assert_eq!((world.nics[1].files(), world.nics[1].flows()), (0, 0));
+    world.run_until_finished();
+    world.close();
+}
+
+#[test]
+fn a_connection_stays_where_its_version_is() {
+    let mut random = steady;
+    let setup = Setup {
+        workers: 2,
+        workers_min: 1,
+        ..Setup::default()
+    };
+    let mut world = World::with(setup, &mut random);
+    leave_a_worker(&mut world, |world| {
+        world.oracle.borrow_mut().versions.insert(40_000_000, 5);
+    });
+    let workers: Vec<usize> = world.stack.quic_connections().map(|it| it.worker).collect();
+    assert_eq!(workers, [0, 1]);
+    assert!(world.stack.counters().migrations_failed > 0);
+    assert_eq!(world.nics[0].files(), 0);
+    world.run_until_finished();
+    let mut transfers = world.peers[1].transfers.values();
+    assert!(transfers.all(|transfer| transfer.reset.is_none()));
+    // It goes when it is done.
+    world.run_busy(4, 0);
+    let mut infos = world.stack.quic_connections();
+    assert!(infos.all(|info| info.worker == 0));
+    drop(infos);
+    world.close();
+}
+
+#[test]
+fn workers_die_while_connections_leave_them() {
+    each_seed(6, |random| {
+        let setup = Setup {
+            workers: 2,
+            workers_min: 1,
+            ..Setup::default()
+        };
+        let mut world = World::with(setup, random);
+        leave_a_worker(&mut world, |world| {
+            world.run_busy(9, 0);
+            for _ in 0..30 {
+                let time_us = (world.random)(300_000);
+                world.run_for(time_us);
+                let worker = (world.random)(2) as usize;
+                world.restart_worker(worker);
+            }
+        });
+        world.run_until_finished();
+        world.close();
+    });
+}
+
 #[test]
 fn a_file_that_has_changed_ends_its_stream_alone() {
     let mut random = steady;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use contract::Event;
 use contract::channel::{Capacity, HostChannel, in_memory_of};
 use contract::tls::{Cipher, Suite, Version};
 use fakes::content::content;
@@ -108,6 +109,7 @@ pub(crate) struct Setup {
     pub(crate) replicas: bool,
     pub(crate) memory_bytes_max: usize,
     pub(crate) connections_per_source: Option<u32>,
+    pub(crate) workers_min: usize,
 }
 
 impl Default for Setup {
@@ -120,6 +122,7 @@ impl Default for Setup {
             replicas: false,
             memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
             connections_per_source: None,
+            workers_min: usize::MAX,
         }
     }
 }
@@ -143,6 +146,7 @@ fn stack(setup: &Setup, link: Link, site: &Site, now_us: u64) -> Stack {
     let addresses = addresses.map(|(ip, prefix)| (ip.parse().unwrap(), prefix));
     let config = StackConfig {
         roots_are_replicas: setup.replicas,
+        workers_min: setup.workers_min,
         connection_memory_bytes_max: setup.memory_bytes_max,
         admission: Admission {
             connections_per_source: setup.connections_per_source,
@@ -355,6 +359,19 @@ impl<'a> World<'a> {
             self.work(worker, is_reported);
         }
         self.lives[worker] += 1;
+    }
+
+    /// Lets so many seconds pass, in which all workers say that they are this busy.
+    pub(crate) fn run_busy(&mut self, seconds: u64, permille: u32) {
+        for _ in 0..4 * seconds {
+            for nic in &mut self.nics {
+                nic.report(&Event::Load {
+                    busy_us: 250 * permille,
+                    elapsed_us: 250_000,
+                });
+            }
+            self.run_for(250_000);
+        }
     }
 
     /// A NIC stack of one worker is gone.

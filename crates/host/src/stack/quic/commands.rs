@@ -1,6 +1,8 @@
 //! Commands for the NIC worker of a connection: QKEY, QKEYGONE, QSEND and QRELEASE, in the order in
 //! which the endpoint has made them.
 
+use std::sync::Arc;
+
 use contract::limits::HEADER_BYTES_MAX;
 use contract::{Command, FileId};
 use quic::{FileRange, Framing, Segment};
@@ -43,8 +45,9 @@ impl Stack {
             let Some(connection) = quic.table.connections.get_mut(place) else {
                 return false;
             };
-            // Going on is up to the answer of an OPEN, or a NIC stack that comes.
-            if connection.holds > 0 || !self.nics[connection.worker].is_there() {
+            // Going on is up to the answer of an OPEN, a departure, or a NIC stack that comes.
+            let is_held = connection.holds > 0 || connection.is_leaving;
+            if is_held || !self.nics[connection.worker].is_there() {
                 return false;
             }
             let Some(command) = connection.commands.pop_front() else {
@@ -97,11 +100,13 @@ impl Stack {
         let sent = match &command {
             Pending::Key { key, floor } => {
                 connection.flow_open = true;
+                connection.keys.push(Arc::clone(key));
                 nic.channel
                     .send(&Command::QuicKey(key.command(flow, *floor)))
             }
             Pending::KeyGone { generation } if connection.flow_open => {
                 let generation = *generation;
+                connection.keys.retain(|key| key.generation != generation);
                 nic.channel.send(&Command::QuicKeyGone { flow, generation })
             }
             Pending::Release(range) => {
@@ -190,6 +195,8 @@ impl Stack {
             }
             // They wrap within those of the connection.
             command.id = names::command(place, connection.next_command);
+            let last = command.packets.last().map_or(0, |packet| packet.number + 1);
+            connection.next_number = connection.next_number.max(last);
             let sent = nic.channel.send(&Command::QuicSend(command));
             debug_assert!(sent.is_ok(), "there was room");
             done += 1;
@@ -272,6 +279,7 @@ impl Stack {
         };
         let outstanding = connection.issued.len() as u64;
         connection.issued.clear();
+        connection.keys.clear();
         if std::mem::replace(&mut connection.flow_open, false) && nic.is_there() {
             nic.send_or_defer(Deferred::Acked {
                 flow: names::flow(connection.id),

@@ -5,8 +5,8 @@
 //! finds lost what did not arrive. Files are opened again there, and until they are, nothing is
 //! sent: a stream whose file is another version by now ends.
 //!
-//! A connection changes its worker for another reason only while no file of it is in use: the load
-//! is shared out among fewer workers, or a file was found at another NIC stack.
+//! A file may be found at another NIC stack than the connection's. It goes there as soon as no other
+//! file of it is in use: until then, the application does not hear that the file is open.
 
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ impl Stack {
         }
     }
 
-    fn quic_connection(&mut self, place: usize) -> Option<&mut Connection> {
+    pub(super) fn quic_connection(&mut self, place: usize) -> Option<&mut Connection> {
         let quic = self.quic.as_deref_mut()?;
         quic.table.connections.get_mut(place).map(Box::as_mut)
     }
@@ -156,7 +156,7 @@ impl Stack {
 
     /// The files of a connection that its application knows, each with its stream, and whether it
     /// is in use.
-    fn known_quic_files(&self, place: usize) -> Vec<(StreamId, FileId, bool)> {
+    pub(super) fn known_quic_files(&self, place: usize) -> Vec<(StreamId, FileId, bool)> {
         let Some(quic) = self.quic.as_deref() else {
             return Vec::new();
         };
@@ -171,27 +171,6 @@ impl Stack {
         known
             .map(|(id, file)| (file.stream, id, file.is_needed()))
             .collect()
-    }
-
-    /// Another worker sends for a connection from now on.
-    fn change_quic_worker(&mut self, place: usize, worker: usize) {
-        let Some(connection) = self.quic_connection(place) else {
-            return;
-        };
-        let before = connection.worker;
-        if before == worker {
-            return;
-        }
-        self.begin_flow_again(place);
-        if let Some(connection) = self.quic_connection(place) {
-            connection.worker = worker;
-        }
-        self.connections.change_workers(before, worker);
-        if self.nic_stacks.of(before) == self.nic_stacks.of(worker) {
-            self.counters.connections_rebalanced += 1;
-        } else {
-            self.counters.connections_moved += 1;
-        }
     }
 
     /// OPEN has succeeded for a stream of QUIC: its application hears of it, once the connection is
@@ -222,85 +201,6 @@ impl Stack {
                 self.app_events.push_back((stream, event));
             }
         }
-    }
-
-    /// A connection goes to the worker where a file of it was found, or a worker in use, if nothing
-    /// holds it where it is.
-    pub(super) fn move_quic(&mut self, place: usize) {
-        if !self.is_quic_still(place) {
-            return;
-        }
-        let Some(quic) = self.quic.as_deref() else {
-            return;
-        };
-        let Some(connection) = quic.table.connections.get(place) else {
-            return;
-        };
-        let home = connection.worker;
-        let streams: Vec<StreamId> = connection.streams.values().copied().collect();
-        let of = streams
-            .iter()
-            .filter_map(|stream| quic.table.stream(*stream));
-        let ids: Vec<FileId> = of.flat_map(|stream| stream.files.clone()).collect();
-        let found = ids.iter().find_map(|file| {
-            let file = self.files.by_id(*file)?;
-            let is_elsewhere = file.state == State::Found && file.worker != home;
-            (is_elsewhere && streams.contains(&file.stream)).then_some(file.worker)
-        });
-        let to = found.or_else(|| {
-            let in_use = self.nic_stacks.workers_in_use(self.nic_stacks.of(home));
-            let leaves = !self.nic_stacks.is_in_use(home);
-            self.connections.least_busy(in_use).filter(|_| leaves)
-        });
-        if let Some(connection) = self.quic_connection(place) {
-            connection.is_to_move = false;
-        }
-        if let Some(to) = to {
-            self.change_quic_worker(place, to);
-        }
-        for stream in streams {
-            self.on_quic_file_opened(stream);
-        }
-    }
-
-    /// True if nothing of a connection is left at its worker, and no file of it is in use there.
-    fn is_quic_still(&self, place: usize) -> bool {
-        let quic = self.quic.as_deref();
-        let connection = quic.and_then(|quic| quic.table.connections.get(place));
-        let is_drained = connection.is_some_and(|connection| {
-            connection.issued.is_empty()
-                && connection.commands.is_empty()
-                && connection.files.is_empty()
-                && connection.holds == 0
-        });
-        let uses_file = || {
-            let mut files = self.known_quic_files(place).into_iter();
-            files.any(|(_, _, is_needed)| is_needed)
-        };
-        is_drained && !uses_file()
-    }
-
-    /// Connections leave workers that are not in use, as soon as nothing holds them. True if some
-    /// have still to.
-    pub(in crate::stack) fn leave_quic_workers(&mut self) -> bool {
-        let Some(quic) = self.quic.as_deref() else {
-            return false;
-        };
-        let mut is_left = false;
-        for place in quic.table.places() {
-            let worker = self.quic_connection(place).map(|it| it.worker);
-            if worker.is_none_or(|worker| self.nic_stacks.is_in_use(worker)) {
-                continue;
-            }
-            if let Some(connection) = self.quic_connection(place) {
-                connection.is_to_move = true;
-            }
-            if let Some(quic) = self.quic.as_deref_mut() {
-                quic.mark(place);
-            }
-            is_left = true;
-        }
-        is_left
     }
 
     /// Closes all QUIC connections, and accepts no others: the stack is about to end.

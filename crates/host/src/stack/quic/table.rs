@@ -61,6 +61,10 @@ pub(super) struct Connection {
     pub(super) next_command: u32,
     /// The worker has a key of it.
     pub(super) flow_open: bool,
+    /// The keys that it has.
+    pub(super) keys: Vec<Arc<SealKey>>,
+    /// All packet numbers below were given to a worker, or passed over.
+    pub(super) next_number: u64,
     /// Files that a worker has to open again: until there are none, nothing is sent.
     pub(super) holds: u32,
     /// In the list of connections that may go on.
@@ -69,6 +73,10 @@ pub(super) struct Connection {
     pub(super) waits: bool,
     /// A file was found at another NIC stack, to which it goes as soon as nothing holds it.
     pub(super) is_to_move: bool,
+    /// It goes to this worker of its NIC stack as soon as its files are open there.
+    pub(super) leaves_to: Option<usize>,
+    /// They are: nothing is sent until all that was has departed.
+    pub(super) is_leaving: bool,
     /// What was agreed upon, once the handshake is over: the application knows of it.
     pub(super) agreed: Option<TlsAgreed>,
     /// The source as one of whose connections it counts.
@@ -230,10 +238,14 @@ impl Table {
             issued: VecDeque::new(),
             next_command: 0,
             flow_open: false,
+            keys: Vec::new(),
+            next_number: 0,
             holds: 0,
             is_ready: false,
             waits: false,
             is_to_move: false,
+            leaves_to: None,
+            is_leaving: false,
             agreed: None,
             source: None,
             is_over: false,

@@ -39,8 +39,9 @@ pub struct QuicInfo<'a> {
     pub worker: usize,
     /// QSENDs issued and not departed.
     pub sends_outstanding: u64,
-    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, or for
-    /// a file that a new worker has to open again.
+    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, for a
+    /// file that a new worker has to open again, or for its QSENDs to depart before it goes to
+    /// another worker.
     pub waits: bool,
 }
 
@@ -76,6 +77,7 @@ impl Stack {
             sends_outstanding: connection.issued.len() as u64,
             waits: connection.waits
                 || connection.holds > 0
+                || connection.is_leaving
                 || !self.nics[connection.worker].is_there(),
         }
     }
