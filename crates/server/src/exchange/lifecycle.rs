@@ -30,7 +30,7 @@ use crate::exchange::watch::{Progress, Watch};
 use crate::semantics::attempt::Attempt;
 use crate::semantics::listing::Listing;
 use crate::semantics::pull::{OriginEvent, Ticket};
-use crate::semantics::rate::{self, Bound, Source};
+use crate::semantics::rate::{self, Bound, Peer, Source};
 use crate::semantics::site::Site;
 
 /// So much of a target is shown to people, in bytes.
@@ -60,8 +60,9 @@ struct Held(VecDeque<(u64, Ticket)>);
 /// The exchange that a stream is at. One follows another on a connection of HTTP/1.1; a stream of
 /// HTTP/3 has one.
 #[derive(Debug)]
-pub(crate) struct Exchange<V> {
+pub(crate) struct Exchange<V: Version> {
     stream: StreamId,
+    connection: V::Connection,
     source: Source,
     stage: Stage<V>,
     /// While a request is in hand, it begins with the request's head.
@@ -124,12 +125,14 @@ impl<V: Version> Exchange<V> {
     /// `requests`: how many came before on the connection.
     pub(crate) fn new(
         stream: StreamId,
+        connection: V::Connection,
         source: Source,
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
         Exchange {
             stream,
+            connection,
             source,
             stage: Stage::Idle,
             input: Input::default(),
@@ -274,11 +277,11 @@ impl<V: Version> Exchange<V> {
         self.end_ticket(shared);
         self.hold(shared, 0);
         self.note_unanswered(shared, acknowledged);
-        if let (Some(accesses), Some(log)) = (self.accesses, &mut shared.access_log) {
+        if let (Some(accesses), Some(log)) = (self.accesses.take(), &mut shared.access_log) {
             accesses.on_closed(log, io.now_us(), acknowledged, retransmissions);
         }
         self.input.release(&mut shared.pool);
-        shared.rates.end(io, self.stream, self.source);
+        shared.rates.end(io, self.stream, self.peer());
     }
 
     /// Nothing is to come of the request, whose client has taken it back: else as
@@ -388,22 +391,31 @@ impl<V: Version> Exchange<V> {
         if self.output.go_on() {
             self.limit(io, shared, self.later_rate_max);
         } else if self.output.is_done() {
-            shared.rates.end(io, self.stream, self.source);
+            shared.rates.end(io, self.stream, self.peer());
+        }
+    }
+
+    fn peer(&self) -> Peer {
+        Peer {
+            source: self.source,
+            connection: V::quic(self.connection),
         }
     }
 
     /// Bounds the rate for what is queued from now on. What is queued already is not hurried.
     fn limit(&mut self, io: &mut dyn Io, shared: &mut Shared, response: Bound) {
         let mut rate_max = shared.rates.bound(response);
-        if (rate_max, self.rate_max) == (None, None) && !shared.rates.are_shared() {
+        let are_shared = shared.rates.are_shared(self.peer());
+        if (rate_max, self.rate_max) == (None, None) && !are_shared {
             return;
         }
         if io.unacknowledged(self.stream) > 0 {
             rate_max = rate::least(rate_max, self.rate_max);
         }
-        if rate_max != self.rate_max || shared.rates.are_shared() {
+        if rate_max != self.rate_max || are_shared {
             self.rate_max = rate_max;
-            shared.rates.begin(io, self.stream, self.source, rate_max);
+            let peer = self.peer();
+            shared.rates.begin(io, self.stream, peer, rate_max);
         }
     }
 

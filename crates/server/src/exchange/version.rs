@@ -3,10 +3,17 @@
 use std::fmt::{Debug, Display};
 use std::io::Write;
 
+use host::app::QuicConnection;
 use http::StatusCode;
 
 /// A version of HTTP, with what a request of that version says of its connection.
 pub(crate) trait Version: Copy + Debug {
+    /// What a stream shares with others, if it does.
+    type Connection: Copy + Debug;
+
+    /// The connection that has other streams besides.
+    fn quic(connection: Self::Connection) -> Option<QuicConnection>;
+
     /// Begins the head of a response in `out`, which is empty.
     fn begin(self, out: &mut Vec<u8>, status: StatusCode);
 

@@ -69,7 +69,7 @@ enum Phase {
 impl Connection {
     pub(crate) fn new(stream: StreamId, source: Source, accesses: Option<Accesses>) -> Self {
         Connection {
-            exchange: Exchange::new(stream, source, 0, accesses),
+            exchange: Exchange::new(stream, (), source, 0, accesses),
             phase: Phase::Open,
             unread: false,
             peer_finished: false,

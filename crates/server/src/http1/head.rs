@@ -1,5 +1,6 @@
 //! Status line and field lines of a response (RFC 9112 §4, §5).
 
+use host::app::QuicConnection;
 use http::StatusCode;
 
 use crate::exchange::lines;
@@ -35,6 +36,12 @@ pub(crate) enum Persistence {
 }
 
 impl Version for Http1 {
+    type Connection = ();
+
+    fn quic((): ()) -> Option<QuicConnection> {
+        None
+    }
+
     fn begin(self, out: &mut Vec<u8>, status: StatusCode) {
         let reason = status.canonical_reason().unwrap_or("Error");
         for piece in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {

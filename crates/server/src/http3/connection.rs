@@ -217,7 +217,7 @@ impl Connection {
         let number = self.control.0;
         let accesses = accesses.then(|| Accesses::new(number, self.peer, Some(&self.tls)));
         let (source, requests) = (self.source, self.requests);
-        let mut request = RequestStream::new(stream, quic.id, source, requests, accesses);
+        let mut request = RequestStream::new(stream, quic, source, requests, accesses);
         self.requests = self.requests.saturating_add(1);
         self.requests_open += 1;
         let place = self.priorities.iter().position(|(id, _)| *id == quic.id);
@@ -279,7 +279,7 @@ impl Connection {
         event: &AppEvent,
     ) -> Result<(), Fault> {
         let acknowledged = match event {
-            AppEvent::Timer => self.progress(io).acknowledged,
+            AppEvent::Timer => self.acknowledged_before(io, stream),
             _ => 0,
         };
         match self.streams.get_mut(&stream) {
@@ -450,6 +450,18 @@ impl Connection {
             // Each stream has its own time.
             Expiry::Overdue(_) | Expiry::Stale => {}
         }
+    }
+
+    /// What the client has acknowledged of streams that come before this one.
+    fn acknowledged_before(&self, io: &dyn Io, stream: StreamId) -> u64 {
+        let Some(Stream::Request(request)) = self.streams.get(&stream) else {
+            return 0;
+        };
+        let before = self.streams.iter().filter(|(_, other)| match other {
+            Stream::Request(other) => other.priority() > request.priority(),
+            Stream::Unidirectional(_) => false,
+        });
+        before.map(|(&other, _)| io.acknowledged(other)).sum()
     }
 
     /// How far the client has come with all streams.

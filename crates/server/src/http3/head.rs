@@ -3,6 +3,7 @@
 //! The length of a body is known before it begins. So file ranges need nothing between them, and
 //! what is behind the head is queued as with HTTP/1.1.
 
+use host::app::QuicConnection;
 use http::StatusCode;
 
 use crate::exchange::version::Version;
@@ -24,6 +25,12 @@ const LENGTH_BYTES: usize = 2;
 const SHORT_BYTES_MAX: usize = 0x3fff;
 
 impl Version for Http3 {
+    type Connection = QuicConnection;
+
+    fn quic(connection: QuicConnection) -> Option<QuicConnection> {
+        Some(connection)
+    }
+
     fn begin(self, out: &mut Vec<u8>, status: StatusCode) {
         out.extend_from_slice(&[kind::HEADERS as u8, 0, 0]);
         encode::begin(out);

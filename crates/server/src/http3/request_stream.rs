@@ -9,7 +9,7 @@
 //! The response begins when the request's head is there. What follows of the request, a body and
 //! trailers, is read, judged and thrown away meanwhile.
 
-use host::app::{AppEvent, Io, StreamId};
+use host::app::{AppEvent, Io, QuicStream, StreamId};
 use http::StatusCode;
 
 use crate::access::Accesses;
@@ -40,6 +40,8 @@ pub(crate) struct RequestStream {
     exchange: Exchange<Http3>,
     /// The stream ID of QUIC.
     id: u64,
+    /// Which streams come before it: those of which this is greater.
+    priority: i32,
     phase: Phase,
     /// What may come next of the request.
     part: Part,
@@ -85,14 +87,15 @@ impl RequestStream {
     /// `requests`: how many came before on the connection.
     pub(crate) fn new(
         stream: StreamId,
-        id: u64,
+        quic: QuicStream,
         source: Source,
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
         RequestStream {
-            exchange: Exchange::new(stream, source, requests, accesses),
-            id,
+            exchange: Exchange::new(stream, quic.connection, source, requests, accesses),
+            id: quic.id,
+            priority: Priority::default().of_stream(quic.id),
             phase: Phase::Open,
             part: Part::Head,
             raw: Input::default(),
@@ -127,7 +130,7 @@ impl RequestStream {
     }
 
     /// Whatever has happened, goes on as far as possible. `acknowledged`: what the client has
-    /// acknowledged of all streams of the connection.
+    /// acknowledged of those streams of the connection that come before this one.
     ///
     /// # Errors
     /// What is wrong with the connection.
@@ -176,7 +179,17 @@ impl RequestStream {
     /// The client wants its response sooner or later than others.
     pub(crate) fn prioritize(&mut self, io: &mut dyn Io, priority: Priority) {
         self.is_prioritized = true;
-        io.prioritize(self.exchange.stream(), priority.of_stream(self.id));
+        self.set_priority(io, priority);
+    }
+
+    fn set_priority(&mut self, io: &mut dyn Io, priority: Priority) {
+        self.priority = priority.of_stream(self.id);
+        io.prioritize(self.exchange.stream(), self.priority);
+    }
+
+    /// Which streams come before it: those of which this is greater.
+    pub(crate) fn priority(&self) -> i32 {
+        self.priority
     }
 
     /// The request is not going to be answered (RFC 9114 §4.1.1).
@@ -373,8 +386,7 @@ impl RequestStream {
             Ok(read) => {
                 self.content_bytes = read.content_bytes;
                 if !self.is_prioritized {
-                    let priority = read.priority.unwrap_or_default();
-                    io.prioritize(self.exchange.stream(), priority.of_stream(self.id));
+                    self.set_priority(io, read.priority.unwrap_or_default());
                 }
                 let is_too_long = read.content_bytes > Some(shared.config.body_bytes_max);
                 (read.request, is_too_long)
@@ -462,12 +474,8 @@ impl RequestStream {
         let stream = self.exchange.stream();
         let own = self.exchange.progress(io);
         let progress = Progress {
-            // What waits for its turn behind other streams is not stalled while these go on.
-            acknowledged: if own.waits_for_peer {
-                own.acknowledged
-            } else {
-                acknowledged
-            },
+            // What waits for its turn is not stalled while what comes before it goes on.
+            acknowledged: own.acknowledged + acknowledged,
             unacknowledged: own.unacknowledged,
             // The least rate is one of connections.
             waits_for_peer: false,

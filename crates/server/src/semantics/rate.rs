@@ -1,15 +1,16 @@
 //! How fast responses are sent: what an operator allows a response, a connection, and a source of
 //! connections.
 //!
-//! All of these are bounds for the pacing of the host stack's TCP, which sends evenly and no
-//! faster. A stream has one bound at a time, the least of those that apply.
+//! All of these are bounds for the pacing of the host stack, which sends evenly and no faster. A
+//! stream has one bound at a time, the least of those that apply. Streams of a QUIC connection share
+//! what their connection may have, as connections share what their source may have.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use host::app::{Io, StreamId};
+use host::app::{Io, QuicConnection, StreamId};
 
 /// So many bytes of a response as fast as they go, and the rest at a rate. Who asks for ranges that
 /// are no longer gets all of them as fast as they go.
@@ -54,6 +55,14 @@ impl Source {
     }
 }
 
+/// Whose a stream is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) source: Source,
+    /// The connection that has other streams besides, if it is one of QUIC.
+    pub(crate) connection: Option<QuicConnection>,
+}
+
 /// Bytes per second, or as many as go.
 pub(crate) type Bound = Option<NonZeroU64>;
 
@@ -63,6 +72,8 @@ pub(crate) struct Rates {
     connection: Bound,
     source: Bound,
     sending: HashMap<Source, Sharing>,
+    /// The same of connections of QUIC.
+    within: HashMap<QuicConnection, Sharing>,
 }
 
 impl Rates {
@@ -72,6 +83,7 @@ impl Rates {
             connection,
             source,
             sending: HashMap::new(),
+            within: HashMap::new(),
         }
     }
 
@@ -105,13 +117,27 @@ impl Rates {
         least(self.connection, response)
     }
 
-    /// Sources have to share, so that it matters when a stream has nothing to send.
-    pub(crate) fn are_shared(&self) -> bool {
-        self.source.is_some()
+    /// A peer has to share, so that it matters when a stream has nothing to send.
+    pub(crate) fn are_shared(&self, peer: Peer) -> bool {
+        self.source.is_some() || peer.connection.is_some() && self.connection.is_some()
     }
 
     /// A stream sends, with this bound of its own.
-    pub(crate) fn begin(&mut self, io: &mut dyn Io, stream: StreamId, source: Source, own: Bound) {
+    pub(crate) fn begin(&mut self, io: &mut dyn Io, stream: StreamId, peer: Peer, own: Bound) {
+        let (Some(connection), Some(total)) = (peer.connection, self.connection) else {
+            return self.begin_of_source(io, stream, peer.source, own);
+        };
+        let sharing = self.within.entry(connection).or_default();
+        sharing.streams.insert(stream, own);
+        if sharing.takes_count() {
+            self.share_out_within(io, connection, peer.source, total);
+        } else {
+            let share = share(total, sharing.told);
+            self.begin_of_source(io, stream, peer.source, least(own, Some(share)));
+        }
+    }
+
+    fn begin_of_source(&mut self, io: &mut dyn Io, stream: StreamId, source: Source, own: Bound) {
         let Some(total) = self.source else {
             return set(io, stream, own);
         };
@@ -122,21 +148,61 @@ impl Rates {
         }
     }
 
-    /// A stream has nothing to send any more: the others of its source may have its share.
-    pub(crate) fn end(&mut self, io: &mut dyn Io, stream: StreamId, source: Source) {
-        let (Some(total), Some(sharing)) = (self.source, self.sending.get_mut(&source)) else {
+    /// A stream has nothing to send any more: the others of its peer may have its share.
+    pub(crate) fn end(&mut self, io: &mut dyn Io, stream: StreamId, peer: Peer) {
+        if let Some(connection) = peer.connection {
+            self.end_within(io, stream, connection, peer.source);
+        }
+        let (Some(total), Some(sharing)) = (self.source, self.sending.get_mut(&peer.source)) else {
             return;
         };
         let was_sending = sharing.streams.remove(&stream).is_some();
         if sharing.streams.is_empty() {
-            self.sending.remove(&source);
+            self.sending.remove(&peer.source);
         } else if was_sending {
             sharing.share_out(io, total);
         }
     }
+
+    fn end_within(
+        &mut self,
+        io: &mut dyn Io,
+        stream: StreamId,
+        connection: QuicConnection,
+        source: Source,
+    ) {
+        let Some(sharing) = self.within.get_mut(&connection) else {
+            return;
+        };
+        sharing.streams.remove(&stream);
+        if sharing.streams.is_empty() {
+            self.within.remove(&connection);
+        } else if sharing.takes_count()
+            && let Some(total) = self.connection
+        {
+            self.share_out_within(io, connection, source, total);
+        }
+    }
+
+    /// Bounds each stream of a connection by its share.
+    fn share_out_within(
+        &mut self,
+        io: &mut dyn Io,
+        connection: QuicConnection,
+        source: Source,
+        total: NonZeroU64,
+    ) {
+        let Some(sharing) = self.within.get(&connection) else {
+            return;
+        };
+        let share = share(total, sharing.told);
+        for (stream, own) in sharing.streams.clone() {
+            self.begin_of_source(io, stream, source, least(own, Some(share)));
+        }
+    }
 }
 
-/// The streams of a source that are sending.
+/// The streams of a source, or of a connection, that are sending.
 #[derive(Debug, Default)]
 struct Sharing {
     /// With the bound that each has for itself.
@@ -146,16 +212,25 @@ struct Sharing {
 }
 
 impl Sharing {
+    /// Shares are other ones from now on, if there are so many more or fewer streams that it
+    /// matters.
+    fn takes_count(&mut self) -> bool {
+        let count = self.streams.len();
+        let matters = count.abs_diff(self.told) * SHARE_PARTS >= count;
+        if matters {
+            self.told = count;
+        }
+        matters
+    }
+
     /// Tells everybody of their share, if it is by more than a sixteenth another one: to tell them
     /// of each stream that comes or goes would have each response cost as much as there are
     /// streams. False if no stream was told.
     fn share_out(&mut self, io: &mut dyn Io, total: NonZeroU64) -> bool {
-        let count = self.streams.len();
-        if count.abs_diff(self.told) * SHARE_PARTS < count {
+        if !self.takes_count() {
             return false;
         }
-        self.told = count;
-        let share = share(total, count);
+        let share = share(total, self.told);
         for (&stream, &own) in &self.streams {
             // Everybody gets as much, but for those who want less.
             set(io, stream, least(own, Some(share)));

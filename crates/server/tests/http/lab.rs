@@ -121,8 +121,6 @@ struct Wire {
     reset: Option<u64>,
     stopped: Option<u64>,
     priority: Option<i32>,
-    /// Other streams come first, so that this one waits for no peer.
-    is_held_back: bool,
     inbox: VecDeque<u8>,
     queued: Vec<Piece>,
     queued_bytes: u64,
@@ -619,11 +617,6 @@ impl Lab {
     pub(crate) fn lose_quic(&mut self, connection: QuicConnection) {
         self.net.end_quic(connection, QuicCloseReason::TimedOut);
         self.settle();
-    }
-
-    /// Other streams come before this one.
-    pub(crate) fn holds_back(&mut self, stream: StreamId) {
-        self.net.wire(stream).is_held_back = true;
     }
 
     /// With which code the server has closed a connection.
@@ -1213,7 +1206,7 @@ impl Io for Net {
     }
 
     fn waits_for_peer(&self, stream: StreamId) -> bool {
-        !self.streams[&stream].is_held_back && self.unacknowledged(stream) > 0
+        self.unacknowledged(stream) > 0
     }
 
     fn retransmissions(&self, stream: StreamId) -> u32 {

@@ -189,14 +189,15 @@ fn a_stalled_stream_is_reset_and_no_other() {
 }
 
 /// One that only waits for its turn behind others is not stalled.
+///
+/// Covers: RFC 9218 §10
 #[test]
 fn a_stream_that_waits_behind_others_is_not_reset() {
     let mut lab = lab();
     lab.zeros("large", 1 << 40);
     let connection = lab.http3();
-    let behind = lab.send_held(connection, &get("/a"));
     let first = lab.send_held(connection, &get("/large"));
-    lab.holds_back(behind);
+    let behind = lab.send_held(connection, &get("/a"));
     for _ in 0..20 {
         lab.pass(seconds(8));
         lab.acknowledge(first, 1 << 20);
@@ -205,9 +206,8 @@ fn a_stream_that_waits_behind_others_is_not_reset() {
     assert_eq!(lab.counters().stall_timeouts, 0);
     // With none before it, it is.
     lab.acknowledges(first, true);
-    lab.finish(first);
     assert!(lab.is_closed(first));
-    lab.pass(seconds(76));
+    lab.pass(seconds(91));
     assert_eq!(lab.reset_code(behind), Some(REQUEST_CANCELLED));
 }
 
@@ -270,4 +270,42 @@ fn other_settings_hold_for_connections_that_begin_later() {
     let bytes = crate::http3::client::request("GET", "/a", &[("x", &long)]);
     assert_eq!(lab.ask3(connection, &bytes).status, 431);
     assert_eq!(lab.ask3(connection, &get("/a")).status, 200);
+}
+
+/// Streams share what their connection may have, and connections what their source may.
+#[test]
+fn rates_are_those_of_connections_and_sources_whatever_streams_there_are() {
+    let rate = NonZeroU64::new(1_000_000);
+    for (connection_max, source_max) in [(rate, None), (None, rate), (rate, rate)] {
+        let config = Config {
+            connection_bytes_per_second_max: connection_max,
+            source_bytes_per_second_max: source_max,
+            ..Config::default()
+        };
+        let mut lab = Lab::alone(config);
+        lab.zeros("large", 1 << 40);
+        let connection = lab.http3();
+        let mut streams = Vec::new();
+        for count in 1..=10 {
+            streams.push(lab.send_held(connection, &get("/large")));
+            for &stream in &streams {
+                assert_eq!(lab.rate_max(stream), Some(1_000_000 / count));
+            }
+        }
+        // Another connection of the same client.
+        let other = lab.http3();
+        let stream = lab.send_held(other, &get("/large"));
+        let expected = match source_max {
+            None => 1_000_000,
+            Some(_) => 1_000_000 / 11,
+        };
+        assert_eq!(lab.rate_max(stream), Some(expected));
+        lab.peer_stops(stream, REQUEST_CANCELLED);
+        for count in (1..10).rev() {
+            lab.peer_stops(streams.pop().unwrap(), REQUEST_CANCELLED);
+            for &stream in &streams {
+                assert_eq!(lab.rate_max(stream), Some(1_000_000 / count));
+            }
+        }
+    }
 }
