@@ -1,10 +1,10 @@
 //! A QUIC client: quinn-proto, with the handshake and the keys of rustls as they are.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::Cursor;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use aes_gcm::aead::AeadInPlace;
@@ -26,6 +26,8 @@ use rustls::quic::{self, ClientConnection, KeyChange, Secrets, Version};
 use sha2::{Digest, Sha256};
 
 /// A client with one connection. Time is in microseconds since its start.
+///
+/// Its keys note what they open: a packet number that was sealed twice is a panic.
 pub struct QuicClient {
     start: Instant,
     endpoint: Endpoint,
@@ -279,8 +281,8 @@ fn plain(keys: quic::Keys) -> Keys {
             remote: Box::new(PlainHeaderKey(keys.remote.header)),
         },
         packet: KeyPair {
-            local: Box::new(PlainPacketKey(keys.local.packet)),
-            remote: Box::new(PlainPacketKey(keys.remote.packet)),
+            local: PlainPacketKey::new(keys.local.packet),
+            remote: PlainPacketKey::new(keys.remote.packet),
         },
     }
 }
@@ -351,8 +353,8 @@ impl Session for ClientSession {
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let keys = self.next.as_mut()?.next_packet_keys();
         Some(KeyPair {
-            local: Box::new(PlainPacketKey(keys.local)),
-            remote: Box::new(PlainPacketKey(keys.remote)),
+            local: PlainPacketKey::new(keys.local),
+            remote: PlainPacketKey::new(keys.remote),
         })
     }
 
@@ -389,13 +391,40 @@ impl Session for ClientSession {
     }
 }
 
-struct PlainPacketKey(Box<dyn quic::PacketKey>);
+/// A key, and what it has opened: of each packet number, a digest of the packet.
+struct PlainPacketKey {
+    key: Box<dyn quic::PacketKey>,
+    opened: Mutex<HashMap<u64, [u8; 32]>>,
+}
+
+impl PlainPacketKey {
+    fn new(key: Box<dyn quic::PacketKey>) -> Box<Self> {
+        Box::new(Self {
+            key,
+            opened: Mutex::default(),
+        })
+    }
+
+    /// # Panics
+    /// If another packet of this number was opened (RFC 9001 §5.3), or it is nothing but padding,
+    /// which a server that fills placeholders in has left out.
+    fn watch(&self, number: u64, digest: [u8; 32], plaintext: &[u8]) {
+        let mut opened = self.opened.lock().expect("no other thread has panicked");
+        let before = opened.insert(number, digest);
+        assert!(
+            before.is_none_or(|before| before == digest),
+            "packet number {number} was sealed twice"
+        );
+        let is_padding = plaintext.iter().all(|byte| *byte == 0);
+        assert!(!is_padding, "packet {number} is nothing but zeros");
+    }
+}
 
 impl PacketKey for PlainPacketKey {
     fn encrypt(&self, number: u64, packet: &mut [u8], header_bytes: usize) {
         let (header, payload) = packet.split_at_mut(header_bytes);
-        let (plaintext, tag) = payload.split_at_mut(payload.len() - self.0.tag_len());
-        let sealed = self.0.encrypt_in_place(number, header, plaintext);
+        let (plaintext, tag) = payload.split_at_mut(payload.len() - self.key.tag_len());
+        let sealed = self.key.encrypt_in_place(number, header, plaintext);
         tag.copy_from_slice(sealed.expect("a packet is short").as_ref());
     }
 
@@ -405,22 +434,25 @@ impl PacketKey for PlainPacketKey {
         header: &[u8],
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
-        let opened = self.0.decrypt_in_place(number, header, payload);
-        let len = opened.map_err(|_| CryptoError)?.len();
+        let digest = Sha256::digest(&payload[..]).into();
+        let opened = self.key.decrypt_in_place(number, header, payload);
+        let plaintext = opened.map_err(|_| CryptoError)?;
+        self.watch(number, digest, plaintext);
+        let len = plaintext.len();
         payload.truncate(len);
         Ok(())
     }
 
     fn tag_len(&self) -> usize {
-        self.0.tag_len()
+        self.key.tag_len()
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        self.0.confidentiality_limit()
+        self.key.confidentiality_limit()
     }
 
     fn integrity_limit(&self) -> u64 {
-        self.0.integrity_limit()
+        self.key.integrity_limit()
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn lose_packets() {
         nft(&format!(
             "add table inet loss_{hook}; \
              add chain inet loss_{hook} packets {{ type filter hook {hook} priority 0; }}; \
-             add rule inet loss_{hook} packets meta l4proto tcp numgen random mod 100 < 1 drop"
+             add rule inet loss_{hook} packets meta l4proto {{ tcp, udp }} numgen random mod 100 < 1 drop"
         ));
     }
 }
@@ -67,48 +67,73 @@ pub(crate) fn downloads_outlive(
     files: &[KnownFile],
     deaths: usize,
     random: &mut Random,
+    kill: impl FnMut() -> bool,
+) {
+    clients_outlive(
+        splitway,
+        DOWNLOADS,
+        deaths,
+        random,
+        kill,
+        |index, progress| {
+            let mut connection = Connection::open(servers[index % 2])?;
+            let mut turn = index;
+            while !progress.is_over.load(Ordering::Relaxed) {
+                connection.get(&files[turn % files.len()])?;
+                progress.responses.fetch_add(1, Ordering::Relaxed);
+                turn += 1;
+            }
+            // In order, on the connection of the beginning.
+            connection.get(&files[index % files.len()])?;
+            connection.finish()?;
+            connection.read_end()
+        },
+    );
+}
+
+/// What clients and who kills tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) is_over: AtomicBool,
+    pub(crate) responses: AtomicU64,
+}
+
+/// The same with any clients, which go on until it is over.
+pub(crate) fn clients_outlive(
+    splitway: &Splitway,
+    clients: usize,
+    deaths: usize,
+    random: &mut Random,
     mut kill: impl FnMut() -> bool,
+    client: impl Fn(usize, &Progress) -> testbed::Result<()> + Sync,
 ) {
     let host = splitway.host();
     let descriptors_before = descriptors(host).unwrap();
-    let (over, responses) = (AtomicBool::new(false), AtomicU64::new(0));
+    let progress = Progress::default();
     let begun = Instant::now();
     std::thread::scope(|scope| {
-        let clients = scope.spawn(|| {
-            on_threads(DOWNLOADS, |index| {
-                let mut connection = Connection::open(servers[index % 2])?;
-                let mut turn = index;
-                while !over.load(Ordering::Relaxed) {
-                    connection.get(&files[turn % files.len()])?;
-                    responses.fetch_add(1, Ordering::Relaxed);
-                    turn += 1;
-                }
-                // In order, on the connection of the beginning.
-                connection.get(&files[index % files.len()])?;
-                connection.finish()?;
-                connection.read_end()
-            });
-        });
-        let (mut died, mut progress) = (0, 0);
+        let clients = scope.spawn(|| on_threads(clients, |index| client(index, &progress)));
+        let responses = || progress.responses.load(Ordering::Relaxed);
+        let (mut died, mut before) = (0, 0);
         while died < deaths && !clients.is_finished() {
             // On a machine that is busy it may not have got to work yet. Some die so young, but not
             // all; and who waited before would kill many in the moment in which they serve, each
             // after a longer back-off.
             if random.below(8) > 0 {
-                let works = || responses.load(Ordering::Relaxed) > progress;
+                let works = || responses() > before;
                 wait::until(SOON, "a response", || {
                     (works() || clients.is_finished()).then_some(())
                 })
                 .unwrap();
             }
             std::thread::sleep(Duration::from_millis(random.below(LIFE_MS_MAX)));
-            progress = responses.load(Ordering::Relaxed);
+            before = responses();
             died += usize::from(kill());
         }
-        over.store(true, Ordering::Relaxed);
+        progress.is_over.store(true, Ordering::Relaxed);
         clients.join().unwrap();
     });
-    let responses = responses.into_inner();
+    let responses = progress.responses.into_inner();
     println!(
         "{deaths} deaths and {responses} responses in {:.0?}",
         begun.elapsed()

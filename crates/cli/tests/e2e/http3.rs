@@ -1,193 +1,25 @@
 //! HTTP/3, with quinn and rustls on UDP sockets of the kernel as clients.
 
+mod client;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fakes::http3::{self, DATA, HEADERS, SETTINGS, frame, take_varint};
-use fakes::quic_client::{QuicClient, Received};
-use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls::version::TLS13;
+use rustix::process::Signal;
 use testbed::namespace::isolated;
+use testbed::process::signal;
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
 
+use self::client::Client;
+use crate::deaths::{clients_outlive, counted, files, lose_packets};
 use crate::https::{Certificate, HTTPS};
-use crate::support::{SOON, serve_with};
-
-/// A response, as it is received.
-#[derive(Debug, Default)]
-struct Incoming {
-    bytes: Vec<u8>,
-    is_finished: bool,
-}
-
-/// A response.
-#[derive(Debug)]
-struct Response {
-    status: u16,
-    fields: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
-impl Response {
-    fn field(&self, name: &str) -> Option<&str> {
-        let found = self.fields.iter().find(|(of, _)| of == name)?;
-        Some(&found.1)
-    }
-}
-
-/// A client with a connection, which it drives while it waits for something.
-struct Client {
-    quic: QuicClient,
-    socket: UdpSocket,
-    start: Instant,
-    streams: BTreeMap<u64, Incoming>,
-    buffer: Vec<u8>,
-}
-
-impl Client {
-    fn connect(server: SocketAddr, certificate: &Certificate, seed: u64) -> Self {
-        let any = match server {
-            SocketAddr::V4(_) => "0.0.0.0:0",
-            SocketAddr::V6(_) => "[::]:0",
-        };
-        let socket = UdpSocket::bind(any).unwrap();
-        socket.connect(server).unwrap();
-        let local = socket.local_addr().unwrap();
-        let roots = certificate.roots();
-        let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
-            .with_protocol_versions(&[&TLS13])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let mut client = Self {
-            quic: QuicClient::connect(config, b"h3", (local, server), seed),
-            socket,
-            start: Instant::now(),
-            streams: BTreeMap::new(),
-            buffer: vec![0; 65_536],
-        };
-        client.until("a connection", |client| client.quic.is_connected);
-        let control = client.quic.open_unidirectional().expect("a stream");
-        client.quic.send(control, &[0]);
-        client.quic.send(control, &frame(SETTINGS, b""));
-        client
-    }
-
-    fn now_us(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
-    }
-
-    /// Sends and receives until something is so.
-    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let begun = Instant::now();
-        while !is_so(self) {
-            assert_eq!(self.quic.lost, None, "waiting for {what}");
-            assert!(begun.elapsed() < SOON, "waiting for {what}");
-            self.turn();
-        }
-    }
-
-    fn turn(&mut self) {
-        let now_us = self.now_us();
-        if self.quic.next_timeout_us().is_some_and(|at| at <= now_us) {
-            self.quic.on_timeout(now_us);
-        }
-        while let Some(datagram) = self.quic.poll_datagram(now_us) {
-            // As a link does, a socket whose peer is not there loses it.
-            let _ = self.socket.send(&datagram);
-        }
-        let after = self.quic.next_timeout_us();
-        let after_us = after.map_or(100_000, |at| at.saturating_sub(now_us).clamp(1000, 100_000));
-        let wait = Duration::from_micros(after_us);
-        self.socket.set_read_timeout(Some(wait)).unwrap();
-        match self.socket.recv(&mut self.buffer) {
-            Ok(len) => {
-                let now_us = self.now_us();
-                self.quic.on_datagram(now_us, &self.buffer[..len], false);
-            }
-            Err(error) => assert!(
-                matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::ConnectionRefused
-                ),
-                "{error}"
-            ),
-        }
-        for (stream, incoming) in &mut self.streams {
-            while !incoming.is_finished {
-                match self.quic.receive(*stream) {
-                    Received::Bytes(bytes) => incoming.bytes.extend(bytes),
-                    Received::Finished => incoming.is_finished = true,
-                    Received::Blocked => break,
-                    Received::Reset(code) => panic!("stream {stream} was reset: {code:#x}"),
-                }
-            }
-        }
-    }
-
-    /// Sends a request, and returns its stream.
-    fn begin(&mut self, method: &str, path: &str, more: &[(&str, &str)]) -> u64 {
-        let pseudo = [
-            (":method", method),
-            (":scheme", "https"),
-            (":authority", "localhost"),
-            (":path", path),
-        ];
-        let request = http3::headers(&[&pseudo, more].concat());
-        let stream = self.quic.request(&request).expect("a stream");
-        self.streams.insert(stream, Incoming::default());
-        stream
-    }
-
-    /// The response on a stream, once it is complete.
-    fn response(&mut self, stream: u64) -> Response {
-        self.until("a response", |it| it.streams[&stream].is_finished);
-        let incoming = self.streams.remove(&stream).expect("a stream");
-        let mut rest = &incoming.bytes[..];
-        let mut response = None;
-        while !rest.is_empty() {
-            let kind = take_varint(&mut rest);
-            let len = take_varint(&mut rest) as usize;
-            let payload = &rest[..len];
-            rest = &rest[len..];
-            match (kind, &mut response) {
-                (HEADERS, None) => {
-                    let mut fields = http3::fields(payload);
-                    let (name, status) = fields.remove(0);
-                    assert_eq!(name, ":status");
-                    response = Some(Response {
-                        status: status.parse().expect("a status"),
-                        fields,
-                        body: Vec::new(),
-                    });
-                }
-                (DATA, Some(response)) => response.body.extend(payload),
-                _ => panic!("a frame of type {kind:#x}"),
-            }
-        }
-        response.expect("a response")
-    }
-
-    fn ask(&mut self, method: &str, path: &str, more: &[(&str, &str)]) -> Response {
-        let stream = self.begin(method, path, more);
-        self.response(stream)
-    }
-
-    /// Downloads a file, and compares every byte.
-    fn download(&mut self, file: &KnownFile) {
-        let response = self.ask("GET", &format!("/{}", file.name()), &[]);
-        assert_eq!(response.status, 200);
-        assert!(
-            response.body == file.bytes(0, file.size() as usize),
-            "other bytes"
-        );
-    }
-}
+use crate::isolation::no_content_in_the_host;
+use crate::support::{Random, kill_nic, nft, on_threads, serve_with, sh};
 
 fn serve(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
     let options = certificate.options();
@@ -275,5 +107,204 @@ fn responses_over_tcp_say_where_http3_is_and_those_over_quic_are_the_same() {
                 .status,
             304
         );
+    });
+}
+
+#[test]
+fn streams_of_many_connections_bring_every_byte_where_packets_are_lost() {
+    isolated(|site| {
+        let files = files(&site);
+        let certificate = certificate(&site);
+        let _splitway = serve(&site, &certificate, &[]);
+        lose_packets();
+        on_threads(20, |index| {
+            let mut client = Client::connect(HTTPS[index % 2], &certificate, index as u64);
+            for _ in 0..3 {
+                let streams: Vec<u64> = files
+                    .iter()
+                    .map(|file| client.begin("GET", &format!("/{}", file.name()), &[]))
+                    .collect();
+                for (file, stream) in files.iter().zip(streams) {
+                    let response = client.response(stream);
+                    assert!(
+                        response.body == file.bytes(0, file.size() as usize),
+                        "other bytes"
+                    );
+                }
+            }
+            client.close();
+            Ok(())
+        });
+    });
+}
+
+/// What was damaged on its way counts as lost.
+#[test]
+fn damaged_packets_do_no_harm() {
+    isolated(|site| {
+        let file = site.file("file", 3_000_000).unwrap();
+        let certificate = certificate(&site);
+        let _splitway = serve(&site, &certificate, &[]);
+        for hook in ["input", "output"] {
+            // A byte behind the header, where the checksum of UDP is made good again.
+            nft(&format!(
+                "add table inet damage_{hook}; \
+                 add chain inet damage_{hook} packets {{ type filter hook {hook} priority 0; }}; \
+                 add rule inet damage_{hook} packets udp length > 100 \
+                 numgen random mod 50 < 1 counter @th,512,8 set 0x5a"
+            ));
+        }
+        for (seed, server) in (1..).zip(HTTPS) {
+            let mut client = Client::connect(server, &certificate, seed);
+            client.download(&file);
+        }
+        let rules = sh("nft list table inet damage_input");
+        assert!(!rules.contains("counter packets 0 "), "{rules}");
+    });
+}
+
+#[test]
+fn a_connection_survives_another_address_new_keys_and_a_silence() {
+    isolated(|site| {
+        let file = site.file("file", 20_000_000).unwrap();
+        let certificate = certificate(&site);
+        let splitway = serve(&site, &certificate, &["--report-json"]);
+        for (seed, server) in (1..).zip(HTTPS) {
+            let mut client = Client::connect(server, &certificate, seed);
+            let stream = client.begin("GET", "/file", &[]);
+            client.until("a part", |it| it.has_received(stream) > 1_000_000);
+            client.change_address();
+            client.until("a part", |it| it.has_received(stream) > 5_000_000);
+            client.quic.update_keys();
+            client.until("a part", |it| it.has_received(stream) > 8_000_000);
+            client.quic.update_keys();
+            nft("add table inet hole; \
+                 add chain inet hole packets { type filter hook output priority 0; }; \
+                 add rule inet hole packets meta l4proto udp drop");
+            // Not a wait for something: nothing that the client says arrives for so long.
+            let silence = Instant::now();
+            while silence.elapsed() < Duration::from_secs(2) {
+                client.turn();
+            }
+            nft("delete table inet hole");
+            let response = client.response(stream);
+            assert!(
+                response.body == file.bytes(0, file.size() as usize),
+                "other bytes"
+            );
+            client.close();
+        }
+        let names = [
+            "quic_connections_accepted",
+            "quic_connections_closed",
+            "quic_rejected",
+        ];
+        assert_eq!(counted(splitway, names), [2, 2, 0]);
+    });
+}
+
+/// Clients whose keys note each number that they open, so that none is sealed twice.
+fn outlive(site: &Site, deaths: usize) {
+    let files = files(site);
+    let certificate = certificate(site);
+    let splitway = serve(site, &certificate, &["--report-json"]);
+    lose_packets();
+    let mut random = Random::seeded();
+    let kill = || {
+        kill_nic(&splitway);
+        true
+    };
+    clients_outlive(
+        &splitway,
+        20,
+        deaths,
+        &mut random,
+        kill,
+        |index, progress| {
+            let mut client = Client::connect(HTTPS[index % 2], &certificate, index as u64);
+            let mut turn = index;
+            while !progress.is_over.load(Ordering::Relaxed) {
+                client.download(&files[turn % files.len()]);
+                progress.responses.fetch_add(1, Ordering::Relaxed);
+                turn += 1;
+            }
+            client.download(&files[index % files.len()]);
+            client.close();
+            Ok(())
+        },
+    );
+    let [accepted, failed] = counted(
+        splitway,
+        ["quic_connections_accepted", "quic_handshakes_failed"],
+    );
+    assert_eq!((accepted, failed), (20, 0));
+}
+
+#[test]
+fn connections_outlive_nic_processes() {
+    isolated(|site| outlive(&site, 3));
+}
+
+#[test]
+#[ignore = "long: a hundred deaths"]
+fn connections_outlive_a_hundred_nic_processes() {
+    isolated(|site| outlive(&site, 100));
+}
+
+#[test]
+fn no_byte_of_content_is_in_the_memory_of_the_host_process() {
+    isolated(|site| {
+        let file = site.file("large", 30_000).unwrap();
+        let certificate = certificate(&site);
+        let splitway = serve(&site, &certificate, &[]);
+        for turn in 0..20 {
+            let mut client = Client::connect(HTTPS[turn % 2], &certificate, turn as u64);
+            client.download(&file);
+        }
+        no_content_in_the_host(&site, &splitway, &[file.name()]);
+    });
+}
+
+#[test]
+fn datagrams_to_ports_without_quic_are_refused() {
+    isolated(|site| {
+        let certificate = certificate(&site);
+        let _splitway = serve(&site, &certificate, &[]);
+        for server in HTTPS {
+            let any = if server.is_ipv4() {
+                "0.0.0.0:0"
+            } else {
+                "[::]:0"
+            };
+            let socket = UdpSocket::bind(any).unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .unwrap();
+            socket.connect((server.ip(), 444)).unwrap();
+            socket.send(b"anyone?").unwrap();
+            let refused = socket.recv(&mut [0; 100]).map_err(|error| error.kind());
+            assert_eq!(refused, Err(ErrorKind::ConnectionRefused));
+        }
+    });
+}
+
+/// Connections take leave in order: what was asked for is still sent, and no more is taken.
+#[test]
+fn a_server_that_ends_finishes_what_it_was_asked_for() {
+    isolated(|site| {
+        let file = site.file("file", 20_000_000).unwrap();
+        let certificate = certificate(&site);
+        let mut splitway = serve(&site, &certificate, &[]);
+        let mut client = Client::connect(HTTPS[0], &certificate, 1);
+        let stream = client.begin("GET", "/file", &[]);
+        client.until("a part", |it| it.has_received(stream) > 100_000);
+        signal(splitway.supervisor(), Signal::QUIT).unwrap();
+        let response = client.response(stream);
+        assert!(
+            response.body == file.bytes(0, file.size() as usize),
+            "other bytes"
+        );
+        client.until_over();
+        assert!(splitway.wait().unwrap().success());
     });
 }

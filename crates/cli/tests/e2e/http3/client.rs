@@ -1,0 +1,225 @@
+//! A client of HTTP/3 on a UDP socket of the kernel.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use fakes::http3::{self, DATA, HEADERS, SETTINGS, frame, take_varint};
+use fakes::quic_client::{QuicClient, Received};
+use rustls::ClientConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::version::TLS13;
+use testbed::site::KnownFile;
+
+use crate::https::Certificate;
+use crate::support::SOON;
+
+/// H3_NO_ERROR (RFC 9114 §8.1).
+const NO_ERROR: u32 = 0x100;
+
+fn unspecified(like: SocketAddr) -> IpAddr {
+    match like {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// A response, as it is received.
+#[derive(Debug, Default)]
+struct Incoming {
+    bytes: Vec<u8>,
+    is_finished: bool,
+}
+
+/// A response.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(of, _)| of == name)?;
+        Some(&found.1)
+    }
+}
+
+/// A client with a connection, which it drives while it waits for something.
+pub(crate) struct Client {
+    pub(crate) quic: QuicClient,
+    server: SocketAddr,
+    socket: UdpSocket,
+    start: Instant,
+    streams: BTreeMap<u64, Incoming>,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn connect(server: SocketAddr, certificate: &Certificate, seed: u64) -> Self {
+        let socket = UdpSocket::bind(SocketAddr::new(unspecified(server), 0)).unwrap();
+        socket.connect(server).unwrap();
+        let local = socket.local_addr().unwrap();
+        let roots = certificate.roots();
+        let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut client = Self {
+            quic: QuicClient::connect(config, b"h3", (local, server), seed),
+            server,
+            socket,
+            start: Instant::now(),
+            streams: BTreeMap::new(),
+            buffer: vec![0; 65_536],
+        };
+        client.until("a connection", |client| client.quic.is_connected);
+        let control = client.quic.open_unidirectional().expect("a stream");
+        client.quic.send(control, &[0]);
+        client.quic.send(control, &frame(SETTINGS, b""));
+        client
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    /// Sends and receives until something is so.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !is_so(self) {
+            assert_eq!(self.quic.lost, None, "waiting for {what}");
+            assert!(begun.elapsed() < SOON, "waiting for {what}");
+            self.turn();
+        }
+    }
+
+    pub(crate) fn turn(&mut self) {
+        let now_us = self.now_us();
+        if self.quic.next_timeout_us().is_some_and(|at| at <= now_us) {
+            self.quic.on_timeout(now_us);
+        }
+        while let Some(datagram) = self.quic.poll_datagram(now_us) {
+            // As a link does, a socket whose peer is not there loses it.
+            let _ = self.socket.send(&datagram);
+        }
+        let after = self.quic.next_timeout_us();
+        let after_us = after.map_or(100_000, |at| at.saturating_sub(now_us).clamp(1000, 100_000));
+        let wait = Duration::from_micros(after_us);
+        self.socket.set_read_timeout(Some(wait)).unwrap();
+        match self.socket.recv(&mut self.buffer) {
+            Ok(len) => {
+                let now_us = self.now_us();
+                self.quic.on_datagram(now_us, &self.buffer[..len], false);
+            }
+            Err(error) => assert!(
+                matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::ConnectionRefused
+                ),
+                "{error}"
+            ),
+        }
+        for (stream, incoming) in &mut self.streams {
+            while !incoming.is_finished {
+                match self.quic.receive(*stream) {
+                    Received::Bytes(bytes) => incoming.bytes.extend(bytes),
+                    Received::Finished => incoming.is_finished = true,
+                    Received::Blocked => break,
+                    Received::Reset(code) => panic!("stream {stream} was reset: {code:#x}"),
+                }
+            }
+        }
+    }
+
+    /// Sends a request, and returns its stream.
+    pub(crate) fn begin(&mut self, method: &str, path: &str, more: &[(&str, &str)]) -> u64 {
+        let pseudo = [
+            (":method", method),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", path),
+        ];
+        let request = http3::headers(&[&pseudo, more].concat());
+        let stream = self.quic.request(&request).expect("a stream");
+        self.streams.insert(stream, Incoming::default());
+        stream
+    }
+
+    /// So many bytes of a stream have come.
+    pub(crate) fn has_received(&self, stream: u64) -> usize {
+        self.streams[&stream].bytes.len()
+    }
+
+    /// Goes on from another address.
+    pub(crate) fn change_address(&mut self) {
+        let any = SocketAddr::new(unspecified(self.server), 0);
+        self.socket = UdpSocket::bind(any).unwrap();
+        self.socket.connect(self.server).unwrap();
+        self.quic.local = self.socket.local_addr().unwrap();
+    }
+
+    /// Waits for the server to close the connection, in order.
+    pub(crate) fn until_over(&mut self) {
+        let begun = Instant::now();
+        while self.quic.lost.is_none() {
+            assert!(begun.elapsed() < SOON, "waiting for the end");
+            self.turn();
+        }
+        let why = self.quic.lost.as_deref().unwrap_or_default();
+        assert!(why.contains("closed by peer: 256"), "{why}");
+    }
+
+    /// Ends the connection.
+    pub(crate) fn close(mut self) {
+        self.quic.close(self.now_us(), NO_ERROR);
+        self.turn();
+    }
+
+    /// The response on a stream, once it is complete.
+    pub(crate) fn response(&mut self, stream: u64) -> Response {
+        self.until("a response", |it| it.streams[&stream].is_finished);
+        let incoming = self.streams.remove(&stream).expect("a stream");
+        let mut rest = &incoming.bytes[..];
+        let mut response = None;
+        while !rest.is_empty() {
+            let kind = take_varint(&mut rest);
+            let len = take_varint(&mut rest) as usize;
+            let payload = &rest[..len];
+            rest = &rest[len..];
+            match (kind, &mut response) {
+                (HEADERS, None) => {
+                    let mut fields = http3::fields(payload);
+                    let (name, status) = fields.remove(0);
+                    assert_eq!(name, ":status");
+                    response = Some(Response {
+                        status: status.parse().expect("a status"),
+                        fields,
+                        body: Vec::new(),
+                    });
+                }
+                (DATA, Some(response)) => response.body.extend(payload),
+                _ => panic!("a frame of type {kind:#x}"),
+            }
+        }
+        response.expect("a response")
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, path: &str, more: &[(&str, &str)]) -> Response {
+        let stream = self.begin(method, path, more);
+        self.response(stream)
+    }
+
+    /// Downloads a file, and compares every byte.
+    pub(crate) fn download(&mut self, file: &KnownFile) {
+        let response = self.ask("GET", &format!("/{}", file.name()), &[]);
+        assert_eq!(response.status, 200);
+        assert!(
+            response.body == file.bytes(0, file.size() as usize),
+            "other bytes"
+        );
+    }
+}
