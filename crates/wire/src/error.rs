@@ -21,6 +21,10 @@ pub enum ParseError {
     BadTcpHeader,
     /// The TCP checksum does not match.
     BadTcpChecksum,
+    /// The UDP datagram is longer than the packet, or shorter than its header.
+    BadUdpHeader,
+    /// The UDP checksum does not match, or there is none where there must be one.
+    BadUdpChecksum,
     /// An ARP packet that is not about Ethernet and IPv4, or does not decode.
     BadArp,
     /// An ICMP or ICMPv6 message that is too short, or breaks a rule of RFC 4861 §7.1.
@@ -40,6 +44,8 @@ impl fmt::Display for ParseError {
             ParseError::BadAddress => "address that is not unicast",
             ParseError::BadTcpHeader => "malformed TCP header",
             ParseError::BadTcpChecksum => "wrong TCP checksum",
+            ParseError::BadUdpHeader => "malformed UDP header",
+            ParseError::BadUdpChecksum => "wrong UDP checksum",
             ParseError::BadArp => "malformed ARP packet",
             ParseError::BadIcmp => "malformed ICMP message",
             ParseError::BadIcmpChecksum => "wrong ICMP checksum",

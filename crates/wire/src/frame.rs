@@ -15,6 +15,7 @@ pub use header::HeaderMut;
 pub use header_error::HeaderError;
 pub use prefix::TcpPrefix;
 pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse, parse_segment};
+pub(crate) use template::write_link;
 pub use template::{HEADER_BYTES_MAX, TcpTemplate};
 pub use udp_header::UdpHeaderMut;
 pub use udp_template::UdpTemplate;

@@ -6,7 +6,7 @@ use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{Icmpv4Message, Icmpv4Packet, Icmpv4Repr};
 
 use crate::icmp::{Echo, QuotedTcp};
-use crate::{ParseError, frame, ip};
+use crate::{ParseError, checksum, frame, ip};
 
 /// An ICMP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,45 @@ pub fn echo_frame(
         destination_mac,
         &header,
         repr.buffer_len(),
+        write,
+    )
+}
+
+/// Most of a packet that an error quotes: the error fits into 576 bytes (RFC 1812 §4.3.2.3).
+const QUOTED_BYTES_MAX: usize = 576 - ip::IPV4_HEADER_BYTES - 8;
+
+/// "Port unreachable" about `packet`, which begins with its IP header, as a whole Ethernet frame.
+pub fn port_unreachable_frame(
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    packet: &[u8],
+) -> Vec<u8> {
+    const UNREACHABLE: u8 = 3;
+    const PORT: u8 = 3;
+    let quoted = &packet[..packet.len().min(QUOTED_BYTES_MAX)];
+    let header = ip::Header {
+        addresses: ip::Addresses::V4 {
+            source,
+            destination,
+        },
+        protocol: ip::ICMP,
+        ttl: ip::TTL,
+        traffic_class: 0,
+        identification: 0,
+    };
+    let write = |payload: &mut [u8]| {
+        payload[..2].copy_from_slice(&[UNREACHABLE, PORT]);
+        payload[8..].copy_from_slice(quoted);
+        let sum = checksum::of(payload);
+        payload[2..4].copy_from_slice(&sum.to_be_bytes());
+    };
+    frame::assemble(
+        source_mac,
+        destination_mac,
+        &header,
+        8 + quoted.len(),
         write,
     )
 }

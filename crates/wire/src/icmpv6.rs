@@ -7,6 +7,7 @@ use smoltcp::wire::{
     Icmpv6Message, Icmpv6Packet, Icmpv6Repr, NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
 };
 
+use crate::checksum::Checksum;
 use crate::icmp::{Echo, QuotedTcp};
 use crate::{ParseError, checksum, ethernet, frame, ip};
 
@@ -200,6 +201,42 @@ pub fn echo_frame(
         ip::TTL,
         &repr,
     )
+}
+
+/// Most of a packet that an error quotes: the error fits into the smallest MTU (RFC 4443 §2.4 c).
+const QUOTED_BYTES_MAX: usize = 1280 - ip::IPV6_HEADER_BYTES - 8;
+
+/// "Port unreachable" about `packet`, which begins with its IP header, as a whole Ethernet frame.
+pub fn port_unreachable_frame(
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    packet: &[u8],
+) -> Vec<u8> {
+    const UNREACHABLE: u8 = 1;
+    const PORT: u8 = 4;
+    let quoted = &packet[..packet.len().min(QUOTED_BYTES_MAX)];
+    let len = 8 + quoted.len();
+    let header = ip::Header {
+        addresses: ip::Addresses::V6 {
+            source,
+            destination,
+        },
+        protocol: ip::ICMPV6,
+        ttl: ip::TTL,
+        traffic_class: 0,
+        identification: 0,
+    };
+    let write = |payload: &mut [u8]| {
+        payload[..2].copy_from_slice(&[UNREACHABLE, PORT]);
+        payload[8..].copy_from_slice(quoted);
+        let (source, destination) = (source.into(), destination.into());
+        let mut sum = Checksum::pseudo_header(source, destination, ip::ICMPV6, len as u32);
+        sum.add(payload);
+        payload[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+    };
+    frame::assemble(source_mac, destination_mac, &header, len, write)
 }
 
 /// A message of neighbour discovery as a whole Ethernet frame.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`frame`] | whole frames: classification of received ones, headers of outgoing ones |
 //! | [`ethernet`], [`ip`], [`tcp`], [`udp`] | one layer each; TCP and its options are written for speed |
+//! | [`datagram`] | UDP: datagrams that have arrived, and whole ones to be sent |
 //! | [`arp`], [`icmp`], [`icmpv4`], [`icmpv6`] | the cold paths, on `smoltcp::wire` |
 //! | [`checksum`] | the Internet checksum (RFC 1071) |
 //! | `error` | why bytes are no frame |
@@ -20,6 +21,7 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod datagram;
 pub mod ethernet;
 pub mod frame;
 pub mod icmp;

@@ -137,7 +137,7 @@ pub(super) fn write_link_and_ip(
 }
 
 /// Writes the Ethernet header that belongs before an IP header.
-fn write_link(
+pub(crate) fn write_link(
     source_mac: [u8; 6],
     destination_mac: [u8; 6],
     header: &ip::Header,
