@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use contract::FlowId;
 use netdev::steering::Target;
 use netdev::{Frame, Offload, Port, SendError, Superpacket};
+use wire::datagram;
 use wire::frame::{HeaderMut, Received, UdpHeaderMut};
 use wire::tcp::Flags;
-use wire::udp;
 
 /// Sequence number of the first payload byte of every flow: the stream soon wraps around.
 pub const FIRST_SEQ: u32 = u32::MAX - 1000;
@@ -99,7 +99,7 @@ impl Datagrams {
 
     /// Which flow they are of: tests put the flow's id into the destination port.
     pub fn flow(&self) -> FlowId {
-        let at = self.header.len() - udp::HEADER_BYTES + 2;
+        let at = self.header.len() - datagram::HEADER_BYTES + 2;
         FlowId(u16::from_be_bytes([self.header[at], self.header[at + 1]]).into())
     }
 

@@ -11,8 +11,9 @@ use proptest::prelude::*;
 use testbed::namespace::{isolated, isolated_unprivileged};
 use testbed::process::{run, tool};
 use testbed::wait;
-use wire::frame::{HEADER_BYTES_MAX, UdpHeaderMut, UdpTemplate};
-use wire::{ethernet, ip, udp};
+use wire::datagram::{self, DatagramHeader, HEADERS_BYTES_MAX};
+use wire::frame::UdpHeaderMut;
+use wire::ip;
 
 const ENDS: [[&str; 2]; 2] = [
     ["10.77.0.1:443", "10.77.0.2:5000"],
@@ -39,9 +40,15 @@ fn send<P: Port>(
     payload_bytes: u16,
 ) -> Result<(), SendError> {
     let [source, destination] = ends(ipv6);
-    let template = UdpTemplate::new(port.mac(), destination_mac, source, destination);
-    let mut buffer = [0; HEADER_BYTES_MAX];
-    let len = template.write(&mut buffer).unwrap();
+    let header = DatagramHeader {
+        source_mac: port.mac(),
+        destination_mac,
+        source,
+        destination,
+        ecn: ip::Ecn::NotEct,
+    };
+    let mut buffer = [0; HEADERS_BYTES_MAX];
+    let len = header.write(&mut buffer).unwrap();
     let mut header = UdpHeaderMut::parse(&mut buffer[..len]).unwrap();
     header.set_identification(0xfffe);
     header.finish(payload.len()).unwrap();
@@ -60,29 +67,14 @@ fn send<P: Port>(
 
 /// The payload of a datagram between the ends, of which lengths and checksums are right.
 fn payload_of(frame: &[u8], checksum_valid: bool, ipv6: bool) -> Vec<u8> {
-    let (_, packet) = ethernet::Header::parse(frame).expect("a frame");
-    let packet = if ipv6 {
-        ip::Packet::parse_v6(packet).expect("an IPv6 packet")
-    } else {
-        ip::Packet::parse_v4(packet).expect("an IPv4 packet")
-    };
-    let [source, destination] = ends(ipv6);
-    assert_eq!(packet.protocol, ip::UDP);
-    assert_eq!(packet.addresses.source(), source.ip());
-    assert_eq!(packet.addresses.destination(), destination.ip());
-    let datagram = packet.payload;
-    assert_eq!(datagram[..2], source.port().to_be_bytes());
-    assert_eq!(datagram[2..4], destination.port().to_be_bytes());
-    assert_eq!(datagram[4..6], (datagram.len() as u16).to_be_bytes());
+    let datagram = datagram::parse(frame, checksum_valid).expect("sound");
+    let datagram = datagram.expect("a datagram");
+    assert_eq!([datagram.source, datagram.destination], ends(ipv6));
     if !checksum_valid {
-        assert_ne!(datagram[6..8], [0, 0], "a datagram has a checksum");
-        let len = datagram.len() as u32;
-        let (from, to) = (source.ip(), destination.ip());
-        let mut sum = wire::checksum::Checksum::pseudo_header(from, to, ip::UDP, len);
-        sum.add(datagram);
-        assert_eq!(sum.finish(), 0);
+        let at = frame.len() - datagram.payload.len() - 2;
+        assert_ne!(frame[at..at + 2], [0, 0], "a datagram has a checksum");
     }
-    datagram[udp::HEADER_BYTES..].to_vec()
+    datagram.payload.to_vec()
 }
 
 fn receive<P: Port>(port: &mut P, ipv6: bool) -> Vec<Vec<u8>> {

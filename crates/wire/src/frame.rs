@@ -8,7 +8,6 @@ mod prefix;
 mod received;
 mod template;
 mod udp_header;
-mod udp_template;
 
 pub use cut::{cut, pieces};
 pub use header::HeaderMut;
@@ -18,7 +17,6 @@ pub use received::{Icmp4Packet, Icmp6Packet, Received, TcpPacket, parse, parse_s
 pub(crate) use template::write_link;
 pub use template::{HEADER_BYTES_MAX, TcpTemplate};
 pub use udp_header::UdpHeaderMut;
-pub use udp_template::UdpTemplate;
 
 use crate::{ethernet, ip};
 

@@ -3,12 +3,12 @@
 //! [`frame::parse`] turns a received Ethernet frame into a [`frame::Received`];
 //! [`frame::TcpTemplate`] writes the headers of a TCP packet, and [`frame::HeaderMut`] changes such
 //! headers in place (the NIC stack does, for every superpacket it cuts from a SEND).
-//! [`frame::UdpTemplate`] and [`frame::UdpHeaderMut`] are the same for datagrams.
+//! [`datagram`] and [`frame::UdpHeaderMut`] are the same for datagrams.
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | [`frame`] | whole frames: classification of received ones, headers of outgoing ones |
-//! | [`ethernet`], [`ip`], [`tcp`], [`udp`] | one layer each; TCP and its options are written for speed |
+//! | [`ethernet`], [`ip`], [`tcp`] | one layer each; TCP and its options are written for speed |
 //! | [`datagram`] | UDP: datagrams that have arrived, and whole ones to be sent |
 //! | [`arp`], [`icmp`], [`icmpv4`], [`icmpv6`] | the cold paths, on `smoltcp::wire` |
 //! | [`checksum`] | the Internet checksum (RFC 1071) |
@@ -29,7 +29,6 @@ pub mod icmpv4;
 pub mod icmpv6;
 pub mod ip;
 pub mod tcp;
-pub mod udp;
 
 mod error;
 

@@ -1,7 +1,6 @@
 //! What the kernel still has to do to a packet.
 
 use wire::tcp::Flags;
-use wire::udp;
 
 use super::virtio::{
     GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHeader,
@@ -13,6 +12,9 @@ const TCP_FLAGS_OFFSET: usize = 13;
 
 /// Offset of the checksum in a TCP header, in bytes.
 const TCP_CHECKSUM_OFFSET: u16 = 16;
+
+/// The same in a UDP header.
+const UDP_CHECKSUM_OFFSET: u16 = 6;
 
 impl VirtioNetHeader {
     /// What stands before a packet that is handed to the kernel.
@@ -49,7 +51,7 @@ impl VirtioNetHeader {
                 } else {
                     (GSO_NONE, 0)
                 };
-                (gso_type, gso_size, udp_offset, udp::CHECKSUM_OFFSET as u16)
+                (gso_type, gso_size, udp_offset, UDP_CHECKSUM_OFFSET)
             }
         };
         VirtioNetHeader {

@@ -8,7 +8,8 @@ use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use contract::quic::{Prepare, QuicKey, QuicPacket, QuicSend};
 use contract::tls::{Cipher, TAG_BYTES};
 use contract::{Command, Event, FileId, FlowId, RejectReason, Segment, SendId};
-use wire::frame::UdpTemplate;
+use wire::datagram::{DatagramHeader, HEADERS_BYTES_MAX};
+use wire::ip::Ecn;
 
 use super::{Stage, range};
 
@@ -48,9 +49,15 @@ pub fn udp_header(flow: u64, ipv6: bool) -> Vec<u8> {
     }
     .map(|end| end.parse().unwrap());
     let destination = SocketAddr::new(destination.ip(), flow as u16);
-    let template = UdpTemplate::new([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], source, destination);
-    let mut buffer = [0; 128];
-    let len = template.write(&mut buffer).expect("it fits");
+    let header = DatagramHeader {
+        source_mac: [2, 0, 0, 0, 0, 2],
+        destination_mac: [2, 0, 0, 0, 0, 1],
+        source,
+        destination,
+        ecn: Ecn::Ect0,
+    };
+    let mut buffer = [0; HEADERS_BYTES_MAX];
+    let len = header.write(&mut buffer).expect("it fits");
     buffer[..len].to_vec()
 }
 

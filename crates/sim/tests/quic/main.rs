@@ -16,9 +16,8 @@ use contract::tls::Cipher;
 use contract::{Command, FlowId, Segment, SendId};
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
-use nic_stack::{Nic, Plan};
+use nic_stack::{Nic, Plan, header};
 use tcp::CongestionAlgorithm;
-use wire::frame::UdpTemplate;
 use wire_watch::WireWatch;
 use world::World;
 
@@ -186,9 +185,7 @@ fn a_number_that_two_nic_stacks_seal_is_noticed() {
     let mut watch = WireWatch::default();
     watch.on_key(&KEY);
     let ends = ["192.0.2.2:443", "192.0.2.1:5000"].map(|end| end.parse().expect("an address"));
-    let mut header = [0; 64];
-    let template = UdpTemplate::new([2; 6], [4; 6], ends[0], ends[1]);
-    let header_bytes = template.write(&mut header).expect("it fits");
+    let header = header(ends[0], ends[1]);
     for plaintext in [b"what was sent before death", b"something else, afterwards"] {
         let plan = Plan {
             cache_bytes: 0,
@@ -202,7 +199,7 @@ fn a_number_that_two_nic_stacks_seal_is_noticed() {
             flow: FlowId(1),
             issued_us: 0,
             not_before_us: 0,
-            header: &header[..header_bytes],
+            header: &header,
             packets: vec![QuicPacket {
                 number: 5,
                 generation: 0,

@@ -14,8 +14,8 @@ use netdev::{Frame, Port, SendError, Superpacket};
 use nic::reader::delay::{DelayReader, ReadDelay};
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Counters, Progress, Usage, Worker};
-use wire::checksum::Checksum;
-use wire::{ethernet, ip, udp};
+use wire::datagram::{self, DatagramHeader, HEADERS_BYTES_MAX};
+use wire::ip::Ecn;
 
 /// Length of each file, in bytes.
 pub(crate) const FILE_BYTES: u64 = 1_600_000;
@@ -127,21 +127,25 @@ impl Nic {
     }
 }
 
+/// Ethernet, IP and UDP header of datagrams from a server to a client.
+pub(crate) fn header(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
+    let header = DatagramHeader {
+        source_mac: [2; 6],
+        destination_mac: [4; 6],
+        source,
+        destination,
+        ecn: Ecn::NotEct,
+    };
+    let mut bytes = [0; HEADERS_BYTES_MAX];
+    let len = header.write(&mut bytes).expect("it fits");
+    bytes[..len].to_vec()
+}
+
 /// Where a datagram in a frame goes, and its payload.
 fn parse(frame: &[u8]) -> (SocketAddr, Vec<u8>) {
-    let (_, packet) = ethernet::Header::parse(frame).expect("a frame");
-    let packet = ip::Packet::parse_v4(packet).expect("a packet");
-    assert_eq!(packet.protocol, ip::UDP);
-    let (source, destination) = (packet.addresses.source(), packet.addresses.destination());
-    let datagram = packet.payload;
-    let len = datagram.len();
-    let mut sum = Checksum::pseudo_header(source, destination, ip::UDP, len as u32);
-    sum.add(datagram);
-    assert_eq!(sum.finish(), 0, "a datagram has a checksum");
-    assert_eq!(datagram[4..6], (len as u16).to_be_bytes());
-    let port = u16::from_be_bytes([datagram[2], datagram[3]]);
-    let payload = datagram[udp::HEADER_BYTES..].to_vec();
-    (SocketAddr::new(destination, port), payload)
+    let datagram = datagram::parse(frame, false).expect("sound");
+    let datagram = datagram.expect("a datagram");
+    (datagram.destination, datagram.payload.to_vec())
 }
 
 /// A port that takes so many superpackets, and is busy then.

@@ -19,9 +19,8 @@ use quic::{
     Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Output, Read, Settings, StreamId,
 };
 use tcp::{CongestionAlgorithm, Instant};
-use wire::frame::UdpTemplate;
 
-use crate::nic_stack::{FILES, Nic, Plan, contents, path};
+use crate::nic_stack::{FILES, Nic, Plan, contents, header, path};
 use crate::wire_watch::WireWatch;
 
 /// What happens later.
@@ -507,16 +506,14 @@ impl<'a> World<'a> {
             ends: VecDeque::new(),
         });
         connection.remote = send.route.remote;
-        let template = UdpTemplate::new([2; 6], [4; 6], server(), send.route.remote);
-        let mut header = [0; 64];
-        let header_bytes = template.write(&mut header).expect("it fits");
+        let header = header(server(), send.route.remote);
         let issued_us = self.now_us.get();
         let commands = send.commands(Framing {
             flow,
             id: SendId(connection.next_send),
             issued_us,
             not_before_us: issued_us + (self.random)(2) * (self.random)(400),
-            header: &header[..header_bytes],
+            header: &header,
         });
         connection.next_send += commands.len() as u64;
         let last = SendId(connection.next_send - 1);

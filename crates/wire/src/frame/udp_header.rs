@@ -1,7 +1,12 @@
 use super::header_error::HeaderError;
 use super::lengths::{self, IPV6_TRANSPORT_OFFSET};
 use crate::checksum::Checksum;
-use crate::{ethernet, ip, udp};
+use crate::datagram::HEADER_BYTES;
+use crate::{ethernet, ip};
+
+/// Offsets in the UDP header, in bytes.
+const LENGTH_OFFSET: usize = 4;
+const CHECKSUM_OFFSET: usize = 6;
 
 /// Ethernet, IP and UDP header of outgoing datagrams, to be changed in place.
 ///
@@ -17,7 +22,7 @@ impl<'a> UdpHeaderMut<'a> {
     /// anything.
     pub fn parse(bytes: &'a mut [u8]) -> Result<UdpHeaderMut<'a>, HeaderError> {
         let udp_offset = lengths::transport_offset(bytes, ip::UDP)
-            .filter(|at| bytes.len() - at == udp::HEADER_BYTES)
+            .filter(|at| bytes.len() - at == HEADER_BYTES)
             .ok_or(HeaderError::NotUdp)?;
         Ok(UdpHeaderMut { bytes, udp_offset })
     }
@@ -88,27 +93,27 @@ impl<'a> UdpHeaderMut<'a> {
             payload: payload_len,
         };
         let udp_bytes = payload_len
-            .checked_add(udp::HEADER_BYTES)
+            .checked_add(HEADER_BYTES)
             .and_then(|bytes| u16::try_from(bytes).ok())
             .ok_or(too_long)?;
         let ip_bytes_max = usize::from(u16::MAX);
         let offset = self.udp_offset;
         let sum = lengths::set(self.bytes, offset, ip::UDP, udp_bytes.into(), ip_bytes_max);
-        let length_at = offset + udp::LENGTH_OFFSET;
+        let length_at = offset + LENGTH_OFFSET;
         self.bytes[length_at..length_at + 2].copy_from_slice(&udp_bytes.to_be_bytes());
         sum.ok_or(too_long)
     }
 
     fn set_checksum(&mut self, checksum: u16) {
-        let at = self.udp_offset + udp::CHECKSUM_OFFSET;
+        let at = self.udp_offset + CHECKSUM_OFFSET;
         self.bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::udp_template::UdpTemplate;
     use super::*;
+    use crate::datagram::{DatagramHeader, HEADERS_BYTES_MAX};
 
     const ENDS: [[&str; 2]; 2] = [
         ["10.77.0.1:443", "10.77.0.2:5000"],
@@ -117,9 +122,15 @@ mod tests {
 
     fn header(ipv6: bool) -> Vec<u8> {
         let [source, destination] = ENDS[usize::from(ipv6)].map(|end| end.parse().unwrap());
-        let template = UdpTemplate::new([2; 6], [4; 6], source, destination);
-        let mut buffer = [0; super::super::HEADER_BYTES_MAX];
-        let len = template.write(&mut buffer).unwrap();
+        let header = DatagramHeader {
+            source_mac: [2; 6],
+            destination_mac: [4; 6],
+            source,
+            destination,
+            ecn: ip::Ecn::NotEct,
+        };
+        let mut buffer = [0; HEADERS_BYTES_MAX];
+        let len = header.write(&mut buffer).unwrap();
         buffer[..len].to_vec()
     }
 
@@ -130,7 +141,7 @@ mod tests {
             end.ip()
         });
         let udp_offset = if ipv6 { 54 } else { 34 };
-        let len = (udp::HEADER_BYTES + payload.len()) as u32;
+        let len = (HEADER_BYTES + payload.len()) as u32;
         let mut sum = Checksum::pseudo_header(source, destination, ip::UDP, len);
         sum.add(&header[udp_offset..]);
         sum.add(payload);
