@@ -217,6 +217,16 @@ impl QuicClient {
         assert_eq!(written.expect("the stream is open"), bytes.len());
     }
 
+    /// Sends as much on a stream as the server permits: so many bytes.
+    pub fn fill(&mut self, stream: u64) -> usize {
+        let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
+        let mut sent = 0;
+        while let Ok(written) = self.connection.send_stream(id).write(&[b'x'; 1000]) {
+            sent += written;
+        }
+        sent
+    }
+
     /// Abandons what was sent on a stream.
     pub fn reset(&mut self, stream: u64, code: u32) {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));

@@ -19,6 +19,9 @@ pub struct Limits {
     pub stream_receive_bytes_max: u32,
     /// The same, on all streams of a connection.
     pub receive_bytes_max: u32,
+    /// From so many connections on, clients that come may send no more than
+    /// [`Limits::RECEIVE_BYTES_MIN`] before it is read, on a stream and altogether.
+    pub receive_less_above: usize,
     /// Extents that wait for their acknowledgment, on all streams of a connection.
     pub extents_max: usize,
     /// Bytes written that are not acknowledged, on all streams of a connection.
@@ -29,6 +32,11 @@ pub struct Limits {
     pub undeparted_bytes_max: u64,
 }
 
+impl Limits {
+    /// What every client may send before it is read, in bytes.
+    pub const RECEIVE_BYTES_MIN: u32 = 16 << 10;
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -37,6 +45,7 @@ impl Default for Limits {
             streams_max: 100,
             stream_receive_bytes_max: 64 << 10,
             receive_bytes_max: 256 << 10,
+            receive_less_above: 4096,
             extents_max: 4096,
             send_bytes_max: 16 << 20,
             undeparted_bytes_max: 256 << 10,

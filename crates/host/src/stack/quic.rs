@@ -59,7 +59,8 @@ pub struct QuicListener {
     pub port: u16,
     /// Certificates; those that replace them are used for the handshakes that begin then.
     pub certificates: Arc<tls::Certificates>,
-    /// Settings of its endpoint. Datagrams are no longer than the link permits.
+    /// Settings of its endpoint. Datagrams are no longer than the link permits; clients may send
+    /// less before it is read when all could have filled half of what connections may hold.
     pub settings: quic::Settings,
 }
 
@@ -179,6 +180,11 @@ impl Stack {
         let most = self.link.mtu.saturating_sub(HEADERS_BYTES);
         let most = u16::try_from(most).unwrap_or(u16::MAX);
         settings.datagram_bytes_max = settings.datagram_bytes_max.min(most);
+        // What clients may have the stack keep, altogether.
+        let limits = &mut settings.limits;
+        let bytes_max = self.config.connection_memory_bytes_max / 2;
+        let connections = bytes_max / limits.receive_bytes_max.max(1) as usize;
+        limits.receive_less_above = limits.receive_less_above.min(connections);
         let endpoint = Endpoint::new(
             Arc::clone(&listener.certificates),
             &settings,

@@ -22,7 +22,8 @@ struct Response {
 
 /// Answers `size offset len real\n` with `ok`, a part of the file of this size, and so many real
 /// bytes. `abort\n` has the stream aborted, `reset n\n` reset with a code, `close n\n` the
-/// connection closed, `push n\n` a stream opened with so many bytes; `idle\n` is not answered.
+/// connection closed, `push n\n` a stream opened with so many bytes, `list\n` a
+/// directory listed; `idle\n` is not answered.
 #[derive(Default)]
 pub(crate) struct App {
     pub(crate) events: Vec<(StreamId, AppEvent)>,
@@ -32,6 +33,8 @@ pub(crate) struct App {
     requests: HashMap<StreamId, Vec<u8>>,
     responses: HashMap<StreamId, Response>,
     pub(crate) does: Option<Deed>,
+    /// It reads nothing.
+    pub(crate) is_deaf: bool,
     /// Priority of the next stream that asks.
     pub(crate) priorities: HashMap<u64, i32>,
 }
@@ -77,6 +80,9 @@ impl App {
             "reset" => io.reset_stream(stream, number(1)),
             "stop" => io.stop_sending(stream, number(1)),
             "close" => io.close_quic(quic.connection, number(1), b"bye"),
+            "list" => {
+                io.list(stream, b"dir", None);
+            }
             "idle" => {}
             "push" => {
                 let pushed = io.open_unidirectional(quic.connection).expect("a stream");
@@ -135,7 +141,7 @@ impl Application for App {
         }
         assert!(io.quic_stream(stream).is_some(), "{event:?}");
         match event {
-            AppEvent::Readable => self.on_readable(io, stream),
+            AppEvent::Readable if !self.is_deaf => self.on_readable(io, stream),
             AppEvent::Opened { file, .. } => {
                 assert_eq!(io.write(stream, b"ok"), 2);
                 if let Some(response) = self.responses.get_mut(&stream) {
@@ -148,6 +154,12 @@ impl Application for App {
                 io.shutdown(stream);
             }
             AppEvent::Writable => self.go_on(io, stream),
+            AppEvent::Listed { ref part, .. } => {
+                for entry in &part.entries {
+                    io.write(stream, entry.name);
+                }
+                io.shutdown(stream);
+            }
             _ => {}
         }
         self.events.push((stream, event));

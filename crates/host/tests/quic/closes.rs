@@ -1,6 +1,7 @@
 //! How connections end: by the application, the client, a limit, and the end of the stack.
 
 use contract::tls::Cipher;
+use fakes::site::{Identity, UNIX_TIME};
 use host::QuicSettings;
 use host::app::{AppEvent, CloseReason, QuicCloseReason, QuicEvent};
 use std::time::Duration;
@@ -96,6 +97,24 @@ fn a_handshake_that_fails_leaves_nothing() {
     world.run_for(5_000_000);
     assert_eq!(world.stack.usage().quic_connections, 0);
     assert!(world.app.quic.is_empty());
+    world.close();
+}
+
+#[test]
+fn certificates_are_replaced_for_the_handshakes_that_follow() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let before = world.connected();
+    let other = Identity::ecdsa(&["localhost"]);
+    let replaced = world.site.certificates.replace(&[other.files()], UNIX_TIME);
+    assert!(replaced.is_ok());
+    // It does not trust the other certificate.
+    let client = world.connect(Cipher::Aes128Gcm, false);
+    world.run_until(|world| world.peers[client].client.lost.is_some());
+    world.site.trust(&other);
+    world.connected();
+    world.request(before, 1000, (0, 1000), 0);
+    world.run_until_finished();
     world.close();
 }
 

@@ -11,9 +11,12 @@ use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
 };
 use contract::channel::NicChannel;
+use contract::listing::Part;
 use contract::quic::{QuicKey, QuicSend};
 use contract::tls::Cipher;
-use contract::{Command, Event, FileId, FileMeta, FlowId, RejectReason, Segment, SendId};
+use contract::{
+    Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, RejectReason, Segment, SendId,
+};
 use fakes::content::content;
 
 /// What NIC stacks that follow each other have in common: the world.
@@ -97,6 +100,7 @@ enum Work {
     Open(FileId, Vec<u8>),
     /// Of a file of this size.
     Prepare(contract::quic::Prepare, u64),
+    List(FileId),
     Send(Job),
 }
 
@@ -175,6 +179,10 @@ impl Nic {
                     self.sizes.insert(file, u64::MAX);
                     self.work.push_back(Work::Open(file, path.to_vec()));
                 }
+                Command::List { file, from, path } => {
+                    assert_eq!((path, from), (&b"dir"[..], 0));
+                    self.work.push_back(Work::List(file));
+                }
                 Command::Close { file } => {
                     assert!(self.sizes.remove(&file).is_some(), "CLOS of an open file");
                 }
@@ -222,6 +230,10 @@ impl Nic {
             Some(Work::Open(file, path)) => {
                 let event = self.open(file, &path);
                 self.report(&event);
+                Vec::new()
+            }
+            Some(Work::List(file)) => {
+                self.report(&listing(file));
                 Vec::new()
             }
             Some(Work::Prepare(prepare, size)) => {
@@ -358,6 +370,20 @@ impl Nic {
         }
         Ok(leaving)
     }
+}
+
+/// A directory with one file.
+fn listing(file: FileId) -> Event {
+    let mut part = Part::default();
+    let entry = Entry {
+        kind: EntryKind::File,
+        size: 1,
+        mtime_ns: 2,
+        name: b"entry",
+    };
+    part.entries.push(&entry).expect("one entry");
+    let part = Box::new(part);
+    Event::Listed { file, part }
 }
 
 fn install(flows: &mut HashMap<FlowId, Flow>, ended: usize, key: &QuicKey<'_>) {

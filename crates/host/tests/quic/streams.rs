@@ -6,7 +6,7 @@ use fakes::quic_client::Received;
 use host::app::{AppEvent, CloseReason, StreamId};
 
 use crate::app::real_byte;
-use crate::world::World;
+use crate::world::{Setup, World};
 
 fn steady(below: u64) -> u64 {
     below / 2
@@ -73,6 +73,19 @@ fn the_server_opens_a_stream() {
         let closes = |event: &AppEvent| matches!(event, AppEvent::Closed { .. });
         world.app.count(closes) == 2
     });
+    world.close();
+}
+
+#[test]
+fn a_directory_is_listed_for_a_stream() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    let peer = &mut world.peers[client].client;
+    let stream = peer.request(b"list\n").expect("a stream");
+    world.run_for(200_000);
+    let received = world.peers[client].client.receive(stream);
+    assert_eq!(received, Received::Bytes(b"entry".to_vec()));
     world.close();
 }
 
@@ -178,6 +191,28 @@ fn streams_of_equal_priority_take_turns() {
     assert!(least > 2_000_000, "{:?}", got(&world));
     world.run_until_finished();
     world.close();
+}
+
+#[test]
+fn clients_of_a_crowd_may_send_little_before_it_is_read() {
+    for (memory_bytes_max, least, most) in [(1, 8_000, 16_384), (512 << 20, 60_000, 65_536)] {
+        let mut random = steady;
+        let setup = Setup {
+            memory_bytes_max,
+            ..Setup::default()
+        };
+        let mut world = World::with(setup, &mut random);
+        let client = world.connected();
+        let peer = &mut world.peers[client].client;
+        let stream = peer.open(b"idle ").expect("a stream");
+        world.app.is_deaf = true;
+        world.run_for(100_000);
+        let sent = world.peers[client].client.fill(stream);
+        assert!((least..=most).contains(&sent), "{sent}");
+        world.run_for(100_000);
+        assert_eq!(world.peers[client].client.fill(stream), 0);
+        world.close();
+    }
 }
 
 /// The stream on which the client has asked first.

@@ -29,7 +29,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use contract::tls::Cipher;
-use quinn_proto::{ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Incoming, StreamEvent};
+use quinn_proto::{
+    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Incoming, ServerConfig, StreamEvent,
+};
 use tcp::Instant;
 use tls::Certificates;
 
@@ -59,6 +61,8 @@ use crate::types::{
 /// detection ([`on_nic_gone`](Endpoint::on_nic_gone)).
 pub struct Endpoint {
     quinn: quinn_proto::Endpoint,
+    /// For clients that may send little before it is read.
+    crowded: Arc<ServerConfig>,
     limits: Limits,
     clock: Clock,
     time_of_day: Arc<TimeOfDay>,
@@ -117,6 +121,7 @@ impl Endpoint {
         let server = Arc::new(setup.server);
         Ok(Self {
             quinn: quinn_proto::Endpoint::new(endpoint, Some(server), true, None),
+            crowded: Arc::new(setup.crowded),
             limits: settings.limits,
             clock,
             time_of_day,
@@ -176,7 +181,9 @@ impl Endpoint {
             return;
         }
         let now = self.clock.to_std(now);
-        match self.quinn.accept(incoming, now, &mut answer, None) {
+        let is_crowded = count >= self.limits.receive_less_above;
+        let config = is_crowded.then(|| Arc::clone(&self.crowded));
+        match self.quinn.accept(incoming, now, &mut answer, config) {
             Ok((ConnectionHandle(index), quinn)) => self.insert(index, quinn),
             Err(error) => {
                 if let Some(transmit) = error.response {

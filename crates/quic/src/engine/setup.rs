@@ -31,6 +31,8 @@ const PACKETS_PER_ACK: u32 = 10;
 pub(super) struct Setup {
     pub(super) endpoint: EndpointConfig,
     pub(super) server: ServerConfig,
+    /// The same for clients that may send little before it is read.
+    pub(super) crowded: ServerConfig,
 }
 
 fn random() -> Result<[u8; 32], rustls::Error> {
@@ -66,7 +68,13 @@ impl Setup {
         server.transport_config(Arc::new(transport(settings, seed, clock)));
         server.migration(settings.migration);
         server.time_source(Arc::clone(time_of_day) as _);
-        Ok(Self { endpoint, server })
+        let mut crowded = server.clone();
+        crowded.transport_config(Arc::new(transport(&with_less(settings), seed, clock)));
+        Ok(Self {
+            endpoint,
+            server,
+            crowded,
+        })
     }
 }
 
@@ -94,6 +102,16 @@ fn rustls_config(
         config.ticketer = Ticketer::new()?;
     }
     Ok(config)
+}
+
+/// Settings with receive windows as small as they may be.
+fn with_less(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    let limits = &mut settings.limits;
+    let least = Limits::RECEIVE_BYTES_MIN;
+    limits.stream_receive_bytes_max = limits.stream_receive_bytes_max.min(least);
+    limits.receive_bytes_max = limits.receive_bytes_max.min(least);
+    settings
 }
 
 fn transport(settings: &Settings, seed: [u8; 32], clock: Clock) -> TransportConfig {

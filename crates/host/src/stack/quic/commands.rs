@@ -25,6 +25,16 @@ enum Outcome {
     NoNeighbor,
 }
 
+/// Where datagrams go.
+enum Way {
+    /// There, behind a header of so many bytes.
+    Known(usize),
+    /// The next hop is being asked for.
+    Pending,
+    /// Nowhere: they are dropped, as links do.
+    Nowhere,
+}
+
 /// True if a transmission reads one of these files.
 fn reads(send: &quic::Send, files: &[FileId]) -> bool {
     let mut segments = send.packets().flat_map(|packet| packet.segments());
@@ -136,6 +146,8 @@ impl Stack {
 
     /// QSENDs of a transmission of which the worker has the first `done`.
     fn send_qsends(&mut self, now_us: u64, place: usize, send: quic::Send, done: usize) -> Outcome {
+        let mut buffer = [0; HEADER_BYTES_MAX];
+        let way = self.qsend_header(now_us, place, &send, &mut buffer);
         let Some(quic) = self.quic.as_deref_mut() else {
             return Outcome::Done;
         };
@@ -143,48 +155,25 @@ impl Stack {
             return Outcome::Done;
         };
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
-        if !connection.bad_files.is_empty() && reads(&send, &connection.bad_files) {
-            endpoint.on_departed(connection.handle, send.id);
-            return Outcome::Done;
-        }
-        let local_ip = send.route.local_ip.unwrap_or(connection.local.ip());
-        connection.remote = send.route.remote;
-        if connection.route_to != send.route.remote.ip() {
-            connection.route_to = send.route.remote.ip();
-            connection.route = self.neighbors.route(connection.route_to);
-        }
-        let mac = match self.neighbors.resolve_route(now_us, &mut connection.route) {
-            Resolution::Known(mac) => mac,
-            Resolution::Pending => {
+        let header = match way {
+            Way::Known(len) => &buffer[..len],
+            Way::Pending => {
                 connection.commands.push_front(Pending::Send { send, done });
                 return Outcome::NoNeighbor;
             }
             // Dropped: loss detection does the rest.
-            Resolution::Unreachable | Resolution::Own => {
+            Way::Nowhere => {
                 endpoint.on_departed(connection.handle, send.id);
                 self.counters.packets_dropped += send.packets().len() as u64;
                 return Outcome::Done;
             }
-        };
-        connection.local.set_ip(local_ip);
-        let mut buffer = [0; HEADER_BYTES_MAX];
-        let header = DatagramHeader {
-            source_mac: self.link.mac,
-            destination_mac: mac,
-            source: connection.local,
-            destination: send.route.remote,
-            ecn: outputs::ecn(&send.route),
-        };
-        let Some(header_bytes) = header.write(&mut buffer) else {
-            endpoint.on_departed(connection.handle, send.id);
-            return Outcome::Done;
         };
         let commands = send.commands(Framing {
             flow: names::flow(connection.id),
             id: names::command(place, connection.next_command),
             issued_us: now_us,
             not_before_us: 0,
-            header: &buffer[..header_bytes],
+            header,
         });
         let (count, mut done) = (commands.len(), done);
         let nic = &mut self.nics[connection.worker];
@@ -195,8 +184,8 @@ impl Stack {
             }
             // They wrap within those of the connection.
             command.id = names::command(place, connection.next_command);
-            let last = command.packets.last().map_or(0, |packet| packet.number + 1);
-            connection.next_number = connection.next_number.max(last);
+            let behind = command.packets.last().map_or(0, |last| last.number + 1);
+            connection.next_number = connection.next_number.max(behind);
             let sent = nic.channel.send(&Command::QuicSend(command));
             debug_assert!(sent.is_ok(), "there was room");
             done += 1;
@@ -210,12 +199,50 @@ impl Stack {
         }
         connection.sent_bytes += send.datagram_bytes();
         self.counters.quic_packets += send.packets().len() as u64;
-        let virtual_bytes = virtual_bytes(&send);
-        self.counters.virtual_bytes += virtual_bytes;
+        self.counters.virtual_bytes += virtual_bytes(&send);
         if self.config.departs_at_issue {
             endpoint.on_departed(connection.handle, send.id);
         }
         Outcome::Done
+    }
+
+    /// Writes what is in front of the datagrams of a transmission.
+    fn qsend_header(
+        &mut self,
+        now_us: u64,
+        place: usize,
+        send: &quic::Send,
+        buffer: &mut [u8],
+    ) -> Way {
+        let quic = self.quic.as_deref_mut();
+        let Some(connection) = quic.and_then(|quic| quic.table.connections.get_mut(place)) else {
+            return Way::Nowhere;
+        };
+        if !connection.bad_files.is_empty() && reads(send, &connection.bad_files) {
+            return Way::Nowhere;
+        }
+        let remote = send.route.remote;
+        if let Some(local_ip) = send.route.local_ip {
+            connection.local.set_ip(local_ip);
+        }
+        connection.remote = remote;
+        if connection.route_to != remote.ip() {
+            connection.route_to = remote.ip();
+            connection.route = self.neighbors.route(connection.route_to);
+        }
+        let mac = match self.neighbors.resolve_route(now_us, &mut connection.route) {
+            Resolution::Known(mac) => mac,
+            Resolution::Pending => return Way::Pending,
+            Resolution::Unreachable | Resolution::Own => return Way::Nowhere,
+        };
+        let header = DatagramHeader {
+            source_mac: self.link.mac,
+            destination_mac: mac,
+            source: connection.local,
+            destination: remote,
+            ecn: outputs::ecn(&send.route),
+        };
+        header.write(buffer).map_or(Way::Nowhere, Way::Known)
     }
 
     pub(super) fn wait_for_room(&mut self, place: usize) {

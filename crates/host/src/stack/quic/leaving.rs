@@ -1,5 +1,5 @@
-//! Connections that go to another worker as they are: of their NIC stack, because their own is not in
-//! use any more, or of the one where a file of theirs was found.
+//! Connections that go to another worker as they are: of their NIC stack, because their own is not
+//! in use any more, or of the one where a file of theirs was found.
 //!
 //! As with TCP ([`migration`](crate::stack)), the other worker opens the connection's files first,
 //! while the one before has them open. Then nothing is sent until all that was has departed; the
@@ -8,10 +8,9 @@
 use contract::FileId;
 
 use super::names;
-use super::table::{Connection, Queued, Readiness as RangeReadiness};
+use super::table::{Pending, Queued, Readiness as RangeReadiness};
 use crate::app::StreamId;
 use crate::stack::Stack;
-use crate::stack::quic::table::Pending;
 use crate::stack::workers::Life;
 use crate::tables::files::{Readiness, State};
 
@@ -139,9 +138,9 @@ impl Stack {
         let Some(quic) = self.quic.as_deref() else {
             return false;
         };
-        let mut connections = quic.table.connections.iter();
-        let under_way = |(_, it): &(usize, &Box<Connection>)| it.leaves_to.is_some();
-        let mut room = UNDER_WAY_MAX.saturating_sub(connections.by_ref().filter(under_way).count());
+        let connections = quic.table.connections.iter();
+        let under_way = connections.filter(|(_, it)| it.leaves_to.is_some());
+        let mut room = UNDER_WAY_MAX.saturating_sub(under_way.count());
         let mut is_left = false;
         for place in quic.table.places() {
             let Some(connection) = self.quic_connection(place) else {

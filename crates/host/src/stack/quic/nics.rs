@@ -5,8 +5,8 @@
 //! finds lost what did not arrive. Files are opened again there, and until they are, nothing is
 //! sent: a stream whose file is another version by now ends.
 //!
-//! A file may be found at another NIC stack than the connection's. It goes there as soon as no other
-//! file of it is in use: until then, the application does not hear that the file is open.
+//! A file may be found at another NIC stack than the connection's. It goes there as soon as no
+//! other file of it is in use: until then, the application does not hear that the file is open.
 
 use std::ops::Range;
 
