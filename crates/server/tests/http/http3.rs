@@ -5,6 +5,7 @@ pub(crate) mod client;
 mod connections;
 mod messages;
 mod priorities;
+mod random;
 mod requests;
 mod streams;
 pub(crate) mod twin;

@@ -41,6 +41,38 @@ fn a_file_is_a_range_within_a_data_frame() {
     assert_eq!(lab.counters().http3_requests, 3);
 }
 
+/// A browser's request as ls-qpack, which nginx and others have, encodes it: by indices, and by
+/// strings in Huffman's code.
+///
+/// Covers: RFC 9204 §4.1.2, RFC 9204 §4.5
+#[test]
+fn a_head_that_another_implementation_has_encoded_is_read() {
+    const SECTION: &str = "\
+        0000d1d7508ca4b2186b97c8e9ae82ae7b26518d607fe24fd4b540abb77caaedff5f50b5d07f66a2\
+        81b0dae053fafc087ed4ce6aadf2a7979c89c6bed4b3bdc089e5c1fda988a4ea76040080010054c2\
+        6b0b29fcb0113cb83fdd5f398b2d4b70ddf45abefb4005db5f10929bd9abfa5242cb40d25fa523b3\
+        e94f684c9f5f28878fd24a8804b35f2eaec31ec327d785b6007d286f2f00f2b52390ab5b5f067b7c\
+        7d7e5e5c";
+    let bytes = (0..SECTION.len()).step_by(2);
+    let bytes = bytes.map(|at| u8::from_str_radix(&SECTION[at..at + 2], 16).unwrap());
+    let mut lab = lab();
+    lab.log_accesses();
+    let connection = lab.http3();
+    let response = lab.ask3(connection, &frame(HEADERS, bytes.collect::<Vec<u8>>()));
+    assert_eq!(
+        (response.status, &response.body[..]),
+        (206, &content()[2..5])
+    );
+    let mut lines = Vec::new();
+    lab.records(|record| {
+        let agent = b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0";
+        assert_eq!(record.user_agent, Some(&agent[..]));
+        assert_eq!(record.host, Some(&b"media.example.org"[..]));
+        lines.push(record.request_line.to_vec());
+    });
+    assert_eq!(lines, [b"GET /a?token=%7Bx%7D HTTP/3.0"]);
+}
+
 /// Whatever the stream holds at once: each byte on its own, or half and half.
 #[test]
 fn requests_are_the_same_however_they_are_split() {
