@@ -524,9 +524,9 @@ impl Command<'_> {
             Command::Frame { bytes } => parting::encode_frame(FRAME, bytes, out),
             Command::Part(ref part) => part.encode(out),
             Command::PartGone { flow } => parting::encode_gone(flow, out),
-            Command::Splice(ref splice) => splice.encode(out),
-            Command::SpliceMss { flow, mss } => splicing::encode_mss(flow, mss, out),
-            Command::Unsplice { flow, kind } => splicing::encode_unsplice(flow, kind, out),
+            Command::Splice(_) | Command::SpliceMss { .. } | Command::Unsplice { .. } => {
+                splicing::encode(self, out);
+            }
             Command::Setup(ref setup) => setup.encode(out),
             Command::QuicKey(_)
             | Command::QuicKeyGone { .. }
@@ -613,9 +613,7 @@ impl Command<'_> {
                     flow: FlowId(record.flow.get()),
                 })
             }
-            SPLICE => Splice::parse(bytes).map(Command::Splice),
-            SPLICE_MSS => splicing::parse_mss(bytes),
-            UNSPLICE => splicing::parse_unsplice(bytes),
+            SPLICE | SPLICE_MSS | UNSPLICE => splicing::parse(kind, bytes),
             SETUP => Setup::parse(bytes).map(Command::Setup),
             QUIC_KEY => QuicKey::parse(bytes).map(Command::QuicKey),
             QUIC_KEY_GONE => quic::parse_key_gone(bytes),

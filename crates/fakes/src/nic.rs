@@ -271,16 +271,10 @@ impl FakeNic {
                 Command::Send(send) => {
                     self.acked.push(send.acked_offset);
                     let sealer = self.sealer.as_deref_mut();
-                    match payload_of(&send, &self.sizes, self.lenient, sealer) {
-                        Ok((payload, inline_bytes)) => {
-                            self.file_bytes += payload.len() - inline_bytes;
-                            let frames = cut(send.header, &payload, usize::from(send.mss));
-                            self.work.push_back(Work::Send {
-                                id: send.id,
-                                flow: send.flow,
-                                frames,
-                                inline_bytes,
-                            });
+                    match work_of(&send, &self.sizes, self.lenient, sealer) {
+                        Ok((work, file_bytes)) => {
+                            self.file_bytes += file_bytes;
+                            self.work.push_back(work);
                         }
                         Err(event) => {
                             self.channel.send(&event).expect("room for an event");
@@ -360,6 +354,24 @@ impl FakeNic {
         self.channel.send(event).expect("room for an event");
         self.channel.flush();
     }
+}
+
+/// What is to be done for a SEND, and how many bytes of files it has, or the event that says why
+/// nothing is.
+fn work_of(
+    send: &Send<'_>,
+    sizes: &HashMap<FileId, u64>,
+    lenient: bool,
+    sealer: Option<&mut (dyn Sealer + 'static)>,
+) -> Result<(Work, usize), Event> {
+    let (payload, inline_bytes) = payload_of(send, sizes, lenient, sealer)?;
+    let work = Work::Send {
+        id: send.id,
+        flow: send.flow,
+        frames: cut(send.header, &payload, usize::from(send.mss)),
+        inline_bytes,
+    };
+    Ok((work, payload.len() - inline_bytes))
 }
 
 /// The payload of a SEND and how many of its bytes came inline, or the event that says why there is

@@ -19,6 +19,10 @@ counters::counters! {
         connections_time_wait: Gauge,
         /// Connections of which a NIC stack runs the end.
         connections_parted: Gauge,
+        /// Connections of QUIC, those included that are closed and answer stray packets.
+        connections_quic: Gauge,
+        /// Streams of these.
+        streams_quic: Gauge,
         /// Files open below, or being opened.
         files_open: Gauge,
         /// SENDs issued and not departed.

@@ -130,9 +130,8 @@ pub fn run() -> Result<(), Failure> {
     let Some(start) = supervisor.configuration(with_tls, signals.as_fd())? else {
         return Ok(());
     };
-    let certificates = supervisor.certificates();
-    let tls = certificates.clone();
-    let tls = tls.map(|certificates| tls_config(&settings.tls, certificates));
+    let tls = supervisor.certificates();
+    let tls = tls.map(|it| Ok((tls_config(&settings.tls, Arc::clone(&it))?, it)));
     let tls = tls.transpose()?;
     let Some(observer) = supervisor.observer(signals.as_fd())? else {
         return Ok(());
@@ -158,11 +157,11 @@ pub fn run() -> Result<(), Failure> {
     stack
         .on_nic_come(monotonic_us(), nic, session.channels)
         .map_err(|refusal| Failure::broken("NIC process", refusal))?;
-    for (port, config) in settings.tls_ports.iter().zip(tls.iter().cycle()) {
-        stack.serve_tls(*port, Arc::clone(config));
-    }
-    if let Some(certificates) = certificates {
-        serve_http3(&mut stack, &settings, &start.tcp, &certificates)?;
+    if let Some((config, certificates)) = &tls {
+        for port in &settings.tls_ports {
+            stack.serve_tls(*port, Arc::clone(config));
+        }
+        serve_http3(&mut stack, &settings, &start.tcp, certificates)?;
     }
     stack.announce(monotonic_us());
     let mut proxy = proxy(start.proxy, &settings.proxy_ports, &mut stack, &observer)?;

@@ -284,6 +284,26 @@ impl Connection {
         }
     }
 
+    /// The ACK that a connection in SYN-RECEIVED waits for.
+    #[cold]
+    fn complete_handshake(&mut self, now: Instant, header: &Header, start: i64, ack: u64) {
+        let syn_ack_was_lost = self.rto.timeouts() > 0;
+        self.on_handshake_ack(now, header);
+        self.establish(now);
+        // RFC 7323 §2.2: the window of a SYN, also of one that completes a simultaneous open, is
+        // not scaled.
+        let shift = if header.flags.contains(Flags::SYN) {
+            0
+        } else {
+            self.snd.shift
+        };
+        self.update_window(header, start, ack, shift);
+        if self.is_fast_open {
+            self.on_acknowledgment(now, header, ack, false);
+            self.recover_from_handshake(now, syn_ack_was_lost);
+        }
+    }
+
     /// Fifth: the ACK field. False if the segment is to be dropped.
     fn on_ack(&mut self, now: Instant, header: &Header, start: i64, text_len: usize) -> bool {
         let snd = self.snd;
@@ -296,21 +316,7 @@ impl Connection {
                 self.refuse_ack(now, header);
                 return false;
             }
-            let syn_ack_was_lost = self.rto.timeouts() > 0;
-            self.on_handshake_ack(now, header);
-            self.establish(now);
-            // RFC 7323 §2.2: the window of a SYN, also of one that completes a simultaneous open,
-            // is not scaled.
-            let shift = if header.flags.contains(Flags::SYN) {
-                0
-            } else {
-                snd.shift
-            };
-            self.update_window(header, start, ack as u64, shift);
-            if self.is_fast_open {
-                self.on_acknowledgment(now, header, ack as u64, false);
-                self.recover_from_handshake(now, syn_ack_was_lost);
-            }
+            self.complete_handshake(now, header, start, ack as u64);
             return true;
         }
         // RFC 5961 §5.2: SND.UNA - MAX.SND.WND =< SEG.ACK =< SND.NXT, or the segment is discarded

@@ -133,6 +133,7 @@ fn ask(args: &StatArgs) -> Result<(Document, Result<(), Failure>), Failure> {
         host: None,
         applications: Vec::new(),
         connections: Vec::new(),
+        quic_connections: Vec::new(),
     };
     let pipe = answer.descriptors.into_iter().next();
     let complete = match (pipe, document.server.is_host_asked) {
@@ -158,6 +159,11 @@ fn read(pipe: &OwnedFd, args: &StatArgs, document: &mut Document) -> Result<(), 
             Line::Connection(connection) => {
                 if !args.summary && args.selection.takes(&connection) {
                     document.connections.push(Connection::clone(&connection));
+                }
+            }
+            Line::QuicConnection(connection) => {
+                if !args.summary && args.selection.takes_quic(&connection) {
+                    document.quic_connections.push(*connection);
                 }
             }
             Line::End {} => return Ok(()),

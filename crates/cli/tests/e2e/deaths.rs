@@ -26,7 +26,8 @@ pub(crate) fn lose_packets() {
         nft(&format!(
             "add table inet loss_{hook}; \
              add chain inet loss_{hook} packets {{ type filter hook {hook} priority 0; }}; \
-             add rule inet loss_{hook} packets meta l4proto {{ tcp, udp }} numgen random mod 100 < 1 drop"
+             add rule inet loss_{hook} packets meta l4proto {{ tcp, udp }} \
+             numgen random mod 100 < 1 drop"
         ));
     }
 }

@@ -19,7 +19,8 @@ use self::client::Client;
 use crate::deaths::{clients_outlive, counted, files, lose_packets};
 use crate::https::{Certificate, HTTPS};
 use crate::isolation::no_content_in_the_host;
-use crate::support::{Random, kill_nic, nft, on_threads, serve_with, sh};
+use crate::stat::json;
+use crate::support::{Random, kill_nic, nft, on_threads, program, serve_with, sh};
 
 fn serve(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
     let options = certificate.options();
@@ -306,5 +307,41 @@ fn a_server_that_ends_finishes_what_it_was_asked_for() {
         );
         client.until_over();
         assert!(splitway.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn stat_shows_connections_and_what_is_offloaded() {
+    isolated(|site| {
+        let file = site.file("file", 20_000_000).unwrap();
+        let certificate = certificate(&site);
+        let _splitway = serve(&site, &certificate, &[]);
+        let mut client = Client::connect(HTTPS[0], &certificate, 1);
+        let stream = client.begin("GET", "/file", &[]);
+        client.until("a part", |it| it.has_received(stream) > 1_000_000);
+        let document = json(&["--port", "443"]);
+        let [row] = &document["quic_connections"].as_array().unwrap()[..] else {
+            panic!("{document}");
+        };
+        assert_eq!(row["state"], "ESTABLISHED");
+        assert_eq!(row["peer"], client.quic.local.to_string());
+        assert_eq!(row["is_offloaded"], true);
+        assert_eq!(row["tls"]["alpn"], "h3");
+        assert!(row["bytes_sent"].as_u64().unwrap() > 1_000_000);
+        assert_eq!(document["host"]["usage"]["quic_connections"], 1);
+        let text = sh(&format!("{} stat", program().display()));
+        assert!(text.contains("of QUIC: 1 connections with "), "{text}");
+        assert!(
+            text.lines()
+                .any(|line| line.ends_with("offloaded") || line.contains(" offloaded ")),
+            "{text}"
+        );
+        let others = json(&["--port", "444"]);
+        assert_eq!(others["quic_connections"].as_array().unwrap().len(), 0);
+        let response = client.response(stream);
+        assert!(
+            response.body == file.bytes(0, file.size() as usize),
+            "other bytes"
+        );
     });
 }

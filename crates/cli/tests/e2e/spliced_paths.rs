@@ -197,7 +197,8 @@ fn a_link_that_becomes_narrower_gives_a_splice_back_and_costs_no_byte() {
         drop(streams);
         let names = ["splices_returned", "mtus_reduced", "connections_broken"];
         let [returned, reduced, broken] = counted(proxy, names);
-        assert_eq!((returned, broken), (4, 0));
+        assert!(returned >= 4, "{returned}");
+        assert_eq!(broken, 0);
         assert!(reduced >= 4, "{reduced}");
     });
 }

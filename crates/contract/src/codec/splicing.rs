@@ -124,9 +124,30 @@ fn parse_leg<'a>(
     })
 }
 
+/// Appends SPLICE, SPLICEMSS or UNSPLICE.
 #[cold]
 #[inline(never)]
-pub(super) fn encode_mss(flow: FlowId, mss: [u16; 2], out: &mut Vec<u8>) {
+pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
+    match *command {
+        Command::Splice(ref splice) => splice.encode(out),
+        Command::SpliceMss { flow, mss } => encode_mss(flow, mss, out),
+        Command::Unsplice { flow, kind } => encode_unsplice(flow, kind, out),
+        _ => debug_assert!(false, "no command of splices"),
+    }
+}
+
+/// Parses SPLICE, SPLICEMSS or UNSPLICE.
+#[cold]
+#[inline(never)]
+pub(super) fn parse(kind: u8, bytes: &[u8]) -> Result<Command<'_>, &'static str> {
+    match kind {
+        SPLICE => Splice::parse(bytes).map(Command::Splice),
+        SPLICE_MSS => parse_mss(bytes),
+        _ => parse_unsplice(bytes),
+    }
+}
+
+fn encode_mss(flow: FlowId, mss: [u16; 2], out: &mut Vec<u8>) {
     let record = SpliceMssRecord {
         head: head(SPLICE_MSS, size_of::<SpliceMssRecord>()),
         flow: flow.0.into(),
@@ -136,9 +157,7 @@ pub(super) fn encode_mss(flow: FlowId, mss: [u16; 2], out: &mut Vec<u8>) {
     out.extend_from_slice(record.as_bytes());
 }
 
-#[cold]
-#[inline(never)]
-pub(super) fn parse_mss(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
+fn parse_mss(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
     let record = whole::<SpliceMssRecord>(bytes)?;
     all_zero(&record.zero)?;
     let flow = FlowId(record.flow.get());
@@ -154,9 +173,7 @@ pub(super) fn check_mss(mss: &[u16; 2]) -> Result<(), &'static str> {
     }
 }
 
-#[cold]
-#[inline(never)]
-pub(super) fn encode_unsplice(flow: FlowId, kind: UnspliceKind, out: &mut Vec<u8>) {
+fn encode_unsplice(flow: FlowId, kind: UnspliceKind, out: &mut Vec<u8>) {
     let record = UnspliceRecord {
         head: head(UNSPLICE, size_of::<UnspliceRecord>()),
         flow: flow.0.into(),
@@ -166,9 +183,7 @@ pub(super) fn encode_unsplice(flow: FlowId, kind: UnspliceKind, out: &mut Vec<u8
     out.extend_from_slice(record.as_bytes());
 }
 
-#[cold]
-#[inline(never)]
-pub(super) fn parse_unsplice(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
+fn parse_unsplice(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
     let record = whole::<UnspliceRecord>(bytes)?;
     all_zero(&record.zero)?;
     let kind = match record.kind {
@@ -313,9 +328,7 @@ pub(super) fn parse_ended(bytes: &[u8]) -> Result<Event, &'static str> {
     Ok(Event::SpliceEnded { outcome, reason })
 }
 
-#[cold]
-#[inline(never)]
-pub(super) fn parse_unspliced(bytes: &[u8]) -> Result<Event, &'static str> {
+fn parse_unspliced(bytes: &[u8]) -> Result<Event, &'static str> {
     let (outcome, reason) = parse_outcome(bytes)?;
     all_zero(&[reason])?;
     Ok(Event::Unspliced { outcome })

@@ -129,6 +129,8 @@ fn all(stack: &Stack, app: &App) -> Vec<(String, u64)> {
         connection_memory_bytes: stack.connection_memory_bytes() as u64,
         connections_time_wait: usage.time_waits as u64,
         connections_parted: usage.parted as u64,
+        connections_quic: usage.quic_connections as u64,
+        streams_quic: usage.quic_streams as u64,
         files_open: usage.files as u64,
         sends_outstanding: usage.sends_outstanding,
         commands_waiting: usage.commands_waiting as u64,

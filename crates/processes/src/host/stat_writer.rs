@@ -15,7 +15,7 @@ use sockets::Sockets;
 
 use crate::host::apps::App;
 use crate::host::counter_reporter::counted;
-use crate::ipc::stat_report::{Application, Connection, Host, Line};
+use crate::ipc::stat_report::{Application, Connection, Host, Line, QuicConnection};
 
 /// Connections told in one turn of the shard: some hundred microseconds' work.
 const CONNECTIONS_A_TURN: usize = 128;
@@ -57,6 +57,8 @@ enum Next {
     Application(u32),
     /// Connections from this place of the table on.
     Place(usize),
+    /// The same of QUIC.
+    QuicPlace(usize),
     Nothing,
 }
 
@@ -139,9 +141,27 @@ impl Reader {
                 return;
             }
             Next::Application(first) => return self.push_applications(first, &app.others),
-            Next::Place(place) => place,
+            Next::Place(place) => return self.push_connections(place, now_us, stack, app),
+            Next::QuicPlace(place) => place,
             Next::Nothing => return,
         };
+        let mut told = 0;
+        for (at, info) in stack.quic_connections_from(place) {
+            if told == CONNECTIONS_A_TURN || at - place == PLACES_A_TURN {
+                self.next = Next::QuicPlace(at);
+                return;
+            }
+            if let Some(info) = info {
+                let connection = QuicConnection::of(&info);
+                self.push(&Line::QuicConnection(Box::new(connection)));
+                told += 1;
+            }
+        }
+        self.push(&Line::End {});
+        self.next = Next::Nothing;
+    }
+
+    fn push_connections(&mut self, place: usize, now_us: u64, stack: &host::Stack, app: &App) {
         let mut told = 0;
         for (at, info) in stack.connections_from(place, now_us) {
             if told == CONNECTIONS_A_TURN || at - place == PLACES_A_TURN {
@@ -154,8 +174,7 @@ impl Reader {
                 told += 1;
             }
         }
-        self.push(&Line::End {});
-        self.next = Next::Nothing;
+        self.next = Next::QuicPlace(0);
     }
 
     fn push_applications(&mut self, first: u32, sockets: &Sockets) {

@@ -31,6 +31,9 @@ pub struct Document {
     pub applications: Vec<Application>,
     /// Connections, in no order.
     pub connections: Vec<Connection>,
+    /// Connections of QUIC, in no order.
+    #[serde(default)]
+    pub quic_connections: Vec<QuicConnection>,
 }
 
 /// What the supervisor knows.
@@ -125,6 +128,12 @@ pub struct Usage {
     pub time_waits: usize,
     /// Connections of which a NIC stack runs the end.
     pub parted: usize,
+    /// Connections of QUIC.
+    #[serde(default)]
+    pub quic_connections: usize,
+    /// Streams of these.
+    #[serde(default)]
+    pub quic_streams: usize,
     /// Open files.
     pub files: usize,
     /// SENDs that have not departed.
@@ -235,6 +244,41 @@ pub struct Connection {
     pub file: Option<File>,
     /// TCP.
     pub tcp: Tcp,
+}
+
+/// A connection of QUIC.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuicConnection {
+    /// The name of the connection in logs, never used twice.
+    pub connection: u64,
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The address and port of the client.
+    pub peer: SocketAddr,
+    /// `HANDSHAKE`, `ESTABLISHED` or `CLOSED`: it is over, and answers stray packets.
+    pub state: String,
+    /// The NIC stack that sends for it.
+    pub nic: usize,
+    /// The worker of that NIC stack.
+    pub worker: usize,
+    /// That worker has a key, and seals and sends its packets.
+    pub is_offloaded: bool,
+    /// QSENDs that have not departed.
+    pub sends_outstanding: u64,
+    /// It waits for a neighbour, room in a ring, a NIC stack or a file.
+    pub waits: bool,
+    /// `null` until the handshake is over.
+    pub tls: Option<Tls>,
+    /// Streams that are open.
+    pub streams: usize,
+    /// Bytes in datagrams that NIC stacks were given.
+    pub bytes_sent: u64,
+    /// Smoothed round-trip time (RFC 9002).
+    pub srtt_us: u64,
+    /// Congestion window.
+    pub cwnd_bytes: u64,
+    /// Packets that were found lost.
+    pub packets_lost: u64,
 }
 
 /// TLS of a connection. What was agreed upon is `null` until the handshake is over.
@@ -356,6 +400,8 @@ pub enum Line {
     Application(Application),
     /// A connection.
     Connection(Box<Connection>),
+    /// A connection of QUIC.
+    QuicConnection(Box<QuicConnection>),
     /// The last: without it, something is missing.
     End {},
 }
@@ -409,6 +455,8 @@ impl Host {
                 half_open: usage.half_open,
                 time_waits: usage.time_waits,
                 parted: usage.parted,
+                quic_connections: usage.quic_connections,
+                quic_streams: usage.quic_streams,
                 files: usage.files,
                 sends_outstanding: usage.sends_outstanding,
                 commands_waiting: usage.commands_waiting,
@@ -498,6 +546,34 @@ impl Connection {
             http,
             file,
             tcp: Tcp::of(&info.tcp),
+        }
+    }
+}
+
+impl QuicConnection {
+    /// A connection, from what the host stack knows of it.
+    pub fn of(info: &host::QuicInfo<'_>) -> Self {
+        let state = match (info.is_closed, info.tls) {
+            (true, _) => "CLOSED",
+            (false, Some(_)) => "ESTABLISHED",
+            (false, None) => "HANDSHAKE",
+        };
+        Self {
+            connection: info.connection.0,
+            local: info.local,
+            peer: info.remote,
+            state: state.to_owned(),
+            nic: info.nic,
+            worker: info.worker,
+            is_offloaded: info.is_offloaded,
+            sends_outstanding: info.sends_outstanding,
+            waits: info.waits,
+            tls: info.tls.map(|agreed| Tls::of(Some(agreed))),
+            streams: info.streams,
+            bytes_sent: info.sent_bytes,
+            srtt_us: u64::try_from(info.round_trip.as_micros()).unwrap_or(u64::MAX),
+            cwnd_bytes: info.congestion_window,
+            packets_lost: info.packets_lost,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! connections.
 //!
 //! All of these are bounds for the pacing of the host stack, which sends evenly and no faster. A
-//! stream has one bound at a time, the least of those that apply. Streams of a QUIC connection share
+//! stream has one bound at a time, the least of those that apply. Streams of a connection share
 //! what their connection may have, as connections share what their source may have.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,14 +1,14 @@
 //! Which connections are shown.
 
 use std::cmp::Reverse;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum, value_parser};
 use tcp::State;
 
 use netsetup::cidr::Cidr;
-use processes::ipc::stat_report::Connection;
+use processes::ipc::stat_report::{Connection, QuicConnection};
 
 /// A connection is shown if it is what each of these says.
 #[derive(Clone, Debug, Default, Args)]
@@ -83,16 +83,21 @@ impl Selection {
     }
 
     pub(crate) fn takes(&self, connection: &Connection) -> bool {
-        let StateName(state) = StateName::of(&connection.state);
         let path = connection.file.as_ref().map_or("", |file| &file.path);
-        (self.state.is_empty() || self.state.contains(&StateName(state)))
-            && (self.peer.is_empty()
-                || self
-                    .peer
-                    .iter()
-                    .any(|it| it.0.contains(connection.peer.ip())))
-            && self.port.is_none_or(|port| port == connection.local.port())
+        self.takes_ends(&connection.state, connection.local, connection.peer)
             && self.file.as_ref().is_none_or(|text| path.contains(text))
+    }
+
+    /// Of QUIC, whose streams may send several files.
+    pub(crate) fn takes_quic(&self, connection: &QuicConnection) -> bool {
+        self.takes_ends(&connection.state, connection.local, connection.peer) && self.file.is_none()
+    }
+
+    fn takes_ends(&self, state: &str, local: SocketAddr, peer: SocketAddr) -> bool {
+        let mut peers = self.peer.iter();
+        (self.state.is_empty() || self.state.contains(&StateName::of(state)))
+            && (self.peer.is_empty() || peers.any(|it| it.0.contains(peer.ip())))
+            && self.port.is_none_or(|port| port == local.port())
     }
 }
 

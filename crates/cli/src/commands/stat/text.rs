@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::rates::Rates;
 use crate::terminal::grouped;
 use processes::ipc::stat_report::{
-    Application, Connection, Document, Fetcher, Host, Nic, Process, Tcp,
+    Application, Connection, Document, Fetcher, Host, Nic, Process, QuicConnection, Tcp,
 };
 
 /// Moves to the upper left corner; clears what is right of it, and all below.
@@ -75,7 +75,47 @@ fn lines(document: &Document, rates: &Rates) -> Vec<String> {
             lines.push(format!("\t {}", details(connection, rate)));
         }
     }
+    if !document.quic_connections.is_empty() {
+        lines.push(String::new());
+        let cells: Vec<_> = document.quic_connections.iter().map(quic_cells).collect();
+        lines.extend(table(QUIC_TITLES, &cells));
+    }
     lines
+}
+
+const QUIC_TITLES: [&str; 6] = [
+    "State",
+    "Streams",
+    "Local Address:Port",
+    "Peer Address:Port",
+    "NIC",
+    "QUIC",
+];
+
+fn quic_cells(connection: &QuicConnection) -> [String; 6] {
+    let mut words = vec![
+        format!("rtt:{}", milliseconds(connection.srtt_us)),
+        format!("cwnd:{}", connection.cwnd_bytes),
+        format!("bytes_sent:{}", connection.bytes_sent),
+        format!("lost:{}", connection.packets_lost),
+    ];
+    if connection.is_offloaded {
+        words.push("offloaded".to_owned());
+    }
+    if connection.sends_outstanding > 0 {
+        words.push(format!("sends:{}", connection.sends_outstanding));
+    }
+    if connection.waits {
+        words.push("waits".to_owned());
+    }
+    [
+        connection.state.clone(),
+        connection.streams.to_string(),
+        connection.local.to_string(),
+        connection.peer.to_string(),
+        format!("{}/{}", connection.nic, connection.worker),
+        words.join(" "),
+    ]
 }
 
 const CONNECTION_TITLES: [&str; 6] = [
@@ -205,6 +245,13 @@ fn summary(document: &Document, rates: &Rates) -> Vec<String> {
     if usage.parted > 0 {
         let parted = grouped(usage.parted as u64);
         lines.push(format!("NIC stacks run the end of {parted} more"));
+    }
+    if usage.quic_connections > 0 {
+        lines.push(format!(
+            "of QUIC: {} connections with {} streams",
+            grouped(usage.quic_connections as u64),
+            grouped(usage.quic_streams as u64),
+        ));
     }
     let count = |name| grouped(host.counters.get(name).copied().unwrap_or(0));
     if let Some(syns) = &host.syns {
@@ -635,6 +682,8 @@ pub(super) mod tests {
                     half_open: 0,
                     time_waits: 4,
                     parted: 0,
+                    quic_connections: 0,
+                    quic_streams: 0,
                     files: 1,
                     sends_outstanding: 3,
                     commands_waiting: 0,
@@ -650,6 +699,23 @@ pub(super) mod tests {
                 counters: [("http_requests".to_owned(), 12_345)].into(),
             }),
             applications: vec![application(100), application(102)],
+            quic_connections: vec![QuicConnection {
+                connection: 7,
+                local: "10.77.0.2:443".parse().unwrap(),
+                peer: "10.77.0.1:50000".parse().unwrap(),
+                state: "ESTABLISHED".to_owned(),
+                nic: 0,
+                worker: 0,
+                is_offloaded: true,
+                sends_outstanding: 2,
+                waits: false,
+                tls: None,
+                streams: 3,
+                bytes_sent: 70_000,
+                srtt_us: 1_250,
+                cwnd_bytes: 14_520,
+                packets_lost: 1,
+            }],
             connections: vec![connection(); connections],
         }
     }

@@ -46,6 +46,23 @@ pub struct QuicInfo<'a> {
 }
 
 impl Stack {
+    /// QUIC connections from a place in their table on, as [`Stack::connections_from`] has those of
+    /// TCP.
+    pub fn quic_connections_from(
+        &self,
+        place: usize,
+    ) -> impl Iterator<Item = (usize, Option<QuicInfo<'_>>)> {
+        let table = self.quic.as_deref().map(|quic| &quic.table.connections);
+        let places = table.map_or(0, |table| table.capacity());
+        (place..places).map(move |place| {
+            let connection = table.and_then(|table| table.get(place));
+            (
+                place,
+                connection.map(|connection| self.quic_info(connection)),
+            )
+        })
+    }
+
     /// QUIC connections.
     pub fn quic_connections(&self) -> impl Iterator<Item = QuicInfo<'_>> {
         let tables = self.quic.as_deref().map(|quic| &quic.table.connections);
