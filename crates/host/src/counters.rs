@@ -184,7 +184,10 @@ counters::counters! {
         frames_not_handed_on: Counter,
         /// UDP datagrams received for own addresses.
         datagrams_received: Counter,
-        /// Of these, datagrams for QUIC dropped because too many handshakes wait.
+        /// Of these, such that are longer than the link permits: several, which the kernel has
+        /// merged and does not say where they end.
+        datagrams_merged: Counter,
+        /// Datagrams for QUIC dropped because too many handshakes wait.
         quic_arrivals_dropped: Counter,
         /// QUIC connections accepted: their handshake was completed.
         quic_connections_accepted: Counter,

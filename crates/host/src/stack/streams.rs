@@ -243,6 +243,7 @@ impl Io for Streams<'_> {
             self.stack.send_close(close);
         }
         // Another file may have waited for that.
+        self.stack.mark_quic_stream(stream);
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
             let (handle, is_to_move) = (entry.handle(), entry.is_to_move);
             if is_to_move {

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use contract::tls::Cipher;
+use netdev::Frame;
 use wire::datagram::DatagramHeader;
 use wire::frame::{self, Received};
 use wire::ip;
@@ -174,6 +175,22 @@ fn answers_are_limited() {
         world.icmp.len()
     );
     assert!(world.stack.counters().echo_replies_suppressed > 1900);
+    world.close();
+}
+
+#[test]
+fn datagrams_that_were_merged_are_counted() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    for (bytes, count) in [(1472, 0), (1473, 1)] {
+        let frame = datagram(stranger(false), server_address(false), &vec![0x40; bytes]);
+        let frame = Frame {
+            bytes: &frame,
+            checksum_valid: false,
+        };
+        world.stack.on_frame(world.now_us, frame);
+        assert_eq!(world.stack.counters().datagrams_merged, count);
+    }
     world.close();
 }
 

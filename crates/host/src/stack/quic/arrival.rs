@@ -47,6 +47,7 @@ impl Stack {
             return;
         }
         self.counters.datagrams_received += 1;
+        self.counters.datagrams_merged += u64::from(packet.packet.len() > self.link.mtu);
         let quic = self.quic.as_deref_mut();
         let listener = quic.and_then(|quic| {
             let mut listeners = quic.listeners.iter();

@@ -414,6 +414,16 @@ impl Stack {
         })
     }
 
+    /// The connection of a stream may go on.
+    pub(in crate::stack) fn mark_quic_stream(&mut self, stream: StreamId) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        if let Some(place) = quic.table.stream(stream).map(|found| found.connection) {
+            quic.mark(place);
+        }
+    }
+
     /// A file is opened for a stream.
     pub(in crate::stack) fn add_quic_file(&mut self, stream: StreamId, file: contract::FileId) {
         let files = &self.files;
