@@ -56,7 +56,6 @@ use crate::parting::Part;
 use crate::quic::{Prepare, QuicKey, QuicSend};
 use crate::segment::{Segment, Segments};
 use crate::setup::{SETUP_LISTENER_BYTES, Setup};
-use crate::splicing::Splice;
 use crate::tls::{Key, Records, TAG_BYTES};
 
 /// The bytes are not a valid message.
@@ -613,7 +612,7 @@ impl Command<'_> {
                     flow: FlowId(record.flow.get()),
                 })
             }
-            SPLICE | SPLICE_MSS | UNSPLICE => splicing::parse(kind, bytes),
+            kind @ (SPLICE | SPLICE_MSS | UNSPLICE) => splicing::parse(kind, bytes),
             SETUP => Setup::parse(bytes).map(Command::Setup),
             QUIC_KEY => QuicKey::parse(bytes).map(Command::QuicKey),
             QUIC_KEY_GONE => quic::parse_key_gone(bytes),

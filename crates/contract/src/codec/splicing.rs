@@ -328,7 +328,9 @@ pub(super) fn parse_ended(bytes: &[u8]) -> Result<Event, &'static str> {
     Ok(Event::SpliceEnded { outcome, reason })
 }
 
-fn parse_unspliced(bytes: &[u8]) -> Result<Event, &'static str> {
+#[cold]
+#[inline(never)]
+pub(super) fn parse_unspliced(bytes: &[u8]) -> Result<Event, &'static str> {
     let (outcome, reason) = parse_outcome(bytes)?;
     all_zero(&[reason])?;
     Ok(Event::Unspliced { outcome })
