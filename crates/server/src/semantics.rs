@@ -1,6 +1,5 @@
 //! From a request to a response, whatever the version of HTTP (RFC 9110): sites and rules,
-//! conditions, ranges, variants, listings, origins. It never imports `http1`, so that other
-//! versions stand beside that.
+//! conditions, ranges, variants, listings, origins. It never imports a codec, nor `exchange`.
 
 pub(crate) mod answer;
 pub(crate) mod attempt;

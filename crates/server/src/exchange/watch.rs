@@ -138,7 +138,8 @@ impl Watch {
         }
         let wanted = u128::from(rate.get()) * elapsed.as_millis() / 1000;
         let wanted = wanted.min(u128::from(self.rate_unacknowledged));
-        let acknowledged = progress.acknowledged - self.rate_acknowledged;
+        // Of a stream that is gone, nothing is known any more.
+        let acknowledged = progress.acknowledged.saturating_sub(self.rate_acknowledged);
         self.measure_rate(progress);
         acknowledged > 0 && u128::from(acknowledged) < wanted
     }

@@ -65,6 +65,11 @@ pub(crate) struct RequestStream {
     is_prioritized: bool,
 }
 
+const _: () = assert!(
+    size_of::<RequestStream>() <= 456,
+    "a hundred streams of a connection fit into fifty kilobytes"
+);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Reading a request, or answering it.

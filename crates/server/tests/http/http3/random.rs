@@ -135,21 +135,15 @@ impl Clients {
                     self.requests.push(stream);
                 }
             }
-            6..9 => {
-                if !self.open.is_empty() {
-                    let stream = self.open.swap_remove(random.below(self.open.len()));
-                    if lab.stop_code(stream).is_none() && !lab.is_closed(stream) {
-                        lab.finish(stream);
-                    }
-                }
-            }
-            9..11 => {
-                if !self.open.is_empty() {
-                    let stream = self.open.swap_remove(random.below(self.open.len()));
-                    match random.below(2) {
-                        0 => lab.peer_resets(stream, 0x10c),
-                        _ => lab.peer_stops(stream, 0x10c),
-                    }
+            6..11 if self.open.is_empty() => {}
+            what @ 6..11 => {
+                let stream = self.open.swap_remove(random.below(self.open.len()));
+                let is_over = lab.stop_code(stream).is_some() || lab.is_closed(stream);
+                match what {
+                    6..9 if is_over => {}
+                    6..9 => lab.finish(stream),
+                    9 => lab.peer_resets(stream, 0x10c),
+                    _ => lab.peer_stops(stream, 0x10c),
                 }
             }
             11 => lab.pass(Duration::from_millis(random.below(40_000) as u64)),
