@@ -2,13 +2,8 @@
 //! connections.
 //!
 //! All of these are bounds for the pacing of the host stack, which sends evenly and no faster. A
-<<<<<<< HEAD
-//! stream has one bound at a time, the least of those that apply. Streams of a connection share
-//! what their connection may have, as connections share what their source may have.
-=======
 //! stream has one bound at a time, the least of those that apply. Streams of a QUIC connection
 //! share what their connection may have, as connections share what their source may have.
->>>>>>> quic-server
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
