@@ -51,8 +51,8 @@ pub(crate) struct BlockNeed {
     pub(crate) again: bool,
 }
 
-/// Blocks that a superpacket has needed last, and where they are if they are in memory: packets that
-/// follow each other have few.
+/// Blocks that a superpacket has needed last, and where they are if they are in memory: packets
+/// that follow each other have few.
 #[derive(Debug, Default)]
 pub(crate) struct RecentBlocks {
     blocks: [Option<(BlockName, Option<BlockIndex>)>; 8],
