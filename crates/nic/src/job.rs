@@ -1,7 +1,7 @@
 //! A SEND that has been accepted; or a QSEND, or a PREPARE.
 
 use contract::limits::{HEADER_BYTES_MAX, HOLD_US_MAX, SEND_BYTES_MAX};
-use contract::{FileId, FlowId, RejectReason, Segment, Send, SendId};
+use contract::{FlowId, RejectReason, Segment, Send, SendId};
 use wire::frame::HeaderMut;
 use wire::ip::SUPERPACKET_BYTES_MAX;
 
@@ -78,11 +78,10 @@ impl JobSegment {
     /// A range of a file that is open, or is being opened: then it may turn out to be shorter.
     pub(crate) fn of_file(
         files: &Files,
-        file: FileId,
+        file: Key,
         offset: u64,
         len: u32,
     ) -> Result<JobSegment, RejectReason> {
-        let file = files.find(file).ok_or(RejectReason::UnknownFile)?;
         let end = offset
             .checked_add(u64::from(len))
             .ok_or(RejectReason::RangePastEnd)?;
@@ -203,6 +202,7 @@ impl Job {
                     JobSegment::Inline { start, len }
                 }
                 Segment::File { file, offset, len } => {
+                    let file = files.find(file).ok_or(RejectReason::UnknownFile)?;
                     JobSegment::of_file(files, file, offset, len)?
                 }
                 Segment::Sealed { len } => {

@@ -51,21 +51,29 @@ pub(crate) struct BlockNeed {
     pub(crate) again: bool,
 }
 
-/// Blocks that a superpacket has needed last: packets that follow each other have few.
+/// Blocks that a superpacket has needed last, and where they are if they are in memory: packets
+/// that follow each other have few.
 #[derive(Debug, Default)]
 pub(crate) struct RecentBlocks {
-    names: [Option<BlockName>; 8],
+    blocks: [Option<(BlockName, Option<BlockIndex>)>; 8],
     next: usize,
 }
 
 impl RecentBlocks {
-    /// True if the block is one of them. If not, it is from now on.
-    pub(crate) fn has(&mut self, name: BlockName) -> bool {
-        if self.names.contains(&Some(name)) {
-            return true;
+    /// Where a block is, and true if it is one of them; if not, it is from now on, and is where
+    /// `find` says.
+    pub(crate) fn get_or(
+        &mut self,
+        name: BlockName,
+        find: impl FnOnce() -> Option<BlockIndex>,
+    ) -> (Option<BlockIndex>, bool) {
+        let mut known = self.blocks.iter().flatten();
+        if let Some((_, found)) = known.find(|(known, _)| *known == name) {
+            return (*found, true);
         }
-        self.names[self.next] = Some(name);
-        self.next = (self.next + 1) % self.names.len();
-        false
+        let found = find();
+        self.blocks[self.next] = Some((name, found));
+        self.next = (self.next + 1) % self.blocks.len();
+        (found, false)
     }
 }

@@ -259,7 +259,8 @@ fn cut_datagrams(
         let names = needs[before..]
             .iter()
             .filter_map(|need| need.block.as_ref());
-        blocks += names.filter(|block| !recent.has(block.name)).count();
+        let is_other = |block: &&BlockNeed| !recent.get_or(block.name, || None).1;
+        blocks += names.filter(is_other).count();
         if blocks > PIECES_MAX && before > 0 {
             needs.truncate(before);
             break;
@@ -548,8 +549,7 @@ fn find(blocks: &Blocks, needs: &mut [Need], first: bool) -> bool {
     let mut recent = RecentBlocks::default();
     let mut all_bound = true;
     for need in needs.iter_mut().filter_map(|need| need.block.as_mut()) {
-        need.found = blocks.find(need.name);
-        need.again = recent.has(need.name);
+        (need.found, need.again) = recent.get_or(need.name, || blocks.find(need.name));
         // A block that is needed twice may count twice: there are as many blocks as a superpacket
         // has needs.
         match need.found {

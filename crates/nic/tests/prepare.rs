@@ -252,6 +252,44 @@ fn prepares_wait_for_memory_in_turn() {
     assert!(stage.opened() == plaintexts((1, 0), &file[..40_000], 0, 1400));
 }
 
+/// Whatever it waits for: its file, its reads, or memory.
+#[test]
+fn the_end_of_a_flow_ends_what_it_has_asked_for() {
+    let blocks = BLOCKS + 20;
+    let (mut stage, _) = tight_stage(blocks);
+    stage.disk.put(b"late", content(1000));
+    stage.disk.hold(b"late");
+    stage.tell_open(2, b"late");
+    stage.prepare(1, 2, 0, 1000);
+    stage.disk.hold(b"a");
+    let each = 16 * BLOCK as u32;
+    for at in 0..blocks as u64 / 16 {
+        stage.prepare(1, 1, at * u64::from(each), each);
+    }
+    assert_eq!(stage.take_events(), []);
+    assert!(stage.counters().block_waits > 0, "memory is short");
+    assert_eq!(stage.worker.usage().prepares, 1 + blocks / 16);
+    let reads = stage.disk.reads().len();
+
+    stage.acked(1, 0, true);
+    // The name comes back, and asks for something as well.
+    stage.tell_quic_key(1, 0, 0);
+    let again = stage.prepare(1, 1, 0, 1000);
+    assert_eq!(stage.take_events(), []);
+    stage.disk.release(b"a");
+    stage.disk.release(b"late");
+    let events = stage.take_events();
+    let opened = events
+        .iter()
+        .filter(|it| matches!(it, Event::Opened { .. }));
+    assert_eq!((opened.count(), events.len()), (1, 2), "{events:?}");
+    assert!(events.contains(&ready(again, 1)));
+    assert_eq!(stage.disk.reads().len(), reads, "nothing is read for it");
+    let usage = stage.worker.usage();
+    assert_eq!((usage.prepares, usage.jobs, usage.flows), (0, 0, 1));
+    assert_eq!(usage.blocks_pinned, 1);
+}
+
 #[test]
 fn too_many_flows_are_refused() {
     let mut stage = Stage::with(&Config {

@@ -3,13 +3,14 @@
 use contract::limits::QUIC_DATAGRAM_BYTES_MAX;
 use contract::quic::{QuicPacket, QuicSend};
 use contract::tls::TAG_BYTES;
-use contract::{RejectReason, Segment};
+use contract::{FileId, RejectReason, Segment};
 use netdev::UDP_SUPERPACKET_BYTES_MAX;
 use wire::frame::UdpHeaderMut;
 
 use crate::buffer::BLOCK_BYTES;
 use crate::files::Files;
 use crate::job::{Job, JobKind, JobPacket, JobSegment};
+use crate::slab::Key;
 
 const _: () = assert!(
     QUIC_DATAGRAM_BYTES_MAX <= u16::MAX as usize,
@@ -32,9 +33,11 @@ impl Job {
         let header = UdpHeaderMut::parse(header).map_err(|_| RejectReason::BadHeader)?;
         let ip_bytes_max = superpacket_max(header.ipv6()).min(UDP_SUPERPACKET_BYTES_MAX);
         let payload_max = header.payload_max(ip_bytes_max);
+        let mut last = None;
         for (packet, segments) in send.each() {
             let start = self.payload_len;
-            self.push_packet(packet, segments, blocks_max, files)?;
+            let resolve = |file, offset, len| resolve(files, &mut last, file, offset, len);
+            self.push_packet(packet, segments, blocks_max, resolve)?;
             if start == 0 {
                 self.mss = self.payload_len as u16;
             }
@@ -50,7 +53,7 @@ impl Job {
         packet: &QuicPacket<'_>,
         segments: &[Segment<'_>],
         blocks_max: usize,
-        files: &Files,
+        mut resolve: impl FnMut(FileId, u64, u32) -> Result<JobSegment, RejectReason>,
     ) -> Result<(), RejectReason> {
         self.push_inline(packet.prefix);
         self.push_inline(packet.header);
@@ -59,7 +62,7 @@ impl Job {
             match *segment {
                 Segment::Inline(bytes) => self.push_inline(bytes),
                 Segment::File { file, offset, len } => {
-                    let segment = JobSegment::of_file(files, file, offset, len)?;
+                    let segment = resolve(file, offset, len)?;
                     blocks += blocks_of(offset, len);
                     self.payload_len += segment.len();
                     self.segments.push(segment);
@@ -94,6 +97,22 @@ impl Job {
             self.segments.push(JobSegment::Inline { start, len });
         }
     }
+}
+
+/// A range of a file, whose place is known if it is the one that was named `last`.
+fn resolve(
+    files: &Files,
+    last: &mut Option<(FileId, Key)>,
+    id: FileId,
+    offset: u64,
+    len: u32,
+) -> Result<JobSegment, RejectReason> {
+    let file = match *last {
+        Some((last, file)) if last == id => file,
+        _ => files.find(id).ok_or(RejectReason::UnknownFile)?,
+    };
+    *last = Some((id, file));
+    JobSegment::of_file(files, file, offset, len)
 }
 
 /// How many blocks a range of a file lies in. `len` is not zero.

@@ -18,7 +18,8 @@ use crate::slab::Key;
 impl Job {
     fn accept_prepare(&mut self, prepare: &Prepare, files: &Files) -> Result<(), RejectReason> {
         self.reset(JobKind::Stream, prepare.id, prepare.flow, 0);
-        let segment = JobSegment::of_file(files, prepare.file, prepare.offset, prepare.len)?;
+        let file = files.find(prepare.file).ok_or(RejectReason::UnknownFile)?;
+        let segment = JobSegment::of_file(files, file, prepare.offset, prepare.len)?;
         self.segments.push(segment);
         self.payload_len = segment.len();
         self.superpacket_payload = segment.len();
