@@ -173,6 +173,20 @@ setup_long() {
     # What looks for weaknesses of TLS servers, and for mistakes of HTTP servers.
     need_from_pypi sslyze
     need_from_pypi redbot
+    # Clients of HTTP/3.
+    need gtlsclient ngtcp2-client
+    install_needed
+    need_http3_clients
+}
+
+# Those that Python has, in a place of their own.
+need_http3_clients() {
+    local place=${CARGO_TARGET_DIR:-target}/http3-clients
+    [ -e "$place/complete" ] && return
+    say "installing clients of HTTP/3 in $place"
+    python3 -m venv "$place"
+    "$place/bin/pip" install --quiet --disable-pip-version-check aioquic curl_cffi
+    touch "$place/complete"
 }
 
 # A program that no distribution has, from PyPI, in a place of its own.

@@ -26,6 +26,7 @@ mod foreign_long;
 mod forked_sets;
 mod http;
 mod http3;
+mod http3_long;
 mod https;
 mod idle;
 mod inherited;
