@@ -38,7 +38,6 @@ const CLIENTS: [(&str, &[&str]); 4] = [
             "multiplexing",
             "resumption",
             "retry",
-            "version negotiation",
             "key update",
             "rebinding",
             "migration",
@@ -124,7 +123,6 @@ fn ngtcp2(case: &str, site: &Site, host: &str, files: &[KnownFile]) -> std::proc
     let mut client = tool("gtlsclient --exit-on-all-streams-close --no-quic-dump --no-http-dump");
     client.arg("--download").arg(downloads);
     match case {
-        "version negotiation" => client.args(["--version", "0x1a2a3a4a"]),
         "key update" => client.args(["--key-update", "2ms"]),
         "rebinding" => client.args(["--change-local-addr", "2ms", "--nat-rebinding"]),
         "migration" => client.args(["--change-local-addr", "2ms"]),
