@@ -9,10 +9,7 @@ use tcp::Instant;
 use crate::engine::connection::{Connection, code};
 use crate::engine::{Endpoint, route};
 use crate::recorder::{Datagrams, DescribeError};
-use crate::types::{CloseReason, Output, SealKey, Send};
-
-/// Most datagrams of one SEND.
-pub(crate) const DATAGRAMS_MAX: usize = 44;
+use crate::types::{CloseReason, DATAGRAMS_MAX, Output, SealKey, Send};
 
 /// Most bytes of the datagrams of one SEND: they go to a port as one UDP packet that it cuts, whose
 /// length has 16 bits, and takes the headers of IP and UDP as well.
