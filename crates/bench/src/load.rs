@@ -637,7 +637,7 @@ impl Generator<'_> {
     }
 }
 
-fn compare(file: &KnownFile, offset: u64, bytes: &[u8]) -> Result<()> {
+pub(crate) fn compare(file: &KnownFile, offset: u64, bytes: &[u8]) -> Result<()> {
     file.check(offset, bytes).map_err(|mismatch| {
         Failure::new(format!(
             "{}: wrong byte at {}",

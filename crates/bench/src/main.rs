@@ -137,6 +137,17 @@ enum Benchmark {
     /// Short connections of redis and of a server of our own, with setup and teardown offloaded or
     /// not, against the kernel's sockets.
     Offload(suites::offload::Settings),
+    /// Files over HTTP/3, against a server of plain quinn.
+    Quic(suites::quic::Settings),
+    /// Serves files with plain quinn.
+    #[command(hide = true)]
+    QuicServer(suites::quic::server::Settings),
+    /// Generates load on a server of HTTP/3.
+    #[command(hide = true)]
+    QuicLoad(suites::quic::client::Settings),
+    /// Holds connections that do nothing.
+    #[command(hide = true)]
+    IdleConnections(suites::quic::idle::Settings),
     /// Runs the server program of `sockets`.
     #[command(hide = true)]
     SocketsServer(suites::sockets::server::Settings),
@@ -181,6 +192,9 @@ fn main() -> ExitCode {
         Benchmark::LoadMixClient(settings) => suites::load_mix::client::generate(&settings),
         Benchmark::SocketsServer(settings) => suites::sockets::server::serve(&settings),
         Benchmark::EchoLoad(settings) => suites::sockets::client::generate(&settings),
+        Benchmark::QuicServer(settings) => suites::quic::server::serve(&settings),
+        Benchmark::QuicLoad(settings) => suites::quic::client::generate(&settings),
+        Benchmark::IdleConnections(settings) => suites::quic::idle::hold(&settings),
         Benchmark::Handshakes(settings) => suites::tls::handshakes::generate(&settings),
         Benchmark::Fetch(settings) => suites::goodput::fetch::fetch(&settings),
         Benchmark::Ceiling(settings) => suites::ceiling::measure(&settings),
@@ -251,12 +265,16 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Programs(settings) => suites::programs::measure(&settings),
         Benchmark::Proxy(settings) => suites::proxy::measure(&settings),
         Benchmark::Offload(settings) => suites::offload::measure(&settings),
+        Benchmark::Quic(settings) => suites::quic::measure(&settings),
         Benchmark::Fairness(settings) => suites::goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::measure(&settings),
         Benchmark::Load(_)
         | Benchmark::LoadMixClient(_)
         | Benchmark::SocketsServer(_)
         | Benchmark::EchoLoad(_)
+        | Benchmark::QuicServer(_)
+        | Benchmark::QuicLoad(_)
+        | Benchmark::IdleConnections(_)
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)
         | Benchmark::Ceiling(_)
@@ -299,6 +317,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Programs(settings) => suites::programs::plan(settings),
         Benchmark::Proxy(settings) => suites::proxy::plan(settings),
         Benchmark::Offload(settings) => suites::offload::plan(settings),
+        Benchmark::Quic(settings) => suites::quic::plan(settings),
         Benchmark::Fairness(settings) => suites::goodput::plan(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::plan(settings),
         Benchmark::Ceiling(settings) => suites::ceiling::plan(settings),
@@ -317,6 +336,9 @@ fn plan(benchmark: &Benchmark) -> Plan {
         | Benchmark::LoadMixClient(_)
         | Benchmark::SocketsServer(_)
         | Benchmark::EchoLoad(_)
+        | Benchmark::QuicServer(_)
+        | Benchmark::QuicLoad(_)
+        | Benchmark::IdleConnections(_)
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)
         | Benchmark::CeilingHost(_)

@@ -14,6 +14,7 @@
 //! | `programs` | unmodified programs on split sockets, against the same on the kernel's |
 //! | `proxy` | `splitway proxy`, against HAProxy and nginx, and what a splice is good for |
 //! | `offload` | short connections with setup and teardown offloaded, against the kernel's sockets |
+//! | `quic` | files over HTTP/3, against plain quinn |
 //! | `goodput` | goodput and fairness over emulated links |
 //! | `all` | several of these |
 
@@ -28,6 +29,7 @@ pub(crate) mod offload;
 pub(crate) mod plain;
 pub(crate) mod programs;
 pub(crate) mod proxy;
+pub(crate) mod quic;
 pub(crate) mod soak;
 pub(crate) mod sockets;
 pub(crate) mod targets;

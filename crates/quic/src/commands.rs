@@ -59,7 +59,7 @@ impl Send {
                 Some(send) if filled.takes(send, packet) => send,
                 _ => {
                     filled = Filled::default();
-                    sends.push(empty(framing, sends.len() as u64));
+                    sends.push(self.empty(framing, sends.len() as u64));
                     sends.last_mut().expect("one was pushed")
                 }
             };
@@ -67,17 +67,18 @@ impl Send {
         }
         sends
     }
-}
 
-fn empty(framing: Framing<'_>, number: u64) -> QuicSend<'_> {
-    QuicSend {
-        id: SendId(framing.id.0 + number),
-        flow: framing.flow,
-        issued_us: framing.issued_us,
-        not_before_us: framing.not_before_us,
-        header: framing.header,
-        packets: Vec::new(),
-        segments: Vec::new(),
+    /// A QSEND with room for all of it, which most often it takes.
+    fn empty<'a>(&self, framing: Framing<'a>, number: u64) -> QuicSend<'a> {
+        QuicSend {
+            id: SendId(framing.id.0 + number),
+            flow: framing.flow,
+            issued_us: framing.issued_us,
+            not_before_us: framing.not_before_us,
+            header: framing.header,
+            packets: Vec::with_capacity(self.packets.len()),
+            segments: Vec::with_capacity(self.pieces.len()),
+        }
     }
 }
 

@@ -30,6 +30,10 @@ pub struct Limits {
     /// long as there are more, a connection makes no others. What waits there looks like a longer
     /// round trip.
     pub undeparted_bytes_max: u64,
+    /// The same, of all connections: as long as there are more, a connection has one SEND at a time
+    /// there. What waits behind that of many others is then made when it can leave, of all that may
+    /// be sent by then.
+    pub all_undeparted_bytes_max: u64,
 }
 
 impl Limits {
@@ -49,6 +53,7 @@ impl Default for Limits {
             extents_max: 4096,
             send_bytes_max: 16 << 20,
             undeparted_bytes_max: 256 << 10,
+            all_undeparted_bytes_max: 1 << 20,
         }
     }
 }

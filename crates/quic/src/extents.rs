@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
@@ -20,7 +20,9 @@ use crate::types::{FileRange, Piece};
 /// one until all of it is acknowledged.
 pub(crate) const PLACEHOLDER_BYTES: usize = 256 << 10;
 
-static ZEROS: [u8; PLACEHOLDER_BYTES] = [0; PLACEHOLDER_BYTES];
+/// Allocated, and never written to: the system maps one page of zeros again and again, which stays
+/// in the nearest cache while the engine copies from all of it. A constant has pages of its own.
+static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; PLACEHOLDER_BYTES]);
 
 /// A place in a stream, and which of the extents that were meant for it: the engine may have had no
 /// room for an earlier one.

@@ -14,7 +14,13 @@ use contract::tls::TAG_BYTES;
 
 use crate::extents::{Extents, NoExtent};
 use crate::frames::{self, FrameError};
-use crate::types::{Described, Piece, SealKey};
+use crate::types::{DATAGRAMS_MAX, Described, Piece, SealKey};
+
+/// Pieces of a packet that consists of stream data of one file: its frame's header, and the range.
+const PIECES_OF_PACKET: usize = 2;
+
+/// Bytes of such a packet that the host has: its header, and its frame's.
+const BYTES_OF_PACKET: usize = 40;
 
 /// Why a packet cannot be described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +126,7 @@ impl Recorder {
             self.current = Some(Arc::clone(key));
         }
         self.next_number = number + 1;
+        self.make_room();
         let header = self.copy(&packet[..header_bytes]);
         let first = self.pieces.len();
         self.cut(plaintext)?;
@@ -132,6 +139,16 @@ impl Recorder {
         };
         self.packets.push((packet.len(), described));
         Ok(())
+    }
+
+    /// Makes room for a whole transmission before its first packet, so that nothing grows on the
+    /// way. A connection that sends nothing keeps none.
+    fn make_room(&mut self) {
+        if self.packets.is_empty() {
+            self.packets.reserve(DATAGRAMS_MAX);
+            self.pieces.reserve(DATAGRAMS_MAX * PIECES_OF_PACKET);
+            self.bytes.reserve(DATAGRAMS_MAX * BYTES_OF_PACKET);
+        }
     }
 
     fn copy(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -190,8 +207,13 @@ impl Recorder {
         datagram_bytes: usize,
     ) -> Result<Datagrams, DescribeError> {
         let packets = std::mem::take(&mut self.packets);
-        let pieces = std::mem::take(&mut self.pieces);
+        let mut pieces = std::mem::take(&mut self.pieces);
         let mut bytes = std::mem::take(&mut self.bytes);
+        if packets.len() < DATAGRAMS_MAX / 4 {
+            // It may have to wait, with many like it.
+            pieces.shrink_to_fit();
+            bytes.shrink_to_fit();
+        }
         if let Some(error) = self.error.take() {
             return Err(error);
         }

@@ -9,6 +9,9 @@ use contract::FileId;
 use contract::tls::Cipher;
 use zeroize::Zeroizing;
 
+/// Most datagrams of one SEND.
+pub(crate) const DATAGRAMS_MAX: usize = 44;
+
 /// A connection of an endpoint. Never another one's while the endpoint lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle {

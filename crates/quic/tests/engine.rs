@@ -119,6 +119,31 @@ fn no_more_is_asked_for_than_may_wait_in_the_nic_stack() {
 }
 
 #[test]
+fn a_connection_has_one_send_in_a_nic_stack_that_has_enough_of_all() {
+    each(|random| {
+        for (all_undeparted_bytes_max, is_one) in [(0, true), (u64::MAX, false)] {
+            let limits = Limits {
+                all_undeparted_bytes_max,
+                ..Limits::default()
+            };
+            let settings = Settings {
+                limits,
+                ..settings()
+            };
+            let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
+            world.run_until(|world| world.client.is_connected);
+            world.request(1, 0, 2_000_000);
+            let mut most = 0;
+            world.run_until(|world| {
+                most = most.max(world.queued_sends());
+                world.are_finished()
+            });
+            assert_eq!(most == 1, is_one, "{most} SENDs");
+        }
+    });
+}
+
+#[test]
 fn a_stream_that_the_client_stops_releases_its_file() {
     each(|random| {
         let mut world = World::new(&settings(), Cipher::Aes128Gcm, random);

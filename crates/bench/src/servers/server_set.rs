@@ -245,6 +245,11 @@ impl ServerSet {
         [self.splitway.supervisor(), self.nginx.master()]
     }
 
+    /// The certificate of all of them, and its key, if they speak TLS.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
     /// A process in the network of nginx, for others to serve from there, and the address there.
     pub(crate) fn peer_network(&self) -> (Pid, Ipv4Addr) {
         self.nginx.network()

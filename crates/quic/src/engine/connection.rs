@@ -217,22 +217,24 @@ impl Connection {
         id
     }
 
-    /// A SEND and those before it have departed.
-    pub(super) fn on_departed(&mut self, id: u64) {
+    /// A SEND and those before it have departed; returns how many bytes.
+    pub(super) fn on_departed(&mut self, id: u64) -> u64 {
+        let before = self.undeparted_bytes;
         while let Some((first, bytes)) = self.undeparted.front()
             && *first <= id
         {
             self.undeparted_bytes -= bytes;
             self.undeparted.pop_front();
         }
+        before - self.undeparted_bytes
     }
 
     /// What was given to a NIC stack that is gone may have departed or not: it is left to loss
-    /// detection, and nothing of it is issued again.
-    pub(super) fn on_nic_gone(&mut self) {
+    /// detection, and nothing of it is issued again; returns how many bytes.
+    pub(super) fn on_nic_gone(&mut self) -> u64 {
         self.undeparted.clear();
-        self.undeparted_bytes = 0;
         self.recorder.lock().forget_keys();
+        std::mem::take(&mut self.undeparted_bytes)
     }
 
     pub(super) fn close_reason(&self, error: ConnectionError) -> CloseReason {

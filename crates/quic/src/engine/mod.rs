@@ -72,6 +72,8 @@ pub struct Endpoint {
     /// Connections that may have something to send, once each.
     dirty: VecDeque<usize>,
     timeouts: BTreeSet<(Instant, usize)>,
+    /// Bytes of SENDs that have not departed, of all connections.
+    undeparted_bytes: u64,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     /// Connections of which nothing follows, in order.
@@ -129,6 +131,7 @@ impl Endpoint {
             next_serial: 0,
             dirty: VecDeque::new(),
             timeouts: BTreeSet::new(),
+            undeparted_bytes: 0,
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             gone: VecDeque::new(),
@@ -232,8 +235,9 @@ impl Endpoint {
     /// A SEND of a connection, and those before it, have left the NIC stack.
     pub fn on_departed(&mut self, connection: Handle, send: u64) {
         if let Some(connection) = self.get(connection) {
-            connection.on_departed(send);
+            let bytes = connection.on_departed(send);
             let index = connection.handle.index;
+            self.undeparted_bytes -= bytes;
             self.mark(index);
         }
     }
@@ -242,8 +246,9 @@ impl Endpoint {
     /// again, with a floor above every number that was given out.
     pub fn on_nic_gone(&mut self, connection: Handle) {
         if let Some(connection) = self.get(connection) {
-            connection.on_nic_gone();
+            let bytes = connection.on_nic_gone();
             let index = connection.handle.index;
+            self.undeparted_bytes -= bytes;
             self.mark(index);
         }
     }
@@ -634,8 +639,10 @@ impl Endpoint {
             handle,
             quinn,
             recorder,
+            undeparted_bytes,
             ..
         } = *connection;
+        self.undeparted_bytes -= undeparted_bytes;
         drop(quinn);
         let mut recorder = recorder.lock();
         recorder.extents.release(|released| {

@@ -9,10 +9,7 @@ use tcp::Instant;
 use crate::engine::connection::{Connection, code};
 use crate::engine::{Endpoint, route};
 use crate::recorder::{Datagrams, DescribeError};
-use crate::types::{CloseReason, Output, SealKey, Send};
-
-/// Most datagrams of one SEND.
-pub(crate) const DATAGRAMS_MAX: usize = 44;
+use crate::types::{CloseReason, DATAGRAMS_MAX, Output, SealKey, Send};
 
 /// Most bytes of the datagrams of one SEND: they go to a port as one UDP packet that it cuts, whose
 /// length has 16 bits, and takes the headers of IP and UDP as well.
@@ -26,10 +23,9 @@ impl Endpoint {
     /// Has a connection make datagrams, as many as go at once. If it has made any, it may have
     /// more.
     pub(super) fn transmit(&mut self, now: Instant, index: usize) {
-        let limit = self.limits.undeparted_bytes_max;
         let at = self.clock.to_std(now);
         let mut buffer = std::mem::take(&mut self.buffer);
-        let Some(connection) = self.unblocked(index, limit) else {
+        let Some(connection) = self.unblocked(index) else {
             self.buffer = buffer;
             return;
         };
@@ -65,10 +61,15 @@ impl Endpoint {
 
     /// A connection that may send. One that has too much in front of it is marked again by a
     /// departure.
-    fn unblocked(&mut self, index: usize, undeparted_bytes_max: u64) -> Option<&mut Connection> {
+    fn unblocked(&mut self, index: usize) -> Option<&mut Connection> {
+        let limits = &self.limits;
+        let of_each_max = match self.undeparted_bytes > limits.all_undeparted_bytes_max {
+            true => 1,
+            false => limits.undeparted_bytes_max,
+        };
         let connection = self.at(index)?;
         connection.is_dirty = false;
-        Some(connection).filter(|connection| connection.undeparted_bytes < undeparted_bytes_max)
+        Some(connection).filter(|connection| connection.undeparted_bytes < of_each_max)
     }
 
     /// Sends what was made: datagrams of the handshake first.
@@ -99,8 +100,10 @@ impl Endpoint {
             pieces: datagrams.pieces,
             bytes: datagrams.bytes,
         };
-        send.id = connection.on_send(send.datagram_bytes());
+        let bytes = send.datagram_bytes();
+        send.id = connection.on_send(bytes);
         let gone = gone(&keys, last_generation);
+        self.undeparted_bytes += bytes;
         for (key, floor) in keys {
             self.outputs.push_back(Output::Key {
                 connection: handle,

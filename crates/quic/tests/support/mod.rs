@@ -137,6 +137,11 @@ impl<'a> World<'a> {
         self.queue.iter().map(Send::datagram_bytes).sum()
     }
 
+    /// How many SENDs wait there.
+    pub(crate) fn queued_sends(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Has the client ask for a range of a file.
     pub(crate) fn request(&mut self, file: u32, offset: u64, len: u64) -> u64 {
         let request = [u64::from(file), offset, len].map(u64::to_le_bytes);

@@ -62,7 +62,7 @@ pub(super) fn crypto() -> CryptoProvider {
     crypto
 }
 
-pub(super) fn roots(certificate: &Path) -> Result<RootCertStore> {
+pub(in crate::suites) fn roots(certificate: &Path) -> Result<RootCertStore> {
     let reading = || format!("reading {}", certificate.display());
     let mut roots = RootCertStore::empty();
     let der = CertificateDer::from_pem_file(certificate).context(reading)?;
@@ -70,7 +70,7 @@ pub(super) fn roots(certificate: &Path) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-pub(super) fn name() -> ServerName<'static> {
+pub(in crate::suites) fn name() -> ServerName<'static> {
     ServerName::try_from(NAME).expect("a name")
 }
 

@@ -1,0 +1,173 @@
+//! Connections that do nothing: what the host process keeps of each, of QUIC and of TLS over TCP.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn_proto::Event;
+use rustls::ClientConnection;
+use testbed::procfs::memory;
+use testbed::splitway::STACK_V4;
+use testbed::{Context, Failure, Result};
+
+use super::client;
+use super::driver::Driver;
+use super::{PORT, idle_arguments};
+use crate::RECEIVE_WAIT_MAX;
+use crate::load::{Outcome, READY, conclude, print_line, take_place};
+use crate::measure::results::{Measures, Results};
+use crate::measure::run::{self, Server};
+use crate::servers::server_set::{SPLITWAY, Workspace, end_splitway, processes, start_splitway};
+use crate::suites::tls::identity::{self, Identity};
+use crate::suites::tls::session;
+
+/// How many.
+pub(super) const CONNECTIONS: usize = 1000;
+
+/// What is measured of them.
+pub(super) const MEASURE: &str = "memory_kb_per_connection.host";
+
+/// What connections are of.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Quic,
+    Tls,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 2] = [Kind::Quic, Kind::Tls];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Quic => "QUIC",
+            Kind::Tls => "TLS over TCP",
+        }
+    }
+
+    fn argument(self) -> &'static str {
+        match self {
+            Kind::Quic => "quic",
+            Kind::Tls => "tls",
+        }
+    }
+}
+
+/// Which connections, and to whom.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Settings {
+    /// What they are of.
+    #[arg(long)]
+    kind: Kind,
+    /// Whose they are.
+    #[arg(long)]
+    server: SocketAddr,
+    /// Its certificate.
+    #[arg(long)]
+    certificate: PathBuf,
+    /// How many.
+    #[arg(long)]
+    connections: usize,
+}
+
+/// Opens connections, prints [`READY`] and an [`Outcome`] of nothing, and keeps them until standard
+/// input ends.
+pub(crate) fn hold(settings: &Settings) -> Result<()> {
+    take_place()?;
+    match settings.kind {
+        Kind::Quic => {
+            let _held = quic(settings)?;
+            hold_them()
+        }
+        Kind::Tls => {
+            let _held = tls(settings)?;
+            hold_them()
+        }
+    }
+}
+
+fn hold_them() -> Result<()> {
+    print_line(READY)?;
+    conclude(&Outcome::default())
+}
+
+fn quic(settings: &Settings) -> Result<Driver> {
+    let mut driver = Driver::new((Ipv4Addr::UNSPECIFIED, 0).into(), None)?;
+    let config = client::config(&settings.certificate)?;
+    let begun = Instant::now();
+    let mut connected = 0;
+    for _ in 0..settings.connections {
+        driver.connect(config.clone(), settings.server, identity::NAME)?;
+        // One after the other: a crowd of handshakes would be asked for tokens.
+        let wanted = connected + 1;
+        while connected < wanted {
+            driver.turn(Duration::from_millis(100), &mut |_, _, event| {
+                match event {
+                    Event::Connected => connected += 1,
+                    Event::ConnectionLost { reason } => {
+                        return Err(Failure::new(format!("a connection is lost: {reason}")));
+                    }
+                    _ => {}
+                }
+                Ok(())
+            })?;
+            if begun.elapsed() > RECEIVE_WAIT_MAX {
+                return Err(Failure::new(format!(
+                    "of {} connections, {connected} are there after {RECEIVE_WAIT_MAX:?}",
+                    settings.connections
+                )));
+            }
+        }
+    }
+    Ok(driver)
+}
+
+fn tls(settings: &Settings) -> Result<Vec<(TcpStream, ClientConnection)>> {
+    let config = session::config(&settings.certificate)?;
+    let server = settings.server;
+    let connecting = || format!("connecting to {server}");
+    let mut held = Vec::new();
+    for _ in 0..settings.connections {
+        let connected = TcpStream::connect_timeout(&server, RECEIVE_WAIT_MAX);
+        let mut stream = connected.context(connecting)?;
+        let waits = stream.set_read_timeout(Some(RECEIVE_WAIT_MAX));
+        waits.context(connecting)?;
+        let begun = ClientConnection::new(Arc::clone(&config), session::name());
+        let mut tls = begun.context(connecting)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut stream).context(connecting)?;
+        }
+        held.push((stream, tls));
+    }
+    Ok(held)
+}
+
+/// What the host process of a Splitway that was just started keeps of each connection of a kind.
+pub(super) fn measure(
+    workspace: &Workspace,
+    identity: &Identity,
+    kind: Kind,
+    results: &mut Results,
+) -> Result<Measures> {
+    let mut splitway = start_splitway(workspace, &idle_arguments(identity))?;
+    let server = Server::new(SPLITWAY, (STACK_V4, PORT).into(), processes(&splitway));
+    let before = memory(splitway.host())?.proportional_bytes;
+    let arguments = vec![
+        "idle-connections".to_owned(),
+        format!("--kind={}", kind.argument()),
+        format!("--server={}", server.addresses[0]),
+        format!("--certificate={}", identity.certificate.display()),
+        format!("--connections={CONNECTIONS}"),
+    ];
+    let (_, cost): (Outcome, _) = run::generate(&server, arguments, false)?;
+    let host = cost.processes.iter().find(|process| process.name == "host");
+    let host = host.ok_or_else(|| Failure::new("there is no host process"))?;
+    let bytes = host.memory_bytes.saturating_sub(before);
+    results.count(end_splitway(&mut splitway)?);
+    let each_kb = bytes as f64 / 1e3 / CONNECTIONS as f64;
+    eprintln!(
+        "{CONNECTIONS} idle connections, {}: {each_kb:.1} KB each",
+        kind.name()
+    );
+    Ok([(MEASURE.to_owned(), each_kb)].into())
+}
