@@ -187,6 +187,7 @@ fn datagrams_that_were_merged_are_counted() {
         let frame = Frame {
             bytes: &frame,
             checksum_valid: false,
+            segment_bytes: None,
         };
         world.stack.on_frame(world.now_us, frame);
         assert_eq!(world.stack.counters().datagrams_merged, count);
