@@ -25,6 +25,9 @@ use rustls::pki_types::ServerName;
 use rustls::quic::{self, ClientConnection, KeyChange, Secrets, Version};
 use sha2::{Digest, Sha256};
 
+/// Datagrams that a client hands to the kernel at once: as many as quinn's sockets do.
+const SUPERPACKET_DATAGRAMS_MAX: usize = 10;
+
 /// A client with one connection. Time is in microseconds since its start.
 ///
 /// Its keys note what they open: a packet number that was sealed twice is a panic.
@@ -132,6 +135,22 @@ impl QuicClient {
             self.outgoing.push_back(buffer);
         }
         self.outgoing.pop_front()
+    }
+
+    /// The next datagrams for the server, back to back, and the length of each but the last, in
+    /// bytes: as the kernel takes them with `UDP_SEGMENT`.
+    pub fn poll_superpacket(&mut self, now_us: u64) -> Option<(Vec<u8>, usize)> {
+        if let Some(datagram) = self.outgoing.pop_front() {
+            let each = datagram.len();
+            return Some((datagram, each));
+        }
+        let mut buffer = Vec::new();
+        let at = self.at(now_us);
+        let transmit = self
+            .connection
+            .poll_transmit(at, SUPERPACKET_DATAGRAMS_MAX, &mut buffer)?;
+        buffer.truncate(transmit.size);
+        Some((buffer, transmit.segment_size.unwrap_or(transmit.size)))
     }
 
     /// When [`on_timeout`](Self::on_timeout) is to be called.

@@ -316,6 +316,7 @@ impl Port for RecordingPort {
             handle(Frame {
                 bytes: &bytes,
                 checksum_valid: false,
+                segment_bytes: None,
             });
         }
         Ok(budget)

@@ -184,8 +184,11 @@ counters::counters! {
         frames_not_handed_on: Counter,
         /// UDP datagrams received for own addresses.
         datagrams_received: Counter,
-        /// Of these, such that are longer than the link permits: several, which the kernel has
-        /// merged and does not say where they end.
+        /// Of these, such that have come several in a frame, and that the host has split: those
+        /// of clients on the same machine, or merged by GRO.
+        datagrams_split: Counter,
+        /// Datagrams longer than the link permits: several, which the kernel has merged and does
+        /// not say where they end (Linux before 6.2).
         datagrams_merged: Counter,
         /// Datagrams for QUIC dropped because too many handshakes wait.
         quic_arrivals_dropped: Counter,

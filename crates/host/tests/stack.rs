@@ -545,6 +545,7 @@ fn fragments_are_dropped_and_counted() {
         let frame = netdev::Frame {
             bytes: &bytes,
             checksum_valid: false,
+            segment_bytes: None,
         };
         rig.stack.on_frame(rig.now_us, frame);
     }

@@ -1,6 +1,7 @@
 //! A port that loses, repeats, reorders and damages what it receives, as links do.
 
 use std::io;
+use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 
 use crate::{Frame, Port, SendError, Superpacket};
@@ -25,7 +26,32 @@ pub struct FaultyPort<P> {
     faults: Faults,
     random: u64,
     /// A frame that waits for another to overtake it.
-    held: Option<(Vec<u8>, bool)>,
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    checksum_valid: bool,
+    segment_bytes: Option<NonZeroU16>,
+}
+
+impl Held {
+    fn of(frame: Frame<'_>) -> Held {
+        Held {
+            bytes: frame.bytes.to_vec(),
+            checksum_valid: frame.checksum_valid,
+            segment_bytes: frame.segment_bytes,
+        }
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        Frame {
+            bytes: &self.bytes,
+            checksum_valid: self.checksum_valid,
+            segment_bytes: self.segment_bytes,
+        }
+    }
 }
 
 impl<P: Port> FaultyPort<P> {
@@ -83,7 +109,7 @@ impl<P: Port> Port for FaultyPort<P> {
                 return;
             }
             if held.is_none() && happens(random, faults.reorder_ppm) {
-                *held = Some((frame.bytes.to_vec(), frame.checksum_valid));
+                *held = Some(Held::of(frame));
                 return;
             }
             if happens(random, faults.damage_ppm) && !frame.bytes.is_empty() {
@@ -93,6 +119,7 @@ impl<P: Port> Port for FaultyPort<P> {
                 handle(Frame {
                     bytes: &bytes,
                     checksum_valid: false,
+                    ..frame
                 });
             } else {
                 handle(frame);
@@ -100,21 +127,15 @@ impl<P: Port> Port for FaultyPort<P> {
                     handle(frame);
                 }
             }
-            if let Some((bytes, checksum_valid)) = held.take() {
-                handle(Frame {
-                    bytes: &bytes,
-                    checksum_valid,
-                });
+            if let Some(held) = held.take() {
+                handle(held.frame());
             }
         })?;
         if received == 0
-            && let Some((bytes, checksum_valid)) = held.take()
+            && let Some(held) = held.take()
         {
             // Nothing comes to overtake it.
-            handle(Frame {
-                bytes: &bytes,
-                checksum_valid,
-            });
+            handle(held.frame());
             return Ok(1);
         }
         Ok(received)

@@ -23,6 +23,7 @@ pub mod steering;
 mod segment;
 
 use std::io;
+use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 
 use steering::Target;
@@ -70,13 +71,17 @@ pub enum Offload {
 /// 16 bits.
 pub const UDP_SUPERPACKET_BYTES_MAX: usize = 65_535;
 
-/// A frame received. GRO may have merged several packets into it.
+/// A frame received. It may hold several packets, merged: by GRO, or never cut because their sender
+/// is on this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// From the Ethernet header on.
     pub bytes: &'a [u8],
     /// The kernel or the NIC vouches for the transport checksum.
     pub checksum_valid: bool,
+    /// Of a frame that holds several datagrams, behind one UDP header: the payload of each but the
+    /// last, in bytes. `None` of any other frame, and of one whose port cannot say.
+    pub segment_bytes: Option<NonZeroU16>,
 }
 
 /// Why a packet was not sent.
@@ -117,15 +122,16 @@ pub trait Port {
     /// Puts the next received frame into `buffer`. For a user that sends while it looks at frames;
     /// a port may do it with less copying than [`Port::receive`].
     fn receive_into<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<Option<Frame<'a>>> {
-        let mut checksum_valid = None;
+        let mut received = None;
         self.receive(1, &mut |frame| {
             buffer.clear();
             buffer.extend_from_slice(frame.bytes);
-            checksum_valid = Some(frame.checksum_valid);
+            received = Some((frame.checksum_valid, frame.segment_bytes));
         })?;
-        Ok(checksum_valid.map(|checksum_valid| Frame {
+        Ok(received.map(|(checksum_valid, segment_bytes)| Frame {
             bytes: buffer,
             checksum_valid,
+            segment_bytes,
         }))
     }
     /// Descriptors that become readable when a frame has arrived.

@@ -173,6 +173,7 @@ impl Port for MemoryPort {
             handle(Frame {
                 bytes: &queued.bytes,
                 checksum_valid: queued.checksum_valid,
+                segment_bytes: None,
             });
         }
         Ok(budget)

@@ -7,8 +7,8 @@
 //! receive what this machine sends, and filter by destination address, so that a port can share a
 //! link with the kernel's own stack and with other ports.
 //!
-//! The sockets that receive do without `PACKET_VNET_HDR`: the ring's status word tells all that
-//! [`Frame`] does.
+//! The ring's status word tells whether a frame's checksum is vouched for; `PACKET_VNET_HDR` tells
+//! where the datagrams end that a frame holds, if the kernel can say so (`segmentation`).
 
 mod buffers;
 pub mod capture;
@@ -20,18 +20,20 @@ mod interface;
 mod offload;
 mod promiscuous;
 mod ring;
+mod segmentation;
 mod selection;
 mod send;
 mod socket;
 pub mod virtio;
 mod watch;
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv, sockopt};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg, sockopt};
 use wire::{ethernet, ip};
 
 pub use control::ControlPort;
@@ -307,7 +309,8 @@ impl Receiver {
         attached.map_err(|error| System::new("filtering by address", error))?;
         buffers::enlarge_receive(&socket, RECEIVE_BUFFER_BYTES)
             .map_err(|error| System::new("enlarging the receive buffer", error.into()))?;
-        let ring = Ring::new(&socket, slots)
+        let has_virtio = segmentation::ask(&socket);
+        let ring = Ring::new(&socket, slots, has_virtio)
             .map_err(|error| System::new("setting up a reception ring (TPACKET_V2)", error))?;
         socket::bind(&socket, index, ether_type)
             .map_err(|error| System::new("binding to the interface", error))?;
@@ -323,6 +326,7 @@ impl Receiver {
         handle: &mut dyn FnMut(Frame<'_>),
     ) -> (usize, u64) {
         let mut lost = 0;
+        let has_virtio = self.ring.has_virtio();
         for taken in 0..budget {
             let Some(slot) = self.ring.next() else {
                 return (taken, lost);
@@ -331,11 +335,13 @@ impl Receiver {
                 handle(Frame {
                     bytes: slot.bytes,
                     checksum_valid: slot.checksum_valid(),
+                    segment_bytes: slot.segment_bytes,
                 });
-            } else if take_queued(&self.socket, &slot, large) {
+            } else if take_queued(&self.socket, &slot, has_virtio, large) {
                 handle(Frame {
                     bytes: &large[..slot.len],
                     checksum_valid: slot.checksum_valid(),
+                    segment_bytes: slot.segment_bytes,
                 });
             } else {
                 lost += 1;
@@ -346,6 +352,7 @@ impl Receiver {
 
     /// Takes a frame out of the ring, or loses one.
     fn receive_into(&mut self, buffer: &mut Vec<u8>) -> Option<Taken> {
+        let has_virtio = self.ring.has_virtio();
         let slot = self.ring.next()?;
         let len = slot.len;
         if slot.bytes.len() == len {
@@ -353,12 +360,13 @@ impl Receiver {
                 buffer.resize(len, 0);
             }
             buffer[..len].copy_from_slice(slot.bytes);
-        } else if !take_queued(&self.socket, &slot, buffer) {
+        } else if !take_queued(&self.socket, &slot, has_virtio, buffer) {
             return Some(Taken::Lost);
         }
         Some(Taken::Frame {
             len,
             checksum_valid: slot.checksum_valid(),
+            segment_bytes: slot.segment_bytes,
         })
     }
 }
@@ -369,18 +377,30 @@ enum Taken {
     Frame {
         len: usize,
         checksum_valid: bool,
+        segment_bytes: Option<NonZeroU16>,
     },
     Lost,
 }
 
 /// Takes a frame that did not fit into its slot out of the socket's queue, whole. False if it is
 /// not there.
-fn take_queued(socket: &OwnedFd, slot: &Slot<'_>, buffer: &mut Vec<u8>) -> bool {
+fn take_queued(socket: &OwnedFd, slot: &Slot<'_>, has_virtio: bool, buffer: &mut Vec<u8>) -> bool {
+    if !slot.is_queued() {
+        return false;
+    }
     if buffer.len() < slot.len {
         buffer.resize(slot.len, 0);
     }
-    slot.is_queued()
-        && recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).is_ok_and(|(_, len)| len == slot.len)
+    // What it says, its copy in the slot has said.
+    let mut virtio = [0; VirtioNetHeader::BYTES];
+    let virtio_bytes = if has_virtio { virtio.len() } else { 0 };
+    let mut iov = [
+        IoSliceMut::new(&mut virtio[..virtio_bytes]),
+        IoSliceMut::new(buffer),
+    ];
+    let mut no_control = RecvAncillaryBuffer::default();
+    recvmsg(socket, &mut iov, &mut no_control, RecvFlags::DONTWAIT)
+        .is_ok_and(|message| message.bytes == virtio_bytes + slot.len)
 }
 
 /// Slices of a packet that are handed to the kernel without an allocation.
@@ -458,6 +478,7 @@ impl Port for PacketPort {
                 let Taken::Frame {
                     len,
                     checksum_valid,
+                    segment_bytes,
                 } = taken
                 else {
                     self.dropped += 1;
@@ -467,6 +488,7 @@ impl Port for PacketPort {
                 return Ok(Some(Frame {
                     bytes: &buffer[..len],
                     checksum_valid,
+                    segment_bytes,
                 }));
             }
         }

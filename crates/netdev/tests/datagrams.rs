@@ -1,4 +1,5 @@
-//! Superpackets of datagrams: through memory, and over a veth pair to a UDP socket of the kernel.
+//! Superpackets of datagrams: through memory, and over a veth pair to and from a UDP socket of the
+//! kernel.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use netdev::memory::{Delivery, Link, pair};
 use netdev::packet::PacketPort;
-use netdev::{Offload, Port, SendError, Superpacket};
+use netdev::{Frame, Offload, Port, SendError, Superpacket};
+use nix::sys::socket::{setsockopt, sockopt};
 use proptest::prelude::*;
 use testbed::namespace::{isolated, isolated_unprivileged};
 use testbed::process::{run, tool};
@@ -235,6 +237,73 @@ fn what_the_kernel_refuses_is_cut_by_the_port() {
     });
 }
 
+/// Takes the next frame, by one of the two ways.
+fn next_frame<T>(
+    port: &mut PacketPort,
+    is_copied: bool,
+    mut look: impl FnMut(Frame<'_>) -> T,
+) -> Option<T> {
+    if is_copied {
+        let mut buffer = Vec::new();
+        return port.receive_into(&mut buffer).unwrap().map(look);
+    }
+    let mut seen = None;
+    port.receive(1, &mut |frame| seen = Some(look(frame)))
+        .unwrap();
+    seen
+}
+
+/// What a UDP socket of the kernel sends with `UDP_SEGMENT` crosses the pair in one frame, which
+/// fits into a slot of the ring or does not.
+fn the_port_says_where_datagrams_end() {
+    let (mut port, _) = port_and_kernel();
+    let [a, b, c, d, e, f] = port.mac();
+    let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+    for (ipv6, socket) in [false, true].into_iter().zip(sockets()) {
+        let [own, kernel] = ends(ipv6);
+        ip(&format!("neigh replace {} lladdr {mac} dev vb", own.ip()));
+        for (each, is_copied) in [(100, false), (1200, false), (1452, true), (100, true)] {
+            setsockopt(&socket, sockopt::UdpGsoSegment, &(each as i32)).unwrap();
+            for len in [
+                0,
+                1,
+                each,
+                each + 1,
+                10 * each,
+                17 * each - 1,
+                44 * each + 7,
+            ] {
+                let payload = bytes(len);
+                assert_eq!(socket.send_to(&payload, own).unwrap(), len);
+                let (segment, brought) = wait::until(SOON, "a frame", || {
+                    next_frame(&mut port, is_copied, |frame| {
+                        assert!(frame.checksum_valid, "its sender is on this machine");
+                        let parsed = datagram::parse(frame.bytes, true).expect("sound");
+                        let datagram = parsed.expect("a datagram");
+                        assert_eq!([datagram.source, datagram.destination], [kernel, own]);
+                        (frame.segment_bytes, datagram.payload.to_vec())
+                    })
+                })
+                .unwrap();
+                assert!(brought == payload, "{len} bytes by {each}");
+                let segment = segment.map(|bytes| usize::from(bytes.get()));
+                assert_eq!(segment, (len > each).then_some(each), "{len} bytes");
+            }
+        }
+    }
+    assert_eq!(port.dropped().unwrap(), 0);
+}
+
+#[test]
+fn where_datagrams_end_that_the_kernel_sends_is_said() {
+    isolated(|_| the_port_says_where_datagrams_end());
+}
+
+#[test]
+fn where_datagrams_end_that_the_kernel_sends_is_said_without_privileges() {
+    isolated_unprivileged(|_| the_port_says_where_datagrams_end());
+}
+
 #[test]
 fn the_kernel_cuts_as_the_port_does() {
     isolated(|_| {
@@ -258,7 +327,7 @@ fn the_kernel_cuts_as_the_port_does() {
                 send(&mut a, b.mac(), ipv6, &payload, each).unwrap();
                 send(&mut memory_a, b.mac(), ipv6, &payload, each).unwrap();
                 let mut by_us = Vec::new();
-                let keep = &mut |frame: netdev::Frame<'_>| by_us.push(frame.bytes.to_vec());
+                let keep = &mut |frame: Frame<'_>| by_us.push(frame.bytes.to_vec());
                 memory_b.receive(usize::MAX, keep).unwrap();
                 let mut by_kernel = Vec::new();
                 wait::until(SOON, "frames", || {

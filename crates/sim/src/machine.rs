@@ -645,6 +645,7 @@ impl Machine {
                 Frame {
                     bytes: &bytes,
                     checksum_valid,
+                    segment_bytes: None,
                 },
             );
         }

@@ -114,6 +114,7 @@ impl Machine {
                 let frame = Frame {
                     bytes,
                     checksum_valid,
+                    segment_bytes: None,
                 };
                 self.stack.on_frame(self.now_us, frame);
             }

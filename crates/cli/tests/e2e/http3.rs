@@ -266,6 +266,34 @@ fn no_byte_of_content_is_in_the_memory_of_the_host_process() {
     });
 }
 
+/// Nothing on a veth pair cuts what was sent with `UDP_SEGMENT`: it arrives merged.
+#[test]
+fn superpackets_of_clients_on_this_machine_are_split() {
+    const REQUESTS: usize = 30;
+    isolated(|site| {
+        let file = site.file("page", 5000).unwrap();
+        let certificate = certificate(&site);
+        let splitway = serve(&site, &certificate, &["--report-json"]);
+        let long = "x".repeat(1000);
+        for (seed, server) in (1..).zip(HTTPS) {
+            let mut client = Client::connect(server, &certificate, seed);
+            client.sends_superpackets = true;
+            let streams: Vec<u64> = (0..REQUESTS)
+                .map(|_| client.begin("GET", "/page", &[("x-long", &long)]))
+                .collect();
+            for stream in streams {
+                let response = client.response(stream);
+                assert_eq!(response.status, 200);
+                assert!(response.body == file.bytes(0, 5000), "other bytes");
+            }
+            client.close();
+        }
+        let [split, merged] = counted(splitway, ["datagrams_split", "datagrams_merged"]);
+        assert!(split >= 20, "{split}");
+        assert_eq!(merged, 0);
+    });
+}
+
 #[test]
 fn datagrams_to_ports_without_quic_are_refused() {
     isolated(|site| {

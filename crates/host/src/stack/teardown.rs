@@ -253,6 +253,7 @@ impl Stack {
             Frame {
                 bytes,
                 checksum_valid: true,
+                segment_bytes: None,
             },
         );
         self.teardown.is_handed_up = false;

@@ -205,6 +205,7 @@ impl Crowd {
         let frame = Frame {
             bytes,
             checksum_valid: true,
+            segment_bytes: None,
         };
         self.stack.on_frame(self.now_us, frame);
     }
@@ -238,6 +239,7 @@ impl Crowd {
             let frame = Frame {
                 bytes,
                 checksum_valid: true,
+                segment_bytes: None,
             };
             self.stack.on_frame(now_us, frame);
         }

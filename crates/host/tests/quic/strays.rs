@@ -2,6 +2,7 @@
 //! ports that nothing listens on.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 
 use contract::tls::Cipher;
 use netdev::Frame;
@@ -187,11 +188,61 @@ fn datagrams_that_were_merged_are_counted() {
         let frame = Frame {
             bytes: &frame,
             checksum_valid: false,
+            segment_bytes: None,
         };
         world.stack.on_frame(world.now_us, frame);
         assert_eq!(world.stack.counters().datagrams_merged, count);
     }
     world.close();
+}
+
+/// A client on the same machine, whose datagrams come in superpackets.
+#[test]
+fn datagrams_that_were_merged_are_split_where_the_port_says_so() {
+    const REQUESTS: u64 = 20;
+    for v6 in [false, true] {
+        let mut random = steady;
+        let mut world = World::new(&mut random);
+        let client = world.connect(Cipher::Aes128Gcm, v6);
+        world.run_until(|world| world.stack.counters().quic_connections_accepted == 1);
+        // It fills the first datagram, so that the requests are in others.
+        let long = world.peers[client].client.open(b"idle ").expect("a stream");
+        assert!(world.peers[client].client.fill(long) > 10_000);
+        for _ in 0..REQUESTS {
+            world.request(client, 100_000, (50_000, 5000), 100);
+        }
+        let now_us = world.now_us;
+        let peer = &mut world.peers[client];
+        let (mut sent, mut split) = (0, 0);
+        while let Some((payload, each)) = peer.client.poll_superpacket(now_us) {
+            let datagrams = payload.len().div_ceil(each) as u64;
+            let bytes = datagram(peer.client.local, peer.server, &payload);
+            let segment_bytes = NonZeroU16::new(each as u16).filter(|_| datagrams > 1);
+            let frame = Frame {
+                bytes: &bytes,
+                checksum_valid: false,
+                segment_bytes,
+            };
+            let before = world.stack.counters().datagrams_received;
+            world.stack.on_frame(now_us, frame);
+            let counters = world.stack.counters();
+            assert_eq!(counters.datagrams_received - before, datagrams);
+            sent += datagrams;
+            split += if datagrams > 1 { datagrams } else { 0 };
+        }
+        let counters = world.stack.counters();
+        assert_eq!(
+            (counters.datagrams_split, counters.datagrams_merged),
+            (split, 0)
+        );
+        assert!(split >= 4, "{split} of {sent}");
+        // Before the client could have sent any of it again.
+        world.run_for(1000);
+        let counters = world.stack.counters();
+        assert_eq!(counters.quic_streams_accepted, 1 + REQUESTS);
+        world.run_until_finished();
+        world.close();
+    }
 }
 
 #[test]

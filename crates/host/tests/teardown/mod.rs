@@ -270,6 +270,7 @@ fn a_frame_that_is_too_long_goes_without_its_end() {
     let frame = netdev::Frame {
         bytes: &bytes,
         checksum_valid: true,
+        segment_bytes: None,
     };
     rig.stack.on_frame(rig.now_us, frame);
     rig.step();

@@ -3,11 +3,13 @@
 //! The ring is memory that kernel and process share, an array of slots. The status word of a slot
 //! says whose it is: the kernel fills a slot that is its own and hands it over; we read it and hand
 //! it back. A frame that does not fit into a slot is cut off there, and waits whole in the socket's
-//! queue if its status says so (`PACKET_COPY_THRESH`).
+//! queue if its status says so (`PACKET_COPY_THRESH`). Of a socket with `PACKET_VNET_HDR`, a
+//! [`VirtioNetHeader`] stands right before each frame, in its slot and in the queue.
 
 #![allow(unsafe_code)]
 
 use std::io;
+use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -17,6 +19,7 @@ use libc::tpacket2_hdr;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::socket;
+use super::virtio::VirtioNetHeader;
 
 /// Length of a slot, in bytes: kernel's header, padding, and a frame of MTU 1500 with room to
 /// spare.
@@ -41,6 +44,8 @@ pub(super) struct Ring {
     memory: NonNull<u8>,
     slots: usize,
     slot_bytes: usize,
+    /// A [`VirtioNetHeader`] stands before each frame.
+    has_virtio: bool,
     /// The slot that the kernel fills next, or has filled.
     next: usize,
 }
@@ -49,10 +54,13 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Gives `socket` a ring of `slots` slots, a multiple of 32.
-    pub(super) fn new(socket: &OwnedFd, slots: usize) -> io::Result<Ring> {
+    /// Gives `socket` a ring of `slots` slots, a multiple of 32. `has_virtio` says that the socket
+    /// has `PACKET_VNET_HDR`.
+    pub(super) fn new(socket: &OwnedFd, slots: usize, has_virtio: bool) -> io::Result<Ring> {
         socket::set_integer(socket, libc::PACKET_COPY_THRESH, SLOT_BYTES as libc::c_int)?;
-        Ring::map(socket, BLOCK_BYTES, SLOT_BYTES, slots)
+        let mut ring = Ring::map(socket, BLOCK_BYTES, SLOT_BYTES, slots)?;
+        ring.has_virtio = has_virtio;
+        Ok(ring)
     }
 
     /// The same of `bytes`, in slots of `slot_bytes`, a power of two that is not larger and no less
@@ -96,8 +104,14 @@ impl Ring {
             memory: NonNull::new(memory.cast()).expect("mmap has not failed"),
             slots,
             slot_bytes,
+            has_virtio: false,
             next: 0,
         })
+    }
+
+    /// True if a [`VirtioNetHeader`] stands before each frame.
+    pub(super) fn has_virtio(&self) -> bool {
+        self.has_virtio
     }
 
     /// The next frame, if one has arrived.
@@ -126,9 +140,20 @@ impl Ring {
             true => unsafe { slice::from_raw_parts(slot.add(start).as_ptr(), len) },
             false => &[],
         };
+        let virtio_end = size_of::<tpacket2_hdr>() + VirtioNetHeader::BYTES;
+        let segment_bytes = match self.has_virtio && within && start >= virtio_end {
+            true => {
+                // SAFETY: The range lies within the slot, behind its header and before the frame;
+                // bytes need no alignment, and the slot is ours.
+                let virtio = unsafe { slot.add(start - VirtioNetHeader::BYTES).cast().read() };
+                VirtioNetHeader::from_bytes(virtio).datagram_bytes()
+            }
+            false => None,
+        };
         Some(Slot {
             slot,
             status,
+            segment_bytes,
             len: header.tp_len as usize,
             time_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
             bytes,
@@ -149,6 +174,8 @@ impl Drop for Ring {
 pub(super) struct Slot<'a> {
     slot: NonNull<u8>,
     status: u32,
+    /// What [`Frame`](crate::Frame) calls so; `None` if the ring does without virtio headers.
+    pub(super) segment_bytes: Option<NonZeroU16>,
     /// Length of the frame, in bytes; more than `bytes` if it does not fit.
     pub(super) len: usize,
     /// When it was sent or received, in nanoseconds of the realtime clock.

@@ -1,6 +1,8 @@
 //! `struct virtio_net_hdr` (virtio 1.2 §5.1.6): what stands before each frame of a packet socket
 //! with `PACKET_VNET_HDR`, and tells what is still to be done to it.
 
+use std::num::NonZeroU16;
+
 /// The checksum from `csum_start` on is to be completed, and goes `csum_offset` behind it.
 pub const NEEDS_CSUM: u8 = 1;
 /// Nothing is to be cut.
@@ -34,6 +36,14 @@ pub struct VirtioNetHeader {
 impl VirtioNetHeader {
     /// Its length, in bytes.
     pub const BYTES: usize = 10;
+
+    /// The payload of each datagram but the last, if the frame holds several.
+    pub fn datagram_bytes(self) -> Option<NonZeroU16> {
+        match self.gso_type & !GSO_ECN {
+            GSO_UDP_L4 => NonZeroU16::new(self.gso_size),
+            _ => None,
+        }
+    }
 
     /// In native byte order, as the kernel wants it.
     pub fn to_bytes(self) -> [u8; VirtioNetHeader::BYTES] {

@@ -318,6 +318,7 @@ impl World {
             let frame = Frame {
                 bytes: &bytes,
                 checksum_valid: true,
+                segment_bytes: None,
             };
             self.stack.on_frame(now_us, frame);
         }

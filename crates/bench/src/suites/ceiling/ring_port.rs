@@ -96,6 +96,7 @@ impl Port for RingPort {
             handle(Frame {
                 bytes,
                 checksum_valid: true,
+                segment_bytes: None,
             });
         }
         Ok(received)

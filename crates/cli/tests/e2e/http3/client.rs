@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use fakes::http3::{self, DATA, HEADERS, SETTINGS, frame, take_varint};
 use fakes::quic_client::{QuicClient, Received};
+use nix::sys::socket::{setsockopt, sockopt};
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::version::TLS13;
@@ -55,6 +56,8 @@ pub(crate) struct Client {
     start: Instant,
     streams: BTreeMap<u64, Incoming>,
     buffer: Vec<u8>,
+    /// It leaves it to the kernel to cut what it sends into datagrams (`UDP_SEGMENT`).
+    pub(crate) sends_superpackets: bool,
 }
 
 impl Client {
@@ -75,6 +78,7 @@ impl Client {
             start: Instant::now(),
             streams: BTreeMap::new(),
             buffer: vec![0; 65_536],
+            sends_superpackets: false,
         };
         client.until("a connection", |client| client.quic.is_connected);
         let control = client.quic.open_unidirectional().expect("a stream");
@@ -97,15 +101,26 @@ impl Client {
         }
     }
 
+    fn send(&mut self, now_us: u64) {
+        // As a link does, a socket whose peer is not there loses what it is given.
+        if !self.sends_superpackets {
+            while let Some(datagram) = self.quic.poll_datagram(now_us) {
+                let _ = self.socket.send(&datagram);
+            }
+            return;
+        }
+        while let Some((datagrams, each)) = self.quic.poll_superpacket(now_us) {
+            setsockopt(&self.socket, sockopt::UdpGsoSegment, &(each as i32)).unwrap();
+            let _ = self.socket.send(&datagrams);
+        }
+    }
+
     pub(crate) fn turn(&mut self) {
         let now_us = self.now_us();
         if self.quic.next_timeout_us().is_some_and(|at| at <= now_us) {
             self.quic.on_timeout(now_us);
         }
-        while let Some(datagram) = self.quic.poll_datagram(now_us) {
-            // As a link does, a socket whose peer is not there loses it.
-            let _ = self.socket.send(&datagram);
-        }
+        self.send(now_us);
         let after = self.quic.next_timeout_us();
         let after_us = after.map_or(100_000, |at| at.saturating_sub(now_us).clamp(1000, 100_000));
         let wait = Duration::from_micros(after_us);

@@ -1,4 +1,8 @@
 //! Datagrams that arrive: for an endpoint, or for a port that nothing listens on.
+//!
+//! One frame may hold many (see [`Frame::segment_bytes`]): of one sender, behind one header.
+
+use std::num::NonZeroU16;
 
 use netdev::Frame;
 use quic::{Arrival, Ecn};
@@ -31,13 +35,13 @@ impl Stack {
     /// A frame has arrived that is neither TCP nor of the link's own protocols.
     pub(in crate::stack) fn on_datagram_frame(&mut self, now_us: u64, frame: &Frame<'_>) {
         match datagram::parse(frame.bytes, frame.checksum_valid) {
-            Ok(Some(packet)) => self.on_udp(now_us, &packet),
+            Ok(Some(packet)) => self.on_udp(now_us, &packet, frame.segment_bytes),
             Ok(None) => {}
             Err(_) => self.counters.frames_malformed += 1,
         }
     }
 
-    fn on_udp(&mut self, now_us: u64, packet: &UdpPacket<'_>) {
+    fn on_udp(&mut self, now_us: u64, packet: &UdpPacket<'_>, segment_bytes: Option<NonZeroU16>) {
         let (source, destination) = (packet.source.ip(), packet.destination.ip());
         if destination.is_loopback() || self.config.is_own(source) {
             self.counters.martians_dropped += 1;
@@ -46,8 +50,9 @@ impl Stack {
         if !packet.is_unicast() || source.is_loopback() || !self.config.has_address(destination) {
             return;
         }
-        self.counters.datagrams_received += 1;
-        self.counters.datagrams_merged += u64::from(packet.packet.len() > self.link.mtu);
+        let each = segment_bytes.map_or(usize::MAX, |bytes| bytes.get().into());
+        let datagrams = packet.payload.chunks(each);
+        self.count_datagrams(datagrams.len(), packet.packet.len());
         let quic = self.quic.as_deref_mut();
         let listener = quic.and_then(|quic| {
             let mut listeners = quic.listeners.iter();
@@ -72,17 +77,35 @@ impl Stack {
                 ip::Ecn::Ce => Some(Ecn::Ce),
             },
         };
-        if quic.arrivals.is_empty() && !is_of_handshake(packet.payload) {
-            let endpoint = &mut quic.listeners[listener].endpoint;
-            endpoint.on_datagram(Instant::from_us(now_us), &arrival, packet.payload);
-        } else if quic.arrivals.len() < ARRIVALS_MAX {
-            quic.arrivals.push_back(Arrived {
-                listener,
-                arrival,
-                payload: packet.payload.to_vec(),
-            });
-        } else {
-            self.counters.quic_arrivals_dropped += 1;
+        for payload in datagrams {
+            if quic.arrivals.is_empty() && !is_of_handshake(payload) {
+                let endpoint = &mut quic.listeners[listener].endpoint;
+                endpoint.on_datagram(Instant::from_us(now_us), &arrival, payload);
+            } else if quic.arrivals.len() < ARRIVALS_MAX {
+                quic.arrivals.push_back(Arrived {
+                    listener,
+                    arrival,
+                    payload: payload.to_vec(),
+                });
+            } else {
+                self.counters.quic_arrivals_dropped += 1;
+            }
+        }
+    }
+
+    /// Counts the datagrams of a frame whose IP packet is so long.
+    fn count_datagrams(&mut self, datagrams: usize, packet_bytes: usize) {
+        let counters = &mut self.counters;
+        match datagrams {
+            // An empty datagram has no chunk.
+            0 | 1 => {
+                counters.datagrams_received += 1;
+                counters.datagrams_merged += u64::from(packet_bytes > self.link.mtu);
+            }
+            several => {
+                counters.datagrams_received += several as u64;
+                counters.datagrams_split += several as u64;
+            }
         }
     }
 
