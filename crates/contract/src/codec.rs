@@ -510,15 +510,7 @@ impl Command<'_> {
                 out.extend_from_slice(record.as_bytes());
             }
             Command::Key(ref key) => key.encode(out),
-            Command::KeyGone { flow, epoch } => {
-                let record = KeyGoneRecord {
-                    head: head(KEY_GONE, size_of::<KeyGoneRecord>()),
-                    flow: flow.0.into(),
-                    epoch: epoch.into(),
-                    zero: [0; 6],
-                };
-                out.extend_from_slice(record.as_bytes());
-            }
+            Command::KeyGone { flow, epoch } => encode_key_gone(flow, epoch, out),
             Command::Records(ref records) => records.encode(out),
             Command::Frame { bytes } => parting::encode_frame(FRAME, bytes, out),
             Command::Part(ref part) => part.encode(out),
@@ -660,6 +652,18 @@ impl Command<'_> {
             | Command::QuicKeyGone { .. } => Ok(()),
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn encode_key_gone(flow: FlowId, epoch: u16, out: &mut Vec<u8>) {
+    let record = KeyGoneRecord {
+        head: head(KEY_GONE, size_of::<KeyGoneRecord>()),
+        flow: flow.0.into(),
+        epoch: epoch.into(),
+        zero: [0; 6],
+    };
+    out.extend_from_slice(record.as_bytes());
 }
 
 fn check_path(path: &[u8]) -> Result<(), &'static str> {

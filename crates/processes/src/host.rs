@@ -168,7 +168,6 @@ pub fn run() -> Result<(), Failure> {
     let mut server = server::Server::with_origins(start.http, Box::new(fetch_client));
     server.log_accesses(Box::new(SocketSink(observer)));
     supervisor.observe(start.observed, &mut server, &mut proxy);
-    let polling = polling(settings.nics);
     let others =
         Sockets::new().map_err(|error| Failure::broken("waiting for applications", error))?;
     let app = Applications {
@@ -176,10 +175,10 @@ pub fn run() -> Result<(), Failure> {
         proxy,
         others,
     };
+    let polling = polling(settings.nics);
     let mut shard = Shard::new(stack, (nic, session.socket), port, app, polling);
     shard.set_frame_delay(settings.ablation.frame_delay_us());
-    let heartbeat_us = u64::try_from(settings.heartbeat.as_micros()).unwrap_or(u64::MAX);
-    shard.set_heartbeat(heartbeat_us);
+    shard.set_heartbeat(u64::try_from(settings.heartbeat.as_micros()).unwrap_or(u64::MAX));
 
     // Threads cannot be started afterwards.
     heap::give_back_when_idle();

@@ -631,6 +631,26 @@ pub(super) mod tests {
         vec![worker, asleep]
     }
 
+    fn quic_connection() -> QuicConnection {
+        QuicConnection {
+            connection: 7,
+            local: "10.77.0.2:443".parse().unwrap(),
+            peer: "10.77.0.1:50000".parse().unwrap(),
+            state: "ESTABLISHED".to_owned(),
+            nic: 0,
+            worker: 0,
+            is_offloaded: true,
+            sends_outstanding: 2,
+            waits: false,
+            tls: None,
+            streams: 3,
+            bytes_sent: 70_000,
+            srtt_us: 1_250,
+            cwnd_bytes: 14_520,
+            packets_lost: 1,
+        }
+    }
+
     pub(in crate::commands::stat) fn document(connections: usize) -> Document {
         let process = |pid| Process {
             pid,
@@ -699,23 +719,7 @@ pub(super) mod tests {
                 counters: [("http_requests".to_owned(), 12_345)].into(),
             }),
             applications: vec![application(100), application(102)],
-            quic_connections: vec![QuicConnection {
-                connection: 7,
-                local: "10.77.0.2:443".parse().unwrap(),
-                peer: "10.77.0.1:50000".parse().unwrap(),
-                state: "ESTABLISHED".to_owned(),
-                nic: 0,
-                worker: 0,
-                is_offloaded: true,
-                sends_outstanding: 2,
-                waits: false,
-                tls: None,
-                streams: 3,
-                bytes_sent: 70_000,
-                srtt_us: 1_250,
-                cwnd_bytes: 14_520,
-                packets_lost: 1,
-            }],
+            quic_connections: vec![quic_connection()],
             connections: vec![connection(); connections],
         }
     }
