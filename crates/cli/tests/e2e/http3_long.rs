@@ -39,7 +39,6 @@ const CLIENTS: [(&str, &[&str]); 4] = [
             "resumption",
             "retry",
             "key update",
-            "rebinding",
             "migration",
             "loss",
         ],
@@ -124,7 +123,6 @@ fn ngtcp2(case: &str, site: &Site, host: &str, files: &[KnownFile]) -> std::proc
     client.arg("--download").arg(downloads);
     match case {
         "key update" => client.args(["--key-update", "2ms"]),
-        "rebinding" => client.args(["--change-local-addr", "2ms", "--nat-rebinding"]),
         "migration" => client.args(["--change-local-addr", "2ms"]),
         "resumption" => {
             let session = site.outside().join(format!("session-{}", host.len()));
