@@ -57,6 +57,7 @@ const TITLES: &[(&str, &str)] = &[
         "Improving TCP's Robustness to Blind In-Window Attacks",
     ),
     ("RFC 6056", "Transport-Protocol Port Randomization"),
+    ("RFC 4443", "ICMPv6"),
     ("RFC 6093", "The TCP Urgent Mechanism"),
     (
         "RFC 6191",
@@ -75,6 +76,7 @@ const TITLES: &[(&str, &str)] = &[
     ("RFC 7323", "TCP Extensions for High Performance"),
     ("RFC 7413", "TCP Fast Open"),
     ("RFC 7661", "Updating TCP to Support Rate-Limited Traffic"),
+    ("RFC 8200", "Internet Protocol, Version 6"),
     ("RFC 8201", "Path MTU Discovery for IP version 6"),
     ("RFC 8311", "Relaxing Restrictions on ECN Experimentation"),
     ("RFC 8511", "TCP Alternative Backoff with ECN (ABE)"),
@@ -84,6 +86,10 @@ const TITLES: &[(&str, &str)] = &[
     ),
     ("RFC 8961", "Requirements for Time-Based Loss Detection"),
     ("RFC 8985", "The RACK-TLP Loss Detection Algorithm"),
+    (
+        "RFC 9000",
+        "QUIC: A UDP-Based Multiplexed and Secure Transport",
+    ),
     ("RFC 9001", "Using TLS to Secure QUIC"),
     ("RFC 9002", "QUIC Loss Detection and Congestion Control"),
     ("RFC 9293", "Transmission Control Protocol"),

@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Covers: RFC 768, RFC 8200 §8.1
+    /// Covers: RFC 1122 §4.1.3.4, RFC 8200 §8.1
     #[test]
     fn a_checksum_of_zero_is_none_and_not_permitted_in_ipv6() {
         for v6 in [false, true] {

@@ -69,13 +69,13 @@ pub(super) fn report(results: &mut Results, connections: &[usize]) {
     results.plot(Plot::lines("quic", FILES, (CONNECTIONS, "connections"), y).titled("HTTP/3"));
     results.note(format!(
         "The client is the same, made of quinn-proto and quinn-udp, with superpackets in (GRO), \
-         and offers AES-128-GCM only; it opens every packet, compares the beginning of each piece \
-         of a body that it reads, and one response in a hundred byte by byte. Both servers ask for an \
-         acknowledgment every {PACKETS_PER_ACK} packets (draft-ietf-quic-ack-frequency), have the \
-         same certificate and datagrams of up to 1,452 bytes, and CUBIC. The server of plain quinn \
-         has one thread, rustls with aws-lc, as many datagrams in a superpacket as UDP permits, \
-         which is more than quinn itself sends at once, and reads files with `pread` from the page \
-         cache, 64 KiB at a time."
+         and offers AES-128-GCM only; it opens every packet, compares the beginning of each \
+         piece of a body that it reads, and one response in a hundred byte by byte. Both \
+         servers ask for an acknowledgment every {PACKETS_PER_ACK} packets \
+         (draft-ietf-quic-ack-frequency), have the same certificate and datagrams of up to \
+         1,452 bytes, and CUBIC. The server of plain quinn has one thread, rustls with aws-lc, \
+         as many datagrams in a superpacket as UDP permits, which is more than quinn itself \
+         sends at once, and reads files with `pread` from the page cache, 64 KiB at a time."
     ));
     results.note(plain::NOTE);
 }
