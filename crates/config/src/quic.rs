@@ -14,10 +14,10 @@ use crate::tls::TlsSettings;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Quic {
-    /// Most connections. A client that comes then is refused.
+    /// Most connections of each port. A client that comes then is refused.
     pub connections_max: NonZeroU32,
-    /// From so many connections on, a client has to show that it gets what is sent to its address
-    /// (RFC 9000 §8.1.2), which takes a round trip; 0: always.
+    /// From so many connections of a port on, a client has to show that it gets what is sent to its
+    /// address (RFC 9000 §8.1.2), which takes a round trip; 0: always.
     pub retry_above: u32,
     /// A connection on which nothing comes for so long is over, from `"1s"` to `"10m"`.
     pub idle_timeout: Text<Time>,

@@ -241,7 +241,11 @@ impl Application for Server {
                 let opened =
                     http3::connection::Connection::open(io, shared, id, peer, tls, is_logged);
                 match opened {
-                    Some(connection) => {
+                    Some(mut connection) => {
+                        // Its handshake was under way.
+                        if shared.is_draining {
+                            connection.drain(io, shared);
+                        }
                         self.http3_connections.insert(id, Box::new(connection));
                     }
                     None => self.shared.counters.connections_closed += 1,

@@ -142,6 +142,11 @@ impl File {
         self.opened as u32
     }
 
+    /// It was open, and its OPEN that was repeated is not answered.
+    pub(crate) fn is_reopening(&self) -> bool {
+        self.state == State::Reopening
+    }
+
     /// Some of it may still have to be sent.
     pub(crate) fn is_needed(&self) -> bool {
         self.held || self.extents_queued > 0

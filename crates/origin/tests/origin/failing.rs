@@ -452,7 +452,8 @@ fn segments_that_are_missing_or_cut_are_fetched_again_for_the_client_that_notice
         host.done(ticket);
         assert!(host.get("/x") == Outcome::Content(body.clone()));
         let before = web.requests().len();
-        assert!(host.end().origins.damaged_segments >= 13);
+        // Those that one request has brought meanwhile are there again.
+        assert!(host.end().origins.damaged_segments >= 4);
         let mut host = Host::new(root.path(), &web.url);
         assert!(host.get("/x") == Outcome::Content(body.clone()));
         assert_eq!(web.requests().len(), before, "in parts: {is_in_parts}");

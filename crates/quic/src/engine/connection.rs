@@ -11,6 +11,10 @@ use tcp::Instant;
 use crate::engine::keys::Shared;
 use crate::types::{CloseReason, FileRange, Handle, Read, StreamError, StreamId};
 
+/// Real bytes that are kept together: of a piece that a peer gives room for a part of, all is kept
+/// until that part is acknowledged.
+const REAL_PIECE_BYTES: usize = 4 << 10;
+
 /// A connection, and what its endpoint remembers of it.
 pub(super) struct Connection {
     pub(super) handle: Handle,
@@ -103,17 +107,24 @@ impl Connection {
         bytes: &[u8],
         extents_max: usize,
     ) -> Result<usize, StreamError> {
-        let start = *self.written.get(&stream.0).ok_or(StreamError::Unknown)?;
-        let offer = {
-            let mut recorder = self.recorder.lock();
-            if bytes.is_empty() || recorder.extents.len() >= extents_max {
-                return Ok(0);
+        let mut done = 0;
+        for piece in bytes.chunks(REAL_PIECE_BYTES) {
+            let start = *self.written.get(&stream.0).ok_or(StreamError::Unknown)?;
+            let offer = {
+                let mut recorder = self.recorder.lock();
+                if recorder.extents.len() >= extents_max {
+                    break;
+                }
+                recorder.extents.offer_real(stream.0, start, piece)
+            };
+            let len = self.take(stream, offer.bytes.clone())?;
+            self.recorder.lock().extents.insert(offer, len);
+            done += len as usize;
+            if (len as usize) < piece.len() {
+                break;
             }
-            recorder.extents.offer_real(stream.0, start, bytes)
-        };
-        let len = self.take(stream, offer.bytes.clone())?;
-        self.recorder.lock().extents.insert(offer, len);
-        Ok(len as usize)
+        }
+        Ok(done)
     }
 
     /// Writes as much of a range as there is room for.

@@ -105,6 +105,8 @@ impl Connection {
             io.close_quic(id, Code::GENERAL_PROTOCOL_ERROR.0, why);
             return None;
         };
+        // GOAWAY does not wait for responses.
+        io.prioritize(control, i32::MAX);
         let mut connection = Connection {
             id,
             peer,
@@ -324,6 +326,9 @@ impl Connection {
             Some(Stream::Unidirectional(it)) if is_over && it.is_critical() => {
                 Err(critical_closed())
             }
+            Some(Stream::Unidirectional(it)) if is_over && it.is_untyped() => {
+                self.budget.spend(now_us, STREAM_TOKENS)
+            }
             _ => Ok(()),
         }
     }
@@ -452,13 +457,15 @@ impl Connection {
         }
     }
 
-    /// What the client has acknowledged of streams that come before this one.
+    /// What the client has acknowledged of streams that come before this one, or take turns with
+    /// it.
     fn acknowledged_before(&self, io: &dyn Io, stream: StreamId) -> u64 {
         let Some(Stream::Request(request)) = self.streams.get(&stream) else {
             return 0;
         };
-        let before = self.streams.iter().filter(|(_, other)| match other {
-            Stream::Request(other) => other.priority() > request.priority(),
+        let others = self.streams.iter().filter(|(id, _)| **id != stream);
+        let before = others.filter(|(_, other)| match other {
+            Stream::Request(other) => other.priority() >= request.priority(),
             Stream::Unidirectional(_) => false,
         });
         before.map(|(&other, _)| io.acknowledged(other)).sum()
@@ -469,7 +476,7 @@ impl Connection {
         let mut all = Progress {
             acknowledged: self.closed_acknowledged,
             unacknowledged: 0,
-            waits_for_peer: true,
+            waits_for_peer: false,
         };
         for stream in self.streams.values() {
             let Stream::Request(request) = stream else {
@@ -478,9 +485,9 @@ impl Connection {
             let progress = request.progress(io);
             all.acknowledged += progress.acknowledged;
             all.unacknowledged += progress.unacknowledged;
-            all.waits_for_peer &= progress.unacknowledged == 0 || progress.waits_for_peer;
+            // Streams that come later wait for their turn.
+            all.waits_for_peer |= progress.unacknowledged > 0 && progress.waits_for_peer;
         }
-        all.waits_for_peer &= all.unacknowledged > 0;
         all
     }
 

@@ -300,6 +300,11 @@ impl Reader<'_> {
         if let Some(status) = self.refusal {
             return Err(Problem::Refused(status));
         }
+        // The request line and `Host` count as well.
+        if self.head.len() > config.head_bytes_max {
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return Err(Problem::Refused(status));
+        }
         if self.expectation == Expectation::Unknown {
             return Err(Problem::Refused(StatusCode::EXPECTATION_FAILED));
         }

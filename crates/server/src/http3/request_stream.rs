@@ -216,11 +216,14 @@ impl RequestStream {
     }
 
     fn go_on(&mut self, io: &mut dyn Io, context: &mut Context<'_>) -> Result<(), Fault> {
+        let mut spent = Ok(());
         match self.advance(io, context) {
             Ok(()) => {}
             Err(Fault::Stream(code)) => {
                 context.shared.counters.http3_stream_errors += 1;
                 self.abort(io, context.shared, code);
+                // It has perhaps had a file opened.
+                spent = context.budget.spend(io.now_us(), STREAM_TOKENS);
             }
             Err(fault) => return Err(fault),
         }
@@ -228,7 +231,7 @@ impl RequestStream {
         self.exchange.settle(io, shared);
         self.raw.release_if_empty(&mut shared.pool);
         self.watch(io, shared);
-        Ok(())
+        spent
     }
 
     /// Waits for what has to happen next, no longer than it may take.
@@ -443,7 +446,8 @@ impl RequestStream {
     /// The client has lost interest. If the response is not over, that costs.
     fn cancel(&mut self, io: &mut dyn Io, context: &mut Context<'_>) -> Result<(), Fault> {
         let stream = self.exchange.stream();
-        let is_over = self.phase == Phase::Finished && io.unacknowledged(stream) == 0;
+        let queued_bytes = self.exchange.queued_bytes();
+        let is_over = self.phase == Phase::Finished && io.acknowledged(stream) >= queued_bytes;
         self.abort(io, context.shared, Code::REQUEST_CANCELLED);
         if is_over {
             return Ok(());

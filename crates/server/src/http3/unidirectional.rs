@@ -56,6 +56,11 @@ impl Unidirectional {
         self.purpose.is_some()
     }
 
+    /// It has not said what it is for.
+    pub(crate) fn is_untyped(&self) -> bool {
+        self.purpose.is_none() && !self.is_unknown
+    }
+
     /// Takes in what the stream has; returns how many bytes.
     pub(crate) fn fill(&mut self, io: &mut dyn Io, stream: StreamId) -> usize {
         if self.is_unknown {

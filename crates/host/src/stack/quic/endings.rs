@@ -154,9 +154,16 @@ impl Stack {
         quic.mark(removed.connection);
         for file in removed.files {
             let found = self.files.by_id(file);
-            if found.is_some_and(|found| found.stream == stream)
-                && let Some(close) = self.files.let_go(file)
+            let Some(found) = found.filter(|found| found.stream == stream) else {
+                continue;
+            };
+            // The answer finds no stream that would take its hold away.
+            if found.is_reopening()
+                && let Some(connection) = self.quic_connection(removed.connection)
             {
+                connection.holds = connection.holds.saturating_sub(1);
+            }
+            if let Some(close) = self.files.let_go(file) {
                 self.send_close(close);
             }
         }

@@ -7,7 +7,8 @@ use host::app::{QuicConnection, StreamId};
 use server::Config;
 
 use crate::http3::client::{
-    DATA, HEADERS, MAX_PUSH_ID, PRIORITY_UPDATE, RESERVED, SETTINGS, frame, get, varint,
+    DATA, HEADERS, MAX_PUSH_ID, PRIORITY_UPDATE, RESERVED, SETTINGS, frame, get, headers, request,
+    varint,
 };
 use crate::lab::Lab;
 
@@ -270,4 +271,59 @@ fn stalled_flow_control_is_bounded_in_time() {
     assert_eq!(lab.files_left_open(), 0);
     assert_eq!(lab.counters().stall_timeouts, 100);
     assert_eq!(lab.quic_closed(connection), None);
+}
+
+/// Requests that are broken off by the server cost as much as those that the client takes back: a
+/// file was opened for them.
+///
+/// Covers: RFC 9114 §10.5
+#[test]
+fn requests_that_turn_out_malformed_are_bounded() {
+    let mut lab = lab();
+    let (connection, _) = connect(&mut lab);
+    let request = request("GET", "/a", &[("content-length", "1")]);
+    let count = times(&mut lab, connection, |lab| {
+        lab.send_all(connection, &request);
+    });
+    // The response that had begun gives one back.
+    assert!(count.abs_diff(TOKENS / 3) <= 1, "{count}");
+}
+
+/// Covers: RFC 9114 §10.5
+#[test]
+fn streams_that_end_before_their_type_are_bounded() {
+    let mut lab = lab();
+    let (connection, _) = connect(&mut lab);
+    let count = times(&mut lab, connection, |lab| {
+        let stream = lab.unidirectional(connection, b"");
+        lab.finish(stream);
+    });
+    assert!(count.abs_diff(TOKENS / 4) <= 1, "{count}");
+}
+
+/// The request line and the name of the host count as well.
+///
+/// Covers: RFC 9114 §4.2.2
+#[test]
+fn a_head_is_bounded_wherever_it_is_long() {
+    for length in [1000, 16_000, 16_357, 16_358, 16_361, 16_362, 16_400, 19_000] {
+        let mut lab = lab();
+        let (connection, _) = connect(&mut lab);
+        let name = "a".repeat(length);
+        for method in ["GET", "OPTIONS"] {
+            let fields = [
+                (":method", method),
+                (":scheme", "https"),
+                (":authority", &name),
+                (":path", "/a"),
+            ];
+            let stream = lab.send_all(connection, &headers(&fields));
+            let status = lab.response3(stream).status;
+            let head = format!("{method} /a HTTP/3.0\nhost: {name}\n");
+            let is_too_long = head.len() > 16 << 10;
+            assert!(status == 431 || !is_too_long, "{length}: {status}");
+            assert!(status != 431 || length > 1000, "{length}: {status}");
+        }
+        assert_eq!(lab.quic_closed(connection), None);
+    }
 }

@@ -135,6 +135,19 @@ fn draining_takes_what_is_on_its_way_and_loses_nothing() {
     assert_eq!(lab.files_left_open(), 0);
 }
 
+/// Covers: RFC 9114 §5.2
+#[test]
+fn a_connection_whose_handshake_ends_during_a_drain_takes_leave_too() {
+    let mut lab = lab();
+    lab.http3();
+    lab.drain();
+    let late = lab.http3();
+    let frames = lab.control_frames(late);
+    assert!(frames.iter().any(|(kind, _)| *kind == GOAWAY), "{frames:?}");
+    lab.pass(seconds(2));
+    assert!(lab.quic_closed(late).is_some());
+}
+
 #[test]
 fn a_connection_without_requests_drains_too() {
     let mut lab = lab();
