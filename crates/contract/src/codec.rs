@@ -529,10 +529,11 @@ impl Command<'_> {
 
     /// Reads a command out of exactly its bytes.
     pub fn decode(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
-        let malformed = |rule| malformed(bytes, rule);
-        let command = Command::parse(bytes).map_err(malformed)?;
-        command.check().map_err(malformed)?;
-        Ok(command)
+        let parsed = Command::parse(bytes);
+        // By reference, since to move a command costs more than to check it.
+        let checked = parsed.as_ref().map_or(Ok(()), Command::check);
+        let command = checked.and(parsed);
+        command.map_err(|rule| malformed(bytes, rule))
     }
 
     fn parse(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
@@ -759,8 +760,7 @@ impl<'a> Send<'a> {
         let (header, mut inline) = rest
             .split_at_checked(record.header_bytes.into())
             .ok_or("the header lies within the message")?;
-        let segments = parse_segments(records, &mut inline)?;
-        Ok(Send {
+        let mut send = Send {
             id: SendId(record.id.get()),
             flow: FlowId(record.flow.get()),
             stream_offset: record.stream_offset.get(),
@@ -771,8 +771,10 @@ impl<'a> Send<'a> {
             follow_bytes: record.follow_bytes.get(),
             mss: record.mss.get(),
             header,
-            segments,
-        })
+            segments: Segments::new(),
+        };
+        parse_segments(records, &mut inline, &mut send.segments)?;
+        Ok(send)
     }
 
     fn check(&self) -> Result<(), &'static str> {
@@ -799,12 +801,13 @@ impl<'a> Send<'a> {
     }
 }
 
-/// Reads segments; the bytes of the inline ones are all of `inline`.
+/// Appends the segments that `records` name; the bytes of the inline ones are all of `inline`.
+// Where they stay, since to move them costs more than to read them.
 fn parse_segments<'a>(
     records: &[SegmentRecord],
     inline: &mut &'a [u8],
-) -> Result<Segments<'a>, &'static str> {
-    let mut segments = Segments::new();
+    segments: &mut Segments<'a>,
+) -> Result<(), &'static str> {
     for record in records {
         all_zero(&record.zero)?;
         let len = record.len.get();
@@ -832,7 +835,7 @@ fn parse_segments<'a>(
             .map_err(|_| "there are at most SEGMENTS_MAX segments")?;
     }
     if inline.is_empty() {
-        Ok(segments)
+        Ok(())
     } else {
         Err("inline bytes fill the message")
     }

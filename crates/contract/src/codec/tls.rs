@@ -9,7 +9,7 @@ use super::{
 };
 use crate::ids::FlowId;
 use crate::limits::{INLINE_BYTES_MAX, RECORD_PLAINTEXT_BYTES_MAX, RECORDS_MAX, SEGMENTS_MAX};
-use crate::segment::Segment;
+use crate::segment::{Segment, Segments};
 use crate::tls::{Cipher, ContentType, Key, Records, Suite, TAG_BYTES, Tag, Version};
 
 /// The cipher that a record of a key names.
@@ -124,7 +124,7 @@ impl<'a> Records<'a> {
             23 => ContentType::ApplicationData,
             _ => return Err("content is alerts, handshake messages or application data"),
         };
-        Ok(Records {
+        let mut records = Records {
             flow: FlowId(record.flow.get()),
             epoch: record.epoch.get(),
             number: record.number.get(),
@@ -132,9 +132,11 @@ impl<'a> Records<'a> {
             content_type,
             record_plaintext_bytes: record.record_plaintext_bytes.get(),
             follow_bytes: record.follow_bytes.get(),
-            segments: parse_segments(segments, &mut inline)?,
+            segments: Segments::new(),
             tags: tags(known, record.tags)?,
-        })
+        };
+        parse_segments(segments, &mut inline, &mut records.segments)?;
+        Ok(records)
     }
 
     pub(super) fn check(&self) -> Result<(), &'static str> {
