@@ -38,7 +38,9 @@ impl<P: Port> Engine<P> {
                 Front::Ready | Front::Failed { .. }
             )
         {
-            if let Some(JobKind::Prepare { .. }) = flow.kind() {
+            if self.prepares > 0
+                && let Some(JobKind::Prepare { .. }) = flow.kind()
+            {
                 return self.answer_prepare(key);
             }
             flow.wants_to_send = true;
@@ -280,6 +282,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// All of the first job of a flow has left.
+    #[inline]
     pub(crate) fn report_departure(&mut self, key: Key, clock: Clock<'_>) {
         if let Some(flow) = self.flows.get_mut(key)
             && let Some(job) = flow.jobs.pop_front()

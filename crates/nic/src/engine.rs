@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::files::{Files, OpenOutcome};
 use crate::flow::Flow;
 use crate::job::Job;
-use crate::need::Need;
+use crate::need::{Need, RecentBlocks};
 use crate::parted::Parted;
 use crate::quic::Datagrams;
 use crate::reader::{Completion, FileToken, Opened, Reader};
@@ -105,6 +105,8 @@ pub(crate) struct Engine<P> {
     pub(crate) counters: Counters,
     /// Scratch of [`Engine::plan`].
     pub(crate) needs: Vec<Need>,
+    /// ... and which of their blocks came last.
+    pub(crate) recent_blocks: RecentBlocks,
     /// Scratch of [`Engine::complete`].
     waiters: Vec<Key>,
     /// Scratch of [`Engine::release_held`].
@@ -157,6 +159,7 @@ impl<P: Port> Engine<P> {
             correct_timestamps: config.correct_timestamps,
             counters: Counters::default(),
             needs: Vec::new(),
+            recent_blocks: RecentBlocks::default(),
             waiters: Vec::new(),
             due: Vec::new(),
         })

@@ -55,11 +55,20 @@ pub(crate) struct BlockNeed {
 /// that follow each other have few.
 #[derive(Debug, Default)]
 pub(crate) struct RecentBlocks {
-    blocks: [Option<(BlockName, Option<BlockIndex>)>; 8],
+    /// Up to eight: the latest takes the place of the one that has been there longest.
+    blocks: Vec<(BlockName, Option<BlockIndex>)>,
     next: usize,
 }
 
 impl RecentBlocks {
+    const BLOCKS_MAX: usize = 8;
+
+    /// Those of another superpacket.
+    pub(crate) fn clear(&mut self) {
+        self.blocks.clear();
+        self.next = 0;
+    }
+
     /// Where a block is, and true if it is one of them; if not, it is from now on, and is where
     /// `find` says.
     pub(crate) fn get_or(
@@ -67,13 +76,16 @@ impl RecentBlocks {
         name: BlockName,
         find: impl FnOnce() -> Option<BlockIndex>,
     ) -> (Option<BlockIndex>, bool) {
-        let mut known = self.blocks.iter().flatten();
+        let mut known = self.blocks.iter();
         if let Some((_, found)) = known.find(|(known, _)| *known == name) {
             return (*found, true);
         }
         let found = find();
-        self.blocks[self.next] = Some((name, found));
-        self.next = (self.next + 1) % self.blocks.len();
+        match self.blocks.get_mut(self.next) {
+            Some(oldest) => *oldest = (name, found),
+            None => self.blocks.push((name, found)),
+        }
+        self.next = (self.next + 1) % Self::BLOCKS_MAX;
         (found, false)
     }
 }

@@ -101,8 +101,8 @@ impl<P: Port> Engine<P> {
     /// Plans a superpacket of a flow. Unless it is `first` among those that wait for memory, or
     /// none does, only one that takes nothing from them.
     fn plan_one(&mut self, key: Key, first: bool) -> Outcome {
-        let kind = self.flows.get(key).and_then(Flow::kind);
-        if let Some(JobKind::Prepare { asker }) = kind
+        if self.prepares > 0
+            && let Some(JobKind::Prepare { asker }) = self.flows.get(key).and_then(Flow::kind)
             && !self.is_asking(asker)
         {
             self.answer_prepare(key);
@@ -118,11 +118,12 @@ impl<P: Port> Engine<P> {
             return Outcome::Enough;
         };
         let start = job.cursor.payload;
-        let cursor = match cut(job, &self.files, flow.sealed.as_deref(), &mut self.needs) {
+        let (sealed, recent) = (flow.sealed.as_deref(), &mut self.recent_blocks);
+        let cursor = match cut(job, &self.files, sealed, &mut self.needs, recent) {
             Ok(cursor) => cursor,
             Err(opening) => return Outcome::FileOpening(opening),
         };
-        if !find(&self.blocks, &mut self.needs, first) {
+        if !find(&self.blocks, &mut self.needs, recent, first) {
             return Outcome::NoBlocks;
         }
         let user = User::of(key, job.kind);
@@ -222,6 +223,7 @@ fn cut(
     files: &Files,
     sealed: Option<&SealedStream>,
     needs: &mut Vec<Need>,
+    recent: &mut RecentBlocks,
 ) -> Result<Cursor, Key> {
     let room = Room {
         blocks: PIECES_MAX,
@@ -232,16 +234,18 @@ fn cut(
     let end = job.payload_len.min(end);
     needs.clear();
     match job.kind {
-        JobKind::Datagrams => cut_datagrams(job, files, needs, end),
+        JobKind::Datagrams => cut_datagrams(job, files, needs, recent, end),
         _ => cut_to(job, job.cursor, end, files, sealed, needs, room),
     }
 }
 
 /// The same for whole datagrams up to `end`: as many as [`PIECES_MAX`] blocks do for, or one.
+#[inline(never)]
 fn cut_datagrams(
     job: &Job,
     files: &Files,
     needs: &mut Vec<Need>,
+    recent: &mut RecentBlocks,
     end: usize,
 ) -> Result<Cursor, Key> {
     let room = Room {
@@ -250,7 +254,7 @@ fn cut_datagrams(
         output_bytes: 0,
     };
     let mut cursor = job.cursor;
-    let mut recent = RecentBlocks::default();
+    recent.clear();
     let mut blocks = 0;
     while cursor.payload < end {
         let before = needs.len();
@@ -271,6 +275,8 @@ fn cut_datagrams(
 }
 
 /// Lists what a job needs from `cursor` to `end`, as far as there is room. Returns how far that is.
+// For each superpacket of stream.
+#[inline(always)]
 fn cut_to(
     job: &Job,
     mut cursor: Cursor,
@@ -543,10 +549,10 @@ fn obtain(
 /// Finds the blocks that are there. True if the superpacket may be planned: who is `first` gets the
 /// missing blocks if they are to be had without taking any of those found; others may only share
 /// what is bound anyway.
-fn find(blocks: &Blocks, needs: &mut [Need], first: bool) -> bool {
+fn find(blocks: &Blocks, needs: &mut [Need], recent: &mut RecentBlocks, first: bool) -> bool {
     let mut missing = 0;
     let mut spoken_for = 0;
-    let mut recent = RecentBlocks::default();
+    recent.clear();
     let mut all_bound = true;
     for need in needs.iter_mut().filter_map(|need| need.block.as_mut()) {
         (need.found, need.again) = recent.get_or(need.name, || blocks.find(need.name));

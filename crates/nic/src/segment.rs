@@ -40,6 +40,7 @@ const LAST_ONLY: Flags = Flags(Flags::FIN.0 | Flags::PSH.0);
 
 /// Makes the header of the superpacket at `place`, departing at `departure_us`. `None` if the
 /// packet would be too long for IP, which [`Job::accept`] rules out.
+#[inline]
 pub(crate) fn header(job: &Job, place: Place, departure_us: u64) -> Option<Header> {
     let mut bytes = [0; HEADER_BYTES_MAX];
     let len = job.header().len();

@@ -17,6 +17,7 @@ use crate::slab::Key;
 impl<P: Port> Engine<P> {
     /// Seals the first superpacket of a flow, which is one of datagrams and ready, and sends it.
     /// False if the port is busy: then the same bytes are to be offered again.
+    #[inline(never)]
     pub(crate) fn send_datagrams(&mut self, key: Key, clock: Clock<'_>) -> bool {
         let Some(flow) = self.flows.get_mut(key) else {
             return true;
