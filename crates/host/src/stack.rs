@@ -407,8 +407,7 @@ impl Stack {
         busy |= app.on_turn(&mut self.streams(now_us), now_us);
         busy |= self.serve_waiting(now_us, &mut handshakes, port, app);
         if self.quic.is_some() {
-            // Handshakes of TLS over TCP take none of its share.
-            busy |= self.serve_quic_layer(now_us, &mut 0, port, app);
+            busy |= self.serve_quic_layer(now_us, port, app);
         }
         if self.shortage.has_opens() {
             self.repeat_opens();

@@ -240,21 +240,21 @@ impl Stack {
     }
 
     /// Tells the application what has happened to QUIC connections, and hands out what they send,
-    /// until there is nothing left to do. `handshakes` have been served in this turn.
+    /// until there is nothing left to do. Handshakes of TLS over TCP take none of its share.
     #[inline(never)]
     pub(super) fn serve_quic_layer<P: Port, A: Application>(
         &mut self,
         now_us: u64,
-        handshakes: &mut usize,
         port: &mut P,
         app: &mut A,
     ) -> bool {
         let now = Instant::from_us(now_us);
+        let mut handshakes = 0;
         let mut was_busy = false;
         self.send_held(now_us, port);
         self.retry_quic_room(now_us);
         loop {
-            let mut busy = self.take_arrivals(now_us, handshakes);
+            let mut busy = self.take_arrivals(now_us, &mut handshakes);
             busy |= self.tell_quic(now_us, app);
             while let Some((listener, output)) =
                 self.quic.as_mut().and_then(|quic| quic.poll_output(now))
