@@ -591,7 +591,10 @@ impl Connection {
 
     /// <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>
     fn transmit_ack(&mut self, now: Instant) -> Transmit {
-        let header = self.header(now, self.snd.nxt, Flags::default());
+        // A peer that has taken back window takes nothing beyond it, acknowledgments included
+        // (RFC 9293 §3.10.7.4).
+        let position = self.snd.nxt.min(self.snd.una + self.snd.wnd);
+        let header = self.header(now, position, Flags::default());
         self.on_ack_sent();
         self.transmit_empty(now, header)
     }

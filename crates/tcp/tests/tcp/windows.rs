@@ -223,6 +223,26 @@ fn a_shrunk_window_stops_new_data_and_the_head_goes_on_probing() {
     );
 }
 
+/// Covers: RFC 9293 §3.8.6 (MUST-34)
+#[test]
+fn acknowledgments_go_where_a_shrunk_window_takes_them() {
+    let mut script = Script::established();
+    script.trace(
+        "
+        write 3000
+        > PSH ACK 1..3001 ack 1
+        < ACK 1 ack 1001 win 500
+        < PSH ACK 1..1001 ack 1001 win 500
+        < PSH ACK 1001..2001 ack 1001 win 0
+        > ACK 1001 ack 2001
+        < ACK 2001 ack 3001 win 10000
+        < PSH ACK 2001..3001 ack 3001 win 10000
+        < PSH ACK 3001..4001 ack 3001 win 10000
+        > ACK 3001 ack 4001
+        ",
+    );
+}
+
 /// Covers: RFC 9293 §3.10.7.4 (fifth)
 #[test]
 fn an_older_segment_does_not_change_the_window() {
