@@ -603,7 +603,7 @@ fn unsplice_holds_back_what_is_new_and_returns_when_the_rest_is_acknowledged() {
         SpliceNumbers {
             snd_nxt: CLIENT.1,
             rcv_nxt: CLIENT.0.wrapping_add(100),
-            snd_window_bytes: 60_000,
+            snd_window_bytes: 400 << 7,
             rcv_window_bytes: (80_000 >> 8) << 8,
             ts_value: 1_005,
             ts_recent: 31,
@@ -615,6 +615,111 @@ fn unsplice_holds_back_what_is_new_and_returns_when_the_rest_is_acknowledged() {
         (80_001, 560)
     );
     assert_eq!(stage.worker.usage().spliced, 0);
+}
+
+/// Covers: RFC 9293 §3.8.6 (MUST-34)
+#[test]
+fn acknowledgments_go_where_a_peer_takes_them_that_has_taken_back_window() {
+    let mut stage = spliced();
+    hear(&mut stage, &to_client(), &of_client(PUSH, 0, 0), &[1; 100]);
+    let full = Header {
+        window: 0,
+        ..of_backend(PUSH, 0, 50)
+    };
+    hear(&mut stage, &to_backend(), &full, &[3; 10]);
+    left(&stage);
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(Flags::ACK, 100, 10),
+        &[],
+    );
+    let (_, header) = one(&stage);
+    assert_eq!(header.seq, BACKEND.1 + 50);
+    assert_eq!(header.ack, BACKEND.0.wrapping_add(10));
+    hear(&mut stage, &to_client(), &of_client(PUSH, 50, 10), &[1; 50]);
+    assert_eq!(one(&stage).1.seq, BACKEND.1 + 50);
+    let open = of_backend(Flags::ACK, 10, 100);
+    hear(&mut stage, &to_backend(), &open, &[]);
+    left(&stage);
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(Flags::ACK, 100, 10),
+        &[],
+    );
+    assert_eq!(one(&stage).1.seq, BACKEND.1 + 100);
+}
+
+#[test]
+fn a_fin_that_is_lost_has_not_passed_though_acknowledgments_stand_behind_it() {
+    let mut stage = spliced();
+    hear(&mut stage, &to_client(), &of_client(PUSH, 0, 0), &[1; 100]);
+    hear(
+        &mut stage,
+        &to_backend(),
+        &of_backend(PUSH, 0, 100),
+        &[3; 10],
+    );
+    hear(
+        &mut stage,
+        &to_client(),
+        &of_client(Flags::ACK, 101, 10),
+        &[],
+    );
+    left(&stage);
+    stage.tell(&Command::Unsplice {
+        flow: FlowId(7),
+        kind: UnspliceKind::Return,
+    });
+    stage.settle();
+    let [Event::Unspliced { outcome }] = &stage.take_events()[..] else {
+        panic!("it returns");
+    };
+    assert_eq!(outcome.passed_bytes, [100, 10]);
+    assert_eq!(outcome.legs[0].rcv_nxt, CLIENT.0.wrapping_add(100));
+}
+
+/// An echo that has no room for what has passed, until more of its answer is taken.
+#[test]
+fn unsplice_holds_back_nothing_that_a_peer_without_room_waits_for() {
+    let mut stage = spliced();
+    hear(&mut stage, &to_client(), &of_client(PUSH, 0, 0), &[1; 100]);
+    left(&stage);
+    stage.tell(&Command::Unsplice {
+        flow: FlowId(7),
+        kind: UnspliceKind::Return,
+    });
+    stage.settle();
+    left(&stage);
+    let full = Header {
+        window: 0,
+        ..of_backend(PUSH, 0, 50)
+    };
+    hear(&mut stage, &to_backend(), &full, &[3; 10]);
+    let (packet, header) = one(&stage);
+    assert_eq!((packet.payload.len(), header.window), (10, 0));
+    assert_eq!(header.ack, CLIENT.0.wrapping_add(50));
+    // FIN does not pass: what is closed cannot return.
+    let last = Header { flags: FIN, ..full };
+    hear(&mut stage, &to_backend(), &last, &[3; 10]);
+    assert_eq!(one(&stage).1.flags, Flags::ACK);
+    // Of the other direction, nothing new passes.
+    hear(&mut stage, &to_client(), &of_client(PUSH, 100, 10), &[2; 9]);
+    assert_eq!(one(&stage).0.payload.len(), 0);
+    assert_eq!(stage.take_events(), []);
+
+    hear(
+        &mut stage,
+        &to_backend(),
+        &of_backend(PUSH, 10, 100),
+        &[4; 9],
+    );
+    assert_eq!(one(&stage).0.payload.len(), 0);
+    let [Event::Unspliced { outcome }] = &stage.take_events()[..] else {
+        panic!("it returns");
+    };
+    assert_eq!(outcome.passed_bytes, [100, 10]);
 }
 
 #[test]

@@ -201,7 +201,8 @@ fn every_byte_arrives_where_one_packet_in_a_hundred_is_lost() {
     });
 }
 
-fn patient(server: SocketAddr) -> Result<TcpStream> {
+/// A connection whose client waits long.
+pub(crate) fn patient(server: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(server).context(|| "connecting".into())?;
     be_patient(&stream)?;
     Ok(stream)
@@ -226,7 +227,7 @@ pub(crate) fn echoed_behind_a_pause(stream: &TcpStream, client: usize, bytes: us
 }
 
 /// Sends bytes, ends the direction, and has the bytes and the end back.
-fn echoed(stream: &TcpStream, sent: &[u8]) -> Result<()> {
+pub(crate) fn echoed(stream: &TcpStream, sent: &[u8]) -> Result<()> {
     let finish = |stream: &TcpStream| stream.shutdown(Shutdown::Write);
     there_and_back(stream, sent, finish)?;
     match (&*stream).read(&mut [0]) {

@@ -50,6 +50,8 @@ struct Stream {
     edge: i64,
     /// The sender may have sent as far as this: the window of the host, before the join.
     reach: i64,
+    /// The window that the receiver offered last.
+    window: i64,
     /// The largest window so far, the host's included (RFC 5961 §5.2).
     window_max: i64,
     /// Behind FIN, if it has passed.
@@ -61,6 +63,18 @@ struct Stream {
 impl Stream {
     fn is_acked(&self) -> bool {
         self.acked >= self.passed
+    }
+
+    /// The receiver has no room for all that has passed, though it may have offered it before
+    /// (RFC 9293 §3.8.6).
+    fn is_refused(&self) -> bool {
+        self.acked + self.window < self.passed
+    }
+
+    /// Where an acknowledgment goes that the receiver takes: one that has taken back window takes
+    /// nothing beyond it (RFC 9293 §3.10.7.4).
+    fn acceptable(&self) -> i64 {
+        self.passed.min(self.acked + self.window)
     }
 
     /// FIN has passed.
@@ -137,6 +151,7 @@ impl Splice {
                 acked: if command.is_again { 0 } else { passed },
                 edge: passed + i64::from(receiver.snd_window_bytes),
                 reach: i64::from(sender.rcv_window_bytes),
+                window: i64::from(receiver.snd_window_bytes),
                 window_max: i64::from(sender.rcv_window_bytes.max(receiver.snd_window_bytes))
                     .max(WINDOW_MIN),
                 finished: sender
@@ -304,14 +319,24 @@ impl Splice {
         self.heard[side] = true;
         let back = &mut self.streams[other];
         let is_news = ack > back.acked || edge > back.edge;
+        if ack >= back.acked {
+            back.window = edge - ack;
+        }
         back.passed = back.passed.max(ack);
         back.acked = back.acked.max(ack);
         back.edge = back.edge.max(edge);
         back.window_max = back.window_max.max(edge - ack);
 
+        // The application of a peer without room may read on only when it has more of this stream.
+        let holds_back = self.is_returning && !back.is_refused();
+
         let mut flags = header.flags.without(Flags::URG);
         if !self.ecn {
             flags = flags.without(Flags::ECE | Flags::CWR);
+        }
+        if self.is_returning {
+            // What has been closed does not return.
+            flags = flags.without(Flags::FIN);
         }
         let stream = &mut self.streams[side];
         let fin = i64::from(flags.contains(Flags::FIN));
@@ -323,7 +348,7 @@ impl Splice {
             stream.finished = None;
         }
         // What the receiver would not take, and, on the way back, all that is new.
-        let is_ahead = seq > stream.edge + beyond || (self.is_returning && end > stream.passed);
+        let is_ahead = seq > stream.edge + beyond || (holds_back && end > stream.passed);
         if is_ahead {
             let known = (stream.passed - seq).clamp(0, payload.len() as i64);
             // An acknowledgment may be the answer to what comes again.
@@ -344,8 +369,13 @@ impl Splice {
             self.reset = None;
         }
         let stream = &mut self.streams[side];
-        let new_bytes = (end - stream.passed).max(0);
-        stream.passed = stream.passed.max(end);
+        // An acknowledgment may stand behind what is lost, FIN included.
+        let reached = if end > seq { end } else { stream.passed };
+        let new_bytes = (reached - stream.passed).max(0);
+        stream.passed = stream.passed.max(reached);
+        if end == seq && stream.is_refused() {
+            seq = seq.min(stream.acceptable());
+        }
         let mut new_data_bytes = new_bytes;
         if flags.contains(Flags::FIN) {
             if new_bytes > 0 {
@@ -446,9 +476,9 @@ impl Splice {
         let stream = &self.streams[side];
         let window_bytes = (stream.edge - stream.acked).max(0) >> self.legs[side].rcv_shift;
         let numbers = self.numbers(side);
-        let sent = self.streams[1 - side].passed as u32;
+        let sent = self.streams[1 - side].acceptable();
         Header {
-            seq: self.legs[side].snd_nxt.wrapping_add(sent),
+            seq: self.legs[side].snd_nxt.wrapping_add(sent as u32),
             ack: numbers.rcv_nxt,
             flags: Flags::ACK,
             window: u16::try_from(window_bytes).unwrap_or(u16::MAX),
@@ -486,17 +516,17 @@ impl Splice {
     pub(super) fn numbers(&self, side: Side) -> SpliceNumbers {
         let other = 1 - side;
         let (leg, received, sent) = (&self.legs[side], &self.streams[side], &self.streams[other]);
-        let window = |stream: &Stream| {
-            let bytes = (stream.edge - stream.acked).max(0);
-            u32::try_from(bytes).map_or(PART_WINDOW_BYTES_MAX, |it| it.min(PART_WINDOW_BYTES_MAX))
+        let bytes = |window: i64| {
+            let bytes = u32::try_from(window.max(0)).unwrap_or(u32::MAX);
+            bytes.min(PART_WINDOW_BYTES_MAX)
         };
         let since = self.recent[other].wrapping_sub(self.legs[other].timestamps.recent);
         let timestamps = self.has_timestamps;
         SpliceNumbers {
             snd_nxt: leg.snd_nxt.wrapping_add(sent.acked as u32),
             rcv_nxt: leg.rcv_nxt.wrapping_add(received.acked as u32),
-            snd_window_bytes: window(sent),
-            rcv_window_bytes: window(received),
+            snd_window_bytes: bytes(sent.window),
+            rcv_window_bytes: bytes(received.edge - received.acked),
             ts_value: if timestamps {
                 leg.timestamps.value.wrapping_add(since)
             } else {
