@@ -2,6 +2,7 @@
 //! docs/quic.md.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use testbed::namespace::isolated_long;
@@ -146,11 +147,16 @@ fn show_in_chromium(site: &Site, certificate: &Certificate, files: &[KnownFile])
     let sum = run(tool("sha256sum").arg(site.root().join(files[2].name()))).unwrap();
     let expected = format!("h3 {} {}", files[2].size(), sum.split(' ').next().unwrap());
     for server in HTTPS {
-        let options = format!(
-            "--virtual-time-budget=100000 --enable-quic --origin-to-force-quic-on={server}"
-        );
-        let mut browser = chromium(site, certificate, &options);
-        browser.args(["--dump-dom", &format!("https://{server}/page.html")]);
+        let options = "--virtual-time-budget=100000 --enable-quic \
+                       --origin-to-force-quic-on=splitway.test:443";
+        let mut browser = chromium(site, certificate, options);
+        // An address of IPv6 is no origin to force.
+        let host = match server {
+            SocketAddr::V4(server) => server.ip().to_string(),
+            SocketAddr::V6(server) => format!("[{}]", server.ip()),
+        };
+        browser.arg(format!("--host-resolver-rules=MAP splitway.test {host}"));
+        browser.args(["--dump-dom", "https://splitway.test/page.html"]);
         let page = run(&mut browser).unwrap();
         let (_, rest) = page.split_once("<p id=\"sum\">").expect(&page);
         assert_eq!(rest.split_once('<').unwrap().0, expected, "{server}");
