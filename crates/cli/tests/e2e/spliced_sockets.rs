@@ -126,14 +126,24 @@ fn a_program_takes_its_connections_back_and_joins_them_again_while_packets_are_l
         let relay = Relay::start(&site, 200_000);
         send_single_packets(&relay.stack.splitway);
         lose_one_in_a_hundred(&mut Random::seeded());
-        on_threads(CLIENTS, |client| {
-            let stream = patient(at(RELAY_PORT))?;
-            round_trip(&stream, &content(BYTES / 2, client as u64))?;
-            // A pair of which a side has closed would not come back.
-            wait::until(SOON, "a pair comes back", || {
-                (host_counted("splices_returned") > 0).then_some(())
-            })?;
-            echoed(&stream, &content(BYTES / 2 + client, client as u64))
+        let has_returned = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                wait::until(SOON, "a pair comes back", || {
+                    (host_counted("splices_returned") > 0).then_some(())
+                })
+                .unwrap();
+                has_returned.store(true, Ordering::Relaxed);
+            });
+            on_threads(CLIENTS, |client| {
+                let stream = patient(at(RELAY_PORT))?;
+                round_trip(&stream, &content(BYTES / 2, client as u64))?;
+                // A pair of which a side has closed would not come back.
+                wait::until(2 * SOON, "a pair comes back", || {
+                    has_returned.load(Ordering::Relaxed).then_some(())
+                })?;
+                echoed(&stream, &content(BYTES / 2 + client, client as u64))
+            });
         });
         let lines = relay.lines(CLIENTS);
         let total: u64 = lines.iter().map(|line| line.bytes[0]).sum();

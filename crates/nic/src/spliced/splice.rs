@@ -9,6 +9,8 @@
 //!  takes    legs[0].snd_nxt + position  ◀── streams[1] ──▶  legs[1].rcv_nxt + position
 //! ```
 
+use std::ops::Range;
+
 use contract::limits::PART_WINDOW_BYTES_MAX;
 use contract::splicing::{Splice as Command, SpliceLeg, SpliceNumbers, SpliceTimestamps};
 use wire::frame::TcpTemplate;
@@ -71,10 +73,55 @@ impl Stream {
         self.acked + self.window < self.passed
     }
 
-    /// Where an acknowledgment goes that the receiver takes: one that has taken back window takes
-    /// nothing beyond it (RFC 9293 §3.10.7.4).
+    /// As far as a receiver takes anything: one that has taken back window takes nothing beyond it,
+    /// acknowledgments included (RFC 9293 §3.10.7.4).
     fn acceptable(&self) -> i64 {
         self.passed.min(self.acked + self.window)
+    }
+
+    /// Where an acknowledgment goes that its sender has placed at `seq`.
+    fn place_acknowledgment(&self, mut seq: i64, heard: Heard) -> i64 {
+        if self.is_refused() {
+            seq = seq.min(self.acceptable());
+        }
+        if heard.is_newest {
+            // A sender whose window has shrunk places it behind what the receiver has, as long as
+            // neither takes the acknowledgments of the other.
+            seq = seq.max(self.acked);
+        }
+        seq
+    }
+
+    /// The receiver acknowledges, and offers as much.
+    fn hear(&mut self, ack: i64, edge: i64) -> Heard {
+        let heard = Heard {
+            is_news: ack > self.acked || edge > self.edge,
+            is_newest: ack >= self.acked && edge >= self.edge,
+        };
+        if ack >= self.acked {
+            self.window = edge - ack;
+        }
+        self.passed = self.passed.max(ack);
+        self.acked = self.acked.max(ack);
+        self.edge = self.edge.max(edge);
+        self.window_max = self.window_max.max(edge - ack);
+        heard
+    }
+
+    /// These positions pass, the last of them FIN, or nothing: an acknowledgment may stand behind
+    /// what is lost. Returns how many bytes of them are new.
+    fn advance(&mut self, passing: Range<i64>, has_fin: bool) -> u64 {
+        if passing.is_empty() {
+            return 0;
+        }
+        let end = passing.end;
+        let new = (end - self.passed).max(0);
+        self.passed = self.passed.max(end);
+        if has_fin {
+            self.finished = Some(end);
+            self.is_hint = false;
+        }
+        (new - i64::from(has_fin && new > 0)) as u64
     }
 
     /// FIN has passed.
@@ -86,6 +133,15 @@ impl Stream {
     fn is_finished(&self) -> bool {
         self.finished.is_some_and(|at| self.acked >= at)
     }
+}
+
+/// What an acknowledgment says of the window.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    /// It acknowledges more than any before, or offers more.
+    is_news: bool,
+    /// None before has said more.
+    is_newest: bool,
 }
 
 /// Two connections that are one.
@@ -318,14 +374,7 @@ impl Splice {
 
         self.heard[side] = true;
         let back = &mut self.streams[other];
-        let is_news = ack > back.acked || edge > back.edge;
-        if ack >= back.acked {
-            back.window = edge - ack;
-        }
-        back.passed = back.passed.max(ack);
-        back.acked = back.acked.max(ack);
-        back.edge = back.edge.max(edge);
-        back.window_max = back.window_max.max(edge - ack);
+        let heard = back.hear(ack, edge);
 
         // The application of a peer without room may read on only when it has more of this stream.
         let holds_back = self.is_returning && !back.is_refused();
@@ -352,7 +401,7 @@ impl Splice {
         if is_ahead {
             let known = (stream.passed - seq).clamp(0, payload.len() as i64);
             // An acknowledgment may be the answer to what comes again.
-            if known == 0 && !is_news && !payload.is_empty() {
+            if known == 0 && !heard.is_news && !payload.is_empty() {
                 return Verdict::Drop;
             }
             payload = &payload[..known as usize];
@@ -369,20 +418,9 @@ impl Splice {
             self.reset = None;
         }
         let stream = &mut self.streams[side];
-        // An acknowledgment may stand behind what is lost, FIN included.
-        let reached = if end > seq { end } else { stream.passed };
-        let new_bytes = (reached - stream.passed).max(0);
-        stream.passed = stream.passed.max(reached);
-        if end == seq && stream.is_refused() {
-            seq = seq.min(stream.acceptable());
-        }
-        let mut new_data_bytes = new_bytes;
-        if flags.contains(Flags::FIN) {
-            if new_bytes > 0 {
-                new_data_bytes = new_bytes - 1;
-            }
-            stream.finished = Some(end);
-            stream.is_hint = false;
+        let new_bytes = stream.advance(seq..end, flags.contains(Flags::FIN));
+        if seq == end {
+            seq = stream.place_acknowledgment(seq, heard);
         }
         let options = self.options(side, &header.options);
         Verdict::Pass(Passed {
@@ -396,7 +434,7 @@ impl Splice {
             },
             payload,
             ecn: if self.ecn { segment.ecn } else { Ecn::NotEct },
-            new_bytes: new_data_bytes as u64,
+            new_bytes,
         })
     }
 
