@@ -1,8 +1,11 @@
 //! The settings of an endpoint, and its bounds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use contract::tls::Cipher;
+use rustls::crypto::CryptoProvider;
+use rustls::server::ProducesTickets;
 use tcp::CongestionAlgorithm;
 
 /// What a client may make the host keep, and how far the host runs ahead of the NIC stack.
@@ -58,6 +61,15 @@ impl Default for Limits {
     }
 }
 
+/// Where handshakes get what is left to chance.
+#[derive(Clone, Debug)]
+pub struct Crypto {
+    /// Random numbers and key exchanges; its cipher suites are not used.
+    pub provider: CryptoProvider,
+    /// Session tickets.
+    pub tickets: Arc<dyn ProducesTickets>,
+}
+
 /// What an endpoint wants.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -84,6 +96,9 @@ pub struct Settings {
     pub secret: Option<[u8; 32]>,
     /// What decides all that is left to chance but for handshakes. `None`: chance.
     pub seed: Option<[u8; 32]>,
+    /// What decides the same for handshakes, in a simulation in which everything is to happen once
+    /// more. `None`: chance.
+    pub crypto: Option<Crypto>,
     /// Bounds.
     pub limits: Limits,
 }
@@ -105,6 +120,7 @@ impl Default for Settings {
             datagram_bytes_max: 1452,
             secret: None,
             seed: None,
+            crypto: None,
             limits: Limits::default(),
         }
     }

@@ -34,7 +34,7 @@ mod recorder;
 mod types;
 
 pub use commands::Framing;
-pub use config::{Limits, Settings};
+pub use config::{Crypto, Limits, Settings};
 pub use engine::Endpoint;
 pub use types::{
     Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Output, Packet, Read, Route,

@@ -137,8 +137,8 @@ pub(super) fn cipher(suite: CipherSuite) -> Option<Cipher> {
     }
 }
 
-/// aws-lc's provider with these ciphers, in this order.
-pub(super) fn provider(ciphers: &[Cipher]) -> CryptoProvider {
+/// A provider like `base`, with these ciphers of aws-lc, in this order.
+pub(super) fn provider(ciphers: &[Cipher], base: CryptoProvider) -> CryptoProvider {
     let suite = |wanted: &Cipher| {
         let mut suites = SUITES.iter();
         suites.find(|(cipher, _)| cipher == wanted)
@@ -148,7 +148,7 @@ pub(super) fn provider(ciphers: &[Cipher]) -> CryptoProvider {
         cipher_suites: suites
             .map(|(_, suite)| SupportedCipherSuite::Tls13(suite))
             .collect(),
-        ..rustls::crypto::aws_lc_rs::default_provider()
+        ..base
     }
 }
 

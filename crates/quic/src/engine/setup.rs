@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::rand;
+use ::aws_lc_rs::rand;
 use contract::limits::QUIC_DATAGRAM_BYTES_MAX;
 use contract::tls::Cipher;
 use quinn_proto::{
     AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
     TransportConfig, VarInt,
 };
-use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::crypto::aws_lc_rs::{self, Ticketer};
 use rustls::server::NoServerSessionStorage;
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
@@ -88,7 +88,9 @@ fn rustls_config(
     if ciphers.is_empty() {
         ciphers.push(Cipher::Aes128Gcm);
     }
-    let provider = Arc::new(capture::provider(&ciphers));
+    let crypto = settings.crypto.as_ref();
+    let base = crypto.map_or_else(aws_lc_rs::default_provider, |it| it.provider.clone());
+    let provider = Arc::new(capture::provider(&ciphers, base));
     let time = Arc::clone(time_of_day) as Arc<dyn TimeProvider>;
     let mut config = rustls::ServerConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&TLS13])?
@@ -99,7 +101,10 @@ fn rustls_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = settings.tickets;
     if settings.tickets > 0 {
-        config.ticketer = Ticketer::new()?;
+        config.ticketer = match crypto {
+            Some(crypto) => Arc::clone(&crypto.tickets),
+            None => Ticketer::new()?,
+        };
     }
     Ok(config)
 }
