@@ -16,17 +16,79 @@ use quinn_proto::crypto::{
 };
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{
-    ClientConfig, ConnectError, Connection, ConnectionHandle, ConnectionId, DatagramEvent, Dir,
-    EcnCodepoint, Endpoint, EndpointConfig, Event, ReadError, Side, StreamId, TransportConfig,
-    TransportError, TransportErrorCode, VarInt,
+    ClientConfig, ConnectError, Connection, ConnectionHandle, ConnectionId, ConnectionIdGenerator,
+    DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig, Event, IdleTimeout, ReadError,
+    Side, StreamId, TransportConfig, TransportError, TransportErrorCode, VarInt,
 };
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::pki_types::ServerName;
 use rustls::quic::{self, ClientConnection, KeyChange, Secrets, Version};
 use sha2::{Digest, Sha256};
+use wire::ip::Ecn;
 
 /// Datagrams that a client hands to the kernel at once: as many as quinn's sockets do.
 const SUPERPACKET_DATAGRAMS_MAX: usize = 10;
+
+/// What a client is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// Whom it wants to speak with.
+    pub server_name: &'a str,
+    /// The application protocol.
+    pub alpn: &'a [u8],
+    /// What the server may send on all streams before it is read, in bytes.
+    pub window_bytes: u32,
+    /// The same, on each stream.
+    pub stream_window_bytes: u32,
+    /// After so much silence the connection is over for it, in milliseconds.
+    pub idle_timeout_ms: u32,
+    /// When it connects, in microseconds.
+    pub begins_us: u64,
+    /// What decides all that is left to chance but for the handshake.
+    pub seed: u64,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Self {
+            server_name: "localhost",
+            alpn: b"h3",
+            window_bytes: 8 << 20,
+            stream_window_bytes: 4 << 20,
+            idle_timeout_ms: 30_000,
+            begins_us: 0,
+            seed: 0,
+        }
+    }
+}
+
+/// Connection IDs that a seed and an address decide.
+#[derive(Clone)]
+struct Ids {
+    seed: u64,
+    local: SocketAddr,
+    count: u64,
+}
+
+impl ConnectionIdGenerator for Ids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        self.count += 1;
+        let Ids { seed, local, count } = self;
+        let digest = Sha256::digest(format!("{seed} {local} {count}"));
+        ConnectionId::new(&digest[..CONNECTION_ID_BYTES])
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID_BYTES
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Length of a client's connection IDs, in bytes.
+pub const CONNECTION_ID_BYTES: usize = 8;
 
 /// A client with one connection. Time is in microseconds since its start.
 ///
@@ -65,27 +127,59 @@ impl QuicClient {
     /// # Panics
     /// If the configuration is not one of QUIC.
     pub fn connect(
-        mut config: rustls::ClientConfig,
+        config: rustls::ClientConfig,
         alpn: &[u8],
         addresses: (SocketAddr, SocketAddr),
         seed: u64,
     ) -> Self {
-        let (local, server) = addresses;
-        config.alpn_protocols = vec![alpn.to_vec()];
+        let setup = Setup {
+            alpn,
+            seed,
+            ..Setup::default()
+        };
+        Self::connect_as(config, addresses, &setup)
+    }
+
+    /// The same as a client that is like this.
+    ///
+    /// # Panics
+    /// If the configuration is not one of QUIC.
+    pub fn connect_as(
+        mut config: rustls::ClientConfig,
+        (local, server): (SocketAddr, SocketAddr),
+        setup: &Setup<'_>,
+    ) -> Self {
+        config.alpn_protocols = vec![setup.alpn.to_vec()];
         let mut rng_seed = [0; 32];
-        rng_seed[..8].copy_from_slice(&seed.to_le_bytes());
+        rng_seed[..8].copy_from_slice(&setup.seed.to_le_bytes());
         let mut own = EndpointConfig::new(Arc::new(NoResets));
         own.rng_seed(Some(rng_seed));
+        let ids = Ids {
+            seed: setup.seed,
+            local,
+            count: 0,
+        };
+        let first = Ids {
+            seed: !setup.seed,
+            local,
+            count: 0,
+        };
+        own.cid_generator(move || Box::new(ids.clone()));
         let mut client = ClientConfig::new(Arc::new(Sessions(Arc::new(config))));
+        client.initial_dst_cid_provider(Arc::new(move || first.clone().generate_cid()));
         let mut transport = TransportConfig::default();
         transport
-            .receive_window(VarInt::from_u32(8 << 20))
-            .stream_receive_window(VarInt::from_u32(4 << 20));
+            .receive_window(VarInt::from_u32(setup.window_bytes))
+            .stream_receive_window(VarInt::from_u32(setup.stream_window_bytes))
+            .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(
+                setup.idle_timeout_ms,
+            ))));
         client.transport_config(Arc::new(transport));
         let start = Instant::now();
         let mut endpoint = Endpoint::new(Arc::new(own), None, true, None);
+        let begins = start + Duration::from_micros(setup.begins_us);
         let (handle, connection) = endpoint
-            .connect(start, client, server, "localhost")
+            .connect(begins, client, server, setup.server_name)
             .expect("the configuration is one of QUIC");
         Self {
             start,
@@ -106,7 +200,18 @@ impl QuicClient {
 
     /// A datagram of the server has arrived.
     pub fn on_datagram(&mut self, now_us: u64, payload: &[u8], is_marked: bool) {
-        let ecn = is_marked.then_some(EcnCodepoint::Ce);
+        let ecn = if is_marked { Ecn::Ce } else { Ecn::NotEct };
+        self.on_packet(now_us, payload, ecn);
+    }
+
+    /// The same, with what its IP header says.
+    pub fn on_packet(&mut self, now_us: u64, payload: &[u8], ecn: Ecn) {
+        let ecn = match ecn {
+            Ecn::NotEct => None,
+            Ecn::Ect0 => Some(EcnCodepoint::Ect0),
+            Ecn::Ect1 => Some(EcnCodepoint::Ect1),
+            Ecn::Ce => Some(EcnCodepoint::Ce),
+        };
         let mut answer = Vec::new();
         let event = self.endpoint.handle(
             self.at(now_us),
@@ -196,10 +301,18 @@ impl QuicClient {
     /// # Panics
     /// If the stream is not open.
     pub fn receive(&mut self, stream: u64) -> Received {
+        self.receive_some(stream, usize::MAX)
+    }
+
+    /// The same, of so many bytes at most.
+    ///
+    /// # Panics
+    /// If the stream is not open.
+    pub fn receive_some(&mut self, stream: u64, bytes_max: usize) -> Received {
         let id = StreamId::from(VarInt::from_u64(stream).expect("a stream"));
         let mut receiving = self.connection.recv_stream(id);
         let mut chunks = receiving.read(true).expect("the stream is open");
-        let received = match chunks.next(usize::MAX) {
+        let received = match chunks.next(bytes_max) {
             Ok(Some(chunk)) => Received::Bytes(chunk.bytes.to_vec()),
             Ok(None) => Received::Finished,
             Err(ReadError::Blocked) => Received::Blocked,
@@ -263,6 +376,17 @@ impl QuicClient {
         assert!(stopped.is_ok(), "the stream is open");
     }
 
+    /// Goes on from another address, and says something from there.
+    pub fn move_to(&mut self, local: SocketAddr) {
+        self.local = local;
+        self.connection.local_address_changed();
+    }
+
+    /// True if nothing is left of the connection, not even the wait for stray packets.
+    pub fn is_drained(&self) -> bool {
+        self.connection.is_drained()
+    }
+
     /// Updates the keys.
     pub fn update_keys(&mut self) {
         self.connection.force_key_update();
@@ -322,7 +446,17 @@ impl Session for ClientSession {
             .tls13()
             .and_then(|s| s.quic_suite());
         let suite = suite.expect("aws-lc has the suite of Initial packets");
-        plain(suite.keys(id, rustls::Side::Client, Version::V1))
+        let keys = suite.keys(id, rustls::Side::Client, Version::V1);
+        Keys {
+            header: KeyPair {
+                local: Box::new(PlainHeaderKey(keys.local.header)),
+                remote: Box::new(PlainHeaderKey(keys.remote.header)),
+            },
+            packet: KeyPair {
+                local: PlainPacketKey::public(keys.local.packet),
+                remote: PlainPacketKey::public(keys.remote.packet),
+            },
+        }
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -424,6 +558,7 @@ impl Session for ClientSession {
 struct PlainPacketKey {
     key: Box<dyn quic::PacketKey>,
     opened: Mutex<HashMap<u64, [u8; 32]>>,
+    is_public: bool,
 }
 
 impl PlainPacketKey {
@@ -431,6 +566,16 @@ impl PlainPacketKey {
         Box::new(Self {
             key,
             opened: Mutex::default(),
+            is_public: false,
+        })
+    }
+
+    /// A key of Initial packets, which hides nothing: a server that keeps no state refuses each of
+    /// a client's attempts under number 0 (RFC 9001 §5.2).
+    fn public(key: Box<dyn quic::PacketKey>) -> Box<dyn PacketKey> {
+        Box::new(Self {
+            is_public: true,
+            ..*Self::new(key)
         })
     }
 
@@ -438,6 +583,9 @@ impl PlainPacketKey {
     /// If another packet of this number was opened (RFC 9001 §5.3), or it is nothing but padding,
     /// which a server that fills placeholders in has left out.
     fn watch(&self, number: u64, digest: [u8; 32], plaintext: &[u8]) {
+        if self.is_public {
+            return;
+        }
         let mut opened = self.opened.lock().expect("no other thread has panicked");
         let before = opened.insert(number, digest);
         assert!(
