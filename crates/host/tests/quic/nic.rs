@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 use aws_lc_rs::aead::quic::{AES_128, AES_256, CHACHA20, HeaderProtectionKey};
@@ -122,8 +123,12 @@ pub(crate) struct Nic {
     pub(crate) is_stuck: bool,
     /// It does not know these files, by size.
     pub(crate) lacks: HashSet<u64>,
-    /// It does not answer PREPARE.
+    /// It does not answer PREPARE, before it is told to.
     pub(crate) is_mute: bool,
+    /// PREPAREs that it has not answered, with the size of the file.
+    pub(crate) unanswered: VecDeque<(contract::quic::Prepare, u64)>,
+    /// What it has prepared and was not released.
+    retained: Vec<(FlowId, FileId, Range<u64>)>,
     pub(crate) releases: u64,
     /// The next QSEND is rejected.
     pub(crate) rejects: Option<RejectReason>,
@@ -141,6 +146,8 @@ impl Nic {
             is_stuck: false,
             lacks: HashSet::new(),
             is_mute: false,
+            unanswered: VecDeque::new(),
+            retained: Vec::new(),
             releases: 0,
             rejects: None,
         }
@@ -160,6 +167,36 @@ impl Nic {
         self.work.len()
     }
 
+    /// Bytes that it has prepared and that were not released.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        let retained = self.retained.iter();
+        retained.map(|(_, _, range)| range.end - range.start).sum()
+    }
+
+    /// Answers the PREPARE that waits for longest.
+    pub(crate) fn answer(&mut self) {
+        let (prepare, size) = self.unanswered.pop_front().expect("a PREPARE");
+        let event = self.prepare(&prepare, size);
+        self.report(&event);
+    }
+
+    fn release(&mut self, flow: FlowId, file: FileId, released: &Range<u64>) {
+        let mut retained = Vec::new();
+        for (of, which, range) in self.retained.drain(..) {
+            let is_same = (of, which) == (flow, file);
+            let (before, behind) = match is_same {
+                true => (
+                    range.start..range.end.min(released.start),
+                    range.start.max(released.end)..range.end,
+                ),
+                false => (range, 0..0),
+            };
+            let rest = [before, behind].into_iter().filter(|it| !it.is_empty());
+            retained.extend(rest.map(|range| (of, which, range)));
+        }
+        self.retained = retained;
+    }
+
     pub(crate) fn report(&mut self, event: &Event) {
         self.channel.send(event).expect("room for an event");
         self.channel.flush();
@@ -169,6 +206,7 @@ impl Nic {
     pub(crate) fn take(&mut self) -> usize {
         let mut taken = 0;
         let mut rejected = Vec::new();
+        let mut released = Vec::new();
         while !self.is_stuck
             && let Some(command) = self.channel.receive().expect("sane records")
         {
@@ -189,6 +227,7 @@ impl Nic {
                 Command::Acked { flow, last, .. } => {
                     assert!(last, "a flow of QUIC has no stream");
                     assert!(self.flows.remove(&flow).is_some(), "it had a key");
+                    self.retained.retain(|(other, ..)| *other != flow);
                     self.ended += 1;
                 }
                 Command::QuicKey(key) => install(&mut self.flows, self.ended, &key),
@@ -210,12 +249,21 @@ impl Nic {
                     let size = *self.sizes.get(&prepare.file).expect("an open file");
                     self.work.push_back(Work::Prepare(prepare, size));
                 }
-                Command::QuicRelease { file, len, .. } => {
+                Command::QuicRelease {
+                    flow,
+                    file,
+                    offset,
+                    len,
+                } => {
                     assert!(self.sizes.contains_key(&file), "of an open file");
                     self.releases += len;
+                    released.push((flow, file, offset..offset + len));
                 }
                 other => panic!("{other:?}"),
             }
+        }
+        for (flow, file, range) in released {
+            self.release(flow, file, &range);
         }
         for (reason, id) in rejected {
             self.report(&Event::Rejected { reason, id });
@@ -237,9 +285,9 @@ impl Nic {
                 Vec::new()
             }
             Some(Work::Prepare(prepare, size)) => {
-                if !self.is_mute {
-                    let event = self.prepare(&prepare, size);
-                    self.report(&event);
+                self.unanswered.push_back((prepare, size));
+                while !self.is_mute && !self.unanswered.is_empty() {
+                    self.answer();
                 }
                 Vec::new()
             }
@@ -318,6 +366,10 @@ impl Nic {
         let ranges = oracle.ready.entry(size).or_default();
         if !ranges.contains(&(prepare.offset, end)) {
             ranges.push((prepare.offset, end));
+        }
+        if self.flows.contains_key(&prepare.flow) {
+            self.retained
+                .push((prepare.flow, prepare.file, prepare.offset..end));
         }
         Event::Ready {
             prepare: prepare.id,

@@ -276,6 +276,33 @@ fn a_file_that_breaks_behind_its_prepare_ends_its_stream_alone() {
 }
 
 #[test]
+fn a_range_that_is_prepared_for_a_stream_that_ends_is_released_when_it_is_ready() {
+    for is_answered in [true, false] {
+        let mut random = steady;
+        let mut world = World::new(&mut random);
+        let client = world.connected();
+        world.nics[0].is_mute = true;
+        let stream = world.request(client, 3_000_000, (0, 3_000_000), 0);
+        world.run_until(|world| world.nics[0].unanswered.len() > 2);
+        if is_answered {
+            world.nics[0].answer();
+        }
+        world.peers[client].client.stop(stream, 0x10c);
+        world.peers[client].transfers.clear();
+        let is_stopped = |event: &AppEvent| matches!(event, AppEvent::PeerStopped { .. });
+        world.run_until(|world| world.app.count(is_stopped) == 1);
+        world.run_for(100_000);
+        while !world.nics[0].unanswered.is_empty() {
+            world.nics[0].answer();
+        }
+        world.run_for(100_000);
+        assert_eq!(world.nics[0].retained_bytes(), 0);
+        assert_eq!(world.nics[0].files(), 0, "nor is the file open");
+        world.close();
+    }
+}
+
+#[test]
 fn a_rejected_command_closes_the_connection() {
     let mut random = steady;
     let mut world = World::new(&mut random);

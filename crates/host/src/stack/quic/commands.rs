@@ -362,9 +362,10 @@ impl Stack {
         let asked = std::mem::take(&mut connection.prepares);
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
         endpoint.on_nic_gone(connection.handle);
-        for (prepare, stream) in asked {
-            if let Some(stream) = quic.table.stream_mut(stream) {
-                super::ranges::forget_prepare(stream, prepare);
+        for asked in asked {
+            released.extend(asked.unwanted);
+            if let Some(stream) = quic.table.stream_mut(asked.stream) {
+                super::ranges::forget_prepare(stream, asked.id);
             }
         }
         quic.mark(place);

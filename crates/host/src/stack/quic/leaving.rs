@@ -57,7 +57,7 @@ impl Stack {
         let Some(connection) = quic.table.connections.get_mut(place) else {
             return;
         };
-        connection.prepares.clear();
+        let asked = std::mem::take(&mut connection.prepares);
         for stream in connection.writing.clone() {
             let Some(found) = quic.table.stream_mut(stream) else {
                 continue;
@@ -67,6 +67,9 @@ impl Stack {
                     *readiness = RangeReadiness::Unasked;
                 }
             }
+        }
+        for range in asked.into_iter().filter_map(|asked| asked.unwanted) {
+            self.release_bytes(place, range.file, range.len);
         }
     }
 

@@ -10,7 +10,7 @@ use contract::quic::Prepare;
 use contract::{Command, FileId, SendId};
 use quic::{Endpoint, FileRange, StreamError};
 
-use super::table::{Queued, Readiness, Sending, Stream};
+use super::table::{Asked, Queued, Readiness, Sending, Stream};
 use super::{QuicLayer, names};
 use crate::app::{AppEvent, StreamId};
 use crate::stack::Stack;
@@ -345,7 +345,11 @@ impl Stack {
             }));
             debug_assert!(sent.is_ok(), "there was room");
             *readiness = Readiness::Asked(id);
-            connection.prepares.push_back((id, stream));
+            connection.prepares.push_back(Asked {
+                id,
+                stream,
+                unwanted: None,
+            });
             self.counters.quic_prepares += 1;
         }
     }
@@ -393,14 +397,29 @@ impl Stack {
         let queue = std::mem::take(&mut found.queue);
         quic.mark(place);
         for queued in queue {
-            match queued {
-                Queued::Real { .. } => {}
-                Queued::File {
-                    range,
-                    readiness: Readiness::Unasked,
-                } => self.release_bytes(place, range.file, range.len),
-                // The worker retains what it has prepared.
-                Queued::File { range, .. } => self.release_later(place, range),
+            if let Queued::File { range, readiness } = queued {
+                self.drop_range(place, range, readiness);
+            }
+        }
+    }
+
+    /// Nothing is wanted of a range that was not written.
+    fn drop_range(&mut self, place: usize, range: FileRange, readiness: Readiness) {
+        match readiness {
+            Readiness::Unasked => self.release_bytes(place, range.file, range.len),
+            // The worker retains what it has prepared.
+            Readiness::Ready => self.release_later(place, range),
+            // It will retain it, if it is still at it.
+            Readiness::Asked(id) => {
+                let connection = self.quic_connection(place);
+                let asked = connection.and_then(|connection| {
+                    let mut prepares = connection.prepares.iter_mut();
+                    prepares.find(|asked| asked.id == id)
+                });
+                match asked {
+                    Some(asked) => asked.unwanted = Some(range),
+                    None => self.release_bytes(place, range.file, range.len),
+                }
             }
         }
     }

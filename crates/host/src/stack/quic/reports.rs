@@ -80,18 +80,17 @@ impl Stack {
             return false;
         };
         let connection = &mut quic.table.connections[place];
-        let mut prepares = connection.prepares.iter();
-        let Some(at) = prepares.position(|(id, _)| *id == prepare) else {
+        let Some(asked) = connection.take_asked(prepare) else {
             // The flow may have begun again since.
             return names::place_of_command(prepare.0) == Some(place);
         };
-        let found = connection.prepares.remove(at);
-        if let Some((_, stream)) = found
-            && let Some(stream) = quic.table.stream_mut(stream)
-        {
+        if let Some(stream) = quic.table.stream_mut(asked.stream) {
             ranges::set_ready(stream, prepare);
         }
         quic.mark(place);
+        if let Some(range) = asked.unwanted {
+            self.release_later(place, range);
+        }
         true
     }
 
@@ -112,11 +111,7 @@ impl Stack {
         let stream = self.files.by_id(file).map(|file| file.stream);
         let quic = self.quic.as_deref_mut()?;
         let connection = &mut quic.table.connections[place];
-        let is_prepare = connection
-            .prepares
-            .iter()
-            .any(|(prepare, _)| *prepare == id);
-        connection.prepares.retain(|(prepare, _)| *prepare != id);
+        let asked = connection.take_asked(id);
         if connection.files.contains_key(&file) {
             connection.bad_files.push(file);
         }
@@ -127,9 +122,14 @@ impl Stack {
         if let Some(stream) = own {
             self.fail_quic_stream(stream);
         }
-        if !is_prepare {
+        match asked {
+            Some(asked) => {
+                if let Some(range) = asked.unwanted {
+                    self.release_bytes(place, range.file, range.len);
+                }
+            }
             // The worker drops what else it has of the flow.
-            self.begin_flow_again(place);
+            None => self.begin_flow_again(place),
         }
         Some(true)
     }

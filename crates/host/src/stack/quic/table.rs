@@ -31,6 +31,15 @@ pub(super) enum Pending {
     Release(FileRange),
 }
 
+/// A PREPARE without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) id: SendId,
+    pub(super) stream: StreamId,
+    /// The range, if nothing of it is wanted any more: it is released once it is ready.
+    pub(super) unwanted: Option<FileRange>,
+}
+
 /// A QSEND that has not departed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Issued {
@@ -100,11 +109,19 @@ pub(super) struct Connection {
     /// Files of which nothing may be sent any more.
     pub(super) bad_files: Vec<FileId>,
     /// PREPAREs without an answer.
-    pub(super) prepares: VecDeque<(SendId, StreamId)>,
+    pub(super) prepares: VecDeque<Asked>,
     /// Real bytes that are queued, or written and not acknowledged.
     pub(super) real_bytes: u64,
     /// Bytes of datagrams sent.
     pub(super) sent_bytes: u64,
+}
+
+impl Connection {
+    /// The PREPARE of this id is answered.
+    pub(super) fn take_asked(&mut self, id: SendId) -> Option<Asked> {
+        let at = self.prepares.iter().position(|asked| asked.id == id)?;
+        self.prepares.remove(at)
+    }
 }
 
 /// The direction in which a stream's application sends.
