@@ -276,6 +276,32 @@ fn a_file_that_breaks_behind_its_prepare_ends_its_stream_alone() {
 }
 
 #[test]
+fn a_read_that_fails_late_is_not_taken_for_one_of_the_file_that_has_the_id_now() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    world.nics[0].is_mute = true;
+    let bad = world.request(client, 3_000_000, (0, 3_000_000), 0);
+    world.oracle.borrow_mut().broken.insert(3_000_000, 0);
+    world.run_until(|world| world.nics[0].unanswered.len() > 2);
+    world.nics[0].answer();
+    world.run_until(|world| world.peers[client].transfers[&bad].is_finished);
+    let late = world.nics[0].unanswered.len();
+    assert!(late > 1);
+    let good = world.request(client, 3_000_001, (0, 3_000_001), 0);
+    world.run_until(|world| world.nics[0].unanswered.len() > late);
+    while !world.nics[0].unanswered.is_empty() {
+        world.nics[0].answer();
+    }
+    world.nics[0].is_mute = false;
+    world.run_until_finished();
+    let transfers = &world.peers[client].transfers;
+    assert_eq!(transfers[&bad].reset, Some(0x102));
+    assert_eq!(transfers[&good].reset, None);
+    world.close();
+}
+
+#[test]
 fn a_range_that_is_prepared_for_a_stream_that_ends_is_released_when_it_is_ready() {
     for is_answered in [true, false] {
         let mut random = steady;

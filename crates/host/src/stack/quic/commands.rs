@@ -285,11 +285,11 @@ impl Stack {
         let Some((connection, _)) = self.connection_and_nic(place) else {
             return;
         };
-        let Some(left) = connection.files.get_mut(&file) else {
+        let Some(held) = connection.files.get_mut(&file) else {
             return;
         };
-        *left = left.saturating_sub(bytes);
-        if *left > 0 {
+        held.bytes = held.bytes.saturating_sub(bytes);
+        if held.bytes > 0 {
             return;
         }
         connection.files.remove(&file);

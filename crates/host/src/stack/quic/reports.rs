@@ -108,13 +108,26 @@ impl Stack {
             Err(true) => return Some(true),
             Err(false) => return None,
         };
-        let stream = self.files.by_id(file).map(|file| file.stream);
+        let owner = self.files.by_id(file).map(|file| file.stream);
         let quic = self.quic.as_deref_mut()?;
         let connection = &mut quic.table.connections[place];
+        let number = names::number_of_command(id);
+        // The id may be another file's by now.
+        let held = connection.files.get(&file);
+        let is_held = held.is_some_and(|held| names::is_until(held.since, number));
         let asked = connection.take_asked(id);
-        if connection.files.contains_key(&file) {
+        let is_issued = connection.issued.iter().any(|it| it.number == number);
+        if asked.is_none() && !is_issued {
+            // The flow may have begun again since.
+            return Some(names::place_of_command(id.0) == Some(place));
+        }
+        if is_held {
             connection.bad_files.push(file);
         }
+        let stream = match &asked {
+            Some(asked) => Some(asked.stream),
+            None => owner.filter(|_| is_held),
+        };
         let own = stream.filter(|stream| {
             let found = quic.table.stream(*stream);
             found.is_some_and(|found| found.connection == place)

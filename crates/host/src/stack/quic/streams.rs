@@ -8,7 +8,7 @@ use quic::{FileRange, Read, StreamError};
 use tcp::Instant;
 
 use super::endings::CANCELLED;
-use super::table::{Connection, Queued, Readiness, Receiving, Sending};
+use super::table::{Connection, Held, Queued, Readiness, Receiving, Sending};
 use crate::app::{AppEvent, CloseReason, FileHandle, QuicConnection, QuicStream, StreamId};
 use crate::stack::Stack;
 
@@ -180,11 +180,12 @@ impl Stack {
             readiness: Readiness::Unasked,
         });
         found.queued_bytes += len;
-        let bytes = connection.files.entry(file).or_default();
-        if *bytes == 0 {
+        let since = connection.next_command;
+        let held = connection.files.entry(file).or_insert_with(|| {
             self.files.extent_queued(file);
-        }
-        *bytes += len;
+            Held { bytes: 0, since }
+        });
+        held.bytes += len;
         quic.begin_writing(stream);
         len
     }

@@ -40,6 +40,15 @@ pub(super) struct Asked {
     pub(super) unwanted: Option<FileRange>,
 }
 
+/// What a connection has of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    /// Bytes that are queued, or written and not acknowledged.
+    pub(super) bytes: u64,
+    /// QSENDs and PREPAREs before this one meant another file by its id.
+    pub(super) since: u32,
+}
+
 /// A QSEND that has not departed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Issued {
@@ -104,8 +113,8 @@ pub(super) struct Connection {
     pub(super) wanting: u32,
     /// Streams whose application waits until little is left to be sent.
     pub(super) lowats: u32,
-    /// Bytes of files that are queued, or written and not acknowledged.
-    pub(super) files: BTreeMap<FileId, u64>,
+    /// Files of which something is queued, or written and not acknowledged.
+    pub(super) files: BTreeMap<FileId, Held>,
     /// Files of which nothing may be sent any more.
     pub(super) bad_files: Vec<FileId>,
     /// PREPAREs without an answer.
