@@ -251,10 +251,10 @@ impl Stack {
         let now = Instant::from_us(now_us);
         let mut handshakes = 0;
         let mut was_busy = false;
-        self.send_held(now_us, port);
         self.retry_quic_room(now_us);
         loop {
-            let mut busy = self.take_arrivals(now_us, &mut handshakes);
+            let mut busy = self.send_held(now_us, port);
+            busy |= self.take_arrivals(now_us, &mut handshakes);
             busy |= self.tell_quic(now_us, app);
             while let Some((listener, output)) =
                 self.quic.as_mut().and_then(|quic| quic.poll_output(now))

@@ -132,6 +132,8 @@ pub(crate) struct Nic {
     pub(crate) releases: u64,
     /// The next QSEND is rejected.
     pub(crate) rejects: Option<RejectReason>,
+    /// It has no room for keys.
+    pub(crate) rejects_keys: bool,
 }
 
 impl Nic {
@@ -150,6 +152,7 @@ impl Nic {
             retained: Vec::new(),
             releases: 0,
             rejects: None,
+            rejects_keys: false,
         }
     }
 
@@ -226,9 +229,13 @@ impl Nic {
                 }
                 Command::Acked { flow, last, .. } => {
                     assert!(last, "a flow of QUIC has no stream");
-                    assert!(self.flows.remove(&flow).is_some(), "it had a key");
+                    let is_known = self.flows.remove(&flow).is_some();
+                    assert!(is_known || self.rejects_keys, "it had a key");
                     self.retained.retain(|(other, ..)| *other != flow);
                     self.ended += 1;
+                }
+                Command::QuicKey(key) if self.rejects_keys => {
+                    rejected.push((RejectReason::TooManyKeys, key.flow.0));
                 }
                 Command::QuicKey(key) => install(&mut self.flows, self.ended, &key),
                 Command::QuicKeyGone { flow, generation } => {
@@ -239,6 +246,9 @@ impl Nic {
                 }
                 Command::QuicSend(send) => match self.rejects.take() {
                     Some(reason) => rejected.push((reason, send.id.0)),
+                    None if self.rejects_keys && !self.flows.contains_key(&send.flow) => {
+                        rejected.push((RejectReason::UnknownKey, send.id.0));
+                    }
                     None => {
                         let job = accept(&mut self.flows, &self.sizes, &send);
                         self.work.push_back(Work::Send(job));

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use contract::RejectReason;
+use contract::tls::Cipher;
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
 use host::app::{AppEvent, CloseReason, QuicCloseReason, QuicEvent};
@@ -341,6 +342,62 @@ fn a_rejected_command_closes_the_connection() {
     assert_eq!(closed(&world), [CloseReason::DataPlaneFailed]);
     let last = world.app.quic.last().map(|(_, event)| event.clone());
     assert_eq!(last, Some(QuicEvent::Closed(QuicCloseReason::Unreadable)));
+    world.close();
+}
+
+#[test]
+fn a_client_whose_key_is_rejected_is_told_that_its_connection_is_over() {
+    for is_new in [true, false] {
+        let mut random = steady;
+        let mut world = World::new(&mut random);
+        let client = match is_new {
+            true => world.connect(Cipher::Aes128Gcm, false),
+            false => world.connected(),
+        };
+        if !is_new {
+            world.request(client, 3_000_000, (0, 3_000_000), 0);
+            world.run_for(30_000);
+            world.restart_worker(0);
+        }
+        world.nics[0].rejects_keys = true;
+        let begin_us = world.now_us;
+        world.run_until(|world| world.peers[client].client.lost.is_some());
+        let waited_us = world.now_us - begin_us;
+        assert!(
+            waited_us < 5_000_000,
+            "it is told nothing for {waited_us} us"
+        );
+        assert!(world.stack.counters().quic_rejected > 0);
+        world.peers[client].transfers.clear();
+        world.close();
+    }
+}
+
+#[test]
+fn a_stream_that_ends_while_its_file_is_opened_again_holds_no_other() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    let ending = world.request(client, 3_000_000, (0, 3_000_000), 0);
+    let staying = world.request(client, 3_000_001, (0, 3_000_001), 0);
+    world.run_until(|world| {
+        let transfers = world.peers[client].transfers.values();
+        transfers.into_iter().all(|transfer| transfer.got > 100_000)
+    });
+    world.restart_worker(0);
+    // Both OPENs wait in the ring.
+    world.nics[0].is_stuck = true;
+    let opens = world.stack.counters().opens;
+    world.run_for(1_000);
+    assert_eq!(world.stack.counters().opens, opens);
+    world.peers[client].client.stop(ending, 0x10c);
+    world.peers[client].transfers.remove(&ending);
+    let is_over = |event: &AppEvent| matches!(event, AppEvent::Closed { .. });
+    world.run_until(|world| world.app.count(is_over) == 1);
+    assert!(!world.peers[client].transfers[&staying].is_finished);
+    world.nics[0].is_stuck = false;
+    world.run_until_finished();
+    assert_eq!(world.peers[client].transfers[&staying].reset, None);
     world.close();
 }
 

@@ -8,6 +8,7 @@ use contract::{Command, FileId};
 use quic::{FileRange, Framing, Segment};
 use wire::datagram::DatagramHeader;
 
+use super::outputs::HeldDatagrams;
 use super::table::{Connection, Issued, Pending};
 use super::{names, outputs};
 use crate::link::neighbor::Resolution;
@@ -63,7 +64,10 @@ impl Stack {
             let Some(command) = connection.commands.pop_front() else {
                 return true;
             };
+            let lacks_key = connection.lacks_key;
             let outcome = match command {
+                Pending::Send { send, .. } if lacks_key => self.send_prefixes(place, &send),
+                Pending::Key { .. } if lacks_key => Outcome::Done,
                 Pending::Send { send, done } => self.send_qsends(now_us, place, send, done),
                 other => self.send_small(place, other),
             };
@@ -140,6 +144,26 @@ impl Stack {
         debug_assert!(sent.is_ok(), "there was room");
         if let Pending::Key { .. } = command {
             self.counters.quic_keys += 1;
+        }
+        Outcome::Done
+    }
+
+    /// Of a transmission that nothing can seal, sends what is sealed: packets of the handshake.
+    fn send_prefixes(&mut self, place: usize, send: &quic::Send) -> Outcome {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return Outcome::Done;
+        };
+        let Some(connection) = quic.table.connections.get(place) else {
+            return Outcome::Done;
+        };
+        let listener = connection.listener;
+        let endpoint = &mut quic.listeners[listener].endpoint;
+        endpoint.on_departed(connection.handle, send.id);
+        for prefix in send.packets().map(|packet| packet.prefix()) {
+            if !prefix.is_empty() {
+                let held = HeldDatagrams::one(listener, send.route, prefix);
+                self.counters.packets_dropped += quic.hold(held);
+            }
         }
         Outcome::Done
     }

@@ -11,19 +11,44 @@ use super::table::Pending;
 use crate::link::neighbor::Resolution;
 use crate::stack::{Stack, transmit};
 
-/// Datagrams that wait for a neighbour's address, with what they go with; beyond, the oldest are
-/// dropped, as links do.
+/// Datagrams that wait for a neighbour's address, or for their turn, with what they go with;
+/// beyond, the oldest are dropped, as links do.
 const HELD_MAX: usize = 64;
 
-/// Datagrams that wait for a neighbour's address.
+/// Datagrams that wait for a neighbour's address, or for their turn.
 #[derive(Debug)]
 pub(super) struct HeldDatagrams {
     listener: usize,
     route: Route,
     datagram_bytes: usize,
     bytes: Vec<u8>,
-    /// The neighbour may have been found, or given up.
+    /// The neighbour may have been found, or given up, or was not asked for.
     pub(super) is_to_be_tried: bool,
+}
+
+impl HeldDatagrams {
+    /// A datagram that has not been tried.
+    pub(super) fn one(listener: usize, route: Route, datagram: &[u8]) -> Self {
+        Self {
+            listener,
+            route,
+            datagram_bytes: datagram.len(),
+            bytes: datagram.to_vec(),
+            is_to_be_tried: true,
+        }
+    }
+}
+
+impl QuicLayer {
+    /// Has datagrams wait; returns how many entries were dropped for that.
+    pub(super) fn hold(&mut self, held: HeldDatagrams) -> u64 {
+        let is_full = self.held.len() >= HELD_MAX;
+        if is_full {
+            self.held.pop_front();
+        }
+        self.held.push_back(held);
+        is_full.into()
+    }
 }
 
 /// The ECN field of a datagram's IP header.
@@ -102,14 +127,11 @@ impl Stack {
         let mac = match self.neighbors.resolve(now_us, next_hop) {
             Resolution::Known(mac) => mac,
             Resolution::Pending => {
-                if quic.held.len() >= HELD_MAX {
-                    quic.held.pop_front();
-                    self.counters.packets_dropped += 1;
-                }
-                quic.held.push_back(HeldDatagrams {
+                let held = HeldDatagrams {
                     is_to_be_tried: false,
                     ..held
-                });
+                };
+                self.counters.packets_dropped += quic.hold(held);
                 return;
             }
             Resolution::Unreachable | Resolution::Own => {
@@ -144,14 +166,18 @@ impl Stack {
         }
     }
 
-    /// Sends what waits for neighbours that may have been found.
-    pub(super) fn send_held<P: Port>(&mut self, now_us: u64, port: &mut P) {
+    /// Sends what waits for its turn, or for neighbours that may have been found; false if that is
+    /// nothing.
+    pub(super) fn send_held<P: Port>(&mut self, now_us: u64, port: &mut P) -> bool {
         let tried = |quic: &mut QuicLayer| {
             let first = quic.held.iter().position(|held| held.is_to_be_tried)?;
             quic.held.remove(first)
         };
+        let mut has_sent = false;
         while let Some(held) = self.quic.as_deref_mut().and_then(tried) {
             self.send_datagrams(now_us, port, held);
+            has_sent = true;
         }
+        has_sent
     }
 }

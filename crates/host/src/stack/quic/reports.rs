@@ -160,12 +160,15 @@ impl Stack {
         let by_flow = quic.table.place_of(QuicConnection(id));
         let by_command = || names::place_of_command(id);
         let place = by_flow.or_else(by_command)?;
-        let Some(connection) = quic.table.connections.get(place) else {
+        let quic = self.quic.as_deref_mut()?;
+        let Some(connection) = quic.table.connections.get_mut(place) else {
             return Some(true);
         };
         if connection.worker != worker {
             return Some(true);
         }
+        // A QKEY is named by its flow.
+        connection.lacks_key |= by_flow.is_some();
         self.counters.quic_rejected += 1;
         tracing::warn!(
             worker,

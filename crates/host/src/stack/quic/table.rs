@@ -105,6 +105,9 @@ pub(super) struct Connection {
     pub(super) is_gone: bool,
     /// The NIC stack could not do its part.
     pub(super) data_plane_failed: bool,
+    /// It has rejected a key: the connection is closed, and says so in packets of the handshake, as
+    /// long as it has their keys, which leave through the host's port.
+    pub(super) lacks_key: bool,
     /// By stream ID.
     pub(super) streams: BTreeMap<u64, StreamId>,
     /// Streams on which something waits to be written, those of highest priority first.
@@ -277,6 +280,7 @@ impl Table {
             is_over: false,
             is_gone: false,
             data_plane_failed: false,
+            lacks_key: false,
             streams: BTreeMap::new(),
             writing: VecDeque::new(),
             wanting: 0,
