@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ use crate::nic::{Leaving, Nic, Oracle};
 
 pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub(crate) const PORT: u16 = 443;
+
+/// So many datagrams of clients are overheard.
+const OVERHEARD_MAX: usize = 32;
 
 /// What happens later.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +99,8 @@ pub(crate) struct World<'a> {
     pub(crate) left_by_nic: u64,
     /// Reports of departures are lost with the worker, this often of four times.
     pub(crate) unreported: u64,
+    /// What clients have sent last, and from where: for those who forge.
+    pub(crate) overheard: VecDeque<(SocketAddr, Vec<u8>)>,
     /// What the stack does is counted by a benchmark.
     pub(crate) is_counted: bool,
     later: BinaryHeap<Reverse<(u64, u64, Later)>>,
@@ -198,6 +203,7 @@ impl<'a> World<'a> {
             hides: false,
             left_by_nic: 0,
             unreported: 0,
+            overheard: VecDeque::new(),
             is_counted: false,
             later: BinaryHeap::new(),
             order: 0,
@@ -573,6 +579,10 @@ impl<'a> World<'a> {
             self.receive(at);
             while let Some(mut datagram) = self.peers[at].client.poll_datagram(self.now_us) {
                 let (local, server) = (self.peers[at].client.local, self.peers[at].server);
+                if self.overheard.len() == OVERHEARD_MAX {
+                    self.overheard.pop_front();
+                }
+                self.overheard.push_back((local, datagram.clone()));
                 if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
                     self.later(delay_us, Later::AtServer(local, server, datagram));
                 }

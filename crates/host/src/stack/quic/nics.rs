@@ -88,6 +88,10 @@ impl Stack {
             return true;
         };
         let Some((found, connection)) = quic.table.pair_mut(stream) else {
+            // Packets that were made for the stream before it ended may still name the file.
+            if let Reopened::Changed(_) = outcome {
+                quic.table.bar(file);
+            }
             return true;
         };
         connection.holds = connection.holds.saturating_sub(1);
@@ -101,10 +105,8 @@ impl Stack {
 
     /// The version of a file that a stream sends is not to be had any more.
     fn lose_quic_file(&mut self, place: usize, stream: StreamId, file: FileId) {
-        if let Some(connection) = self.quic_connection(place)
-            && connection.files.contains_key(&file)
-        {
-            connection.bad_files.push(file);
+        if let Some(connection) = self.quic_connection(place) {
+            connection.bar(file);
         }
         self.fail_quic_stream(stream);
     }

@@ -129,6 +129,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Nothing of a file may be sent any more.
+    pub(super) fn bar(&mut self, file: FileId) {
+        if self.files.contains_key(&file) {
+            self.bad_files.push(file);
+        }
+    }
+
     /// The PREPARE of this id is answered.
     pub(super) fn take_asked(&mut self, id: SendId) -> Option<Asked> {
         let at = self.prepares.iter().position(|asked| asked.id == id)?;
@@ -399,6 +406,11 @@ impl Table {
             self.streams.shrink_to_fit();
         }
         Some(removed)
+    }
+
+    /// Nothing of a file may be sent any more by the connection that has something of it.
+    pub(super) fn bar(&mut self, file: FileId) {
+        self.connections.iter_mut().for_each(|(_, it)| it.bar(file));
     }
 
     /// All places of connections, as they are now.
