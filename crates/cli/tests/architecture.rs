@@ -138,6 +138,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         "sim",
         &[
             "contract", "wire", "tcp", "tls", "quic", "netdev", "nic", "host", "server", "relay",
+            "fakes",
         ],
     ),
     ("fakes", &["contract", "wire", "tls", "netdev"]),

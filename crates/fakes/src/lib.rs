@@ -19,7 +19,8 @@
 //! | [`content`] | content of files that is known without being stored |
 //! | [`seeds`] | randomised tests that say which seed replays them |
 //!
-//! It may touch what both stacks share, and neither of them. Only tests and benchmarks use it.
+//! It may touch what both stacks share, and neither of them. Only tests, benchmarks and the
+//! simulation use it.
 
 #![forbid(unsafe_code)]
 

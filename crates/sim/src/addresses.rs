@@ -12,6 +12,9 @@ pub(crate) const TLS_PORT: u16 = 443;
 /// TLS 1.3 with keys that are soon used up.
 pub(crate) const WEARING_PORT: u16 = 8443;
 
+/// HTTP/3, over UDP.
+pub(crate) const QUIC_PORT: u16 = 443;
+
 /// The server's address of a family.
 pub(crate) fn address(ipv6: bool) -> IpAddr {
     if ipv6 {

@@ -16,6 +16,7 @@ use crate::random::Random;
 use crate::scenario::Cramped;
 use crate::trace::Trace;
 use crate::violation::{Violation, violation};
+use crate::wire_watch::WireWatch;
 
 /// The far ends of a channel to the host and of one to a worker.
 pub(crate) struct ChannelTap {
@@ -23,6 +24,8 @@ pub(crate) struct ChannelTap {
     pub(crate) worker: Rc<RefCell<EventDrain>>,
     /// Which worker of all that there have been.
     pub(crate) life: Life,
+    /// If any client speaks QUIC.
+    pub(crate) watch: Option<Rc<RefCell<WireWatch>>>,
     /// The worker is not told the tags of records that others have sealed.
     pub(crate) forgets_tags: bool,
     pub(crate) loss_ppm: u32,
@@ -75,11 +78,15 @@ impl ChannelTap {
                     if let Some(nonces) = nonces {
                         nonces.on_command(self.life, &command)?;
                     }
+                    if let Some(watch) = &self.watch {
+                        watch.borrow_mut().on_command(&command);
+                    }
                     if let Command::Send(send) = &command {
                         affinity.on_send(send, number)?;
                     }
                     match (&command, &mut self.fairness) {
                         (Command::Send(send), Some(fairness)) => fairness.on_send(send),
+                        (Command::QuicSend(send), Some(fairness)) => fairness.on_quic_send(send),
                         (
                             Command::Acked {
                                 flow, last: true, ..

@@ -9,13 +9,12 @@ use wire::tcp::Segment;
 
 use crate::addresses;
 use crate::client_tls::ClientTls;
-use crate::disk::path_of;
 use crate::file_versions::{FileVersions, RequestTime};
 use crate::gro::Merged;
 use crate::random::Random;
 use crate::responses::{Expected, Responses};
 use crate::router::ROUTER_MAC;
-use crate::scenario::{self, ClientPlan, Manner, Parting, Trouble};
+use crate::scenario::{ClientPlan, Manner, Parting};
 use crate::site::ClientTlsConfig;
 use crate::violation::{Check, Violation, ensure, violation};
 
@@ -147,14 +146,25 @@ impl Open {
     }
 }
 
+/// The address of the client of this number.
+pub(crate) fn address_of(number: usize, plan: &ClientPlan) -> IpAddr {
+    let (network, last) = ((number / HOSTS) as u8, (number % HOSTS) as u8 + 1);
+    match (plan.ipv6, plan.on_link) {
+        (false, true) => Ipv4Addr::new(10, 77, 0, 100 + last).into(),
+        (false, false) => Ipv4Addr::new(10, 88, network, last).into(),
+        (true, true) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 1, last.into()).into(),
+        (true, false) => Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, last.into()).into(),
+    }
+}
+
 /// So often a client tries in all.
 const ATTEMPTS_MAX: u16 = 20;
 
 /// Clients of one network behind the router.
-const HOSTS: usize = 250;
+pub(crate) const HOSTS: usize = 250;
 
 /// Time from a connection's end to the next one's beginning.
-const BETWEEN_US: u64 = 1_000;
+pub(crate) const BETWEEN_US: u64 = 1_000;
 
 impl Client {
     pub(crate) fn new(
@@ -166,13 +176,7 @@ impl Client {
         loses_tags: bool,
         random: Random,
     ) -> Client {
-        let (network, last) = ((number / HOSTS) as u8, (number % HOSTS) as u8 + 1);
-        let address = match (plan.ipv6, plan.on_link) {
-            (false, true) => Ipv4Addr::new(10, 77, 0, 100 + last).into(),
-            (false, false) => Ipv4Addr::new(10, 88, network, last).into(),
-            (true, true) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 1, last.into()).into(),
-            (true, false) => Ipv6Addr::new(0xfd88, 0, 0, 0, 0, 0, 0, last.into()).into(),
-        };
+        let address = address_of(number, &plan);
         let headers = if plan.ipv6 { 60 } else { 40 };
         let config = tcp::Config {
             mss: (plan.mtu - headers) as u16,
@@ -473,24 +477,9 @@ impl Client {
     fn ask(&mut self, index: usize) -> Check {
         let open = &mut self.connections[index];
         while let Some(number) = open.requests.pop() {
-            let version = self.versions.version(number);
             open.asked.push(self.versions.ask(number));
-            let file = self.versions.file(number);
-            let is_directory = number == self.versions.len() + scenario::DIRECTORY;
-            let expected = match file {
-                None if is_directory => Expected::Listing,
-                None => Expected::Missing,
-                Some(file) if file.trouble == Trouble::Nothing => {
-                    Expected::File { number, version }
-                }
-                Some(file) if file.trouble == Trouble::Scribbled => Expected::Scribbled { number },
-                Some(_) => Expected::Broken { number },
-            };
-            let is_sound = matches!(
-                expected,
-                Expected::File { .. } | Expected::Missing | Expected::Listing
-            );
-            open.broken |= !is_sound;
+            let expected = Expected::of(&self.versions, number);
+            open.broken |= !expected.is_sound();
             open.responses.expect(expected);
             let last = open.requests.is_empty();
             let close = if last && self.plan.parting == Parting::ServerFirst {
@@ -498,12 +487,9 @@ impl Client {
             } else {
                 ""
             };
-            let (path, accept) = if is_directory {
-                (String::new(), "Accept: application/json\r\n")
-            } else {
-                (path_of(number), "")
-            };
-            let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n{accept}{close}\r\n");
+            let (path, accept) = expected.request(number);
+            let accept = accept.map_or(String::new(), |it| format!("Accept: {it}\r\n"));
+            let request = format!("GET {path} HTTP/1.1\r\nHost: sim\r\n{accept}{close}\r\n");
             open.write(request.as_bytes())?;
             if last && self.plan.parting == Parting::HalfClose && !open.shut_down {
                 open.shut_down()?;

@@ -196,6 +196,7 @@ impl Place {
             time_wait_us: 1_000,
             merges_us: None,
             tls: None,
+            quic: None,
         };
         let calm = PortPlan {
             busy_ppm: 0,
@@ -243,6 +244,7 @@ impl Place {
             parted_max: None,
             parts_are_steered: false,
             setup: None,
+            retry_above: usize::MAX,
             forgets_tags: false,
         };
         let versions = FileVersions::new(&files);

@@ -1,8 +1,9 @@
 //! Turns: a flow that may send sees no other leave twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
+use contract::quic::QuicSend;
 use contract::{FlowId, Send};
 
 use crate::router;
@@ -13,6 +14,8 @@ use crate::violation::{Check, ensure};
 pub(crate) struct FairnessCheck {
     /// Where each flow goes: packets do not tell which flow they are of.
     remotes: HashMap<FlowId, SocketAddr>,
+    /// Flows whose peers have changed their address: what leaves for them goes here or there.
+    moved: HashSet<FlowId>,
     /// Flows that were ready when the last turn ended.
     waiting: Vec<Waiting>,
 }
@@ -30,6 +33,20 @@ impl FairnessCheck {
     pub(crate) fn on_send(&mut self, send: &Send<'_>) {
         if let Some(remote) = router::tcp_destination(send.header) {
             self.remotes.insert(send.flow, remote);
+        }
+    }
+
+    /// The worker is about to get a QSEND.
+    pub(crate) fn on_quic_send(&mut self, send: &QuicSend<'_>) {
+        if let Some(remote) = router::udp_destination(send.header)
+            && !self.moved.contains(&send.flow)
+            && self
+                .remotes
+                .insert(send.flow, remote)
+                .is_some_and(|before| before != remote)
+        {
+            self.on_flow_over(send.flow);
+            self.moved.insert(send.flow);
         }
     }
 

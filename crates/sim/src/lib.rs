@@ -14,16 +14,19 @@
 //! | `machine`, `addresses` | the server: both stacks; where it is |
 //! | `worker_slot`, `channel_tap` | a worker with its disk and port; what goes between it and the host |
 //! | `control_link` | the stacks on two machines: relays, sessions, and the link between them |
+//! | `peer` | a client of either transport |
 //! | `client`, `responses` | our own TCP on the other side, which compares every byte |
+//! | `client_quic`, `http3_response` | quinn on the other side, which does the same |
 //! | `hostile` | an attacker |
 //! | `client_tls`, `oracle` | a client's TLS, and the record layer by an independent hand |
 //! | `site`, `entropy` | who the server says it is; chance for cryptography |
+//! | [`wire_watch`] | no two packets of QUIC under one key and number |
 //! | `nonce_check`, `event_drain` | no two plaintexts under one nonce; the last words of a NIC worker |
 //! | `link`, `router` | rate, delay, queues, faults; neighbours, "too big" |
 //! | `ports`, `gro` | ports that are busy or drop; packets that arrive as one |
 //! | `disk`, `file_versions`, `content` | reads that take time and fail; which version of a file is there; what is in it |
 //! | `nic_crash_stats` | what was under way when NIC processes died |
-//! | `tls_counters` | what became of connections that speak TLS |
+//! | `tls_counters`, `quic_counters` | what became of connections that speak TLS, or QUIC |
 //! | `setup_counters` | what became of SYNs that NIC workers answer |
 //! | `teardown_counters` | what became of connections whose end NIC stacks run |
 //! | `division_counters` | what became of workers and connections whose load rose and fell |
@@ -41,6 +44,7 @@ mod addresses;
 mod audit;
 mod channel_tap;
 mod client;
+mod client_quic;
 mod client_tls;
 mod content;
 mod control_link;
@@ -55,6 +59,7 @@ mod file_versions;
 mod flow_affinity;
 mod gro;
 mod hostile;
+mod http3_response;
 mod link;
 mod machine;
 pub mod model;
@@ -62,7 +67,9 @@ mod nic_crash_stats;
 mod nonce_check;
 mod oracle;
 mod pcap;
+mod peer;
 mod ports;
+mod quic_counters;
 pub mod random;
 mod responses;
 mod router;
@@ -73,6 +80,7 @@ mod teardown_counters;
 mod tls_counters;
 mod trace;
 mod violation;
+pub mod wire_watch;
 mod worker_slot;
 mod world;
 
@@ -88,6 +96,7 @@ pub use control_link::ControlLinkCounters;
 pub use crowd::{Crowd, CrowdReport, WorkerShare, run_crowd};
 pub use division_counters::DivisionCounters;
 pub use nic_crash_stats::NicCrashStats;
+pub use quic_counters::QuicCounters;
 pub use setup_counters::SetupCounters;
 pub use teardown_counters::TeardownCounters;
 pub use tls_counters::TlsCounters;
@@ -122,6 +131,8 @@ pub struct Report {
     pub connections_lost: u64,
     /// What has happened to those that speak TLS.
     pub tls: TlsCounters,
+    /// What has happened to those that speak QUIC.
+    pub quic: QuicCounters,
     /// What has happened between the machines, if the stacks are on two.
     pub control_link: ControlLinkCounters,
     /// Things that have happened.
@@ -163,6 +174,7 @@ pub fn run(seed: u64, options: &Options<'_>) -> Report {
         teardown: world.teardown(),
         connections_lost: world.connections_lost(),
         tls: world.tls(),
+        quic: world.quic(),
         control_link: world.control_link(),
         happenings: world.happenings,
         hash: world.trace.hash(),
@@ -190,6 +202,11 @@ pub fn has_loads(seed: u64) -> bool {
 /// True if clients speak TLS in the scenario of a seed.
 pub fn has_tls(seed: u64) -> bool {
     Scenario::draw(seed).has_tls()
+}
+
+/// True if clients speak QUIC in the scenario of a seed.
+pub fn has_quic(seed: u64) -> bool {
+    Scenario::draw(seed).has_quic()
 }
 
 /// True if the stacks are on two machines in the scenario of a seed.
@@ -233,6 +250,7 @@ impl fmt::Display for Report {
             teardown: _,
             connections_lost,
             tls,
+            quic,
             control_link: _,
             happenings,
             hash,
@@ -242,11 +260,13 @@ impl fmt::Display for Report {
             f,
             "seed {seed}: {bytes_received} bytes received, {frames_lost} packets lost, \
              {retransmissions} retransmissions, {} NIC deaths, {connections_lost} connections \
-             lost, {} TLS handshakes, {} reset for records in doubt, {happenings} happenings in \
+             lost, {} TLS handshakes, {} reset for records in doubt, {} QUIC connections, \
+             {happenings} happenings in \
              {:.3} s, hash {hash:016x}",
             nic_deaths.all,
             tls.handshakes,
             tls.unproven,
+            quic.connections,
             *elapsed_us as f64 / 1e6
         )?;
         match violation {

@@ -2,7 +2,7 @@
 //!
 //! Between the host stack and a worker stands a [`ChannelTap`], which sees every command and event.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -33,6 +33,7 @@ use crate::scenario::{Death, Replacing, Scenario, SetupForm};
 use crate::site;
 use crate::trace::Trace;
 use crate::violation::{Violation, violation};
+use crate::wire_watch::WireWatch;
 use crate::worker_slot::{SlotMaker, WorkerSlot};
 
 /// TLS listeners of the simulation limit keys of the others by nothing but this many records.
@@ -60,6 +61,8 @@ pub(crate) struct Machine {
     pub(crate) affinity: FlowAffinityCheck,
     /// If any client speaks TLS.
     pub(crate) nonces: Option<NonceCheck>,
+    /// If any client speaks QUIC.
+    pub(crate) watch: Option<Rc<RefCell<WireWatch>>>,
     /// Of each NIC stack.
     workers: usize,
     processes: Vec<Process>,
@@ -132,6 +135,7 @@ impl Machine {
         let port = FaultyPort::new(port, &scenario.host_port, 0, clock_us.clone());
         let defaults = nic::Config::default();
         let is_steered = scenario.setup == Some(SetupForm::Steered) || scenario.parts_are_steered;
+        let watch = scenario.has_quic().then(Rc::<RefCell<WireWatch>>::default);
         let mut maker = SlotMaker {
             config: nic::Config {
                 cache_bytes: scenario.cache_bytes,
@@ -146,6 +150,7 @@ impl Machine {
             cramped: scenario.cramped,
             watches_turns: scenario.clients.len() < CROWD_MIN,
             watches_records: scenario.has_tls(),
+            watch: watch.clone(),
             forgets_tags: scenario.forgets_tags,
             is_steered,
             made: 0,
@@ -218,19 +223,30 @@ impl Machine {
         if scenario.control.is_some() {
             stack.set_nic_elsewhere(0);
         }
-        if scenario.has_tls() {
+        if scenario.has_tls() || scenario.has_quic() {
             entropy::begin(random.fork());
             stack.set_unix_time(site::unix_time(clock_us.get()));
+        }
+        if scenario.has_tls() {
             let both = [Version::Tls12, Version::Tls13];
             stack.serve_tls(TLS_PORT, site::listener(&both, RECORDS_PER_KEY_MAX));
             let wearing = site::listener(&[Version::Tls13], scenario.records_per_key_max);
             stack.serve_tls(WEARING_PORT, wearing);
         }
+        if scenario.has_quic() {
+            let listener = site::quic_listener(scenario, random);
+            let served = stack.serve_quic(clock_us.get(), &listener);
+            served.expect("the settings are sound");
+        }
         // Longer than any spell of bad weather: who is patient gets everything.
         let app = server::Server::new(server::Config {
             head_timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(240),
-            stall_timeout: Duration::from_secs(240),
+            stall_timeout: match scenario.has_quic() {
+                // What is acknowledged counts by pieces of 256 KiB.
+                true => Duration::from_secs(1200),
+                false => Duration::from_secs(240),
+            },
             // A path that swallows nearly everything for half a minute is no slow client.
             bytes_per_second_min: None,
             sites: vec![server::Site {
@@ -248,6 +264,7 @@ impl Machine {
                 scenario.contract_loss_ppm == 0,
             ),
             nonces: scenario.has_tls().then(NonceCheck::default),
+            watch,
             workers: scenario.workers,
             processes: (0..nic_stacks)
                 .map(|nic| Process {
@@ -713,7 +730,13 @@ impl Machine {
         if let Some(death) = fate {
             slot.relay.events_max = death.events;
         }
+        let before = frames.len();
         take_frames(&mut slot.far, frames);
+        if let Some(watch) = &self.watch {
+            let mut watch = watch.borrow_mut();
+            let mut left = frames[before..].iter();
+            left.try_for_each(|frame| watch.on_frame(frame))?;
+        }
         for line in slot.disk.take_log() {
             trace.note(now_us, || format!("disk{number} {line}"));
         }

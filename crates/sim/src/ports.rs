@@ -82,7 +82,7 @@ impl FaultyPort {
         self.departures_left
     }
 
-    /// For whom TCP packets have left, or were dropped, in order; forgets them.
+    /// For whom packets have left, or were dropped, in order; forgets them.
     pub(crate) fn take_departed(&mut self, into: &mut Vec<SocketAddr>) {
         into.clear();
         into.append(&mut self.departed);
@@ -132,7 +132,8 @@ impl Port for FaultyPort {
         }
         self.departures_left -= 1;
         let remote = router::tcp_destination(packet.header);
-        self.departed.extend(remote);
+        let any = remote.or_else(|| router::udp_destination(packet.header));
+        self.departed.extend(any);
         if let (Some(left), Some(remote)) = (&mut self.left, remote)
             && let Some(seq) = router::tcp_seq(packet.header)
         {

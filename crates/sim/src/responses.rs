@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use crate::content;
+use crate::disk::path_of;
 use crate::file_versions::FileVersions;
+use crate::scenario::{DIRECTORY, Trouble};
 use crate::violation::{Check, Violation, ensure, violation};
 
 /// What is expected of the response to a request.
@@ -23,6 +25,36 @@ pub(crate) enum Expected {
     Scribbled { number: usize },
 }
 
+impl Expected {
+    /// What a request for the file, or what else, of this number leads to if it is sent now.
+    pub(crate) fn of(versions: &FileVersions, number: usize) -> Expected {
+        let version = versions.version(number);
+        match versions.file(number).map(|file| file.trouble) {
+            None if number == versions.len() + DIRECTORY => Expected::Listing,
+            None => Expected::Missing,
+            Some(Trouble::Nothing) => Expected::File { number, version },
+            Some(Trouble::Scribbled) => Expected::Scribbled { number },
+            Some(_) => Expected::Broken { number },
+        }
+    }
+
+    /// The response comes, and is whole, if the file stays within reach.
+    pub(crate) fn is_sound(self) -> bool {
+        matches!(
+            self,
+            Expected::File { .. } | Expected::Missing | Expected::Listing
+        )
+    }
+
+    /// The path that is asked for, and what is accepted, if that is to be said.
+    pub(crate) fn request(self, number: usize) -> (String, Option<&'static str>) {
+        match self {
+            Expected::Listing => ("/".to_owned(), Some("application/json")),
+            _ => (format!("/{}", path_of(number)), None),
+        }
+    }
+}
+
 /// Reads responses.
 #[derive(Debug)]
 pub(crate) struct Responses {
@@ -33,8 +65,9 @@ pub(crate) struct Responses {
     pub(crate) completed: usize,
 }
 
+/// The body of a response, of which every byte is compared.
 #[derive(Debug)]
-struct Body {
+pub(crate) struct Body {
     /// The versions that it can be of, if it must be a file's.
     versions: Option<Vec<usize>>,
     /// What has arrived, if it is a listing.
@@ -79,56 +112,19 @@ impl Responses {
             bytes = match &mut self.body {
                 None => self.take_head(bytes)?,
                 Some(body) => {
-                    let len = (body.len - body.offset).min(bytes.len() as u64) as usize;
+                    let len = body.left().min(bytes.len() as u64) as usize;
                     let (now, later) = bytes.split_at(len);
-                    if let Some(listing) = &mut body.listing {
-                        listing.extend_from_slice(now);
-                    }
-                    body.check(now)?;
-                    body.offset += len as u64;
+                    body.take(now)?;
                     later
                 }
             };
-            if self
-                .body
-                .as_ref()
-                .is_some_and(|body| body.offset == body.len)
-            {
-                let listing = self.body.take().and_then(|body| body.listing);
-                if let Some(listing) = listing {
-                    self.check_listing(&String::from_utf8_lossy(&listing))?;
-                }
+            if let Some(body) = self.body.take_if(|body| body.left() == 0) {
+                body.finish(&self.versions)?;
                 self.expected.pop_front();
                 self.completed += 1;
             }
         }
         Ok(())
-    }
-
-    /// A listing, of one entry in a line.
-    fn check_listing(&self, listing: &str) -> Check {
-        let wrong = || violation(format!("no listing of the files that there are: {listing}"));
-        let mut sizes = vec![None; self.versions.len()];
-        for line in listing.lines().filter(|line| !matches!(*line, "[" | "]")) {
-            let name = line.strip_prefix("{ \"name\":\"f");
-            let number = name.and_then(|rest| rest.split('"').next()?.parse::<usize>().ok());
-            let size = line.split("\"size\":").nth(1);
-            let size = size.and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
-            let slot = number.and_then(|number| sizes.get_mut(number));
-            let (Some(slot @ None), Some(_)) = (slot, size) else {
-                return wrong();
-            };
-            *slot = size;
-        }
-        let had = |(number, size): (usize, &Option<u64>)| {
-            let mut versions = 0..=self.versions.version(number);
-            versions.any(|version| Some(self.versions.size(number, version)) == *size)
-        };
-        if sizes.iter().enumerate().all(had) {
-            Ok(())
-        } else {
-            wrong()
-        }
     }
 
     fn take_head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Violation> {
@@ -162,34 +158,67 @@ impl Responses {
         let Some(expected) = self.expected.front() else {
             return violation(format!("a response without a request: {head:?}"));
         };
-        let as_long = |number, first| -> Vec<usize> {
-            (first..=self.versions.version(number))
-                .filter(|&version| self.versions.size(number, version) == len)
-                .map(|version| FileVersions::content(number, version))
-                .collect()
-        };
-        let versions = match (*expected, status) {
-            (Expected::File { number, version }, 200) => Some(as_long(number, version)),
-            (Expected::Broken { number }, 200) => Some(as_long(number, 0)),
-            (Expected::Scribbled { number }, 200) if self.versions.size(number, 0) == len => None,
-            (Expected::Missing, 404) | (Expected::Broken { .. }, 500..) => None,
-            (Expected::Listing, 200) => None,
-            _ => Some(Vec::new()),
-        };
-        if versions.as_ref().is_some_and(Vec::is_empty) {
-            return violation(format!("{expected:?} was answered by {head:?}"));
-        }
-        self.body = Some(Body {
-            versions,
-            listing: (*expected == Expected::Listing).then(Vec::new),
-            offset: 0,
-            len,
-        });
+        self.body = Some(Body::begin(&self.versions, *expected, (status, len), head)?);
         Ok(())
     }
 }
 
 impl Body {
+    /// After a head of this status and content length, which is told as `head`.
+    pub(crate) fn begin(
+        versions: &FileVersions,
+        expected: Expected,
+        (status, len): (u16, u64),
+        head: &str,
+    ) -> Result<Body, Violation> {
+        let as_long = |number, first| -> Vec<usize> {
+            (first..=versions.version(number))
+                .filter(|&version| versions.size(number, version) == len)
+                .map(|version| FileVersions::content(number, version))
+                .collect()
+        };
+        let those = match (expected, status) {
+            (Expected::File { number, version }, 200) => Some(as_long(number, version)),
+            (Expected::Broken { number }, 200) => Some(as_long(number, 0)),
+            (Expected::Scribbled { number }, 200) if versions.size(number, 0) == len => None,
+            (Expected::Missing, 404) | (Expected::Broken { .. }, 500..) => None,
+            (Expected::Listing, 200) => None,
+            _ => Some(Vec::new()),
+        };
+        if those.as_ref().is_some_and(Vec::is_empty) {
+            return violation(format!("{expected:?} was answered by {head:?}"));
+        }
+        Ok(Body {
+            versions: those,
+            listing: (expected == Expected::Listing).then(Vec::new),
+            offset: 0,
+            len,
+        })
+    }
+
+    /// Bytes that have not come yet.
+    pub(crate) fn left(&self) -> u64 {
+        self.len - self.offset
+    }
+
+    /// Bytes of it have arrived, no more than are left.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Check {
+        if let Some(listing) = &mut self.listing {
+            listing.extend_from_slice(bytes);
+        }
+        self.check(bytes)?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// All of it has arrived.
+    pub(crate) fn finish(self, versions: &FileVersions) -> Check {
+        match self.listing {
+            Some(listing) => check_listing(versions, &String::from_utf8_lossy(&listing)),
+            None => Ok(()),
+        }
+    }
+
     /// All bytes are of one version, whichever it is.
     fn check(&mut self, bytes: &[u8]) -> Check {
         let Some(versions) = &mut self.versions else {
@@ -212,11 +241,36 @@ impl Body {
     }
 }
 
+/// A listing, of one entry in a line.
+fn check_listing(versions: &FileVersions, listing: &str) -> Check {
+    let wrong = || violation(format!("no listing of the files that there are: {listing}"));
+    let mut sizes = vec![None; versions.len()];
+    for line in listing.lines().filter(|line| !matches!(*line, "[" | "]")) {
+        let name = line.strip_prefix("{ \"name\":\"f");
+        let number = name.and_then(|rest| rest.split('"').next()?.parse::<usize>().ok());
+        let size = line.split("\"size\":").nth(1);
+        let size = size.and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+        let slot = number.and_then(|number| sizes.get_mut(number));
+        let (Some(slot @ None), Some(_)) = (slot, size) else {
+            return wrong();
+        };
+        *slot = size;
+    }
+    let had = |(number, size): (usize, &Option<u64>)| {
+        let mut all = 0..=versions.version(number);
+        all.any(|version| Some(versions.size(number, version)) == *size)
+    };
+    if sizes.iter().enumerate().all(had) {
+        Ok(())
+    } else {
+        wrong()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Replacing;
-    use crate::scenario::{File, Trouble};
+    use crate::scenario::{File, Replacing};
 
     fn response(status: &str, body: &[u8]) -> Vec<u8> {
         let mut bytes = format!(

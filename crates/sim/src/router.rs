@@ -63,27 +63,40 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The TCP header, and what follows, of a packet without IP options.
-fn tcp_header(frame: &[u8]) -> Option<&[u8]> {
+/// What follows the IP header of a packet of this protocol without IP options.
+fn transport_header(frame: &[u8], wanted: u8) -> Option<&[u8]> {
     let (link, packet) = ethernet::Header::parse(frame)?;
-    let (protocol, tcp) = match link.ether_type {
+    let (protocol, header) = match link.ether_type {
         ethernet::IPV4 => (*packet.get(9)?, packet.get(20..)?),
         ethernet::IPV6 => (*packet.get(6)?, packet.get(40..)?),
         _ => return None,
     };
-    (protocol == ip::TCP).then_some(tcp)
+    (protocol == wanted).then_some(header)
 }
 
-/// To whom a TCP packet without IP options goes, by its header.
-pub(crate) fn tcp_destination(frame: &[u8]) -> Option<SocketAddr> {
-    let port: [u8; 2] = tcp_header(frame)?.get(2..4)?.try_into().ok()?;
+fn destination_of(frame: &[u8], protocol: u8) -> Option<SocketAddr> {
+    let header = transport_header(frame, protocol)?;
+    let port: [u8; 2] = header.get(2..4)?.try_into().ok()?;
     let address = destination(frame)?;
     Some(SocketAddr::new(address, u16::from_be_bytes(port)))
 }
 
+/// To whom a TCP packet without IP options goes, by its header.
+pub(crate) fn tcp_destination(frame: &[u8]) -> Option<SocketAddr> {
+    destination_of(frame, ip::TCP)
+}
+
+/// The same of a datagram.
+pub(crate) fn udp_destination(frame: &[u8]) -> Option<SocketAddr> {
+    destination_of(frame, ip::UDP)
+}
+
 /// Its sequence number.
 pub(crate) fn tcp_seq(frame: &[u8]) -> Option<u32> {
-    let seq: [u8; 4] = tcp_header(frame)?.get(4..8)?.try_into().ok()?;
+    let seq: [u8; 4] = transport_header(frame, ip::TCP)?
+        .get(4..8)?
+        .try_into()
+        .ok()?;
     Some(u32::from_be_bytes(seq))
 }
 

@@ -95,6 +95,8 @@ pub(crate) struct Scenario {
     pub(crate) parts_are_steered: bool,
     /// NIC workers answer SYNs, and how they get them, if so.
     pub(crate) setup: Option<SetupForm>,
+    /// From so many connections of QUIC on clients show that they have the address that they say.
+    pub(crate) retry_above: usize,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
     pub(crate) forgets_tags: bool,
 }
@@ -255,6 +257,8 @@ pub(crate) struct ClientPlan {
     /// Packets that arrive within this time of the first one may be merged before TCP sees them.
     pub(crate) merges_us: Option<u64>,
     pub(crate) tls: Option<TlsPlan>,
+    /// It speaks HTTP/3 instead of HTTP/1.1 over TCP.
+    pub(crate) quic: Option<QuicPlan>,
 }
 
 /// How a client speaks TLS.
@@ -270,6 +274,23 @@ pub(crate) struct TlsPlan {
     pub(crate) record_bytes: usize,
     pub(crate) padding_bytes: usize,
     /// It says close_notify before FIN.
+    pub(crate) says_close: bool,
+}
+
+/// How a client speaks QUIC.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuicPlan {
+    pub(crate) cipher: Cipher,
+    /// What the server may send before it is read, on a stream and on all, in bytes.
+    pub(crate) stream_window_bytes: u32,
+    pub(crate) window_bytes: u32,
+    /// It updates the keys whenever it has received so much.
+    pub(crate) updates_every_bytes: Option<u64>,
+    /// Having received so much on a connection it goes on from another port.
+    pub(crate) moves_after_bytes: Option<u64>,
+    /// It wants no more of a response of which it has so much.
+    pub(crate) stops_after_bytes: Option<u64>,
+    /// It says that it ends a connection. If not, it is not heard of again.
     pub(crate) says_close: bool,
 }
 
@@ -380,6 +401,7 @@ impl Scenario {
             parted_max: None,
             parts_are_steered: false,
             setup: None,
+            retry_above: usize::MAX,
             forgets_tags: false,
         };
         for client in &mut scenario.clients {
@@ -409,6 +431,9 @@ impl Scenario {
         }
         if scenario.workers > 1 && random.one_in(2) {
             scenario.draw_loads(&mut random);
+        }
+        if random.one_in(3) {
+            scenario.draw_quic(&mut random);
         }
         scenario
     }
@@ -486,6 +511,34 @@ impl Scenario {
                 self.restarts.clear();
             }
         }
+    }
+
+    /// There are clients that speak QUIC beside the others, or instead of them.
+    fn draw_quic(&mut self, random: &mut Random) {
+        self.retry_above = random.pick(&[usize::MAX, usize::MAX, usize::MAX, 0, 1]);
+        let first = if random.one_in(3) {
+            0
+        } else {
+            let others = self.clients.len();
+            for _ in 0..random.within(1..4) {
+                let like = random.within(0..others as u64) as usize;
+                let mut client = self.clients[like].clone();
+                client.begins_us = random.within(0..2_000_000);
+                self.clients.push(client);
+            }
+            others
+        };
+        for client in &mut self.clients[first..] {
+            client.tls = None;
+            client.quic = Some(QuicPlan::draw(random, client.receive_buffer_bytes));
+        }
+        // No transport loses QSENDs, and a departure is not said twice.
+        self.contract_loss_ppm = 0;
+    }
+
+    /// A client speaks QUIC.
+    pub(crate) fn has_quic(&self) -> bool {
+        self.clients.iter().any(|client| client.quic.is_some())
     }
 
     /// A client speaks TLS.
@@ -810,6 +863,7 @@ impl ClientPlan {
             time_wait_us: random.pick(&[1_000, 60_000_000]),
             merges_us: None,
             tls: None,
+            quic: None,
         }
     }
 }
@@ -832,6 +886,37 @@ impl TlsPlan {
             record_bytes: random.pick(&[16_384, 16_384, 100, 7]),
             padding_bytes: random.pick(&[0, 0, 1, 200]),
             says_close: !random.one_in(4),
+        }
+    }
+}
+
+impl QuicPlan {
+    fn draw(random: &mut Random, receive_buffer_bytes: usize) -> QuicPlan {
+        let stream_window_bytes = receive_buffer_bytes as u32;
+        let some = |random: &mut Random, of| {
+            let bytes = random.across(1..200_000);
+            random.one_in(of).then_some(bytes)
+        };
+        QuicPlan {
+            cipher: random.pick(&[
+                Cipher::Aes128Gcm,
+                Cipher::Aes256Gcm,
+                Cipher::ChaCha20Poly1305,
+            ]),
+            stream_window_bytes,
+            window_bytes: stream_window_bytes * random.pick(&[1, 2, 8]),
+            updates_every_bytes: some(random, 3).map(|bytes| bytes.max(1_000)),
+            moves_after_bytes: some(random, 5),
+            stops_after_bytes: some(random, 5),
+            says_close: !random.one_in(5),
+        }
+    }
+
+    /// What it agrees to.
+    pub(crate) fn suite(self) -> Suite {
+        Suite {
+            version: Version::Tls13,
+            cipher: self.cipher,
         }
     }
 }

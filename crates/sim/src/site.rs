@@ -6,13 +6,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use contract::tls::{Cipher, Suite, Version};
+use host::{QuicListener, QuicSettings};
+use quic::Crypto;
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore};
 use tls::{Certificates, Config, Files, Limits, Settings};
 
+use crate::addresses::QUIC_PORT;
 use crate::entropy::{self, Tickets};
+use crate::random::Random;
+use crate::scenario::Scenario;
+
+/// A connection of QUIC on which nothing comes for so long is over: longer than any spell of bad
+/// weather.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Its name.
 const NAME: &str = "sim.example";
@@ -82,6 +91,32 @@ pub(crate) fn listener(versions: &[Version], records_per_key_max: u64) -> Arc<Co
         Some(Tickets::new()),
     );
     Arc::new(config.expect("versions and ciphers"))
+}
+
+/// What a port speaks QUIC with.
+pub(crate) fn quic_listener(scenario: &Scenario, random: &mut Random) -> QuicListener {
+    let mut draw = || {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&random.next().to_le_bytes());
+        Some(bytes)
+    };
+    let mut settings = QuicSettings {
+        congestion: scenario.congestion,
+        idle_timeout: IDLE_TIMEOUT,
+        secret: draw(),
+        seed: draw(),
+        crypto: Some(Crypto {
+            provider: entropy::provider(),
+            tickets: Tickets::new(),
+        }),
+        ..QuicSettings::default()
+    };
+    settings.limits.retry_above = scenario.retry_above;
+    QuicListener {
+        port: QUIC_PORT,
+        certificates: Arc::clone(&identity().certificates),
+        settings,
+    }
 }
 
 /// What a client wants: this suite and no other.

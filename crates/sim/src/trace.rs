@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 
 use contract::{Command, Event, Segment};
+use wire::datagram;
 use wire::frame::{Received, TcpPacket, parse};
 use wire::tcp::Flags;
 
@@ -158,7 +159,7 @@ impl<'a> Trace<'a> {
                     packet.operation, packet.sender, packet.target
                 )
             }
-            Ok(Received::Other) => format!("{} bytes of something else", frame.len()),
+            Ok(Received::Other) => describe_datagram(frame),
             Err(error) => format!("{} bytes, damaged: {error}", frame.len()),
         }
     }
@@ -209,6 +210,19 @@ impl<'a> Trace<'a> {
         }
         let _ = write!(text, " len {len}");
         text
+    }
+}
+
+fn describe_datagram(frame: &[u8]) -> String {
+    match datagram::parse(frame, true) {
+        Ok(Some(packet)) => format!(
+            "{} > {}: UDP {:?} {} bytes",
+            packet.source,
+            packet.destination,
+            packet.ecn,
+            packet.payload.len()
+        ),
+        _ => format!("{} bytes of something else", frame.len()),
     }
 }
 

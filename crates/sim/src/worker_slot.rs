@@ -16,6 +16,7 @@ use crate::file_versions::FileVersions;
 use crate::ports::FaultyPort;
 use crate::random::Random;
 use crate::scenario::{Cramped, DiskPlan, Load, PortPlan};
+use crate::wire_watch::WireWatch;
 
 /// A worker, with what is around it.
 pub(crate) struct WorkerSlot {
@@ -42,6 +43,7 @@ pub(crate) struct SlotMaker {
     pub(crate) cramped: Option<Cramped>,
     pub(crate) watches_turns: bool,
     pub(crate) watches_records: bool,
+    pub(crate) watch: Option<Rc<RefCell<WireWatch>>>,
     pub(crate) forgets_tags: bool,
     /// A map gives frames to workers.
     pub(crate) is_steered: bool,
@@ -99,6 +101,7 @@ impl SlotMaker {
                 host: relay_host,
                 worker: feed,
                 life: self.made,
+                watch: self.watch.clone(),
                 forgets_tags: self.forgets_tags,
                 loss_ppm: self.contract_loss_ppm,
                 cramped: self.cramped,

@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use tcp::Instant;
+use wire::datagram;
 use wire::frame::{Received, parse};
 
 use crate::audit::Audit;
-use crate::client::Client;
 use crate::control_link::ControlLinkCounters;
 use crate::cwnd_check::WindowCheck;
 use crate::division_counters::DivisionCounters;
@@ -20,6 +20,8 @@ use crate::hostile::Hostile;
 use crate::link::{Link, Loss};
 use crate::machine::Machine;
 use crate::nic_crash_stats::NicCrashStats;
+use crate::peer::Peer;
+use crate::quic_counters::QuicCounters;
 use crate::random::Random;
 use crate::router;
 use crate::scenario::{BEGINNING_US, CALM_US, Replacing, Scenario, SetupForm};
@@ -68,7 +70,7 @@ pub(crate) struct World<'a> {
     pub(crate) trace: Trace<'a>,
     machine: Machine,
     paths: Vec<Path>,
-    clients: Vec<Client>,
+    clients: Vec<Peer>,
     hostiles: Vec<Hostile>,
     /// Workers to be replaced, the next one last.
     restarts: Vec<(u64, usize)>,
@@ -108,22 +110,8 @@ impl<'a> World<'a> {
                 up: Link::new(plan.up.clone(), random.fork()),
             })
             .collect();
-        let clients = scenario
-            .clients
-            .iter()
-            .zip(0..)
-            .map(|(plan, number)| {
-                let random = random.fork();
-                Client::new(
-                    number,
-                    plan.clone(),
-                    versions.clone(),
-                    BEGINNING_US,
-                    scenario.has_cookies(),
-                    scenario.loses_tags(),
-                    random,
-                )
-            })
+        let clients = (0..scenario.clients.len())
+            .map(|number| Peer::new(number, &scenario, &versions, BEGINNING_US, random.fork()))
             .collect();
         let hostiles = scenario
             .hostiles
@@ -167,10 +155,7 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn bytes_received(&self) -> u64 {
-        self.clients
-            .iter()
-            .map(|client| client.bytes_received)
-            .sum()
+        self.clients.iter().map(Peer::bytes_received).sum()
     }
 
     pub(crate) fn retransmissions(&self) -> u64 {
@@ -215,7 +200,7 @@ impl<'a> World<'a> {
 
     /// Connections that ended before they should have.
     pub(crate) fn connections_lost(&self) -> u64 {
-        let lost = self.clients.iter().map(|client| client.connections_lost);
+        let lost = self.clients.iter().map(Peer::connections_lost);
         lost.sum()
     }
 
@@ -232,6 +217,20 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Connections that speak QUIC, and how often things happened that matter to them.
+    pub(crate) fn quic(&self) -> QuicCounters {
+        let counters = self.machine.stack.counters();
+        let watch = self.machine.watch.as_ref();
+        QuicCounters {
+            connections: counters.quic_connections_accepted,
+            resumed: counters.quic_resumed,
+            streams: counters.quic_streams_accepted,
+            packets: watch.map_or(0, |watch| watch.borrow().packets),
+            keys: counters.quic_keys,
+            rejected: counters.quic_rejected,
+        }
+    }
+
     pub(crate) fn control_link(&self) -> ControlLinkCounters {
         self.machine.control_link()
     }
@@ -243,7 +242,7 @@ impl<'a> World<'a> {
     /// Lets things happen until everything is over, and checks that nothing is left.
     pub(crate) fn run(&mut self) -> Check {
         let deadline_us = BEGINNING_US + CALM_US + self.scenario.patience_us();
-        while !self.clients.iter().all(Client::is_finished) {
+        while !self.clients.iter().all(Peer::is_finished) {
             if !self.step(deadline_us)? {
                 for client in &self.clients {
                     client.check_finished()?;
@@ -262,7 +261,7 @@ impl<'a> World<'a> {
 
     fn is_over(&self) -> bool {
         self.machine.stack.usage() == host::Usage::default()
-            && self.clients.iter().all(Client::is_gone)
+            && self.clients.iter().all(Peer::is_gone)
             && self
                 .hostiles
                 .iter()
@@ -290,7 +289,7 @@ impl<'a> World<'a> {
         let slots = || self.machine.slots().map(|(_, slot)| slot);
         let disks = slots().filter_map(|slot| slot.disk.next_us());
         let paced = slots().filter_map(WorkerSlot::next_us);
-        let clients = self.clients.iter().filter_map(Client::next_us);
+        let clients = self.clients.iter().filter_map(Peer::next_us);
         let next_us = turns
             .copied()
             .chain(arrival)
@@ -533,7 +532,7 @@ impl<'a> World<'a> {
     fn client_at(&self, address: IpAddr) -> Option<usize> {
         self.clients
             .iter()
-            .position(|client| client.address == address)
+            .position(|client| client.address() == address)
     }
 
     /// Frames leave the server.
@@ -544,6 +543,9 @@ impl<'a> World<'a> {
             self.trace.capture(self.now_us, &frame);
             match parse(&frame, false) {
                 Ok(Received::Tcp(packet)) => self.audit.server_sends(&packet)?,
+                Ok(Received::Other) if !is_datagram(&frame) => {
+                    return violation("the server sends something else than TCP and UDP");
+                }
                 Ok(_) => {}
                 Err(error) => return violation(format!("the server sends garbage: {error}")),
             }
@@ -562,7 +564,7 @@ impl<'a> World<'a> {
             let Some(number) = client else {
                 continue;
             };
-            let path = self.clients[number].plan.path;
+            let path = self.clients[number].plan().path;
             let mtu = self.paths[path].down.plan.mtu;
             let too_big = router::too_big(&frame, mtu);
             match self.paths[path].down.pass(elapsed_us, frame) {
@@ -596,9 +598,10 @@ impl<'a> World<'a> {
             self.trace.sent(self.now_us, &frame);
             match parse(&frame, false) {
                 Ok(Received::Tcp(packet)) => self.audit.peer_sends(&packet)?,
+                Ok(Received::Other) if is_datagram(&frame) => {}
                 _ => return violation("a client sends garbage"),
             }
-            let path = self.clients[number].plan.path;
+            let path = self.clients[number].plan().path;
             self.towards_server(path, frame);
         }
         Ok(())
@@ -701,16 +704,16 @@ impl<'a> World<'a> {
         }
         let stack = &self.machine.stack;
         let unproven = stack.counters().tls_records_unproven;
-        let ended = self
-            .clients
-            .iter()
-            .map(|client| client.connections_unproven);
+        let ended = self.clients.iter().map(Peer::connections_unproven);
         let ended: u64 = ended.sum();
         ensure(ended <= unproven, || {
             format!("{ended} connections have ended, and {unproven} had records in doubt")
         })?;
         ensure(unproven == 0 || self.scenario.loses_tags(), || {
             format!("{unproven} connections had records in doubt, although nothing was lost")
+        })?;
+        ensure(stack.counters().quic_rejected == 0, || {
+            "a NIC worker has rejected a command of QUIC".to_owned()
         })?;
         let left: Vec<String> = stack
             .connection_views()
@@ -744,6 +747,11 @@ impl<'a> World<'a> {
         }
         Ok(())
     }
+}
+
+/// True if a frame is a sound datagram.
+fn is_datagram(frame: &[u8]) -> bool {
+    matches!(datagram::parse(frame, false), Ok(Some(_)))
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use fakes::weather::Weather;
 use quic::{
     Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Output, Read, Settings, StreamId,
 };
+use sim::wire_watch::WireWatch;
 use tcp::{CongestionAlgorithm, Instant};
 
 use crate::nic_stack::{FILES, Nic, Plan, contents, header, path};
-use crate::wire_watch::WireWatch;
 
 /// What happens later.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -380,7 +380,7 @@ impl<'a> World<'a> {
             let mut connections = self.connections.iter();
             let flow = connections.find(|(_, connection)| connection.remote == remote);
             let (&flow, _) = flow.expect("a connection");
-            self.watch.on_datagram(flow, 8, &datagram);
+            assert_eq!(self.watch.on_datagram(flow, 8, &datagram), Ok(()));
             self.send_to_client(remote, datagram);
         }
     }

@@ -1,7 +1,8 @@
 //! Many deaths of NIC processes, survived.
 
 use sim::{
-    ControlLinkCounters, DivisionCounters, NicCrashStats, Options, TlsCounters, replay_command, run,
+    ControlLinkCounters, DivisionCounters, NicCrashStats, Options, QuicCounters, TlsCounters,
+    replay_command, run,
 };
 
 /// What was survived.
@@ -15,6 +16,8 @@ pub(crate) struct Survived {
     pub(crate) division: DivisionCounters,
     /// Connections that speak TLS.
     pub(crate) tls: TlsCounters,
+    /// Connections that speak QUIC.
+    pub(crate) quic: QuicCounters,
 }
 
 /// Runs these seeds until so many NIC processes have died: no promise is broken, and no connection
@@ -39,6 +42,7 @@ pub(crate) fn survive(
         survived.moved += report.connections_moved;
         survived.division.add(&report.division);
         survived.tls += report.tls;
+        survived.quic += report.quic;
     }
     println!("{survived:?}");
     let NicCrashStats {

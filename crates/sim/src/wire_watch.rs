@@ -1,16 +1,24 @@
-//! An eye on the wire, which knows all keys: it opens each packet, and no two may have been sealed
-//! under the same key and number.
+//! An eye on the wire, which knows all keys of QUIC: it opens each 1-RTT packet, no two of which may
+//! have been sealed under the same key and number, whichever NIC stacks there have been; and none of
+//! which may be nothing but zeros, which stand for ranges of files that are to be filled in.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use aws_lc_rs::aead::quic::{AES_128, AES_256, CHACHA20, HeaderProtectionKey};
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
 };
-use contract::FlowId;
 use contract::quic::QuicKey;
 use contract::tls::Cipher;
+use contract::{Command, FlowId};
+use fakes::quic_client::CONNECTION_ID_BYTES;
+use wire::datagram;
 
+use crate::router;
+use crate::violation::{Check, Violation, ensure, violation};
+
+/// A key.
 struct Known {
     raw: Vec<u8>,
     packet: LessSafeKey,
@@ -18,21 +26,53 @@ struct Known {
     iv: [u8; 12],
 }
 
-/// What has been seen.
+/// See the [module documentation](self).
 #[derive(Default)]
-pub(crate) struct WireWatch {
+pub struct WireWatch {
     /// Of each flow, by generation.
     keys: HashMap<FlowId, Vec<Known>>,
+    /// The flow of each peer's address.
+    remotes: HashMap<SocketAddr, FlowId>,
     /// The highest number of each flow.
     highest: HashMap<FlowId, u64>,
     /// What was sealed under each key and number.
     sealed: HashMap<(Vec<u8>, u64), Vec<u8>>,
     /// 1-RTT packets that were opened.
-    pub(crate) packets: u64,
+    pub packets: u64,
 }
 
 impl WireWatch {
-    pub(crate) fn on_key(&mut self, key: &QuicKey<'_>) {
+    /// A worker is about to get a command.
+    pub(crate) fn on_command(&mut self, command: &Command<'_>) {
+        match command {
+            Command::QuicKey(key) => self.on_key(key),
+            Command::QuicSend(send) => {
+                if let Some(remote) = router::udp_destination(send.header) {
+                    self.remotes.insert(remote, send.flow);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A frame leaves a NIC worker.
+    pub(crate) fn on_frame(&mut self, frame: &[u8]) -> Check {
+        let packet = datagram::parse(frame, false);
+        let packet = packet.map_err(|error| Violation(format!("a worker's datagram: {error}")))?;
+        let Some(packet) = packet else {
+            return Ok(());
+        };
+        match self.remotes.get(&packet.destination) {
+            Some(&flow) => self.on_datagram(flow, CONNECTION_ID_BYTES, packet.payload),
+            None => violation(format!("nothing was to be sent to {}", packet.destination)),
+        }
+    }
+
+    /// A NIC stack gets a key.
+    ///
+    /// # Panics
+    /// If it has not the length that its cipher wants.
+    pub fn on_key(&mut self, key: &QuicKey<'_>) {
         let (packet, header) = match key.cipher {
             Cipher::Aes128Gcm => (&AES_128_GCM, &AES_128),
             Cipher::Aes256Gcm => (&AES_256_GCM, &AES_256),
@@ -51,31 +91,43 @@ impl WireWatch {
     }
 
     /// Keys of all flows.
-    pub(crate) fn keys(&self) -> usize {
+    pub fn keys(&self) -> usize {
         self.keys.values().map(Vec::len).sum()
     }
 
-    /// A datagram leaves for the client of a flow, whose connection ID has eight bytes.
-    pub(crate) fn on_datagram(&mut self, flow: FlowId, client_id_bytes: usize, datagram: &[u8]) {
+    /// A datagram leaves for the client of a flow, whose connection ID is so long.
+    ///
+    /// # Errors
+    /// If it breaks a rule.
+    pub fn on_datagram(
+        &mut self,
+        flow: FlowId,
+        client_id_bytes: usize,
+        datagram: &[u8],
+    ) -> Result<(), Violation> {
         let short = &datagram[long_headers(datagram)..];
         if short.is_empty() {
-            return;
+            return Ok(());
         }
         let keys = self.keys.get(&flow).map_or(&[][..], Vec::as_slice);
         let highest = self.highest.get(&flow).copied();
         let opened = keys.iter().rev().find_map(|key| {
-            let number = open(key, client_id_bytes, highest, short)?;
-            Some((key.raw.clone(), number))
+            let (number, plaintext) = open(key, client_id_bytes, highest, short)?;
+            Some((key.raw.clone(), number, plaintext))
         });
-        let (raw, number) = opened.expect("a packet opens with a key of its flow");
+        let Some((raw, number, plaintext)) = opened else {
+            return violation(format!("no key of {flow:?} opens a packet of it"));
+        };
         self.packets += 1;
         let highest = self.highest.entry(flow).or_default();
         *highest = (*highest).max(number);
         let before = self.sealed.insert((raw, number), short.to_vec());
-        assert!(
-            before.is_none(),
-            "number {number} was sealed twice under a key"
-        );
+        ensure(before.is_none(), || {
+            format!("number {number} was sealed twice under a key")
+        })?;
+        ensure(plaintext.iter().any(|byte| *byte != 0), || {
+            format!("packet {number} is nothing but zeros")
+        })
     }
 }
 
@@ -106,8 +158,13 @@ fn varint(bytes: &[u8], at: usize) -> (u64, usize) {
     (value, len)
 }
 
-/// The number of a packet, if it opens.
-fn open(key: &Known, id_bytes: usize, highest: Option<u64>, packet: &[u8]) -> Option<u64> {
+/// The number and the plaintext of a packet, if it opens.
+fn open(
+    key: &Known,
+    id_bytes: usize,
+    highest: Option<u64>,
+    packet: &[u8],
+) -> Option<(u64, Vec<u8>)> {
     let mut packet = packet.to_vec();
     let number_at = 1 + id_bytes;
     let sample = packet.get(number_at + 4..number_at + 20)?;
@@ -137,5 +194,5 @@ fn open(key: &Known, id_bytes: usize, highest: Option<u64>, packet: &[u8]) -> Op
     let (header, sealed) = packet.split_at_mut(number_at + number_bytes);
     let nonce = Nonce::assume_unique_for_key(nonce);
     let opened = key.packet.open_in_place(nonce, Aad::from(&*header), sealed);
-    opened.ok().map(|_| number)
+    Some((number, opened.ok()?.to_vec()))
 }

@@ -1,0 +1,120 @@
+//! A client of either transport.
+
+use std::net::IpAddr;
+
+use crate::client::Client;
+use crate::client_quic::QuicPeer;
+use crate::file_versions::FileVersions;
+use crate::random::Random;
+use crate::scenario::{ClientPlan, Scenario};
+use crate::violation::Check;
+
+/// See the [module documentation](self).
+#[derive(Debug)]
+pub(crate) enum Peer {
+    Tcp(Box<Client>),
+    Quic(Box<QuicPeer>),
+}
+
+/// Does the same with either.
+macro_rules! either {
+    ($peer:expr, $inner:ident => $does:expr) => {
+        match $peer {
+            Peer::Tcp($inner) => $does,
+            Peer::Quic($inner) => $does,
+        }
+    };
+}
+
+impl Peer {
+    pub(crate) fn new(
+        number: usize,
+        scenario: &Scenario,
+        versions: &FileVersions,
+        begins_us: u64,
+        random: Random,
+    ) -> Peer {
+        let plan = scenario.clients[number].clone();
+        let versions = versions.clone();
+        match plan.quic {
+            Some(quic) => Peer::Quic(Box::new(QuicPeer::new(
+                number,
+                plan,
+                quic,
+                versions,
+                begins_us,
+                scenario.retry_above != usize::MAX,
+                random,
+            ))),
+            None => Peer::Tcp(Box::new(Client::new(
+                number,
+                plan,
+                versions,
+                begins_us,
+                scenario.has_cookies(),
+                scenario.loses_tags(),
+                random,
+            ))),
+        }
+    }
+
+    pub(crate) fn plan(&self) -> &ClientPlan {
+        either!(self, inner => &inner.plan)
+    }
+
+    pub(crate) fn address(&self) -> IpAddr {
+        either!(self, inner => inner.address)
+    }
+
+    pub(crate) fn bytes_received(&self) -> u64 {
+        either!(self, inner => inner.bytes_received)
+    }
+
+    /// Connections that have ended before they should have.
+    pub(crate) fn connections_lost(&self) -> u64 {
+        either!(self, inner => inner.connections_lost)
+    }
+
+    /// Connections that may have ended with a NIC process, of which not all was heard.
+    pub(crate) fn connections_unproven(&self) -> u64 {
+        match self {
+            Peer::Tcp(client) => client.connections_unproven,
+            Peer::Quic(_) => 0,
+        }
+    }
+
+    /// When something is to happen that nothing arrives for.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        either!(self, inner => inner.next_us())
+    }
+
+    /// It has got all it wanted, or has gone.
+    pub(crate) fn is_finished(&self) -> bool {
+        either!(self, inner => inner.is_finished())
+    }
+
+    /// Nothing is left of its connections either.
+    pub(crate) fn is_gone(&self) -> bool {
+        either!(self, inner => inner.is_gone())
+    }
+
+    /// Checks that a client which stays has come to its end.
+    pub(crate) fn check_finished(&self) -> Check {
+        either!(self, inner => inner.check_finished())
+    }
+
+    /// Time has passed.
+    pub(crate) fn on_time(&mut self, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
+        either!(self, inner => inner.on_time(now_us, frames))
+    }
+
+    /// A frame has arrived.
+    pub(crate) fn on_frame(
+        &mut self,
+        now_us: u64,
+        bytes: &[u8],
+        frames: &mut Vec<Vec<u8>>,
+    ) -> Check {
+        either!(self, inner => inner.on_frame(now_us, bytes, frames))
+    }
+}

@@ -1,0 +1,31 @@
+//! What has happened to connections of QUIC.
+
+use std::ops::AddAssign;
+
+/// Connections of QUIC, and how often things happened that matter to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuicCounters {
+    /// Connections whose handshake came to its end.
+    pub connections: u64,
+    /// Those of them that resumed an earlier session.
+    pub resumed: u64,
+    /// Requests.
+    pub streams: u64,
+    /// 1-RTT packets that have left NIC workers.
+    pub packets: u64,
+    /// Keys that NIC workers were given.
+    pub keys: u64,
+    /// Commands that NIC workers have rejected.
+    pub rejected: u64,
+}
+
+impl AddAssign for QuicCounters {
+    fn add_assign(&mut self, more: QuicCounters) {
+        self.connections += more.connections;
+        self.resumed += more.resumed;
+        self.streams += more.streams;
+        self.packets += more.packets;
+        self.keys += more.keys;
+        self.rejected += more.rejected;
+    }
+}
