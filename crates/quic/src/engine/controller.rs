@@ -24,6 +24,7 @@ impl ControllerFactory for Controllers {
         Box::new(Adapter {
             control: PacketCongestion::new(self.algorithm, self.seed, now, mtu),
             clock: self.clock,
+            has_acked: false,
             rtt: (Duration::ZERO, Duration::ZERO),
         })
     }
@@ -32,6 +33,8 @@ impl ControllerFactory for Controllers {
 struct Adapter {
     control: PacketCongestion,
     clock: Clock,
+    /// Something that was sent has arrived.
+    has_acked: bool,
     /// Smoothed, and the shortest, as the last acknowledgment has shown them.
     rtt: (Duration, Duration),
 }
@@ -49,6 +52,7 @@ impl Controller for Adapter {
         _app_limited: bool,
         rtt: &RttEstimator,
     ) {
+        self.has_acked = true;
         self.rtt = (rtt.get(), rtt.min());
         let (now, sent) = (self.clock.to_caller(now), self.clock.to_caller(sent));
         self.control.on_acked(now, sent, bytes);
@@ -73,6 +77,13 @@ impl Controller for Adapter {
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
+        // Until then the client may have no key but the first. A smaller window would hold back
+        // what of the first packets is lost, behind probes that it cannot open, and for ever: those
+        // are sent whatever the window is, and are all that the probe timeout sends. How much goes
+        // is bounded by what the client has sent (RFC 9000 §8.1).
+        if !self.has_acked {
+            return;
+        }
         let (now, sent) = (self.clock.to_caller(now), self.clock.to_caller(sent));
         self.control
             .on_congestion(now, sent, is_persistent_congestion, lost_bytes);
@@ -98,6 +109,7 @@ impl Controller for Adapter {
         Box::new(Self {
             control: self.control.fork(),
             clock: self.clock,
+            has_acked: self.has_acked,
             rtt: self.rtt,
         })
     }
@@ -108,5 +120,35 @@ impl Controller for Adapter {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_before_anything_has_arrived_does_not_narrow_the_window() {
+        for algorithm in CongestionAlgorithm::ALL {
+            let clock = Clock::new();
+            let start = clock.to_std(tcp::Instant::from_us(0));
+            let mut adapter = Adapter {
+                control: PacketCongestion::new(algorithm, 1, tcp::Instant::from_us(0), 1200),
+                clock,
+                has_acked: false,
+                rtt: (Duration::ZERO, Duration::ZERO),
+            };
+            let loses = |adapter: &mut Adapter, seconds| {
+                let sent = start + Duration::from_secs(seconds);
+                let now = sent + Duration::from_secs(1);
+                adapter.on_sent(sent, 1200, seconds);
+                adapter.on_congestion_event(now, sent, true, 1200);
+                adapter.window()
+            };
+            let first = adapter.initial_window();
+            assert_eq!(loses(&mut adapter, 1), first, "{algorithm:?}");
+            adapter.has_acked = true;
+            assert!(loses(&mut adapter, 9) < first, "{algorithm:?}");
+        }
     }
 }
