@@ -125,7 +125,9 @@ impl Stack {
             }
             Pending::Release(range) => {
                 let FileRange { file, offset, len } = *range;
-                let is_known = connection.flow_open && connection.files.contains_key(&file);
+                let is_known = connection.flow_open
+                    && connection.files.contains_key(&file)
+                    && !connection.bad_files.contains(&file);
                 let sent = if is_known && len > 0 {
                     nic.channel.send(&Command::QuicRelease {
                         flow,
