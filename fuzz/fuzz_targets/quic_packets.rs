@@ -201,6 +201,11 @@ fn make(act: &Act<'_>, world: &World<'_>, client: usize) -> Option<(SocketAddr, 
             cut,
             joined,
         } => {
+            // A copy that comes from elsewhere before the original does takes its place, as long as
+            // there is no connection (RFC 9000 §21.1.1.3): nothing helps against that.
+            if matches!(sender, Source::Other(_)) && !world.peers[client].client.is_connected {
+                return None;
+            }
             let overheard = |which: u8| {
                 let at = usize::from(which) % world.overheard.len().max(1);
                 Some(world.overheard.get(at)?.1.clone())

@@ -45,7 +45,8 @@ pub(crate) struct QuicPeer {
     /// When it begins, or begins its next connection.
     begins_us: Option<u64>,
     begun: usize,
-    /// A handshake that comes to nothing is a reason to try again: a token of a Retry may be too old.
+    /// A handshake that comes to nothing is a reason to try again: a token of a Retry may be too
+    /// old.
     tries_again: bool,
     ports_used: usize,
     /// The last one is the one in use; those before wait for stray packets.

@@ -164,7 +164,7 @@ impl Responses {
 }
 
 impl Body {
-    /// After a head of this status and content length, which is told as `head`.
+    /// After a head of this status and content length; `head` is for people.
     pub(crate) fn begin(
         versions: &FileVersions,
         expected: Expected,

@@ -1,6 +1,6 @@
-//! An eye on the wire, which knows all keys of QUIC: it opens each 1-RTT packet, no two of which may
-//! have been sealed under the same key and number, whichever NIC stacks there have been; and none of
-//! which may be nothing but zeros, which stand for ranges of files that are to be filled in.
+//! An eye on the wire, which knows all keys of QUIC: it opens each 1-RTT packet. No two may have
+//! been sealed under the same key and number, whichever NIC stacks there have been, and none may be
+//! nothing but zeros, which stand for ranges of files that are to be filled in.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

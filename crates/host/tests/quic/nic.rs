@@ -123,7 +123,7 @@ pub(crate) struct Nic {
     pub(crate) is_stuck: bool,
     /// It does not know these files, by size.
     pub(crate) lacks: HashSet<u64>,
-    /// It does not answer PREPARE, before it is told to.
+    /// It does not answer PREPARE before the test has it do so.
     pub(crate) is_mute: bool,
     /// PREPAREs that it has not answered, with the size of the file.
     pub(crate) unanswered: VecDeque<(contract::quic::Prepare, u64)>,

@@ -346,7 +346,7 @@ fn a_rejected_command_closes_the_connection() {
 }
 
 #[test]
-fn a_client_whose_key_is_rejected_is_told_that_its_connection_is_over() {
+fn a_client_whose_key_is_rejected_hears_that_its_connection_is_over() {
     for is_new in [true, false] {
         let mut random = steady;
         let mut world = World::new(&mut random);
@@ -363,10 +363,7 @@ fn a_client_whose_key_is_rejected_is_told_that_its_connection_is_over() {
         let begin_us = world.now_us;
         world.run_until(|world| world.peers[client].client.lost.is_some());
         let waited_us = world.now_us - begin_us;
-        assert!(
-            waited_us < 5_000_000,
-            "it is told nothing for {waited_us} us"
-        );
+        assert!(waited_us < 5_000_000, "it hears nothing for {waited_us} us");
         assert!(world.stack.counters().quic_rejected > 0);
         world.peers[client].transfers.clear();
         world.close();
