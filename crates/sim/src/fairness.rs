@@ -7,7 +7,7 @@ use contract::quic::QuicSend;
 use contract::{FlowId, Send};
 
 use crate::router;
-use crate::violation::{Check, ensure};
+use crate::violation::{Check, violation};
 
 /// What one worker owes to its flows.
 #[derive(Debug, Default)]
@@ -26,6 +26,8 @@ struct Waiting {
     remote: SocketAddr,
     /// Who has left since.
     passed: Vec<SocketAddr>,
+    /// Who has left twice.
+    overtaken_by: Option<SocketAddr>,
 }
 
 impl FairnessCheck {
@@ -65,19 +67,20 @@ impl FairnessCheck {
         waiting: impl Iterator<Item = FlowId>,
     ) -> Check {
         for remote in departed {
-            self.waiting.retain(|other| other.remote != *remote);
+            let (left, waiting) = std::mem::take(&mut self.waiting)
+                .into_iter()
+                .partition(|other| other.remote == *remote);
+            self.waiting = waiting;
+            check_order(&left)?;
             for other in &mut self.waiting {
-                ensure(!other.passed.contains(remote), || {
-                    format!(
-                        "{} is ready to send, and {remote} has left twice meanwhile",
-                        other.remote
-                    )
-                })?;
+                if other.passed.contains(remote) {
+                    other.overtaken_by = Some(*remote);
+                }
                 other.passed.push(*remote);
             }
         }
         // Who is not ready any more, because what comes next is paced or has failed, has lost its
-        // place.
+        // place, whenever in the turn that was.
         let mut before = std::mem::take(&mut self.waiting);
         let known = waiting.filter_map(|flow| Some((flow, *self.remotes.get(&flow)?)));
         self.waiting = known
@@ -87,12 +90,24 @@ impl FairnessCheck {
                     flow,
                     remote,
                     passed: Vec::new(),
+                    overtaken_by: None,
                 };
                 place.map_or(new, |place| before.swap_remove(place))
             })
             .collect();
-        Ok(())
+        check_order(&self.waiting)
     }
+}
+
+/// None of these flows, which were ready all the while, has been overtaken.
+fn check_order(flows: &[Waiting]) -> Check {
+    flows.iter().try_for_each(|flow| match flow.overtaken_by {
+        Some(remote) => violation(format!(
+            "{} is ready to send, and {remote} has left twice meanwhile",
+            flow.remote
+        )),
+        None => Ok(()),
+    })
 }
 
 #[cfg(test)]
@@ -136,6 +151,17 @@ mod tests {
         assert_eq!(check.on_turn(&[a], [FlowId(0)].into_iter()), Ok(()));
         assert_eq!(check.on_turn(&[a], ready()), Ok(()));
         assert_eq!(check.on_turn(&[a], ready()), Ok(()));
+    }
+
+    #[test]
+    fn a_flow_that_fails_when_it_is_its_turn_has_missed_nothing() {
+        let (mut check, [a, b]) = check();
+        let ready = || [FlowId(0), FlowId(1)].into_iter();
+        assert_eq!(check.on_turn(&[], ready()), Ok(()));
+        assert_eq!(check.on_turn(&[a, a, a], [FlowId(0)].into_iter()), Ok(()));
+        // One that leaves late has not failed.
+        assert_eq!(check.on_turn(&[], ready()), Ok(()));
+        assert!(check.on_turn(&[a, a, b], ready()).is_err());
     }
 
     #[test]
