@@ -496,6 +496,8 @@ impl Machine {
         let workers = self.workers_of(nic);
         self.deaths.count(&self.slots[workers.clone()]);
         self.end(workers, now_us, trace)?;
+        // A replica may take its place before the next process begins.
+        self.versions.lose_descriptors();
         match self.control {
             None => self.processes[nic].revives_us = Some(now_us + death.gone_us),
             Some(_) => {
