@@ -24,6 +24,7 @@ mod segmentation;
 mod selection;
 mod send;
 mod socket;
+mod tapped;
 pub mod virtio;
 mod watch;
 

@@ -62,7 +62,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "IP")]
     host: Option<IpAddr>,
 
-    /// Only TCP segments from or to this port
+    /// Only TCP segments and UDP datagrams from or to this port
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     port: Option<u16>,
 
@@ -83,8 +83,8 @@ pub(crate) struct CaptureArgs {
 
 pub(crate) const CAPTURE_HELP: &str = "The file has three interfaces, so that Wireshark shows of \
 each packet whether it was received, sent by the host stack, or sent by a NIC stack. Superpackets \
-are written as they are handed to the kernel: longer than the link's MTU, with checksums that are \
-completed later.
+of TCP are written as they are handed to the kernel: longer than the link's MTU, with checksums \
+that are completed later. Those of UDP are written as the datagrams that they are cut into.
 
 End it with Ctrl-C: it says how many packets there were, and how many are missing. Only the user \
 who runs the server, and root, may capture.

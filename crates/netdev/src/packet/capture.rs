@@ -12,7 +12,8 @@ use super::error::{OpenError, System};
 use super::interface::Interface;
 use super::ring::{Ring, SLOT_HEADER_BYTES};
 pub use super::selection::{Only, Taken};
-use super::{filter, socket};
+pub use super::tapped::Tapped;
+use super::{filter, segmentation, socket};
 
 /// Memory for frames that wait to be read, in bytes: for some thousand beginnings of frames.
 const RING_BYTES: usize = 16 << 20;
@@ -66,55 +67,54 @@ impl Tap {
     }
 }
 
-/// A frame that a tap has taken.
-#[derive(Clone, Copy, Debug)]
-pub struct Tapped<'a> {
-    /// When it was sent or received, in nanoseconds of the realtime clock.
-    pub time_ns: u64,
-    /// Its length, in bytes.
-    pub len: usize,
-    /// As much of its beginning as was asked for.
-    pub bytes: &'a [u8],
-}
-
 /// Reads what a tap takes from now on.
 #[derive(Debug)]
 pub struct TapReader {
     // The ring goes before its socket.
     ring: Ring,
     socket: OwnedFd,
+    snaplen: usize,
     dropped: u64,
 }
 
 impl TapReader {
     /// Reads from the socket of a [`Tap`] that was opened for `snaplen` bytes of each frame.
     pub fn new(socket: OwnedFd, snaplen: u32) -> io::Result<TapReader> {
-        let slot_bytes = snaplen.clamp(1, SNAPLEN_MAX) as usize + SLOT_HEADER_BYTES;
-        let slot_bytes = slot_bytes.next_power_of_two();
+        let snaplen = snaplen.clamp(1, SNAPLEN_MAX) as usize;
+        let slot_bytes = (snaplen + SLOT_HEADER_BYTES).next_power_of_two();
         let bytes = if slot_bytes > LARGE_SLOT_BYTES {
             LARGE_RING_BYTES
         } else {
             RING_BYTES
         };
-        let ring = Ring::with_slots_of(&socket, bytes, slot_bytes)?;
+        let has_virtio = segmentation::ask(&socket);
+        let ring = Ring::with_slots_of(&socket, bytes, slot_bytes, has_virtio)?;
         Ok(TapReader {
             ring,
             socket,
+            snaplen,
             dropped: 0,
         })
     }
 
-    /// Hands up to `budget` frames to `handle`; returns how many.
+    /// Hands up to `budget` frames to `handle`; returns how many. A superpacket of UDP is one of
+    /// them, and handed over as its datagrams, if the kernel says where they end (Linux 6.2).
     pub fn receive(&mut self, budget: usize, handle: &mut dyn FnMut(Tapped<'_>)) -> usize {
         for taken in 0..budget {
             let Some(slot) = self.ring.next() else {
                 return taken;
             };
-            handle(Tapped {
+            let tapped = Tapped {
                 time_ns: slot.time_ns,
                 len: slot.len,
                 bytes: slot.bytes,
-            });
+            };
+            let is_cut = slot
+                .segment_bytes
+                .is_some_and(|bytes| tapped.cut(bytes, self.snaplen, handle));
+            if !is_cut {
+                handle(tapped);
+            }
         }
         budget
     }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use libc::sock_filter;
 use wire::ethernet;
 use wire::icmpv6::solicited_node;
+use wire::ip;
 
 use super::selection::{Only, Taken};
 
@@ -13,9 +14,6 @@ pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1
 
 /// Offset of the source address in an Ethernet frame, in bytes.
 const SOURCE: u32 = 6;
-
-/// Protocol number of TCP.
-const TCP: u8 = 6;
 
 /// Offsets in an Ethernet frame, in bytes.
 const ETHER_TYPE: u32 = 12;
@@ -181,7 +179,7 @@ fn only_ipv4(only: Only) -> Vec<sock_filter> {
         None => {}
     }
     if let Some(port) = only.port {
-        must_equal(&mut program, load_byte(IPV4_PROTOCOL), TCP.into());
+        must_have_ports(&mut program, load_byte(IPV4_PROTOCOL));
         program.extend([
             // Only the first fragment has ports.
             load_half(IPV4_FRAGMENT),
@@ -215,7 +213,7 @@ fn only_ipv6(only: Only) -> Vec<sock_filter> {
         None => {}
     }
     if let Some(port) = only.port {
-        must_equal(&mut program, load_byte(IPV6_NEXT_HEADER), TCP.into());
+        must_have_ports(&mut program, load_byte(IPV6_NEXT_HEADER));
         let [source, destination] = [IPV6_PAYLOAD, IPV6_PAYLOAD + 2].map(load_half);
         must_be_either(&mut program, source, destination, port.into());
     }
@@ -226,6 +224,15 @@ fn only_ipv6(only: Only) -> Vec<sock_filter> {
 fn must_equal(program: &mut Vec<sock_filter>, load: sock_filter, value: u32) {
     let equal = instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, 1, 0);
     program.extend([load, equal, result(DROP)]);
+}
+
+/// Drops the frame unless its protocol, which `load` loads, is TCP or UDP.
+fn must_have_ports(program: &mut Vec<sock_filter>, load: sock_filter) {
+    let equal = |protocol: u8, skip| {
+        let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        instruction(code, protocol.into(), skip, 0)
+    };
+    program.extend([load, equal(ip::TCP, 2), equal(ip::UDP, 1), result(DROP)]);
 }
 
 /// Drops the frame unless one of what is loaded equals `value`.
@@ -612,9 +619,15 @@ mod tests {
         let mut fragment = v4.clone();
         fragment[21] = 1;
         assert!(!accepts(&port, &fragment, &SENT), "it has no ports");
-        let mut udp = v4.clone();
-        udp[23] = 17;
-        assert!(!accepts(&port, &udp, &SENT));
+        // Protocols with ports, in the same place, and others.
+        for (protocol, has_ports) in [(ip::TCP, true), (ip::UDP, true), (ip::ICMP, false)] {
+            let (mut v4, mut v6) = (v4.clone(), v6.clone());
+            v4[23] = protocol;
+            v6[20] = protocol;
+            for frame in [v4, v6] {
+                assert_eq!(accepts(&port, &frame, &SENT), has_ports, "{protocol}");
+            }
+        }
         // Own addresses count besides.
         let own = own();
         let only = Only {

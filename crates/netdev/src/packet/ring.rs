@@ -69,6 +69,7 @@ impl Ring {
         socket: &OwnedFd,
         bytes: usize,
         slot_bytes: usize,
+        has_virtio: bool,
     ) -> io::Result<Ring> {
         assert!(
             slot_bytes.is_power_of_two() && (SLOT_HEADER_BYTES..=bytes).contains(&slot_bytes),
@@ -76,7 +77,9 @@ impl Ring {
         );
         let block_bytes = BLOCK_BYTES.max(slot_bytes);
         let slots = bytes / block_bytes * block_bytes / slot_bytes;
-        Ring::map(socket, block_bytes, slot_bytes, slots)
+        let mut ring = Ring::map(socket, block_bytes, slot_bytes, slots)?;
+        ring.has_virtio = has_virtio;
+        Ok(ring)
     }
 
     fn map(

@@ -18,6 +18,6 @@ pub enum Taken<'a> {
 pub struct Only {
     /// IP packets from or to this address.
     pub host: Option<IpAddr>,
-    /// TCP segments from or to this port.
+    /// TCP segments and UDP datagrams from or to this port.
     pub port: Option<u16>,
 }
