@@ -173,6 +173,8 @@ setup_long() {
     # What looks for weaknesses of TLS servers, and for mistakes of HTTP servers.
     need_from_pypi sslyze
     need_from_pypi redbot
+    # What decrypts captures.
+    need tshark tshark
     # Clients of HTTP/3.
     need gtlsclient ngtcp2-client
     install_needed

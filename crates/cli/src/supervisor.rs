@@ -19,6 +19,7 @@
 //! | `drain` | the end without losing a response |
 //! | `control_socket`, `pending_requests` | requests of operators, and those that wait for their answer |
 //! | `stat`, `capture` | what `splitway stat` and `splitway capture` get |
+//! | `key_log` | the file for secrets of connections |
 //! | `service_manager` | notifications for systemd |
 //! | `cluster` | the supervisors of `splitway sockets-node` and `splitway sockets-gate` |
 //! | `standalone_nic`, `remote_nic` | the supervisors of `splitway nic` |
@@ -37,6 +38,7 @@ pub(crate) mod exit_summary;
 pub(crate) mod fetcher;
 pub(crate) mod heartbeat;
 pub(crate) mod initial_netns;
+pub(crate) mod key_log;
 pub(crate) mod nic;
 pub(crate) mod nic_source;
 pub(crate) mod observer;

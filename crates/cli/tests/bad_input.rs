@@ -89,6 +89,29 @@ fn an_origin_whose_cache_has_no_place() {
 }
 
 #[test]
+fn a_key_log_without_secrets_or_that_others_could_read() {
+    with_site(&["serve", "site", "--key-log", "keys"]).refused(&[
+        "--key-log keys",
+        "no listener of this server speaks TLS",
+        "--tls-listen",
+    ]);
+    let tls = ["serve", "site", "--tls-listen", "443", "--tls-self-signed"];
+    let refused = |path: &str, parts: &[&str]| {
+        with_site(&[&tls[..], &["--key-log", path]].concat()).refused(parts);
+    };
+    refused(
+        "nowhere/keys",
+        &["--key-log nowhere/keys", "Make its directory first"],
+    );
+    refused("site", &["--key-log site", "Name a file in it"]);
+    refused(
+        "site/index.html",
+        &["others than its owner", "(mode 0644)", "chmod 600"],
+    );
+    refused("/dev/null", &["--key-log /dev/null", "not a regular file"]);
+}
+
+#[test]
 fn a_root_that_is_a_file() {
     with_site(&["serve", "site/index.html"]).refused(&["root site/index.html", "not a directory"]);
 }

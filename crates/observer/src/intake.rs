@@ -37,16 +37,23 @@ pub(crate) fn wait_or_stop(source: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> bool
     wait(source, stop).unwrap_or(false)
 }
 
+/// Where records go.
+#[derive(Clone, Copy, Debug)]
+pub struct Logs<'a> {
+    /// The access log.
+    pub access: Option<&'a LogFile>,
+    /// The form of its lines.
+    pub format: AccessFormat,
+    /// The key log.
+    pub keys: Option<&'a LogFile>,
+}
+
 /// Takes in what the host process tells, until `stop` is readable and nothing is left.
-pub fn receive_records(
-    records: &OwnedFd,
-    stop: BorrowedFd<'_>,
-    (format, log): (AccessFormat, Option<&LogFile>),
-    metrics: &Metrics,
-) {
+pub fn receive_records(records: &OwnedFd, stop: BorrowedFd<'_>, logs: Logs<'_>, metrics: &Metrics) {
     let mut buffer = vec![0; PACKET_BYTES_MAX];
     let mut lines = Vec::new();
-    let mut losses = Losses::default();
+    let mut losses = Losses::of("accesses are in no log");
+    let mut key_losses = Losses::of("secrets are not in the key log");
     while let Ok(true) = wait(records, stop) {
         let received = retry_on_intr(|| recv(records, &mut buffer[..], RecvFlags::DONTWAIT));
         let packet = match received {
@@ -65,6 +72,13 @@ pub fn receive_records(
                 metrics.on_host(report);
                 continue;
             }
+            Some(Packet::Keys { lost, line }) => {
+                key_losses.note(lost);
+                if let Some(log) = logs.keys {
+                    log.push(line);
+                }
+                continue;
+            }
             Some(Packet::Backends(reports)) => {
                 metrics.on_backends(reports);
                 continue;
@@ -78,32 +92,40 @@ pub fn receive_records(
         lines.clear();
         while let Some((record, rest)) = AccessRecord::take(records) {
             metrics.on_access(&record);
-            if log.is_some() {
-                format::write(format, clock, &record, &mut lines);
+            if logs.access.is_some() {
+                format::write(logs.format, clock, &record, &mut lines);
             }
             records = rest;
         }
-        if let Some(log) = log {
+        if let Some(log) = logs.access {
             log.push(&lines);
         }
     }
 }
 
-/// Accesses that the host process could not tell of, because this one was behind.
-#[derive(Debug, Default)]
+/// What the host process could not tell of, because this one was behind.
+#[derive(Debug)]
 struct Losses {
+    what: &'static str,
     told: u64,
     told_at: Option<Instant>,
 }
 
 impl Losses {
+    fn of(what: &'static str) -> Self {
+        Self {
+            what,
+            told: 0,
+            told_at: None,
+        }
+    }
+
     fn note(&mut self, lost: u64) {
         let is_late = |at: Instant| at.elapsed() >= LOSS_PAUSE;
         if lost > self.told && self.told_at.is_none_or(is_late) {
             let more = lost - self.told;
-            tracing::warn!(
-                "{more} more accesses are in no log: so many at once could not be written"
-            );
+            let what = self.what;
+            tracing::warn!("{more} more {what}: so many at once could not be written");
             (self.told, self.told_at) = (lost, Some(Instant::now()));
         }
     }

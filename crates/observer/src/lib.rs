@@ -33,7 +33,7 @@ mod report;
 mod top;
 
 pub use access_format::AccessFormat;
-pub use intake::{receive_errors, receive_records, wait};
+pub use intake::{Logs, receive_errors, receive_records, wait};
 pub use log_file::{LogCounters, LogFile};
 pub use metrics::Metrics;
 pub use packet::{PACKET_BYTES_MAX, Packet, SocketSink, backends, report};

@@ -22,6 +22,9 @@ const REPORT: u8 = 1;
 /// Before reports on backends in JSON.
 const BACKENDS: u8 = 2;
 
+/// Before a line of the key log.
+const KEYS: u8 = 3;
+
 /// What a packet holds.
 pub enum Packet<'a> {
     /// Records of accesses, and how many so far are in no packet, nor will be.
@@ -35,6 +38,13 @@ pub enum Packet<'a> {
     Report(Report),
     /// What it has counted of each backend of its proxy.
     Backends(Vec<BackendReport>),
+    /// A line of the key log, and how many so far are in no packet, nor will be.
+    Keys {
+        /// Lines that were dropped so far.
+        lost: u64,
+        /// The line.
+        line: &'a [u8],
+    },
 }
 
 impl<'a> Packet<'a> {
@@ -47,6 +57,11 @@ impl<'a> Packet<'a> {
                 Some(Self::Accesses { lost, records })
             }
             (&REPORT, rest) => serde_json::from_slice(rest).ok().map(Self::Report),
+            (&KEYS, rest) => {
+                let (lost, line) = rest.split_first_chunk()?;
+                let lost = u64::from_le_bytes(*lost);
+                Some(Self::Keys { lost, line })
+            }
             (&BACKENDS, rest) => serde_json::from_slice(rest).ok().map(Self::Backends),
             _ => None,
         }
@@ -73,8 +88,19 @@ pub struct SocketSink(pub OwnedFd);
 
 impl AccessSink for SocketSink {
     fn take(&mut self, packet: &[u8], lost: u64) -> bool {
-        let lost = lost.to_le_bytes();
-        let parts = [&[ACCESSES][..], &lost, packet].map(IoSlice::new);
+        self.send(ACCESSES, lost, packet)
+    }
+}
+
+impl SocketSink {
+    /// Takes a line of the key log; false if it is lost. `lost`: how many were before.
+    pub fn take_keys(&self, line: &[u8], lost: u64) -> bool {
+        self.send(KEYS, lost, line)
+    }
+
+    fn send(&self, kind: u8, lost: u64, packet: &[u8]) -> bool {
+        let (kind, lost) = ([kind], lost.to_le_bytes());
+        let parts = [&kind[..], &lost, packet].map(IoSlice::new);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.0, &parts, &mut SendAncillaryBuffer::default(), flags).is_ok()
     }

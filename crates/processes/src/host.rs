@@ -6,6 +6,7 @@ pub mod broker_link;
 pub mod control;
 pub mod counter_reporter;
 pub mod fetch_client;
+pub mod key_log;
 pub mod stat_writer;
 
 use std::ffi::CStr;
@@ -18,8 +19,8 @@ use std::time::Duration;
 use failure::Failure;
 use host::app::{Bind, BindingId, Owner, StreamOptions};
 use host::{
-    Applications, Changeable, Duplicate, Link, NicSource as _, Polling, QuicListener, Shard, Stack,
-    StackConfig, monotonic_us,
+    Applications, Duplicate, Link, NicSource as _, Polling, QuicListener, QuicSettings, Shard,
+    Stack, StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
 use netdev::steering::SteeringMap;
@@ -35,6 +36,7 @@ use sockets::Sockets;
 use crate::heap;
 use crate::host::control::HostControl;
 use crate::host::fetch_client::FetchClient;
+use crate::host::key_log::KeyLogger;
 use crate::ipc::ablation::HostAblation;
 use crate::ipc::capture_request::HOST_MARK;
 use crate::ipc::child;
@@ -88,6 +90,9 @@ pub struct HostSettings {
     /// Directory that must be out of reach once the process is locked out of the file system.
     #[serde(with = "launch::path")]
     pub probe: PathBuf,
+    /// The observer gets the secrets of each connection, for its key log.
+    #[serde(default)]
+    pub key_log: bool,
     /// Switches for measurements.
     pub ablation: HostAblation,
 }
@@ -130,12 +135,18 @@ pub fn run() -> Result<(), Failure> {
     let Some(start) = supervisor.configuration(with_tls, signals.as_fd())? else {
         return Ok(());
     };
-    let tls = supervisor.certificates();
-    let tls = tls.map(|it| Ok((tls_config(&settings.tls, Arc::clone(&it))?, it)));
-    let tls = tls.transpose()?;
     let Some(observer) = supervisor.observer(signals.as_fd())? else {
         return Ok(());
     };
+    let key_log = settings.key_log.then(|| KeyLogger::new(&observer));
+    let key_log: Option<Arc<dyn tls::KeyLog>> = key_log.transpose()?.map(|it| Arc::new(it) as _);
+    let tls = supervisor.certificates();
+    let tls = tls.map(|it| {
+        let mut tls = settings.tls.to_tls();
+        tls.key_log.clone_from(&key_log);
+        Ok((tls_config(&tls, Arc::clone(&it))?, it))
+    });
+    let tls = tls.transpose()?;
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };
@@ -161,7 +172,9 @@ pub fn run() -> Result<(), Failure> {
         for port in &settings.tls_ports {
             stack.serve_tls(*port, Arc::clone(config));
         }
-        serve_http3(&mut stack, &settings, &start.tcp, certificates)?;
+        let mut quic = settings.quic.settings(&settings.tls, start.tcp.congestion);
+        quic.key_log = key_log;
+        serve_http3(&mut stack, &settings.http3_ports, &quic, certificates)?;
     }
     stack.announce(monotonic_us());
     let mut proxy = proxy(start.proxy, &settings.proxy_ports, &mut stack, &observer)?;
@@ -198,17 +211,17 @@ pub fn run() -> Result<(), Failure> {
 /// Has the server accept QUIC connections.
 fn serve_http3(
     stack: &mut Stack,
-    settings: &HostSettings,
-    tcp: &Changeable,
+    ports: &[u16],
+    settings: &QuicSettings,
     certificates: &Arc<tls::Certificates>,
 ) -> Result<(), Failure> {
     // By which the endpoints tell how old tokens are.
     stack.set_unix_time(certificates::unix_time());
-    for port in &settings.http3_ports {
+    for port in ports {
         let listener = QuicListener {
             port: *port,
             certificates: Arc::clone(certificates),
-            settings: settings.quic.settings(&settings.tls, tcp.congestion),
+            settings: settings.clone(),
         };
         let served = stack.serve_quic(monotonic_us(), &listener);
         served.map_err(|error| {
@@ -341,10 +354,10 @@ fn check_duplicates(port: &mut PacketPort, device: &str, own: &[IpAddr]) -> Resu
 /// What the connections of all TLS listeners have in common: a session of one may be resumed at
 /// another.
 fn tls_config(
-    settings: &TlsSettings,
+    settings: &tls::Settings,
     certificates: Arc<tls::Certificates>,
 ) -> Result<Arc<tls::Config>, Failure> {
-    tls::Config::new(certificates, &settings.to_tls(), certificates::unix_time())
+    tls::Config::new(certificates, settings, certificates::unix_time())
         .map(Arc::new)
         .map_err(|error| Failure::broken("setting up TLS", error))
 }

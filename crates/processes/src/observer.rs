@@ -20,7 +20,7 @@ use crate::ipc::signals::Signals;
 use config::Text;
 use failure::Failure;
 use observer::{
-    AccessFormat, LogFile, Metrics, PACKET_BYTES_MAX, admin, receive_errors, receive_records,
+    AccessFormat, LogFile, Logs, Metrics, PACKET_BYTES_MAX, admin, receive_errors, receive_records,
 };
 use sandbox::lockdown;
 use sandbox::seccomp;
@@ -34,6 +34,8 @@ pub struct ObserverSettings {
     pub access_log_format: Text<AccessFormat>,
     /// The error log, for messages.
     pub error_log: Option<String>,
+    /// The key log, for messages.
+    pub key_log: Option<String>,
 }
 
 impl Settings for ObserverSettings {
@@ -66,19 +68,28 @@ pub fn run() -> Result<(), Failure> {
         settings.error_log.as_ref(),
         inherited.error_log,
     )?;
-    let (access_log, error_log) = (access_log.as_ref(), error_log.as_ref());
-    let logs = [("access", access_log), ("error", error_log)];
+    let key_log = start_log("key log", settings.key_log.as_ref(), inherited.key_log)?;
+    let [access_log, error_log, key_log] = [&access_log, &error_log, &key_log].map(Option::as_ref);
+    let logs = [
+        ("access", access_log),
+        ("error", error_log),
+        ("key", key_log),
+    ];
     let logs = logs
         .into_iter()
         .filter_map(|(name, log)| Some((name, log?.counters())));
     let metrics = &Arc::new(Metrics::new(logs.collect()));
     let admin = inherited.admin.map(TcpListener::from);
-    let format = settings.access_log_format.0;
+    let written = Logs {
+        access: access_log,
+        format: settings.access_log_format.0,
+        keys: key_log,
+    };
     thread::scope(|scope| {
         let stop = signals.as_fd();
         if let Some(records) = &inherited.records {
             spawn(scope, "records", move || {
-                receive_records(records, stop, (format, access_log), metrics);
+                receive_records(records, stop, written, metrics);
             })?;
         }
         if let (Some(errors), Some(log)) = (&inherited.errors, error_log) {
@@ -103,6 +114,7 @@ pub fn run() -> Result<(), Failure> {
                 // What a process starts with stays.
                 ToObserver::Records
                 | ToObserver::Errors
+                | ToObserver::KeyLog
                 | ToObserver::Admin
                 | ToObserver::Start => {}
             }
@@ -153,6 +165,7 @@ struct InheritedFds {
     access_log: Option<OwnedFd>,
     errors: Option<OwnedFd>,
     error_log: Option<OwnedFd>,
+    key_log: Option<OwnedFd>,
     admin: Option<OwnedFd>,
 }
 
@@ -173,6 +186,7 @@ impl InheritedFds {
                 ToObserver::AccessLog => &mut inherited.access_log,
                 ToObserver::Errors => &mut inherited.errors,
                 ToObserver::ErrorLog => &mut inherited.error_log,
+                ToObserver::KeyLog => &mut inherited.key_log,
                 ToObserver::Admin => &mut inherited.admin,
                 ToObserver::Start => return Ok(Some(inherited)),
                 // The supervisor sends them later only.

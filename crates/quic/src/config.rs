@@ -6,6 +6,7 @@ use std::time::Duration;
 use contract::tls::Cipher;
 use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
+use rustls::KeyLog;
 use tcp::CongestionAlgorithm;
 
 /// What a client may make the host keep, and how far the host runs ahead of the NIC stack.
@@ -79,6 +80,8 @@ pub struct Settings {
     pub ciphers: Vec<Cipher>,
     /// Session tickets after a handshake; 0: sessions are not resumed.
     pub tickets: usize,
+    /// What gets the secrets of each connection, for debugging, if anything does.
+    pub key_log: Option<Arc<dyn KeyLog>>,
     /// Congestion control.
     pub congestion: CongestionAlgorithm,
     /// A connection on which nothing comes for so long is over.
@@ -113,6 +116,7 @@ impl Default for Settings {
                 Cipher::ChaCha20Poly1305,
             ],
             tickets: 2,
+            key_log: None,
             congestion: CongestionAlgorithm::default(),
             idle_timeout: Duration::from_secs(30),
             migration: true,

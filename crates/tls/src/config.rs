@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::UnixTime;
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
+use rustls::{KeyLog, ServerConfig};
 
 use crate::certificates::Certificates;
 use contract::tls::{Cipher, Version};
@@ -62,6 +62,8 @@ pub struct Settings {
     pub alpn: Vec<Vec<u8>>,
     /// Session tickets after a handshake of TLS 1.3; 0: sessions are not resumed.
     pub tickets: usize,
+    /// What gets the secrets of each connection, for debugging, if anything does.
+    pub key_log: Option<Arc<dyn KeyLog>>,
     /// Bounds.
     pub limits: Limits,
 }
@@ -77,6 +79,7 @@ impl Default for Settings {
             ],
             alpn: vec![b"http/1.1".to_vec()],
             tickets: 2,
+            key_log: None,
             limits: Limits::default(),
         }
     }
@@ -150,6 +153,9 @@ impl Config {
         rustls.send_tls13_tickets = settings.tickets;
         if let Some(ticketer) = ticketer {
             rustls.ticketer = ticketer;
+        }
+        if let Some(key_log) = &settings.key_log {
+            rustls.key_log = Arc::clone(key_log);
         }
         Ok(Self {
             rustls: Arc::new(rustls),

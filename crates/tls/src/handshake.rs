@@ -69,8 +69,8 @@ pub(crate) struct Handshake {
 
 impl Handshake {
     pub(crate) fn new(config: &ServerConfig) -> Result<Self, rustls::Error> {
-        let secrets = Arc::new(TrafficSecrets::default());
         let mut config = config.clone();
+        let secrets = Arc::new(TrafficSecrets::new(Arc::clone(&config.key_log)));
         config.key_log = Arc::clone(&secrets) as Arc<dyn KeyLog>;
         Ok(Self {
             connection: UnbufferedServerConnection::new(Arc::new(config))?,

@@ -35,4 +35,4 @@ pub use handshake::Agreed;
 pub use key::Key;
 pub use ledger::{Definition, Known, SealedError};
 pub use run::{Piece, Run, RunLimits};
-pub use rustls::AlertDescription;
+pub use rustls::{AlertDescription, KeyLog};

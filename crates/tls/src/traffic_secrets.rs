@@ -5,7 +5,7 @@
 //! none for.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::aead::{Aad, Nonce};
 use rustls::crypto::tls13::OkmBlock;
@@ -25,8 +25,11 @@ const SERVER_APPLICATION: &str = "SERVER_TRAFFIC_SECRET_0";
 type Secret = Zeroizing<Vec<u8>>;
 
 /// What rustls has come to.
-#[derive(Default)]
-pub(crate) struct TrafficSecrets(Mutex<Secrets>);
+pub(crate) struct TrafficSecrets {
+    secrets: Mutex<Secrets>,
+    /// The operator's key log, in whose place this is.
+    key_log: Arc<dyn KeyLog>,
+}
 
 #[derive(Default)]
 struct Secrets {
@@ -35,12 +38,20 @@ struct Secrets {
 }
 
 impl TrafficSecrets {
+    /// `key_log`: gets all that it logs.
+    pub(crate) fn new(key_log: Arc<dyn KeyLog>) -> Self {
+        Self {
+            secrets: Mutex::default(),
+            key_log,
+        }
+    }
+
     /// What opens the client's records up to its Finished; `None` before ServerHello.
     pub(crate) fn handshake_opener(
         &self,
         suite: SupportedCipherSuite,
     ) -> Result<Option<Opener>, Error> {
-        let secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(secret) = &secrets.client_handshake else {
             return Ok(None);
         };
@@ -55,7 +66,7 @@ impl TrafficSecrets {
         suite: SupportedCipherSuite,
         alert: [u8; 2],
     ) -> Result<Option<Vec<u8>>, Error> {
-        let secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(secret) = &secrets.server_application else {
             return Ok(None);
         };
@@ -73,8 +84,11 @@ impl TrafficSecrets {
 }
 
 impl KeyLog for TrafficSecrets {
-    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
-        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        if self.key_log.will_log(label) {
+            self.key_log.log(label, client_random, secret);
+        }
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         let secret = Some(Zeroizing::new(secret.to_vec()));
         match label {
             CLIENT_HANDSHAKE => secrets.client_handshake = secret,
@@ -84,7 +98,7 @@ impl KeyLog for TrafficSecrets {
     }
 
     fn will_log(&self, label: &str) -> bool {
-        matches!(label, CLIENT_HANDSHAKE | SERVER_APPLICATION)
+        matches!(label, CLIENT_HANDSHAKE | SERVER_APPLICATION) || self.key_log.will_log(label)
     }
 }
 

@@ -207,6 +207,12 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) nic_ablation: NicAblation,
 
+    /// Append the secrets of every TLS and QUIC connection to this file, for Wireshark
+    /// (SSLKEYLOGFILE): who can read it can read what clients and this server say to each other.
+    /// The variable SSLKEYLOGFILE has no effect
+    #[arg(long, value_name = "FILE", help_heading = "For debugging only")]
+    pub(crate) key_log: Option<PathBuf>,
+
     /// At the end, print all counters of both processes as a line of JSON
     #[arg(long, help_heading = "For measurements only")]
     pub(crate) report_json: bool,

@@ -15,6 +15,7 @@ use crate::supervisor::drain::Drain;
 use crate::supervisor::exit_summary;
 use crate::supervisor::heartbeat::Heartbeat;
 use crate::supervisor::initial_netns::InitialNetns;
+use crate::supervisor::key_log::KeyLogFile;
 use crate::supervisor::nic_source::NicSource;
 use crate::supervisor::observer::ObserverSupervisor;
 use crate::supervisor::origin_plan::OriginPlan;
@@ -72,7 +73,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let initial_netns = InitialNetns::here()?;
-    let mut observer = ObserverSupervisor::new(&config)?;
+    let key_log = args.key_log.as_deref();
+    let key_log = key_log.map(|path| KeyLogFile::open(path, &config));
+    let mut observer = ObserverSupervisor::new(&config, key_log.transpose()?)?;
     let broker = BrokerPlan::bind(&config)?;
     let attachment = Attachment::attach(&config)?;
     let mut service_manager = ServiceManager::of_environment();

@@ -19,6 +19,7 @@ use crate::supervisor::children::{Children, Event, Role};
 use crate::supervisor::executable::Program;
 use crate::supervisor::heartbeat::Heartbeat;
 use crate::supervisor::initial_netns::InitialNetns;
+use crate::supervisor::key_log::KeyLogFile;
 use crate::supervisor::restart::Restart;
 use config::log_place;
 use config::{Config, Logs, Text};
@@ -42,6 +43,8 @@ const NAME: &str = ObserverSettings::NAME;
 #[derive(Debug)]
 pub(crate) struct ObserverSupervisor {
     task: Task,
+    /// The key log, if there is one, for as long as the server runs.
+    key_log: Option<KeyLogFile>,
     /// What it is to do next, if the host process takes the configuration that says so: it has a
     /// listener that is open.
     prepared: Option<Task>,
@@ -112,12 +115,13 @@ impl Task {
         self.logs == config.logs && address == config.operation.admin
     }
 
-    fn settings(&self) -> ObserverSettings {
+    fn settings(&self, key_log: Option<&KeyLogFile>) -> ObserverSettings {
         let logs = &self.logs;
         ObserverSettings {
             access_log: logs.access.as_ref().map(|Text(place)| place.to_string()),
             access_log_format: logs.access_format,
             error_log: logs.error.as_ref().map(|path| path.display().to_string()),
+            key_log: key_log.map(|key_log| key_log.name.clone()),
         }
     }
 }
@@ -151,7 +155,7 @@ impl ObserverSupervisor {
     /// Opens what there is to be written. From here on what the processes that are started say, and
     /// this one, goes to the error log if there is one, until this is dropped. To be called in the
     /// network namespace of the user.
-    pub(crate) fn new(config: &Config) -> Result<Self, Failure> {
+    pub(crate) fn new(config: &Config, key_log: Option<KeyLogFile>) -> Result<Self, Failure> {
         // The user is to learn at once what cannot be written.
         let initial_netns = InitialNetns::here()?;
         let task = Task::prepare(config, &initial_netns, [None, None])?;
@@ -163,6 +167,7 @@ impl ObserverSupervisor {
         let errors = task.logs.error.is_some();
         Ok(Self {
             task,
+            key_log,
             prepared: None,
             initial_netns,
             program: Program::own()?,
@@ -185,7 +190,7 @@ impl ObserverSupervisor {
 
     /// There is anything to be logged or watched.
     pub(crate) fn is_needed(&self) -> bool {
-        self.task.is_any()
+        self.task.is_any() || self.key_log.is_some()
     }
 
     /// Opens what another configuration wants written. It is put in use when the host process has
@@ -248,17 +253,19 @@ impl ObserverSupervisor {
             None => Stdio::inherit(),
         };
         let (image, level) = (self.program.image(), self.task.logs.level.0);
-        let settings = self.task.settings();
+        let settings = self.task.settings(self.key_log.as_ref());
         let (child, control) = launch::start_with_stderr(&image, &settings, level, &[], stderr)?;
         children.add(Role::Observer, child);
         let admin = self.task.admin.as_ref();
-        let has_records = self.task.logs.access.is_some() || admin.is_some();
+        let key_log = self.key_log.as_ref().map(|key_log| &key_log.file);
+        let has_records = self.task.logs.access.is_some() || admin.is_some() || key_log.is_some();
         let errors = self.errors.as_ref().map(|errors| &errors.reader);
         for (message, descriptor) in [
             (ToObserver::Records, has_records.then_some(&self.records.0)),
             (ToObserver::AccessLog, logs.access.as_ref()),
             (ToObserver::Errors, errors),
             (ToObserver::ErrorLog, logs.error.as_ref()),
+            (ToObserver::KeyLog, key_log),
             (ToObserver::Admin, admin.map(|(_, listener)| listener)),
         ] {
             if descriptor.is_some() {

@@ -184,6 +184,7 @@ impl Startup<'_> {
             teardown_offload: config.sockets.offload.teardown,
             heartbeat: config.operation.heartbeat.0.0,
             probe: roots.next_back().unwrap_or(Path::new("/")).to_owned(),
+            key_log: self.args.key_log.is_some(),
             ablation: self.args.host_ablation,
         }
     }

@@ -19,17 +19,17 @@ use crate::support::{SOON, program, serve};
 
 /// What a file says of an interface.
 #[derive(Debug, Default)]
-struct Interface {
-    name: String,
-    packets: Vec<Packet>,
-    dropped: u64,
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) packets: Vec<Packet>,
+    pub(crate) dropped: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Packet {
+pub(crate) struct Packet {
     time_ns: u64,
-    len: usize,
-    bytes: Vec<u8>,
+    pub(crate) len: usize,
+    pub(crate) bytes: Vec<u8>,
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -53,7 +53,7 @@ fn option(mut bytes: &[u8], code: usize) -> Option<&[u8]> {
 }
 
 /// Reads a file as draft-ietf-opsawg-pcapng has it.
-fn read(path: &Path) -> Vec<Interface> {
+pub(crate) fn read(path: &Path) -> Vec<Interface> {
     let file = fs::read(path).unwrap();
     let mut rest = &file[..];
     let mut interfaces: Vec<Interface> = Vec::new();
@@ -97,13 +97,13 @@ fn read(path: &Path) -> Vec<Interface> {
 }
 
 /// A capture that has begun.
-struct Capture {
+pub(crate) struct Capture {
     process: Process,
     said: BufReader<std::process::ChildStderr>,
 }
 
 impl Capture {
-    fn begin(arguments: &[&str], file: &Path) -> Capture {
+    pub(crate) fn begin(arguments: &[&str], file: &Path) -> Capture {
         let mut command = Command::new(program());
         command.arg("capture").args(arguments).arg("-w").arg(file);
         let mut process = Process::spawn(command.stderr(Stdio::piped())).unwrap();
@@ -115,7 +115,7 @@ impl Capture {
     }
 
     /// Ends it; what it says last.
-    fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         signal(self.process.pid(), Signal::INT).unwrap();
         self.await_end()
     }

@@ -1,6 +1,6 @@
 //! HTTP/3, with quinn and rustls on UDP sockets of the kernel as clients.
 
-mod client;
+pub(crate) mod client;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -22,7 +22,7 @@ use crate::isolation::no_content_in_the_host;
 use crate::stat::json;
 use crate::support::{Random, kill_nic, nft, on_threads, program, serve_with, sh};
 
-fn serve(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
+pub(crate) fn serve(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
     let options = certificate.options();
     let mut all = vec!["--tls-listen", "443", "--http3"];
     all.extend(options.iter().map(String::as_str));
@@ -30,7 +30,7 @@ fn serve(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
     serve_with(site, &all)
 }
 
-fn certificate(site: &Site) -> Certificate {
+pub(crate) fn certificate(site: &Site) -> Certificate {
     Certificate::new(site.outside(), "localhost", "ec", &["localhost"])
 }
 

@@ -15,6 +15,7 @@ mod concurrency;
 mod config;
 mod dashboard_long;
 mod deaths;
+mod decrypted;
 mod division;
 mod dpu;
 mod drain;

@@ -499,6 +499,8 @@ pub enum ToObserver {
     Errors,
     /// With a file: the error log, or the one in which it goes on.
     ErrorLog,
+    /// With a file: the key log, for good.
+    KeyLog,
     /// With the listener for metrics and the dashboard.
     Admin,
     /// All descriptors were passed that it starts with.

@@ -106,6 +106,9 @@ fn rustls_config(
             None => Ticketer::new()?,
         };
     }
+    if let Some(key_log) = &settings.key_log {
+        config.key_log = Arc::clone(key_log);
+    }
     Ok(config)
 }
 

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fakes::http3::{self, DATA, HEADERS, SETTINGS, frame, take_varint};
 use fakes::quic_client::{QuicClient, Received};
 use nix::sys::socket::{setsockopt, sockopt};
-use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::version::TLS13;
+use rustls::{ClientConfig, KeyLog};
 use testbed::site::KnownFile;
 
 use crate::https::Certificate;
@@ -58,19 +59,36 @@ pub(crate) struct Client {
     buffer: Vec<u8>,
     /// It leaves it to the kernel to cut what it sends into datagrams (`UDP_SEGMENT`).
     pub(crate) sends_superpackets: bool,
+    keeps_datagrams: bool,
+    /// All datagrams that have come, if its secrets are known.
+    pub(crate) datagrams: Vec<Vec<u8>>,
 }
 
 impl Client {
     pub(crate) fn connect(server: SocketAddr, certificate: &Certificate, seed: u64) -> Self {
+        Self::connect_logging(server, certificate, seed, None)
+    }
+
+    /// The same, and tells its secrets.
+    pub(crate) fn connect_logging(
+        server: SocketAddr,
+        certificate: &Certificate,
+        seed: u64,
+        key_log: Option<Arc<dyn KeyLog>>,
+    ) -> Self {
         let socket = UdpSocket::bind(SocketAddr::new(unspecified(server), 0)).unwrap();
         socket.connect(server).unwrap();
         let local = socket.local_addr().unwrap();
         let roots = certificate.roots();
-        let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
+        let mut config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
             .with_protocol_versions(&[&TLS13])
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
+        let keeps_datagrams = key_log.is_some();
+        if let Some(key_log) = key_log {
+            config.key_log = key_log;
+        }
         let mut client = Self {
             quic: QuicClient::connect(config, b"h3", (local, server), seed),
             server,
@@ -79,6 +97,8 @@ impl Client {
             streams: BTreeMap::new(),
             buffer: vec![0; 65_536],
             sends_superpackets: false,
+            keeps_datagrams,
+            datagrams: Vec::new(),
         };
         client.until("a connection", |client| client.quic.is_connected);
         let control = client.quic.open_unidirectional().expect("a stream");
@@ -128,6 +148,9 @@ impl Client {
         match self.socket.recv(&mut self.buffer) {
             Ok(len) => {
                 let now_us = self.now_us();
+                if self.keeps_datagrams {
+                    self.datagrams.push(self.buffer[..len].to_vec());
+                }
                 self.quic.on_datagram(now_us, &self.buffer[..len], false);
             }
             Err(error) => assert!(
