@@ -35,17 +35,35 @@ impl fmt::Display for FrameError {
     }
 }
 
-struct Reader<'a> {
+/// Reads numbers and lengths (RFC 9000 §16).
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
-    fn is_at_end(&self) -> bool {
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// What a place that was read holds.
+    pub(crate) fn bytes(&self, at: Range<usize>) -> &'a [u8] {
+        &self.bytes[at]
+    }
+
+    /// Skips all bytes of zero that follow: how many.
+    pub(crate) fn skip_zeros(&mut self) -> usize {
+        let rest = &self.bytes[self.at..];
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        self.at += zeros;
+        zeros
+    }
+
+    pub(crate) fn is_at_end(&self) -> bool {
         self.at >= self.bytes.len()
     }
 
-    fn skip(&mut self, len: u64) -> Result<Range<usize>, FrameError> {
+    pub(crate) fn skip(&mut self, len: u64) -> Result<Range<usize>, FrameError> {
         let left = (self.bytes.len() - self.at) as u64;
         if len > left {
             return Err(FrameError::Truncated);
@@ -56,7 +74,7 @@ impl Reader<'_> {
     }
 
     /// RFC 9000 §16
-    fn varint(&mut self) -> Result<u64, FrameError> {
+    pub(crate) fn varint(&mut self) -> Result<u64, FrameError> {
         let first = *self.bytes.get(self.at).ok_or(FrameError::Truncated)?;
         let at = self.skip(1 << (first >> 6))?;
         let bytes = &self.bytes[at];
@@ -74,9 +92,9 @@ impl Reader<'_> {
     }
 
     /// A length, and as many bytes.
-    fn counted(&mut self) -> Result<(), FrameError> {
+    pub(crate) fn counted(&mut self) -> Result<Range<usize>, FrameError> {
         let len = self.varint()?;
-        self.skip(len).map(drop)
+        self.skip(len)
     }
 }
 
@@ -85,17 +103,13 @@ pub(crate) fn stream_data(
     plaintext: &[u8],
     mut found: impl FnMut(StreamData),
 ) -> Result<(), FrameError> {
-    let mut reader = Reader {
-        bytes: plaintext,
-        at: 0,
-    };
+    let mut reader = Reader::new(plaintext);
     while !reader.is_at_end() {
         let kind = reader.varint()?;
         match kind {
             // PADDING: most often as much as fits.
             0x00 => {
-                let rest = &plaintext[reader.at..];
-                reader.at += rest.iter().take_while(|byte| **byte == 0).count();
+                reader.skip_zeros();
             }
             // PING, HANDSHAKE_DONE, IMMEDIATE_ACK
             0x01 | 0x1e | 0x1f => {}
@@ -119,7 +133,9 @@ pub(crate) fn stream_data(
                 reader.counted()?;
             }
             // NEW_TOKEN
-            0x07 => reader.counted()?,
+            0x07 => {
+                reader.counted()?;
+            }
             0x08..=0x0f => found(reader.stream(kind)?),
             // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID
             0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => reader.varints(1)?,
@@ -144,7 +160,9 @@ pub(crate) fn stream_data(
             }
             // DATAGRAM to the packet's end; with a length
             0x30 => reader.at = plaintext.len(),
-            0x31 => reader.counted()?,
+            0x31 => {
+                reader.counted()?;
+            }
             // ACK_FREQUENCY
             0xaf => reader.varints(4)?,
             _ => return Err(FrameError::UnknownType(kind)),
@@ -155,7 +173,7 @@ pub(crate) fn stream_data(
 
 impl Reader<'_> {
     /// RFC 9000 §19.8
-    fn stream(&mut self, kind: u64) -> Result<StreamData, FrameError> {
+    pub(crate) fn stream(&mut self, kind: u64) -> Result<StreamData, FrameError> {
         let stream = self.varint()?;
         let offset = if kind & 0x04 == 0 { 0 } else { self.varint()? };
         let len = if kind & 0x02 == 0 {

@@ -21,6 +21,7 @@
 //! | placeholders, and which range of which file each stands for | `extents` |
 //! | packets as descriptions | `recorder` |
 //! | the frames of a packet | `frames` |
+//! | what a connection does, packet by packet, for those who look into it | `trace` |
 //!
 //! Begin with [`Endpoint`].
 #![forbid(unsafe_code)]
@@ -31,11 +32,16 @@ mod engine;
 mod extents;
 mod frames;
 mod recorder;
+mod trace;
 mod types;
 
 pub use commands::Framing;
 pub use config::{Crypto, Limits, Settings};
 pub use engine::Endpoint;
+pub use trace::{
+    CongestionState, LossTrigger, Metrics, PacketType, TraceEvent, Traced, TracedFrame,
+    TracedPacket,
+};
 pub use types::{
     Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Output, Packet, Read, Route,
     SealKey, Segment, Send, StreamError, StreamId,

@@ -14,6 +14,7 @@ use contract::tls::TAG_BYTES;
 
 use crate::extents::{Extents, NoExtent};
 use crate::frames::{self, FrameError};
+use crate::trace::{PacketType, Trace};
 use crate::types::{DATAGRAMS_MAX, Described, Piece, SealKey};
 
 /// Pieces of a packet that consists of stream data of one file: its frame's header, and the range.
@@ -88,6 +89,8 @@ pub(crate) struct Recorder {
     keys: Vec<(Arc<SealKey>, u64)>,
     /// How far each stream has been sent, in bytes.
     sent: BTreeMap<u64, u64>,
+    /// Made if someone wants it.
+    trace: Option<Box<Trace>>,
 }
 
 impl Recorder {
@@ -102,6 +105,44 @@ impl Recorder {
         if self.error.is_none() {
             self.error = self.describe(key, number, packet, header_bytes).err();
         }
+        if self.trace.is_some() {
+            self.trace_sent(key.generation, number, packet, header_bytes);
+        }
+    }
+
+    #[cold]
+    fn trace_sent(&mut self, generation: u32, number: u64, packet: &[u8], header_bytes: usize) {
+        let plaintext_end = packet.len().saturating_sub(TAG_BYTES);
+        let plaintext = packet.get(header_bytes..plaintext_end);
+        if let (Some(trace), Some(plaintext)) = (&mut self.trace, plaintext) {
+            trace.on_key(generation);
+            trace.on_sent((PacketType::OneRtt, number), packet.len(), plaintext);
+        }
+    }
+
+    /// The trace, if one is made.
+    pub(crate) fn trace(&mut self) -> Option<&mut Trace> {
+        self.trace.as_deref_mut()
+    }
+
+    /// A trace is made from here on. `is_new`: nothing was sent before.
+    pub(crate) fn begin_trace(&mut self, is_new: bool) {
+        let generation = self.current.as_ref().map_or(0, |key| key.generation);
+        let trace = match is_new {
+            true => Trace::default(),
+            false => Trace::amid(generation, self.next_number),
+        };
+        self.trace = Some(Box::new(trace));
+    }
+
+    /// No more of it; what there is of it.
+    pub(crate) fn end_trace(&mut self) -> Option<Box<Trace>> {
+        self.trace.take()
+    }
+
+    /// A trace that has begun elsewhere goes on here.
+    pub(crate) fn adopt_trace(&mut self, trace: Box<Trace>) {
+        self.trace = Some(trace);
     }
 
     fn describe(

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod support;
+mod trace;
 
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;

@@ -34,6 +34,8 @@ pub(super) struct Connection {
     pub(super) is_undescribable: bool,
     /// [`CloseReason`] was told.
     pub(super) is_over: bool,
+    /// A trace is made of it.
+    pub(super) is_traced: bool,
 }
 
 fn quinn_id(stream: StreamId) -> Option<quinn_proto::StreamId> {
@@ -52,6 +54,7 @@ pub(super) fn code(code: u64) -> VarInt {
 impl Connection {
     pub(super) fn new(handle: Handle, quinn: quinn_proto::Connection, recorder: Shared) -> Self {
         Self {
+            is_traced: recorder.is_traced(),
             handle,
             quinn,
             recorder,

@@ -1,6 +1,7 @@
 //! Congestion control: the algorithms of crate `tcp`, as the engine's QUIC calls them.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use tcp::{CongestionAlgorithm, PacketCongestion};
 
 use crate::engine::time::Clock;
+use crate::trace::CongestionState;
 
 /// Makes a controller for each path.
 #[derive(Clone, Debug)]
@@ -28,6 +30,17 @@ impl ControllerFactory for Controllers {
             rtt: (Duration::ZERO, Duration::ZERO),
         })
     }
+}
+
+thread_local! {
+    /// The state of the controller that has last said its metrics, which have no room for it.
+    static STATE: Cell<CongestionState> = const { Cell::new(CongestionState::SlowStart) };
+}
+
+/// What a controller says of itself.
+pub(super) fn observe(controller: &dyn Controller) -> (ControllerMetrics, CongestionState) {
+    let metrics = controller.metrics();
+    (metrics, STATE.get())
 }
 
 struct Adapter {
@@ -98,9 +111,17 @@ impl Controller for Adapter {
     }
 
     fn metrics(&self) -> ControllerMetrics {
+        let (window, ssthresh) = (self.control.window(), self.control.ssthresh());
+        STATE.set(if self.control.is_recovering() {
+            CongestionState::Recovery
+        } else if ssthresh.is_none_or(|ssthresh| window < ssthresh) {
+            CongestionState::SlowStart
+        } else {
+            CongestionState::Avoidance
+        });
         let mut metrics = ControllerMetrics::default();
-        metrics.congestion_window = self.control.window();
-        metrics.ssthresh = self.control.ssthresh();
+        metrics.congestion_window = window;
+        metrics.ssthresh = ssthresh;
         metrics.pacing_rate = self.control.pacing_rate().map(|bytes| bytes * 8);
         metrics
     }

@@ -1,5 +1,6 @@
 //! Keys as the engine's QUIC calls them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
@@ -8,28 +9,74 @@ use quinn_proto::crypto::{CryptoError, HeaderKey, KeyPair, Keys, PacketKey};
 use rustls::quic;
 
 use crate::recorder::Recorder;
+use crate::trace::PacketType;
 use crate::types::SealKey;
 
 /// A recorder that a connection's keys and its endpoint share. Both are used by one thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shared(Arc<Mutex<Recorder>>);
+pub(super) struct Shared(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    recorder: Mutex<Recorder>,
+    /// It makes a trace: what keys look at first.
+    is_traced: AtomicBool,
+}
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Recorder> {
         // A panic ends the process; what it leaves behind is not read.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let recorder = &self.0.recorder;
+        recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_traced(&self) -> bool {
+        self.0.is_traced.load(Ordering::Relaxed)
+    }
+
+    /// Has a trace made from here on. `is_new`: nothing was sent before.
+    pub(super) fn begin_trace(&self, is_new: bool) {
+        self.lock().begin_trace(is_new);
+        self.0.is_traced.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_trace(&self) {
+        self.0.is_traced.store(false, Ordering::Relaxed);
+        self.lock().end_trace();
+    }
+
+    /// Goes on with the trace of `other`, if that makes one.
+    pub(super) fn take_trace(&self, other: &Self) {
+        if other.is_traced()
+            && let Some(trace) = other.lock().end_trace()
+        {
+            other.0.is_traced.store(false, Ordering::Relaxed);
+            self.lock().adopt_trace(trace);
+            self.0.is_traced.store(true, Ordering::Relaxed);
+        }
     }
 }
 
 /// A packet key of rustls: of the handshake, or of what the peer sends.
-pub(super) struct RustlsPacketKey(Box<dyn quic::PacketKey>);
+pub(super) struct RustlsPacketKey {
+    key: Box<dyn quic::PacketKey>,
+    packet_type: PacketType,
+    /// Where packets are traced.
+    recorder: Shared,
+}
 
 impl PacketKey for RustlsPacketKey {
     fn encrypt(&self, number: u64, packet: &mut [u8], header_bytes: usize) {
         let plaintext_end = packet.len() - TAG_BYTES;
+        if self.recorder.is_traced()
+            && let Some(trace) = self.recorder.lock().trace()
+        {
+            let plaintext = &packet[header_bytes..plaintext_end];
+            trace.on_sent((self.packet_type, number), packet.len(), plaintext);
+        }
         let (header, payload) = packet.split_at_mut(header_bytes);
         let (plaintext, tag) = payload.split_at_mut(plaintext_end - header_bytes);
-        let sealed = self.0.encrypt_in_place(number, header, plaintext);
+        let sealed = self.key.encrypt_in_place(number, header, plaintext);
         // A packet is far from the length that a cipher refuses. If it did, what leaves must not be
         // the plaintext.
         match sealed {
@@ -44,9 +91,15 @@ impl PacketKey for RustlsPacketKey {
         header: &[u8],
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
-        let opened = self.0.decrypt_in_place(number, header, payload);
+        let bytes = header.len() + payload.len();
+        let opened = self.key.decrypt_in_place(number, header, payload);
         let len = opened.map_err(|_| CryptoError)?.len();
         payload.truncate(len);
+        if self.recorder.is_traced()
+            && let Some(trace) = self.recorder.lock().trace()
+        {
+            trace.on_received((self.packet_type, number), bytes, payload);
+        }
         Ok(())
     }
 
@@ -55,11 +108,11 @@ impl PacketKey for RustlsPacketKey {
     }
 
     fn confidentiality_limit(&self) -> u64 {
-        self.0.confidentiality_limit()
+        self.key.confidentiality_limit()
     }
 
     fn integrity_limit(&self) -> u64 {
-        self.0.integrity_limit()
+        self.key.integrity_limit()
     }
 }
 
@@ -163,8 +216,17 @@ impl HeaderKey for Unprotected {
     }
 }
 
-pub(super) fn packet(key: Box<dyn quic::PacketKey>) -> Box<dyn PacketKey> {
-    Box::new(RustlsPacketKey(key))
+/// A key for packets of a kind, which are traced in `recorder` if a trace is made.
+pub(super) fn packet(
+    key: Box<dyn quic::PacketKey>,
+    packet_type: PacketType,
+    recorder: &Shared,
+) -> Box<dyn PacketKey> {
+    Box::new(RustlsPacketKey {
+        key,
+        packet_type,
+        recorder: recorder.clone(),
+    })
 }
 
 pub(super) fn header(key: Box<dyn quic::HeaderProtectionKey>) -> Box<dyn HeaderKey> {
@@ -172,15 +234,15 @@ pub(super) fn header(key: Box<dyn quic::HeaderProtectionKey>) -> Box<dyn HeaderK
 }
 
 /// Keys of the handshake.
-pub(super) fn of_handshake(keys: quic::Keys) -> Keys {
+pub(super) fn of_handshake(keys: quic::Keys, packet_type: PacketType, recorder: &Shared) -> Keys {
     Keys {
         header: KeyPair {
             local: header(keys.local.header),
             remote: header(keys.remote.header),
         },
         packet: KeyPair {
-            local: packet(keys.local.packet),
-            remote: packet(keys.remote.packet),
+            local: packet(keys.local.packet, packet_type, recorder),
+            remote: packet(keys.remote.packet, packet_type, recorder),
         },
     }
 }

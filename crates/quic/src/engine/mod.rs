@@ -9,6 +9,7 @@
 //! | keys that seal, and those that describe | `keys` |
 //! | congestion control | `controller` |
 //! | tokens, stateless resets, connection IDs | `secrets` |
+//! | traces of connections | `tracing` |
 //! | time | `time` |
 //! | settings | `setup` |
 
@@ -20,6 +21,7 @@ mod secrets;
 mod session;
 mod setup;
 mod time;
+mod tracing;
 mod transmit;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -40,6 +42,7 @@ use crate::engine::connection::{Connection, stream_id};
 use crate::engine::session::Handshake;
 use crate::engine::setup::Setup;
 use crate::engine::time::{Clock, TimeOfDay};
+use crate::engine::tracing::Tracing;
 use crate::extents::Released;
 use crate::types::{
     Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Output, Read, Route,
@@ -83,6 +86,7 @@ pub struct Endpoint {
     /// Where packets are made.
     buffer: Vec<u8>,
     undescribable: u64,
+    tracing: Tracing,
 }
 
 fn ecn_from(ecn: Ecn) -> EcnCodepoint {
@@ -138,12 +142,14 @@ impl Endpoint {
             is_closed: false,
             buffer: Vec::new(),
             undescribable: 0,
+            tracing: Tracing::new(setup.first, now),
         })
     }
 
     /// A UDP datagram has arrived.
     pub fn on_datagram(&mut self, now: Instant, arrival: &Arrival, payload: &[u8]) {
         self.time_of_day.set(now);
+        self.tracing.now = now;
         let ecn = arrival.ecn.map(ecn_from);
         let payload = BytesMut::from(payload);
         let mut answer = Vec::new();
@@ -186,9 +192,11 @@ impl Endpoint {
         let now = self.clock.to_std(now);
         let is_crowded = count >= self.limits.receive_less_above;
         let config = is_crowded.then(|| Arc::clone(&self.crowded));
+        let original_id = self.tracing.begin(&incoming);
         match self.quinn.accept(incoming, now, &mut answer, config) {
-            Ok((ConnectionHandle(index), quinn)) => self.insert(index, quinn),
+            Ok((ConnectionHandle(index), quinn)) => self.insert(index, quinn, original_id),
             Err(error) => {
+                self.tracing.give_up();
                 if let Some(transmit) = error.response {
                     self.push_sealed(&transmit, answer);
                 }
@@ -196,7 +204,13 @@ impl Endpoint {
         }
     }
 
-    fn insert(&mut self, index: usize, quinn: quinn_proto::Connection) {
+    /// `original_id`: as [`TraceEvent::Started`](crate::TraceEvent::Started) has it, if it is traced.
+    fn insert(
+        &mut self,
+        index: usize,
+        quinn: quinn_proto::Connection,
+        original_id: Option<Vec<u8>>,
+    ) {
         let handle = Handle {
             serial: self.next_serial,
             index,
@@ -208,6 +222,9 @@ impl Endpoint {
             self.connections.resize_with(index + 1, || None);
         }
         self.connections[index] = Some(Box::new(Connection::new(handle, quinn, recorder)));
+        if original_id.is_some() {
+            self.trace_started(index, original_id);
+        }
         self.after(index);
     }
 
@@ -219,6 +236,7 @@ impl Endpoint {
     /// Time has passed.
     pub fn on_timeout(&mut self, now: Instant) {
         self.time_of_day.set(now);
+        self.tracing.now = now;
         let at = self.clock.to_std(now);
         while let Some((due, index)) = self.timeouts.first().copied()
             && due <= now
@@ -281,6 +299,7 @@ impl Endpoint {
                 return Some(output);
             }
             let index = self.dirty.pop_front()?;
+            self.tracing.now = now;
             self.transmit(now, index);
         }
     }
@@ -511,6 +530,7 @@ impl Endpoint {
         self.release(index);
         self.schedule(index);
         self.mark(index);
+        self.collect_trace(index);
     }
 
     fn on_event(&mut self, index: usize, event: quinn_proto::Event) {
@@ -576,6 +596,9 @@ impl Endpoint {
         {
             connection.is_over = true;
             let handle = connection.handle;
+            if connection.is_traced {
+                self.trace_closed(index, &reason);
+            }
             self.tell(handle, EventKind::Closed(reason));
         }
     }

@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 
 use crate::engine::capture::{self, Captured, Raw, capturing};
 use crate::engine::keys::{self, DescribingKey, Shared, Unprotected};
+use crate::trace::PacketType;
 use crate::types::SealKey;
 
 /// The only version that is spoken (RFC 9000 §15).
@@ -36,6 +37,8 @@ const RETRY_NONCE: [u8; 12] = [
 pub(super) struct Sessions {
     pub(super) rustls: Arc<rustls::ServerConfig>,
     pub(super) initial: quic::Suite,
+    /// Where the first packet of a connection is traced, before it has a session.
+    pub(super) first: Shared,
 }
 
 impl crypto::ServerConfig for Sessions {
@@ -47,7 +50,7 @@ impl crypto::ServerConfig for Sessions {
         if version != VERSION_1 {
             return Err(UnsupportedVersion);
         }
-        Ok(initial_keys(&self.initial, client_id))
+        Ok(initial_keys(&self.initial, client_id, &self.first))
     }
 
     fn retry_tag(&self, _version: u32, client_id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
@@ -74,20 +77,26 @@ impl crypto::ServerConfig for Sessions {
     ) -> Box<dyn Session> {
         let mut encoded = Vec::new();
         parameters.write(&mut encoded);
+        let recorder = Shared::default();
+        recorder.take_trace(&self.first);
+        if let Some(trace) = recorder.lock().trace() {
+            trace.on_parameters(true, &encoded);
+        }
         let connection = ServerConnection::new(Arc::clone(&self.rustls), Version::V1, encoded);
         Box::new(ServerSession {
             // What it refuses is a configuration without TLS 1.3, or with early data.
             connection: connection.expect("the configuration is one of QUIC"),
             initial: self.initial,
-            recorder: Shared::default(),
+            recorder,
             has_reported: false,
             one_rtt: None,
         })
     }
 }
 
-fn initial_keys(suite: &quic::Suite, client_id: &ConnectionId) -> Keys {
-    keys::of_handshake(suite.keys(client_id, rustls::Side::Server, Version::V1))
+fn initial_keys(suite: &quic::Suite, client_id: &ConnectionId, recorder: &Shared) -> Keys {
+    let keys = suite.keys(client_id, rustls::Side::Server, Version::V1);
+    keys::of_handshake(keys, PacketType::Initial, recorder)
 }
 
 /// What the endpoint takes from a session.
@@ -160,7 +169,7 @@ impl ServerSession {
             },
             packet: KeyPair {
                 local: sealing,
-                remote: keys::packet(remote.packet),
+                remote: keys::packet(remote.packet, PacketType::OneRtt, &self.recorder),
             },
         })
     }
@@ -168,7 +177,7 @@ impl ServerSession {
 
 impl Session for ServerSession {
     fn initial_keys(&self, client_id: &ConnectionId, _side: Side) -> Keys {
-        initial_keys(&self.initial, client_id)
+        initial_keys(&self.initial, client_id, &self.recorder)
     }
 
     /// Always there: the endpoint looks for its [`Handshake`] from the beginning.
@@ -222,6 +231,11 @@ impl Session for ServerSession {
         let Some(encoded) = self.connection.quic_transport_parameters() else {
             return Ok(None);
         };
+        if self.recorder.is_traced()
+            && let Some(trace) = self.recorder.lock().trace()
+        {
+            trace.on_parameters(false, encoded);
+        }
         let parameters = TransportParameters::read(Side::Server, &mut Cursor::new(encoded))?;
         Ok(Some(parameters))
     }
@@ -229,7 +243,11 @@ impl Session for ServerSession {
     fn write_handshake(&mut self, bytes: &mut Vec<u8>) -> Option<Keys> {
         let (change, raw) = capturing(|| self.connection.write_hs(bytes));
         match change? {
-            KeyChange::Handshake { keys } => Some(keys::of_handshake(keys)),
+            KeyChange::Handshake { keys } => Some(keys::of_handshake(
+                keys,
+                PacketType::Handshake,
+                &self.recorder,
+            )),
             KeyChange::OneRtt { keys, next } => self.one_rtt(keys, next, raw),
         }
     }
@@ -244,7 +262,7 @@ impl Session for ServerSession {
         self.one_rtt = Some(one_rtt);
         Some(KeyPair {
             local,
-            remote: keys::packet(keys.remote),
+            remote: keys::packet(keys.remote, PacketType::OneRtt, &self.recorder),
         })
     }
 

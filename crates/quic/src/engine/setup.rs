@@ -18,6 +18,7 @@ use tls::Certificates;
 use crate::config::{Limits, Settings};
 use crate::engine::capture;
 use crate::engine::controller::Controllers;
+use crate::engine::keys::Shared;
 use crate::engine::secrets::Secret;
 use crate::engine::session::{Sessions, VERSION_1};
 use crate::engine::time::{Clock, TimeOfDay};
@@ -33,6 +34,8 @@ pub(super) struct Setup {
     pub(super) server: ServerConfig,
     /// The same for clients that may send little before it is read.
     pub(super) crowded: ServerConfig,
+    /// Where the first packet of a connection is traced, before it has a session.
+    pub(super) first: Shared,
 }
 
 fn random() -> Result<[u8; 32], rustls::Error> {
@@ -53,7 +56,9 @@ impl Setup {
         let secret = Secret::new(secret);
         let seed = settings.seed.map_or_else(random, Ok)?;
         let rustls = rustls_config(certificates, settings, time_of_day)?;
+        let first = Shared::default();
         let sessions = Sessions {
+            first: first.clone(),
             rustls: Arc::new(rustls),
             initial: capture::initial_suite().ok_or_else(|| {
                 rustls::Error::General("the provider lacks the suite of Initial packets".into())
@@ -74,6 +79,7 @@ impl Setup {
             endpoint,
             server,
             crowded,
+            first,
         })
     }
 }

@@ -56,6 +56,7 @@ impl Endpoint {
         }
         self.release(index);
         self.schedule(index);
+        self.collect_trace(index);
         self.buffer = buffer;
     }
 

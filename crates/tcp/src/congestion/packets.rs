@@ -142,6 +142,11 @@ impl PacketCongestion {
         self.control.pacing_rate()
     }
 
+    /// A loss is being recovered from (RFC 9002 §7.3.2).
+    pub fn is_recovering(&self) -> bool {
+        self.phase == Phase::FastRecovery
+    }
+
     /// Datagrams of another size can be sent.
     pub fn on_mss(&mut self, mss: u16) {
         self.mss = mss;

@@ -1,0 +1,194 @@
+//! Traces of an endpoint's connections: which are made, and what they have come to.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use quinn_proto::Incoming;
+use tcp::Instant;
+
+use crate::engine::Endpoint;
+use crate::engine::connection::Connection;
+use crate::engine::controller;
+use crate::engine::keys::Shared;
+use crate::trace::{Losses, Metrics, TraceEvent, Traced};
+use crate::types::{CloseReason, Handle};
+
+/// Connections that come, of which traces are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    None,
+    All,
+    Of(IpAddr),
+}
+
+/// What an endpoint keeps for traces.
+pub(super) struct Tracing {
+    wanted: Wanted,
+    /// Where the first packet of a connection is traced, before it has a session.
+    first: Shared,
+    traced: VecDeque<Traced>,
+    /// The time of what the endpoint was last called for.
+    pub(super) now: Instant,
+}
+
+impl Tracing {
+    pub(super) fn new(first: Shared, now: Instant) -> Self {
+        Self {
+            wanted: Wanted::None,
+            first,
+            traced: VecDeque::new(),
+            now,
+        }
+    }
+
+    /// A client's first packet is about to be opened. If its connection is traced: the connection
+    /// ID that the packet was sent to.
+    #[inline]
+    pub(super) fn begin(&self, incoming: &Incoming) -> Option<Vec<u8>> {
+        let remote = incoming.remote_address().ip();
+        let is_wanted = match self.wanted {
+            Wanted::None => return None,
+            Wanted::All => true,
+            Wanted::Of(peer) => peer == remote,
+        };
+        is_wanted.then(|| {
+            self.first.begin_trace(true);
+            incoming.orig_dst_cid().to_vec()
+        })
+    }
+
+    /// It has come to no connection.
+    pub(super) fn give_up(&self) {
+        if self.first.is_traced() {
+            self.first.end_trace();
+        }
+    }
+}
+
+impl Connection {
+    fn losses(&self) -> Losses {
+        let path = self.quinn.stats().path;
+        Losses {
+            packets: path.lost_packets,
+            probes: path.lost_plpmtud_probes,
+        }
+    }
+
+    /// What has happened since the last time.
+    fn take_trace(&mut self) -> Vec<TraceEvent> {
+        let path = self.quinn.stats().path;
+        let (control, state) = controller::observe(self.quinn.congestion_state());
+        let metrics = Metrics {
+            smoothed_rtt: path.rtt,
+            min_rtt: path.min_rtt,
+            congestion_window: control.congestion_window,
+            ssthresh: control.ssthresh,
+            bytes_in_flight: None,
+            pacing_rate: control.pacing_rate.map(|bits| bits / 8),
+        };
+        let losses = self.losses();
+        let mut recorder = self.recorder.lock();
+        let Some(trace) = recorder.trace() else {
+            return Vec::new();
+        };
+        trace.on_state(losses, metrics, state);
+        trace.take()
+    }
+}
+
+impl Endpoint {
+    /// Makes traces of connections that come from now on, if `peer` is named only of those of that
+    /// address.
+    pub fn trace_new(&mut self, peer: Option<IpAddr>) {
+        self.tracing.wanted = peer.map_or(Wanted::All, Wanted::Of);
+    }
+
+    /// Makes no more traces of connections that come from now on.
+    pub fn stop_tracing_new(&mut self) {
+        self.tracing.wanted = Wanted::None;
+    }
+
+    /// Makes a trace of a connection that is there, from now on. False if it is not there, or is
+    /// over.
+    pub fn trace(&mut self, now: Instant, connection: Handle) -> bool {
+        self.tracing.now = now;
+        let Some(found) = self.get(connection) else {
+            return false;
+        };
+        if std::mem::replace(&mut found.is_traced, true) {
+            return true;
+        }
+        found.recorder.begin_trace(false);
+        let losses = found.losses();
+        if let Some(trace) = found.recorder.lock().trace() {
+            trace.set_losses(losses);
+        }
+        // The session traces what it has from the peer.
+        let _ = found.quinn.crypto_session().transport_parameters();
+        self.trace_started(connection.index, None);
+        self.collect_trace(connection.index);
+        true
+    }
+
+    /// Ends the trace of a connection.
+    pub fn untrace(&mut self, connection: Handle) {
+        if let Some(found) = self.at(connection.index)
+            && found.handle == connection
+            && std::mem::take(&mut found.is_traced)
+        {
+            found.recorder.end_trace();
+        }
+        self.tracing
+            .traced
+            .retain(|traced| traced.connection != connection);
+    }
+
+    /// The next event of a trace, in the order of time.
+    pub fn poll_traced(&mut self) -> Option<Traced> {
+        self.tracing.traced.pop_front()
+    }
+
+    pub(super) fn trace_started(&mut self, index: usize, original_id: Option<Vec<u8>>) {
+        let Some(connection) = self.at(index) else {
+            return;
+        };
+        let handle = connection.handle;
+        let event = TraceEvent::Started {
+            remote: connection.quinn.remote_address(),
+            local_ip: connection.quinn.local_ip(),
+            original_id,
+        };
+        self.push_traced(handle, event);
+    }
+
+    #[cold]
+    pub(super) fn trace_closed(&mut self, index: usize, reason: &CloseReason) {
+        self.collect_trace(index);
+        if let Some(connection) = self.at(index) {
+            let handle = connection.handle;
+            self.push_traced(handle, TraceEvent::Closed(reason.clone()));
+        }
+    }
+
+    /// Something was done with a connection: takes what its trace has of it.
+    #[inline]
+    pub(super) fn collect_trace(&mut self, index: usize) {
+        if let Some(connection) = self.at(index)
+            && connection.is_traced
+        {
+            let (handle, events) = (connection.handle, connection.take_trace());
+            for event in events {
+                self.push_traced(handle, event);
+            }
+        }
+    }
+
+    #[cold]
+    fn push_traced(&mut self, connection: Handle, event: TraceEvent) {
+        self.tracing.traced.push_back(Traced {
+            connection,
+            at: self.tracing.now,
+            event,
+        });
+    }
+}
