@@ -113,7 +113,10 @@ pub use self::inspect::{
     ConnectionInfo, ConnectionView, DivisionView, FileInfo, Usage, WorkerView,
 };
 pub use self::link::Link;
-pub use self::quic::{QuicInfo, QuicListenError, QuicListener};
+pub use self::quic::{
+    QuicInfo, QuicListenError, QuicListener, QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted,
+    QuicTracer, TracedConnection,
+};
 pub use self::reports::ChannelCorrupt;
 
 /// Most connections amid a handshake of TLS that [`Stack::serve`] serves at a time. A handshake

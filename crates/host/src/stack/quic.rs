@@ -20,6 +20,7 @@
 //! | `reports` | what NIC workers report |
 //! | `nics` | NIC workers that come and go |
 //! | `leaving` | connections that go to another worker as they are |
+//! | `trace` | traces of connections, for those who look into them |
 //! | `view` | what there is, for those who watch over it |
 
 mod arrival;
@@ -34,6 +35,7 @@ mod ranges;
 mod reports;
 mod streams;
 mod table;
+mod trace;
 mod view;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -47,9 +49,13 @@ use tcp::Instant;
 use self::arrival::Arrived;
 use self::outputs::HeldDatagrams;
 use self::table::Table;
+use self::trace::Trace;
 use super::Stack;
 use crate::app::{AppEvent, Application, StreamId};
 
+pub use self::trace::{
+    QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted, QuicTracer, TracedConnection,
+};
 pub use self::view::QuicInfo;
 
 /// What a port speaks QUIC with.
@@ -116,6 +122,8 @@ pub(super) struct QuicLayer {
     rates: BTreeSet<(u64, usize)>,
     /// As of a connection, of all.
     real_bytes: u64,
+    /// If one is made.
+    trace: Option<Box<Trace>>,
 }
 
 impl QuicLayer {
@@ -255,10 +263,12 @@ impl Stack {
         loop {
             let mut busy = self.send_held(now_us, port);
             busy |= self.take_arrivals(now_us, &mut handshakes);
+            self.trace_endpoints();
             busy |= self.tell_quic(now_us, app);
             while let Some((listener, output)) =
                 self.quic.as_mut().and_then(|quic| quic.poll_output(now))
             {
+                self.trace_endpoints();
                 self.on_quic_output(now_us, port, listener, output);
                 busy = true;
             }
@@ -267,10 +277,13 @@ impl Stack {
                 busy = true;
             }
             while let Some(place) = self.quic.as_mut().and_then(|quic| quic.poll_gone()) {
-                self.on_quic_gone(place);
+                self.on_quic_gone(now_us, place);
                 busy = true;
             }
             if !busy {
+                if self.quic.as_deref().is_some_and(|it| it.trace.is_some()) {
+                    self.flush_quic_trace();
+                }
                 return was_busy;
             }
             was_busy = true;

@@ -142,7 +142,7 @@ impl Stack {
                 reason,
             } => self.on_splice_ended(now_us, worker, outcome, reason),
             Event::Unspliced { ref outcome } => self.on_unspliced(now_us, worker, outcome),
-            Event::Ready { prepare, flow } => self.on_quic_ready(worker, prepare, flow),
+            Event::Ready { prepare, flow } => self.on_quic_ready(now_us, worker, prepare, flow),
             Event::Ended => {
                 self.nics[worker].heard.on_last();
                 true
@@ -180,7 +180,9 @@ impl Stack {
     ) -> bool {
         let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
             // The connection may have ended while the event was on its way.
-            return self.quic.is_none() || self.on_quic_departed(worker, send, flow);
+            let departed_us = departed_us.min(now_us);
+            let times = (now_us, departed_us);
+            return self.quic.is_none() || self.on_quic_departed(times, worker, send, flow);
         };
         let handle = entry.handle();
         if entry.worker != worker {

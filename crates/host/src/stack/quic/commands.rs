@@ -212,6 +212,9 @@ impl Stack {
             command.id = names::command(place, connection.next_command);
             let behind = command.packets.last().map_or(0, |last| last.number + 1);
             connection.next_number = connection.next_number.max(behind);
+            if let Some(trace) = quic.trace.as_deref_mut() {
+                trace.on_qsend(now_us, connection, &command, &self.nic_stacks);
+            }
             let sent = nic.channel.send(&Command::QuicSend(command));
             debug_assert!(sent.is_ok(), "there was room");
             done += 1;

@@ -170,12 +170,14 @@ impl Stack {
     }
 
     /// The endpoint has forgotten a connection.
-    pub(super) fn on_quic_gone(&mut self, place: usize) {
+    pub(super) fn on_quic_gone(&mut self, now_us: u64, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
         };
         if let Some(connection) = quic.table.connections.get_mut(place) {
             connection.is_gone = true;
+            let key = (connection.listener, connection.handle);
+            quic.end_trace_of(now_us, key);
         }
         self.forget_quic(place);
     }

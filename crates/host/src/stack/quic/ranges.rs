@@ -11,6 +11,7 @@ use contract::{Command, FileId, SendId};
 use quic::{Endpoint, FileRange, StreamError};
 
 use super::table::{Asked, Queued, Readiness, Sending, Stream};
+use super::trace::QuicTraceEvent;
 use super::{QuicLayer, names};
 use crate::app::{AppEvent, StreamId};
 use crate::stack::Stack;
@@ -295,13 +296,13 @@ impl Stack {
         if came.is_lost {
             self.drop_queue(stream);
         } else if !came.is_blocked {
-            self.prepare(place, stream, range_bytes);
+            self.prepare(now_us, place, stream, range_bytes);
         }
         written
     }
 
     /// Has the NIC stack prepare what a stream needs next.
-    fn prepare(&mut self, place: usize, stream: StreamId, range_bytes: u64) {
+    fn prepare(&mut self, now_us: u64, place: usize, stream: StreamId, range_bytes: u64) {
         loop {
             let Some(quic) = self.quic.as_deref_mut() else {
                 return;
@@ -351,6 +352,14 @@ impl Stack {
                 unwanted: None,
             });
             self.counters.quic_prepares += 1;
+            let (range, number, connection) = (*range, found.quic.0, connection.id);
+            quic.trace_issued(now_us, connection, id, || QuicTraceEvent::PrepareIssued {
+                prepare: id.0,
+                stream: number,
+                file: range.file,
+                offset: range.offset,
+                len: range.len,
+            });
         }
     }
 

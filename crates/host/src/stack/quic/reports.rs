@@ -3,6 +3,7 @@
 
 use contract::{FileId, FlowId, RejectReason, SendId};
 
+use super::trace::QuicTraceEvent;
 use super::{names, ranges};
 use crate::app::QuicConnection;
 use crate::stack::Stack;
@@ -22,10 +23,12 @@ impl Stack {
         }
     }
 
-    /// A QSEND has departed; with it, those before it. False if that makes no sense.
+    /// A QSEND has departed; with it, those before it. False if that makes no sense. `times`: what it
+    /// is now, and when it departed, in microseconds.
     #[cold]
     pub(in crate::stack) fn on_quic_departed(
         &mut self,
+        times: (u64, u64),
         worker: usize,
         send: SendId,
         flow: FlowId,
@@ -35,11 +38,11 @@ impl Stack {
             Err(is_known) => return is_known || names::place_of_connection(flow.0).is_none(),
         };
         self.sends_departed += 1;
-        self.depart_until(place, send)
+        self.depart_until(times, place, send)
     }
 
     /// QSENDs of a connection up to this one are not waited for any more.
-    fn depart_until(&mut self, place: usize, send: SendId) -> bool {
+    fn depart_until(&mut self, times: (u64, u64), place: usize, send: SendId) -> bool {
         let Some(quic) = self.quic.as_deref_mut() else {
             return false;
         };
@@ -51,6 +54,7 @@ impl Stack {
         if names::place_of_command(send.0) != Some(place) || !names::is_until(number, last) {
             return false;
         }
+        let id = connection.id;
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
         while let Some(issued) = connection.issued.front()
             && names::is_until(issued.number, number)
@@ -62,12 +66,20 @@ impl Stack {
             self.sends_outstanding -= 1;
         }
         quic.mark(place);
+        let (now_us, departed_us) = times;
+        if let Some(waited_us) = quic.traced_wait_us(departed_us, send) {
+            quic.trace(now_us, id, || QuicTraceEvent::SendDeparted {
+                send: send.0,
+                waited_us,
+            });
+        }
         true
     }
 
     /// READY. False if nothing was asked.
     pub(in crate::stack) fn on_quic_ready(
         &mut self,
+        now_us: u64,
         worker: usize,
         prepare: SendId,
         flow: FlowId,
@@ -88,6 +100,14 @@ impl Stack {
             ranges::set_ready(stream, prepare);
         }
         quic.mark(place);
+        if let Some(waited_us) = quic.traced_wait_us(now_us, prepare) {
+            quic.trace(now_us, QuicConnection(flow.0), || {
+                QuicTraceEvent::RangeReady {
+                    prepare: prepare.0,
+                    waited_us,
+                }
+            });
+        }
         if let Some(range) = asked.unwanted {
             self.release_later(place, range);
         }

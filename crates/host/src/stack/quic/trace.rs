@@ -1,0 +1,384 @@
+//! Traces of connections, for those who look into them: what an endpoint does of a connection, and
+//! what the stack does for it with its NIC worker.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use contract::quic::QuicSend;
+use contract::{FileId, SendId};
+use quic::{Handle, TraceEvent, Traced};
+use tcp::Instant;
+
+use super::QuicLayer;
+use super::table::Connection;
+use crate::app::QuicConnection;
+use crate::nics::nic_stacks::NicStacks;
+use crate::stack::Stack;
+
+/// Takes what traced connections do. None of these may wait.
+pub trait QuicTracer: fmt::Debug {
+    /// Nothing is traced.
+    fn refuse(&mut self, refusal: QuicTraceRefusal);
+
+    /// The trace of a connection begins.
+    fn begin(&mut self, at: Instant, connection: TracedConnection);
+
+    /// A connection has done something.
+    fn record(&mut self, at: Instant, connection: QuicConnection, event: &QuicTraceEvent);
+
+    /// Nothing follows of a connection.
+    fn end(&mut self, at: Instant, connection: QuicConnection);
+
+    /// Hands on what it has. False if there is no one to hand it to any more.
+    fn flush(&mut self) -> bool;
+}
+
+/// A connection of which a trace is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedConnection {
+    /// Its name.
+    pub connection: QuicConnection,
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+}
+
+/// Something that a traced connection does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QuicTraceEvent {
+    /// The connection itself.
+    Quic(TraceEvent),
+    /// PREPARE: the NIC worker is to have a range in memory.
+    PrepareIssued {
+        /// The id of the command.
+        prepare: u64,
+        /// The stream that it is for.
+        stream: u64,
+        /// The range.
+        file: FileId,
+        /// Of its first byte.
+        offset: u64,
+        /// In bytes.
+        len: u64,
+    },
+    /// READY: the range is there.
+    RangeReady {
+        /// The id of the command.
+        prepare: u64,
+        /// Since PREPARE, in microseconds.
+        waited_us: u64,
+    },
+    /// QSEND: the NIC worker has packets to fill in, to seal and to send.
+    SendIssued {
+        /// The id of the command.
+        send: u64,
+        /// Which NIC stack.
+        nic: usize,
+        /// Which of its workers.
+        worker: usize,
+        /// Numbers of the first and the last packet.
+        packets: (u64, u64),
+        /// In how many datagrams.
+        datagrams: usize,
+    },
+    /// The packets have left.
+    SendDeparted {
+        /// The id of the command.
+        send: u64,
+        /// Since QSEND, in microseconds.
+        waited_us: u64,
+    },
+}
+
+/// Which connections are to be traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuicTraceWanted {
+    /// This one alone.
+    pub connection: Option<QuicConnection>,
+    /// Those of this peer.
+    pub peer: Option<IpAddr>,
+    /// No more than so many.
+    pub connections_max: usize,
+}
+
+/// Why no trace is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuicTraceRefusal {
+    /// No port speaks QUIC.
+    NoQuic,
+    /// Another one is being made.
+    Busy,
+    /// There is no such connection, or it is over.
+    UnknownConnection(QuicConnection),
+}
+
+impl fmt::Display for QuicTraceRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoQuic => f.write_str("no port of this server speaks QUIC"),
+            Self::Busy => f.write_str("connections are being traced already"),
+            Self::UnknownConnection(connection) => {
+                write!(f, "there is no connection {}, or it is over", connection.0)
+            }
+        }
+    }
+}
+
+impl std::error::Error for QuicTraceRefusal {}
+
+/// Most commands of which is remembered when they were issued; of others, no wait is known.
+const ISSUED_MAX: usize = 65_536;
+
+/// A trace that is being made.
+#[derive(Debug)]
+pub(super) struct Trace {
+    tracer: Box<dyn QuicTracer>,
+    /// Connections that may yet be traced.
+    left: usize,
+    traced: HashMap<(usize, Handle), QuicConnection>,
+    /// When commands were issued, in microseconds.
+    issued: BTreeMap<u64, u64>,
+}
+
+impl Trace {
+    fn has(&self, connection: QuicConnection) -> bool {
+        self.traced.values().any(|traced| *traced == connection)
+    }
+
+    /// A QSEND is about to go to the NIC worker of its connection.
+    #[cold]
+    pub(super) fn on_qsend(
+        &mut self,
+        now_us: u64,
+        connection: &Connection,
+        send: &QuicSend<'_>,
+        nics: &NicStacks,
+    ) {
+        let key = (connection.listener, connection.handle);
+        let (Some(first), Some(last)) = (send.packets.first(), send.packets.last()) else {
+            return;
+        };
+        if !self.traced.contains_key(&key) {
+            return;
+        }
+        let nic = nics.of(connection.worker);
+        let event = QuicTraceEvent::SendIssued {
+            send: send.id.0,
+            nic,
+            worker: connection.worker - nics.workers(nic).start,
+            packets: (first.number, last.number),
+            datagrams: send.packets.len(),
+        };
+        self.issue(send.id, now_us);
+        let at = Instant::from_us(now_us);
+        self.tracer.record(at, connection.id, &event);
+    }
+
+    fn issue(&mut self, id: SendId, now_us: u64) {
+        if self.issued.len() < ISSUED_MAX {
+            self.issued.insert(id.0, now_us);
+        }
+    }
+}
+
+impl QuicLayer {
+    /// Has the trace record something of a connection, if one is made of it.
+    #[inline]
+    pub(super) fn trace(
+        &mut self,
+        now_us: u64,
+        connection: QuicConnection,
+        event: impl FnOnce() -> QuicTraceEvent,
+    ) {
+        if self.trace.is_some() {
+            self.record(now_us, connection, None, event());
+        }
+    }
+
+    /// The same of a command that is issued, whose answer is waited for.
+    #[inline]
+    pub(super) fn trace_issued(
+        &mut self,
+        now_us: u64,
+        connection: QuicConnection,
+        id: SendId,
+        event: impl FnOnce() -> QuicTraceEvent,
+    ) {
+        if self.trace.is_some() {
+            self.record(now_us, connection, Some(id), event());
+        }
+    }
+
+    #[cold]
+    fn record(
+        &mut self,
+        now_us: u64,
+        connection: QuicConnection,
+        issued: Option<SendId>,
+        event: QuicTraceEvent,
+    ) {
+        if let Some(trace) = self.trace.as_deref_mut()
+            && trace.has(connection)
+        {
+            if let Some(id) = issued {
+                trace.issue(id, now_us);
+            }
+            let at = Instant::from_us(now_us);
+            trace.tracer.record(at, connection, &event);
+        }
+    }
+
+    /// A command is answered: how long that took, if it was traced.
+    #[inline]
+    pub(super) fn traced_wait_us(&mut self, now_us: u64, id: SendId) -> Option<u64> {
+        let issued_us = self.trace.as_deref_mut()?.issued.remove(&id.0)?;
+        Some(now_us.saturating_sub(issued_us))
+    }
+
+    /// A connection is forgotten.
+    pub(super) fn end_trace_of(&mut self, now_us: u64, key: (usize, Handle)) {
+        if let Some(trace) = self.trace.as_deref_mut()
+            && let Some(connection) = trace.traced.remove(&key)
+        {
+            trace.tracer.end(Instant::from_us(now_us), connection);
+        }
+    }
+}
+
+impl Stack {
+    /// Makes traces of connections of QUIC, of those that there are and of those that come, until
+    /// `tracer` says that it is the end; unless it is refused at once.
+    pub fn trace_quic(
+        &mut self,
+        now_us: u64,
+        wanted: QuicTraceWanted,
+        mut tracer: Box<dyn QuicTracer>,
+    ) {
+        let begun = self.begin_quic_traces(now_us, wanted);
+        let (Ok(()), Some(quic)) = (begun, self.quic.as_deref_mut()) else {
+            tracer.refuse(begun.err().unwrap_or(QuicTraceRefusal::NoQuic));
+            tracer.flush();
+            return;
+        };
+        quic.trace = Some(Box::new(Trace {
+            tracer,
+            // Those that there are come with their first event.
+            left: wanted.connections_max,
+            traced: HashMap::new(),
+            issued: BTreeMap::new(),
+        }));
+        self.drain_quic_trace();
+        self.flush_quic_trace();
+    }
+
+    /// Has the endpoints trace what is wanted.
+    fn begin_quic_traces(
+        &mut self,
+        now_us: u64,
+        wanted: QuicTraceWanted,
+    ) -> Result<(), QuicTraceRefusal> {
+        let quic = self.quic.as_deref_mut().ok_or(QuicTraceRefusal::NoQuic)?;
+        if quic.trace.is_some() {
+            return Err(QuicTraceRefusal::Busy);
+        }
+        let connections = quic.table.connections.iter();
+        let found = connections.filter(|(_, it)| match wanted.connection {
+            Some(connection) => it.id == connection,
+            None => wanted.peer.is_none_or(|peer| it.remote.ip() == peer),
+        });
+        let found: Vec<_> = found.map(|(_, it)| (it.listener, it.handle)).collect();
+        let now = Instant::from_us(now_us);
+        let mut left = wanted.connections_max;
+        for (listener, handle) in found {
+            if left > 0 && quic.listeners[listener].endpoint.trace(now, handle) {
+                left -= 1;
+            }
+        }
+        if let Some(connection) = wanted.connection {
+            if left == wanted.connections_max {
+                return Err(QuicTraceRefusal::UnknownConnection(connection));
+            }
+        } else if left > 0 {
+            for listener in &mut quic.listeners {
+                listener.endpoint.trace_new(wanted.peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tracer may have something to hand on, or be at its end.
+    pub fn flush_quic_trace(&mut self) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let is_over = quic.trace.as_mut().is_some_and(|it| !it.tracer.flush());
+        if is_over && let Some(trace) = quic.trace.take() {
+            for listener in &mut quic.listeners {
+                listener.endpoint.stop_tracing_new();
+            }
+            for (listener, handle) in trace.traced.into_keys() {
+                quic.listeners[listener].endpoint.untrace(handle);
+            }
+        }
+    }
+
+    /// Takes what endpoints have traced.
+    #[inline]
+    pub(super) fn trace_endpoints(&mut self) {
+        if self
+            .quic
+            .as_deref()
+            .is_some_and(|quic| quic.trace.is_some())
+        {
+            self.drain_quic_trace();
+        }
+    }
+
+    #[cold]
+    fn drain_quic_trace(&mut self) {
+        let listeners = self.quic.as_deref().map_or(0, |quic| quic.listeners.len());
+        for listener in 0..listeners {
+            while let Some(quic) = self.quic.as_deref_mut()
+                && let Some(traced) = quic.listeners[listener].endpoint.poll_traced()
+            {
+                self.on_quic_traced(listener, traced);
+            }
+        }
+    }
+
+    fn on_quic_traced(&mut self, listener: usize, traced: Traced) {
+        let key = (listener, traced.connection);
+        let place = self.quic_place(listener, traced.connection);
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let (Some(place), Some(trace)) = (place, quic.trace.as_deref_mut()) else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get(place) else {
+            return;
+        };
+        if !trace.traced.contains_key(&key) {
+            if trace.left == 0 {
+                return quic.listeners[listener].endpoint.untrace(traced.connection);
+            }
+            trace.left -= 1;
+            trace.traced.insert(key, connection.id);
+            let begun = TracedConnection {
+                connection: connection.id,
+                local: connection.local,
+                remote: connection.remote,
+            };
+            trace.tracer.begin(traced.at, begun);
+            if trace.left == 0 {
+                for listener in &mut quic.listeners {
+                    listener.endpoint.stop_tracing_new();
+                }
+            }
+        }
+        let event = QuicTraceEvent::Quic(traced.event);
+        trace.tracer.record(traced.at, connection.id, &event);
+    }
+}
