@@ -15,6 +15,7 @@ use crate::commands::demo::{DEMO_HELP, DemoArgs};
 use crate::commands::generate::GenerateArgs;
 use crate::commands::keygen::KeygenArgs;
 use crate::commands::link::{LINK_HELP, LinkArgs};
+use crate::commands::qlog::{QLOG_HELP, QlogArgs};
 use crate::commands::run::{RUN_HELP, RunArgs};
 use crate::commands::sim::{SIM_HELP, SimArgs};
 use crate::commands::stat::{STAT_HELP, StatArgs};
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     Stat(StatArgs),
     /// Write what a running server sends and receives to a file for Wireshark
     Capture(CaptureArgs),
+    /// Write what QUIC connections of a running server do to files, in the format qlog
+    Qlog(QlogArgs),
     /// Write a fresh key for a host stack and a NIC stack on two machines
     Keygen(KeygenArgs),
     /// Show everything at work in a namespace of its own, without privileges
@@ -135,6 +138,7 @@ impl Cli {
             .mut_subcommand("ctl", |command| command.after_help(CTL_HELP))
             .mut_subcommand("stat", |command| command.after_help(STAT_HELP))
             .mut_subcommand("capture", |command| command.after_help(CAPTURE_HELP))
+            .mut_subcommand("qlog", |command| command.after_help(QLOG_HELP))
             .mut_subcommand("demo", |command| command.after_help(DEMO_HELP))
             .mut_subcommand("link", |command| command.after_help(LINK_HELP))
             .mut_subcommand("bench", |command| command.after_help(BENCH_HELP))

@@ -6,7 +6,7 @@
 //! | `serve`, `check` | serves files; checks a configuration without serving |
 //! | `proxy` | forwards to backends |
 //! | `run` | a program, unmodified, on the split stack |
-//! | `ctl`, `stat`, `capture` | ask a running server |
+//! | `ctl`, `stat`, `capture`, `qlog` | ask a running server |
 //! | `keygen` | a key for two machines |
 //! | `demo`, `link`, `sim`, `bench` | shows, emulates, simulates, measures |
 //! | `generate` | manual pages and completions for packages |
@@ -20,6 +20,7 @@ pub(crate) mod generate;
 pub(crate) mod keygen;
 pub(crate) mod link;
 pub(crate) mod proxy;
+pub(crate) mod qlog;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sim;

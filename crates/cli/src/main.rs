@@ -28,7 +28,7 @@ use clap::FromArgMatches;
 
 use crate::cli::{Cli, Command};
 use crate::commands::{
-    bench, capture, check, ctl, demo, generate, keygen, link, proxy, run, serve, sim, stat,
+    bench, capture, check, ctl, demo, generate, keygen, link, proxy, qlog, run, serve, sim, stat,
 };
 use crate::supervisor::{cluster, remote_nic, standalone_nic};
 use crate::terminal::complain;
@@ -88,6 +88,7 @@ fn main() -> ExitCode {
         Command::Ctl(args) => ctl::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Capture(args) => capture::run(args),
+        Command::Qlog(args) => qlog::run(args),
         Command::Demo(args) => demo::run(args, log),
         Command::Link(args) => link::run(args),
         Command::Sim(args) => sim::run_seeds(args),

@@ -18,7 +18,7 @@
 //! | `origin_plan` | what is fetched, and where it is kept |
 //! | `drain` | the end without losing a response |
 //! | `control_socket`, `pending_requests` | requests of operators, and those that wait for their answer |
-//! | `stat`, `capture` | what `splitway stat` and `splitway capture` get |
+//! | `stat`, `capture`, `qlog` | what the commands of these names get |
 //! | `key_log` | the file for secrets of connections |
 //! | `service_manager` | notifications for systemd |
 //! | `cluster` | the supervisors of `splitway sockets-node` and `splitway sockets-gate` |
@@ -44,6 +44,7 @@ pub(crate) mod nic_source;
 pub(crate) mod observer;
 pub(crate) mod origin_plan;
 pub(crate) mod pending_requests;
+pub(crate) mod qlog;
 pub(crate) mod reload;
 pub(crate) mod remote_nic;
 pub(crate) mod resolver;
@@ -358,6 +359,11 @@ impl Supervisor<'_> {
                 if let Some(control) = &mut self.pending.control {
                     let (device, own) = (&self.attachment.device, self.attachment.ip_addresses());
                     capture::answer(control, *wanted, device, &own, self.remote_nics);
+                }
+            }
+            Some(Request::Qlog(wanted)) => {
+                if let Some(control) = &mut self.pending.control {
+                    qlog::answer(control, *wanted, self.to_host);
                 }
             }
             Some(Request::Detach(pid)) => self.detach(*pid),

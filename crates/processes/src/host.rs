@@ -7,6 +7,7 @@ pub mod control;
 pub mod counter_reporter;
 pub mod fetch_client;
 pub mod key_log;
+pub mod qlog;
 pub mod stat_writer;
 
 use std::ffi::CStr;

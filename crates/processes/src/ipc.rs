@@ -13,6 +13,7 @@
 //! | `stat_report` | the document of `splitway stat` |
 //! | `ablation` | switches for measurements, which no file has |
 //! | `capture_request` | what `splitway capture` asks for, and gets |
+//! | `qlog_request` | what `splitway qlog` asks for, and gets |
 //! | `timeouts` | times that both sides agree on |
 //! | `signals` | signals as descriptors |
 //! | `log_lines` | how lines reach standard error |
@@ -26,6 +27,7 @@ pub mod launch;
 pub mod log_lines;
 pub mod messages;
 pub mod nic_control;
+pub mod qlog_request;
 pub mod sealed;
 pub mod signals;
 pub mod stat_report;

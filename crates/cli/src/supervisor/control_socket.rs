@@ -23,6 +23,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use rustix::process::{Uid, geteuid};
 
 use processes::ipc::capture_request::CaptureRequest;
+use processes::ipc::qlog_request::QlogRequest;
 
 /// Longest request, and longest answer, in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
@@ -56,9 +57,12 @@ pub(crate) enum Request {
     Stat,
     /// Packets: the answer comes with sockets to read them from.
     Capture(CaptureRequest),
+    /// What connections of QUIC do: the answer comes with a pipe to read that from.
+    Qlog(QlogRequest),
 }
 
 const CAPTURE: &str = "capture";
+const QLOG: &str = "qlog";
 const DETACH: &str = "detach";
 
 impl Request {
@@ -81,6 +85,7 @@ impl Request {
             let (name, arguments) = std::str::from_utf8(line).ok()?.split_once(' ')?;
             match name {
                 CAPTURE => Some(Self::Capture(arguments.parse().ok()?)),
+                QLOG => Some(Self::Qlog(arguments.parse().ok()?)),
                 DETACH => Some(Self::Detach(arguments.parse::<NonZeroU32>().ok()?.get())),
                 _ => None,
             }
@@ -96,6 +101,7 @@ impl Request {
             Self::Reopen => "reopen",
             Self::Stat => "stat",
             Self::Capture(_) => CAPTURE,
+            Self::Qlog(_) => QLOG,
             Self::Detach(_) => DETACH,
         }
     }
@@ -105,6 +111,7 @@ impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Capture(wanted) => write!(f, "{CAPTURE} {wanted}"),
+            Self::Qlog(wanted) => write!(f, "{QLOG} {wanted}"),
             Self::Detach(pid) => write!(f, "{DETACH} {pid}"),
             _ => f.write_str(self.name()),
         }
@@ -270,7 +277,7 @@ impl Control {
             let asked = String::from_utf8_lossy(line);
             let asked = asked.trim();
             self.answer(Err(format!(
-                "unknown command {asked:?}: this server knows {known}, {DETACH}, {CAPTURE}"
+                "unknown command {asked:?}: this server knows {known}, {DETACH}, {CAPTURE}, {QLOG}"
             )));
         }
         request

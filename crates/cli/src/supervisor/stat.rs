@@ -25,7 +25,7 @@ pub(crate) fn answer(
     nics: (&[NicSupervisor], &FetcherSupervisor),
     to_host: &OwnedFd,
 ) {
-    let pipe = ask_host(to_host).inspect_err(|failure| tracing::warn!("{failure}"));
+    let pipe = ask_host(to_host, &ToHost::Stat).inspect_err(|failure| tracing::warn!("{failure}"));
     let mut server = server(children, nics);
     server.is_host_asked = pipe.is_ok();
     let text = serde_json::to_string(&server).map_err(|error| error.to_string());
@@ -34,7 +34,7 @@ pub(crate) fn answer(
 }
 
 /// Asks the host process; returns what it writes to.
-fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
+pub(crate) fn ask_host(to_host: &OwnedFd, question: &ToHost) -> Result<OwnedFd, Failure> {
     let what = "asking the host process";
     // The kernel says so while three quarters of the buffer are free: who asks a process that
     // stands still, again and again, leaves room for NIC processes and certificates.
@@ -50,7 +50,7 @@ fn ask_host(to_host: &OwnedFd) -> Result<OwnedFd, Failure> {
         if let Err(errno) = fcntl_setpipe_size(&writer, PIPE_BYTES) {
             tracing::debug!("a pipe remains small: {errno}");
         }
-        fd_passing::pass(to_host, &ToHost::Stat, Some(&writer))?;
+        fd_passing::pass(to_host, question, Some(&writer))?;
         Ok(reader)
     };
     ask().map_err(|errno| Failure::broken(what, errno))
@@ -77,7 +77,7 @@ mod tests {
         let (to_host, host) = seqpacket::pair().unwrap();
         let mut readers = Vec::new();
         let failure = loop {
-            match ask_host(&to_host) {
+            match ask_host(&to_host, &ToHost::Stat) {
                 Ok(reader) => readers.push(reader),
                 Err(failure) => break failure.to_string(),
             }

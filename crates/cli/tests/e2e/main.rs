@@ -47,6 +47,7 @@ mod players_long;
 mod programs;
 mod proxy;
 mod proxy_ends;
+mod qlog;
 mod redbot_long;
 mod restart;
 mod routed;

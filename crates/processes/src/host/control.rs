@@ -18,12 +18,14 @@ use crate::host::apps::App;
 use crate::host::broker_link::BrokerLink;
 use crate::host::counter_reporter::CounterReporter;
 use crate::host::fetch_client::FetcherSlot;
+use crate::host::qlog;
 use crate::host::stat_writer::Readers;
 use crate::ipc::child::tell;
 use crate::ipc::fd_passing;
 use crate::ipc::host_configuration::{self, HostConfiguration, Observed};
 use crate::ipc::log_lines;
 use crate::ipc::messages::{FromHost, NicFate, ToHost};
+use crate::ipc::qlog_request::QlogRequest;
 use config::certificates;
 use config::place::Problem;
 
@@ -51,7 +53,7 @@ enum Order {
 const OBSERVER_SOCKET: &str = "socket to the observer process";
 
 /// Longest message of the supervisor, in bytes.
-const MESSAGE_BYTES_MAX: usize = 64;
+const MESSAGE_BYTES_MAX: usize = 256;
 
 /// What the host process starts serving with.
 pub struct Start {
@@ -91,12 +93,14 @@ pub struct HostControl {
     wakeup: Arc<OwnedFd>,
     /// Those who ask what connections there are.
     readers: Readers,
+    /// Clients who want traces of connections, and their pipes.
+    qlogs: Vec<(QlogRequest, OwnedFd)>,
     /// Tells the observer what is counted.
     reporter: Option<CounterReporter>,
     /// The observer gets that.
     reports_counters: bool,
     /// Readable while there is anything to do.
-    wake: OwnedFd,
+    wake: Arc<OwnedFd>,
 }
 
 /// A configuration whose certificates are being checked.
@@ -134,9 +138,10 @@ impl HostControl {
             broker: None,
             wakeup: Arc::new(wakeup),
             readers: Readers::default(),
+            qlogs: Vec::new(),
             reporter: None,
             reports_counters: false,
-            wake,
+            wake: Arc::new(wake),
         })
     }
 
@@ -398,6 +403,13 @@ impl HostControl {
             ToHost::Fetcher => self.on_fetcher(arrived("fetcher")),
             ToHost::Broker => self.on_broker(arrived("broker")),
             ToHost::Stat => self.add_reader(arrived("pipe for connections")),
+            ToHost::Qlog(wanted) => match arrived("pipe for a trace") {
+                Ok(pipe) => {
+                    self.qlogs.push((wanted, pipe));
+                    wake(&self.wakeup);
+                }
+                Err(failure) => tracing::warn!("{failure}"),
+            },
             ToHost::Drain => self.take_order(Order::Drain),
             ToHost::Ping => self.take_order(Order::Pong),
             ToHost::Detach(pid) => self.take_order(Order::Detach(pid)),
@@ -447,6 +459,13 @@ impl NicSource<App> for HostControl {
 
     fn on_wake(&mut self, now_us: u64, stack: &mut Stack, app: &mut App) {
         self.readers.tell(&self.wake, now_us, stack, app);
+        stack.flush_quic_trace();
+        for (wanted, pipe) in std::mem::take(&mut self.qlogs) {
+            let begun = qlog::begin(stack, now_us, wanted, pipe, &self.wake);
+            if let Err(failure) = begun {
+                tracing::warn!("{failure}");
+            }
+        }
         if let Some(reporter) = self.reporter.as_ref().filter(|_| self.reports_counters) {
             reporter.on_wake(now_us, stack, app);
         }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::ipc::qlog_request::QlogRequest;
 use config::Text;
 use config::log_level::LogLevel;
 use config::socket_values::{AddressRange, PortRange};
@@ -195,6 +196,8 @@ pub enum ToHost {
     Broker,
     /// With a pipe: the connections are to be written to it.
     Stat,
+    /// With a pipe: what connections of QUIC do is to be written to it.
+    Qlog(QlogRequest),
     /// All connections are to be closed when their responses have ended.
     Drain,
     /// Is to be answered between two turns.
