@@ -20,8 +20,8 @@ use std::time::Duration;
 use failure::Failure;
 use host::app::{Bind, BindingId, Owner, StreamOptions};
 use host::{
-    Applications, Duplicate, Link, NicSource as _, Polling, QuicListener, QuicSettings, Shard,
-    Stack, StackConfig, monotonic_us,
+    Applications, Changeable, Duplicate, Link, NicSource as _, Polling, QuicListener, Shard, Stack,
+    StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
 use netdev::steering::SteeringMap;
@@ -139,15 +139,7 @@ pub fn run() -> Result<(), Failure> {
     let Some(observer) = supervisor.observer(signals.as_fd())? else {
         return Ok(());
     };
-    let key_log = settings.key_log.then(|| KeyLogger::new(&observer));
-    let key_log: Option<Arc<dyn tls::KeyLog>> = key_log.transpose()?.map(|it| Arc::new(it) as _);
-    let tls = supervisor.certificates();
-    let tls = tls.map(|it| {
-        let mut tls = settings.tls.to_tls();
-        tls.key_log.clone_from(&key_log);
-        Ok((tls_config(&tls, Arc::clone(&it))?, it))
-    });
-    let tls = tls.transpose()?;
+    let key_log = key_log(&settings, &observer)?;
     let Some((nic, session)) = supervisor.first(signals.as_fd())? else {
         return Ok(());
     };
@@ -169,13 +161,9 @@ pub fn run() -> Result<(), Failure> {
     stack
         .on_nic_come(monotonic_us(), nic, session.channels)
         .map_err(|refusal| Failure::broken("NIC process", refusal))?;
-    if let Some((config, certificates)) = &tls {
-        for port in &settings.tls_ports {
-            stack.serve_tls(*port, Arc::clone(config));
-        }
-        let mut quic = settings.quic.settings(&settings.tls, start.tcp.congestion);
-        quic.key_log = key_log;
-        serve_http3(&mut stack, &settings.http3_ports, &quic, certificates)?;
+    if let Some(certificates) = supervisor.certificates() {
+        serve_tls(&mut stack, &settings, &certificates, &key_log)?;
+        serve_http3(&mut stack, &settings, (&start.tcp, key_log), &certificates)?;
     }
     stack.announce(monotonic_us());
     let mut proxy = proxy(start.proxy, &settings.proxy_ports, &mut stack, &observer)?;
@@ -209,20 +197,45 @@ pub fn run() -> Result<(), Failure> {
     ended.map_err(|error| Failure::broken("host process", error))
 }
 
+/// The key log, if there is to be one.
+fn key_log(
+    settings: &HostSettings,
+    observer: &OwnedFd,
+) -> Result<Option<Arc<dyn tls::KeyLog>>, Failure> {
+    let logger = settings.key_log.then(|| KeyLogger::new(observer));
+    Ok(logger.transpose()?.map(|logger| Arc::new(logger) as _))
+}
+
+/// Has the server accept connections of TLS over TCP.
+fn serve_tls(
+    stack: &mut Stack,
+    settings: &HostSettings,
+    certificates: &Arc<tls::Certificates>,
+    key_log: &Option<Arc<dyn tls::KeyLog>>,
+) -> Result<(), Failure> {
+    let config = tls_config(&settings.tls, Arc::clone(certificates), key_log)?;
+    for port in &settings.tls_ports {
+        stack.serve_tls(*port, Arc::clone(&config));
+    }
+    Ok(())
+}
+
 /// Has the server accept QUIC connections.
 fn serve_http3(
     stack: &mut Stack,
-    ports: &[u16],
-    settings: &QuicSettings,
+    settings: &HostSettings,
+    (tcp, key_log): (&Changeable, Option<Arc<dyn tls::KeyLog>>),
     certificates: &Arc<tls::Certificates>,
 ) -> Result<(), Failure> {
     // By which the endpoints tell how old tokens are.
     stack.set_unix_time(certificates::unix_time());
-    for port in ports {
+    let mut quic = settings.quic.settings(&settings.tls, tcp.congestion);
+    quic.key_log = key_log;
+    for port in &settings.http3_ports {
         let listener = QuicListener {
             port: *port,
             certificates: Arc::clone(certificates),
-            settings: settings.clone(),
+            settings: quic.clone(),
         };
         let served = stack.serve_quic(monotonic_us(), &listener);
         served.map_err(|error| {
@@ -355,10 +368,13 @@ fn check_duplicates(port: &mut PacketPort, device: &str, own: &[IpAddr]) -> Resu
 /// What the connections of all TLS listeners have in common: a session of one may be resumed at
 /// another.
 fn tls_config(
-    settings: &tls::Settings,
+    settings: &TlsSettings,
     certificates: Arc<tls::Certificates>,
+    key_log: &Option<Arc<dyn tls::KeyLog>>,
 ) -> Result<Arc<tls::Config>, Failure> {
-    tls::Config::new(certificates, settings, certificates::unix_time())
+    let mut settings = settings.to_tls();
+    settings.key_log.clone_from(key_log);
+    tls::Config::new(certificates, &settings, certificates::unix_time())
         .map(Arc::new)
         .map_err(|error| Failure::broken("setting up TLS", error))
 }

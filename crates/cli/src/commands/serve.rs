@@ -73,9 +73,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
             .map_err(|errno| Failure::broken("binding the process to its parent", errno))?;
     }
     let initial_netns = InitialNetns::here()?;
-    let key_log = args.key_log.as_deref();
-    let key_log = key_log.map(|path| KeyLogFile::open(path, &config));
-    let mut observer = ObserverSupervisor::new(&config, key_log.transpose()?)?;
+    let mut observer = observer(args, &config)?;
     let broker = BrokerPlan::bind(&config)?;
     let attachment = Attachment::attach(&config)?;
     let mut service_manager = ServiceManager::of_environment();
@@ -116,6 +114,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     result?;
     print_summary(&served?, &children, args.report_json);
     ended.and(removed)
+}
+
+/// What keeps logs and metrics, and the key log if there is one.
+fn observer(args: &ServeArgs, config: &Config) -> Result<ObserverSupervisor, Failure> {
+    let key_log = args.key_log.as_deref();
+    let key_log = key_log.map(|path| KeyLogFile::open(path, config));
+    ObserverSupervisor::new(config, key_log.transpose()?)
 }
 
 /// What a server serves, and on what.

@@ -130,7 +130,7 @@ fn a_trace_has_each_packet_of_a_connection_and_what_became_of_it() {
         let lost = json(&[])["quic_connections"][0]["packets_lost"]
             .as_u64()
             .unwrap();
-        let port = client.quic.local.port();
+        let client_port = client.quic.local.port();
         client.close();
         let (said, traces) = qlog.await_end();
         assert!(said.contains("1 connections"), "{said}");
@@ -141,23 +141,7 @@ fn a_trace_has_each_packet_of_a_connection_and_what_became_of_it() {
         let (header, events) = trace.split_first().unwrap();
         assert_eq!(header["serialization_format"], "application/qlog+json-seq");
         assert_eq!(header["trace"]["vantage_point"]["type"], "server");
-        let times: Vec<f64> = events
-            .iter()
-            .map(|it| it["time"].as_f64().unwrap())
-            .collect();
-        assert!(times.is_sorted());
-        assert_eq!(events[0]["name"], "quic:connection_started");
-        let remote = &events[0]["data"]["remote"];
-        assert_eq!(remote["ip_v4"], "10.77.0.1");
-        assert_eq!(remote["port_v4"], port);
-        let parameters = named(events, "quic:parameters_set");
-        let initiators: BTreeSet<_> = parameters
-            .iter()
-            .map(|data| data["initiator"].as_str().unwrap())
-            .collect();
-        assert_eq!(initiators, BTreeSet::from(["local", "remote"]));
-        assert_eq!(parameters[0]["max_idle_timeout"], 30_000);
-
+        check_beginning(events, client_port);
         // Each number once, in order: as many as NIC stacks were given.
         let sent = numbers(events, "quic:packet_sent");
         assert!(sent.is_sorted_by(|a, b| a < b));
@@ -167,8 +151,8 @@ fn a_trace_has_each_packet_of_a_connection_and_what_became_of_it() {
         let of_data = found_lost
             .iter()
             .filter(|data| data["is_mtu_probe_packet"] == false);
-        assert_eq!(of_data.count() as u64, lost);
-        assert!(lost > 0);
+        // Some may have been found lost since.
+        assert!(of_data.count() as u64 >= lost && lost > 0);
         let sent: BTreeSet<u64> = sent.into_iter().collect();
         assert!(
             numbers(events, "quic:packet_lost")
@@ -188,22 +172,7 @@ fn a_trace_has_each_packet_of_a_connection_and_what_became_of_it() {
         });
         assert!(ends.max().unwrap() > file.size());
 
-        let metrics = named(events, "quic:recovery_metrics_updated");
-        for field in [
-            "smoothed_rtt",
-            "min_rtt",
-            "congestion_window",
-            "bytes_in_flight",
-        ] {
-            assert!(
-                metrics.iter().all(|data| data[field].is_number()),
-                "{field}"
-            );
-        }
-        let states = named(events, "quic:congestion_state_updated");
-        assert_eq!(states[0]["new"], "slow_start");
-        assert!(states.iter().any(|data| data["new"] == "recovery"));
-        assert_eq!(named(events, "quic:key_updated").len(), 1);
+        check_recovery(events);
         let closed = named(events, "quic:connection_closed");
         assert_eq!(
             (closed.len(), &closed[0]["initiator"]),
@@ -211,6 +180,46 @@ fn a_trace_has_each_packet_of_a_connection_and_what_became_of_it() {
         );
         check_commands(events, &sent);
     });
+}
+
+/// Who speaks, and what both sides have said of themselves.
+fn check_beginning(events: &[Value], client_port: u16) {
+    let times: Vec<f64> = events
+        .iter()
+        .map(|it| it["time"].as_f64().unwrap())
+        .collect();
+    assert!(times.is_sorted());
+    assert_eq!(events[0]["name"], "quic:connection_started");
+    let remote = &events[0]["data"]["remote"];
+    assert_eq!(remote["ip_v4"], "10.77.0.1");
+    assert_eq!(remote["port_v4"], client_port);
+    let parameters = named(events, "quic:parameters_set");
+    let initiators: BTreeSet<_> = parameters
+        .iter()
+        .map(|data| data["initiator"].as_str().unwrap())
+        .collect();
+    assert_eq!(initiators, BTreeSet::from(["local", "remote"]));
+    assert_eq!(parameters[0]["max_idle_timeout"], 30_000);
+}
+
+/// What recovery and congestion control go by, where packets are lost and keys updated.
+fn check_recovery(events: &[Value]) {
+    let metrics = named(events, "quic:recovery_metrics_updated");
+    for field in [
+        "smoothed_rtt",
+        "min_rtt",
+        "congestion_window",
+        "bytes_in_flight",
+    ] {
+        assert!(
+            metrics.iter().all(|data| data[field].is_number()),
+            "{field}"
+        );
+    }
+    let states = named(events, "quic:congestion_state_updated");
+    assert_eq!(states[0]["new"], "slow_start");
+    assert!(states.iter().any(|data| data["new"] == "recovery"));
+    assert_eq!(named(events, "quic:key_updated").len(), 1);
 }
 
 /// Each packet is of one QSEND, and all of these have departed; ranges were ready before.

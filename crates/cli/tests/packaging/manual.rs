@@ -94,6 +94,7 @@ fn every_command_has_a_manual_page_without_a_mistake() {
             ".SH TLS",
             ".SH LOGS AND METRICS",
             ".SH FOR MEASUREMENTS ONLY",
+            ".SH FOR DEBUGGING ONLY",
             ".SH NOTES",
             ".SS Examples",
         ]

@@ -204,7 +204,7 @@ impl Endpoint {
         }
     }
 
-    /// `original_id`: as [`TraceEvent::Started`](crate::TraceEvent::Started) has it, if it is traced.
+    /// `original_id`: what its trace has of it, if one is made.
     fn insert(
         &mut self,
         index: usize,

@@ -23,8 +23,8 @@ impl Stack {
         }
     }
 
-    /// A QSEND has departed; with it, those before it. False if that makes no sense. `times`: what it
-    /// is now, and when it departed, in microseconds.
+    /// A QSEND has departed; with it, those before it. False if that makes no sense. `times`: what
+    /// it is now, and when it departed, in microseconds.
     #[cold]
     pub(in crate::stack) fn on_quic_departed(
         &mut self,
@@ -54,7 +54,6 @@ impl Stack {
         if names::place_of_command(send.0) != Some(place) || !names::is_until(number, last) {
             return false;
         }
-        let id = connection.id;
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
         while let Some(issued) = connection.issued.front()
             && names::is_until(issued.number, number)
@@ -62,17 +61,14 @@ impl Stack {
             if let Some(send) = issued.send {
                 endpoint.on_departed(connection.handle, send);
             }
+            if let Some(trace) = quic.trace.as_deref_mut() {
+                let id = names::command(place, issued.number);
+                trace.on_departed(times, connection.id, id);
+            }
             connection.issued.pop_front();
             self.sends_outstanding -= 1;
         }
         quic.mark(place);
-        let (now_us, departed_us) = times;
-        if let Some(waited_us) = quic.traced_wait_us(departed_us, send) {
-            quic.trace(now_us, id, || QuicTraceEvent::SendDeparted {
-                send: send.0,
-                waited_us,
-            });
-        }
         true
     }
 

@@ -1,7 +1,7 @@
 //! Traces of connections, for those who look into them: what an endpoint does of a connection, and
 //! what the stack does for it with its NIC worker.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -128,7 +128,8 @@ impl fmt::Display for QuicTraceRefusal {
 
 impl std::error::Error for QuicTraceRefusal {}
 
-/// Most commands of which is remembered when they were issued; of others, no wait is known.
+/// Most commands of which is remembered when they were issued. If so many are unanswered, since a
+/// NIC stack is gone, all of them are forgotten.
 const ISSUED_MAX: usize = 65_536;
 
 /// A trace that is being made.
@@ -138,15 +139,13 @@ pub(super) struct Trace {
     /// Connections that may yet be traced.
     left: usize,
     traced: HashMap<(usize, Handle), QuicConnection>,
+    /// The names of these.
+    names: HashSet<u64>,
     /// When commands were issued, in microseconds.
-    issued: BTreeMap<u64, u64>,
+    issued: HashMap<u64, u64>,
 }
 
 impl Trace {
-    fn has(&self, connection: QuicConnection) -> bool {
-        self.traced.values().any(|traced| *traced == connection)
-    }
-
     /// A QSEND is about to go to the NIC worker of its connection.
     #[cold]
     pub(super) fn on_qsend(
@@ -176,10 +175,29 @@ impl Trace {
         self.tracer.record(at, connection.id, &event);
     }
 
-    fn issue(&mut self, id: SendId, now_us: u64) {
-        if self.issued.len() < ISSUED_MAX {
-            self.issued.insert(id.0, now_us);
+    /// A QSEND has departed. `times`: what it is now, and when that was, in microseconds.
+    #[cold]
+    pub(super) fn on_departed(
+        &mut self,
+        (now_us, departed_us): (u64, u64),
+        connection: QuicConnection,
+        id: SendId,
+    ) {
+        if let Some(issued_us) = self.issued.remove(&id.0) {
+            let event = QuicTraceEvent::SendDeparted {
+                send: id.0,
+                waited_us: departed_us.saturating_sub(issued_us),
+            };
+            self.tracer
+                .record(Instant::from_us(now_us), connection, &event);
         }
+    }
+
+    fn issue(&mut self, id: SendId, now_us: u64) {
+        if self.issued.len() >= ISSUED_MAX {
+            self.issued.clear();
+        }
+        self.issued.insert(id.0, now_us);
     }
 }
 
@@ -220,7 +238,7 @@ impl QuicLayer {
         event: QuicTraceEvent,
     ) {
         if let Some(trace) = self.trace.as_deref_mut()
-            && trace.has(connection)
+            && trace.names.contains(&connection.0)
         {
             if let Some(id) = issued {
                 trace.issue(id, now_us);
@@ -242,6 +260,7 @@ impl QuicLayer {
         if let Some(trace) = self.trace.as_deref_mut()
             && let Some(connection) = trace.traced.remove(&key)
         {
+            trace.names.remove(&connection.0);
             trace.tracer.end(Instant::from_us(now_us), connection);
         }
     }
@@ -267,7 +286,8 @@ impl Stack {
             // Those that there are come with their first event.
             left: wanted.connections_max,
             traced: HashMap::new(),
-            issued: BTreeMap::new(),
+            names: HashSet::new(),
+            issued: HashMap::new(),
         }));
         self.drain_quic_trace();
         self.flush_quic_trace();
@@ -366,6 +386,7 @@ impl Stack {
             }
             trace.left -= 1;
             trace.traced.insert(key, connection.id);
+            trace.names.insert(connection.id.0);
             let begun = TracedConnection {
                 connection: connection.id,
                 local: connection.local,

@@ -326,6 +326,13 @@ fn frame(frame: &TracedFrame) -> Value {
             "frame_type": "streams_blocked", "stream_type": stream_type(*is_unidirectional),
             "limit": limit,
         }),
+        other => frame_of_connection(other),
+    }
+}
+
+/// Frames of neither data nor its flow.
+fn frame_of_connection(frame: &TracedFrame) -> Value {
+    match frame {
         TracedFrame::NewConnectionId {
             sequence,
             retire_prior_to,
@@ -360,6 +367,8 @@ fn frame(frame: &TracedFrame) -> Value {
         TracedFrame::Unknown(kind) => {
             json!({ "frame_type": "unknown", "frame_type_bytes": kind })
         }
+        // Those of streams have names of their own.
+        _ => json!({ "frame_type": "unknown" }),
     }
 }
 
