@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use contract::tls::Cipher;
+use rustls::KeyLog;
 use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
-use rustls::KeyLog;
 use tcp::CongestionAlgorithm;
 
 /// What a client may make the host keep, and how far the host runs ahead of the NIC stack.

@@ -28,6 +28,18 @@ use crate::extents::PLACEHOLDER_BYTES;
 /// host as much as half a packet sent.
 const PACKETS_PER_ACK: u32 = 10;
 
+/// Never reached: on a path with many packets under way, a packet that is a little late is overtaken
+/// by more than the usual three (RFC 9002 §6.1.1). Time alone tells, as with RACK (RFC 8985 §3.1).
+const PACKET_THRESHOLD: u32 = u32::MAX;
+
+/// In round trips: a packet that is late by a quarter of one is not taken for lost (RFC 9002 §6.1.2;
+/// RACK's reordering window, RFC 8985 §6.2).
+const TIME_THRESHOLD: f32 = 1.25;
+
+/// Clients acknowledge at once what arrives out of order: else a packet that is late stays
+/// unacknowledged until the next [`PACKETS_PER_ACK`] are there, and looks lost by then.
+const REORDERING_THRESHOLD: u32 = 1;
+
 /// What an endpoint of the engine's QUIC is made of.
 pub(super) struct Setup {
     pub(super) endpoint: EndpointConfig,
@@ -141,6 +153,8 @@ fn transport(settings: &Settings, seed: [u8; 32], clock: Clock) -> TransportConf
         .send_window(limits.send_bytes_max + PLACEHOLDER_BYTES as u64)
         .max_idle_timeout(IdleTimeout::try_from(settings.idle_timeout).ok())
         .datagram_receive_buffer_size(None)
+        .packet_threshold(PACKET_THRESHOLD)
+        .time_threshold(TIME_THRESHOLD)
         .congestion_controller_factory(Arc::new(Controllers {
             algorithm: settings.congestion,
             seed: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
@@ -152,7 +166,9 @@ fn transport(settings: &Settings, seed: [u8; 32], clock: Clock) -> TransportConf
     transport.mtu_discovery_config(Some(discovery));
     if settings.ack_frequency {
         let mut frequency = AckFrequencyConfig::default();
-        frequency.ack_eliciting_threshold(VarInt::from_u32(PACKETS_PER_ACK));
+        frequency
+            .ack_eliciting_threshold(VarInt::from_u32(PACKETS_PER_ACK))
+            .reordering_threshold(VarInt::from_u32(REORDERING_THRESHOLD));
         transport.ack_frequency_config(Some(frequency));
     }
     transport

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod nic_stack;
+mod reordering;
 mod world;
 
 use std::rc::Rc;
@@ -97,8 +98,8 @@ fn every_byte_arrives_whatever_the_cipher() {
 
 #[test]
 fn nothing_that_dies_or_is_lost_costs_a_byte_or_a_nonce() {
-    each_seed(24, |random| die_and_lose(random, &SOME));
-    SOME.check([100, 10, 10, 50]);
+    each_seed(48, |random| die_and_lose(random, &SOME));
+    SOME.check([200, 20, 20, 100]);
 }
 
 #[test]

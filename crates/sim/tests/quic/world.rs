@@ -71,6 +71,13 @@ struct Connection {
 pub(crate) struct World<'a> {
     pub(crate) random: &'a mut dyn FnMut(u64) -> u64,
     pub(crate) weather: Weather,
+    /// By how much each way is longer than it has to be, in microseconds.
+    pub(crate) detour_us: u64,
+    /// How fast the link to the clients is, in Mbit/s.
+    pub(crate) link_mbit_per_s: u64,
+    /// What waits for it no longer than so much, in microseconds, is not dropped.
+    pub(crate) queue_us_max: u64,
+    link_free_us: u64,
     pub(crate) watch: WireWatch,
     /// Packets of QUIC that have left NIC stacks.
     pub(crate) sent_packets: u64,
@@ -152,6 +159,10 @@ impl<'a> World<'a> {
         Self {
             random,
             weather: Weather::default(),
+            detour_us: 0,
+            link_mbit_per_s: u64::MAX,
+            queue_us_max: u64::MAX,
+            link_free_us: 0,
             watch: WireWatch::default(),
             sent_packets: 0,
             sealed_before: 0,
@@ -293,6 +304,11 @@ impl<'a> World<'a> {
         self.nic.counters()
     }
 
+    /// Virtual time, in microseconds.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.now_us.get()
+    }
+
     fn now(&self) -> Instant {
         Instant::from_us(self.now_us.get())
     }
@@ -419,7 +435,15 @@ impl<'a> World<'a> {
     }
 
     fn send_to_client(&mut self, local: SocketAddr, mut datagram: Vec<u8>) {
+        let now_us = self.now_us.get();
+        let waits_us = self.link_free_us.saturating_sub(now_us);
+        if waits_us > self.queue_us_max {
+            return;
+        }
+        let takes_us = datagram.len() as u64 * 8 / self.link_mbit_per_s;
+        self.link_free_us = now_us + waits_us + takes_us;
         if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
+            let delay_us = waits_us + takes_us + self.detour_us + delay_us;
             self.later(delay_us, Later::AtClient(local, datagram));
         }
     }
@@ -444,7 +468,7 @@ impl<'a> World<'a> {
             while let Some(mut datagram) = self.peers[at].client.poll_datagram(self.now_us.get()) {
                 let local = self.peers[at].client.local;
                 if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
-                    self.later(delay_us, Later::AtServer(local, datagram));
+                    self.later(self.detour_us + delay_us, Later::AtServer(local, datagram));
                 }
             }
         }
