@@ -3,7 +3,9 @@
 #![no_main]
 
 use contract::parting::{Part, PartLimits, PartStage, PartTimestamps};
-use contract::quic::{Prepare, QuicKey, QuicPacket, QuicSend};
+use contract::quic::{
+    Prepare, QuicConnectionId, QuicKey, QuicPacket, QuicReceiveKey, QuicSend,
+};
 use contract::splicing::{Splice, SpliceLeg, SpliceTimestamps, UnspliceKind};
 use contract::tls::{Cipher, ContentType, Key, Records, Suite, Tag, Version};
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Segments, Send, SendId};
@@ -115,6 +117,17 @@ enum Request<'a> {
         file: u32,
         offset: u64,
         len: u64,
+    },
+    QuicReceiveKey {
+        generation: u32,
+        next_number: u64,
+        hold_us: u32,
+        cipher: u8,
+        keys: [[u8; 32]; 2],
+    },
+    QuicConnectionId {
+        id: [u8; 20],
+        len: u8,
     },
     Records {
         epoch: u16,
@@ -385,6 +398,34 @@ impl Request<'_> {
                 file: FileId(*file),
                 offset: *offset,
                 len: *len,
+            },
+            Request::QuicReceiveKey {
+                generation,
+                next_number,
+                hold_us,
+                cipher,
+                keys,
+            } => {
+                let cipher = match cipher % 3 {
+                    0 => Cipher::Aes128Gcm,
+                    1 => Cipher::Aes256Gcm,
+                    _ => Cipher::ChaCha20Poly1305,
+                };
+                Command::QuicReceiveKey(QuicReceiveKey {
+                    flow: FlowId(2),
+                    generation: *generation,
+                    cipher,
+                    key: &keys[0][..cipher.key_bytes()],
+                    iv: [3; 12],
+                    header_key: &keys[1][..cipher.key_bytes()],
+                    next_number: *next_number,
+                    hold_us: *hold_us,
+                })
+            }
+            Request::QuicConnectionId { id, len } => Command::QuicConnectionId {
+                flow: FlowId(2),
+                id: QuicConnectionId::new(&id[..1 + usize::from(len % 20)])
+                    .expect("it has 1 to 20 bytes"),
             },
             Request::KeyGone { flow, epoch } => Command::KeyGone {
                 flow: FlowId(*flow),

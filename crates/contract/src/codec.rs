@@ -6,9 +6,9 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–9, 13–18 and 24–28, events 129–146 and 150 |
+//! | 4 | 1 | kind: commands 1–9, 13–19 and 24–30, events 129–147, 150 and 151 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice ended, unspliced) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, QRXKEY, QCID, QRX, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice ended, unspliced) |
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -24,6 +24,7 @@
 //! | splice progress | one record of 24 bytes per splice |
 //! | SETUP | one record of 24 bytes per listener |
 //! | QSEND | one record of 16 bytes per packet; one of 16 per segment; the packet header; of each packet its prefix, its header and its inline segments' bytes |
+//! | QRX | one record of 16 bytes per packet; their plaintexts |
 //! | all others | none |
 //!
 //! Decoding accepts exactly what encoding produces: what is reserved must be zero, lengths must fit
@@ -31,6 +32,7 @@
 
 mod parting;
 mod quic;
+mod quic_receive;
 mod setup;
 mod splicing;
 mod tls;
@@ -48,12 +50,12 @@ use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::limits::{
     FLOWS_TAKEN_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, INLINE_BYTES_MAX, LISTED_ENTRIES_BYTES_MAX,
     MESSAGE_BYTES_MAX, PART_ENDS_MAX, PATH_BYTES_MAX, QUIC_INLINE_BYTES_MAX, QUIC_PACKETS_MAX,
-    QUIC_SEGMENTS_MAX, RECORDS_MAX, SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX,
-    SETUP_LISTENERS_MAX, SPLICE_PROGRESS_MAX,
+    QUIC_RECEIVED_BYTES_MAX, QUIC_RECEIVED_PACKETS_MAX, QUIC_SEGMENTS_MAX, RECORDS_MAX,
+    SEALED_TAGS_MAX, SEGMENTS_MAX, SEND_BYTES_MAX, SETUP_LISTENERS_MAX, SPLICE_PROGRESS_MAX,
 };
 use crate::listing::{self, Entries};
 use crate::parting::Part;
-use crate::quic::{Prepare, QuicKey, QuicSend};
+use crate::quic::{Prepare, QuicKey, QuicReceived, QuicSend};
 use crate::segment::{Segment, Segments};
 use crate::setup::{SETUP_LISTENER_BYTES, Setup};
 use crate::tls::{Key, Records, TAG_BYTES};
@@ -96,6 +98,8 @@ const QUIC_KEY_GONE: u8 = 25;
 const QUIC_SEND: u8 = 26;
 const PREPARE: u8 = 27;
 const QUIC_RELEASE: u8 = 28;
+const QUIC_RECEIVE_KEY: u8 = 29;
+const QUIC_CONNECTION_ID: u8 = 30;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
@@ -116,6 +120,7 @@ const UNSPLICED: u8 = 145;
 const SETUP_READY: u8 = 146;
 const FLOWS_TAKEN: u8 = 147;
 const READY: u8 = 150;
+const QUIC_RECEIVED: u8 = 151;
 
 const SEGMENT_INLINE: u8 = 1;
 const SEGMENT_FILE: u8 = 2;
@@ -395,6 +400,38 @@ records! {
         zero: [u8; 4],
     }
     ReadyRecord: 24 { head: Head, prepare: U64, flow: U64, }
+    /// What is behind keys of 16 bytes is zero.
+    QuicReceiveKeyRecord: 112 {
+        head: Head,
+        flow: U64,
+        next_number: U64,
+        key: [u8; 32],
+        header_key: [u8; 32],
+        iv: [u8; 12],
+        generation: U32,
+        hold_us: U32,
+        cipher: u8,
+        zero: [u8; 3],
+    }
+    QuicConnectionIdRecord: 40 { head: Head, flow: U64, id: ConnectionIdRecord, zero: [u8; 3], }
+    /// What is behind the ID is zero.
+    ConnectionIdRecord: 21 { bytes: [u8; 20], len: u8, }
+    /// What is behind addresses of 4 bytes is zero.
+    QuicReceivedRecord: 88 {
+        head: Head,
+        flow: U64,
+        arrived_us: U64,
+        remote: [u8; 16],
+        local: [u8; 16],
+        generation: U32,
+        remote_port: U16,
+        packets: U16,
+        plaintext_bytes: U16,
+        id: ConnectionIdRecord,
+        is_ipv6: u8,
+    }
+    /// A packet of a QRX.
+    QuicReceivedPacketRecord: 16 { number: U64, age_us: U32, len: U16, first: u8, ecn: u8, }
 }
 
 /// Longest encoded event, in bytes.
@@ -408,6 +445,10 @@ const _: () = assert!(
         && size_of::<FlowsTakenRecord>() + FLOWS_TAKEN_MAX * size_of::<U64>() <= EVENT_BYTES_MAX
         && size_of::<SplicesPassedRecord>()
             + SPLICE_PROGRESS_MAX * size_of::<SpliceProgressRecord>()
+            <= EVENT_BYTES_MAX
+        && size_of::<QuicReceivedRecord>()
+            + QUIC_RECEIVED_PACKETS_MAX * size_of::<QuicReceivedPacketRecord>()
+            + QUIC_RECEIVED_BYTES_MAX
             <= EVENT_BYTES_MAX
         && EVENT_BYTES_MAX <= MESSAGE_BYTES_MAX,
     "no event is longer"
@@ -524,6 +565,9 @@ impl Command<'_> {
             | Command::QuicSend(_)
             | Command::Prepare(_)
             | Command::QuicRelease { .. } => quic::encode(self, out),
+            Command::QuicReceiveKey(_) | Command::QuicConnectionId { .. } => {
+                quic_receive::encode(self, out);
+            }
         }
     }
 
@@ -612,6 +656,7 @@ impl Command<'_> {
             QUIC_SEND => QuicSend::parse(bytes).map(Command::QuicSend),
             PREPARE => Prepare::parse(bytes).map(Command::Prepare),
             QUIC_RELEASE => quic::parse_release(bytes),
+            kind @ (QUIC_RECEIVE_KEY | QUIC_CONNECTION_ID) => quic_receive::parse(kind, bytes),
             _ => Err("the kind is a command's"),
         }
     }
@@ -644,13 +689,15 @@ impl Command<'_> {
             Command::QuicSend(send) => send.check(),
             Command::Prepare(prepare) => prepare.check(),
             Command::QuicRelease { offset, len, .. } => quic::check_release(*offset, *len),
+            Command::QuicReceiveKey(key) => key.check(),
             Command::OpenPassed { .. }
             | Command::Close { .. }
             | Command::Acked { .. }
             | Command::KeyGone { .. }
             | Command::PartGone { .. }
             | Command::Unsplice { .. }
-            | Command::QuicKeyGone { .. } => Ok(()),
+            | Command::QuicKeyGone { .. }
+            | Command::QuicConnectionId { .. } => Ok(()),
         }
     }
 }
@@ -1043,6 +1090,7 @@ impl Event {
             Event::Unspliced { ref outcome } => splicing::encode_outcome(outcome, None, out),
             Event::SetupReady { epoch, steering } => setup::encode_ready(epoch, steering, out),
             Event::Ready { prepare, flow } => quic::encode_ready(prepare, flow, out),
+            Event::QuicReceived(ref received) => received.encode(out),
         }
     }
 
@@ -1172,6 +1220,9 @@ impl Event {
             UNSPLICED => splicing::parse_unspliced(bytes),
             SETUP_READY => setup::parse_ready(bytes),
             READY => quic::parse_ready(bytes),
+            QUIC_RECEIVED => {
+                QuicReceived::parse(bytes).map(|received| Event::QuicReceived(Box::new(received)))
+            }
             _ => Err("the kind is an event's"),
         }
     }
@@ -1226,8 +1277,8 @@ impl RejectReason {
     }
 }
 
-/// Adds `us` to the times in a SEND, a QSEND, a PART, a SETUP or a departure; all else stays as it
-/// is, whatever it is. A SEND that may leave at once still may.
+/// Adds `us` to the times in a SEND, a QSEND, a PART, a SETUP, a departure or a QRX; all else stays
+/// as it is, whatever it is. A SEND that may leave at once still may.
 pub(crate) fn shift_times(message: &mut [u8], us: i64) {
     let shifted = |time: U64| time.get().wrapping_add_signed(us).into();
     match kind(message) {
@@ -1260,6 +1311,11 @@ pub(crate) fn shift_times(message: &mut [u8], us: i64) {
         Ok(DEPARTED) => {
             if let Ok((record, _)) = DepartedRecord::mut_from_prefix(message) {
                 record.departed_us = shifted(record.departed_us);
+            }
+        }
+        Ok(QUIC_RECEIVED) => {
+            if let Ok((record, _)) = QuicReceivedRecord::mut_from_prefix(message) {
+                record.arrived_us = shifted(record.arrived_us);
             }
         }
         _ => {}
@@ -1315,7 +1371,10 @@ pub(crate) fn set_source_mac(message: &mut [u8], mac: [u8; 6]) {
 
 /// True if what the message holds must not be left lying about.
 pub(crate) fn is_secret(message: &[u8]) -> bool {
-    matches!(message.get(4), Some(&(KEY | SETUP | QUIC_KEY)))
+    matches!(
+        message.get(4),
+        Some(&(KEY | SETUP | QUIC_KEY | QUIC_RECEIVE_KEY))
+    )
 }
 
 fn head(kind: u8, length: usize) -> Head {

@@ -3,7 +3,7 @@
 use crate::file::Growth;
 use crate::ids::{FileId, FlowId, PassedId, SendId};
 use crate::parting::Part;
-use crate::quic::{Prepare, QuicKey, QuicSend};
+use crate::quic::{Prepare, QuicConnectionId, QuicKey, QuicReceiveKey, QuicSend};
 use crate::segment::Segments;
 use crate::setup::Setup;
 use crate::splicing::{Splice, UnspliceKind};
@@ -73,8 +73,8 @@ pub enum Command<'a> {
     /// RECORDS: defines records of a flow, which SENDs then name by their place in the stream.
     Records(Records<'a>),
     /// FRAME: a frame has arrived at the host's port that belongs to a connection that was parted
-    /// with, or to a leg of a splice. May be lost, as frames may.
-    /// with, or is a SYN that SETUP is about. May be lost, as frames may.
+    /// with, to a leg of a splice, or to a flow with a QRXKEY, or is a SYN that SETUP is about. May
+    /// be lost, as frames may.
     Frame {
         /// From the Ethernet header on, at most [`crate::limits::FRAME_BYTES_MAX`]. The host has
         /// verified its checksums.
@@ -132,6 +132,16 @@ pub enum Command<'a> {
         offset: u64,
         /// Length, in bytes. Not zero.
         len: u64,
+    },
+    /// QRXKEY: open the packets that the peer of a QUIC connection sends.
+    QuicReceiveKey(QuicReceiveKey<'a>),
+    /// QCID: the peer calls a flow by this connection ID. Without effect if the flow has no QRXKEY,
+    /// or another flow is called so.
+    QuicConnectionId {
+        /// The flow.
+        flow: FlowId,
+        /// The connection ID.
+        id: QuicConnectionId,
     },
 }
 

@@ -4,6 +4,7 @@ use crate::file::FileMeta;
 use crate::ids::{FileId, FlowId, SendId};
 use crate::listing::Part;
 use crate::parting::{PartEnd, PartRefusal};
+use crate::quic::QuicReceived;
 use crate::splicing::{SpliceEndReason, SpliceOutcome, SpliceProgress, SpliceRefusal};
 use crate::tls::Tag;
 
@@ -122,8 +123,8 @@ pub enum Event {
         /// Why.
         reason: PartRefusal,
     },
-    /// The worker has these flows of PART and SPLICE, and a port of its own: a packet filter may
-    /// give it their frames from now on. Comes before anything else is said of them.
+    /// The worker has these flows of PART, SPLICE and QRXKEY, and a port of its own: a packet
+    /// filter may give it their frames from now on. Comes before anything else is said of them.
     FlowsTaken {
         /// 1 to [`crate::limits::FLOWS_TAKEN_MAX`].
         flows: Box<[FlowId]>,
@@ -174,6 +175,9 @@ pub enum Event {
         /// Its flow.
         flow: FlowId,
     },
+    /// QRX: packets of a QUIC connection have arrived, and are opened. Its numbers may come in any
+    /// order, and again.
+    QuicReceived(Box<QuicReceived>),
 }
 
 /// Why a command was rejected.

@@ -18,7 +18,7 @@
 //! | [`setup`] | listeners whose SYNs the NIC stack answers: what SETUP says |
 //! | [`quic`] | packets of QUIC connections that the NIC stack seals |
 //! | [`limits`] | bounds that both sides rely on |
-//! | [`codec`] | commands and events as bytes |
+//! | [`codec`] | commands and events as bytes: those of QUIC in its `quic` and `quic_receive` |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |
 //! | [`control`] | the hello over a Unix socket that sets channels up |
 //! | [`ethernet`] | commands and events in frames, for a NIC stack on another machine |

@@ -1,7 +1,7 @@
 //! Bounds that both sides rely on. A record beyond them does not decode.
 
 /// Version of the contract. Both sides must speak the same one.
-pub const VERSION: u16 = 18;
+pub const VERSION: u16 = 19;
 
 /// Longest path in an OPEN or LIST, in bytes; Linux's `PATH_MAX` without the final zero.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -92,6 +92,19 @@ pub const QUIC_SEND_BYTES_MAX: usize = 65_535 - 40 - 8;
 
 /// Most bytes of a PREPARE.
 pub const PREPARE_BYTES_MAX: usize = 1 << 20;
+
+/// Longest connection ID, in bytes (RFC 9000 §17.2).
+pub const QUIC_CONNECTION_ID_BYTES_MAX: usize = 20;
+
+/// Most packets of a QRX.
+pub const QUIC_RECEIVED_PACKETS_MAX: usize = 24;
+
+/// Most bytes of plaintext in a QRX, of all its packets: that of the longest packet which arrives
+/// in a frame of [`FRAME_BYTES_MAX`] fits.
+pub const QUIC_RECEIVED_BYTES_MAX: usize = 1536;
+
+/// Longest time that packets are held behind a gap, in microseconds.
+pub const QUIC_HOLD_US_MAX: u32 = 1_000_000;
 
 /// Longest encoded command or event, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8192;

@@ -8,6 +8,13 @@
 //! | PREPARE | have a range of a file in memory: answered by READY |
 //! | QSEND | datagrams with one 1-RTT packet each, to be filled in, sealed and sent |
 //! | QRELEASE | the peer has a range of a file, or will not get it |
+//! | QRXKEY | open what the peer sends: the key of a generation |
+//! | QCID | a connection ID by which the peer calls a flow |
+//!
+//! | Event | What it says |
+//! |---|---|
+//! | READY | a range of a file is in memory |
+//! | QRX | packets of the peer, opened |
 //!
 //! # Packet numbers
 //!
@@ -24,14 +31,25 @@
 //! before that, so that a QSEND need not wait for a disk. It waits for nothing but its own reads:
 //! neither for QSENDs of its flow, nor for other PREPAREs, which may be answered first.
 //!
+//! # Receiving
+//!
+//! The host opens all that arrives, unless it has given a NIC stack the key to: then frames of the
+//! flow are steered to the worker, once it has said that it has the flow
+//! ([`crate::Event::FlowsTaken`]), or go down by FRAME. QRX has what the worker has opened. What it
+//! cannot open goes up as the frame that it was: the host can open every packet at any time, and
+//! has all that it needs to, so that losing a worker, or a frame that comes to the wrong one, costs
+//! nothing but the host's time. A worker that does not take the key says nothing.
+//!
 //! # Key material
 //!
 //! As in [`crate::tls`]: `Debug` never prints it, and it is overwritten in the ring, in the copy,
 //! and where it was used.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::ids::{FileId, FlowId, SendId};
+use crate::limits::QUIC_CONNECTION_ID_BYTES_MAX;
 use crate::segment::Segment;
 use crate::tls::Cipher;
 
@@ -111,6 +129,119 @@ pub struct Prepare {
     pub offset: u64,
     /// Length, in bytes: 1 to [`crate::limits::PREPARE_BYTES_MAX`].
     pub len: u32,
+}
+
+/// QRXKEY: the key for packets that the peer sends.
+///
+/// It takes the place of the one before: packets of that one's key phase are the host's from then
+/// on. It stays until an ACKD with `last`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct QuicReceiveKey<'a> {
+    /// The flow.
+    pub flow: FlowId,
+    /// Counts key updates. Its lowest bit is the key phase (RFC 9001 §6).
+    pub generation: u32,
+    /// What opens.
+    pub cipher: Cipher,
+    /// The AEAD key: [`Cipher::key_bytes`].
+    pub key: &'a [u8],
+    /// From which nonces are made (RFC 9001 §5.3).
+    pub iv: [u8; 12],
+    /// The key of header protection (RFC 9001 §5.4): [`Cipher::key_bytes`].
+    pub header_key: &'a [u8],
+    /// One more than the largest packet number that was opened: from which the next ones are
+    /// decoded (RFC 9000 §A.3). Below 2⁶².
+    pub next_number: u64,
+    /// How long packets are held behind a gap in the packet numbers, in microseconds; at most
+    /// [`crate::limits::QUIC_HOLD_US_MAX`].
+    pub hold_us: u32,
+}
+
+/// A connection ID (RFC 9000 §5.1): 1 to [`QUIC_CONNECTION_ID_BYTES_MAX`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QuicConnectionId {
+    len: u8,
+    /// Zero behind its length.
+    bytes: [u8; QUIC_CONNECTION_ID_BYTES_MAX],
+}
+
+impl QuicConnectionId {
+    /// `None` if it is empty or too long.
+    pub fn new(id: &[u8]) -> Option<Self> {
+        let mut bytes = [0; QUIC_CONNECTION_ID_BYTES_MAX];
+        bytes.get_mut(..id.len())?.copy_from_slice(id);
+        let len = id.len() as u8;
+        (len > 0).then_some(Self { len, bytes })
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// QRX: packets of a flow that were opened, in the order in which they are to be taken. All have
+/// come from one address to another, under one connection ID and one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuicReceived {
+    /// The flow.
+    pub flow: FlowId,
+    /// The key that has opened them.
+    pub generation: u32,
+    /// The connection ID in their headers.
+    pub id: QuicConnectionId,
+    /// Where they have come from.
+    pub remote: SocketAddr,
+    /// The address to which they were sent: of the same family.
+    pub local: IpAddr,
+    /// When the last of them has arrived, in microseconds of the host's monotonic clock.
+    pub arrived_us: u64,
+    /// The packets: 1 to [`crate::limits::QUIC_RECEIVED_PACKETS_MAX`].
+    pub packets: Vec<QuicReceivedPacket>,
+    /// Their plaintexts, one after the other: at most
+    /// [`crate::limits::QUIC_RECEIVED_BYTES_MAX`].
+    pub plaintext: Vec<u8>,
+}
+
+/// A packet that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuicReceivedPacket {
+    /// Its number, in full.
+    pub number: u64,
+    /// So much before [`QuicReceived::arrived_us`] it has arrived, in microseconds.
+    pub age_us: u32,
+    /// Length of its plaintext, in bytes. Zero: it held nothing but an ACK frame, and all that this
+    /// said is said again by a packet behind it in the same QRX.
+    pub len: u16,
+    /// The first byte of its header, without protection: a short header.
+    pub first: u8,
+    /// The ECN field of its IP header (RFC 3168 §5): 0 to 3.
+    pub ecn: u8,
+}
+
+impl QuicReceived {
+    /// Each packet, with its plaintext.
+    pub fn each(&self) -> impl Iterator<Item = (&QuicReceivedPacket, &[u8])> {
+        let mut rest = &self.plaintext[..];
+        self.packets.iter().map(move |packet| {
+            let (plaintext, behind) = rest.split_at(rest.len().min(packet.len.into()));
+            rest = behind;
+            (packet, plaintext)
+        })
+    }
+}
+
+/// Without the keys and the IV.
+impl fmt::Debug for QuicReceiveKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicReceiveKey")
+            .field("flow", &self.flow)
+            .field("generation", &self.generation)
+            .field("cipher", &self.cipher)
+            .field("next_number", &self.next_number)
+            .field("hold_us", &self.hold_us)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Without the keys and the IV.

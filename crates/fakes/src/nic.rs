@@ -296,7 +296,9 @@ impl FakeNic {
                 | Command::QuicKeyGone { .. }
                 | Command::QuicSend(_)
                 | Command::Prepare(_)
-                | Command::QuicRelease { .. } => panic!("no flow is one of QUIC"),
+                | Command::QuicRelease { .. }
+                | Command::QuicReceiveKey(_)
+                | Command::QuicConnectionId { .. } => panic!("no flow is one of QUIC"),
             }
         }
     }

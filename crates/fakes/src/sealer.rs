@@ -239,7 +239,9 @@ impl Sealer for ReferenceSealer {
             | Command::QuicKeyGone { .. }
             | Command::QuicSend(_)
             | Command::Prepare(_)
-            | Command::QuicRelease { .. } => {}
+            | Command::QuicRelease { .. }
+            | Command::QuicReceiveKey(_)
+            | Command::QuicConnectionId { .. } => {}
         }
     }
 

@@ -87,6 +87,8 @@ impl<P: Port> Engine<P> {
                 offset,
                 len,
             } => self.quic_release(*flow, *file, *offset, *len),
+            Command::QuicReceiveKey(key) => self.quic_receive_key(key),
+            Command::QuicConnectionId { flow, id } => self.quic_connection_id(*flow, *id),
         }
     }
 

@@ -16,6 +16,18 @@ pub enum ReaderKind {
     Threads,
 }
 
+/// How packets of a QUIC connection are put in order that have come in another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reorder {
+    /// In a ring with a slot for each packet number.
+    #[default]
+    Ring,
+    /// In a list, for measurements: to see what the ring is good for.
+    Linear,
+    /// Not at all, for measurements: the host gets them as they come.
+    Off,
+}
+
 /// Settings of the NIC stack. Bounds are per worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -59,6 +71,9 @@ pub struct Config {
     /// Take the time that a SEND has waited here out of the round-trip time that its timestamp will
     /// tell (IO-TCP §3.5). Off for measurements only, to see what that is good for.
     pub correct_timestamps: bool,
+    /// How packets of QUIC connections are put in order; other than the default for measurements
+    /// only.
+    pub reorder: Reorder,
     /// Have reads complete later, for measurements: a slow disk.
     pub read_delay: Option<ReadDelay>,
 }
@@ -100,6 +115,7 @@ impl Default for Config {
             spliced_max: 1 << 15,
             spin_us_max: 5,
             correct_timestamps: true,
+            reorder: Reorder::default(),
             read_delay: None,
         }
     }

@@ -84,6 +84,22 @@ counters::counters! {
         datagrams: Counter,
         /// Bytes of datagrams handed to the port, headers not counted.
         datagram_bytes: Counter,
+        /// QRXKEY commands taken.
+        quic_receive_keys: Counter,
+        /// Of these, such that there was no room for: the host opens what arrives.
+        quic_receive_keys_refused: Counter,
+        /// Packets of peers of QUIC connections opened.
+        quic_packets_opened: Counter,
+        /// Of these, packets that were held until those before them had come.
+        quic_packets_held: Counter,
+        /// Gaps in packet numbers that were given up, since what was missing did not come in time.
+        quic_gaps_timed_out: Counter,
+        /// ACK frames that were left out of what the host gets, since a later one says the same.
+        quic_acks_coalesced: Counter,
+        /// Packets that have come again, and were dropped.
+        quic_packets_duplicate: Counter,
+        /// Datagrams that the worker could not open, handed to the host as frames.
+        quic_frames_handed_up: Counter,
         /// PREPARE commands taken.
         prepares: Counter,
         /// Of these, such that were answered by READY.

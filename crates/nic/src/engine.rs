@@ -17,7 +17,7 @@ use crate::flow::Flow;
 use crate::job::Job;
 use crate::need::{Need, RecentBlocks};
 use crate::parted::Parted;
-use crate::quic::Datagrams;
+use crate::quic::{Datagrams, Receiving};
 use crate::reader::{Completion, FileToken, Opened, Reader};
 use crate::sealed::Sealer;
 use crate::setup::SynAnswers;
@@ -53,7 +53,7 @@ pub(crate) struct Limits {
 /// | `commands.rs` | what each command asks for |
 /// | `plan.rs` | SENDs become superpackets, and reads start |
 /// | `depart.rs` | superpackets leave |
-/// | `quic/` | datagrams are sealed and leave, and ranges of files are prepared for them |
+/// | `quic/` | datagrams are sealed and leave, ranges of files are prepared for them, and what peers send is opened |
 pub(crate) struct Engine<P> {
     pub(crate) port: P,
     pub(crate) port_busy: bool,
@@ -91,6 +91,8 @@ pub(crate) struct Engine<P> {
     pub(crate) spliced: Spliced,
     /// Frames that arrive.
     pub(crate) arrivals: Arrivals,
+    /// Packets of QUIC connections that arrive.
+    pub(crate) receiving: Receiving,
     /// How SYNs are answered, if they are.
     pub(crate) syn_answers: Option<Box<SynAnswers>>,
     /// LISTs that the reader has.
@@ -146,6 +148,7 @@ impl<P: Port> Engine<P> {
             parted: Parted::new(config),
             spliced: Spliced::new(config),
             arrivals: Arrivals::default(),
+            receiving: Receiving::new(config.reorder),
             syn_answers: None,
             lists: 0,
             spare_jobs: Vec::new(),

@@ -26,7 +26,7 @@
 //! | `wheel` | a paced SEND waits for its time |
 //! | `depart`, `segment` | the superpacket gets its header and leaves |
 //! | `sealed` | TLS: keys, and records that are defined, sealed, and sealed again |
-//! | `quic` | QUIC: keys, packets that are sealed, ranges of files that are prepared for them |
+//! | `quic` | QUIC: keys, packets that are sealed, ranges of files that are prepared for them; what peers send is opened |
 //! | `retention` | the flow pins what it has sent until ACKD |
 //! | `packet` | packets that a worker makes itself |
 //! | `per_second` | limits on what may happen in a second |
@@ -93,7 +93,7 @@ mod versions;
 mod wheel;
 mod worker;
 
-pub use config::{Config, ReaderKind};
+pub use config::{Config, ReaderKind, Reorder};
 pub use counter_report::ReportCounters;
 pub use counters::Counters;
 pub use engine::Clock;

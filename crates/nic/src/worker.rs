@@ -81,6 +81,7 @@ impl<P: Port> Worker<P> {
         worked |= self.engine.on_parted_time(clock);
         worked |= self.engine.on_spliced_time(clock);
         worked |= self.engine.receive(clock);
+        worked |= self.engine.on_received_time(clock);
         worked |= self.engine.send_parted();
         worked |= self.engine.send_spliced();
         worked |= self.engine.depart(clock, &mut self.channel);
@@ -89,6 +90,7 @@ impl<P: Port> Worker<P> {
         worked |= self.engine.report_taken();
         worked |= self.engine.report_ends();
         worked |= self.engine.report_splices();
+        worked |= self.engine.report_received();
         worked |= self.deliver();
         worked |= self.engine.send_behind_reports();
         Ok(if worked {
@@ -136,8 +138,9 @@ impl<P: Port> Worker<P> {
 
     /// To be called after a turn that was [`Progress::Idle`]: arms the wake-up.
     pub fn prepare_sleep(&mut self) -> Sleep {
-        let reports_wait =
-            !self.engine.events.is_empty() || self.engine.ring_busy || self.engine.has_reports();
+        let reports_wait = !self.engine.events.is_empty()
+            || self.engine.ring_busy
+            || self.engine.has_reports_or_packets();
         let port_wakes = !self.engine.port_busy || self.engine.port.send_fd().is_some();
         let reader_wakes = !self.engine.reader.has_unsubmitted();
         // Without room for more commands they are of no interest, and those in the ring must not
@@ -159,7 +162,8 @@ impl<P: Port> Worker<P> {
 
     /// When a worker that sleeps must do its next turn even if nothing wakes it, in microseconds of
     /// its clock: a paced SEND may leave then, a read completes that makes no noise, blocks may be
-    /// taken that were pinned for long, a FIN is due again, or a splice has been idle for too long.
+    /// taken that were pinned for long, a FIN is due again, a splice has been idle for too long, or
+    /// a packet has been missing for too long.
     pub fn next_timeout_us(&self) -> Option<u64> {
         let held_us = self.engine.wheel.next_us();
         let read_us = self.engine.reader.next_timeout_us();
@@ -169,7 +173,15 @@ impl<P: Port> Worker<P> {
             .flatten();
         let parted_us = self.engine.parted.next_us();
         let spliced_us = self.engine.spliced.next_us();
-        let times_us = [held_us, read_us, blocks_us, parted_us, spliced_us];
+        let received_us = self.engine.receiving.next_us();
+        let times_us = [
+            held_us,
+            read_us,
+            blocks_us,
+            parted_us,
+            spliced_us,
+            received_us,
+        ];
         times_us.into_iter().flatten().min()
     }
 

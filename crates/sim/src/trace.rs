@@ -290,7 +290,9 @@ fn describe_command(command: &Command<'_>) -> String {
         | Command::QuicKeyGone { .. }
         | Command::QuicSend(_)
         | Command::Prepare(_)
-        | Command::QuicRelease { .. } => describe_quic(command),
+        | Command::QuicRelease { .. }
+        | Command::QuicReceiveKey(_)
+        | Command::QuicConnectionId { .. } => describe_quic(command),
         Command::KeyGone { flow, epoch } => format!("KEYGONE flow {:x} epoch {epoch}", flow.0),
         Command::Records(records) => format!(
             "RECORDS flow {:x} epoch {} from {} at {}: {} of {} bytes, {} tags",
@@ -339,6 +341,12 @@ fn describe_quic(command: &Command<'_>) -> String {
                 .map(|packet| packet.number)
                 .collect::<Vec<_>>()
         ),
+        Command::QuicReceiveKey(key) => {
+            format!("QRXKEY flow {:x} generation {}", key.flow.0, key.generation)
+        }
+        Command::QuicConnectionId { flow, id } => {
+            format!("QCID flow {:x}: {:02x?}", flow.0, id.as_bytes())
+        }
         Command::Prepare(prepare) => format!(
             "PREPARE {} flow {:x}: file {} at {}, {} bytes",
             prepare.id.0, prepare.flow.0, prepare.file.0, prepare.offset, prepare.len

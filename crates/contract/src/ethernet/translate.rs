@@ -22,6 +22,7 @@ pub fn to_host(event: &mut [u8], nic_ahead_us: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::{QuicConnectionId, QuicReceived, QuicReceivedPacket};
     use crate::{Command, Event, FileId, FlowId, Segment, Send, SendId};
 
     const HEADER: [u8; 54] = [0x11; 54];
@@ -85,6 +86,34 @@ mod tests {
         let mut bytes = departed(7_000);
         to_host(&mut bytes, 6_500);
         assert_eq!(bytes, departed(500));
+    }
+
+    #[test]
+    fn an_arrival_comes_in_the_hosts_time() {
+        let received = |arrived_us| {
+            let mut bytes = Vec::new();
+            let received = QuicReceived {
+                flow: FlowId(2),
+                generation: 0,
+                id: QuicConnectionId::new(&[1; 8]).expect("eight bytes"),
+                remote: ([192, 0, 2, 1], 5000).into(),
+                local: [192, 0, 2, 2].into(),
+                arrived_us,
+                packets: vec![QuicReceivedPacket {
+                    number: 1,
+                    age_us: 3,
+                    len: 2,
+                    first: 0x40,
+                    ecn: 0,
+                }],
+                plaintext: vec![1, 2],
+            };
+            Event::QuicReceived(Box::new(received)).encode(&mut bytes);
+            bytes
+        };
+        let mut bytes = received(7_000);
+        to_host(&mut bytes, 6_500);
+        assert_eq!(bytes, received(500));
     }
 
     #[test]

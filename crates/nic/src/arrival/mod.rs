@@ -1,11 +1,12 @@
 //! What arrives at a worker: by FRAME, or at its own port, where a packet filter gives it SYNs and
 //! the frames of its flows.
 //!
-//! Either way a frame goes to the connection that has its addresses and ports, or is a SYN to be
-//! answered. What arrives at the port for no connection is the host's, and goes up: its connection
-//! has ended, or was returned, which the host hears before, and it answers as it does whatever
-//! comes late. That costs no timeout of a peer, where a frame that is dropped would. It is bounded,
-//! in frames per second, and a long frame is cut as if the rest had been lost.
+//! Either way a frame goes to the connection that has its addresses and ports, is a SYN to be
+//! answered, or holds datagrams, which `quic/receive` opens. What arrives at the port for no
+//! connection is the host's, and goes up: its connection has ended, or was returned, which the host
+//! hears before, and it answers as it does whatever comes late. That costs no timeout of a peer,
+//! where a frame that is dropped would. It is bounded, in frames of TCP per second, and a long
+//! frame is cut as if the rest had been lost.
 
 mod run;
 

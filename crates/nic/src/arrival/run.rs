@@ -51,8 +51,7 @@ impl<P: Port> Engine<P> {
         self.counters.frames_received += 1;
         let bytes = frame.bytes;
         let Some(packet) = frame::parse_segment(bytes, frame.checksum_valid) else {
-            self.counters.frames_dropped += 1;
-            return;
+            return self.on_datagrams(frame, clock);
         };
         if !self.dispatch(&packet, bytes, clock) && self.hand_up_some(bytes, clock()) {
             self.counters.frames_handed_up += 1;
@@ -64,8 +63,10 @@ impl<P: Port> Engine<P> {
     pub(crate) fn frame(&mut self, bytes: &[u8], clock: Clock<'_>) {
         self.counters.frames_taken += 1;
         let checksum_valid = true;
-        let belongs = frame::parse_segment(bytes, checksum_valid)
-            .is_some_and(|packet| self.dispatch(&packet, bytes, clock));
+        let belongs = match frame::parse_segment(bytes, checksum_valid) {
+            Some(packet) => self.dispatch(&packet, bytes, clock),
+            None => self.on_datagram_frame(bytes, clock),
+        };
         self.counters.frames_unknown += u64::from(!belongs);
     }
 
@@ -137,5 +138,10 @@ impl<P: Port> Engine<P> {
     /// True if the host has still to be told something of connections.
     pub(crate) fn has_reports(&self) -> bool {
         self.arrivals.has_taken() || self.parted.has_ends() || self.spliced.has_reports()
+    }
+
+    /// The same of packets of QUIC, too.
+    pub(crate) fn has_reports_or_packets(&self) -> bool {
+        self.has_reports() || self.receiving.has_ready()
     }
 }

@@ -109,6 +109,7 @@ impl<P: Port> Engine<P> {
 
     /// Removes the keys of a flow, and unpins what it retains.
     pub(crate) fn empty_quic(&mut self, key: Key) {
+        self.stop_receiving(key);
         let flow = self.flows.get_mut(key);
         if let Some(quic) = flow.and_then(|flow| flow.quic.as_deref_mut()) {
             self.sealed_bytes -= quic.keys() * KEY_BYTES;

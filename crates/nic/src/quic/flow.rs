@@ -4,6 +4,7 @@ use contract::RejectReason;
 use contract::quic::{QuicKey, QuicPacket};
 
 use super::keys::{Keys, PacketKey};
+use super::receive::Receiver;
 use super::retained::Retained;
 use crate::blocks::Blocks;
 use crate::job::JobPacket;
@@ -18,6 +19,8 @@ pub(crate) struct QuicFlow {
     next_sealed: u64,
     /// Blocks that were prepared or sent, and not released.
     pub(super) retained: Retained,
+    /// From QRXKEY on.
+    pub(super) receiver: Option<Box<Receiver>>,
 }
 
 impl QuicFlow {

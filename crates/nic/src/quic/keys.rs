@@ -5,12 +5,12 @@ use std::fmt;
 use aws_lc_rs::aead::quic::{AES_128, AES_256, CHACHA20, HeaderProtectionKey};
 use contract::RejectReason;
 use contract::limits::KEYS_MAX;
-use contract::quic::QuicKey;
+use contract::quic::{QuicKey, QuicReceiveKey};
 use contract::tls::Cipher;
 
 use crate::sealed::CipherKey;
 
-/// A key that seals packets. The ciphers' memory is overwritten when it is dropped.
+/// A key that seals packets, or opens them. The ciphers' memory is overwritten when it is dropped.
 pub(super) struct PacketKey {
     pub(super) cipher: CipherKey,
     pub(super) header: HeaderProtectionKey,
@@ -20,16 +20,34 @@ pub(super) struct PacketKey {
 impl PacketKey {
     /// `None` if a key has not the length that the cipher wants.
     pub(super) fn new(key: &QuicKey<'_>) -> Option<PacketKey> {
-        let header = match key.cipher {
+        PacketKey::of(key.cipher, key.key, key.iv, key.header_key)
+    }
+
+    /// The same of a key for what the peer sends.
+    pub(super) fn of_receiving(key: &QuicReceiveKey<'_>) -> Option<PacketKey> {
+        PacketKey::of(key.cipher, key.key, key.iv, key.header_key)
+    }
+
+    fn of(cipher: Cipher, key: &[u8], iv: [u8; 12], header_key: &[u8]) -> Option<PacketKey> {
+        let header = match cipher {
             Cipher::Aes128Gcm => &AES_128,
             Cipher::Aes256Gcm => &AES_256,
             Cipher::ChaCha20Poly1305 => &CHACHA20,
         };
         Some(PacketKey {
-            cipher: CipherKey::new(key.cipher, key.key)?,
-            header: HeaderProtectionKey::new(header, key.header_key).ok()?,
-            iv: key.iv,
+            cipher: CipherKey::new(cipher, key)?,
+            header: HeaderProtectionKey::new(header, header_key).ok()?,
+            iv,
         })
+    }
+
+    /// The nonce of a packet (RFC 9001 §5.3).
+    pub(super) fn nonce(&self, number: u64) -> [u8; 12] {
+        let mut nonce = self.iv;
+        for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
+            *byte ^= number;
+        }
+        nonce
     }
 }
 

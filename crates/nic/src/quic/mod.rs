@@ -11,6 +11,7 @@
 //! | `output` | a superpacket of sealed datagrams |
 //! | `packet` | one packet is sealed, and its header protected |
 //! | `depart` | superpackets of datagrams leave |
+//! | `receive` | packets of peers are opened, put in order, and handed to the host |
 //!
 //! A QSEND is planned as a SEND is: its payload is all of its datagrams, of which headers and tags
 //! are inline bytes. What differs is its departure. Its packets are sealed when the first of them
@@ -25,7 +26,9 @@ mod keys;
 mod output;
 mod packet;
 mod prepare;
+mod receive;
 mod retained;
 
 pub(crate) use flow::QuicFlow;
 pub(crate) use output::Datagrams;
+pub(crate) use receive::Receiving;

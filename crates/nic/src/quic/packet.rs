@@ -12,10 +12,7 @@ const SAMPLE_BYTES: usize = 16;
 /// # Panics
 /// If the packet is shorter than the sample of header protection wants.
 pub(super) fn seal(key: &PacketKey, number: u64, header_bytes: usize, packet: &mut [u8]) {
-    let mut nonce = key.iv;
-    for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
-        *byte ^= number;
-    }
+    let nonce = key.nonce(number);
     let (header, payload) = packet.split_at_mut(header_bytes);
     let (text, tag) = payload.split_at_mut(payload.len() - TAG_BYTES);
     tag.copy_from_slice(&key.cipher.seal_in_place(nonce, header, text));

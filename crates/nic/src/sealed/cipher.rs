@@ -61,6 +61,25 @@ impl CipherKey {
         }
     }
 
+    /// Opens `sealed`, which ends with its tag, where it is: its plaintext. `None` if it is not
+    /// authentic; then it is spoilt.
+    pub(crate) fn open_in_place<'a>(
+        &self,
+        nonce: [u8; 12],
+        additional: &[u8],
+        sealed: &'a mut [u8],
+    ) -> Option<&'a [u8]> {
+        match &self.0 {
+            Library::AwsLc(key) => {
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                let opened = key.open_in_place(nonce, Aad::from(additional), sealed);
+                opened.ok().map(|plaintext| &*plaintext)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Library::Ring(key) => key.open_in_place(nonce, additional, sealed),
+        }
+    }
+
     /// Writes to `out` what `plaintext` and `inner_type` are sealed to, and the tag.
     ///
     /// # Panics

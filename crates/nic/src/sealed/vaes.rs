@@ -61,6 +61,21 @@ impl VaesKey {
     }
 }
 
+impl VaesKey {
+    /// Opens `sealed`, which ends with its tag, where it is: its plaintext. `None` if it is not
+    /// authentic; then it is spoilt.
+    pub(super) fn open_in_place<'a>(
+        &self,
+        nonce: [u8; 12],
+        additional: &[u8],
+        sealed: &'a mut [u8],
+    ) -> Option<&'a [u8]> {
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let opened = self.key.open_in_place(nonce, Aad::from(additional), sealed);
+        opened.ok().map(|plaintext| &*plaintext)
+    }
+}
+
 /// Wide AES instructions, but not those with which aws-lc is faster still.
 fn is_best() -> bool {
     is_x86_feature_detected!("vaes")

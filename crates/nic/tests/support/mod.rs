@@ -8,6 +8,7 @@
 )]
 
 pub mod quic;
+pub mod quic_peer;
 pub mod tls;
 
 use std::cell::Cell;

@@ -1,0 +1,92 @@
+//! QRXKEY and QCID.
+
+use contract::quic::{QuicConnectionId, QuicReceiveKey};
+use contract::{FlowId, RejectReason};
+use netdev::Port;
+
+use super::Receiver;
+use crate::engine::Engine;
+use crate::sealed::KEY_BYTES;
+use crate::slab::Key;
+
+impl<P: Port> Engine<P> {
+    /// QRXKEY. If there is no room for it, it is as if it had not come: the host opens all.
+    pub(crate) fn quic_receive_key(&mut self, key: &QuicReceiveKey<'_>) {
+        self.counters.quic_receive_keys += 1;
+        match self.install_receive_key(key) {
+            Ok(true) => {}
+            Ok(false) => self.counters.quic_receive_keys_refused += 1,
+            Err(reason) => self.reject(reason, key.flow.0),
+        }
+    }
+
+    /// False if there is no room for a key.
+    fn install_receive_key(&mut self, key: &QuicReceiveKey<'_>) -> Result<bool, RejectReason> {
+        let known = self.flow_keys.get(&key.flow).copied();
+        let Some(at) = known.or_else(|| self.quic_flow(key.flow).ok()) else {
+            return Ok(false);
+        };
+        let is_first = self.receiver(at).is_none();
+        if !is_first {
+            // What the key before has opened goes up as its own.
+            self.release_received(at);
+            if let Some(receiver) = self.receiver(at) {
+                receiver.set_key(key).ok_or(RejectReason::Malformed)?;
+            }
+            return Ok(true);
+        }
+        if self.sealed_bytes + KEY_BYTES > self.limits.records_bytes {
+            return Ok(false);
+        }
+        let receiver = Receiver::new(key, self.receiving.reorder);
+        let receiver = receiver.ok_or(RejectReason::Malformed)?;
+        if let Some(flow) = self.flows.get_mut(at) {
+            let quic = flow.quic.get_or_insert_default();
+            quic.receiver = Some(Box::new(receiver));
+            self.sealed_bytes += KEY_BYTES;
+            self.take_flow(key.flow);
+        }
+        Ok(true)
+    }
+
+    pub(super) fn receiver(&mut self, key: Key) -> Option<&mut Receiver> {
+        let quic = self.flows.get_mut(key)?.quic.as_deref_mut()?;
+        quic.receiver.as_deref_mut()
+    }
+
+    /// QCID.
+    pub(crate) fn quic_connection_id(&mut self, flow: FlowId, id: QuicConnectionId) {
+        let Some(&key) = self.flow_keys.get(&flow) else {
+            return;
+        };
+        if self.receiver(key).is_none() || !self.receiving.names.insert(id, key) {
+            return;
+        }
+        let receiver = self.receiver(key);
+        if let Some(old) = receiver.and_then(|receiver| receiver.add_id(id)) {
+            self.receiving.names.remove(&old);
+        }
+    }
+
+    /// A flow is over: what it has of packets that arrive is gone.
+    pub(in crate::quic) fn stop_receiving(&mut self, key: Key) {
+        let Some(quic) = self
+            .flows
+            .get_mut(key)
+            .and_then(|flow| flow.quic.as_deref_mut())
+        else {
+            return;
+        };
+        let Some(receiver) = quic.receiver.take() else {
+            return;
+        };
+        let receiving = &mut self.receiving;
+        receiving.timers.remove(key, receiver.due_us);
+        receiving.bytes -= receiver.bytes();
+        receiving.ready.retain(|ready| *ready != key);
+        for id in receiver.ids() {
+            receiving.names.remove(id);
+        }
+        self.sealed_bytes -= KEY_BYTES;
+    }
+}

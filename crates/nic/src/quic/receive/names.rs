@@ -1,0 +1,76 @@
+//! Connection IDs, and whose they are.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use contract::limits::QUIC_CONNECTION_ID_BYTES_MAX;
+use contract::quic::QuicConnectionId;
+
+use crate::shrink;
+use crate::slab::Key;
+
+/// The flows that connection IDs stand for.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    flows: HashMap<QuicConnectionId, Key>,
+    /// How many there are of each length.
+    lengths: [usize; QUIC_CONNECTION_ID_BYTES_MAX + 1],
+}
+
+impl Names {
+    /// An ID stands for a flow. False if it does for one already.
+    pub(super) fn insert(&mut self, id: QuicConnectionId, flow: Key) -> bool {
+        match self.flows.entry(id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(flow);
+                self.lengths[id.as_bytes().len()] += 1;
+                true
+            }
+        }
+    }
+
+    /// An ID stands for no flow.
+    pub(super) fn remove(&mut self, id: &QuicConnectionId) {
+        if shrink::remove(&mut self.flows, id).is_some() {
+            self.lengths[id.as_bytes().len()] -= 1;
+        }
+    }
+
+    /// The ID at the start of these bytes, and its flow. A short header does not say how long it
+    /// is: of all that match, the shortest.
+    pub(super) fn find(&self, bytes: &[u8]) -> Option<(QuicConnectionId, Key)> {
+        let lengths = self.lengths.iter().enumerate();
+        let lengths = lengths.filter(|(_, count)| **count > 0);
+        lengths
+            .filter_map(|(len, _)| bytes.get(..len))
+            .find_map(|id| {
+                let id = QuicConnectionId::new(id)?;
+                Some((id, *self.flows.get(&id)?))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_any_length_are_found() {
+        let mut names = Names::default();
+        let id = |bytes: &[u8]| QuicConnectionId::new(bytes).expect("an ID");
+        let [first, second] = [1, 2].map(Key::from_bits);
+        assert_eq!(names.find(b"abcdefgh..."), None);
+        assert!(names.insert(id(b"abcdefgh"), first));
+        assert!(!names.insert(id(b"abcdefgh"), second), "it is taken");
+        assert!(names.insert(id(b"xyz"), second));
+        assert_eq!(names.find(b"abcdefgh..."), Some((id(b"abcdefgh"), first)));
+        assert_eq!(names.find(b"xyz"), Some((id(b"xyz"), second)));
+        assert_eq!(names.find(b"abcdefg"), None);
+        assert_eq!(names.find(b""), None);
+        names.remove(&id(b"abcdefgh"));
+        names.remove(&id(b"abcdefgh"));
+        assert_eq!(names.find(b"abcdefgh..."), None);
+        assert_eq!(names.find(b"xyz..."), Some((id(b"xyz"), second)));
+    }
+}
