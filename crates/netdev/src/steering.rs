@@ -8,21 +8,21 @@
 //! | A frame is a NIC worker's if it | |
 //! |---|---|
 //! | is sent to this machine alone | unicast, no VLAN, to an own address |
-//! | is a TCP segment | in an IP packet without options, extension headers or fragments |
+//! | is a TCP segment or a datagram of UDP | in an IP packet without options, extension headers or fragments |
 //! | belongs to a *flow* | [`SteeringMap::list_flow`]: a connection whose frames the worker gets, whatever their flags |
 //!
 //! or if it is, in place of the last,
 //!
 //! | | |
 //! |---|---|
-//! | a plain SYN | without ACK, FIN or RST, not from an own address |
+//! | a plain SYN of TCP | without ACK, FIN or RST, not from an own address |
 //! | for a port of the map | [`SteeringMap::set_ports`] |
 //! | of no connection that the host may know | [`SteeringMap::note`]: a bit for each hash of addresses and ports |
 //! | and has a worker | [`SteeringMap::set_targets`]: by the same hash |
 //!
-//! A flow is known by all of its addresses and ports. A bit may be set for a connection that has
-//! ended, or for another of the same hash. Then the frame is the host's, as all are without a map:
-//! it is never the other way round.
+//! A flow is known by its protocol and all of its addresses and ports. A bit may be set for a
+//! connection that has ended, or for another of the same hash. Then the frame is the host's, as all
+//! are without a map: it is never the other way round.
 //!
 //! | File | What it holds |
 //! |---|---|
@@ -38,5 +38,5 @@ mod map;
 mod program;
 
 pub use self::decide::{Arrived, Decision, PacketType};
-pub use self::map::{SteeringMap, Target, create_map};
+pub use self::map::{Protocol, SteeringMap, Target, create_map};
 pub(crate) use self::program::{Family, load};

@@ -14,7 +14,7 @@
 //! the map has no room for. What a worker has no flow for, it hands up.
 
 use contract::FlowId;
-use netdev::steering::SteeringMap;
+use netdev::steering::{Protocol, SteeringMap};
 
 use super::Stack;
 use super::workers::Life;
@@ -58,7 +58,7 @@ impl Stack {
 
     fn list_flow(&mut self, worker: usize, tuple: &Tuple) {
         if let Some(map) = &self.setup.map {
-            match map.list_flow(tuple.local, tuple.remote, worker) {
+            match map.list_flow(Protocol::Tcp, tuple.local, tuple.remote, worker) {
                 true => self.counters.flows_steered += 1,
                 false => self.counters.flows_not_steered += 1,
             }
@@ -69,7 +69,7 @@ impl Stack {
     #[inline]
     pub(super) fn clear_flow(&self, tuple: &Tuple) {
         if let Some(map) = &self.setup.map {
-            map.clear_flow(tuple.local, tuple.remote);
+            map.clear_flow(Protocol::Tcp, tuple.local, tuple.remote);
         }
     }
 

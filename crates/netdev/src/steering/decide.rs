@@ -6,7 +6,7 @@ use wire::ethernet;
 use wire::icmpv6::solicited_node;
 use wire::tcp::Flags;
 
-use super::map::{SteeringMap, Target};
+use super::map::{Protocol, SteeringMap, Target};
 use crate::packet::ALL_NODES;
 
 /// To whom a frame was sent on its link, as the kernel sees it.
@@ -46,9 +46,8 @@ pub enum Decision {
 
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
-/// Of a TCP header, up to its flags.
+/// Of a TCP header, up to its flags, and as much of a datagram.
 const TCP_BYTES: usize = 14;
-const TCP: u8 = 6;
 
 /// Flags that tell a plain SYN, and its own.
 pub(super) const SYN_MASK: u8 = Flags::FIN.0 | Flags::SYN.0 | Flags::RST.0 | Flags::ACK.0;
@@ -77,24 +76,27 @@ impl SteeringMap {
         };
         let worker = found
             .filter(|_| frame.packet_type == PacketType::Host)
-            .and_then(|(source, destination, tcp)| self.worker(own, source, destination, tcp));
+            .and_then(|found| self.worker(own, found));
         worker.map_or(Decision::Host, Decision::Worker)
     }
 
-    /// The worker that a TCP segment goes to.
-    fn worker(
-        &self,
-        own: &[IpAddr],
-        source: IpAddr,
-        destination: IpAddr,
-        tcp: &[u8],
-    ) -> Option<Target> {
-        let tcp = tcp.get(..TCP_BYTES)?;
+    /// The worker that a TCP segment or a datagram goes to.
+    fn worker(&self, own: &[IpAddr], found: Found<'_>) -> Option<Target> {
+        let Found {
+            protocol,
+            source,
+            destination,
+            payload,
+        } = found;
+        let tcp = payload.get(..TCP_BYTES)?;
         let remote = SocketAddr::new(source, u16::from_be_bytes([tcp[0], tcp[1]]));
         let local = SocketAddr::new(destination, u16::from_be_bytes([tcp[2], tcp[3]]));
         let hash = self.hash(local, remote);
-        if let Some(worker) = self.flow_worker(hash, local, remote) {
+        if let Some(worker) = self.flow_worker(hash, protocol, local, remote) {
             return self.flow_target(worker);
+        }
+        if protocol != Protocol::Tcp {
+            return None;
         }
         if tcp[13] & SYN_MASK != Flags::SYN.0 || own.contains(&source) {
             return None;
@@ -104,10 +106,16 @@ impl SteeringMap {
     }
 }
 
-/// Source, destination and TCP segment.
-type Found<'a> = (IpAddr, IpAddr, &'a [u8]);
+/// What may be steered.
+struct Found<'a> {
+    protocol: Protocol,
+    source: IpAddr,
+    destination: IpAddr,
+    /// From the TCP or UDP header on.
+    payload: &'a [u8],
+}
 
-/// None: it is not for this stack. `Some(None)`: it is, and could be no segment that is steered.
+/// None: it is not for this stack. `Some(None)`: it is, and could be nothing that is steered.
 fn ipv4<'a>(packet: &'a [u8], own: &[IpAddr]) -> Option<Option<Found<'a>>> {
     let header = packet.first_chunk::<IPV4_BYTES>()?;
     let address = |at: usize| {
@@ -119,8 +127,14 @@ fn ipv4<'a>(packet: &'a [u8], own: &[IpAddr]) -> Option<Option<Found<'a>>> {
         return None;
     }
     let is_fragment = header[6] & 0x3f != 0 || header[7] != 0;
-    let is_plain = header[0] == 0x45 && header[9] == TCP && !is_fragment;
-    Some(is_plain.then(|| (source, destination, &packet[IPV4_BYTES..])))
+    let is_plain = header[0] == 0x45 && !is_fragment;
+    let protocol = Protocol::of_number(header[9]).filter(|_| is_plain);
+    Some(protocol.map(|protocol| Found {
+        protocol,
+        source,
+        destination,
+        payload: &packet[IPV4_BYTES..],
+    }))
 }
 
 fn ipv6<'a>(packet: &'a [u8], own: &[IpAddr]) -> Option<Option<Found<'a>>> {
@@ -141,6 +155,11 @@ fn ipv6<'a>(packet: &'a [u8], own: &[IpAddr]) -> Option<Option<Found<'a>>> {
     if !own.contains(&destination.into()) {
         return None;
     }
-    let is_plain = header[6] == TCP;
-    Some(is_plain.then(|| (source.into(), destination.into(), &packet[IPV6_BYTES..])))
+    let protocol = Protocol::of_number(header[6]);
+    Some(protocol.map(|protocol| Found {
+        protocol,
+        source: source.into(),
+        destination: destination.into(),
+        payload: &packet[IPV6_BYTES..],
+    }))
 }

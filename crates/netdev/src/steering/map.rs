@@ -14,7 +14,7 @@
 //! matches leads to the only flow that may be meant. Whether it is, its addresses and ports say:
 //!
 //! ```text
-//! 0  family and worker   1  ports, as in a TCP header   2 –  addresses: remote, local
+//! 0  protocol, family and worker   1  ports, as in a header   2 –  addresses: remote, local
 //! ```
 //!
 //! The tag is written last and cleared first. A frame that arrives while one flow takes the place
@@ -28,6 +28,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::bpf::{self, Mapping};
+
+/// What a flow consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP segments.
+    Tcp,
+    /// UDP datagrams.
+    Udp,
+}
+
+impl Protocol {
+    /// The number in an IP header.
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Protocol::Tcp => wire::ip::TCP,
+            Protocol::Udp => wire::ip::UDP,
+        }
+    }
+
+    /// What has this number, if any flow does.
+    pub(super) fn of_number(number: u8) -> Option<Protocol> {
+        let all = [Protocol::Tcp, Protocol::Udp];
+        all.into_iter().find(|it| it.number() == number)
+    }
+}
 
 /// What the map calls the port of a NIC worker.
 pub type Target = NonZeroU32;
@@ -69,8 +94,10 @@ pub(super) const FLOW_TAG_BIT: u32 = 1;
 pub(super) const FLOW_OWNER_WORD: usize = 0;
 pub(super) const FLOW_PORTS_WORD: usize = 1;
 pub(super) const FLOW_ADDRESSES_WORD: usize = 2;
-/// A flow's owner is its worker, in so many bits, and above them its family.
+/// A flow's owner is its worker, in so many bits, above them its family, in as many, and above
+/// those its protocol.
 pub(super) const OWNER_WORKER_BITS: u32 = 4;
+pub(super) const OWNER_FAMILY_BITS: u32 = 4;
 pub(super) const OWNER_V4: u32 = 4;
 pub(super) const OWNER_V6: u32 = 6;
 
@@ -193,9 +220,16 @@ impl SteeringMap {
     }
 
     /// All frames of this connection are the worker's from now on. False if there is no room for
-    /// it: they stay the host's.
-    pub fn list_flow(&self, local: SocketAddr, remote: SocketAddr, worker: usize) -> bool {
-        let Some(key) = FlowKey::new(local, remote) else {
+    /// it: they stay the host's. There is none for a flow of UDP beside one of TCP that has the
+    /// same ends.
+    pub fn list_flow(
+        &self,
+        protocol: Protocol,
+        local: SocketAddr,
+        remote: SocketAddr,
+        worker: usize,
+    ) -> bool {
+        let Some(key) = FlowKey::new(protocol, local, remote) else {
             return false;
         };
         let hash = self.hash(local, remote);
@@ -210,7 +244,7 @@ impl SteeringMap {
         for (word, value) in flow[FLOW_PORTS_WORD..].iter().zip(key.words()) {
             word.store(*value, Ordering::Relaxed);
         }
-        let owner = key.family << OWNER_WORKER_BITS | worker as u32;
+        let owner = key.kind << OWNER_WORKER_BITS | worker as u32;
         flow[FLOW_OWNER_WORD].store(owner, Ordering::Relaxed);
         tags[place].store(tag, Ordering::Release);
         self.words()[FLOWS_WORD].fetch_add(1, Ordering::Release);
@@ -218,9 +252,9 @@ impl SteeringMap {
     }
 
     /// Frames of this connection are the host's from now on. True if it was listed.
-    pub fn clear_flow(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+    pub fn clear_flow(&self, protocol: Protocol, local: SocketAddr, remote: SocketAddr) -> bool {
         let hash = self.hash(local, remote);
-        let Some((place, _)) = self.find_flow(hash, local, remote) else {
+        let Some((place, _)) = self.find_flow(hash, protocol, local, remote) else {
             return false;
         };
         self.tags(hash)[place].store(0, Ordering::Release);
@@ -237,10 +271,11 @@ impl SteeringMap {
     pub(super) fn flow_worker(
         &self,
         hash: u32,
+        protocol: Protocol,
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<usize> {
-        let (_, owner) = self.find_flow(hash, local, remote)?;
+        let (_, owner) = self.find_flow(hash, protocol, local, remote)?;
         Some((owner & ((1 << OWNER_WORKER_BITS) - 1)) as usize)
     }
 
@@ -251,14 +286,20 @@ impl SteeringMap {
     }
 
     /// The place of a flow in its bucket, and its owner.
-    fn find_flow(&self, hash: u32, local: SocketAddr, remote: SocketAddr) -> Option<(usize, u32)> {
-        let key = FlowKey::new(local, remote)?;
+    fn find_flow(
+        &self,
+        hash: u32,
+        protocol: Protocol,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(usize, u32)> {
+        let key = FlowKey::new(protocol, local, remote)?;
         let tag = tag(hash);
         let mut tags = self.tags(hash).iter();
         let place = tags.position(|word| word.load(Ordering::Acquire) == tag)?;
         let flow = self.element(flow_element(hash, place));
         let owner = flow[FLOW_OWNER_WORD].load(Ordering::Relaxed);
-        let is_same = owner >> OWNER_WORKER_BITS == key.family
+        let is_same = owner >> OWNER_WORKER_BITS == key.kind
             && (flow[FLOW_PORTS_WORD..].iter().zip(key.words()))
                 .all(|(word, value)| word.load(Ordering::Relaxed) == *value);
         is_same.then_some((place, owner))
@@ -318,14 +359,15 @@ impl SteeringMap {
 
 /// Ports and addresses of a flow, as words of a packet that arrives.
 struct FlowKey {
-    family: u32,
+    /// Protocol and family.
+    kind: u32,
     words: [u32; 9],
     count: usize,
 }
 
 impl FlowKey {
     /// `None` if the addresses are not of one family.
-    fn new(local: SocketAddr, remote: SocketAddr) -> Option<FlowKey> {
+    fn new(protocol: Protocol, local: SocketAddr, remote: SocketAddr) -> Option<FlowKey> {
         let mut words = [0; 9];
         words[0] = ports_word(local, remote);
         let (family, count) = match (remote.ip(), local.ip()) {
@@ -345,7 +387,7 @@ impl FlowKey {
             _ => return None,
         };
         Some(FlowKey {
-            family,
+            kind: u32::from(protocol.number()) << OWNER_FAMILY_BITS | family,
             words,
             count,
         })

@@ -8,7 +8,7 @@
 //! | 8 | the hash of addresses and ports |
 //! | 9 | the first element of the map, later the port |
 //!
-//! On the stack: the IP header, what is needed of the TCP header, and a key of the map.
+//! On the stack: the IP header, what is needed of the TCP or UDP header, and a key of the map.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,8 +25,9 @@ use super::decide::SYN_MASK;
 use super::map::{
     BUCKET_FLOWS_LOG2, BUCKETS_LOG2, ELEMENT_BITS_LOG2, ELEMENT_WORDS, FLOW_ADDRESSES_WORD,
     FLOW_OWNER_WORD, FLOW_PORTS_WORD, FLOW_TAG_BIT, FLOW_TARGETS_ELEMENT, FLOWS_ELEMENT,
-    FLOWS_WORD, HASH_FACTOR, HASH_SHIFT, KNOWN_BITS_LOG2, KNOWN_ELEMENT, OWNER_V4, OWNER_V6,
-    OWNER_WORKER_BITS, PORTS_ELEMENT, TAGS_ELEMENT, TARGETS, TARGETS_WORD, Target,
+    FLOWS_WORD, HASH_FACTOR, HASH_SHIFT, KNOWN_BITS_LOG2, KNOWN_ELEMENT, OWNER_FAMILY_BITS,
+    OWNER_V4, OWNER_V6, OWNER_WORKER_BITS, PORTS_ELEMENT, Protocol, TAGS_ELEMENT, TARGETS,
+    TARGETS_WORD, Target,
 };
 use crate::packet::ALL_NODES;
 
@@ -62,9 +63,8 @@ const KEY: i16 = -8;
 const TCP_HEADER: i16 = -40;
 const IP_HEADER: i16 = -80;
 
-/// Of a TCP header, up to its flags.
+/// Of a TCP header, up to its flags, and as much of a datagram.
 const TCP_BYTES: u32 = 14;
-const TCP: u32 = 6;
 
 impl Family {
     fn header_bytes(self) -> u32 {
@@ -79,6 +79,14 @@ impl Family {
         match self {
             Family::V4 => [12, 16],
             Family::V6 => [8, 24],
+        }
+    }
+
+    /// Where the protocol of what follows is in the IP header, in bytes.
+    fn protocol(self) -> i16 {
+        match self {
+            Family::V4 => 9,
+            Family::V6 => 6,
         }
     }
 
@@ -189,7 +197,7 @@ fn look_at_addresses(code: &mut Assembler, family: Family, own: &[IpAddr], ways:
     code.place(is_own);
 }
 
-/// Goes on with a TCP segment that was sent to this machine alone.
+/// Goes on with a TCP segment or a datagram that was sent to this machine alone.
 fn look_for_segment(code: &mut Assembler, family: Family, ways: &Ways) {
     code.jump_unless(R7, u32::from(libc::PACKET_HOST), ways.host);
     match family {
@@ -202,11 +210,14 @@ fn look_for_segment(code: &mut Assembler, family: Family, ways: &Ways) {
                 code.with(Op::And, R0, mask);
                 code.jump_unless(R0, 0, ways.host);
             }
-            code.load(Width::Byte, R0, FRAME, IP_HEADER + 9);
         }
-        Family::V6 => code.load(Width::Byte, R0, FRAME, IP_HEADER + 6),
+        Family::V6 => {}
     }
-    code.jump_unless(R0, TCP, ways.host);
+    let is_steered = code.label();
+    code.load(Width::Byte, R0, FRAME, IP_HEADER + family.protocol());
+    code.jump_if(R0, Protocol::Tcp.number().into(), is_steered);
+    code.jump_unless(R0, Protocol::Udp.number().into(), ways.host);
+    code.place(is_steered);
     load_bytes(
         code,
         family.header_bytes(),
@@ -230,7 +241,7 @@ fn hash(code: &mut Assembler, map: BorrowedFd<'_>, family: Family, ways: &Ways) 
     mix(code, TCP_HEADER);
 }
 
-/// Goes to `worker` with a segment of a flow; the target is in register 7.
+/// Goes to `worker` with what is of a flow; the target is in register 7.
 fn look_for_flow(
     code: &mut Assembler,
     map: BorrowedFd<'_>,
@@ -266,7 +277,11 @@ fn look_for_flow(
     code.load(Width::Word, R7, R0, 4 * FLOW_OWNER_WORD as i16);
     code.copy_word(R1, R7);
     code.with(Op::Rsh, R1, OWNER_WORKER_BITS);
-    code.jump_unless(R1, family.of_owner(), none);
+    code.load(Width::Byte, R2, FRAME, IP_HEADER + family.protocol());
+    code.with(Op::Lsh, R2, OWNER_FAMILY_BITS);
+    code.with(Op::Or, R2, family.of_owner());
+    code.with_register(Op::Xor, R1, R2);
+    code.jump_unless(R1, 0, none);
     jump_unless_same(code, FLOW_PORTS_WORD, TCP_HEADER, none);
     // Source and destination stand side by side.
     let [source, _] = family.addresses();
@@ -295,6 +310,8 @@ fn jump_unless_same(code: &mut Assembler, word: usize, at: i16, otherwise: Label
 
 /// Goes on with a SYN that another machine has sent.
 fn look_for_syn(code: &mut Assembler, family: Family, own: &[IpAddr], ways: &Ways) {
+    code.load(Width::Byte, R0, FRAME, IP_HEADER + family.protocol());
+    code.jump_unless(R0, Protocol::Tcp.number().into(), ways.host);
     code.load(Width::Byte, R0, FRAME, TCP_HEADER + 13);
     code.with(Op::And, R0, SYN_MASK.into());
     code.jump_unless(R0, Flags::SYN.0.into(), ways.host);
@@ -391,11 +408,13 @@ mod tests {
     use std::net::SocketAddr;
     use std::os::fd::AsFd;
 
+    use wire::datagram::DatagramHeader;
     use wire::ethernet;
     use wire::frame::TcpTemplate;
+    use wire::ip::Ecn;
     use wire::tcp::Header;
 
-    use super::super::{Arrived, Decision, PacketType, SteeringMap, create_map};
+    use super::super::{Arrived, Decision, PacketType, Protocol, SteeringMap, create_map};
     use super::*;
 
     const FRAMES: usize = 16_000;
@@ -442,6 +461,8 @@ mod tests {
         ([2, 0, 0, 0, 0, 9], PacketType::OtherHost),
     ];
 
+    const PROTOCOLS: [Protocol; 2] = [Protocol::Tcp, Protocol::Udp];
+
     const PORTS: [u16; 5] = [80, 81, 0, 65_535, 33_333];
 
     fn address(random: &mut Random, ipv6: bool) -> IpAddr {
@@ -487,18 +508,23 @@ mod tests {
     }
 
     /// A frame that is nearly one which is steered, and what it was sent to.
-    fn frame(random: &mut Random, flows: &[[SocketAddr; 2]]) -> (Vec<u8>, PacketType) {
+    fn frame(random: &mut Random, flows: &[(Protocol, [SocketAddr; 2])]) -> (Vec<u8>, PacketType) {
         let ipv6 = random.happens_once_in(2);
         let (mac, packet_type) = match random.below(8) {
             0 => random.pick(&TO),
             _ => TO[0],
         };
-        let [destination, source] = match random.happens_once_in(2) && !flows.is_empty() {
+        let (protocol, ends) = match random.happens_once_in(2) && !flows.is_empty() {
             true => {
-                let flow = random.pick(flows);
-                near_miss(random, flow)
+                let (protocol, flow) = random.pick(flows);
+                (protocol, near_miss(random, flow))
             }
-            false => ends(random, ipv6),
+            false => (random.pick(&PROTOCOLS), ends(random, ipv6)),
+        };
+        let [destination, source] = ends;
+        let protocol = match random.below(8) {
+            0 => random.pick(&PROTOCOLS),
+            _ => protocol,
         };
         let ipv6 = destination.is_ipv6();
         let flags = match random.below(3) {
@@ -510,7 +536,23 @@ mod tests {
             flags,
             ..Header::default()
         };
-        let mut bytes = TcpTemplate::new([2; 6], mac, source, destination).to_frame(&header, &[]);
+        let mut bytes = match protocol {
+            Protocol::Tcp => {
+                TcpTemplate::new([2; 6], mac, source, destination).to_frame(&header, &[])
+            }
+            Protocol::Udp => {
+                let header = DatagramHeader {
+                    source_mac: [2; 6],
+                    destination_mac: mac,
+                    source,
+                    destination,
+                    ecn: Ecn::NotEct,
+                };
+                let payload = [2; 20];
+                let payload = &payload[..random.below(20) as usize];
+                header.to_frame(payload).expect("ends of one family")
+            }
+        };
         for _ in 0..random.below(3) {
             if random.happens_once_in(3) {
                 // Not what it was sent to, which is decided.
@@ -554,7 +596,11 @@ mod tests {
     }
 
     /// What the map says is another from now on, and so are its flows.
-    fn change(random: &mut Random, map: &SteeringMap, flows: &mut Vec<[SocketAddr; 2]>) {
+    fn change(
+        random: &mut Random,
+        map: &SteeringMap,
+        flows: &mut Vec<(Protocol, [SocketAddr; 2])>,
+    ) {
         let (a, b) = (Target::new(7), Target::new(0x8000_0009));
         let targets: Vec<Target> = match random.below(4) {
             0 => Vec::new(),
@@ -573,18 +619,20 @@ mod tests {
         for (worker, target) in [(0, a), (1, b), (2, None), (15, a)] {
             map.set_flow_target(worker, target.filter(|_| !random.happens_once_in(4)));
         }
-        for [local, remote] in flows.drain(..) {
-            assert!(map.clear_flow(local, remote), "{local} {remote}");
+        for (protocol, [local, remote]) in flows.drain(..) {
+            assert!(map.clear_flow(protocol, local, remote), "{local} {remote}");
         }
         assert_eq!(map.flows(), 0);
         for _ in 0..random.below(400) {
             let ipv6 = random.happens_once_in(2);
             let [local, remote] = ends(random, ipv6);
             let worker = random.pick(&[0, 1, 2, 15]);
-            if map.list_flow(local, remote, worker) {
-                flows.push([local, remote]);
+            let protocol = random.pick(&PROTOCOLS);
+            if map.list_flow(protocol, local, remote, worker) {
+                flows.push((protocol, [local, remote]));
             } else {
-                assert!(flows.contains(&[local, remote]), "{local} {remote}");
+                let ends = [local, remote];
+                assert!(flows.iter().any(|(_, flow)| *flow == ends), "{ends:?}");
             }
         }
         assert_eq!(map.flows(), flows.len());
@@ -598,7 +646,7 @@ mod tests {
         let programs = programs(fd.as_fd());
         let mut random = Random(seed());
         let mut flows = Vec::new();
-        let (mut decided, mut of_flows) = ([0; 4], [0; 2]);
+        let (mut decided, mut of_flows) = ([0; 4], [0; 4]);
         for number in 0..FRAMES {
             if number % 500 == 0 {
                 change(&mut random, &map, &mut flows);
@@ -638,11 +686,13 @@ mod tests {
                 Decision::Worker(target) if target.get() == 7 => 2,
                 Decision::Worker(_) => 3,
             }] += 1;
-            let tcp_at = if ether_type == ethernet::IPV6 { 54 } else { 34 };
+            let ipv6 = ether_type == ethernet::IPV6;
+            let (protocol_at, tcp_at) = if ipv6 { (20, 54) } else { (23, 34) };
+            let is_udp = bytes[protocol_at] == Protocol::Udp.number();
             if let (Decision::Worker(_), Some(flags)) = (decision, bytes.get(tcp_at + 13))
-                && flags & SYN_MASK != Flags::SYN.0
+                && (is_udp || flags & SYN_MASK != Flags::SYN.0)
             {
-                of_flows[usize::from(ether_type == ethernet::IPV6)] += 1;
+                of_flows[usize::from(ipv6) + 2 * usize::from(is_udp)] += 1;
             }
         }
         println!("{decided:?} {of_flows:?}");
@@ -681,7 +731,7 @@ mod tests {
         let (first, others) = all.split_at(SteeringMap::FLOWS_MAX);
         let list = |number: usize| {
             let [local, remote] = first[number];
-            map.list_flow(local, remote, number % 2)
+            map.list_flow(Protocol::Tcp, local, remote, number % 2)
         };
         let half: Vec<bool> = (0..first.len() / 2).map(list).collect();
         let refused = half.iter().filter(|listed| !**listed).count();
@@ -720,10 +770,14 @@ mod tests {
         map.set_flow_target(0, None);
         assert_eq!(decide(first[0]), Decision::Host, "its worker is gone");
         for (number, [local, remote]) in first.iter().enumerate() {
-            assert_eq!(map.clear_flow(*local, *remote), listed[number]);
+            assert_eq!(
+                map.clear_flow(Protocol::Tcp, *local, *remote),
+                listed[number]
+            );
         }
         assert_eq!(map.flows(), 0);
-        assert!(!map.list_flow(first[0][0], first[0][1], SteeringMap::FLOW_WORKERS));
+        let [local, remote] = first[0];
+        assert!(!map.list_flow(Protocol::Tcp, local, remote, SteeringMap::FLOW_WORKERS));
     }
 
     fn syn(from: &str, to: &str) -> Vec<u8> {
