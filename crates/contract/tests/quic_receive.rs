@@ -203,10 +203,8 @@ fn a_qrx_stays_within_the_limits() {
         larger,
         "a packet number is below 2^62, and an ECN field has two bits"
     );
-    for first in [0xc0, 0x00] {
-        let rule = rule_broken_by_event(|it| it.packets[0].first = first);
-        assert_eq!(rule, "a header is short");
-    }
+    let long = rule_broken_by_event(|it| it.packets[0].first = 0xc0);
+    assert_eq!(long, "a header is short");
 }
 
 proptest! {

@@ -76,6 +76,20 @@ fn packets_come_up_with_all_that_is_known_of_them() {
     }
 }
 
+/// RFC 9287 §3
+#[test]
+fn a_packet_whose_fixed_bit_is_greased_is_opened() {
+    let mut stage = receiving();
+    let peer = Peer {
+        greases: true,
+        ..Peer::new(FLOW)
+    };
+    arrive(&mut stage, peer.frame(0, &text(0)));
+    let (received, frames) = stage.received();
+    assert_eq!((packets_of(&received), frames), (expected([0]), vec![]));
+    assert_eq!(received[0].packets[0].first, 0x01);
+}
+
 #[test]
 fn a_frame_that_the_host_hands_on_is_opened_as_well() {
     let mut stage = Stage::new();

@@ -20,9 +20,6 @@ const NUMBERS_END: u64 = 1 << 62;
 /// Set in the first byte of a long header (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
 
-/// Set in the first byte of every packet.
-const FIXED: u8 = 0x40;
-
 /// Appends one of these commands; of others, nothing.
 pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
     match *command {
@@ -227,7 +224,7 @@ fn parse_packet(record: &QuicReceivedPacketRecord) -> Result<QuicReceivedPacket,
     if record.number.get() >= NUMBERS_END || record.ecn > 3 {
         return Err("a packet number is below 2^62, and an ECN field has two bits");
     }
-    if record.first & (LONG_HEADER | FIXED) != FIXED {
+    if record.first & LONG_HEADER != 0 {
         return Err("a header is short");
     }
     Ok(QuicReceivedPacket {

@@ -48,6 +48,8 @@ pub struct Peer {
     pub generation: u32,
     pub remote: SocketAddr,
     pub ecn: Ecn,
+    /// The fixed bit of its packets is not set.
+    pub greases: bool,
 }
 
 impl Peer {
@@ -57,12 +59,14 @@ impl Peer {
             generation: 0,
             remote: SocketAddr::new("10.77.0.1".parse().unwrap(), flow as u16),
             ecn: Ecn::Ect0,
+            greases: false,
         }
     }
 
     /// The first byte of a header, without protection: the number has two bytes.
     pub fn first(&self) -> u8 {
-        0x41 | (self.generation as u8 & 1) << 2
+        let fixed = if self.greases { 0 } else { 0x40 };
+        fixed | 0x01 | (self.generation as u8 & 1) << 2
     }
 
     /// A packet, sealed.

@@ -12,15 +12,16 @@ const SAMPLE_BYTES: usize = 16;
 /// Longest packet number, in bytes.
 const NUMBER_BYTES_MAX: usize = 4;
 
-/// Bits of the first byte of a short header (RFC 9000 §17.3.1).
+/// Bits of the first byte of a header (RFC 9000 §17.2, §17.3.1).
 const LONG_HEADER: u8 = 0x80;
-const FIXED: u8 = 0x40;
 const KEY_PHASE: u8 = 0x04;
 
-/// True if a datagram begins with a packet that may be one of a flow.
+/// True if a datagram begins with a packet that may be one of a flow. The fixed bit does not
+/// matter: peers grease it (RFC 9287), and the tag says whether it is as it was sent.
 pub(super) fn has_short_header(datagram: &[u8]) -> bool {
-    let first = datagram.first();
-    first.is_some_and(|first| first & (LONG_HEADER | FIXED) == FIXED)
+    datagram
+        .first()
+        .is_some_and(|first| first & LONG_HEADER == 0)
 }
 
 /// Opens packets of a generation.
@@ -171,7 +172,7 @@ mod tests {
             assert!(key(0).unprotect(&packet[..len], 0, 0).is_none(), "{len}");
         }
         assert!(key(0).unprotect(&packet, 20, 0).is_none());
-        assert!(!has_short_header(&[0xc0]) && !has_short_header(&[0x3f]) && !has_short_header(&[]));
-        assert!(has_short_header(&[0x40]));
+        assert!(!has_short_header(&[0xc0]) && !has_short_header(&[]));
+        assert!(has_short_header(&[0x40]) && has_short_header(&[0x3f]));
     }
 }
