@@ -14,6 +14,9 @@ mod app;
 #[path = "../tests/quic/nic.rs"]
 #[allow(dead_code)]
 mod nic;
+#[path = "../tests/quic/opener.rs"]
+#[allow(dead_code)]
+mod opener;
 #[path = "../tests/quic/world.rs"]
 #[allow(dead_code)]
 mod world;

@@ -211,6 +211,15 @@ counters::counters! {
         quic_sends: Counter,
         /// Packets in them.
         quic_packets: Counter,
+        /// QRXKEY commands.
+        quic_receive_keys: Counter,
+        /// Datagrams of QUIC connections that the host has handed on to the NIC workers that open
+        /// them.
+        quic_datagrams_handed_on: Counter,
+        /// Packets of clients that NIC workers have opened.
+        quic_packets_opened: Counter,
+        /// Of these, packets that the connection did not take.
+        quic_packets_refused: Counter,
         /// PREPARE commands.
         quic_prepares: Counter,
         /// Commands of QUIC that a NIC stack did not take; their connections are closed.

@@ -53,12 +53,12 @@ pub use link::duplicate::{Duplicate, find_duplicate};
 pub use nics::nic_source::{NicLoss, NicRefusal, NicSource};
 pub use nics::nic_stacks::NIC_STACKS_MAX;
 pub use polling::Polling;
-pub use quic::Settings as QuicSettings;
 /// What traces of QUIC connections consist of.
 pub use quic::{
     CloseReason as QuicCloseReason, CongestionState, LossTrigger, Metrics, PacketType, TraceEvent,
     TracedFrame, TracedPacket,
 };
+pub use quic::{Receive as QuicReceive, Settings as QuicSettings};
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{
     ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Link, QuicInfo,

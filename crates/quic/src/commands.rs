@@ -1,10 +1,10 @@
 //! Outputs as commands of the contract.
 
 use contract::limits::{
-    QUIC_DATAGRAM_BYTES_MAX, QUIC_INLINE_BYTES_MAX, QUIC_PACKETS_MAX, QUIC_SEGMENTS_MAX,
-    QUIC_SEND_BYTES_MAX,
+    QUIC_DATAGRAM_BYTES_MAX, QUIC_HOLD_US_MAX, QUIC_INLINE_BYTES_MAX, QUIC_PACKETS_MAX,
+    QUIC_SEGMENTS_MAX, QUIC_SEND_BYTES_MAX,
 };
-use contract::quic::{QuicKey, QuicPacket, QuicSend};
+use contract::quic::{QuicKey, QuicPacket, QuicReceiveKey, QuicSend};
 use contract::{FlowId, SendId};
 
 use crate::types::{Packet, SealKey, Segment, Send};
@@ -36,6 +36,26 @@ impl SealKey {
             header_key: self.header_key(),
             floor,
         }
+    }
+
+    /// QRXKEY, if NIC stacks may open what the peer sends.
+    pub fn receive_command(
+        &self,
+        flow: FlowId,
+        next_number: u64,
+        hold_us: u32,
+    ) -> Option<QuicReceiveKey<'_>> {
+        let open = self.open.as_ref()?;
+        Some(QuicReceiveKey {
+            flow,
+            generation: self.generation,
+            cipher: self.cipher,
+            key: &open.key,
+            iv: *open.iv,
+            header_key: &open.header_key,
+            next_number,
+            hold_us: hold_us.min(QUIC_HOLD_US_MAX),
+        })
     }
 }
 

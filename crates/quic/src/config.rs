@@ -71,6 +71,16 @@ pub struct Crypto {
     pub tickets: Arc<dyn ProducesTickets>,
 }
 
+/// Where packets of peers are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Receive {
+    /// In the engine.
+    #[default]
+    Host,
+    /// In the NIC stack, as far as it can, and else in the engine.
+    Nic,
+}
+
 /// What an endpoint wants.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -91,6 +101,8 @@ pub struct Settings {
     /// Whether clients that know how are asked to acknowledge less often
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
+    /// Where 1-RTT packets of peers are opened.
+    pub receive: Receive,
     /// Largest datagram that is tried, in bytes, at most
     /// [`contract::limits::QUIC_DATAGRAM_BYTES_MAX`]; 1,200 are always possible.
     pub datagram_bytes_max: u16,
@@ -121,6 +133,7 @@ impl Default for Settings {
             idle_timeout: Duration::from_secs(30),
             migration: true,
             ack_frequency: true,
+            receive: Receive::default(),
             datagram_bytes_max: 1452,
             secret: None,
             seed: None,

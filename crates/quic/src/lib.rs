@@ -36,13 +36,13 @@ mod trace;
 mod types;
 
 pub use commands::Framing;
-pub use config::{Crypto, Limits, Settings};
+pub use config::{Crypto, Limits, Receive, Settings};
 pub use engine::Endpoint;
 pub use trace::{
     CongestionState, LossTrigger, Metrics, PacketType, TraceEvent, Traced, TracedFrame,
     TracedPacket,
 };
 pub use types::{
-    Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Output, Packet, Read, Route,
-    SealKey, Segment, Send, StreamError, StreamId,
+    Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Opened, Output, Packet, Read,
+    Route, SealKey, Segment, Send, StreamError, StreamId,
 };

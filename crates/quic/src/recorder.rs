@@ -91,6 +91,22 @@ pub(crate) struct Recorder {
     sent: BTreeMap<u64, u64>,
     /// Made if someone wants it.
     trace: Option<Box<Trace>>,
+    /// The packet that the engine handles now, if a NIC stack has opened it.
+    mark: Option<Mark>,
+    /// All numbers of the peer's 1-RTT packets that were opened are below.
+    opened_end: u64,
+}
+
+/// What stands beside a packet that a NIC stack has opened, and never in it: no bytes that arrive
+/// can be taken for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) generation: u32,
+    pub(crate) number: u64,
+    /// Of what the engine gets.
+    pub(crate) plaintext_bytes: usize,
+    /// All of it stands for an ACK frame that the NIC stack has left out.
+    pub(crate) is_bare: bool,
 }
 
 impl Recorder {
@@ -303,6 +319,39 @@ impl Recorder {
         self.keys.clear();
     }
 
+    /// The engine handles a packet that a NIC stack has opened.
+    pub(crate) fn set_mark(&mut self, mark: Mark) {
+        self.mark = Some(mark);
+    }
+
+    /// It does not any more. False if it has taken the packet: once at most.
+    pub(crate) fn take_mark(&mut self) -> bool {
+        self.mark.take().is_some()
+    }
+
+    /// True while the engine handles such a packet, and has not taken it.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    /// The engine opens a packet that is marked: the mark, if it is the one that this is for.
+    pub(crate) fn open_marked(&mut self, generation: u32, number: u64) -> Option<Mark> {
+        let is_wanted = |mark: &Mark| mark.generation == generation && mark.number == number;
+        let mark = self.mark.take_if(|mark| is_wanted(mark))?;
+        self.on_opened(number);
+        Some(mark)
+    }
+
+    /// A packet of the peer was opened.
+    pub(crate) fn on_opened(&mut self, number: u64) {
+        self.opened_end = self.opened_end.max(number + 1);
+    }
+
+    /// One more than the largest number of the peer's 1-RTT packets that were opened.
+    pub(crate) fn opened_end(&self) -> u64 {
+        self.opened_end
+    }
+
     /// How many bytes of a stream have been sent at least once.
     pub(crate) fn sent(&self, stream: u64) -> u64 {
         self.sent.get(&stream).copied().unwrap_or(0)
@@ -362,6 +411,7 @@ mod tests {
             key: Zeroizing::new(vec![1; 16]),
             iv: Zeroizing::new([2; 12]),
             header_key: Zeroizing::new(vec![3; 16]),
+            open: None,
         })
     }
 

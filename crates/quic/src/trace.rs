@@ -99,7 +99,8 @@ pub struct TracedPacket {
     pub number: u64,
     /// Its length with header and tag, in bytes.
     pub bytes: usize,
-    /// Its frames, up to one that is not known.
+    /// Its frames, up to one that is not known. None if a NIC stack has opened it and left its ACK
+    /// frame out, which is not counted in its length either: a packet behind it says all of it.
     pub frames: Vec<TracedFrame>,
 }
 

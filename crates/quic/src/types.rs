@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use contract::FileId;
+use contract::quic::QuicConnectionId;
 use contract::tls::Cipher;
+use tcp::Instant;
 use zeroize::Zeroizing;
 
 /// Most datagrams of one SEND.
@@ -85,6 +87,24 @@ pub struct Arrival {
     pub ecn: Option<Ecn>,
 }
 
+/// A packet of a peer that a NIC stack has opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened<'a> {
+    /// When it has arrived.
+    pub arrived: Instant,
+    /// The key that has opened it.
+    pub generation: u32,
+    /// Its number, in full.
+    pub number: u64,
+    /// The connection ID in its header.
+    pub id: &'a QuicConnectionId,
+    /// The first byte of its header, without protection: a short header.
+    pub first: u8,
+    /// Its plaintext. Empty: it held nothing but an ACK frame, and a packet that follows says all
+    /// that this did.
+    pub plaintext: &'a [u8],
+}
+
 /// Where datagrams go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -103,6 +123,15 @@ pub struct SealKey {
     pub generation: u32,
     /// What it is for.
     pub cipher: Cipher,
+    pub(crate) key: Zeroizing<Vec<u8>>,
+    pub(crate) iv: Zeroizing<[u8; 12]>,
+    pub(crate) header_key: Zeroizing<Vec<u8>>,
+    /// The peer's of the same generation, if a NIC stack may open what it sends.
+    pub(crate) open: Option<OpenKey>,
+}
+
+/// The key of a key phase that opens what the peer sends. Overwritten when it is dropped.
+pub(crate) struct OpenKey {
     pub(crate) key: Zeroizing<Vec<u8>>,
     pub(crate) iv: Zeroizing<[u8; 12]>,
     pub(crate) header_key: Zeroizing<Vec<u8>>,
@@ -287,6 +316,14 @@ pub enum Output {
     },
     /// Have the NIC stack seal and send packets.
     Send(Send),
+    /// The peer may call the connection by this ID from now on. Comes only if NIC stacks are to
+    /// open what peers send ([`Settings::receive`](crate::Settings::receive)).
+    ConnectionId {
+        /// The connection.
+        connection: Handle,
+        /// The connection ID.
+        id: QuicConnectionId,
+    },
     /// The peer has acknowledged a range, or will not get it: nothing of it is sent again.
     Released {
         /// The connection.

@@ -286,13 +286,6 @@ fn describe_command(command: &Command<'_>) -> String {
         ),
         Command::SpliceMss { flow, mss } => format!("SPLICEMSS flow {:x} {mss:?}", flow.0),
         Command::Unsplice { flow, kind } => format!("UNSPLICE flow {:x} {kind:?}", flow.0),
-        Command::QuicKey(_)
-        | Command::QuicKeyGone { .. }
-        | Command::QuicSend(_)
-        | Command::Prepare(_)
-        | Command::QuicRelease { .. }
-        | Command::QuicReceiveKey(_)
-        | Command::QuicConnectionId { .. } => describe_quic(command),
         Command::KeyGone { flow, epoch } => format!("KEYGONE flow {:x} epoch {epoch}", flow.0),
         Command::Records(records) => format!(
             "RECORDS flow {:x} epoch {} from {} at {}: {} of {} bytes, {} tags",
@@ -320,6 +313,7 @@ fn describe_command(command: &Command<'_>) -> String {
             }
             text
         }
+        _ => describe_quic(command),
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `names` | names in the spaces of streams, flows and SENDs |
 //! | `table` | connections and streams |
 //! | `arrival` | datagrams that arrive |
+//! | `receive` | ... and such as a NIC worker opens |
 //! | `outputs` | what the endpoints want done: datagrams of the host's own |
 //! | `commands` | ... and QKEY, QSEND and QRELEASE for NIC workers |
 //! | `events` | what happens to connections, for the application |
@@ -32,13 +33,14 @@ pub(super) mod names;
 mod nics;
 mod outputs;
 mod ranges;
+mod receive;
 mod reports;
 mod streams;
 mod table;
 mod trace;
 mod view;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -52,6 +54,7 @@ use self::table::Table;
 use self::trace::Trace;
 use super::Stack;
 use crate::app::{AppEvent, Application, StreamId};
+use crate::tables::tuple::Tuple;
 
 pub use self::trace::{
     QuicTraceEvent, QuicTraceRefusal, QuicTraceWanted, QuicTracer, TracedConnection,
@@ -108,6 +111,8 @@ impl fmt::Debug for Listener {
 pub(super) struct QuicLayer {
     listeners: Vec<Listener>,
     table: Table,
+    /// Connections whose datagrams are handed on to the workers that open them, by their ends.
+    handed_on: HashMap<Tuple, usize>,
     /// Connections that may go on.
     ready: VecDeque<usize>,
     /// Connections that wait for room, by worker.

@@ -142,9 +142,7 @@ impl Stack {
                 reason,
             } => self.on_splice_ended(now_us, worker, outcome, reason),
             Event::Unspliced { ref outcome } => self.on_unspliced(now_us, worker, outcome),
-            Event::Ready { prepare, flow } => self.on_quic_ready(now_us, worker, prepare, flow),
-            // No worker is given a key to open packets with.
-            Event::QuicReceived(_) => false,
+            Event::Ready { .. } | Event::QuicReceived(_) => self.on_quic(now_us, worker, event),
             Event::Ended => {
                 self.nics[worker].heard.on_last();
                 true

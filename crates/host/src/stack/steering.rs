@@ -1,5 +1,5 @@
-//! Flows whose frames a packet filter gives to NIC workers: connections that were parted with, and
-//! those of splices.
+//! Flows whose frames a packet filter gives to NIC workers: connections that were parted with,
+//! those of splices, and those of QUIC whose packets a worker opens (`quic/receive`).
 //!
 //! A flow is listed in the steering map when its worker has said that it has it, and is the host's
 //! again before its worker is to give it back, or does not have it any more:
@@ -16,8 +16,8 @@
 use contract::FlowId;
 use netdev::steering::{Protocol, SteeringMap};
 
-use super::Stack;
 use super::workers::Life;
+use super::{Stack, quic};
 use crate::tables::splices::Place;
 use crate::tables::tuple::Tuple;
 
@@ -43,7 +43,9 @@ impl Stack {
             return true;
         }
         for flow in flows {
-            if let Some(record) = self.teardown.parted.by_flow(*flow) {
+            if quic::names::is_connection(*flow) {
+                self.steer_quic(worker, *flow);
+            } else if let Some(record) = self.teardown.parted.by_flow(*flow) {
                 if record.worker() == worker {
                     self.list_flow(worker, &record.tuple());
                 }
@@ -57,12 +59,26 @@ impl Stack {
     }
 
     fn list_flow(&mut self, worker: usize, tuple: &Tuple) {
-        if let Some(map) = &self.setup.map {
-            match map.list_flow(Protocol::Tcp, tuple.local, tuple.remote, worker) {
-                true => self.counters.flows_steered += 1,
-                false => self.counters.flows_not_steered += 1,
-            }
+        self.list_flow_of(Protocol::Tcp, worker, tuple);
+    }
+
+    /// Lists a flow; true if there is room for it.
+    pub(super) fn list_flow_of(
+        &mut self,
+        protocol: Protocol,
+        worker: usize,
+        tuple: &Tuple,
+    ) -> bool {
+        let Some(map) = &self.setup.map else {
+            return false;
+        };
+        let is_listed = map.list_flow(protocol, tuple.local, tuple.remote, worker);
+        if is_listed {
+            self.counters.flows_steered += 1;
+        } else {
+            self.counters.flows_not_steered += 1;
         }
+        is_listed
     }
 
     /// Frames of this connection are the host's from now on.

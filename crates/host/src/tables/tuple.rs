@@ -8,7 +8,7 @@ use siphasher::sip::SipHasher13;
 use wire::frame::TcpPacket;
 
 /// The four values that name a connection on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tuple {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,

@@ -7,6 +7,8 @@ mod closes;
 mod downloads;
 mod nic;
 mod nics;
+mod opener;
+mod receive;
 mod strays;
 mod streams;
 mod world;

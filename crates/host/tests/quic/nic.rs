@@ -19,6 +19,9 @@ use contract::{
     Command, Entry, EntryKind, Event, FileId, FileMeta, FlowId, RejectReason, Segment, SendId,
 };
 use fakes::content::content;
+use netdev::steering::Target;
+
+use crate::opener::Opener;
 
 /// What NIC stacks that follow each other have in common: the world.
 #[derive(Default)]
@@ -134,6 +137,10 @@ pub(crate) struct Nic {
     pub(crate) rejects: Option<RejectReason>,
     /// It has no room for keys.
     pub(crate) rejects_keys: bool,
+    /// Opens what clients send.
+    pub(crate) opener: Opener,
+    /// What a packet filter calls its port, if it has one.
+    target: Option<Target>,
 }
 
 impl Nic {
@@ -153,7 +160,25 @@ impl Nic {
             releases: 0,
             rejects: None,
             rejects_keys: false,
+            opener: Opener::default(),
+            target: None,
         }
+    }
+
+    /// The same with a port of its own.
+    pub(crate) fn steered(self, target: Option<Target>) -> Self {
+        Self { target, ..self }
+    }
+
+    /// True if this is its port.
+    pub(crate) fn has_port(&self, target: Target) -> bool {
+        self.target == Some(target)
+    }
+
+    /// A frame arrives at its port.
+    pub(crate) fn arrive(&mut self, now_us: u64, frame: &[u8]) {
+        let event = self.opener.arrive(now_us, frame);
+        self.report(&event);
     }
 
     /// Files that it has open.
@@ -183,33 +208,15 @@ impl Nic {
         self.report(&event);
     }
 
-    fn release(&mut self, flow: FlowId, file: FileId, released: &Range<u64>) {
-        let mut retained = Vec::new();
-        for (of, which, range) in self.retained.drain(..) {
-            let is_same = (of, which) == (flow, file);
-            let (before, behind) = match is_same {
-                true => (
-                    range.start..range.end.min(released.start),
-                    range.start.max(released.end)..range.end,
-                ),
-                false => (range, 0..0),
-            };
-            let rest = [before, behind].into_iter().filter(|it| !it.is_empty());
-            retained.extend(rest.map(|range| (of, which, range)));
-        }
-        self.retained = retained;
-    }
-
     pub(crate) fn report(&mut self, event: &Event) {
         self.channel.send(event).expect("room for an event");
         self.channel.flush();
     }
 
     /// Takes commands, without doing anything yet; returns how many.
-    pub(crate) fn take(&mut self) -> usize {
+    pub(crate) fn take(&mut self, now_us: u64) -> usize {
         let mut taken = 0;
-        let mut rejected = Vec::new();
-        let mut released = Vec::new();
+        let mut events = Vec::new();
         while !self.is_stuck
             && let Some(command) = self.channel.receive().expect("sane records")
         {
@@ -232,10 +239,11 @@ impl Nic {
                     let is_known = self.flows.remove(&flow).is_some();
                     assert!(is_known || self.rejects_keys, "it had a key");
                     self.retained.retain(|(other, ..)| *other != flow);
+                    self.opener.forget(flow);
                     self.ended += 1;
                 }
                 Command::QuicKey(key) if self.rejects_keys => {
-                    rejected.push((RejectReason::TooManyKeys, key.flow.0));
+                    events.push(rejected(RejectReason::TooManyKeys, key.flow.0));
                 }
                 Command::QuicKey(key) => install(&mut self.flows, self.ended, &key),
                 Command::QuicKeyGone { flow, generation } => {
@@ -245,9 +253,9 @@ impl Nic {
                     }
                 }
                 Command::QuicSend(send) => match self.rejects.take() {
-                    Some(reason) => rejected.push((reason, send.id.0)),
+                    Some(reason) => events.push(rejected(reason, send.id.0)),
                     None if self.rejects_keys && !self.flows.contains_key(&send.flow) => {
-                        rejected.push((RejectReason::UnknownKey, send.id.0));
+                        events.push(rejected(RejectReason::UnknownKey, send.id.0));
                     }
                     None => {
                         let job = accept(&mut self.flows, &self.sizes, &send);
@@ -267,17 +275,22 @@ impl Nic {
                 } => {
                     assert!(self.sizes.contains_key(&file), "of an open file");
                     self.releases += len;
-                    released.push((flow, file, offset..offset + len));
+                    release(&mut self.retained, (flow, file), &(offset..offset + len));
                 }
+                Command::QuicReceiveKey(key) => {
+                    assert!(self.flows.contains_key(&key.flow), "a flow with a key");
+                    if self.opener.install(&key) && self.target.is_some() {
+                        let flows = [key.flow].into();
+                        events.push(Event::FlowsTaken { flows });
+                    }
+                }
+                Command::QuicConnectionId { flow, id } => self.opener.name(flow, &id),
+                Command::Frame { bytes } => events.push(self.opener.arrive(now_us, bytes)),
+                Command::Setup(setup) => events.push(ready(setup.epoch, self.target)),
                 other => panic!("{other:?}"),
             }
         }
-        for (flow, file, range) in released {
-            self.release(flow, file, &range);
-        }
-        for (reason, id) in rejected {
-            self.report(&Event::Rejected { reason, id });
-        }
+        events.iter().for_each(|event| self.report(event));
         taken
     }
 
@@ -446,6 +459,38 @@ fn listing(file: FileId) -> Event {
     part.entries.push(&entry).expect("one entry");
     let part = Box::new(part);
     Event::Listed { file, part }
+}
+
+fn ready(epoch: u64, target: Option<Target>) -> Event {
+    Event::SetupReady {
+        epoch,
+        steering: target.map_or(0, Target::get),
+    }
+}
+
+fn rejected(reason: RejectReason, id: u64) -> Event {
+    Event::Rejected { reason, id }
+}
+
+/// Takes a range away from what is retained.
+fn release(
+    retained: &mut Vec<(FlowId, FileId, Range<u64>)>,
+    released_of: (FlowId, FileId),
+    released: &Range<u64>,
+) {
+    let mut left = Vec::new();
+    for (flow, file, range) in retained.drain(..) {
+        let (before, behind) = match (flow, file) == released_of {
+            true => (
+                range.start..range.end.min(released.start),
+                range.start.max(released.end)..range.end,
+            ),
+            false => (range, 0..0),
+        };
+        let rest = [before, behind].into_iter().filter(|it| !it.is_empty());
+        left.extend(rest.map(|range| (flow, file, range)));
+    }
+    *retained = left;
 }
 
 fn install(flows: &mut HashMap<FlowId, Flow>, ended: usize, key: &QuicKey<'_>) {

@@ -1,6 +1,6 @@
 //! Clients, a host stack, NIC workers and the network, in virtual time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -16,6 +16,7 @@ use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use host::{Admission, Link, QuicListener, QuicSettings, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort, pair};
+use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
 use netdev::{Offload, Port, Superpacket};
 use wire::datagram::{self, DatagramHeader};
 use wire::frame::{self, Received as Frame};
@@ -105,6 +106,10 @@ pub(crate) struct World<'a> {
     pub(crate) is_counted: bool,
     later: BinaryHeap<Reverse<(u64, u64, Later)>>,
     order: u64,
+    /// Says whose frames are.
+    map: Option<SteeringMap>,
+    /// Workers that there were.
+    workers_made: Cell<u32>,
 }
 
 /// How a world begins.
@@ -117,6 +122,8 @@ pub(crate) struct Setup {
     pub(crate) memory_bytes_max: usize,
     pub(crate) connections_per_source: Option<u32>,
     pub(crate) workers_min: usize,
+    /// A packet filter gives workers what they are to open.
+    pub(crate) is_steered: bool,
 }
 
 impl Default for Setup {
@@ -130,6 +137,7 @@ impl Default for Setup {
             memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
             connections_per_source: None,
             workers_min: usize::MAX,
+            is_steered: false,
         }
     }
 }
@@ -207,7 +215,12 @@ impl<'a> World<'a> {
             is_counted: false,
             later: BinaryHeap::new(),
             order: 0,
+            map: setup.is_steered.then(|| SteeringMap::in_memory(7)),
+            workers_made: Cell::new(0),
         };
+        if let Some(map) = &world.map {
+            world.stack.steer_with(map.clone());
+        }
         for number in 0..setup.stacks {
             let channels: Vec<HostChannel> = (0..setup.workers)
                 .map(|_| {
@@ -236,7 +249,10 @@ impl<'a> World<'a> {
 
     fn a_nic(&self) -> (HostChannel, Nic) {
         let (host, nic) = in_memory_of(self.capacity);
-        (host, Nic::new(nic, &self.oracle))
+        let number = self.workers_made.get() + 1;
+        self.workers_made.set(number);
+        let target = Target::new(number).filter(|_| self.map.is_some());
+        (host, Nic::new(nic, &self.oracle).steered(target))
     }
 
     /// Another client, which speaks this cipher only, over this version of IP.
@@ -451,7 +467,7 @@ impl<'a> World<'a> {
                     ecn: ip::Ecn::NotEct,
                 };
                 let frame = header.to_frame(&payload).expect("one family");
-                self.inject(&frame);
+                self.arrive(&frame);
             }
             Later::AtClient(local, payload) => {
                 let now_us = self.now_us;
@@ -463,6 +479,33 @@ impl<'a> World<'a> {
             }
             Later::Works(worker, life) if self.lives[worker] == life => self.work(worker, true),
             Later::Works(..) => {}
+        }
+    }
+
+    /// A frame for the port that gets it.
+    fn arrive(&mut self, frame: &[u8]) {
+        let own = [server_address(false), server_address(true)].map(|address| address.ip());
+        let decision = self.map.as_ref().map(|map| {
+            map.decide(
+                &own,
+                &Arrived {
+                    bytes: frame,
+                    packet_type: PacketType::Host,
+                    has_vlan: false,
+                },
+            )
+        });
+        match decision {
+            Some(Decision::Worker(target)) => {
+                let now_us = self.now_us;
+                let mut nics = self.nics.iter_mut();
+                // What is for a worker that is gone is lost.
+                if let Some(nic) = nics.find(|nic| nic.has_port(target)) {
+                    nic.arrive(now_us, frame);
+                }
+            }
+            Some(Decision::Host) | None => self.inject(frame),
+            Some(Decision::Drop) => {}
         }
     }
 
@@ -533,7 +576,8 @@ impl<'a> World<'a> {
             };
             let mut taken = 0;
             for worker in 0..self.nics.len() {
-                let count = self.nics[worker].take();
+                let now_us = self.now_us;
+                let count = self.nics[worker].take(now_us);
                 taken += count;
                 for _ in 0..count {
                     let delay_us = (self.random)(300);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
+use contract::quic::QuicConnectionId;
 use quinn_proto::{
     ConnectionError, Dir, FinishError, ReadError, ReadableError, VarInt, WriteError,
 };
@@ -36,7 +37,12 @@ pub(super) struct Connection {
     pub(super) is_over: bool,
     /// A trace is made of it.
     pub(super) is_traced: bool,
+    /// By which the peer may call it, the last ones, if NIC stacks are to know them.
+    pub(super) ids: VecDeque<QuicConnectionId>,
 }
+
+/// More connection IDs than a peer has at a time: quinn-proto issues eight.
+const IDS_MAX: usize = 16;
 
 fn quinn_id(stream: StreamId) -> Option<quinn_proto::StreamId> {
     VarInt::from_u64(stream.0).ok().map(Into::into)
@@ -66,7 +72,16 @@ impl Connection {
             timeout: None,
             is_undescribable: false,
             is_over: false,
+            ids: VecDeque::new(),
         }
+    }
+
+    /// The peer may call it by this ID.
+    pub(super) fn add_id(&mut self, id: QuicConnectionId) {
+        if self.ids.len() >= IDS_MAX {
+            self.ids.pop_front();
+        }
+        self.ids.push_back(id);
     }
 
     /// A stream that the peer has opened and that was not seen before.

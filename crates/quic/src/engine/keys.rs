@@ -168,6 +168,114 @@ impl HeaderKey for RustlsHeaderKey {
     }
 }
 
+/// The key of 1-RTT packets that the peer sends. Those that a NIC stack has opened are plaintext
+/// already, and marked beside ([`Mark`](crate::recorder::Mark)).
+pub(super) struct OpeningKey {
+    key: RustlsPacketKey,
+    generation: u32,
+}
+
+impl OpeningKey {
+    pub(super) fn boxed(
+        key: Box<dyn quic::PacketKey>,
+        generation: u32,
+        recorder: Shared,
+    ) -> Box<dyn PacketKey> {
+        Box::new(Self {
+            key: RustlsPacketKey {
+                key,
+                packet_type: PacketType::OneRtt,
+                recorder,
+            },
+            generation,
+        })
+    }
+
+    /// The same as to open a packet that is marked.
+    fn take_opened(
+        &self,
+        number: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        let bytes = header.len() + payload.len();
+        let mut recorder = self.key.recorder.lock();
+        let mark = recorder.open_marked(self.generation, number);
+        let mark = mark.ok_or(CryptoError)?;
+        payload.truncate(mark.plaintext_bytes);
+        if let Some(trace) = recorder.trace() {
+            let plaintext = if mark.is_bare { &[] } else { &payload[..] };
+            trace.on_received((PacketType::OneRtt, number), bytes, plaintext);
+        }
+        Ok(())
+    }
+}
+
+impl PacketKey for OpeningKey {
+    /// It seals nothing: this side has a key of its own.
+    fn encrypt(&self, _: u64, packet: &mut [u8], _: usize) {
+        packet.fill(0);
+    }
+
+    fn decrypt(
+        &self,
+        number: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        let recorder = &self.key.recorder;
+        if recorder.lock().is_marked() {
+            return self.take_opened(number, header, payload);
+        }
+        self.key.decrypt(number, header, payload)?;
+        recorder.lock().on_opened(number);
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        TAG_BYTES
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key.integrity_limit()
+    }
+}
+
+/// Header protection of 1-RTT packets that the peer sends: a NIC stack has removed it from those
+/// that it has opened.
+pub(super) struct OpeningHeaderKey {
+    key: RustlsHeaderKey,
+    recorder: Shared,
+}
+
+impl OpeningHeaderKey {
+    pub(super) fn boxed(
+        key: Box<dyn quic::HeaderProtectionKey>,
+        recorder: Shared,
+    ) -> Box<dyn HeaderKey> {
+        let key = RustlsHeaderKey(key);
+        Box::new(Self { key, recorder })
+    }
+}
+
+impl HeaderKey for OpeningHeaderKey {
+    fn decrypt(&self, number_at: usize, packet: &mut [u8]) {
+        if !self.recorder.lock().is_marked() {
+            self.key.decrypt(number_at, packet);
+        }
+    }
+
+    fn encrypt(&self, _: usize, _: &mut [u8]) {}
+
+    fn sample_size(&self) -> usize {
+        self.key.sample_size()
+    }
+}
+
 /// The key of 1-RTT packets that this side sends: it describes them. No such packet is sealed here,
 /// so that no placeholder can leave under a valid tag.
 pub(super) struct DescribingKey {

@@ -4,9 +4,10 @@
 //! | A reader who looks for | finds it in |
 //! |---|---|
 //! | the endpoint: datagrams in, what is to be done out | this file, `transmit` |
+//! | packets that a NIC stack has opened | `opened` |
 //! | one connection, its streams | `connection` |
 //! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
-//! | keys that seal, and those that describe | `keys` |
+//! | keys that seal or open, and those that describe | `keys` |
 //! | congestion control | `controller` |
 //! | tokens, stateless resets, connection IDs | `secrets` |
 //! | traces of connections | `tracing` |
@@ -17,6 +18,7 @@ mod capture;
 mod connection;
 mod controller;
 mod keys;
+mod opened;
 mod secrets;
 mod session;
 mod setup;
@@ -39,6 +41,7 @@ use tls::Certificates;
 
 use crate::config::{Limits, Settings};
 use crate::engine::connection::{Connection, stream_id};
+use crate::engine::secrets::Issued;
 use crate::engine::session::Handshake;
 use crate::engine::setup::Setup;
 use crate::engine::time::{Clock, TimeOfDay};
@@ -52,7 +55,8 @@ use crate::types::{
 /// A server's end of QUIC connections.
 ///
 /// It does nothing by itself. Its caller
-/// - hands in what arrives ([`on_datagram`](Endpoint::on_datagram)), what the NIC stack reports
+/// - hands in what arrives ([`on_datagram`](Endpoint::on_datagram),
+///   [`on_opened`](Endpoint::on_opened)), what the NIC stack reports
 ///   ([`on_departed`](Endpoint::on_departed)), and, once the time that
 ///   [`next_timeout`](Endpoint::next_timeout) names has come, the time
 ///   ([`on_timeout`](Endpoint::on_timeout));
@@ -68,7 +72,10 @@ pub struct Endpoint {
     crowded: Arc<ServerConfig>,
     limits: Limits,
     clock: Clock,
+    /// The last time that the engine was told.
+    told: Instant,
     time_of_day: Arc<TimeOfDay>,
+    issued: Option<Issued>,
     /// By the engine's handle.
     connections: Vec<Option<Box<Connection>>>,
     next_serial: u64,
@@ -130,7 +137,9 @@ impl Endpoint {
             crowded: Arc::new(setup.crowded),
             limits: settings.limits,
             clock,
+            told: now,
             time_of_day,
+            issued: setup.issued,
             connections: Vec::new(),
             next_serial: 0,
             dirty: VecDeque::new(),
@@ -148,8 +157,7 @@ impl Endpoint {
 
     /// A UDP datagram has arrived.
     pub fn on_datagram(&mut self, now: Instant, arrival: &Arrival, payload: &[u8]) {
-        self.time_of_day.set(now);
-        self.tracing.now = now;
+        self.on_time(now);
         let ecn = arrival.ecn.map(ecn_from);
         let payload = BytesMut::from(payload);
         let mut answer = Vec::new();
@@ -193,6 +201,8 @@ impl Endpoint {
         let is_crowded = count >= self.limits.receive_less_above;
         let config = is_crowded.then(|| Arc::clone(&self.crowded));
         let original_id = self.tracing.begin(&incoming);
+        // Those of Retry packets, and of connections that were refused.
+        self.take_issued();
         match self.quinn.accept(incoming, now, &mut answer, config) {
             Ok((ConnectionHandle(index), quinn)) => self.insert(index, quinn, original_id),
             Err(error) => {
@@ -222,10 +232,17 @@ impl Endpoint {
             self.connections.resize_with(index + 1, || None);
         }
         self.connections[index] = Some(Box::new(Connection::new(handle, quinn, recorder)));
+        self.name(index);
         if original_id.is_some() {
             self.trace_started(index, original_id);
         }
         self.after(index);
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.told = self.told.max(now);
+        self.time_of_day.set(now);
+        self.tracing.now = now;
     }
 
     /// When [`on_timeout`](Endpoint::on_timeout) is to be called, if nothing else comes before.
@@ -235,8 +252,7 @@ impl Endpoint {
 
     /// Time has passed.
     pub fn on_timeout(&mut self, now: Instant) {
-        self.time_of_day.set(now);
-        self.tracing.now = now;
+        self.on_time(now);
         let at = self.clock.to_std(now);
         while let Some((due, index)) = self.timeouts.first().copied()
             && due <= now
@@ -299,6 +315,7 @@ impl Endpoint {
                 return Some(output);
             }
             let index = self.dirty.pop_front()?;
+            self.told = self.told.max(now);
             self.tracing.now = now;
             self.transmit(now, index);
         }
@@ -450,6 +467,7 @@ impl Endpoint {
 
     /// Closes a connection, with a code of the application.
     pub fn close(&mut self, now: Instant, connection: Handle, code: u64, reason: &[u8]) {
+        self.told = self.told.max(now);
         let now = self.clock.to_std(now);
         if let Some(connection) = self.get(connection) {
             let index = connection.handle.index;
@@ -516,7 +534,9 @@ impl Endpoint {
                 self.on_event(index, event);
             } else if let Some(event) = connection.quinn.poll_endpoint_events() {
                 let is_drained = event.is_drained();
+                self.take_issued();
                 let answer = self.quinn.handle_event(ConnectionHandle(index), event);
+                self.name(index);
                 if let (Some(answer), Some(connection)) = (answer, self.at(index)) {
                     connection.quinn.handle_event(answer);
                 }
@@ -707,19 +727,20 @@ fn handshake(quinn: &quinn_proto::Connection) -> Option<Box<Handshake>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::engine) mod tests {
     use contract::FileId;
     use contract::tls::{Suite, Version};
     use fakes::quic_client::QuicClient;
     use fakes::site::{Identity, Site, UNIX_TIME};
 
     use super::*;
+    use crate::config::Receive;
     use crate::extents::Extents;
     use crate::types::Segment;
 
-    const NOW: Instant = Instant::from_us(0);
+    pub(in crate::engine) const NOW: Instant = Instant::from_us(0);
 
-    fn deliver(client: &mut QuicClient, endpoint: &mut Endpoint) {
+    pub(in crate::engine) fn deliver(client: &mut QuicClient, endpoint: &mut Endpoint) {
         let arrival = Arrival {
             remote: client.local,
             local_ip: None,
@@ -730,14 +751,17 @@ mod tests {
         }
     }
 
-    /// A placeholder that was forgotten is not sent.
-    #[test]
-    fn a_packet_that_cannot_be_described_closes_the_connection() {
+    /// An endpoint, and a client that is connected to it.
+    pub(in crate::engine) fn connected(receive: Receive) -> (Endpoint, QuicClient) {
         let identities = [Identity::ecdsa(&["localhost"])];
         let site = Site::new(&identities, &tls::Settings::default());
         let certificates = Arc::clone(&site.certificates);
-        let mut endpoint = Endpoint::new(certificates, &Settings::default(), NOW, UNIX_TIME)
-            .expect("the settings are sound");
+        let settings = Settings {
+            receive,
+            ..Settings::default()
+        };
+        let mut endpoint =
+            Endpoint::new(certificates, &settings, NOW, UNIX_TIME).expect("the settings are sound");
         let suite = Suite {
             version: Version::Tls13,
             cipher: Cipher::Aes128Gcm,
@@ -765,6 +789,13 @@ mod tests {
             }
         }
         assert!(client.is_connected);
+        (endpoint, client)
+    }
+
+    /// A placeholder that was forgotten is not sent.
+    #[test]
+    fn a_packet_that_cannot_be_described_closes_the_connection() {
+        let (mut endpoint, mut client) = connected(Receive::Host);
         client.request(b"file").expect("a stream");
         deliver(&mut client, &mut endpoint);
         let events: Vec<_> = std::iter::from_fn(|| endpoint.poll_event()).collect();

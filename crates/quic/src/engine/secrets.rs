@@ -1,7 +1,7 @@
 //! What the endpoint derives from its secret: keys of tokens and of stateless resets, connection
 //! IDs, and chance.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -48,6 +48,7 @@ impl Secret {
         ConnectionIds {
             key: own.hmac(&serial),
             count: 0,
+            issued: None,
         }
     }
 }
@@ -107,13 +108,43 @@ impl AeadKey for OneToken {
 pub(super) struct ConnectionIds {
     key: hmac::Key,
     count: u64,
+    issued: Option<Issued>,
+}
+
+/// Connection IDs that were made since the endpoint has looked.
+#[derive(Clone, Default)]
+pub(super) struct Issued(Arc<Mutex<Vec<ConnectionId>>>);
+
+impl Issued {
+    /// Takes them.
+    pub(super) fn take(&self) -> Vec<ConnectionId> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<ConnectionId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionIds {
+    /// The same IDs, which are noted from now on.
+    pub(super) fn noted(self, issued: &Issued) -> Self {
+        Self {
+            issued: Some(issued.clone()),
+            ..self
+        }
+    }
 }
 
 impl ConnectionIdGenerator for ConnectionIds {
     fn generate_cid(&mut self) -> ConnectionId {
         self.count += 1;
         let tag = hmac::sign(&self.key, &self.count.to_le_bytes());
-        ConnectionId::new(&tag.as_ref()[..CONNECTION_ID_BYTES])
+        let id = ConnectionId::new(&tag.as_ref()[..CONNECTION_ID_BYTES]);
+        if let Some(issued) = &self.issued {
+            issued.lock().push(id);
+        }
+        id
     }
 
     fn cid_len(&self) -> usize {

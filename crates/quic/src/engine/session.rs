@@ -17,10 +17,11 @@ use rustls::HandshakeKind;
 use rustls::quic::{self, DirectionalKeys, KeyChange, Secrets, ServerConnection, Version};
 use zeroize::Zeroizing;
 
+use crate::config::Receive;
 use crate::engine::capture::{self, Captured, Raw, capturing};
-use crate::engine::keys::{self, DescribingKey, Shared, Unprotected};
+use crate::engine::keys::{self, DescribingKey, OpeningHeaderKey, OpeningKey, Shared, Unprotected};
 use crate::trace::PacketType;
-use crate::types::SealKey;
+use crate::types::{OpenKey, SealKey};
 
 /// The only version that is spoken (RFC 9000 §15).
 pub(super) const VERSION_1: u32 = 1;
@@ -39,6 +40,8 @@ pub(super) struct Sessions {
     pub(super) initial: quic::Suite,
     /// Where the first packet of a connection is traced, before it has a session.
     pub(super) first: Shared,
+    /// Where packets of peers are opened.
+    pub(super) receive: Receive,
 }
 
 impl crypto::ServerConfig for Sessions {
@@ -87,6 +90,7 @@ impl crypto::ServerConfig for Sessions {
             // What it refuses is a configuration without TLS 1.3, or with early data.
             connection: connection.expect("the configuration is one of QUIC"),
             initial: self.initial,
+            receive: self.receive,
             recorder,
             has_reported: false,
             one_rtt: None,
@@ -112,6 +116,8 @@ pub(super) struct Handshake {
 struct OneRtt {
     cipher: Cipher,
     header_key: Zeroizing<Vec<u8>>,
+    /// That of the peer.
+    open_header_key: Zeroizing<Vec<u8>>,
     next: Secrets,
     /// Of the keys that are made next.
     generation: u32,
@@ -120,6 +126,7 @@ struct OneRtt {
 struct ServerSession {
     connection: ServerConnection,
     initial: quic::Suite,
+    receive: Receive,
     recorder: Shared,
     has_reported: bool,
     one_rtt: Option<OneRtt>,
@@ -129,10 +136,15 @@ impl ServerSession {
     fn describing(
         &self,
         key: &dyn quic::PacketKey,
-        raw: Raw,
+        [raw, open]: [Raw; 2],
         one_rtt: &OneRtt,
         generation: u32,
     ) -> Box<dyn PacketKey> {
+        let open = (self.receive == Receive::Nic).then(|| OpenKey {
+            key: open.key,
+            iv: open.iv,
+            header_key: one_rtt.open_header_key.clone(),
+        });
         Box::new(DescribingKey {
             key: Arc::new(SealKey {
                 generation,
@@ -140,6 +152,7 @@ impl ServerSession {
                 key: raw.key,
                 iv: raw.iv,
                 header_key: one_rtt.header_key.clone(),
+                open,
             }),
             confidentiality_limit: key.confidentiality_limit(),
             integrity_limit: key.integrity_limit(),
@@ -154,10 +167,11 @@ impl ServerSession {
         let one_rtt = OneRtt {
             cipher: capture::cipher(suite.suite())?,
             header_key: raw.header(&*header)?.key,
+            open_header_key: raw.header(&*remote.header)?.key,
             next,
             generation: 1,
         };
-        let raw = raw.packet(&*packet)?;
+        let raw = [raw.packet(&*packet)?, raw.packet(&*remote.packet)?];
         let sealing = self.describing(&*packet, raw, &one_rtt, 0);
         self.one_rtt = Some(one_rtt);
         Some(Keys {
@@ -165,11 +179,11 @@ impl ServerSession {
                 local: Box::new(Unprotected {
                     sample_bytes: header.sample_len(),
                 }),
-                remote: keys::header(remote.header),
+                remote: OpeningHeaderKey::boxed(remote.header, self.recorder.clone()),
             },
             packet: KeyPair {
                 local: sealing,
-                remote: keys::packet(remote.packet, PacketType::OneRtt, &self.recorder),
+                remote: OpeningKey::boxed(remote.packet, 0, self.recorder.clone()),
             },
         })
     }
@@ -257,12 +271,12 @@ impl Session for ServerSession {
         let (keys, mut raw) = capturing(|| one_rtt.next.next_packet_keys());
         let generation = one_rtt.generation;
         one_rtt.generation += 1;
-        let raw = raw.packet(&*keys.local)?;
+        let raw = [raw.packet(&*keys.local)?, raw.packet(&*keys.remote)?];
         let local = self.describing(&*keys.local, raw, &one_rtt, generation);
         self.one_rtt = Some(one_rtt);
         Some(KeyPair {
             local,
-            remote: keys::packet(keys.remote, PacketType::OneRtt, &self.recorder),
+            remote: OpeningKey::boxed(keys.remote, generation, self.recorder.clone()),
         })
     }
 

@@ -15,11 +15,11 @@ use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use tls::Certificates;
 
-use crate::config::{Limits, Settings};
+use crate::config::{Limits, Receive, Settings};
 use crate::engine::capture;
 use crate::engine::controller::Controllers;
 use crate::engine::keys::Shared;
-use crate::engine::secrets::Secret;
+use crate::engine::secrets::{Issued, Secret};
 use crate::engine::session::{Sessions, VERSION_1};
 use crate::engine::time::{Clock, TimeOfDay};
 use crate::extents::PLACEHOLDER_BYTES;
@@ -48,6 +48,8 @@ pub(super) struct Setup {
     pub(super) crowded: ServerConfig,
     /// Where the first packet of a connection is traced, before it has a session.
     pub(super) first: Shared,
+    /// Connection IDs that it makes, if NIC stacks are to know them.
+    pub(super) issued: Option<Issued>,
 }
 
 fn random() -> Result<[u8; 32], rustls::Error> {
@@ -75,9 +77,14 @@ impl Setup {
             initial: capture::initial_suite().ok_or_else(|| {
                 rustls::Error::General("the provider lacks the suite of Initial packets".into())
             })?,
+            receive: settings.receive,
         };
         let mut endpoint = EndpointConfig::new(secret.reset_key());
-        let ids = secret.connection_ids(seed);
+        let issued = (settings.receive == Receive::Nic).then(Issued::default);
+        let mut ids = secret.connection_ids(seed);
+        if let Some(issued) = &issued {
+            ids = ids.noted(issued);
+        }
         endpoint.cid_generator(move || Box::new(ids.clone()));
         endpoint.supported_versions(vec![VERSION_1]);
         endpoint.rng_seed(Some(seed));
@@ -92,6 +99,7 @@ impl Setup {
             server,
             crowded,
             first,
+            issued,
         })
     }
 }

@@ -292,6 +292,7 @@ impl<'a> World<'a> {
                 let delay_us = (self.random)(300);
                 self.later(delay_us, Later::Departs);
             }
+            Output::ConnectionId { .. } => panic!("no NIC stack opens what clients send"),
             Output::Released { range, .. } => {
                 *self.released.entry(range.file.0).or_default() += range.len;
             }

@@ -10,7 +10,8 @@ use contract::FileId;
 use contract::channel::{self, HostChannel};
 use fakes::content::content;
 use netdev::memory::{Link, MemoryPort, pair};
-use netdev::{Frame, Port, SendError, Superpacket};
+use netdev::steering::Target;
+use netdev::{Frame, Offload, Port, SendError, Superpacket};
 use nic::reader::delay::{DelayReader, ReadDelay};
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Counters, Progress, Usage, Worker};
@@ -93,6 +94,24 @@ impl Nic {
         (host, nic)
     }
 
+    /// A datagram of a client has arrived at its port.
+    pub(crate) fn arrive(&mut self, source: SocketAddr, destination: SocketAddr, payload: &[u8]) {
+        let header = DatagramHeader {
+            source_mac: [4; 6],
+            destination_mac: [2; 6],
+            source,
+            destination,
+            ecn: Ecn::NotEct,
+        };
+        let frame = header.to_frame(payload).expect("one family");
+        let packet = Superpacket {
+            header: &frame,
+            payload: &[],
+            offload: Offload::None,
+        };
+        self.wire.send(&packet).expect("memory takes all");
+    }
+
     /// Does what can be done, until the port has taken so many superpackets.
     pub(crate) fn work(&mut self, superpackets: u64) {
         self.room.set(superpackets);
@@ -155,6 +174,10 @@ pub(crate) struct BusyPort {
 }
 
 impl Port for BusyPort {
+    fn target(&self) -> Option<Target> {
+        Target::new(1)
+    }
+
     fn mac(&self) -> [u8; 6] {
         self.inner.mac()
     }

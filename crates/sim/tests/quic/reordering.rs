@@ -3,6 +3,7 @@
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
+use quic::Receive;
 use tcp::CongestionAlgorithm;
 
 use crate::nic_stack::FILE_BYTES;
@@ -27,7 +28,7 @@ fn download_us(
     late: u64,
     random: &mut dyn FnMut(u64) -> u64,
 ) -> u64 {
-    let mut world = World::new(algorithm, random);
+    let mut world = World::new(algorithm, Receive::Host, random);
     world.connect(Cipher::Aes128Gcm);
     world.run_until_connected();
     let begun_us = world.now_us();

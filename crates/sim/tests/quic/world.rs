@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use contract::channel::HostChannel;
-use contract::quic::Prepare;
+use contract::quic::{Prepare, QuicReceived};
 use contract::tls::{Cipher, Suite, Version};
 use contract::{Command, Event, FileId, FlowId, Growth, SendId};
 use fakes::content::content;
@@ -16,10 +16,12 @@ use fakes::quic_client::{QuicClient, Received};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use quic::{
-    Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Output, Read, Settings, StreamId,
+    Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Opened, Output, Read, Receive,
+    SealKey, Settings, StreamId,
 };
 use sim::wire_watch::WireWatch;
 use tcp::{CongestionAlgorithm, Instant};
+use wire::datagram;
 
 use crate::nic_stack::{FILES, Nic, Plan, contents, header, path};
 
@@ -68,6 +70,17 @@ struct Connection {
     ends: VecDeque<(SendId, u64)>,
 }
 
+/// What the NIC stack knows of a connection that it receives for.
+#[derive(Default)]
+struct Reception {
+    /// The handshake is over.
+    is_connected: bool,
+    /// The last key that was given to a NIC stack.
+    key: Option<Arc<SealKey>>,
+    /// The NIC stack has the flow: its datagrams arrive there.
+    is_taken: bool,
+}
+
 pub(crate) struct World<'a> {
     pub(crate) random: &'a mut dyn FnMut(u64) -> u64,
     pub(crate) weather: Weather,
@@ -91,6 +104,13 @@ pub(crate) struct World<'a> {
     pub(crate) lost: u64,
     /// The host gives each QSEND twice.
     pub(crate) repeats_sends: bool,
+    /// Packets of clients that NIC stacks have opened, ...
+    pub(crate) opened: u64,
+    /// ... such that the endpoint did not take, ...
+    pub(crate) refused: u64,
+    /// ... and datagrams that they have handed to the host.
+    pub(crate) handed_up: u64,
+    receptions: BTreeMap<FlowId, (Handle, Reception)>,
     now_us: Rc<Cell<u64>>,
     site: Site,
     endpoint: Endpoint,
@@ -109,6 +129,14 @@ pub(crate) struct World<'a> {
 /// The server's address.
 fn server() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 2], 443))
+}
+
+fn arrival(remote: SocketAddr) -> Arrival {
+    Arrival {
+        remote,
+        local_ip: None,
+        ecn: None,
+    }
 }
 
 /// A NIC stack with little memory, or more; and a disk that takes its time. The host has asked it
@@ -139,6 +167,7 @@ fn start_nic(
 impl<'a> World<'a> {
     pub(crate) fn new(
         congestion: CongestionAlgorithm,
+        receive: Receive,
         random: &'a mut dyn FnMut(u64) -> u64,
     ) -> Self {
         let identities = [Identity::ecdsa(&["localhost"])];
@@ -146,6 +175,7 @@ impl<'a> World<'a> {
         let settings = Settings {
             alpn: vec![b"test".to_vec()],
             congestion,
+            receive,
             secret: Some([7; 32]),
             seed: Some([9; 32]),
             ..Settings::default()
@@ -171,6 +201,10 @@ impl<'a> World<'a> {
             rejected: 0,
             lost: 0,
             repeats_sends: false,
+            opened: 0,
+            refused: 0,
+            handed_up: 0,
+            receptions: BTreeMap::new(),
             now_us,
             site,
             endpoint: endpoint.expect("the settings are sound"),
@@ -283,6 +317,9 @@ impl<'a> World<'a> {
         // What was ready is not in memory any more, and is read when a QSEND needs it.
         let responses = self.responses.values_mut();
         responses.for_each(|response| response.asked = None);
+        for (_, reception) in self.receptions.values_mut() {
+            (reception.key, reception.is_taken) = (None, false);
+        }
         for connection in self.connections.values_mut() {
             connection.ends.clear();
             self.endpoint.on_nic_gone(connection.handle);
@@ -349,12 +386,12 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, what: Later) {
         match what {
+            Later::AtServer(remote, payload) if self.is_steered(remote) => {
+                self.nic.arrive(remote, server(), &payload);
+                self.wake_nic();
+            }
             Later::AtServer(remote, payload) => {
-                let arrival = Arrival {
-                    remote,
-                    local_ip: None,
-                    ecn: None,
-                };
+                let arrival = arrival(remote);
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
             }
             Later::AtClient(local, payload) => {
@@ -409,9 +446,79 @@ impl<'a> World<'a> {
                 Event::Ready { prepare, .. } => self.on_ready(prepare),
                 Event::Rejected { .. } => self.rejected += 1,
                 Event::Opened { .. } => {}
+                Event::FlowsTaken { flows } => {
+                    for flow in &flows {
+                        let (_, reception) = self.receptions.get_mut(flow).expect("a flow");
+                        reception.is_taken = true;
+                    }
+                }
+                Event::QuicReceived(received) => self.on_received(&received),
+                Event::Frame { bytes } => {
+                    self.handed_up += 1;
+                    let packet = datagram::parse(&bytes, true).expect("sound");
+                    let packet = packet.expect("a datagram");
+                    let arrival = arrival(packet.source);
+                    self.endpoint
+                        .on_datagram(self.now(), &arrival, packet.payload);
+                }
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// True if a packet filter gives datagrams from there to the NIC stack.
+    fn is_steered(&self, remote: SocketAddr) -> bool {
+        let mut connections = self.connections.iter();
+        let flow = connections.find(|(_, connection)| connection.remote == remote);
+        let reception = flow.and_then(|(flow, _)| self.receptions.get(flow));
+        reception.is_some_and(|(_, reception)| reception.is_taken)
+    }
+
+    fn on_received(&mut self, received: &QuicReceived) {
+        let (handle, _) = self.receptions[&received.flow];
+        for (packet, plaintext) in received.each() {
+            let opened = Opened {
+                arrived: Instant::from_us(received.arrived_us - u64::from(packet.age_us)),
+                generation: received.generation,
+                number: packet.number,
+                id: &received.id,
+                first: packet.first,
+                plaintext,
+            };
+            let arrival = arrival(received.remote);
+            let is_taken = self
+                .endpoint
+                .on_opened(self.now(), handle, &arrival, &opened);
+            self.opened += 1;
+            self.refused += u64::from(!is_taken);
+        }
+    }
+
+    /// Has the NIC stack open what comes for a connection, if its handshake is over.
+    fn tell_receive(&mut self, flow: FlowId) {
+        const HOLD_US: u32 = 2_000;
+        let Some((handle, reception)) = self.receptions.get(&flow) else {
+            return;
+        };
+        let (handle, is_first) = (*handle, !reception.is_taken);
+        let key = reception.key.clone().filter(|_| reception.is_connected);
+        let Some(key) = key else {
+            return;
+        };
+        let next_number = self.endpoint.next_received(handle);
+        if let Some(command) = key.receive_command(flow, next_number, HOLD_US) {
+            self.tell(&Command::QuicReceiveKey(command));
+            let ids: Vec<_> = self.endpoint.connection_ids(handle).collect();
+            for id in ids.into_iter().filter(|_| is_first) {
+                self.tell(&Command::QuicConnectionId { flow, id });
+            }
+        }
+    }
+
+    fn reception(&mut self, connection: Handle) -> &mut Reception {
+        let flow = FlowId(connection.serial());
+        let entry = self.receptions.entry(flow);
+        &mut entry.or_insert((connection, Reception::default())).1
     }
 
     fn on_ready(&mut self, prepare: SendId) {
@@ -494,6 +601,18 @@ impl<'a> World<'a> {
                 let command = key.command(flow(connection), floor);
                 self.watch.on_key(&command);
                 self.tell(&Command::QuicKey(command));
+                self.reception(connection).key = Some(key);
+                self.tell_receive(flow(connection));
+            }
+            Output::ConnectionId { connection, id } => {
+                let flow = flow(connection);
+                if self
+                    .receptions
+                    .get(&flow)
+                    .is_some_and(|(_, it)| it.is_taken)
+                {
+                    self.tell(&Command::QuicConnectionId { flow, id });
+                }
             }
             Output::KeyGone {
                 connection,
@@ -557,6 +676,10 @@ impl<'a> World<'a> {
                     self.read(connection, stream);
                 }
                 EventKind::Closed(_) => self.lost += 1,
+                EventKind::Connected { .. } => {
+                    self.reception(connection).is_connected = true;
+                    self.tell_receive(FlowId(connection.serial()));
+                }
                 _ => {}
             }
         }

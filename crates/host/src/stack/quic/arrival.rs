@@ -27,15 +27,29 @@ pub(super) struct Arrived {
 
 /// True if a datagram begins with a packet of a handshake (RFC 9000 §17.2): it may cost a
 /// signature.
-fn is_of_handshake(payload: &[u8]) -> bool {
+pub(super) fn is_of_handshake(payload: &[u8]) -> bool {
     payload.first().is_some_and(|first| first & 0x80 != 0)
+}
+
+/// The ECN field of an IP header.
+pub(super) fn ecn(ecn: ip::Ecn) -> Option<Ecn> {
+    match ecn {
+        ip::Ecn::NotEct => None,
+        ip::Ecn::Ect0 => Some(Ecn::Ect0),
+        ip::Ecn::Ect1 => Some(Ecn::Ect1),
+        ip::Ecn::Ce => Some(Ecn::Ce),
+    }
 }
 
 impl Stack {
     /// A frame has arrived that is neither TCP nor of the link's own protocols.
     pub(in crate::stack) fn on_datagram_frame(&mut self, now_us: u64, frame: &Frame<'_>) {
         match datagram::parse(frame.bytes, frame.checksum_valid) {
-            Ok(Some(packet)) => self.on_udp(now_us, &packet, frame.segment_bytes),
+            Ok(Some(packet)) => {
+                if !self.hand_datagram_on(&packet, frame) {
+                    self.on_udp(now_us, &packet, frame.segment_bytes);
+                }
+            }
             Ok(None) => {}
             Err(_) => self.counters.frames_malformed += 1,
         }
@@ -70,12 +84,7 @@ impl Stack {
         let arrival = Arrival {
             remote: packet.source,
             local_ip: Some(destination),
-            ecn: match packet.ecn {
-                ip::Ecn::NotEct => None,
-                ip::Ecn::Ect0 => Some(Ecn::Ect0),
-                ip::Ecn::Ect1 => Some(Ecn::Ect1),
-                ip::Ecn::Ce => Some(Ecn::Ce),
-            },
+            ecn: ecn(packet.ecn),
         };
         for payload in datagrams {
             if quic.arrivals.is_empty() && !is_of_handshake(payload) {

@@ -1,5 +1,5 @@
-//! Commands for the NIC worker of a connection: QKEY, QKEYGONE, QSEND and QRELEASE, in the order in
-//! which the endpoint has made them.
+//! Commands for the NIC worker of a connection: QKEY, QKEYGONE, QSEND, QRELEASE and QCID, in the
+//! order in which the endpoint has made them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::stack::workers::Deferred;
 
 /// What became of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     /// It is dealt with.
     Done,
     /// There is no room in the ring.
@@ -67,8 +67,9 @@ impl Stack {
             let lacks_key = connection.lacks_key;
             let outcome = match command {
                 Pending::Send { send, .. } if lacks_key => self.send_prefixes(place, &send),
-                Pending::Key { .. } if lacks_key => Outcome::Done,
+                Pending::Key { .. } | Pending::ReceiveKey if lacks_key => Outcome::Done,
                 Pending::Send { send, done } => self.send_qsends(now_us, place, send, done),
+                Pending::ReceiveKey => self.send_receive_key(place),
                 other => self.send_small(place, other),
             };
             match outcome {
@@ -85,7 +86,7 @@ impl Stack {
         }
     }
 
-    fn connection_and_nic(
+    pub(super) fn connection_and_nic(
         &mut self,
         place: usize,
     ) -> Option<(&mut Connection, &mut crate::stack::workers::Nic)> {
@@ -96,7 +97,7 @@ impl Stack {
     }
 
     /// Puts a command back that could not be sent.
-    fn put_back(&mut self, place: usize, command: Pending) {
+    pub(super) fn put_back(&mut self, place: usize, command: Pending) {
         if let Some((connection, _)) = self.connection_and_nic(place) {
             connection.commands.push_front(command);
         }
@@ -141,11 +142,18 @@ impl Stack {
                 self.release_bytes(place, file, len);
                 sent
             }
-            Pending::KeyGone { .. } | Pending::Send { .. } => Ok(()),
+            Pending::ConnectionId(id) if connection.receives.is_some() => nic
+                .channel
+                .send(&Command::QuicConnectionId { flow, id: *id }),
+            Pending::KeyGone { .. }
+            | Pending::Send { .. }
+            | Pending::ReceiveKey
+            | Pending::ConnectionId(_) => Ok(()),
         };
         debug_assert!(sent.is_ok(), "there was room");
         if let Pending::Key { .. } = command {
             self.counters.quic_keys += 1;
+            self.receive_again(place);
         }
         Outcome::Done
     }
@@ -181,6 +189,7 @@ impl Stack {
             return Outcome::Done;
         };
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        let is_elsewhere = connection.is_elsewhere();
         let header = match way {
             Way::Known(len) => &buffer[..len],
             Way::Pending => {
@@ -231,6 +240,9 @@ impl Stack {
         self.counters.virtual_bytes += virtual_bytes(&send);
         if self.config.departs_at_issue {
             endpoint.on_departed(connection.handle, send.id);
+        }
+        if is_elsewhere {
+            self.follow_path(place);
         }
         Outcome::Done
     }
@@ -330,6 +342,7 @@ impl Stack {
 
     /// The worker may forget the flow.
     pub(super) fn end_flow(&mut self, place: usize) {
+        self.stop_receiving(place);
         let Some((connection, nic)) = self.connection_and_nic(place) else {
             return;
         };

@@ -132,6 +132,7 @@ impl Stack {
         let (id, peer) = (connection.id, connection.remote);
         self.counters.quic_connections_accepted += 1;
         self.counters.quic_resumed += u64::from(is_resumed);
+        self.receive_at_nic(place);
         let tls = Box::new(agreed);
         let event = QuicEvent::Opened { peer, tls };
         app.on_quic(&mut self.streams(now_us), id, event);

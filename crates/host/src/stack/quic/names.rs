@@ -47,6 +47,11 @@ pub(super) fn place_of_connection(connection: u64) -> Option<usize> {
     is_connection.then_some(connection as usize & (PLACES_MAX - 1))
 }
 
+/// True if a flow is a connection of QUIC.
+pub(in crate::stack) fn is_connection(flow: FlowId) -> bool {
+    place_of_connection(flow.0).is_some()
+}
+
 /// The flow under which the NIC stack knows a connection.
 pub(super) fn flow(connection: QuicConnection) -> FlowId {
     FlowId(connection.0)

@@ -95,6 +95,7 @@ impl Stack {
             } => (connection, Pending::KeyGone { generation }),
             Output::Send(send) => (send.connection, Pending::Send { send, done: 0 }),
             Output::Released { connection, range } => (connection, Pending::Release(range)),
+            Output::ConnectionId { connection, id } => (connection, Pending::ConnectionId(id)),
         };
         self.queue_command(listener, connection, pending);
     }
@@ -102,7 +103,10 @@ impl Stack {
     fn queue_command(&mut self, listener: usize, handle: Handle, pending: Pending) {
         let place = match pending {
             Pending::Key { .. } | Pending::Send { .. } => self.quic_place(listener, handle),
-            Pending::KeyGone { .. } | Pending::Release(_) => {
+            Pending::KeyGone { .. }
+            | Pending::Release(_)
+            | Pending::ReceiveKey
+            | Pending::ConnectionId(_) => {
                 let quic = self.quic.as_deref();
                 quic.and_then(|quic| quic.table.find(listener, handle))
             }

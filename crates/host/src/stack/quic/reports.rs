@@ -1,7 +1,7 @@
 //! What NIC workers report of QUIC connections. As all that they say, it is not trusted: what makes
 //! no sense is counted, and at most the connection that it names suffers from it.
 
-use contract::{FileId, FlowId, RejectReason, SendId};
+use contract::{Event, FileId, FlowId, RejectReason, SendId};
 
 use super::trace::QuicTraceEvent;
 use super::{names, ranges};
@@ -11,7 +11,7 @@ use crate::stack::Stack;
 impl Stack {
     /// The place of a connection of QUIC that a flow names, and this worker sends for. An error if
     /// it is none, and whether it may have been one.
-    fn place_of_flow(&self, worker: usize, flow: FlowId) -> Result<usize, bool> {
+    pub(super) fn place_of_flow(&self, worker: usize, flow: FlowId) -> Result<usize, bool> {
         let quic = self.quic.as_deref().ok_or(false)?;
         names::place_of_connection(flow.0).ok_or(false)?;
         // It may have ended while the event was on its way, or have gone to another worker.
@@ -20,6 +20,16 @@ impl Stack {
             Ok(place)
         } else {
             Err(true)
+        }
+    }
+
+    /// An event that only connections of QUIC have. False if it makes no sense.
+    #[cold]
+    pub(in crate::stack) fn on_quic(&mut self, now_us: u64, worker: usize, event: &Event) -> bool {
+        match *event {
+            Event::Ready { prepare, flow } => self.on_quic_ready(now_us, worker, prepare, flow),
+            Event::QuicReceived(ref received) => self.on_quic_received(now_us, worker, received),
+            _ => false,
         }
     }
 
@@ -73,13 +83,7 @@ impl Stack {
     }
 
     /// READY. False if nothing was asked.
-    pub(in crate::stack) fn on_quic_ready(
-        &mut self,
-        now_us: u64,
-        worker: usize,
-        prepare: SendId,
-        flow: FlowId,
-    ) -> bool {
+    fn on_quic_ready(&mut self, now_us: u64, worker: usize, prepare: SendId, flow: FlowId) -> bool {
         let place = match self.place_of_flow(worker, flow) {
             Ok(place) => place,
             Err(is_known) => return is_known,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use contract::quic::QuicConnectionId;
 use contract::{FileId, SendId};
 use quic::{FileRange, Handle, SealKey};
 use slab::Slab;
@@ -12,6 +13,7 @@ use super::names;
 use crate::app::{CloseReason, QuicConnection, StreamId, TlsAgreed};
 use crate::link::neighbor::Route;
 use crate::tables::sparsity::Sparsity;
+use crate::tables::tuple::Tuple;
 
 /// A command for the NIC worker of a connection, in its turn.
 #[derive(Debug)]
@@ -29,6 +31,20 @@ pub(super) enum Pending {
         done: usize,
     },
     Release(FileRange),
+    /// The peer's key that goes with the last.
+    ReceiveKey,
+    ConnectionId(QuicConnectionId),
+}
+
+/// Who gets the datagrams of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reception {
+    /// The host, which opens them.
+    Host,
+    /// The host, which hands those on to the worker that are between these ends.
+    HandedOn(Tuple),
+    /// The worker: a packet filter gives it those that are between these ends.
+    Steered(Tuple),
 }
 
 /// A PREPARE without an answer.
@@ -81,6 +97,10 @@ pub(super) struct Connection {
     pub(super) flow_open: bool,
     /// The keys that it has.
     pub(super) keys: Vec<Arc<SealKey>>,
+    /// The worker opens what the peer sends under the key of this generation.
+    pub(super) receives: Option<u32>,
+    /// How its datagrams reach the worker.
+    pub(super) reception: Reception,
     /// All packet numbers below were given to a worker, or passed over.
     pub(super) next_number: u64,
     /// Files that a worker has to open again: until there are none, nothing is sent.
@@ -275,6 +295,8 @@ impl Table {
             next_command: 0,
             flow_open: false,
             keys: Vec::new(),
+            receives: None,
+            reception: Reception::Host,
             next_number: 0,
             holds: 0,
             is_ready: false,

@@ -1,0 +1,286 @@
+//! Connections whose 1-RTT packets a NIC worker opens ([`contract::quic`]), where
+//! [`quic::Receive::Nic`] asks for it.
+//!
+//! The worker gets the peer's key as soon as the handshake is over, and again whenever it gets a
+//! key of this side's: after a key update, or when it has taken the place of another. Datagrams
+//! reach it in one of two ways:
+//!
+//! | | |
+//! |---|---|
+//! | steered | a packet filter gives those between the connection's ends to the worker's own port, once it has said that it has the flow |
+//! | handed on | by FRAME: without a steering map, or to a NIC stack on another machine |
+//!
+//! Whatever else comes is opened here, as if nothing of this existed: what the worker hands up,
+//! what comes from another address than the connection's, or for a connection that the map has no
+//! room for. That is right at any time, since the endpoint has all keys.
+
+use contract::limits::{FRAME_BYTES_MAX, QUIC_HOLD_US_MAX};
+use contract::quic::QuicReceived;
+use contract::{Command, FlowId};
+use netdev::Frame;
+use netdev::steering::Protocol;
+use quic::{Arrival, Opened};
+use tcp::Instant;
+use wire::datagram::UdpPacket;
+use wire::{ethernet, ip};
+
+use super::arrival::{ecn, is_of_handshake};
+use super::commands::Outcome;
+use super::names;
+use super::table::{Connection, Pending, Reception};
+use crate::stack::Stack;
+use crate::tables::tuple::Tuple;
+
+/// Packets behind a gap are held for a part of the round-trip time, as long as that is not shorter
+/// than this, in microseconds.
+const HOLD_US_MIN: u32 = 1_000;
+const ROUND_TRIPS_PER_HOLD: u32 = 8;
+
+impl Connection {
+    fn tuple(&self) -> Tuple {
+        Tuple {
+            local: self.local,
+            remote: self.remote,
+        }
+    }
+
+    /// True if its datagrams reach the worker that are between other ends than its own are.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        match self.reception {
+            Reception::Host => false,
+            Reception::HandedOn(tuple) | Reception::Steered(tuple) => tuple != self.tuple(),
+        }
+    }
+}
+
+impl Stack {
+    /// The handshake of a connection is over: its worker may open what the peer sends.
+    pub(super) fn receive_at_nic(&mut self, place: usize) {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        if let Some(connection) = quic.table.connections.get_mut(place) {
+            connection.commands.push_back(Pending::ReceiveKey);
+            quic.mark(place);
+        }
+    }
+
+    /// The worker has a key: that of the peer goes with it, if the handshake is over.
+    pub(super) fn receive_again(&mut self, place: usize) {
+        if let Some((connection, _)) = self.connection_and_nic(place)
+            && connection.agreed.is_some()
+        {
+            connection.commands.push_front(Pending::ReceiveKey);
+        }
+    }
+
+    /// QRXKEY, and QCIDs with the first.
+    pub(super) fn send_receive_key(&mut self, place: usize) -> Outcome {
+        // What the worker cannot open must fit into a frame that it hands up.
+        let frame_bytes = self.link.mtu + ethernet::HEADER_BYTES;
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return Outcome::Done;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return Outcome::Done;
+        };
+        let endpoint = &quic.listeners[connection.listener].endpoint;
+        let nic = &mut self.nics[connection.worker];
+        let round_trip = endpoint.path(connection.handle);
+        let hold_us = round_trip.map_or(0, |(round_trip, _)| {
+            let hold = round_trip / ROUND_TRIPS_PER_HOLD;
+            u32::try_from(hold.as_micros()).unwrap_or(u32::MAX)
+        });
+        let flow = names::flow(connection.id);
+        let next_number = endpoint.next_received(connection.handle);
+        let hold_us = hold_us.clamp(HOLD_US_MIN, QUIC_HOLD_US_MAX);
+        let key = connection.keys.last().filter(|key| {
+            // The end of the handshake and a key may come together.
+            !connection.is_over && connection.receives != Some(key.generation)
+        });
+        let key = key.and_then(|key| key.receive_command(flow, next_number, hold_us));
+        let Some(key) = key.filter(|_| frame_bytes <= FRAME_BYTES_MAX) else {
+            return Outcome::Done;
+        };
+        // Room for any SEND is room for all of these.
+        if !nic.has_room() {
+            self.put_back(place, Pending::ReceiveKey);
+            return Outcome::Full;
+        }
+        let generation = key.generation;
+        let sent = nic.channel.send(&Command::QuicReceiveKey(key));
+        debug_assert!(sent.is_ok(), "there was room");
+        self.counters.quic_receive_keys += 1;
+        if connection.receives.replace(generation).is_some() {
+            return Outcome::Done;
+        }
+        for id in endpoint.connection_ids(connection.handle) {
+            let sent = nic.channel.send(&Command::QuicConnectionId { flow, id });
+            debug_assert!(sent.is_ok(), "there was room");
+        }
+        let has_port = nic.setup.is_some_and(|ready| ready.target.is_some());
+        if self.setup.map.is_none() || !has_port {
+            let tuple = connection.tuple();
+            connection.reception = Reception::HandedOn(tuple);
+            quic.handed_on.insert(tuple, place);
+        }
+        Outcome::Done
+    }
+
+    /// The worker has a connection, and a port of its own: its datagrams go there.
+    pub(in crate::stack) fn steer_quic(&mut self, worker: usize, flow: FlowId) {
+        let Ok(place) = self.place_of_flow(worker, flow) else {
+            return;
+        };
+        let is_wanted = self
+            .quic_connection(place)
+            .is_some_and(|connection| connection.receives.is_some());
+        if is_wanted {
+            self.clear_reception(place);
+            self.list_quic(place);
+        }
+    }
+
+    fn list_quic(&mut self, place: usize) {
+        let Some(connection) = self.quic_connection(place) else {
+            return;
+        };
+        let (worker, tuple) = (connection.worker, connection.tuple());
+        if self.list_flow_of(Protocol::Udp, worker, &tuple)
+            && let Some(connection) = self.quic_connection(place)
+        {
+            connection.reception = Reception::Steered(tuple);
+        }
+    }
+
+    /// The connection's ends have changed.
+    pub(super) fn follow_path(&mut self, place: usize) {
+        let reception = self.clear_reception(place);
+        match reception {
+            Reception::Host => {}
+            Reception::Steered(_) => self.list_quic(place),
+            Reception::HandedOn(_) => {
+                if let Some(quic) = self.quic.as_deref_mut()
+                    && let Some(connection) = quic.table.connections.get_mut(place)
+                {
+                    let tuple = connection.tuple();
+                    connection.reception = Reception::HandedOn(tuple);
+                    quic.handed_on.insert(tuple, place);
+                }
+            }
+        }
+    }
+
+    /// Datagrams of a connection are the host's; returns whose they were.
+    fn clear_reception(&mut self, place: usize) -> Reception {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return Reception::Host;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return Reception::Host;
+        };
+        let before = std::mem::replace(&mut connection.reception, Reception::Host);
+        match before {
+            Reception::Host => {}
+            Reception::HandedOn(tuple) => {
+                // Connections of one client may have the same ends; the last stands for them.
+                if quic.handed_on.get(&tuple) == Some(&place) {
+                    quic.handed_on.remove(&tuple);
+                }
+            }
+            Reception::Steered(tuple) => {
+                if let Some(map) = &self.setup.map {
+                    map.clear_flow(Protocol::Udp, tuple.local, tuple.remote);
+                }
+            }
+        }
+        before
+    }
+
+    /// The worker of a connection opens nothing any more.
+    pub(super) fn stop_receiving(&mut self, place: usize) {
+        self.clear_reception(place);
+        if let Some(connection) = self.quic_connection(place) {
+            connection.receives = None;
+        }
+    }
+
+    /// Hands a datagram on to the worker that opens it. False if it is to be opened here.
+    pub(super) fn hand_datagram_on(&mut self, packet: &UdpPacket<'_>, frame: &Frame<'_>) -> bool {
+        let Some(quic) = self.quic.as_deref() else {
+            return false;
+        };
+        if quic.handed_on.is_empty()
+            || self.teardown.is_handed_up
+            || frame.segment_bytes.is_some()
+            || frame.bytes.len() > FRAME_BYTES_MAX
+            || is_of_handshake(packet.payload)
+        {
+            return false;
+        }
+        let tuple = Tuple {
+            local: packet.destination,
+            remote: packet.source,
+        };
+        let place = quic.handed_on.get(&tuple);
+        let connection = place.and_then(|place| quic.table.connections.get(*place));
+        let Some(connection) = connection else {
+            return false;
+        };
+        let nic = &mut self.nics[connection.worker];
+        let bytes = frame.bytes;
+        if !nic.has_room() || nic.channel.send(&Command::Frame { bytes }).is_err() {
+            return false;
+        }
+        self.counters.datagrams_received += 1;
+        self.counters.quic_datagrams_handed_on += 1;
+        true
+    }
+
+    /// QRX. False if it makes no sense.
+    pub(super) fn on_quic_received(
+        &mut self,
+        now_us: u64,
+        worker: usize,
+        received: &QuicReceived,
+    ) -> bool {
+        let place = match self.place_of_flow(worker, received.flow) {
+            Ok(place) => place,
+            Err(is_known) => return is_known,
+        };
+        let (remote, local) = (received.remote, received.local);
+        if !self.config.has_address(local) || remote.port() == 0 {
+            return false;
+        }
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return false;
+        };
+        let connection = &quic.table.connections[place];
+        if connection.receives.is_none() {
+            // The flow may have begun again since.
+            return true;
+        }
+        let handle = connection.handle;
+        let endpoint = &mut quic.listeners[connection.listener].endpoint;
+        for (packet, plaintext) in received.each() {
+            let arrived_us = received.arrived_us.saturating_sub(packet.age_us.into());
+            let arrival = Arrival {
+                remote,
+                local_ip: Some(local),
+                ecn: ecn(ip::Ecn::of(packet.ecn)),
+            };
+            let opened = Opened {
+                arrived: Instant::from_us(arrived_us),
+                generation: received.generation,
+                number: packet.number,
+                id: &received.id,
+                first: packet.first,
+                plaintext,
+            };
+            let is_taken = endpoint.on_opened(Instant::from_us(now_us), handle, &arrival, &opened);
+            self.counters.quic_packets_opened += 1;
+            self.counters.quic_packets_refused += u64::from(!is_taken);
+        }
+        true
+    }
+}

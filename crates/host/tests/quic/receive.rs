@@ -1,0 +1,163 @@
+//! Connections whose packets NIC workers open: handed on by the host, or steered past it.
+
+use contract::tls::Cipher;
+use fakes::seeds::each_seed;
+use fakes::weather::Weather;
+use host::{QuicReceive, QuicSettings};
+
+use crate::world::{Setup, World, settings};
+
+fn steady(below: u64) -> u64 {
+    below / 2
+}
+
+fn setup(is_steered: bool) -> Setup {
+    Setup {
+        settings: QuicSettings {
+            receive: QuicReceive::Nic,
+            ..settings()
+        },
+        is_steered,
+        ..Setup::default()
+    }
+}
+
+#[test]
+fn a_worker_opens_what_a_client_sends() {
+    for is_steered in [false, true] {
+        for (cipher, v6) in [
+            (Cipher::Aes128Gcm, false),
+            (Cipher::Aes256Gcm, true),
+            (Cipher::ChaCha20Poly1305, false),
+        ] {
+            let mut random = steady;
+            let mut world = World::with(setup(is_steered), &mut random);
+            let client = world.connect(cipher, v6);
+            world.run_until(|world| world.peers[client].client.is_connected);
+            world.request(client, 3_000_000, (0, 3_000_000), 0);
+            world.run_until_finished();
+            let counters = world.stack.counters();
+            let opener = &world.nics[0].opener;
+            assert!(opener.opened > 50, "{}", opener.opened);
+            assert_eq!(counters.quic_packets_opened, opener.opened);
+            assert_eq!(counters.quic_packets_refused, 0);
+            // quinn updates keys after some packets, by chance.
+            assert!(counters.quic_receive_keys >= 1);
+            assert_eq!(counters.quic_datagrams_handed_on == 0, is_steered);
+            assert_eq!(counters.flows_steered, u64::from(is_steered));
+            world.close();
+        }
+    }
+}
+
+#[test]
+fn by_default_no_worker_gets_a_key_to_open_with() {
+    let mut random = steady;
+    let mut world = World::new(&mut random);
+    let client = world.connected();
+    world.request(client, 100_000, (0, 100_000), 0);
+    world.run_until_finished();
+    assert_eq!(world.stack.counters().quic_receive_keys, 0);
+    assert_eq!(world.nics[0].opener.opened, 0);
+    world.close();
+}
+
+#[test]
+fn keys_change_while_a_worker_opens() {
+    for is_steered in [false, true] {
+        let mut random = steady;
+        let mut world = World::with(setup(is_steered), &mut random);
+        let client = world.connected();
+        for _ in 0..3 {
+            world.request(client, 2_000_000, (0, 2_000_000), 0);
+            world.run_for(5_000);
+            world.peers[client].client.update_keys();
+            world.run_until_finished();
+            // The client keeps its last keys for a while, and updates none before.
+            world.run_for(2_000_000);
+        }
+        let counters = world.stack.counters();
+        assert!(counters.quic_receive_keys >= 4, "{counters:?}");
+        assert_eq!(counters.quic_packets_refused, 0);
+        let opener = &world.nics[0].opener;
+        // The first of each key phase are the host's.
+        assert!(opener.handed_up >= 3 && opener.opened > 50);
+        world.close();
+    }
+}
+
+#[test]
+fn a_client_with_another_address_is_received_at_it() {
+    for is_steered in [false, true] {
+        let mut random = steady;
+        let mut world = World::with(setup(is_steered), &mut random);
+        let client = world.connected();
+        world.request(client, 3_000_000, (0, 3_000_000), 0);
+        world.run_for(5_000);
+        world.peers[client].client.local.set_port(9_999);
+        world.run_until_finished();
+        let before = world.nics[0].opener.opened;
+        world.request(client, 2_000_000, (0, 2_000_000), 0);
+        world.run_until_finished();
+        assert!(world.nics[0].opener.opened > before + 50);
+        let info = world.stack.quic_connections().next().expect("a connection");
+        assert_eq!(info.remote.port(), 9_999);
+        assert_eq!(world.stack.flows_steered(), usize::from(is_steered));
+        world.close();
+    }
+}
+
+fn outlive_workers(is_steered: bool, random: &mut dyn FnMut(u64) -> u64) {
+    let mut world = World::with(setup(is_steered), random);
+    world.weather = Weather {
+        lost: 10,
+        late: 20,
+        damaged: 5,
+    };
+    let clients: Vec<usize> = (0..3).map(|_| world.connected()).collect();
+    for client in clients {
+        for number in 0..3 {
+            world.request(client, 500_000 + number, (0, 500_000), 3000);
+        }
+    }
+    let mut deaths = 0;
+    while !world.are_finished() {
+        let time_us = (world.random)(40_000);
+        world.run_for(time_us);
+        if deaths < 20 {
+            world.restart_worker(0);
+            deaths += 1;
+        }
+    }
+    assert!(world.stack.counters().quic_packets_opened > 0);
+    world.close();
+}
+
+#[test]
+fn workers_that_die_while_they_open_cost_no_byte() {
+    each_seed(20, |random| outlive_workers(false, random));
+    each_seed(20, |random| outlive_workers(true, random));
+}
+
+/// It is as if the packets had been lost: nothing of what the worker says of them is taken for what
+/// the client has sent.
+#[test]
+fn a_worker_that_lies_about_keys_is_not_believed() {
+    let mut random = steady;
+    let mut world = World::with(setup(false), &mut random);
+    let client = world.connected();
+    world.run_for(100_000);
+    world.nics[0].opener.lies = true;
+    let before = world.nics[0].opener.opened;
+    world.request(client, 1_000_000, (0, 1_000_000), 0);
+    world.run_for(2_000_000);
+    let counters = world.stack.counters();
+    assert!(counters.quic_packets_refused > 0);
+    let opened = world.nics[0].opener.opened - before;
+    assert_eq!(counters.quic_packets_refused, opened);
+    assert_eq!(counters.quic_streams_accepted, 0);
+    // What it does not open itself, the host does.
+    world.nics[0].opener.lies = false;
+    world.run_until_finished();
+    world.close();
+}
