@@ -207,11 +207,15 @@ mod tests {
                 "rto-min",
                 "ack-delay",
                 "no-timestamp-fix",
+                "quic-reorder",
                 "read-delay",
                 "report-json"
             ]
         );
-        assert_eq!(below("nic", measuring), ["no-timestamp-fix", "read-delay"]);
+        assert_eq!(
+            below("nic", measuring),
+            ["no-timestamp-fix", "quic-reorder", "read-delay"]
+        );
         let general = below("serve", None);
         for option in ["control-socket", "key-file", "orphans", "listen", "ecn"] {
             assert!(general.iter().any(|it| it == option), "{option}");

@@ -137,6 +137,11 @@ impl Config {
         these.map(|listen| listen.port)
     }
 
+    /// True if NIC workers open packets of QUIC.
+    pub fn receives_quic_on_nic(&self) -> bool {
+        self.http3_ports().next().is_some() && self.quic.receive.0 == quic::ReceiveOption::Nic
+    }
+
     /// Ports of the proxy.
     pub fn proxy_ports(&self) -> impl Iterator<Item = u16> {
         self.proxy.listen.iter().map(|listen| listen.port.get())

@@ -1,9 +1,11 @@
 //! QUIC, for all connections.
 
+use std::fmt;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::time::Duration;
 
-use host::{CongestionAlgorithm, QuicSettings};
+use host::{CongestionAlgorithm, QuicReceive, QuicSettings};
 use serde::{Deserialize, Serialize};
 
 use super::text::{Text, Time};
@@ -23,6 +25,41 @@ pub struct Quic {
     pub idle_timeout: Text<Time>,
     /// Clients may change their address, as a phone does that leaves a wireless network.
     pub migration: bool,
+    /// Who opens packets that clients send once the handshake is over: `"host"`, or `"nic"`, where
+    /// NIC workers open them, put them in order, and leave out acknowledgments that later ones
+    /// repeat. What they cannot open, the host does.
+    pub receive: Text<ReceiveOption>,
+}
+
+/// Who opens packets that clients send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReceiveOption {
+    /// The host.
+    #[default]
+    Host,
+    /// NIC workers, as far as they can.
+    Nic,
+}
+
+impl FromStr for ReceiveOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ReceiveOption, String> {
+        match text {
+            "host" => Ok(ReceiveOption::Host),
+            "nic" => Ok(ReceiveOption::Nic),
+            _ => Err("it is host or nic".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ReceiveOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReceiveOption::Host => "host",
+            ReceiveOption::Nic => "nic",
+        })
+    }
 }
 
 impl Default for Quic {
@@ -37,6 +74,7 @@ impl Default for Quic {
             retry_above: u32::try_from(limits.retry_above).unwrap_or(u32::MAX),
             idle_timeout: Text(Time(settings.idle_timeout)),
             migration: settings.migration,
+            receive: Text(ReceiveOption::default()),
         }
     }
 }
@@ -52,6 +90,10 @@ impl Quic {
             congestion,
             idle_timeout: self.idle_timeout.0.0,
             migration: self.migration,
+            receive: match self.receive.0 {
+                ReceiveOption::Host => QuicReceive::Host,
+                ReceiveOption::Nic => QuicReceive::Nic,
+            },
             ..QuicSettings::default()
         };
         settings.limits.connections_max = self.connections_max.get() as usize;

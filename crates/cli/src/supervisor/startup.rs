@@ -190,9 +190,9 @@ impl Startup<'_> {
     }
 }
 
-/// The map by which packet filters give SYNs to NIC workers, and frames of connections that these
-/// have taken over, if they are to do any of it. Without it, as where `bpf(2)` is forbidden, the
-/// host hands them on.
+/// The map by which packet filters give SYNs to NIC workers, frames of connections that these have
+/// taken over, and packets of QUIC that they open, if they are to do any of it. Without it, as
+/// where `bpf(2)` is forbidden, the host hands them on.
 fn steering_map(config: &Config, args: &ServeArgs) -> Option<OwnedFd> {
     let offload = &config.sockets.offload;
     let may_offload = [offload.setup, offload.teardown]
@@ -200,7 +200,7 @@ fn steering_map(config: &Config, args: &ServeArgs) -> Option<OwnedFd> {
         .any(|option| option.policy().is_permitted());
     let splices = config.is_proxy() && config.proxy.splice;
     let programs_may_splice = config.sockets.path.is_some();
-    let is_wanted = may_offload || splices;
+    let is_wanted = may_offload || splices || config.receives_quic_on_nic();
     if !(is_wanted || programs_may_splice) || args.host_ablation.no_steering {
         return None;
     }

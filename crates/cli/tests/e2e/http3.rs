@@ -1,6 +1,7 @@
 //! HTTP/3, with quinn and rustls on UDP sockets of the kernel as clients.
 
 pub(crate) mod client;
+pub(crate) mod receive;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -111,31 +112,37 @@ fn responses_over_tcp_say_where_http3_is_and_those_over_quic_are_the_same() {
     });
 }
 
+/// Twenty clients with three times as many streams as there are files each, where packets are lost.
+fn bring_every_byte(site: &Site, more: &[&str]) -> Splitway {
+    let files = files(site);
+    let certificate = certificate(site);
+    let splitway = serve(site, &certificate, more);
+    lose_packets();
+    on_threads(20, |index| {
+        let mut client = Client::connect(HTTPS[index % 2], &certificate, index as u64);
+        for _ in 0..3 {
+            let streams: Vec<u64> = files
+                .iter()
+                .map(|file| client.begin("GET", &format!("/{}", file.name()), &[]))
+                .collect();
+            for (file, stream) in files.iter().zip(streams) {
+                let response = client.response(stream);
+                assert!(
+                    response.body == file.bytes(0, file.size() as usize),
+                    "other bytes"
+                );
+            }
+        }
+        client.close();
+        Ok(())
+    });
+    splitway
+}
+
 #[test]
 fn streams_of_many_connections_bring_every_byte_where_packets_are_lost() {
     isolated(|site| {
-        let files = files(&site);
-        let certificate = certificate(&site);
-        let _splitway = serve(&site, &certificate, &[]);
-        lose_packets();
-        on_threads(20, |index| {
-            let mut client = Client::connect(HTTPS[index % 2], &certificate, index as u64);
-            for _ in 0..3 {
-                let streams: Vec<u64> = files
-                    .iter()
-                    .map(|file| client.begin("GET", &format!("/{}", file.name()), &[]))
-                    .collect();
-                for (file, stream) in files.iter().zip(streams) {
-                    let response = client.response(stream);
-                    assert!(
-                        response.body == file.bytes(0, file.size() as usize),
-                        "other bytes"
-                    );
-                }
-            }
-            client.close();
-            Ok(())
-        });
+        bring_every_byte(&site, &[]);
     });
 }
 
@@ -164,37 +171,44 @@ fn damaged_packets_do_no_harm() {
     });
 }
 
+/// Clients that change their address and their keys in the midst of a download, and of which
+/// nothing arrives for a while.
+fn survive_changes(site: &Site, more: &[&str]) -> Splitway {
+    let file = site.file("file", 20_000_000).unwrap();
+    let certificate = certificate(site);
+    let splitway = serve(site, &certificate, more);
+    for (seed, server) in (1..).zip(HTTPS) {
+        let mut client = Client::connect(server, &certificate, seed);
+        let stream = client.begin("GET", "/file", &[]);
+        client.until("a part", |it| it.has_received(stream) > 1_000_000);
+        client.change_address();
+        client.until("a part", |it| it.has_received(stream) > 5_000_000);
+        client.quic.update_keys();
+        client.until("a part", |it| it.has_received(stream) > 8_000_000);
+        client.quic.update_keys();
+        nft("add table inet hole; \
+             add chain inet hole packets { type filter hook output priority 0; }; \
+             add rule inet hole packets meta l4proto udp drop");
+        // Not a wait for something: nothing that the client says arrives for so long.
+        let silence = Instant::now();
+        while silence.elapsed() < Duration::from_secs(2) {
+            client.turn();
+        }
+        nft("delete table inet hole");
+        let response = client.response(stream);
+        assert!(
+            response.body == file.bytes(0, file.size() as usize),
+            "other bytes"
+        );
+        client.close();
+    }
+    splitway
+}
+
 #[test]
 fn a_connection_survives_another_address_new_keys_and_a_silence() {
     isolated(|site| {
-        let file = site.file("file", 20_000_000).unwrap();
-        let certificate = certificate(&site);
-        let splitway = serve(&site, &certificate, &["--report-json"]);
-        for (seed, server) in (1..).zip(HTTPS) {
-            let mut client = Client::connect(server, &certificate, seed);
-            let stream = client.begin("GET", "/file", &[]);
-            client.until("a part", |it| it.has_received(stream) > 1_000_000);
-            client.change_address();
-            client.until("a part", |it| it.has_received(stream) > 5_000_000);
-            client.quic.update_keys();
-            client.until("a part", |it| it.has_received(stream) > 8_000_000);
-            client.quic.update_keys();
-            nft("add table inet hole; \
-                 add chain inet hole packets { type filter hook output priority 0; }; \
-                 add rule inet hole packets meta l4proto udp drop");
-            // Not a wait for something: nothing that the client says arrives for so long.
-            let silence = Instant::now();
-            while silence.elapsed() < Duration::from_secs(2) {
-                client.turn();
-            }
-            nft("delete table inet hole");
-            let response = client.response(stream);
-            assert!(
-                response.body == file.bytes(0, file.size() as usize),
-                "other bytes"
-            );
-            client.close();
-        }
+        let splitway = survive_changes(&site, &["--report-json"]);
         let names = [
             "quic_connections_accepted",
             "quic_connections_closed",
@@ -205,10 +219,10 @@ fn a_connection_survives_another_address_new_keys_and_a_silence() {
 }
 
 /// Clients whose keys note each number that they open, so that none is sealed twice.
-fn outlive(site: &Site, deaths: usize) {
+fn outlive(site: &Site, deaths: usize, more: &[&str]) -> Splitway {
     let files = files(site);
     let certificate = certificate(site);
-    let splitway = serve(site, &certificate, &["--report-json"]);
+    let splitway = serve(site, &certificate, more);
     lose_packets();
     let mut random = Random::seeded();
     let kill = || {
@@ -234,6 +248,12 @@ fn outlive(site: &Site, deaths: usize) {
             Ok(())
         },
     );
+    splitway
+}
+
+/// The same, each of which has one connection.
+fn outlive_on_one_connection(site: &Site, deaths: usize) {
+    let splitway = outlive(site, deaths, &["--report-json"]);
     let [accepted, failed] = counted(
         splitway,
         ["quic_connections_accepted", "quic_handshakes_failed"],
@@ -243,13 +263,13 @@ fn outlive(site: &Site, deaths: usize) {
 
 #[test]
 fn connections_outlive_nic_processes() {
-    isolated(|site| outlive(&site, 3));
+    isolated(|site| outlive_on_one_connection(&site, 3));
 }
 
 #[test]
 #[ignore = "long: a hundred deaths"]
 fn connections_outlive_a_hundred_nic_processes() {
-    isolated(|site| outlive(&site, 100));
+    isolated(|site| outlive_on_one_connection(&site, 100));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use testbed::site::{KnownFile, Site};
 
 use crate::deaths::lose_packets;
 use crate::http3::client::Client;
+use crate::http3::receive::options as receive_options;
 use crate::http3::{certificate, serve};
 use crate::https::HTTPS;
 use crate::stat::{host_counted, json};
@@ -256,6 +257,36 @@ fn check_commands(events: &[Value], sent: &BTreeSet<u64>) {
         .map(|data| number(data, "length"))
         .sum();
     assert_eq!(prepared, 3_000_000);
+}
+
+#[test]
+fn packets_that_nic_workers_open_are_in_the_trace() {
+    isolated(|site| {
+        let (file, dir) = downloads(&site);
+        let certificate = certificate(&site);
+        let options = receive_options(&site);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let _splitway = serve(&site, &certificate, &options);
+        lose_packets();
+        let qlog = Qlog::begin(dir, &["--connections", "1"]);
+        let mut client = Client::connect(HTTPS[0], &certificate, 1);
+        client.quic.update_keys();
+        client.download(&file);
+        let client_port = client.quic.local.port();
+        client.close();
+        let (said, traces) = qlog.await_end();
+        assert!(said.contains("none is missing"), "{said}");
+        let [opened, refused] = ["quic_packets_opened", "quic_packets_refused"].map(host_counted);
+        assert!(opened > 50, "{opened}");
+        let events = &traces.values().next().unwrap()[1..];
+        check_beginning(events, client_port);
+        let received: BTreeSet<u64> = numbers(events, "quic:packet_received")
+            .into_iter()
+            .collect();
+        assert!(received.len() as u64 >= opened - refused);
+        // What these packets acknowledge is not in flight any more.
+        check_recovery(events);
+    });
 }
 
 #[test]

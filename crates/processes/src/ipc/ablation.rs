@@ -43,9 +43,33 @@ pub struct NicAblation {
     #[arg(long, requires = "content")]
     pub no_timestamp_fix: bool,
 
+    /// How packets of QUIC are put in order with `quic.receive`: ring, linear (a list) or off
+    #[arg(long, value_name = "HOW", value_parser = parse_reorder, requires = "content")]
+    pub quic_reorder: Option<ReorderOption>,
+
     /// Have every read take longer by a random time, such as 1ms..5ms
     #[arg(long, value_name = "TIME..TIME", requires = "content")]
     pub read_delay: Option<TimeRange>,
+}
+
+/// How packets of QUIC are put in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReorderOption {
+    /// As ever: a ring by packet number.
+    Ring,
+    /// A list.
+    Linear,
+    /// Not at all.
+    Off,
+}
+
+fn parse_reorder(text: &str) -> Result<ReorderOption, String> {
+    match text {
+        "ring" => Ok(ReorderOption::Ring),
+        "linear" => Ok(ReorderOption::Linear),
+        "off" => Ok(ReorderOption::Off),
+        _ => Err("it is ring, linear or off".to_owned()),
+    }
 }
 
 /// A range of times, both ends included.
@@ -102,6 +126,11 @@ impl NicAblation {
     /// Puts the switches into the configuration of the stack.
     pub fn apply(&self, config: &mut nic::Config) {
         config.correct_timestamps = !self.no_timestamp_fix;
+        config.reorder = match self.quic_reorder {
+            None | Some(ReorderOption::Ring) => nic::Reorder::Ring,
+            Some(ReorderOption::Linear) => nic::Reorder::Linear,
+            Some(ReorderOption::Off) => nic::Reorder::Off,
+        };
         config.read_delay = self.read_delay.as_ref().map(|TimeRange(range)| {
             let us = |time: &Duration| time.as_micros() as u64;
             nic::reader::delay::ReadDelay {
@@ -140,6 +169,7 @@ mod tests {
     fn switches_cross_to_the_process_and_change_its_stack() {
         let nic = NicAblation {
             no_timestamp_fix: true,
+            quic_reorder: Some(ReorderOption::Off),
             read_delay: Some("1ms..5ms".parse().unwrap()),
         };
         let crossed = serde_json::to_string(&nic).unwrap();
@@ -147,6 +177,7 @@ mod tests {
         let mut config = nic::Config::default();
         nic.apply(&mut config);
         assert!(!config.correct_timestamps);
+        assert_eq!(config.reorder, nic::Reorder::Off);
         assert_eq!(config.read_delay.unwrap().us, 1_000..=5_000);
         let host = HostAblation {
             ack_delay: Some(Duration::from_millis(1)),
