@@ -162,13 +162,14 @@ fn show_in_chromium(site: &Site, certificate: &Certificate, files: &[KnownFile])
     }
 }
 
-/// One datagram in a hundred is lost, in either direction. A drop any earlier on their way out would
-/// be an error of `sendmsg`, which some clients take for the end.
+/// One datagram in a hundred is lost, in either direction. A drop any earlier on their way out
+/// would be an error of `sendmsg`, which some clients take for the end.
 fn lose_datagrams(table: &str) {
     for hook in ["ingress", "egress"] {
         nft(&format!(
             "add table netdev {table}; \
-             add chain netdev {table} {hook} {{ type filter hook {hook} device splitway0 priority 0; }}; \
+             add chain netdev {table} {hook} \
+             {{ type filter hook {hook} device splitway0 priority 0; }}; \
              add rule netdev {table} {hook} meta l4proto udp numgen random mod 100 < 1 drop"
         ));
     }

@@ -28,12 +28,13 @@ use crate::extents::PLACEHOLDER_BYTES;
 /// host as much as half a packet sent.
 const PACKETS_PER_ACK: u32 = 10;
 
-/// Never reached: on a path with many packets under way, a packet that is a little late is overtaken
-/// by more than the usual three (RFC 9002 §6.1.1). Time alone tells, as with RACK (RFC 8985 §3.1).
+/// Never reached: on a path with many packets under way, a packet that is a little late is
+/// overtaken by more than the usual three (RFC 9002 §6.1.1). Time alone tells, as with RACK
+/// (RFC 8985 §3.1).
 const PACKET_THRESHOLD: u32 = u32::MAX;
 
-/// In round trips: a packet that is late by a quarter of one is not taken for lost (RFC 9002 §6.1.2;
-/// RACK's reordering window, RFC 8985 §6.2).
+/// In round trips: a packet that is late by a quarter of one is not taken for lost (RFC 9002
+/// §6.1.2; RACK's reordering window, RFC 8985 §6.2).
 const TIME_THRESHOLD: f32 = 1.25;
 
 /// Clients acknowledge at once what arrives out of order: else a packet that is late stays
