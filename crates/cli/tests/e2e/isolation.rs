@@ -185,11 +185,14 @@ fn an_observer_that_does_what_it_may_not_is_killed_and_replaced() {
         let file = site.file("file", 1_000).unwrap();
         let web = Web::new(|_| Reply::default());
         let (mut splitway, log) = serve_all(&site, &web, &[]);
+        let mut last = observer(&splitway).unwrap();
+        // They are installed one after the other.
+        let filters = status(last, "Seccomp_filters");
         for call in [SOCKET, PROGRAM, CODE] {
-            let before = observer(&splitway).unwrap();
-            assert_eq!(call_within(before, call), None, "{call:?}");
-            let is_another = || observer(&splitway).filter(|&pid| pid != before);
-            testbed::wait::until(SOON, "another observer", is_another).unwrap();
+            assert_eq!(call_within(last, call), None, "{call:?}");
+            let is_confined = |pid: Pid| status(pid, "Seccomp_filters") == filters;
+            let another = || observer(&splitway).filter(|&pid| pid != last && is_confined(pid));
+            last = testbed::wait::until(SOON, "another observer", another).unwrap();
         }
         splitway
             .line(|line| line.contains("observer process") && line.contains("may not make"))
