@@ -3,7 +3,7 @@
 
 mod survival;
 
-use sim::{has_loads, has_tls, nic_deaths_planned};
+use sim::{has_loads, has_quic, has_tls, nic_deaths_planned};
 use survival::survive;
 
 /// Deaths to be survived.
@@ -26,10 +26,11 @@ fn no_connection_is_lost_when_it_goes_to_another_worker() {
 
 #[test]
 fn keys_and_records_go_with_connections() {
-    let seeds = (2 * SEED_FIRST..).filter(|&seed| has_loads(seed) && has_tls(seed));
+    let seeds =
+        (2 * SEED_FIRST..).filter(|&seed| has_loads(seed) && has_tls(seed) && !has_quic(seed));
     let survived = survive(
         seeds.filter(|&seed| nic_deaths_planned(seed) > 0),
-        DEATHS / 3,
+        DEATHS,
         1,
     );
     assert!(survived.division.rebalanced >= 100, "{survived:?}");
