@@ -593,7 +593,11 @@ impl Connection {
     fn transmit_ack(&mut self, now: Instant) -> Transmit {
         // A peer that has taken back window takes nothing beyond it, acknowledgments included
         // (RFC 9293 §3.10.7.4).
-        let position = self.snd.nxt.min(self.snd.una + self.snd.wnd);
+        let position = match self.state {
+            // No window is known yet.
+            State::SynReceived => self.snd.nxt,
+            _ => self.snd.nxt.min(self.snd.una + self.snd.wnd),
+        };
         let header = self.header(now, position, Flags::default());
         self.on_ack_sent();
         self.transmit_empty(now, header)

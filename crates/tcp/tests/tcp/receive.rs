@@ -144,7 +144,7 @@ fn with_a_closed_window_acknowledgments_still_count() {
         "
         write 1000
         > PSH ACK 1..1001 ack 1
-        < ACK 1..10001 ack 1 win 0
+        < ACK 1..10001 ack 1 win 1000
         > ACK 1001 ack 10001 win 0
         < ACK 10001..10002 ack 1001 win 5000
         > ACK 1001 ack 10001 win 0
