@@ -16,10 +16,14 @@ use crate::limits::{
 };
 use crate::quic::{Prepare, QuicKey, QuicPacket, QuicSend};
 use crate::segment::Segment;
+use crate::tls::Cipher;
 
 /// The number, the plaintext and the tag are as long as the sample of header protection wants (RFC
 /// 9001 §5.4.2): in bytes, behind the header's first byte.
 const SAMPLED_BYTES: u64 = 4 + 16;
+
+/// Numbers of packets are below (RFC 9000 §12.3).
+pub(super) const NUMBERS_END: u64 = 1 << 62;
 
 /// Appends one of these commands; of others, nothing.
 pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
@@ -49,22 +53,14 @@ impl<'a> QuicKey<'a> {
             header_key: [0; 32],
             iv: self.iv,
             generation: self.generation.into(),
-            // Any other length would not show.
-            cipher: match self.check() {
-                Ok(()) => self.cipher as u8,
-                Err(_) => 0,
-            },
+            cipher: cipher_byte(self.cipher, [self.key, self.header_key]),
             zero: [0; 7],
         };
         out.extend_from_slice(record.as_bytes());
         // No copy of a key is left on the stack.
         if let Ok((record, _)) = QuicKeyRecord::mut_from_prefix(&mut out[at..]) {
-            let copy = |to: &mut [u8; 32], from: &[u8]| {
-                let len = from.len().min(to.len());
-                to[..len].copy_from_slice(&from[..len]);
-            };
-            copy(&mut record.key, self.key);
-            copy(&mut record.header_key, self.header_key);
+            copy_key(&mut record.key, self.key);
+            copy_key(&mut record.header_key, self.header_key);
         }
     }
 
@@ -72,29 +68,47 @@ impl<'a> QuicKey<'a> {
         let record = whole::<QuicKeyRecord>(bytes)?;
         all_zero(&record.zero)?;
         let cipher = super::tls::cipher(record.cipher)?;
-        let (key, unused) = record.key.split_at(cipher.key_bytes());
-        all_zero(unused)?;
-        let (header_key, unused) = record.header_key.split_at(cipher.key_bytes());
-        all_zero(unused)?;
         Ok(QuicKey {
             flow: FlowId(record.flow.get()),
             generation: record.generation.get(),
             cipher,
-            key,
+            key: parse_key(&record.key, cipher)?,
             iv: record.iv,
-            header_key,
+            header_key: parse_key(&record.header_key, cipher)?,
             floor: record.floor.get(),
         })
     }
 
     pub(super) fn check(&self) -> Result<(), &'static str> {
-        let wanted = self.cipher.key_bytes();
-        if self.key.len() == wanted && self.header_key.len() == wanted {
-            Ok(())
-        } else {
-            Err("a key is as long as its cipher wants")
-        }
+        check_keys(self.cipher, [self.key, self.header_key])
     }
+}
+
+/// Keys of a record are as long as their cipher wants.
+pub(super) fn check_keys(cipher: Cipher, keys: [&[u8]; 2]) -> Result<(), &'static str> {
+    let wanted = cipher.key_bytes();
+    if keys.iter().all(|key| key.len() == wanted) {
+        Ok(())
+    } else {
+        Err("a key is as long as its cipher wants")
+    }
+}
+
+/// A cipher in a record with these keys: none if they have another length, which would not show.
+pub(super) fn cipher_byte(cipher: Cipher, keys: [&[u8]; 2]) -> u8 {
+    check_keys(cipher, keys).map_or(0, |()| cipher as u8)
+}
+
+pub(super) fn copy_key(to: &mut [u8; 32], from: &[u8]) {
+    let len = from.len().min(to.len());
+    to[..len].copy_from_slice(&from[..len]);
+}
+
+/// A key in a record: what is behind one of 16 bytes is zero.
+pub(super) fn parse_key(record: &[u8; 32], cipher: Cipher) -> Result<&[u8], &'static str> {
+    let (key, unused) = record.split_at(cipher.key_bytes());
+    all_zero(unused)?;
+    Ok(key)
 }
 
 fn encode_key_gone(flow: FlowId, generation: u32, out: &mut Vec<u8>) {
@@ -329,7 +343,7 @@ fn check_packet(packet: &QuicPacket<'_>, segments: &[Segment<'_>]) -> Result<(),
     let number = header[header.len() - number_bytes..].iter();
     let truncated = number.fold(0, |number, byte| number << 8 | u64::from(*byte));
     let mask = (1 << (8 * number_bytes)) - 1;
-    if packet.number & mask != truncated || packet.number >= 1 << 62 {
+    if packet.number & mask != truncated || packet.number >= NUMBERS_END {
         return Err("a header ends with the packet number, which is below 2^62");
     }
     for segment in segments {

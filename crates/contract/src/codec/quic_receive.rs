@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::quic::{NUMBERS_END, check_keys, cipher_byte, copy_key, parse_key};
 use super::{
     ConnectionIdRecord, QUIC_CONNECTION_ID, QUIC_RECEIVE_KEY, QUIC_RECEIVED,
     QuicConnectionIdRecord, QuicReceiveKeyRecord, QuicReceivedPacketRecord, QuicReceivedRecord,
@@ -13,9 +14,6 @@ use crate::command::Command;
 use crate::ids::FlowId;
 use crate::limits::{QUIC_HOLD_US_MAX, QUIC_RECEIVED_BYTES_MAX, QUIC_RECEIVED_PACKETS_MAX};
 use crate::quic::{QuicConnectionId, QuicReceiveKey, QuicReceived, QuicReceivedPacket};
-
-/// Numbers of packets are below (RFC 9000 §12.3).
-const NUMBERS_END: u64 = 1 << 62;
 
 /// Set in the first byte of a long header (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
@@ -83,23 +81,14 @@ impl<'a> QuicReceiveKey<'a> {
             iv: self.iv,
             generation: self.generation.into(),
             hold_us: self.hold_us.into(),
-            // Any other length would not show.
-            cipher: if self.has_whole_keys() {
-                self.cipher as u8
-            } else {
-                0
-            },
+            cipher: cipher_byte(self.cipher, [self.key, self.header_key]),
             zero: [0; 3],
         };
         out.extend_from_slice(record.as_bytes());
         // No copy of a key is left on the stack.
         if let Ok((record, _)) = QuicReceiveKeyRecord::mut_from_prefix(&mut out[at..]) {
-            let copy = |to: &mut [u8; 32], from: &[u8]| {
-                let len = from.len().min(to.len());
-                to[..len].copy_from_slice(&from[..len]);
-            };
-            copy(&mut record.key, self.key);
-            copy(&mut record.header_key, self.header_key);
+            copy_key(&mut record.key, self.key);
+            copy_key(&mut record.header_key, self.header_key);
         }
     }
 
@@ -107,31 +96,21 @@ impl<'a> QuicReceiveKey<'a> {
         let record = whole::<QuicReceiveKeyRecord>(bytes)?;
         all_zero(&record.zero)?;
         let cipher = super::tls::cipher(record.cipher)?;
-        let (key, unused) = record.key.split_at(cipher.key_bytes());
-        all_zero(unused)?;
-        let (header_key, unused) = record.header_key.split_at(cipher.key_bytes());
-        all_zero(unused)?;
         Ok(QuicReceiveKey {
             flow: FlowId(record.flow.get()),
             generation: record.generation.get(),
             cipher,
-            key,
+            key: parse_key(&record.key, cipher)?,
             iv: record.iv,
-            header_key,
+            header_key: parse_key(&record.header_key, cipher)?,
             next_number: record.next_number.get(),
             hold_us: record.hold_us.get(),
         })
     }
 
-    fn has_whole_keys(&self) -> bool {
-        let wanted = self.cipher.key_bytes();
-        self.key.len() == wanted && self.header_key.len() == wanted
-    }
-
     pub(super) fn check(&self) -> Result<(), &'static str> {
-        if !self.has_whole_keys() {
-            Err("a key is as long as its cipher wants")
-        } else if self.next_number >= NUMBERS_END || self.hold_us > QUIC_HOLD_US_MAX {
+        check_keys(self.cipher, [self.key, self.header_key])?;
+        if self.next_number >= NUMBERS_END || self.hold_us > QUIC_HOLD_US_MAX {
             Err("a packet number is below 2^62, and packets are held for QUIC_HOLD_US_MAX at most")
         } else {
             Ok(())
