@@ -87,9 +87,12 @@ impl Receiver {
         self.waiting_bytes + self.batch.bytes()
     }
 
-    /// True if there is something for the host.
-    pub(super) fn has_batch(&self) -> bool {
-        !self.batch.is_empty()
+    /// True if it has something for the host, and is not in the list of those yet: it is from now
+    /// on.
+    pub(super) fn becomes_ready(&mut self) -> bool {
+        let becomes_ready = !self.batch.is_empty() && !self.is_ready;
+        self.is_ready |= becomes_ready;
+        becomes_ready
     }
 
     /// The peer uses this connection ID. Returns one that it does not stand for any more.

@@ -115,11 +115,8 @@ impl<P: Port> Engine<P> {
     /// A packet is authentic, and has not come before.
     fn accept_packet(&mut self, key: Key, path: Path, number: u64, meta: Meta, plaintext: &[u8]) {
         self.counters.quic_packets_opened += 1;
-        let is_elsewhere = |engine: &mut Self| {
-            let receiver = engine.receiver(key);
-            receiver.is_some_and(|receiver| receiver.is_elsewhere(&path))
-        };
-        if is_elsewhere(self) {
+        let receiver = self.receiver(key);
+        if receiver.is_some_and(|receiver| receiver.is_elsewhere(&path)) {
             self.release_received(key);
         }
         let is_full = self.receiving.bytes + plaintext.len() > HELD_BYTES_MAX;
@@ -138,8 +135,7 @@ impl<P: Port> Engine<P> {
         let (bytes, due_us) = (receiver.bytes(), receiver.due_us);
         let accepted = receiver.accept(number, meta, plaintext, !is_full);
         let (bytes_now, due_now_us) = (receiver.bytes(), receiver.due_us);
-        let becomes_ready = receiver.has_batch() && !receiver.is_ready;
-        receiver.is_ready |= becomes_ready;
+        let becomes_ready = receiver.becomes_ready();
         self.counters.quic_packets_held += u64::from(accepted == Accepted::Held);
         let receiving = &mut self.receiving;
         receiving.bytes = receiving.bytes + bytes_now - bytes;
@@ -169,8 +165,7 @@ impl<P: Port> Engine<P> {
             };
             let gaps = receiver.give_up(now_us);
             let due_us = receiver.due_us;
-            let becomes_ready = receiver.has_batch() && !receiver.is_ready;
-            receiver.is_ready |= becomes_ready;
+            let becomes_ready = receiver.becomes_ready();
             self.counters.quic_gaps_timed_out += gaps;
             let receiving = &mut self.receiving;
             receiving
