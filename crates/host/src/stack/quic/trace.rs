@@ -183,10 +183,10 @@ impl Trace {
         connection: QuicConnection,
         id: SendId,
     ) {
-        if let Some(issued_us) = self.issued.remove(&id.0) {
+        if let Some(waited_us) = self.take_wait_us(departed_us, id) {
             let event = QuicTraceEvent::SendDeparted {
                 send: id.0,
-                waited_us: departed_us.saturating_sub(issued_us),
+                waited_us,
             };
             self.tracer
                 .record(Instant::from_us(now_us), connection, &event);
@@ -198,6 +198,12 @@ impl Trace {
             self.issued.clear();
         }
         self.issued.insert(id.0, now_us);
+    }
+
+    /// A command is answered at this time: how long that took.
+    fn take_wait_us(&mut self, at_us: u64, id: SendId) -> Option<u64> {
+        let issued_us = self.issued.remove(&id.0)?;
+        Some(at_us.saturating_sub(issued_us))
     }
 }
 
@@ -251,8 +257,7 @@ impl QuicLayer {
     /// A command is answered: how long that took, if it was traced.
     #[inline]
     pub(super) fn traced_wait_us(&mut self, now_us: u64, id: SendId) -> Option<u64> {
-        let issued_us = self.trace.as_deref_mut()?.issued.remove(&id.0)?;
-        Some(now_us.saturating_sub(issued_us))
+        self.trace.as_deref_mut()?.take_wait_us(now_us, id)
     }
 
     /// A connection is forgotten.
