@@ -55,17 +55,33 @@ pub(crate) fn cut_datagrams(
     for datagram in 0..datagrams {
         let start = datagram * payload_bytes;
         let piece = &payload[start..payload.len().min(start + payload_bytes)];
-        let mut frame = Vec::with_capacity(header.len() + piece.len());
-        frame.extend_from_slice(header);
-        let mut header = UdpHeaderMut::parse(&mut frame)?;
-        if let Some(identification) = header.identification() {
-            header.set_identification(identification.wrapping_add(datagram as u16));
-        }
-        header.complete_checksum([piece])?;
-        frame.extend_from_slice(piece);
-        emit(frame);
+        emit(nth_datagram(header, datagram, piece, piece.len())?);
     }
     Ok(())
+}
+
+/// The frame of one datagram of a superpacket, of which `payload` is what there is of `len` bytes:
+/// if that is not all, the UDP checksum is that of the pseudo-header. The IPv4 identification
+/// counts on.
+pub(crate) fn nth_datagram(
+    header: &[u8],
+    datagram: usize,
+    payload: &[u8],
+    len: usize,
+) -> Result<Vec<u8>, HeaderError> {
+    let mut frame = Vec::with_capacity(header.len() + payload.len());
+    frame.extend_from_slice(header);
+    let mut header = UdpHeaderMut::parse(&mut frame)?;
+    if let Some(identification) = header.identification() {
+        header.set_identification(identification.wrapping_add(datagram as u16));
+    }
+    if payload.len() == len {
+        header.complete_checksum([payload])?;
+    } else {
+        header.finish(len)?;
+    }
+    frame.extend_from_slice(payload);
+    Ok(frame)
 }
 
 fn gather(payload: &[IoSlice<'_>]) -> Vec<u8> {

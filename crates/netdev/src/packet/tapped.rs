@@ -3,8 +3,9 @@
 use std::num::NonZeroU16;
 
 use wire::ethernet;
-use wire::frame::UdpHeaderMut;
 use wire::ip::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES};
+
+use crate::segment;
 
 /// A frame that a tap has taken.
 #[derive(Clone, Copy, Debug)]
@@ -41,22 +42,9 @@ impl Tapped<'_> {
             let len = payload_bytes.min(whole - start);
             let piece = taken.get(start..).unwrap_or_default();
             let piece = &piece[..piece.len().min(len)];
-            let mut frame = header.to_vec();
-            let Ok(mut header) = UdpHeaderMut::parse(&mut frame) else {
+            let Ok(mut frame) = segment::nth_datagram(header, datagram, piece, len) else {
                 return false;
             };
-            if let Some(identification) = header.identification() {
-                header.set_identification(identification.wrapping_add(datagram as u16));
-            }
-            let completed = if piece.len() == len {
-                header.complete_checksum([piece])
-            } else {
-                header.finish(len)
-            };
-            if completed.is_err() {
-                return false;
-            }
-            frame.extend_from_slice(piece);
             frame.truncate(snaplen);
             handle(Tapped {
                 time_ns: self.time_ns,
@@ -84,6 +72,7 @@ fn header_bytes(frame: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
     use wire::datagram::{self, DatagramHeader, HEADERS_BYTES_MAX};
+    use wire::frame::UdpHeaderMut;
     use wire::ip;
 
     const PAYLOAD_BYTES: u16 = 1200;
