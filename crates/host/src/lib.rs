@@ -55,8 +55,8 @@ pub use nics::nic_stacks::NIC_STACKS_MAX;
 pub use polling::Polling;
 /// What traces of QUIC connections consist of.
 pub use quic::{
-    CloseReason as QuicCloseReason, CongestionState, LossTrigger, Metrics, PacketType, TraceEvent,
-    TracedFrame, TracedPacket,
+    CloseReason as QuicCloseReason, CongestionState, Metrics, PacketType, TraceEvent, TracedFrame,
+    TracedPacket,
 };
 pub use quic::{Receive as QuicReceive, Settings as QuicSettings};
 pub use shard::{Shard, ShardError, monotonic_us};

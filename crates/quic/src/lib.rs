@@ -39,8 +39,7 @@ pub use commands::Framing;
 pub use config::{Crypto, Limits, Receive, Settings};
 pub use engine::Endpoint;
 pub use trace::{
-    CongestionState, LossTrigger, Metrics, PacketType, TraceEvent, Traced, TracedFrame,
-    TracedPacket,
+    CongestionState, Metrics, PacketType, TraceEvent, Traced, TracedFrame, TracedPacket,
 };
 pub use types::{
     Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Opened, Output, Packet, Read,

@@ -55,14 +55,12 @@ pub enum TraceEvent {
     Sent(TracedPacket),
     /// A packet was opened.
     Received(TracedPacket),
-    /// A packet is found lost.
+    /// A packet is found lost, by the time since it left (RFC 9002 §6.1.2).
     Lost {
         /// The kind of packet.
         packet_type: PacketType,
         /// Its number.
         number: u64,
-        /// What it is found by.
-        trigger: LossTrigger,
         /// It was a probe for a larger MTU, whose loss is no sign of congestion.
         is_mtu_probe: bool,
     },
@@ -102,15 +100,6 @@ pub struct TracedPacket {
     /// Its frames, up to one that is not known. None if a NIC stack has opened it and left its ACK
     /// frame out, which is not counted in its length either: a packet behind it says all of it.
     pub frames: Vec<TracedFrame>,
-}
-
-/// What a lost packet is found by (RFC 9002 §6.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossTrigger {
-    /// Three packets behind it have arrived.
-    ReorderingThreshold,
-    /// A packet behind it has arrived, and it left too long ago.
-    TimeThreshold,
 }
 
 /// The state of congestion control (RFC 9002 §7.3).
@@ -222,19 +211,20 @@ impl Trace {
         });
     }
 
-    /// What the connection has come to: how much was lost so far, what recovery goes by, and the
+    /// What the connection has come to by now: how much was lost so far, what recovery goes by, and the
     /// state of congestion control.
     pub(crate) fn on_state(
         &mut self,
+        now: Instant,
         losses: Losses,
         mut metrics: Metrics,
         congestion: CongestionState,
     ) {
-        for (packet_type, number, trigger, is_mtu_probe) in self.ledger.on_losses(losses) {
+        let lost = self.ledger.on_losses(now, losses, metrics.smoothed_rtt);
+        for (packet_type, number, is_mtu_probe) in lost {
             self.push(TraceEvent::Lost {
                 packet_type,
                 number,
-                trigger,
                 is_mtu_probe,
             });
         }

@@ -28,19 +28,33 @@ impl ControllerFactory for Controllers {
             clock: self.clock,
             has_acked: false,
             rtt: (Duration::ZERO, Duration::ZERO),
+            last_lost_sent: None,
         })
     }
 }
 
+/// What a controller's metrics have no room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observed {
+    pub(super) state: CongestionState,
+    /// When the last of the packets that are lost had left.
+    pub(super) last_lost_sent: Option<tcp::Instant>,
+}
+
 thread_local! {
-    /// The state of the controller that has last said its metrics, which have no room for it.
-    static STATE: Cell<CongestionState> = const { Cell::new(CongestionState::SlowStart) };
+    /// Of the controller that has last said its metrics.
+    static OBSERVED: Cell<Observed> = const {
+        Cell::new(Observed {
+            state: CongestionState::SlowStart,
+            last_lost_sent: None,
+        })
+    };
 }
 
 /// What a controller says of itself.
-pub(super) fn observe(controller: &dyn Controller) -> (ControllerMetrics, CongestionState) {
+pub(super) fn observe(controller: &dyn Controller) -> (ControllerMetrics, Observed) {
     let metrics = controller.metrics();
-    (metrics, STATE.get())
+    (metrics, OBSERVED.get())
 }
 
 struct Adapter {
@@ -50,6 +64,7 @@ struct Adapter {
     has_acked: bool,
     /// Smoothed, and the shortest, as the last acknowledgment has shown them.
     rtt: (Duration, Duration),
+    last_lost_sent: Option<tcp::Instant>,
 }
 
 impl Controller for Adapter {
@@ -90,6 +105,11 @@ impl Controller for Adapter {
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
+        let (now, sent) = (self.clock.to_caller(now), self.clock.to_caller(sent));
+        // A mark of ECN is an event of nothing that is lost.
+        if lost_bytes > 0 {
+            self.last_lost_sent = self.last_lost_sent.max(Some(sent));
+        }
         // Until then the client may have no key but the first. A smaller window would hold back
         // what of the first packets is lost, behind probes that it cannot open, and for ever: those
         // are sent whatever the window is, and are all that the probe timeout sends. How much goes
@@ -97,7 +117,6 @@ impl Controller for Adapter {
         if !self.has_acked {
             return;
         }
-        let (now, sent) = (self.clock.to_caller(now), self.clock.to_caller(sent));
         self.control
             .on_congestion(now, sent, is_persistent_congestion, lost_bytes);
     }
@@ -112,12 +131,16 @@ impl Controller for Adapter {
 
     fn metrics(&self) -> ControllerMetrics {
         let (window, ssthresh) = (self.control.window(), self.control.ssthresh());
-        STATE.set(if self.control.is_recovering() {
+        let state = if self.control.is_recovering() {
             CongestionState::Recovery
         } else if ssthresh.is_none_or(|ssthresh| window < ssthresh) {
             CongestionState::SlowStart
         } else {
             CongestionState::Avoidance
+        };
+        OBSERVED.set(Observed {
+            state,
+            last_lost_sent: self.last_lost_sent,
         });
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = window;
@@ -132,6 +155,7 @@ impl Controller for Adapter {
             clock: self.clock,
             has_acked: self.has_acked,
             rtt: self.rtt,
+            last_lost_sent: self.last_lost_sent,
         })
     }
 
@@ -158,6 +182,7 @@ mod tests {
                 clock,
                 has_acked: false,
                 rtt: (Duration::ZERO, Duration::ZERO),
+                last_lost_sent: None,
             };
             let loses = |adapter: &mut Adapter, seconds| {
                 let sent = start + Duration::from_secs(seconds);

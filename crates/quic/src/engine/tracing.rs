@@ -68,16 +68,18 @@ impl Tracing {
 impl Connection {
     fn losses(&self) -> Losses {
         let path = self.quinn.stats().path;
+        let (_, observed) = controller::observe(self.quinn.congestion_state());
         Losses {
             packets: path.lost_packets,
             probes: path.lost_plpmtud_probes,
+            last_sent: observed.last_lost_sent,
         }
     }
 
     /// What has happened since the last time.
-    fn take_trace(&mut self) -> Vec<TraceEvent> {
+    fn take_trace(&mut self, now: Instant) -> Vec<TraceEvent> {
         let path = self.quinn.stats().path;
-        let (control, state) = controller::observe(self.quinn.congestion_state());
+        let (control, observed) = controller::observe(self.quinn.congestion_state());
         let metrics = Metrics {
             smoothed_rtt: path.rtt,
             min_rtt: path.min_rtt,
@@ -91,7 +93,7 @@ impl Connection {
         let Some(trace) = recorder.trace() else {
             return Vec::new();
         };
-        trace.on_state(losses, metrics, state);
+        trace.on_state(now, losses, metrics, observed.state);
         trace.take()
     }
 }
@@ -173,10 +175,11 @@ impl Endpoint {
     /// Something was done with a connection: takes what its trace has of it.
     #[inline]
     pub(super) fn collect_trace(&mut self, index: usize) {
+        let now = self.tracing.now;
         if let Some(connection) = self.at(index)
             && connection.is_traced
         {
-            let (handle, events) = (connection.handle, connection.take_trace());
+            let (handle, events) = (connection.handle, connection.take_trace(now));
             for event in events {
                 self.push_traced(handle, event);
             }

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use host::{
-    CongestionState, LossTrigger, Metrics, PacketType, QuicCloseReason, QuicTraceEvent, TraceEvent,
-    TracedFrame, TracedPacket,
+    CongestionState, Metrics, PacketType, QuicCloseReason, QuicTraceEvent, TraceEvent, TracedFrame,
+    TracedPacket,
 };
 use serde_json::{Map, Value, json};
 
@@ -74,17 +74,13 @@ fn of_quic(event: &TraceEvent) -> (&'static str, Value) {
         TraceEvent::Lost {
             packet_type,
             number,
-            trigger,
             is_mtu_probe,
         } => (
             "quic:packet_lost",
             json!({
                 "header": { "packet_type": type_name(*packet_type), "packet_number": number },
                 "is_mtu_probe_packet": is_mtu_probe,
-                "trigger": match trigger {
-                    LossTrigger::ReorderingThreshold => "reordering_threshold",
-                    LossTrigger::TimeThreshold => "time_threshold",
-                },
+                "trigger": "time_threshold",
             }),
         ),
         TraceEvent::Metrics(metrics) => ("quic:recovery_metrics_updated", recovery(metrics)),
