@@ -142,12 +142,18 @@ fn clients_of_a_killed_host_process_are_reset_by_the_next_server_with_their_next
                 connection.get(&small).unwrap();
                 connection
             });
+            // Most of the window that the kernel begins with.
+            wait::until(SOON, "a window that is nearly used up", || {
+                let unread = rustix::io::ioctl_fionread(reading.stream()).unwrap();
+                (unread >= 50_000).then_some(())
+            })
+            .unwrap();
             signal(splitway.host(), Signal::KILL).unwrap();
             assert!(!splitway.wait().unwrap().success());
             let mut next = routed::serve(&net, &site, &[]);
             download(server, &small).unwrap();
 
-            // It opens its window as it reads.
+            // It opens its window as it reads, and says so.
             assert_eq!(error_of(reading.stream()), ErrorKind::ConnectionReset);
             asking.send_get("small").unwrap();
             assert_eq!(error_of(asking.stream()), ErrorKind::ConnectionReset);
