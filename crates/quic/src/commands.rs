@@ -102,22 +102,14 @@ impl Send {
     }
 }
 
-fn inline_bytes(packet: Packet<'_>) -> usize {
-    let inline = packet.segments().map(|segment| match segment {
-        Segment::Inline(bytes) => bytes.len(),
-        Segment::File { .. } => 0,
-    });
-    packet.prefix().len() + packet.header().len() + inline.sum::<usize>()
-}
-
 impl Filled {
     /// True if the packet fits behind those that are there.
     fn takes(&self, send: &QuicSend<'_>, packet: Packet<'_>) -> bool {
         let bytes = packet.datagram_bytes();
-        let segments = send.segments.len() + packet.segments().count();
+        let segments = send.segments.len() + packet.segment_count();
         send.packets.len() < QUIC_PACKETS_MAX
             && segments <= QUIC_SEGMENTS_MAX
-            && self.inline_bytes + inline_bytes(packet) <= QUIC_INLINE_BYTES_MAX
+            && self.inline_bytes + packet.inline_bytes() <= QUIC_INLINE_BYTES_MAX
             && self.bytes + bytes <= QUIC_SEND_BYTES_MAX as u64
             && self.last == self.first
             && bytes <= self.first
@@ -131,7 +123,7 @@ impl Filled {
         }
         self.last = bytes;
         self.bytes += bytes;
-        self.inline_bytes += inline_bytes(packet);
+        self.inline_bytes += packet.inline_bytes();
         let before = send.segments.len();
         send.segments
             .extend(packet.segments().map(|segment| match segment {
@@ -155,6 +147,8 @@ mod tests {
     use contract::{Command, FileId};
 
     use super::*;
+    use contract::tls::TAG_BYTES;
+
     use crate::types::{Described, Handle, Piece, Route};
 
     /// Packets with these plaintexts: real bytes, and bytes of a file.
@@ -192,6 +186,8 @@ mod tests {
                 prefix: 0..0,
                 header: header..header + 3,
                 pieces: first..send.pieces.len(),
+                inline_bytes: 3 + *inline,
+                datagram_bytes: 3 + *inline + *file as usize + TAG_BYTES,
             });
         }
         send

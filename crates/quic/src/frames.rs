@@ -75,13 +75,24 @@ impl<'a> Reader<'a> {
 
     /// RFC 9000 §16
     pub(crate) fn varint(&mut self) -> Result<u64, FrameError> {
-        let first = *self.bytes.get(self.at).ok_or(FrameError::Truncated)?;
-        let at = self.skip(1 << (first >> 6))?;
-        let bytes = &self.bytes[at];
-        let rest = bytes[1..].iter();
-        Ok(rest.fold(u64::from(first & 0x3f), |value, byte| {
-            value << 8 | u64::from(*byte)
-        }))
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let first = *rest.first().ok_or(FrameError::Truncated)?;
+        let (value, len) = match first >> 6 {
+            0 => (Some(first.into()), 1),
+            1 => (
+                rest.first_chunk().map(|it| u16::from_be_bytes(*it).into()),
+                2,
+            ),
+            2 => (
+                rest.first_chunk().map(|it| u32::from_be_bytes(*it).into()),
+                4,
+            ),
+            _ => (rest.first_chunk().map(|it| u64::from_be_bytes(*it)), 8),
+        };
+        self.at += len;
+        // The first two bits are the length.
+        let value: u64 = value.ok_or(FrameError::Truncated)?;
+        Ok(value & (u64::MAX >> (64 - 8 * len + 2)))
     }
 
     fn varints(&mut self, count: u64) -> Result<(), FrameError> {

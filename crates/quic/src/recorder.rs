@@ -15,13 +15,7 @@ use contract::tls::TAG_BYTES;
 use crate::extents::{Extents, NoExtent};
 use crate::frames::{self, FrameError};
 use crate::trace::{PacketType, Trace};
-use crate::types::{DATAGRAMS_MAX, Described, Piece, SealKey};
-
-/// Pieces of a packet that consists of stream data of one file: its frame's header, and the range.
-const PIECES_OF_PACKET: usize = 2;
-
-/// Bytes of such a packet that the host has: its header, and its frame's.
-const BYTES_OF_PACKET: usize = 40;
+use crate::types::{Described, Piece, SealKey};
 
 /// Why a packet cannot be described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +54,55 @@ impl fmt::Display for DescribeError {
     }
 }
 
+/// What is recorded of one transmission. All connections of an endpoint lend each other one, which
+/// has grown: no connection keeps any while it sends nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    packets: Vec<Described>,
+    pieces: Vec<Piece>,
+    bytes: Vec<u8>,
+}
+
+impl Scratch {
+    fn clear(&mut self) {
+        self.packets.clear();
+        self.pieces.clear();
+        self.bytes.clear();
+    }
+
+    /// See [`Recorder::take`].
+    fn take(
+        &mut self,
+        transmitted: &[u8],
+        datagram_bytes: usize,
+    ) -> Result<Datagrams, DescribeError> {
+        let count = transmitted.len().div_ceil(datagram_bytes);
+        let first = count.checked_sub(self.packets.len());
+        let sealed = first.ok_or(DescribeError::Layout)? * datagram_bytes;
+        let sealed = sealed.min(transmitted.len());
+        let datagrams = transmitted[sealed..].chunks(datagram_bytes);
+        for (at, (datagram, packet)) in datagrams.zip(&mut self.packets).enumerate() {
+            let prefix = datagram.len().checked_sub(packet.datagram_bytes);
+            let prefix = prefix.ok_or(DescribeError::Layout)?;
+            let header = &datagram[prefix..prefix + packet.header.len()];
+            let only_first = prefix == 0 || at == 0;
+            if !only_first || *header != self.bytes[packet.header.clone()] {
+                return Err(DescribeError::Layout);
+            }
+            packet.prefix = self.bytes.len()..self.bytes.len() + prefix;
+            packet.inline_bytes += prefix;
+            packet.datagram_bytes += prefix;
+            self.bytes.extend_from_slice(&datagram[..prefix]);
+        }
+        Ok(Datagrams {
+            sealed,
+            packets: self.packets.clone(),
+            pieces: self.pieces.clone(),
+            bytes: self.bytes.clone(),
+        })
+    }
+}
+
 /// Datagrams of one transmission.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
@@ -74,10 +117,7 @@ pub(crate) struct Datagrams {
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) extents: Extents,
-    /// Descriptions, with the length of the packet.
-    packets: Vec<(usize, Described)>,
-    pieces: Vec<Piece>,
-    bytes: Vec<u8>,
+    scratch: Scratch,
     error: Option<DescribeError>,
     /// The lowest number that the next packet may have.
     next_number: u64,
@@ -161,6 +201,11 @@ impl Recorder {
         self.trace = Some(trace);
     }
 
+    /// Lends what a transmission is recorded in, or takes it back.
+    pub(crate) fn swap_scratch(&mut self, scratch: &mut Scratch) {
+        std::mem::swap(&mut self.scratch, scratch);
+    }
+
     fn describe(
         &mut self,
         key: &Arc<SealKey>,
@@ -183,43 +228,28 @@ impl Recorder {
             self.current = Some(Arc::clone(key));
         }
         self.next_number = number + 1;
-        self.make_room();
-        let header = self.copy(&packet[..header_bytes]);
-        let first = self.pieces.len();
+        let scratch = &mut self.scratch;
+        let (start, first) = (scratch.bytes.len(), scratch.pieces.len());
+        scratch.bytes.extend_from_slice(&packet[..header_bytes]);
         self.cut(plaintext)?;
-        let described = Described {
+        let scratch = &mut self.scratch;
+        scratch.packets.push(Described {
             number,
             generation: key.generation,
             prefix: 0..0,
-            header,
-            pieces: first..self.pieces.len(),
-        };
-        self.packets.push((packet.len(), described));
+            header: start..start + header_bytes,
+            pieces: first..scratch.pieces.len(),
+            inline_bytes: scratch.bytes.len() - start,
+            datagram_bytes: packet.len(),
+        });
         Ok(())
-    }
-
-    /// Makes room for a whole transmission before its first packet, so that nothing grows on the
-    /// way. A connection that sends nothing keeps none.
-    fn make_room(&mut self) {
-        if self.packets.is_empty() {
-            self.packets.reserve(DATAGRAMS_MAX);
-            self.pieces.reserve(DATAGRAMS_MAX * PIECES_OF_PACKET);
-            self.bytes.reserve(DATAGRAMS_MAX * BYTES_OF_PACKET);
-        }
-    }
-
-    fn copy(&mut self, bytes: &[u8]) -> Range<usize> {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        start..self.bytes.len()
     }
 
     /// Adds the pieces of a plaintext: ranges of files, and between them all other bytes.
     fn cut(&mut self, plaintext: &[u8]) -> Result<(), DescribeError> {
         let Self {
             extents,
-            pieces,
-            bytes,
+            scratch: Scratch { pieces, bytes, .. },
             sent,
             ..
         } = self;
@@ -263,41 +293,12 @@ impl Recorder {
         transmitted: &[u8],
         datagram_bytes: usize,
     ) -> Result<Datagrams, DescribeError> {
-        let packets = std::mem::take(&mut self.packets);
-        let mut pieces = std::mem::take(&mut self.pieces);
-        let mut bytes = std::mem::take(&mut self.bytes);
-        if packets.len() < DATAGRAMS_MAX / 4 {
-            // It may have to wait, with many like it.
-            pieces.shrink_to_fit();
-            bytes.shrink_to_fit();
-        }
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        let count = transmitted.len().div_ceil(datagram_bytes);
-        let first = count.checked_sub(packets.len());
-        let sealed = first.ok_or(DescribeError::Layout)? * datagram_bytes;
-        let sealed = sealed.min(transmitted.len());
-        let datagrams = transmitted[sealed..].chunks(datagram_bytes);
-        let mut described = Vec::with_capacity(packets.len());
-        for (datagram, (len, mut packet)) in datagrams.zip(packets) {
-            let prefix = datagram.len().checked_sub(len);
-            let prefix = prefix.ok_or(DescribeError::Layout)?;
-            let header = &datagram[prefix..prefix + packet.header.len()];
-            let only_first = prefix == 0 || described.is_empty();
-            if !only_first || *header != bytes[packet.header.clone()] {
-                return Err(DescribeError::Layout);
-            }
-            packet.prefix = bytes.len()..bytes.len() + prefix;
-            bytes.extend_from_slice(&datagram[..prefix]);
-            described.push(packet);
-        }
-        Ok(Datagrams {
-            sealed,
-            packets: described,
-            pieces,
-            bytes,
-        })
+        let taken = match self.error.take() {
+            Some(error) => Err(error),
+            None => self.scratch.take(transmitted, datagram_bytes),
+        };
+        self.scratch.clear();
+        taken
     }
 
     /// Keys that the NIC stack is to be given before what was taken.
@@ -307,9 +308,7 @@ impl Recorder {
 
     /// What was recorded of a call that has returned nothing does not leave.
     pub(crate) fn discard(&mut self) -> Result<(), DescribeError> {
-        self.packets.clear();
-        self.pieces.clear();
-        self.bytes.clear();
+        self.scratch.clear();
         self.error.take().map_or(Ok(()), Err)
     }
 

@@ -204,6 +204,10 @@ pub(crate) struct Described {
     pub(crate) prefix: Range<usize>,
     pub(crate) header: Range<usize>,
     pub(crate) pieces: Range<usize>,
+    /// Of prefix, header and pieces, those that the host has, in bytes.
+    pub(crate) inline_bytes: usize,
+    /// Of the datagram as it leaves.
+    pub(crate) datagram_bytes: usize,
 }
 
 /// Datagrams that the NIC stack fills in, seals and sends, in this order.
@@ -232,6 +236,11 @@ impl Send {
     /// Bytes of all datagrams together, as they leave.
     pub fn datagram_bytes(&self) -> u64 {
         self.packets().map(|packet| packet.datagram_bytes()).sum()
+    }
+
+    /// Bytes of files in all of them.
+    pub fn file_bytes(&self) -> u64 {
+        self.packets().map(|packet| packet.file_bytes()).sum()
     }
 }
 
@@ -280,9 +289,27 @@ impl<'a> Packet<'a> {
 
     /// Length of the datagram as it leaves, in bytes.
     pub fn datagram_bytes(&self) -> u64 {
-        let plaintext: usize = self.segments().map(|segment| segment.len()).sum();
-        let sealed = plaintext + contract::tls::TAG_BYTES;
-        (self.prefix().len() + self.header().len() + sealed) as u64
+        self.described.datagram_bytes as u64
+    }
+
+    /// What the host has of it, in bytes: all but ranges of files, and the tag.
+    pub fn inline_bytes(&self) -> usize {
+        self.described.inline_bytes
+    }
+
+    /// How many of its bytes are ranges of files.
+    fn file_bytes(&self) -> u64 {
+        let Described {
+            inline_bytes,
+            datagram_bytes,
+            ..
+        } = self.described;
+        (datagram_bytes - inline_bytes - contract::tls::TAG_BYTES) as u64
+    }
+
+    /// How many segments it has.
+    pub(crate) fn segment_count(&self) -> usize {
+        self.described.pieces.len()
     }
 }
 

@@ -99,7 +99,8 @@ fn a_client_with_another_address_is_received_at_it() {
         let before = world.nics[0].opener.opened;
         world.request(client, 2_000_000, (0, 2_000_000), 0);
         world.run_until_finished();
-        assert!(world.nics[0].opener.opened > before + 50);
+        let opened = world.nics[0].opener.opened - before;
+        assert!(opened > 10, "{opened}");
         let info = world.stack.quic_connections().next().expect("a connection");
         assert_eq!(info.remote.port(), 9_999);
         assert_eq!(world.stack.flows_steered(), usize::from(is_steered));

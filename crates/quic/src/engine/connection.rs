@@ -29,6 +29,8 @@ pub(super) struct Connection {
     next_send: u64,
     /// There may be something to send.
     pub(super) is_dirty: bool,
+    /// It has too much in front of it to send more.
+    pub(super) is_held: bool,
     /// The time for which it stands in the endpoint's list.
     pub(super) timeout: Option<Instant>,
     /// It is closed since a packet could not be described.
@@ -69,6 +71,7 @@ impl Connection {
             undeparted_bytes: 0,
             next_send: 0,
             is_dirty: false,
+            is_held: false,
             timeout: None,
             is_undescribable: false,
             is_over: false,

@@ -47,6 +47,7 @@ use crate::engine::setup::Setup;
 use crate::engine::time::{Clock, TimeOfDay};
 use crate::engine::tracing::Tracing;
 use crate::extents::Released;
+use crate::recorder::Scratch;
 use crate::types::{
     Arrival, CloseReason, Ecn, Event, EventKind, FileRange, Handle, Output, Read, Route,
     StreamError, StreamId,
@@ -92,6 +93,7 @@ pub struct Endpoint {
     is_closed: bool,
     /// Where packets are made.
     buffer: Vec<u8>,
+    scratch: Scratch,
     undescribable: u64,
     tracing: Tracing,
 }
@@ -150,6 +152,7 @@ impl Endpoint {
             gone: VecDeque::new(),
             is_closed: false,
             buffer: Vec::new(),
+            scratch: Scratch::default(),
             undescribable: 0,
             tracing: Tracing::new(setup.first, now),
         })
@@ -258,10 +261,15 @@ impl Endpoint {
             && due <= now
         {
             self.timeouts.pop_first();
-            if let Some(connection) = self.at(index) {
-                connection.timeout = None;
+            let Some(connection) = self.at(index) else {
+                continue;
+            };
+            connection.timeout = None;
+            if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
                 connection.quinn.handle_timeout(at);
                 self.after(index);
+            } else {
+                self.schedule(index);
             }
         }
     }
@@ -270,9 +278,11 @@ impl Endpoint {
     pub fn on_departed(&mut self, connection: Handle, send: u64) {
         if let Some(connection) = self.get(connection) {
             let bytes = connection.on_departed(send);
-            let index = connection.handle.index;
+            let (index, is_held) = (connection.handle.index, connection.is_held);
             self.undeparted_bytes -= bytes;
-            self.mark(index);
+            if is_held {
+                self.mark(index);
+            }
         }
     }
 
@@ -646,22 +656,24 @@ impl Endpoint {
         }
     }
 
+    /// Enters the time of a connection, unless it is entered with an earlier one: most packets put
+    /// it off, and once the earlier has come is soon enough for the later.
     fn schedule(&mut self, index: usize) {
         let clock = self.clock;
         let Some(connection) = self.at(index) else {
             return;
         };
-        let timeout = connection.quinn.poll_timeout();
-        let timeout = timeout.map(|at| clock.to_caller(at));
-        let before = std::mem::replace(&mut connection.timeout, timeout);
-        if before != timeout {
-            if let Some(at) = before {
-                self.timeouts.remove(&(at, index));
-            }
-            if let Some(at) = timeout {
-                self.timeouts.insert((at, index));
-            }
+        let Some(due) = connection.quinn.poll_timeout() else {
+            return;
+        };
+        let at = clock.to_caller(due);
+        if connection.timeout.is_some_and(|before| before <= at) {
+            return;
         }
+        if let Some(before) = connection.timeout.replace(at) {
+            self.timeouts.remove(&(before, index));
+        }
+        self.timeouts.insert((at, index));
     }
 
     /// A connection is over for good. Its streams let go of what they hold.

@@ -31,8 +31,8 @@ impl Clock {
     /// The first whole microsecond that is not before.
     pub(super) fn to_caller(self, at: std::time::Instant) -> Instant {
         let since = at.saturating_duration_since(self.start);
-        let us = since.as_nanos().div_ceil(1000);
-        Instant::from_us(u64::try_from(us).unwrap_or(u64::MAX))
+        let us = u64::from(since.subsec_nanos().div_ceil(1000));
+        Instant::from_us(since.as_secs().saturating_mul(1_000_000).saturating_add(us))
     }
 }
 

@@ -24,28 +24,32 @@ impl Endpoint {
     /// more.
     pub(super) fn transmit(&mut self, now: Instant, index: usize) {
         let at = self.clock.to_std(now);
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let (mut buffer, mut scratch) = (
+            std::mem::take(&mut self.buffer),
+            std::mem::take(&mut self.scratch),
+        );
         let Some(connection) = self.unblocked(index) else {
-            self.buffer = buffer;
+            (self.buffer, self.scratch) = (buffer, scratch);
             return;
         };
         buffer.clear();
         let mtu = usize::from(connection.quinn.current_mtu());
         let datagrams_max = (SEND_BYTES_MAX / mtu).clamp(1, DATAGRAMS_MAX);
+        connection.recorder.lock().swap_scratch(&mut scratch);
         let transmit = connection
             .quinn
             .poll_transmit(at, datagrams_max, &mut buffer);
+        let mut recorder = connection.recorder.lock();
         let made = match &transmit {
             Some(transmit) => {
                 let datagram_bytes = transmit.segment_size.unwrap_or(transmit.size);
-                let mut recorder = connection.recorder.lock();
                 recorder.take(&buffer[..transmit.size], datagram_bytes)
             }
-            None => {
-                let discarded = connection.recorder.lock().discard();
-                discarded.map(|()| Datagrams::default())
-            }
+            None => recorder.discard().map(|()| Datagrams::default()),
         };
+        recorder.swap_scratch(&mut scratch);
+        drop(recorder);
+        self.scratch = scratch;
         match (made, transmit) {
             (Err(error), _) => self.on_undescribable(now, index, error),
             (Ok(datagrams), Some(transmit)) => {
@@ -70,7 +74,8 @@ impl Endpoint {
         };
         let connection = self.at(index)?;
         connection.is_dirty = false;
-        Some(connection).filter(|connection| connection.undeparted_bytes < of_each_max)
+        connection.is_held = connection.undeparted_bytes >= of_each_max;
+        Some(connection).filter(|connection| !connection.is_held)
     }
 
     /// Sends what was made: datagrams of the handshake first.

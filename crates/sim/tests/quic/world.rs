@@ -298,7 +298,7 @@ impl<'a> World<'a> {
     pub(crate) fn replace_nic(&mut self) {
         self.host.flush();
         if (self.random)(3) > 0 {
-            let superpackets = (self.random)(4);
+            let superpackets = (self.random)(2);
             self.nic.work(superpackets);
             self.take_datagrams();
         }
@@ -408,7 +408,7 @@ impl<'a> World<'a> {
 
     /// The NIC stack does what it can, with a port that takes a few superpackets.
     fn nic_works(&mut self) {
-        let superpackets = (self.random)(6);
+        let superpackets = (self.random)(3);
         self.nic.work(superpackets);
         self.take_datagrams();
         // Events come in batches.

@@ -237,7 +237,7 @@ impl Stack {
         }
         connection.sent_bytes += send.datagram_bytes();
         self.counters.quic_packets += send.packets().len() as u64;
-        self.counters.virtual_bytes += virtual_bytes(&send);
+        self.counters.virtual_bytes += send.file_bytes();
         if self.config.departs_at_issue {
             endpoint.on_departed(connection.handle, send.id);
         }
@@ -415,13 +415,4 @@ impl Stack {
             self.release_bytes(place, range.file, range.len);
         }
     }
-}
-
-fn virtual_bytes(send: &quic::Send) -> u64 {
-    let segments = send.packets().flat_map(|packet| packet.segments());
-    let virtual_bytes = segments.map(|segment| match segment {
-        Segment::File { len, .. } => u64::from(len),
-        Segment::Inline(_) => 0,
-    });
-    virtual_bytes.sum()
 }
