@@ -13,8 +13,8 @@ use quinn_proto::crypto::{
 };
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
-use rustls::HandshakeKind;
 use rustls::quic::{self, DirectionalKeys, KeyChange, Secrets, ServerConnection, Version};
+use rustls::{AlertDescription, HandshakeKind, SupportedCipherSuite};
 use zeroize::Zeroizing;
 
 use crate::config::Receive;
@@ -86,9 +86,10 @@ impl crypto::ServerConfig for Sessions {
             trace.on_parameters(true, &encoded);
         }
         let connection = ServerConnection::new(Arc::clone(&self.rustls), Version::V1, encoded);
+        // What it refuses is a configuration without TLS 1.3, or with early data.
+        let connection = connection.expect("the configuration is one of QUIC");
         Box::new(ServerSession {
-            // What it refuses is a configuration without TLS 1.3, or with early data.
-            connection: connection.expect("the configuration is one of QUIC"),
+            tls: Tls::Handshaking(Box::new(connection)),
             initial: self.initial,
             receive: self.receive,
             recorder,
@@ -123,8 +124,45 @@ struct OneRtt {
     generation: u32,
 }
 
+enum Tls {
+    Handshaking(Box<ServerConnection>),
+    /// It is complete, and all that rustls had to send was taken: rustls's kilobytes are let go.
+    Complete(Box<Agreed>),
+}
+
+/// What a handshake has come to.
+#[derive(Clone)]
+struct Agreed {
+    alpn: Option<Vec<u8>>,
+    server_name: Option<String>,
+    is_resumed: bool,
+    /// The client's transport parameters, as it has encoded them.
+    parameters: Option<Vec<u8>>,
+}
+
+impl Tls {
+    fn agreed(&self) -> Agreed {
+        match self {
+            Self::Handshaking(connection) => Agreed {
+                alpn: connection.alpn_protocol().map(<[u8]>::to_vec),
+                server_name: connection.server_name().map(str::to_owned),
+                is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+                parameters: connection.quic_transport_parameters().map(<[u8]>::to_vec),
+            },
+            Self::Complete(agreed) => Agreed::clone(agreed),
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        match self {
+            Self::Handshaking(connection) => connection.is_handshaking(),
+            Self::Complete(_) => false,
+        }
+    }
+}
+
 struct ServerSession {
-    connection: ServerConnection,
+    tls: Tls,
     initial: quic::Suite,
     receive: Receive,
     recorder: Shared,
@@ -160,10 +198,15 @@ impl ServerSession {
         })
     }
 
-    fn one_rtt(&mut self, keys: quic::Keys, next: Secrets, mut raw: Captured) -> Option<Keys> {
+    fn one_rtt(
+        &mut self,
+        suite: SupportedCipherSuite,
+        keys: quic::Keys,
+        next: Secrets,
+        mut raw: Captured,
+    ) -> Option<Keys> {
         let quic::Keys { local, remote } = keys;
         let DirectionalKeys { header, packet } = local;
-        let suite = self.connection.negotiated_cipher_suite()?;
         let one_rtt = OneRtt {
             cipher: capture::cipher(suite.suite())?,
             header_key: raw.header(&*header)?.key,
@@ -196,12 +239,13 @@ impl Session for ServerSession {
 
     /// Always there: the endpoint looks for its [`Handshake`] from the beginning.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        let agreed = self.tls.agreed();
         Some(Box::new(Handshake {
             recorder: self.recorder.clone(),
-            alpn: self.connection.alpn_protocol().map(<[u8]>::to_vec),
-            server_name: self.connection.server_name().map(str::to_owned),
+            alpn: agreed.alpn,
+            server_name: agreed.server_name,
             cipher: self.one_rtt.as_ref().map(|one_rtt| one_rtt.cipher),
-            is_resumed: self.connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            is_resumed: agreed.is_resumed,
         }))
     }
 
@@ -220,29 +264,38 @@ impl Session for ServerSession {
     }
 
     fn is_handshaking(&self) -> bool {
-        self.connection.is_handshaking()
+        self.tls.is_handshaking()
     }
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
-        let read = self.connection.read_hs(bytes);
+        let Tls::Handshaking(connection) = &mut self.tls else {
+            // Clients have nothing to say once the handshake is complete (RFC 9001 §4.1.3, §6).
+            return Err(TransportError {
+                code: TransportErrorCode::crypto(AlertDescription::UnexpectedMessage.into()),
+                frame: None,
+                reason: "a message of TLS behind the handshake".to_owned(),
+            });
+        };
+        let read = connection.read_hs(bytes);
         read.map_err(|error| TransportError {
-            code: match self.connection.alert() {
+            code: match connection.alert() {
                 Some(alert) => TransportErrorCode::crypto(alert.into()),
                 None => TransportErrorCode::PROTOCOL_VIOLATION,
             },
             frame: None,
             reason: error.to_string(),
         })?;
-        let is_ready = self.connection.alpn_protocol().is_some()
-            || self.connection.server_name().is_some()
-            || !self.is_handshaking();
+        let is_ready = connection.alpn_protocol().is_some()
+            || connection.server_name().is_some()
+            || !connection.is_handshaking();
         let is_new = is_ready && !self.has_reported;
         self.has_reported |= is_ready;
         Ok(is_new)
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        let Some(encoded) = self.connection.quic_transport_parameters() else {
+        let agreed = self.tls.agreed();
+        let Some(encoded) = agreed.parameters.as_deref() else {
             return Ok(None);
         };
         if self.recorder.is_traced()
@@ -255,14 +308,24 @@ impl Session for ServerSession {
     }
 
     fn write_handshake(&mut self, bytes: &mut Vec<u8>) -> Option<Keys> {
-        let (change, raw) = capturing(|| self.connection.write_hs(bytes));
+        let Tls::Handshaking(connection) = &mut self.tls else {
+            return None;
+        };
+        let before = bytes.len();
+        let (change, raw) = capturing(|| connection.write_hs(bytes));
+        let suite = connection.negotiated_cipher_suite();
+        let is_silent = change.is_none() && bytes.len() == before;
+        if is_silent && !connection.is_handshaking() {
+            self.tls = Tls::Complete(Box::new(self.tls.agreed()));
+            return None;
+        }
         match change? {
             KeyChange::Handshake { keys } => Some(keys::of_handshake(
                 keys,
                 PacketType::Handshake,
                 &self.recorder,
             )),
-            KeyChange::OneRtt { keys, next } => self.one_rtt(keys, next, raw),
+            KeyChange::OneRtt { keys, next } => self.one_rtt(suite?, keys, next, raw),
         }
     }
 

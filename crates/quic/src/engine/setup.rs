@@ -28,6 +28,10 @@ use crate::extents::PLACEHOLDER_BYTES;
 /// host as much as half a packet sent.
 const PACKETS_PER_ACK: u32 = 10;
 
+/// Streams that a client may have open towards us: HTTP/3 has three of them (RFC 9114 §6.2), and
+/// others may be tried (§6.2.3). Each that may come takes memory of every connection.
+const STREAMS_UNI_MAX: u32 = 12;
+
 /// Never reached: on a path with many packets under way, a packet that is a little late is
 /// overtaken by more than the usual three (RFC 9002 §6.1.1). Time alone tells, as with RACK
 /// (RFC 8985 §3.1).
@@ -155,7 +159,7 @@ fn transport(settings: &Settings, seed: [u8; 32], clock: Clock) -> TransportConf
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(limits.streams_max))
-        .max_concurrent_uni_streams(VarInt::from_u32(limits.streams_max))
+        .max_concurrent_uni_streams(VarInt::from_u32(limits.streams_max.min(STREAMS_UNI_MAX)))
         .stream_receive_window(VarInt::from_u32(limits.stream_receive_bytes_max))
         .receive_window(VarInt::from_u32(limits.receive_bytes_max))
         // What is acknowledged of a placeholder counts until all of it is.
