@@ -17,7 +17,8 @@ pub struct Limits {
     /// From so many connections on, a client must show that it gets what is sent to its address
     /// (RFC 9000 §8.1.2).
     pub retry_above: usize,
-    /// Streams of each direction that a client may have open.
+    /// Streams that a client may have open, of each direction; of those that go one way, twelve at
+    /// most.
     pub streams_max: u32,
     /// What a client may send on a stream before it is read, in bytes.
     pub stream_receive_bytes_max: u32,
