@@ -97,6 +97,34 @@ fn nic_stacks_die_and_keys_change_and_no_number_is_sealed_twice() {
     });
 }
 
+/// RFC 9000 §8.1. The server's flight is longer, and its timers run for five seconds.
+#[test]
+fn an_address_that_is_not_validated_gets_three_times_what_has_come_from_it() {
+    each(|random| {
+        let names: Vec<String> = (0..600).map(|at| format!("{at}.example.org")).collect();
+        let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+        names.push("localhost");
+        for padding_bytes in [0, 1, 80, 399, 400] {
+            let settings = settings();
+            let mut world = World::with_names(&settings, Cipher::Aes128Gcm, &names, random);
+            world.padding_bytes = padding_bytes;
+            world.is_muzzled = true;
+            world.run_until(|world| {
+                assert!(world.sent_bytes <= 3 * world.received_bytes);
+                world.now_us > 5_000_000
+            });
+            // A datagram more would be too much.
+            let (sent, received) = (world.sent_bytes, world.received_bytes);
+            assert!(sent + 1200 > 3 * received, "{sent} bytes for {received}");
+            world.is_muzzled = false;
+            world.padding_bytes = 0;
+            world.run_until(|world| world.client.is_connected);
+            world.request(1, 0, 10_000);
+            world.run_until(|world| world.are_finished());
+        }
+    });
+}
+
 #[test]
 fn no_more_is_asked_for_than_may_wait_in_the_nic_stack() {
     each(|random| {

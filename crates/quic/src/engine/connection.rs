@@ -9,6 +9,7 @@ use quinn_proto::{
 };
 use tcp::Instant;
 
+use crate::engine::amplification::AmplificationLimit;
 use crate::engine::keys::Shared;
 use crate::types::{CloseReason, FileRange, Handle, Read, StreamError, StreamId};
 
@@ -21,6 +22,7 @@ pub(super) struct Connection {
     pub(super) handle: Handle,
     pub(super) quinn: quinn_proto::Connection,
     pub(super) recorder: Shared,
+    pub(super) amplification: AmplificationLimit,
     /// Bytes written on each stream that may be written on.
     written: BTreeMap<u64, u64>,
     /// SENDs that have not departed, with their bytes.
@@ -60,12 +62,18 @@ pub(super) fn code(code: u64) -> VarInt {
 }
 
 impl Connection {
-    pub(super) fn new(handle: Handle, quinn: quinn_proto::Connection, recorder: Shared) -> Self {
+    pub(super) fn new(
+        handle: Handle,
+        quinn: quinn_proto::Connection,
+        recorder: Shared,
+        amplification: AmplificationLimit,
+    ) -> Self {
         Self {
             is_traced: recorder.is_traced(),
             handle,
             quinn,
             recorder,
+            amplification,
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,

@@ -21,6 +21,8 @@ struct Inner {
     recorder: Mutex<Recorder>,
     /// It makes a trace: what keys look at first.
     is_traced: AtomicBool,
+    /// A Handshake packet of the peer was opened.
+    has_opened_handshake: AtomicBool,
 }
 
 impl Shared {
@@ -32,6 +34,11 @@ impl Shared {
 
     pub(super) fn is_traced(&self) -> bool {
         self.0.is_traced.load(Ordering::Relaxed)
+    }
+
+    /// A Handshake packet of the peer was opened: its address is validated (RFC 9000 §8.1).
+    pub(super) fn has_opened_handshake(&self) -> bool {
+        self.0.has_opened_handshake.load(Ordering::Relaxed)
     }
 
     /// Has a trace made from here on. `is_new`: nothing was sent before.
@@ -95,6 +102,10 @@ impl PacketKey for RustlsPacketKey {
         let opened = self.key.decrypt_in_place(number, header, payload);
         let len = opened.map_err(|_| CryptoError)?.len();
         payload.truncate(len);
+        if self.packet_type == PacketType::Handshake {
+            let has_opened = &self.recorder.0.has_opened_handshake;
+            has_opened.store(true, Ordering::Relaxed);
+        }
         if self.recorder.is_traced()
             && let Some(trace) = self.recorder.lock().trace()
         {

@@ -6,6 +6,7 @@
 //! | the endpoint: datagrams in, what is to be done out | this file, `transmit` |
 //! | packets that a NIC stack has opened | `opened` |
 //! | one connection, its streams | `connection` |
+//! | how much is sent to an address that is not validated | `amplification` |
 //! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
 //! | keys that seal or open, and those that describe | `keys` |
 //! | congestion control | `controller` |
@@ -14,6 +15,7 @@
 //! | time | `time` |
 //! | settings | `setup` |
 
+mod amplification;
 mod capture;
 mod connection;
 mod controller;
@@ -40,6 +42,7 @@ use tcp::Instant;
 use tls::Certificates;
 
 use crate::config::{Limits, Settings};
+use crate::engine::amplification::AmplificationLimit;
 use crate::engine::connection::{Connection, stream_id};
 use crate::engine::secrets::Issued;
 use crate::engine::session::Handshake;
@@ -162,6 +165,7 @@ impl Endpoint {
     pub fn on_datagram(&mut self, now: Instant, arrival: &Arrival, payload: &[u8]) {
         self.on_time(now);
         let ecn = arrival.ecn.map(ecn_from);
+        let bytes = payload.len();
         let payload = BytesMut::from(payload);
         let mut answer = Vec::new();
         let event = self.quinn.handle(
@@ -176,16 +180,20 @@ impl Endpoint {
             None => {}
             Some(DatagramEvent::ConnectionEvent(ConnectionHandle(index), event)) => {
                 if let Some(connection) = self.at(index) {
+                    if connection.quinn.remote_address() == arrival.remote {
+                        connection.amplification.on_received(bytes);
+                    }
                     connection.quinn.handle_event(event);
                     self.after(index);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.on_incoming(now, incoming),
+            Some(DatagramEvent::NewConnection(incoming)) => self.on_incoming(now, incoming, bytes),
             Some(DatagramEvent::Response(transmit)) => self.push_sealed(&transmit, answer),
         }
     }
 
-    fn on_incoming(&mut self, now: Instant, incoming: Incoming) {
+    /// `bytes`: of the datagram that it came in.
+    fn on_incoming(&mut self, now: Instant, incoming: Incoming, bytes: usize) {
         let count = self.quinn.open_connections();
         let mut answer = Vec::new();
         if self.is_closed || count >= self.limits.connections_max {
@@ -203,11 +211,14 @@ impl Endpoint {
         let now = self.clock.to_std(now);
         let is_crowded = count >= self.limits.receive_less_above;
         let config = is_crowded.then(|| Arc::clone(&self.crowded));
+        let amplification = AmplificationLimit::new(incoming.remote_address_validated(), bytes);
         let original_id = self.tracing.begin(&incoming);
         // Those of Retry packets, and of connections that were refused.
         self.take_issued();
         match self.quinn.accept(incoming, now, &mut answer, config) {
-            Ok((ConnectionHandle(index), quinn)) => self.insert(index, quinn, original_id),
+            Ok((ConnectionHandle(index), quinn)) => {
+                self.insert(index, quinn, amplification, original_id);
+            }
             Err(error) => {
                 self.tracing.give_up();
                 if let Some(transmit) = error.response {
@@ -222,6 +233,7 @@ impl Endpoint {
         &mut self,
         index: usize,
         quinn: quinn_proto::Connection,
+        amplification: AmplificationLimit,
         original_id: Option<Vec<u8>>,
     ) {
         let handle = Handle {
@@ -234,7 +246,12 @@ impl Endpoint {
         if self.connections.len() <= index {
             self.connections.resize_with(index + 1, || None);
         }
-        self.connections[index] = Some(Box::new(Connection::new(handle, quinn, recorder)));
+        self.connections[index] = Some(Box::new(Connection::new(
+            handle,
+            quinn,
+            recorder,
+            amplification,
+        )));
         self.name(index);
         if original_id.is_some() {
             self.trace_started(index, original_id);

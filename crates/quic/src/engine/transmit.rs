@@ -35,13 +35,20 @@ impl Endpoint {
         buffer.clear();
         let mtu = usize::from(connection.quinn.current_mtu());
         let datagrams_max = (SEND_BYTES_MAX / mtu).clamp(1, DATAGRAMS_MAX);
+        if connection.recorder.has_opened_handshake() {
+            connection.amplification.on_validated();
+        }
         connection.recorder.lock().swap_scratch(&mut scratch);
-        let transmit = connection
-            .quinn
-            .poll_transmit(at, datagrams_max, &mut buffer);
+        let transmit = match connection.amplification.datagrams_max(mtu, datagrams_max) {
+            0 => None,
+            datagrams_max => connection
+                .quinn
+                .poll_transmit(at, datagrams_max, &mut buffer),
+        };
         let mut recorder = connection.recorder.lock();
         let made = match &transmit {
             Some(transmit) => {
+                connection.amplification.on_sent(transmit.size);
                 let datagram_bytes = transmit.segment_size.unwrap_or(transmit.size);
                 recorder.take(&buffer[..transmit.size], datagram_bytes)
             }

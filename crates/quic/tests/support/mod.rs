@@ -59,6 +59,13 @@ pub(crate) struct World<'a> {
     pub(crate) sealed_packets: u64,
     pub(crate) nic_deaths: u64,
     pub(crate) keys_given: u64,
+    /// Of what the server was sent, and of what it has sent itself.
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    /// What is appended to datagrams of the client.
+    pub(crate) padding_bytes: usize,
+    /// Nothing arrives that the client sends once the server has answered.
+    pub(crate) is_muzzled: bool,
     /// Ranges that were released, of each file.
     pub(crate) released: BTreeMap<u32, u64>,
     responses: BTreeMap<StreamId, Response>,
@@ -85,10 +92,17 @@ impl<'a> World<'a> {
         cipher: Cipher,
         random: &'a mut dyn FnMut(u64) -> u64,
     ) -> Self {
-        let site = Site::new(
-            &[Identity::ecdsa(&["localhost"])],
-            &tls::Settings::default(),
-        );
+        Self::with_names(settings, cipher, &["localhost"], random)
+    }
+
+    /// The same, with a certificate for these names.
+    pub(crate) fn with_names(
+        settings: &Settings,
+        cipher: Cipher,
+        names: &[&str],
+        random: &'a mut dyn FnMut(u64) -> u64,
+    ) -> Self {
+        let site = Site::new(&[Identity::ecdsa(names)], &tls::Settings::default());
         let certificates = Arc::clone(&site.certificates);
         let start = Instant::from_us(0);
         let endpoint = Endpoint::new(certificates, settings, start, UNIX_TIME);
@@ -114,6 +128,10 @@ impl<'a> World<'a> {
             sealed_packets: 0,
             nic_deaths: 0,
             keys_given: 0,
+            received_bytes: 0,
+            sent_bytes: 0,
+            padding_bytes: 0,
+            is_muzzled: false,
             released: BTreeMap::new(),
             responses: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -203,6 +221,7 @@ impl<'a> World<'a> {
                     local_ip: None,
                     ecn: Some(Ecn::Ect0),
                 };
+                self.received_bytes += payload.len() as u64;
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
             }
             Later::AtClient(payload) => self.client.on_datagram(self.now_us, &payload, false),
@@ -241,6 +260,7 @@ impl<'a> World<'a> {
     }
 
     fn send_to_client(&mut self, mut datagram: Vec<u8>) {
+        self.sent_bytes += datagram.len() as u64;
         if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
             self.later(delay_us, Later::AtClient(datagram));
         }
@@ -258,6 +278,10 @@ impl<'a> World<'a> {
         self.receive();
         while let Some(mut datagram) = self.client.poll_datagram(self.now_us) {
             let local = self.client.local;
+            if self.is_muzzled && self.sent_bytes > 0 {
+                continue;
+            }
+            datagram.resize(datagram.len() + self.padding_bytes, 0);
             if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
                 self.later(delay_us, Later::AtServer(local, datagram));
             }
