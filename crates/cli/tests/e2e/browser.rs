@@ -1,6 +1,7 @@
 //! Chromium without a window, driven over the pipe of its debugger (Chrome DevTools Protocol).
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,6 +11,10 @@ use testbed::site::Site;
 
 use crate::https::Certificate;
 use crate::support::SOON;
+
+/// What a browser of [`Page::open_over_quic`] calls the server: an address of IPv6 is no origin to
+/// force.
+pub(crate) const QUIC_ORIGIN: &str = "https://splitway.test";
 
 /// The SHA-256 sum of a certificate's public key, as Chromium wants it.
 fn public_key_sum(certificate: &Certificate) -> String {
@@ -48,13 +53,38 @@ pub(crate) struct Page {
 impl Page {
     /// An empty one.
     pub(crate) fn open(site: &Site, certificate: &Certificate, options: &str) -> Page {
-        let options = format!("--remote-debugging-pipe {options}");
-        let chromium = chromium(site, certificate, &options);
+        Page::of(&chromium(site, certificate, options))
+    }
+
+    /// An empty one, whose browser speaks nothing but QUIC with [`QUIC_ORIGIN`], which is this
+    /// server.
+    pub(crate) fn open_over_quic(
+        site: &Site,
+        certificate: &Certificate,
+        server: SocketAddr,
+        options: &str,
+    ) -> Page {
+        let (_, name) = QUIC_ORIGIN.split_once("//").expect("a URL");
+        let mut chromium = chromium(site, certificate, options);
+        chromium.args([
+            "--enable-quic".to_owned(),
+            format!("--origin-to-force-quic-on={name}:{}", server.port()),
+        ]);
+        let host = match server {
+            SocketAddr::V4(server) => server.ip().to_string(),
+            SocketAddr::V6(server) => format!("[{}]", server.ip()),
+        };
+        chromium.arg(format!("--host-resolver-rules=MAP {name} {host}"));
+        Page::of(&chromium)
+    }
+
+    fn of(chromium: &Command) -> Page {
         // It reads commands from descriptor 3 and writes to 4.
         let mut command = tool("sh -c");
         command.args(["exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2 2>/dev/null", "sh"]);
         command
             .arg(chromium.get_program())
+            .arg("--remote-debugging-pipe")
             .args(chromium.get_args());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::spawn(&mut command).unwrap();
