@@ -181,14 +181,21 @@ setup_long() {
     need_http3_clients
 }
 
-# Those that Python has, in a place of their own.
+# Those that Python has, in a place of their own, and beside them one that is built on quic-go.
 need_http3_clients() {
     local place=${CARGO_TARGET_DIR:-target}/http3-clients
-    [ -e "$place/complete" ] && return
-    say "installing clients of HTTP/3 in $place"
-    python3 -m venv "$place"
-    "$place/bin/pip" install --quiet --disable-pip-version-check aioquic curl_cffi
-    touch "$place/complete"
+    if [ ! -e "$place/complete" ]; then
+        say "installing clients of HTTP/3 in $place"
+        python3 -m venv "$place"
+        "$place/bin/pip" install --quiet --disable-pip-version-check aioquic curl_cffi
+        touch "$place/complete"
+    fi
+    local source=crates/cli/tests/e2e/http3/quic_go go=/usr/local/go/bin/go
+    [ -z "$(find "$source" -newer "$place/quic-go" 2>&1)" ] && return
+    say "building a client of HTTP/3 with quic-go in $place"
+    [ -x "$go" ] || go=go
+    "$go" -C "$source" build -trimpath -buildvcs=false -o "$(realpath "$place")/quic-go" . ||
+        die "that failed; quic-go needs Go 1.26 or later (https://go.dev/dl), in /usr/local/go or in PATH"
 }
 
 # A program that no distribution has, from PyPI, in a place of its own.

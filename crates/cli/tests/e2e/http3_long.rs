@@ -1,205 +1,291 @@
-//! HTTP/3 with clients that others wrote: what each of them does is a row of the table in
-//! docs/quic.md.
+//! HTTP/3 with clients that others wrote: the table in docs/quic.md is made of what is here.
 
+mod chromium;
+mod clients;
+mod wire;
+
+use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
-use testbed::namespace::isolated_long;
+use testbed::namespace::{isolated_long, within};
+use testbed::path::{self, CLIENT, UPLINK};
 use testbed::process::{run, tool};
 use testbed::site::{KnownFile, Site};
-use testbed::splitway::Splitway;
+use testbed::splitway::{LINK, Splitway};
 
-use crate::browser::chromium;
+use self::wire::{Fault, Hole, Muzzle, Watch};
 use crate::https::{Certificate, HTTPS};
-use crate::stat::host_counted;
-use crate::support::{nft, serve_with};
+use crate::stat::all_host_counted;
+use crate::support::{program, serve_with};
 
-/// Clients, and the cases that each of them knows.
-const CLIENTS: [(&str, &[&str]); 4] = [
-    ("curl", &["transfer", "resumption", "loss"]),
-    (
-        "aioquic",
-        &[
-            "transfer",
-            "multiplexing",
-            "resumption",
-            "retry",
-            "version negotiation",
-            "key update",
-            "connection ID",
-            "loss",
-        ],
-    ),
-    (
-        "ngtcp2",
-        &[
-            "transfer",
-            "multiplexing",
-            "resumption",
-            "retry",
-            "key update",
-            "migration",
-            "loss",
-        ],
-    ),
-    ("Chromium", &["transfer", "loss"]),
+const CLIENTS: [&str; 5] = ["curl", "aioquic", "ngtcp2", "quic-go", "Chromium"];
+
+/// Cases, and which clients know them. Early data is refused to clients that send it although no
+/// ticket allows it; another sends none.
+const CASES: [(&str, [&str; CLIENTS.len()]); 14] = [
+    ("transfer", ["yes", "yes", "yes", "yes", "yes"]),
+    ("multiplexing", ["yes", "yes", "yes", "yes", "yes"]),
+    ("resumption", ["yes", "yes", "yes", "yes", "yes"]),
+    ("0-RTT", ["", "refused", "refused", "refused", "none"]),
+    ("retry", ["yes", "yes", "yes", "yes", "yes"]),
+    ("version negotiation", ["", "yes", "yes", "yes", ""]),
+    ("key update", ["", "yes", "yes", "yes", ""]),
+    ("connection ID", ["", "yes", "", "", ""]),
+    ("migration", ["", "", "yes", "yes", ""]),
+    ("loss", ["yes", "yes", "yes", "yes", "yes"]),
+    ("reordering", ["yes", "yes", "yes", "yes", "yes"]),
+    ("corruption", ["yes", "yes", "yes", "yes", "yes"]),
+    ("blackhole", ["yes", "yes", "yes", "yes", "yes"]),
+    ("amplification", ["yes", "yes", "yes", "yes", "yes"]),
 ];
 
-/// A page that downloads a file, and shows its length and sum.
-const PAGE: &str = r#"<!doctype html><title>download</title><p id="sum"></p><script>
-(async () => {
-  const response = await fetch("/file2");
-  const bytes = await response.arrayBuffer();
-  const sum = await crypto.subtle.digest("SHA-256", bytes);
-  const hex = Array.from(new Uint8Array(sum), (byte) => byte.toString(16).padStart(2, "0"));
-  const entry = performance.getEntriesByName(response.url)[0];
-  document.getElementById("sum").textContent =
-    `${entry.nextHopProtocol} ${bytes.byteLength} ${hex.join("")}`;
-})();
-</script>"#;
+/// Of the server at the other end of an emulated link.
+const FAR: [SocketAddr; 2] = {
+    let [v4, v6] = path::addresses(3);
+    [SocketAddr::new(v4, 443), SocketAddr::new(v6, 443)]
+};
 
-fn serve(site: &Site, certificate: &Certificate, case: &str) -> Splitway {
-    let options = certificate.options();
-    let mut all = vec!["--tls-listen", "443", "--http3"];
-    all.extend(options.iter().map(String::as_str));
+/// For how long nothing gets through.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// The same, before the address of a client is validated. Chromium waits for four seconds, and does
+/// not ask again in the second half of them.
+const SILENCE_OF_A_HANDSHAKE: Duration = Duration::from_millis(1500);
+
+/// One client, one case, one server.
+struct Trial<'a> {
+    client: &'a str,
+    case: &'a str,
+    site: &'a Site,
+    certificate: &'a Certificate,
+    files: &'a [KnownFile],
+    server: SocketAddr,
+    /// At the client's end of the link.
+    device: &'a str,
+}
+
+impl fmt::Display for Trial<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {}", self.client, self.case, self.server)
+    }
+}
+
+impl Trial<'_> {
+    /// Has the client download all files.
+    fn download(&self) {
+        match self.client {
+            "Chromium" => chromium::attempt(self),
+            _ => clients::attempt(self),
+        }
+    }
+
+    /// The same, and that the fault has happened.
+    fn download_despite(&self, fault: Fault) {
+        self.download();
+        assert!(fault.received() > 0, "{self}");
+    }
+
+    /// The same. Until what `meanwhile` returns is gone, the download cannot be over.
+    fn download_through<T>(&self, meanwhile: impl FnOnce() -> T) {
+        std::thread::scope(|scope| {
+            let download = scope.spawn(|| self.download());
+            let obstacle = meanwhile();
+            assert!(!download.is_finished(), "{self}");
+            drop(obstacle);
+        });
+    }
+
+    /// The same, with what the case does to datagrams on their way.
+    fn download_on_the_way_of_the_case(&self) {
+        match self.case {
+            "loss" => self.download_despite(Fault::loss(self.device)),
+            "corruption" => self.download_despite(Fault::damage(self.device)),
+            "blackhole" => {
+                let hole = Hole::new(self.device);
+                self.download_through(|| {
+                    hole.await_opening();
+                    // Not a wait for something: nothing gets through for so long.
+                    std::thread::park_timeout(SILENCE);
+                    hole
+                });
+            }
+            "amplification" => {
+                let muzzle = Muzzle::new(self.device, self.server.is_ipv6());
+                self.download_through(|| {
+                    muzzle.await_answer();
+                    // Not a wait for something: the server could send more for so long.
+                    std::thread::park_timeout(SILENCE_OF_A_HANDSHAKE);
+                    let [received, sent] = muzzle.bytes_of_the_server();
+                    assert!(sent <= 3 * received, "{self}: {sent} for {received}");
+                    // As much as it may: a datagram more would be too much.
+                    assert!(sent + 1200 > 3 * received, "{self}: {sent} for {received}");
+                    muzzle
+                });
+            }
+            _ => self.download(),
+        }
+    }
+
+    /// The same, and that what the case is about has happened.
+    fn attempt(&self) {
+        const NAMES: [&str; 4] = [
+            "quic_connections_accepted",
+            "quic_streams_accepted",
+            "quic_resumed",
+            "quic_keys",
+        ];
+        let watch = Watch::new(self.device);
+        let before = all_host_counted(NAMES);
+        self.download_on_the_way_of_the_case();
+        let after = all_host_counted(NAMES);
+        let [connections, streams, resumed, keys] =
+            std::array::from_fn(|at| after[at] - before[at]);
+        let has_happened = match self.case {
+            // The server changes its keys after ten to a thousand packets.
+            "transfer" => keys > connections,
+            "multiplexing" => connections == 1 && streams >= self.files.len() as u64,
+            "resumption" | "0-RTT" => resumed > 0 && resumed + 1 == connections,
+            "retry" => watch.retries() > 0,
+            "version negotiation" => watch.negotiations() > 0,
+            "migration" => connections == 1 && watch.ports() > 1,
+            _ => true,
+        };
+        assert!(
+            has_happened,
+            "{self}: connections {connections}, streams {streams}, resumed {resumed}, keys {keys}"
+        );
+    }
+}
+
+/// Options of a server for a case.
+fn options(site: &Site, certificate: &Certificate, case: &str) -> Vec<String> {
+    let mut options: Vec<String> = ["--tls-listen", "443", "--http3"].map(str::to_owned).into();
+    options.extend(certificate.options());
+    let setting = match case {
+        "retry" => "retry_above = 0",
+        // A browser's second connection has to wait for the end of the first.
+        "resumption" | "0-RTT" => "idle_timeout = \"1s\"",
+        _ => return options,
+    };
     let configuration = site.outside().join("quic.toml");
-    fs::write(&configuration, "[quic]\nretry_above = 0\n").unwrap();
-    let configuration = configuration.to_str().unwrap().to_owned();
-    if case == "retry" {
-        all.extend(["--config", &configuration]);
-    }
-    serve_with(site, &all)
+    fs::write(&configuration, format!("[quic]\n{setting}\n")).unwrap();
+    options.extend([
+        "--config".to_owned(),
+        configuration.to_str().unwrap().to_owned(),
+    ]);
+    options
 }
 
-/// Python with the clients that it has.
-fn python() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = target.unwrap_or_else(|| workspace.join("target"));
-    target.join("http3-clients/bin/python")
-}
-
-fn download(client: &str, case: &str, site: &Site, files: &[KnownFile]) {
+/// Tries a case with a server next to the client.
+fn attempt_nearby(trial: &Trial<'_>) {
+    let options = options(trial.site, trial.certificate, trial.case);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let _splitway = serve_with(trial.site, &options);
     for server in HTTPS {
-        let host = server.ip().to_string();
-        let mut command = match client {
-            "ngtcp2" => ngtcp2(case, site, &host, files),
-            _ => {
-                let script = "tests/e2e/http3/clients.py";
-                let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
-                let mut python = tool(python().to_str().unwrap());
-                python.arg(script).args([client, case, &host, "443"]);
-                python
-                    .arg(site.root())
-                    .args(files.iter().map(KnownFile::name));
-                python
-            }
-        };
-        run(&mut command).unwrap_or_else(|error| panic!("{client}, {case}, {host}: {error}"));
-        if client == "ngtcp2" {
-            if case == "resumption" {
-                let before = host_counted("quic_resumed");
-                run(&mut ngtcp2(case, site, &host, files)).unwrap();
-                assert_eq!(host_counted("quic_resumed"), before + 1, "{host}");
-            }
-            for file in files {
-                let path = site.outside().join("downloads").join(file.name());
-                let bytes = fs::read(&path).unwrap();
-                assert!(
-                    bytes == file.bytes(0, file.size() as usize),
-                    "{client}, {case}"
-                );
-                fs::remove_file(path).unwrap();
-            }
+        Trial { server, ..*trial }.attempt();
+    }
+}
+
+/// The same over a link where one packet in ten comes late, in both directions.
+fn attempt_from_afar(trial: &Trial<'_>) {
+    let path = path::Path::new().unwrap();
+    // So that each datagram is a packet for the emulator.
+    let uncut = |device| format!("ethtool -K {device} tx-udp-segmentation off");
+    run(&mut tool(&uncut(CLIENT))).unwrap();
+    run(&mut within(path.beyond(), &uncut(UPLINK))).unwrap();
+    let mut command = within(path.beyond(), program().to_str().unwrap());
+    command.arg("serve").arg(trial.site.root());
+    command.args(["--dev", UPLINK, "--addr"]);
+    let [v4, v6] = FAR.map(|server| server.ip());
+    command.args([format!("{v4}/24"), format!("{v6}/64")]);
+    command.args(options(trial.site, trial.certificate, trial.case));
+    let _splitway = Splitway::start(&mut command).unwrap();
+    let link = ["--delay=10ms", "--reorder=10%", "--reorder-by=5ms"];
+    let emulator = path.emulate(program(), link).unwrap();
+    for server in FAR {
+        Trial {
+            server,
+            device: CLIENT,
+            ..*trial
         }
+        .attempt();
+    }
+    let report: serde_json::Value = serde_json::from_str(&emulator.end().unwrap()).unwrap();
+    for direction in 0..2 {
+        let report = &report["directions"][direction];
+        assert_eq!(
+            (&report["refused"], &report["uncut"]),
+            (&0.into(), &0.into()),
+            "{report}"
+        );
+        assert!(
+            report["counters"]["reordered"].as_u64().unwrap() > 10,
+            "{report}"
+        );
     }
 }
 
-fn ngtcp2(case: &str, site: &Site, host: &str, files: &[KnownFile]) -> std::process::Command {
-    let downloads = site.outside().join("downloads");
-    fs::create_dir_all(&downloads).unwrap();
-    let mut client = tool("gtlsclient --exit-on-all-streams-close --no-quic-dump --no-http-dump");
-    client.arg("--download").arg(downloads);
-    match case {
-        "key update" => client.args(["--key-update", "2ms"]),
-        "migration" => client.args(["--change-local-addr", "2ms"]),
-        "resumption" => {
-            let session = site.outside().join(format!("session-{}", host.len()));
-            client.arg("--session-file").arg(session)
+/// Tries all cases that a client knows.
+fn attempt_all(site: &Site, client: &str) {
+    let at = CLIENTS.iter().position(|known| *known == client).unwrap();
+    let files: Vec<KnownFile> = [1000, 300_000, 5_000_000]
+        .iter()
+        .enumerate()
+        .map(|(at, &size)| site.file(&format!("file{at}"), size).unwrap())
+        .collect();
+    let certificate = Certificate::new(site.outside(), "localhost", "ec", &["localhost"]);
+    // Longer than three times a client's hello.
+    let names: Vec<String> = (0..250)
+        .map(|at| format!("{at}.of-many-names.example.org"))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let long = Certificate::new(site.outside(), "long", "ec", &names);
+    for (case, cells) in CASES {
+        if cells[at].is_empty() {
+            continue;
         }
-        _ => &mut client,
-    };
-    client.args([host, "443"]);
-    let place = match host.contains(':') {
-        true => format!("[{host}]"),
-        false => host.to_owned(),
-    };
-    for file in files {
-        client.arg(format!("https://{place}/{}", file.name()));
-    }
-    client
-}
-
-fn show_in_chromium(site: &Site, certificate: &Certificate, files: &[KnownFile]) {
-    fs::write(site.root().join("page.html"), PAGE).unwrap();
-    let sum = run(tool("sha256sum").arg(site.root().join(files[2].name()))).unwrap();
-    let expected = format!("h3 {} {}", files[2].size(), sum.split(' ').next().unwrap());
-    for server in HTTPS {
-        let options = "--virtual-time-budget=100000 --enable-quic \
-                       --origin-to-force-quic-on=splitway.test:443";
-        let mut browser = chromium(site, certificate, options);
-        // An address of IPv6 is no origin to force.
-        let host = match server {
-            SocketAddr::V4(server) => server.ip().to_string(),
-            SocketAddr::V6(server) => format!("[{}]", server.ip()),
+        let trial = Trial {
+            client,
+            case,
+            site,
+            certificate: if case == "amplification" {
+                &long
+            } else {
+                &certificate
+            },
+            files: &files,
+            server: HTTPS[0],
+            device: LINK,
         };
-        browser.arg(format!("--host-resolver-rules=MAP splitway.test {host}"));
-        browser.args(["--dump-dom", "https://splitway.test/page.html"]);
-        let page = run(&mut browser).unwrap();
-        let (_, rest) = page.split_once("<p id=\"sum\">").expect(&page);
-        assert_eq!(rest.split_once('<').unwrap().0, expected, "{server}");
-    }
-}
-
-/// One datagram in a hundred is lost, in either direction. A drop any earlier on their way out
-/// would be an error of `sendmsg`, which some clients take for the end.
-fn lose_datagrams(table: &str) {
-    for hook in ["ingress", "egress"] {
-        nft(&format!(
-            "add table netdev {table}; \
-             add chain netdev {table} {hook} \
-             {{ type filter hook {hook} device splitway0 priority 0; }}; \
-             add rule netdev {table} {hook} meta l4proto udp numgen random mod 100 < 1 drop"
-        ));
+        if case == "reordering" {
+            attempt_from_afar(&trial);
+        } else {
+            attempt_nearby(&trial);
+        }
+        println!("{client}: {case}");
     }
 }
 
 /// The rows of the table.
 fn rows() -> String {
-    let mut cases: Vec<&str> = Vec::new();
-    for case in CLIENTS.iter().flat_map(|(_, cases)| *cases) {
-        if !cases.contains(case) {
-            cases.push(case);
-        }
-    }
-    let mut rows = String::from("|");
-    for (client, _) in CLIENTS {
-        rows += &format!(" | {client}");
-    }
-    rows += " |\n|---";
-    rows += &"|---".repeat(CLIENTS.len());
-    rows += "|\n";
-    for case in cases {
-        rows += &format!("| {case}");
-        for (_, known) in CLIENTS {
-            rows += if known.contains(&case) {
-                " | yes"
+    let row = |first: &str, cells: &[&str]| {
+        let mut row = String::from("|");
+        for cell in [&[first], cells].concat() {
+            row += &if cell.is_empty() {
+                " |".to_owned()
             } else {
-                " |"
+                format!(" {cell} |")
             };
         }
-        rows += " |\n";
+        row + "\n"
+    };
+    let mut rows = row("", &CLIENTS);
+    rows += &format!("|---{}|\n", "|---".repeat(CLIENTS.len()));
+    for (case, cells) in CASES {
+        rows += &row(case, &cells);
     }
     rows
 }
@@ -213,27 +299,31 @@ fn the_page_has_the_table_of_clients_and_cases() {
 }
 
 #[test]
-#[ignore = "needs clients that take long to install"]
-fn clients_of_others_download_every_byte() {
-    isolated_long(|site| {
-        let files: Vec<KnownFile> = [1000, 300_000, 5_000_000]
-            .iter()
-            .enumerate()
-            .map(|(at, &size)| site.file(&format!("file{at}"), size).unwrap())
-            .collect();
-        let certificate = Certificate::new(site.outside(), "localhost", "ec", &["localhost"]);
-        for (client, cases) in CLIENTS {
-            for case in cases {
-                let _splitway = serve(&site, &certificate, case);
-                if *case == "loss" {
-                    lose_datagrams(&format!("{client}_loss"));
-                }
-                match client {
-                    "Chromium" => show_in_chromium(&site, &certificate, &files),
-                    _ => download(client, case, &site, &files),
-                }
-                println!("{client}: {case}");
-            }
-        }
-    });
+#[ignore = "needs a client that takes long to install"]
+fn curl_downloads_every_byte() {
+    isolated_long(|site| attempt_all(&site, "curl"));
+}
+
+#[test]
+#[ignore = "needs a client that takes long to install"]
+fn aioquic_downloads_every_byte() {
+    isolated_long(|site| attempt_all(&site, "aioquic"));
+}
+
+#[test]
+#[ignore = "needs a client that takes long to install"]
+fn ngtcp2_downloads_every_byte() {
+    isolated_long(|site| attempt_all(&site, "ngtcp2"));
+}
+
+#[test]
+#[ignore = "needs a client that takes long to install"]
+fn quic_go_downloads_every_byte() {
+    isolated_long(|site| attempt_all(&site, "quic-go"));
+}
+
+#[test]
+#[ignore = "needs a browser, which takes long to install"]
+fn chromium_downloads_every_byte() {
+    isolated_long(|site| attempt_all(&site, "Chromium"));
 }

@@ -4,6 +4,7 @@ clients.py CLIENT CASE HOST PORT DIRECTORY FILE...
 """
 
 import asyncio
+import dataclasses
 import pathlib
 import ssl
 import sys
@@ -12,17 +13,32 @@ VERSION_1 = 1
 # Reserved, for servers to answer with what they have (RFC 9000, section 15).
 VERSION_RESERVED = 0x1A2A3A4A
 
+# What a ticket says that allows early data (RFC 9001, section 4.6.1).
+MAX_EARLY_DATA = 0xFFFFFFFF
 
-def curl(case, host, port, files):
-    from curl_cffi import CurlHttpVersion, requests
+
+async def curl(case, host, port, files):
+    from curl_cffi import CurlHttpVersion, CurlOpt, requests
 
     place = f"[{host}]" if ":" in host else host
-    for _ in range(2 if case == "resumption" else 1):
-        session = requests.Session(http_version=CurlHttpVersion.V3ONLY, verify=False)
-        for name, content in files:
-            response = session.get(f"https://{place}:{port}/{name}")
-            assert response.status_code == 200, response.status_code
-            assert response.content == content, f"other bytes of {name}"
+
+    async def get(session, name, content):
+        response = await session.get(f"https://{place}:{port}/{name}")
+        assert response.status_code == 200, response.status_code
+        assert response.content == content, f"other bytes of {name}"
+
+    # Rather waits for a connection than has one more, or has one for each file.
+    option = CurlOpt.FRESH_CONNECT if case == "resumption" else CurlOpt.PIPEWAIT
+    async with requests.AsyncSession(
+        http_version=CurlHttpVersion.V3ONLY,
+        verify=False,
+        max_clients=100,
+        curl_options={option: 1},
+    ) as session:
+        if case == "multiplexing":
+            await asyncio.gather(*[get(session, *file) for file in files for _ in range(20)])
+        for file in files:
+            await get(session, *file)
 
 
 async def aioquic(case, host, port, files):
@@ -31,6 +47,7 @@ async def aioquic(case, host, port, files):
     from aioquic.h3.connection import H3_ALPN, H3Connection
     from aioquic.h3.events import DataReceived, HeadersReceived
     from aioquic.quic.configuration import QuicConfiguration
+    from aioquic.tls import Epoch
 
     class Client(QuicConnectionProtocol):
         def __init__(self, *args, **kwargs):
@@ -79,13 +96,14 @@ async def aioquic(case, host, port, files):
         configuration.original_version = VERSION_RESERVED
         configuration.supported_versions = [VERSION_RESERVED, VERSION_1]
 
-    def begin():
+    def begin(wait_connected=True):
         return connect(
             host,
             port,
             configuration=configuration,
             create_protocol=Client,
             session_ticket_handler=tickets.append,
+            wait_connected=wait_connected,
         )
 
     async with begin() as client:
@@ -106,16 +124,27 @@ async def aioquic(case, host, port, files):
         async with begin() as client:
             await client.get(*files[0])
             assert client._quic.tls.session_resumed, "not resumed"
+    if case == "0-RTT":
+        # Requests are sent as early data, as if it were allowed, and again when it is refused.
+        assert tickets[0].max_early_data_size is None, "a ticket allows early data"
+        configuration.session_ticket = dataclasses.replace(
+            tickets[0], max_early_data_size=MAX_EARLY_DATA
+        )
+        async with begin(wait_connected=False) as client:
+            downloads = [asyncio.create_task(client.get(*file)) for file in files]
+            await asyncio.sleep(0)
+            assert client._quic._cryptos[Epoch.ZERO_RTT].send.is_valid(), "no early data"
+            await asyncio.gather(*downloads)
+            assert client._quic.tls.session_resumed, "not resumed"
+            assert not client._quic.tls.early_data_accepted, "early data was accepted"
 
 
 def main():
-    name, case, host, port, directory, *names = sys.argv[1:]
+    client, case, host, port, directory, *names = sys.argv[1:]
     directory = pathlib.Path(directory)
     files = [(name, (directory / name).read_bytes()) for name in names]
-    if name == "curl":
-        curl(case, host, int(port), files)
-    else:
-        asyncio.run(aioquic(case, host, int(port), files))
+    client = {"aioquic": aioquic, "curl": curl}[client]
+    asyncio.run(client(case, host, int(port), files))
 
 
 main()
