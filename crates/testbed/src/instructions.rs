@@ -4,7 +4,11 @@
 //! A benchmark without a harness gives a [`Count`] to [`check`] as its whole `main`. It is run
 //! again below callgrind, which counts only within functions of the workload's own, such as
 //! `counted_turn`. Those must not be inlined.
+//!
+//! With `--functions` (`cargo bench --bench NAME -- --functions`) it also prints which functions
+//! they are in, for each piece of work: those of the function itself, and with all that it calls.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -32,6 +36,12 @@ const GROWTH_PERCENT_MAX: u64 = 5;
 /// Tells the program to do the work itself.
 const WORKLOAD: &str = "--workload";
 
+/// Has functions printed.
+const FUNCTIONS: &str = "--functions";
+
+/// How many: those in which most instructions are, by themselves or with what they call.
+const FUNCTIONS_PRINTED: usize = 40;
+
 /// The environment variable that lets this pass where there is no valgrind.
 const MAY_SKIP: &str = "SPLITWAY_NO_VALGRIND";
 
@@ -48,9 +58,13 @@ pub fn check(count: &Count) -> ExitCode {
         (count.workload)();
         return ExitCode::SUCCESS;
     }
-    let Some(total) = total(count.within) else {
+    let Some(profile) = profile(count.within) else {
         return not_counted(count.what);
     };
+    if std::env::args().any(|argument| argument == FUNCTIONS) {
+        print!("{}", functions_text(&functions_in(&profile), count.times));
+    }
+    let total = total_in(&profile).expect("callgrind's totals");
     let (each, bound) = (total / count.times, count.bound());
     println!(
         "{}: {each} (committed {}, bound {bound})",
@@ -74,8 +88,8 @@ fn not_counted(what: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs this program under callgrind; `None` if there is none.
-fn total(within: &str) -> Option<u64> {
+/// Runs this program under callgrind: what it has found; `None` if there is no callgrind.
+fn profile(within: &str) -> Option<String> {
     let program = std::env::current_exe().expect("the path of this program");
     let profile = program.with_extension("callgrind");
     let status = Command::new("valgrind")
@@ -92,7 +106,7 @@ fn total(within: &str) -> Option<u64> {
     );
     let text = std::fs::read_to_string(&profile).expect("callgrind's output");
     println!("profile: callgrind_annotate {}", profile.display());
-    Some(total_in(&text).expect("callgrind's totals"))
+    Some(text)
 }
 
 fn total_in(profile: &str) -> Option<u64> {
@@ -101,9 +115,103 @@ fn total_in(profile: &str) -> Option<u64> {
     total.trim().parse().ok()
 }
 
+/// Instructions of a function: its own, and with all that it calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cost {
+    own: u64,
+    inclusive: u64,
+}
+
+/// The functions of a profile. Names are given to numbers where these first occur; a line of cost
+/// is a place and a number, and behind `calls=` it is that of the call.
+fn functions_in(profile: &str) -> BTreeMap<String, Cost> {
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut costs: BTreeMap<&str, Cost> = BTreeMap::new();
+    let (mut function, mut is_call) = ("", false);
+    for line in profile.lines() {
+        if let Some(name) = line.strip_prefix("fn=").or(line.strip_prefix("cfn=")) {
+            let (number, name) = name.split_once(' ').unwrap_or((name, ""));
+            if !name.is_empty() {
+                names.insert(number, name);
+            }
+            if line.starts_with("fn=") {
+                function = number;
+            }
+        } else if line.starts_with("calls=") {
+            is_call = true;
+        } else if let Some(instructions) = cost_in(line) {
+            let cost = costs.entry(function).or_default();
+            cost.inclusive += instructions;
+            if !std::mem::take(&mut is_call) {
+                cost.own += instructions;
+            }
+        }
+    }
+    let mut functions: BTreeMap<String, Cost> = BTreeMap::new();
+    for (number, cost) in costs {
+        let name = names.get(number).copied().unwrap_or(number);
+        let sum = functions.entry(name.to_owned()).or_default();
+        sum.own += cost.own;
+        sum.inclusive += cost.inclusive;
+    }
+    functions
+}
+
+/// The instructions of a line such as `+3 17` or `* 4`.
+fn cost_in(line: &str) -> Option<u64> {
+    let is_place = |place: &str| {
+        let digits = place.trim_start_matches(['+', '-', '*']);
+        digits.chars().all(|digit| digit.is_ascii_digit())
+    };
+    let (place, instructions) = line.split_once(' ')?;
+    is_place(place).then(|| instructions.parse().ok())?
+}
+
+/// A line for each of those functions in which most is, for each of so many pieces of work.
+fn functions_text(functions: &BTreeMap<String, Cost>, times: u64) -> String {
+    let total: u64 = functions.values().map(|cost| cost.own).sum();
+    // What calls all the others and does nothing else says nothing.
+    let is_frame = |cost: &Cost| cost.inclusive >= total && cost.own < total / 1000;
+    let mut shown = BTreeSet::new();
+    for by in [|cost: &Cost| cost.own, |cost: &Cost| cost.inclusive] {
+        let known = functions.iter().filter(|(_, cost)| !is_frame(cost));
+        let mut names: Vec<&String> = known.map(|(name, _)| name).collect();
+        names.sort_by_key(|name| std::cmp::Reverse(by(&functions[*name])));
+        shown.extend(names.into_iter().take(FUNCTIONS_PRINTED / 2));
+    }
+    let mut shown: Vec<&String> = shown.into_iter().collect();
+    shown.sort_by_key(|name| std::cmp::Reverse(functions[*name].own));
+    let mut text = "     own  inclusive  function\n".to_owned();
+    for name in shown {
+        let Cost { own, inclusive } = functions[name];
+        let [own, inclusive] = [own, inclusive].map(|count| count as f64 / times as f64);
+        text += &format!("{own:8.1} {inclusive:10.1}  {name}\n");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_of_those_who_call_and_own_instructions_are_not() {
+        let profile = "events: Ir\nfl=(1) file.rs\nfn=(1) main\n1 5\ncfn=(2) work\n\
+                       calls=3 10\n+1 60\n* 2\n\nfl=(1)\nfn=(2)\n10 40\nfi=(2) other.rs\n\
+                       -3 20\ntotals: 67\n";
+        let functions = functions_in(profile);
+        let cost = |own, inclusive| Cost { own, inclusive };
+        assert_eq!(functions.len(), 2);
+        assert_eq!(functions["main"], cost(7, 67));
+        assert_eq!(functions["work"], cost(60, 60));
+        let text = functions_text(&functions, 10);
+        let lines: Vec<&str> = text.lines().skip(1).map(str::trim).collect();
+        assert_eq!(lines, ["6.0        6.0  work", "0.7        6.7  main"]);
+        let mut functions = functions;
+        functions.insert("below".to_owned(), cost(0, 67_067));
+        functions.insert("all of it".to_owned(), cost(67_000, 67_067));
+        assert!(!functions_text(&functions, 10).contains("below"));
+    }
 
     #[test]
     fn the_bound_is_what_is_committed_and_little_more_or_what_is_promised() {
