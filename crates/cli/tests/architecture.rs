@@ -146,7 +146,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "testbed", "contract", "wire", "tcp", "netdev", "host", "server", "sim", "capi",
+            "testbed", "fakes", "contract", "wire", "tcp", "netdev", "host", "server", "sim",
+            "capi",
         ],
     ),
 ];
