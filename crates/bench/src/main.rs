@@ -139,6 +139,8 @@ enum Benchmark {
     Offload(suites::offload::Settings),
     /// Files over HTTP/3, against a server of plain quinn.
     Quic(suites::quic::Settings),
+    /// How datagrams leave, each way with and without sealing, and what sealing alone costs.
+    QuicEngines(suites::quic_engines::Settings),
     /// Serves files with plain quinn.
     #[command(hide = true)]
     QuicServer(suites::quic::server::Settings),
@@ -266,6 +268,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Proxy(settings) => suites::proxy::measure(&settings),
         Benchmark::Offload(settings) => suites::offload::measure(&settings),
         Benchmark::Quic(settings) => suites::quic::measure(&settings),
+        Benchmark::QuicEngines(settings) => suites::quic_engines::measure(&settings),
         Benchmark::Fairness(settings) => suites::goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::measure(&settings),
         Benchmark::Load(_)
@@ -318,6 +321,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Proxy(settings) => suites::proxy::plan(settings),
         Benchmark::Offload(settings) => suites::offload::plan(settings),
         Benchmark::Quic(settings) => suites::quic::plan(settings),
+        Benchmark::QuicEngines(settings) => suites::quic_engines::plan(settings),
         Benchmark::Fairness(settings) => suites::goodput::plan(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::plan(settings),
         Benchmark::Ceiling(settings) => suites::ceiling::plan(settings),

@@ -15,6 +15,7 @@
 //! | `proxy` | `splitway proxy`, against HAProxy and nginx, and what a splice is good for |
 //! | `offload` | short connections with setup and teardown offloaded, against the kernel's sockets |
 //! | `quic` | files over HTTP/3, against plain quinn |
+//! | `quic_engines` | how datagrams leave, and what sealing costs beside it |
 //! | `goodput` | goodput and fairness over emulated links |
 //! | `all` | several of these |
 
@@ -30,6 +31,7 @@ pub(crate) mod plain;
 pub(crate) mod programs;
 pub(crate) mod proxy;
 pub(crate) mod quic;
+pub(crate) mod quic_engines;
 pub(crate) mod soak;
 pub(crate) mod sockets;
 pub(crate) mod targets;
