@@ -11,9 +11,9 @@
 //! | [`fetch`] | the client |
 //! | [`report`] | ratios, fairness, tables, JSON |
 
-mod cell;
+pub(super) mod cell;
 pub(crate) mod fetch;
-mod report;
+pub(super) mod report;
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -41,16 +41,16 @@ use fetch::Outcome;
 
 /// The file that every flow asks for: a hole, so that no disk has a say, and longer than any flow
 /// gets.
-const FILE: &str = "long";
-const FILE_BYTES: u64 = 16 << 30;
+pub(super) const FILE: &str = "long";
+pub(super) const FILE_BYTES: u64 = 16 << 30;
 
 /// Host number of the kernel's sender on the path's network, and of Splitway.
-const KERNEL: u8 = 2;
-const SPLITWAY: u8 = 3;
+pub(super) const KERNEL: u8 = 2;
+pub(super) const SPLITWAY: u8 = 3;
 
 /// Round trips of each run, beyond its seconds; and of each run about fairness, and how many times
 /// the seconds: CUBIC takes long to come to equal shares.
-const ROUND_TRIPS: u32 = 100;
+pub(super) const ROUND_TRIPS: u32 = 100;
 const ROUND_TRIPS_FAIR: u32 = 300;
 const SECONDS_FAIR: u32 = 8;
 
@@ -183,7 +183,7 @@ struct Paths<'a> {
 }
 
 /// Of each run, emulator, servers and their end.
-const AROUND_SECONDS: f64 = 0.8;
+pub(super) const AROUND_SECONDS: f64 = 0.8;
 
 /// How long it takes.
 pub(crate) fn plan(settings: &Settings) -> Plan {
@@ -232,7 +232,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
 /// answers in the context of the emulator, which hands it the acknowledgment; on a busy machine,
 /// Splitway's processes would wait for their turn, up to a tenth of a second each time, and that
 /// would be what is measured.
-fn run_punctually() {
+pub(super) fn run_punctually() {
     let line = format!("chrt --rr --pid 1 {}", std::process::id());
     if run(&mut tool(&line)).is_err() {
         eprintln!("no real-time priority: distrust what follows if the machine does anything else");
@@ -248,13 +248,7 @@ impl<'a> Paths<'a> {
         let forget = "sysctl -qw net.ipv4.tcp_no_metrics_save=1";
         run(&mut tool(forget))?;
         run(&mut within(path.beyond(), forget))?;
-        // Addresses of the link are not what is measured. Splitway has the interface's.
-        let client = mac(None, path::CLIENT)?;
-        let uplink = mac(Some(path.beyond()), UPLINK)?;
-        for host in [KERNEL, SPLITWAY] {
-            permanent(None, path::addresses(host)[0], path::CLIENT, &uplink)?;
-        }
-        permanent(Some(&path), path::CLIENT_ADDRESSES[0], UPLINK, &client)?;
+        fix_neighbours(&path)?;
         let open = path.emulate(splitway, [""; 0])?;
         let IpAddr::V4(address) = path::addresses(KERNEL)[0] else {
             return Err(Failure::new("the first address is that of IPv4"));
@@ -294,7 +288,7 @@ impl<'a> Paths<'a> {
         let length = self.settings.length(cell);
         let wanted =
             fetch::Settings::new(&sender.addresses(), cell.flows, FILE, length, length / 3);
-        let outcome = fetched(&wanted)?;
+        let outcome = fetched(wanted.arguments())?;
         let emulator = emulator.end()?;
         let emulator = serde_json::from_str(&emulator)
             .context(|| format!("splitway link printed {emulator:?}"))?;
@@ -331,6 +325,17 @@ impl<'a> Paths<'a> {
     }
 }
 
+/// Tells both sides of a path where the others are: addresses of the link are not what is measured.
+/// Splitway has the interface's.
+pub(super) fn fix_neighbours(path: &Path) -> Result<()> {
+    let client = mac(None, path::CLIENT)?;
+    let uplink = mac(Some(path.beyond()), UPLINK)?;
+    for host in [KERNEL, SPLITWAY] {
+        permanent(None, path::addresses(host)[0], path::CLIENT, &uplink)?;
+    }
+    permanent(Some(path), path::CLIENT_ADDRESSES[0], UPLINK, &client)
+}
+
 /// The link address of a device.
 fn mac(namespace: Option<Pid>, device: &str) -> Result<String> {
     let line = format!("ip -oneline link show {device}");
@@ -351,12 +356,12 @@ fn permanent(path: Option<&Path>, address: IpAddr, device: &str, mac: &str) -> R
     run(&mut command).map(drop)
 }
 
-/// Runs the client in a process of its own.
-fn fetched(settings: &fetch::Settings) -> Result<Outcome> {
+/// Runs a client in a process of its own: this program with these arguments.
+pub(super) fn fetched(arguments: Vec<String>) -> Result<Outcome> {
     let own = std::env::current_exe().context(|| "finding this program".into())?;
     let mut command = Command::new(own);
     command
-        .args(settings.arguments())
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut client = Process::spawn(&mut command)?;

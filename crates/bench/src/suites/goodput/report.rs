@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::cell::Cell;
+use super::fetch::Outcome;
 use super::{Run, Sender, Settings};
 use crate::measure::results::{Bound, Measures, Plot, Results, Table, column};
 use crate::measure::spread::{Conditions, Spread};
@@ -52,10 +53,8 @@ impl Cell {
 }
 
 impl Run {
-    /// Goodput of all flows, in megabits per second.
     fn mbit_per_s(&self) -> f64 {
-        let bytes: u64 = self.outcome.flows.iter().map(|flow| flow.bytes).sum();
-        bytes as f64 * 8e3 / self.outcome.elapsed_ns as f64
+        self.outcome.mbit_per_s()
     }
 
     /// Jain's index of what flows got after the beginning.
@@ -72,34 +71,9 @@ impl Run {
         bytes(0) / (bytes(0) + bytes(1))
     }
 
-    /// A number that the emulator tells about a direction: 0 is that of requests and ACKs, 1 of
-    /// data.
-    fn emulator(&self, direction: usize, pointer: &str) -> u64 {
-        let found = self.emulator["directions"][direction].pointer(pointer);
-        found.and_then(serde_json::Value::as_u64).unwrap_or(0)
-    }
-
-    /// Departures more than 1 ms late, and frames that the emulator lost by its own fault, of a
-    /// thousand.
-    fn unpunctual_permille(&self) -> f64 {
-        let sum =
-            |pointer: &str| -> u64 { [0, 1].map(|end| self.emulator(end, pointer)).iter().sum() };
-        let late = sum("/lateness/above_1_ms") + sum("/overrun") + sum("/refused");
-        late as f64 * 1000.0 / sum("/lateness/departures").max(1) as f64
-    }
-
     fn measures(&self) -> Measures {
-        let data = |pointer: &str| self.emulator(1, pointer) as f64;
-        let mut measures: Measures = [
-            ("mbit_per_s", self.mbit_per_s()),
-            ("unpunctual_permille", self.unpunctual_permille()),
-            ("lost", data("/counters/lost")),
-            ("queue_drops", data("/counters/queue_drops")),
-            ("packets", data("/counters/packets")),
-            ("seed", self.seed as f64),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
+        let mut measures = self.outcome.measures(&self.emulator);
+        measures.insert("seed".into(), self.seed as f64);
         if self.outcome.flows.len() > 1 {
             measures.insert("jain".into(), self.jain());
         }
@@ -118,16 +92,55 @@ impl fmt::Display for Run {
             self.sender.name(),
             self.mbit_per_s(),
             self.jain(),
-            self.emulator(1, "/counters/lost"),
-            self.emulator(1, "/counters/queue_drops"),
-            self.emulator(1, "/counters/packets"),
-            self.unpunctual_permille(),
+            counted(&self.emulator, 1, "/counters/lost"),
+            counted(&self.emulator, 1, "/counters/queue_drops"),
+            counted(&self.emulator, 1, "/counters/packets"),
+            unpunctual_permille(&self.emulator),
         )?;
         match self.sender {
             Sender::Mixed => write!(f, "  Splitway's share {:.3}", self.splitway_share()),
             _ => Ok(()),
         }
     }
+}
+
+impl Outcome {
+    /// Goodput of all flows, in megabits per second.
+    pub(in crate::suites) fn mbit_per_s(&self) -> f64 {
+        let bytes: u64 = self.flows.iter().map(|flow| flow.bytes).sum();
+        bytes as f64 * 8e3 / self.elapsed_ns as f64
+    }
+
+    /// That, and what the emulator says of itself and of the data.
+    pub(in crate::suites) fn measures(&self, emulator: &serde_json::Value) -> Measures {
+        let data = |pointer: &str| counted(emulator, 1, pointer) as f64;
+        [
+            ("mbit_per_s", self.mbit_per_s()),
+            ("unpunctual_permille", unpunctual_permille(emulator)),
+            ("lost", data("/counters/lost")),
+            ("queue_drops", data("/counters/queue_drops")),
+            ("packets", data("/counters/packets")),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+}
+
+/// A number that the emulator tells about a direction: 0 is that of requests and ACKs, 1 of data.
+fn counted(emulator: &serde_json::Value, direction: usize, pointer: &str) -> u64 {
+    let found = emulator["directions"][direction].pointer(pointer);
+    found.and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+/// Departures more than 1 ms late, and frames that the emulator lost by its own fault, of a
+/// thousand.
+fn unpunctual_permille(emulator: &serde_json::Value) -> f64 {
+    let sum = |pointer: &str| -> u64 {
+        let both = [0, 1].map(|direction| counted(emulator, direction, pointer));
+        both.iter().sum()
+    };
+    let late = sum("/lateness/above_1_ms") + sum("/overrun") + sum("/refused");
+    late as f64 * 1000.0 / sum("/lateness/departures").max(1) as f64
 }
 
 /// Jain's index of fairness (Jain, Chiu and Hawe 1984): 1 if all get the same, 1/n if one gets all.
@@ -237,7 +250,7 @@ pub(super) fn report(results: &mut Results, settings: &Settings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::goodput::fetch::{Flow, Outcome};
+    use crate::suites::goodput::fetch::Flow;
 
     #[test]
     fn jains_index_is_one_for_equals_and_one_nth_for_a_monopoly() {
