@@ -8,6 +8,9 @@ set -euo pipefail
 # The oldest compiler that builds the tree: rust-version in Cargo.toml.
 readonly RUST_MIN=1.93
 
+# The version of Caddy that benchmarks have as a peer, if it can be built.
+readonly CADDY=v2.10.2
+
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -259,7 +262,27 @@ setup_bench() {
     # Table 1 and system calls need it; where no package has it, the rest is measured.
     has perf || [ -z "$(apt_candidate linux-perf)" ] || packages+=(linux-perf)
     need redis-benchmark redis-tools
+    need ethtool ethtool
     install_needed
+    # A peer over HTTP/3; it is left out where no package has it.
+    has gtlsserver || [ -z "$(apt_candidate ngtcp2-server)" ] || packages+=(ngtcp2-server)
+    need_servers
+    need_caddy
+}
+
+# Another. Packages are of a version that does not send superpackets of datagrams; where there is Go,
+# a later one comes into a place of its own.
+need_caddy() {
+    local place go
+    place=$(realpath -m "${CARGO_TARGET_DIR:-target}/caddy")
+    [ -x "$place/caddy" ] && return
+    go=$(PATH="$PATH:/usr/local/go/bin" command -v go) || go=
+    if [ -n "$go" ]; then
+        say "building caddy in $place"
+        GOBIN="$place" "$go" install "github.com/caddyserver/caddy/v2/cmd/caddy@$CADDY" && return
+        say "that failed"
+    fi
+    has caddy || [ -z "$(apt_candidate caddy)" ] || packages+=(caddy)
     need_servers
 }
 

@@ -42,7 +42,7 @@ const CLIENT_CORE: usize = 1;
 /// lighttpd.
 ///
 /// Several benchmarks may be named, and are run one after the other; without a name all are, but
-/// `link`, `load-mix`, `programs` and `soak`.
+/// `link`, `load-mix`, `programs`, `quic-link` and `soak`.
 #[derive(Parser, Debug)]
 #[command(
     name = "splitway-bench",
@@ -137,16 +137,21 @@ enum Benchmark {
     /// Short connections of redis and of a server of our own, with setup and teardown offloaded or
     /// not, against the kernel's sockets.
     Offload(suites::offload::Settings),
-    /// Files over HTTP/3, against a server of plain quinn.
+    /// Files over HTTP/3, against a server of plain quinn, ngtcp2's and Caddy.
     Quic(suites::quic::Settings),
     /// How datagrams leave, each way with and without sealing, and what sealing alone costs.
     QuicEngines(suites::quic_engines::Settings),
+    /// Goodput of HTTP/3 over emulated links, against plain quinn and Splitway's TCP.
+    QuicLink(suites::quic::link::Settings),
     /// Serves files with plain quinn.
     #[command(hide = true)]
     QuicServer(suites::quic::server::Settings),
     /// Generates load on a server of HTTP/3.
     #[command(hide = true)]
     QuicLoad(suites::quic::client::Settings),
+    /// Fetches files over HTTP/3 and an emulated link.
+    #[command(hide = true)]
+    QuicFetch(suites::quic::fetch::Settings),
     /// Holds connections that do nothing.
     #[command(hide = true)]
     IdleConnections(suites::quic::idle::Settings),
@@ -196,6 +201,7 @@ fn main() -> ExitCode {
         Benchmark::EchoLoad(settings) => suites::sockets::client::generate(&settings),
         Benchmark::QuicServer(settings) => suites::quic::server::serve(&settings),
         Benchmark::QuicLoad(settings) => suites::quic::client::generate(&settings),
+        Benchmark::QuicFetch(settings) => suites::quic::fetch::fetch(&settings),
         Benchmark::IdleConnections(settings) => suites::quic::idle::hold(&settings),
         Benchmark::Handshakes(settings) => suites::tls::handshakes::generate(&settings),
         Benchmark::Fetch(settings) => suites::goodput::fetch::fetch(&settings),
@@ -269,6 +275,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         Benchmark::Offload(settings) => suites::offload::measure(&settings),
         Benchmark::Quic(settings) => suites::quic::measure(&settings),
         Benchmark::QuicEngines(settings) => suites::quic_engines::measure(&settings),
+        Benchmark::QuicLink(settings) => suites::quic::link::measure(&settings),
         Benchmark::Fairness(settings) => suites::goodput::measure(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::measure(&settings),
         Benchmark::Load(_)
@@ -277,6 +284,7 @@ fn measure(benchmark: Benchmark) -> testbed::Result<()> {
         | Benchmark::EchoLoad(_)
         | Benchmark::QuicServer(_)
         | Benchmark::QuicLoad(_)
+        | Benchmark::QuicFetch(_)
         | Benchmark::IdleConnections(_)
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)
@@ -322,6 +330,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         Benchmark::Offload(settings) => suites::offload::plan(settings),
         Benchmark::Quic(settings) => suites::quic::plan(settings),
         Benchmark::QuicEngines(settings) => suites::quic_engines::plan(settings),
+        Benchmark::QuicLink(settings) => suites::quic::link::plan(settings),
         Benchmark::Fairness(settings) => suites::goodput::plan(&settings.settings()),
         Benchmark::Link(settings) => suites::goodput::plan(settings),
         Benchmark::Ceiling(settings) => suites::ceiling::plan(settings),
@@ -342,6 +351,7 @@ fn plan(benchmark: &Benchmark) -> Plan {
         | Benchmark::EchoLoad(_)
         | Benchmark::QuicServer(_)
         | Benchmark::QuicLoad(_)
+        | Benchmark::QuicFetch(_)
         | Benchmark::IdleConnections(_)
         | Benchmark::Handshakes(_)
         | Benchmark::Fetch(_)

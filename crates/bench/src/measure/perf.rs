@@ -93,10 +93,12 @@ pub(crate) struct Profiler {
     perf: Process,
 }
 
-/// A chain of functions, the innermost first, and how often the process was found there.
+/// A chain of functions, the innermost first, in which the process was found.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stack {
     pub(crate) functions: Vec<String>,
+    /// The innermost is one of the kernel's.
+    pub(crate) is_in_kernel: bool,
 }
 
 impl Profiler {
@@ -137,22 +139,35 @@ impl Profiler {
 /// behind each stack.
 fn stacks_in(printed: &str) -> Vec<Stack> {
     let stacks = printed.split("\n\n").map(|stack| {
-        let lines = stack.lines().filter(|line| !line.trim().is_empty());
-        // "  ffffffff81000000 tcp_sendmsg_locked"
-        let functions = lines.map(|line| {
-            let (_, function) = line.trim().split_once(' ').unwrap_or_default();
-            function.trim().to_owned()
-        });
+        let lines = stack.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty());
+        // "ffffffff81000000 tcp_sendmsg_locked"
+        let frames = lines.map(|line| line.split_once(' ').unwrap_or((line, "")));
+        let (addresses, functions): (Vec<&str>, Vec<&str>) = frames.unzip();
         Stack {
-            functions: functions.collect(),
+            functions: functions.iter().map(|it| it.trim().to_owned()).collect(),
+            is_in_kernel: addresses.first().is_some_and(|it| is_of_kernel(it)),
         }
     });
     stacks.filter(|stack| !stack.functions.is_empty()).collect()
 }
 
+/// The kernel has the upper half of the addresses.
+fn is_of_kernel(address: &str) -> bool {
+    u64::from_str_radix(address, 16).is_ok_and(|address| address > u64::MAX / 2)
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A stack of these functions, the innermost first.
+    pub(crate) fn stack(is_in_kernel: bool, functions: &[&str]) -> Stack {
+        Stack {
+            functions: functions.iter().map(|&name| name.to_owned()).collect(),
+            is_in_kernel,
+        }
+    }
 
     #[test]
     fn counts_are_found_and_complaints_are_none() {
@@ -183,11 +198,10 @@ mod tests {
 
 ";
         let found = stacks_in(printed);
-        assert_eq!(found.len(), 2);
-        assert_eq!(
-            found[0].functions,
-            ["tcp_write_xmit", "do_syscall_64", "sendfile64"]
-        );
-        assert_eq!(found[1].functions, ["ngx_http_process_request_line"]);
+        let expected = [
+            stack(true, &["tcp_write_xmit", "do_syscall_64", "sendfile64"]),
+            stack(false, &["ngx_http_process_request_line"]),
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -391,12 +391,7 @@ fn report(results: &mut Results) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn stack(functions: &[&str]) -> Stack {
-        Stack {
-            functions: functions.iter().map(|name| (*name).to_owned()).collect(),
-        }
-    }
+    use crate::measure::perf::tests::stack;
 
     #[test]
     fn the_innermost_known_function_decides() {
@@ -461,7 +456,7 @@ mod tests {
             (&["host::stack::transmit"], Group::Control),
             (&["nic::reader::uring::Uring::submit"], Group::Read),
         ] {
-            assert_eq!(Group::of(&stack(functions)), group, "{functions:?}");
+            assert_eq!(Group::of(&stack(false, functions)), group, "{functions:?}");
         }
     }
 
@@ -469,10 +464,10 @@ mod tests {
     fn shares_are_of_the_process_and_add_up() {
         let mut results = Results::new("table1", "Table 1", &()).unwrap();
         let stacks = [
-            stack(&["_copy_from_iter"]),
-            stack(&["_copy_from_iter"]),
-            stack(&["virtblk_add_req"]),
-            stack(&["main"]),
+            stack(false, &["_copy_from_iter"]),
+            stack(false, &["_copy_from_iter"]),
+            stack(false, &["virtblk_add_req"]),
+            stack(false, &["main"]),
         ];
         tell(&mut results, "splitway nic", &stacks, 0.2);
         let percent = |group: Group| {

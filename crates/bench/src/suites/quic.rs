@@ -1,43 +1,47 @@
-//! `splitway-bench quic`: files over HTTP/3, against a server of plain quinn.
+//! `splitway-bench quic`: files over HTTP/3, against a server of plain quinn and other peers.
 //!
-//! Both have the same QUIC implementation, quinn-proto, one thread or one host and one NIC thread,
-//! the same certificate, cipher and acknowledgment frequency, and the same client, which is made of
-//! quinn-proto too. What is different is who reads, seals and sends.
+//! Splitway and plain quinn have the same QUIC implementation, quinn-proto, one thread or one host
+//! and one NIC thread, the same certificate, cipher and acknowledgment frequency, and the same
+//! client, which is made of quinn-proto too. What is different is who reads, seals and sends. Other
+//! servers have their own implementations, and the same certificate, cipher, files and client.
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | `driver` | an endpoint of quinn-proto on a UDP socket |
 //! | `client` | the load generator |
-//! | `server` | the server of plain quinn |
+//! | `server`, `plain` | the server of plain quinn, and its process |
 //! | `http3` | as much of HTTP/3 as both need |
+//! | `receive` | who opens what clients send: the host, or NIC workers |
 //! | `idle` | connections that do nothing |
-//! | `profile` | the host process's share of AEAD |
+//! | `profile` | what the processes spend their time on |
 //! | `report` | tables, targets |
+//! | `link`, `fetch` | `splitway-bench quic-link`: goodput over emulated links, and its client |
 
 pub(crate) mod client;
 mod driver;
+pub(crate) mod fetch;
 mod http3;
 pub(crate) mod idle;
+pub(crate) mod link;
+mod plain;
 mod profile;
+mod receive;
 mod report;
 pub(crate) mod server;
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::process::Stdio;
+use std::path::Path;
 
 use serde::Serialize;
-use testbed::namespace::within;
-use testbed::process::Process;
-use testbed::{Context, Failure, Result};
+use testbed::{Failure, Result};
 
-use crate::load::READY;
+use self::plain::Plain;
+use self::server::LossDetection;
 use crate::measure::plan::Plan;
-use crate::measure::results::Results;
+use crate::measure::results::{Measures, Results};
 use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Server, WARM_UP_SECONDS};
-use crate::servers::cores::server_cores;
-use crate::servers::server_set::{SPLITWAY, ServerSet, Wanted, Workspace};
+use crate::servers::http3_peers::{Http3Peer, Peer};
+use crate::servers::server_set::{ServerSet, Wanted, Workspace};
 use crate::suites::tls::identity::Identity;
 
 /// The name of a server of plain quinn.
@@ -51,6 +55,9 @@ const PORT: u16 = 443;
 
 /// What a client may be sent on a stream before it has read it, in bytes: quinn's default.
 const STREAM_WINDOW_BYTES: u32 = 1_250_000;
+
+/// The same over emulated links, where more is on the way: more than path and queue take.
+const LINK_WINDOW_BYTES: u32 = 16_000_000;
 
 /// After how many packets servers ask to be acknowledged: what Splitway asks for.
 const PACKETS_PER_ACK: u32 = 10;
@@ -68,12 +75,21 @@ const CONNECTIONS: &str = "connections";
 const CONNECTION_COUNTS: [usize; 2] = [1, 40];
 const CONNECTION_COUNTS_QUICK: [usize; 1] = [40];
 
+/// With so many it is measured who opens what clients send, if they are among the numbers.
+const RECEIVE_CONNECTIONS: usize = 40;
+
 /// Bytes of a file, and if it is to be quick.
 const FILE_BYTES: u64 = 10_000_000;
 const FILE_BYTES_QUICK: u64 = 1_000_000;
 
 /// A handshake and two responses before the measured span, on a machine of two cores.
 const BYTES_BEFORE_PER_S: f64 = 0.4e9;
+
+/// A peer, started and ended.
+const PEER_SECONDS: f64 = 0.3;
+
+/// `perf` takes so many times as long to say what it has seen.
+const PERF: f64 = 1.0;
 
 /// A handshake, one after the other.
 const HANDSHAKE_SECONDS: f64 = 0.002;
@@ -88,6 +104,12 @@ pub(crate) struct Settings {
     /// other; 1 and 40, and 40 if it is to be quick
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
+    /// Servers beside plain quinn's; those that are not installed are left out
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Peer::ALL)]
+    peers: Vec<Peer>,
+    /// None but plain quinn's
+    #[arg(long, conflicts_with = "peers")]
+    no_peers: bool,
     /// Number of files, asked for at random
     #[arg(long, default_value_t = 10)]
     files: usize,
@@ -108,6 +130,20 @@ impl Settings {
         }
     }
 
+    fn peers(&self) -> &[Peer] {
+        if self.no_peers { &[] } else { &self.peers }
+    }
+
+    /// With how many connections it is measured who opens what clients send.
+    fn receive_connections(&self) -> usize {
+        let all = self.connections();
+        if all.contains(&RECEIVE_CONNECTIONS) {
+            RECEIVE_CONNECTIONS
+        } else {
+            all[0]
+        }
+    }
+
     fn file_bytes(&self) -> u64 {
         let default = if self.rounds.is_quick() {
             FILE_BYTES_QUICK
@@ -124,19 +160,29 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     plan.files(settings.files, settings.file_bytes());
     plan.beds(1);
+    plan.also(settings.peers().len(), PEER_SECONDS);
+    let bytes_before = |connections: usize| {
+        2.0 * connections as f64 * settings.file_bytes() as f64 / BYTES_BEFORE_PER_S
+    };
     for &connections in settings.connections() {
-        let servers = 2;
+        let servers = 2 + settings.peers().len();
         let mut runs = servers * rounds.count();
         plan.turns(rounds, servers, connections, settings.file_bytes());
         if !rounds.is_quick() {
-            runs += servers + 1;
-            // The host process is profiled in a run of its own.
-            plan.runs(1, connections, settings.file_bytes(), rounds.seconds());
+            // Those with processes of ours are profiled in runs of their own.
+            let profiled = 2;
+            runs += servers + profiled;
+            let seconds = (1.0 + PERF) * rounds.seconds();
+            plan.runs(profiled, connections, settings.file_bytes(), seconds);
         }
-        let bytes_before = 2.0 * connections as f64 * settings.file_bytes() as f64;
-        plan.also(runs, bytes_before / BYTES_BEFORE_PER_S);
+        plan.also(runs, bytes_before(connections));
     }
     if !rounds.is_quick() {
+        let connections = settings.receive_connections();
+        let beds = receive::Mode::ALL.len() * rounds.count();
+        plan.splitways(beds);
+        plan.runs(beds, connections, settings.file_bytes(), rounds.seconds());
+        plan.also(beds, bytes_before(connections));
         let beds = idle::Kind::ALL.len() * rounds.count();
         plan.splitways(beds);
         plan.also(beds * idle::CONNECTIONS, HANDSHAKE_SECONDS);
@@ -146,6 +192,9 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
 
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     let rounds = &settings.rounds;
+    if settings.connections().contains(&0) || settings.files == 0 {
+        return Err(Failure::new("a load has connections, and asks for files"));
+    }
     let workspace = Workspace::prepare(settings.files, settings.file_bytes())?;
     let wanted = Wanted {
         splitway: std::iter::once("--http3".to_owned())
@@ -155,20 +204,29 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         ..Wanted::default()
     };
     let server_set = ServerSet::start(&workspace, &wanted)?;
-    let plain = Plain::start(&workspace, &server_set)?;
-    let [mut splitway, ..] = server_set.tls_servers()?;
-    let certificate = splitway.certificate.take();
-    let quinn = Server::new(QUINN, plain.address, [("quinn", plain.process.pid())]);
-    let servers = [splitway, quinn].map(|server| Server {
-        certificate: certificate.clone(),
-        ..server
-    });
+    let identity = server_set.identity().cloned();
+    let identity = identity.ok_or_else(|| Failure::new("there is no certificate"))?;
     let title = format!(
         "HTTP/3 over QUIC, AES-128-GCM: files of {} bytes in memory",
         settings.file_bytes()
     );
     let mut results = Results::new("quic", title, settings)?;
     server_set.describe(&mut results)?;
+    let network = server_set.peer_network();
+    let root = workspace.site.root();
+    let by_itself = LossDetection::QUINN;
+    let plain = Plain::start(network, root, &identity, STREAM_WINDOW_BYTES, by_itself)?;
+    let peers = start_peers(settings, &workspace, network, &identity, &mut results)?;
+    let [splitway, ..] = server_set.tls_servers()?;
+    let quinn = Server::new(QUINN, plain.address(), [("quinn", plain.pid())]);
+    let others = peers.iter().map(|(peer, running)| {
+        let process = (peer.name(), running.pid());
+        Server::new(peer.name(), running.address().into(), [process])
+    });
+    let mut servers: Vec<Server> = [splitway, quinn].into_iter().chain(others).collect();
+    for server in &mut servers {
+        server.certificate = Some(identity.certificate.clone());
+    }
     for &connections in settings.connections() {
         if !rounds.is_quick() {
             for server in &servers {
@@ -179,32 +237,21 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         rounds.take_turns(&servers, |server| {
             let run = run_one(settings, server, connections, rounds.seconds())?;
             eprintln!("{connections} connections: {run}");
-            let mut measures = run.measures();
-            // The plain server's one process is what both of Splitway's are together.
-            run::add_sum(
-                &mut measures,
-                "cpu_s_per_gb",
-                "both_ends",
-                &["server", "client"],
-            );
-            results.add(FILES, server.name, &conditions, measures);
+            results.add(FILES, server.name, &conditions, measures(&run));
             Ok(())
         })?;
         if !rounds.is_quick() {
-            let file = workspace.site.outside().join("host.perf");
-            let share = profile::aead_share(&servers[0], &file, || {
-                run_one(settings, &servers[0], connections, rounds.seconds()).map(drop)
-            })?;
-            if let Some(share) = share {
-                let measures = [(report::AEAD_SHARE.to_owned(), share)].into();
-                results.add(report::PROFILE, SPLITWAY, &conditions, measures);
+            // Others come without the names of their functions.
+            for server in &servers[..2] {
+                let place = workspace.site.outside();
+                profile_one(settings, server, connections, place, &mut results)?;
             }
         }
     }
-    drop(plain);
-    let identity = server_set.identity().cloned();
+    drop((plain, peers));
     server_set.end(&mut results)?;
-    if let Some(identity) = identity.filter(|_| !rounds.is_quick()) {
+    if !rounds.is_quick() {
+        receive::measure(settings, &workspace, &identity, &mut results)?;
         rounds.take_turns(&idle::Kind::ALL, |&kind| {
             let measures = idle::measure(&workspace, &identity, kind, &mut results)?;
             results.add(IDLE, kind.name(), &[], measures);
@@ -215,8 +262,67 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(rounds.output(&workspace.output))
 }
 
-/// How Splitway is started for connections that do nothing.
-fn idle_arguments(identity: &Identity) -> Vec<String> {
+/// The peers that are installed; of each that is not, or what its version is, there is a note.
+fn start_peers(
+    settings: &Settings,
+    workspace: &Workspace,
+    network: (rustix::process::Pid, std::net::Ipv4Addr),
+    identity: &Identity,
+    results: &mut Results,
+) -> Result<Vec<(Peer, Http3Peer)>> {
+    let mut started = Vec::new();
+    for &peer in settings.peers() {
+        let Some(program) = peer.program(workspace) else {
+            let note = format!("{} is not installed, and left out.", peer.name());
+            eprintln!("{note}");
+            results.note(note);
+            continue;
+        };
+        let version = peer.version(&program);
+        if !version.is_empty() {
+            results.note(format!("{} is {version}.", peer.name()));
+        }
+        let (root, own) = (workspace.site.root(), workspace.site.outside());
+        let running = Http3Peer::start(peer, &program, network, root, own, identity)?;
+        started.push((peer, running));
+    }
+    Ok(started)
+}
+
+/// What a run has come to.
+fn measures(run: &run::Run) -> Measures {
+    let mut measures = run.measures();
+    // A peer's one process is what both of Splitway's are together.
+    let parts = ["server", "client"];
+    run::add_sum(&mut measures, "cpu_s_per_gb", "both_ends", &parts);
+    measures
+}
+
+/// One run in which a server's processes are profiled, which it slows down.
+fn profile_one(
+    settings: &Settings,
+    server: &Server,
+    connections: usize,
+    place: &Path,
+    results: &mut Results,
+) -> Result<()> {
+    let seconds = settings.rounds.seconds();
+    let (run, profiles) = profile::during(&server.processes, place, || {
+        run_one(settings, server, connections, seconds)
+    })?;
+    let cpu = run.measures();
+    for (process, stacks) in profiles {
+        let cpu_s_per_gb = cpu[&format!("cpu_s_per_gb.{process}")];
+        if let Some(measures) = profile::measures(&stacks, cpu_s_per_gb) {
+            let conditions = [(CONNECTIONS, connections as f64)];
+            results.add(report::PROFILE, process, &conditions, measures);
+        }
+    }
+    Ok(())
+}
+
+/// How Splitway is started alone, with HTTP/3 beside TLS over TCP.
+fn own_arguments(identity: &Identity) -> Vec<String> {
     vec![
         "--report-json".to_owned(),
         "--http3".to_owned(),
@@ -245,42 +351,6 @@ fn run_one(
     run::run_generator(server, load.arguments(), false)
 }
 
-/// The server of plain quinn, as a process in the network of the peers.
-struct Plain {
-    process: Process,
-    address: SocketAddr,
-}
-
-impl Plain {
-    /// Starts it, and waits until it answers.
-    fn start(workspace: &Workspace, servers: &ServerSet) -> Result<Plain> {
-        let identity = servers.identity();
-        let identity = identity.ok_or_else(|| Failure::new("there is no certificate"))?;
-        let (holder, address) = servers.peer_network();
-        let address = SocketAddr::from((address, PORT));
-        let own = std::env::current_exe().context(|| "finding this program".into())?;
-        let mut command = within(holder, &format!("taskset --cpu-list {}", server_cores(1)));
-        command.arg(own).arg("quic-server");
-        command.arg(format!("--listen={address}"));
-        command.arg("--files").arg(workspace.site.root());
-        command.arg("--certificate").arg(&identity.certificate);
-        command.arg("--key").arg(&identity.key);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut process = Process::spawn(&mut command)?;
-        let stdout = process.child().stdout.take().expect("a pipe, as asked for");
-        let mut line = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .context(|| "reading from the server".into())?;
-        if line.trim_end() == READY {
-            Ok(Plain { process, address })
-        } else {
-            // It has said on standard error why.
-            Err(Failure::new("the server of plain quinn does not answer"))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,6 +366,18 @@ mod tests {
         assert!(plan(&quick).seconds() < plan(&all).seconds() / 10.0);
         let given = settings::<Settings>(&["--quick", "--connections=1,2", "--file-bytes=7"]);
         assert_eq!((given.connections(), given.file_bytes()), (&[1, 2][..], 7));
+        assert_eq!(given.receive_connections(), 1);
+        assert_eq!(all.receive_connections(), RECEIVE_CONNECTIONS);
+    }
+
+    #[test]
+    fn peers_are_measured_unless_told() {
+        let peers = |options: &[&str]| settings::<Settings>(options).peers().to_vec();
+        assert_eq!(peers(&[]), Peer::ALL);
+        assert_eq!(peers(&["--peers=caddy"]), [Peer::Caddy]);
+        assert_eq!(peers(&["--no-peers"]), []);
+        let few = plan(&settings::<Settings>(&["--no-peers"]));
+        assert!(few.seconds() < plan(&settings::<Settings>(&[])).seconds());
     }
 
     #[test]

@@ -38,6 +38,23 @@ impl Matrix {
         }
     }
 
+    /// Every loss with every round-trip time and every reordering, of so many flows.
+    pub(crate) fn of(
+        loss: &[f64],
+        rtt_ms: &[f64],
+        reorder: &[f64],
+        flows: usize,
+        rate: f64,
+    ) -> Matrix {
+        Matrix {
+            loss: loss.to_vec(),
+            rtt: rtt_ms.to_vec(),
+            reorder: reorder.to_vec(),
+            flows: vec![flows],
+            rate,
+        }
+    }
+
     /// All cells, or of each kind some.
     pub(crate) fn cells(&self, quick: bool) -> Vec<Cell> {
         let mut cells = Vec::new();

@@ -78,7 +78,7 @@ impl Settings {
 pub(crate) fn generate(settings: &Settings) -> Result<()> {
     take_place()?;
     let mut driver = Driver::new((Ipv4Addr::UNSPECIFIED, 0).into(), None)?;
-    let config = config(&settings.certificate)?;
+    let config = config(&settings.certificate, STREAM_WINDOW_BYTES)?;
     let mut load = Load::new(settings);
     for _ in 0..settings.connections {
         let index = driver.connect(config.clone(), settings.server, identity::NAME)?;
@@ -111,8 +111,9 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
     }
 }
 
-/// TLS 1.3 with AES-128-GCM, which every server of QUIC has, so that all seal alike.
-pub(super) fn config(certificate: &Path) -> Result<ClientConfig> {
+/// TLS 1.3 with AES-128-GCM, which every server of QUIC has, so that all seal alike; a server may
+/// send `window_bytes` on a stream before they are read.
+pub(super) fn config(certificate: &Path, window_bytes: u32) -> Result<ClientConfig> {
     let making = || "configuring a client of QUIC".to_owned();
     let mut crypto = provider::default_provider();
     let wanted = CipherSuite::TLS13_AES_128_GCM_SHA256;
@@ -127,7 +128,7 @@ pub(super) fn config(certificate: &Path) -> Result<ClientConfig> {
     let quic = QuicClientConfig::try_from(tls).context(making)?;
     let mut config = ClientConfig::new(Arc::new(quic));
     let mut transport = TransportConfig::default();
-    transport.stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES));
+    transport.stream_receive_window(VarInt::from_u32(window_bytes));
     config.transport_config(Arc::new(transport));
     Ok(config)
 }
@@ -315,7 +316,7 @@ impl Load {
 }
 
 /// Writes something short on a stream that has room.
-fn write(quinn: &mut Connection, stream: StreamId, bytes: &[u8]) -> Result<()> {
+pub(super) fn write(quinn: &mut Connection, stream: StreamId, bytes: &[u8]) -> Result<()> {
     let written = quinn.send_stream(stream).write(bytes);
     match written.context(|| "writing on a stream".into())? {
         all if all == bytes.len() => Ok(()),

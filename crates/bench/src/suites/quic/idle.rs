@@ -13,7 +13,7 @@ use testbed::{Context, Failure, Result};
 
 use super::client;
 use super::driver::Driver;
-use super::{PORT, idle_arguments};
+use super::{PORT, STREAM_WINDOW_BYTES, own_arguments};
 use crate::RECEIVE_WAIT_MAX;
 use crate::load::{Outcome, READY, conclude, print_line, take_place};
 use crate::measure::results::{Measures, Results};
@@ -93,7 +93,7 @@ fn hold_them() -> Result<()> {
 
 fn quic(settings: &Settings) -> Result<Driver> {
     let mut driver = Driver::new((Ipv4Addr::UNSPECIFIED, 0).into(), None)?;
-    let config = client::config(&settings.certificate)?;
+    let config = client::config(&settings.certificate, STREAM_WINDOW_BYTES)?;
     let begun = Instant::now();
     let mut connected = 0;
     for _ in 0..settings.connections {
@@ -149,7 +149,7 @@ pub(super) fn measure(
     kind: Kind,
     results: &mut Results,
 ) -> Result<Measures> {
-    let mut splitway = start_splitway(workspace, &idle_arguments(identity))?;
+    let mut splitway = start_splitway(workspace, &own_arguments(identity))?;
     let server = Server::new(SPLITWAY, (STACK_V4, PORT).into(), processes(&splitway));
     let before = memory(splitway.host())?.proportional_bytes;
     let arguments = vec![

@@ -1,70 +1,206 @@
-//! What part of its time the host process seals and opens packets.
+//! What processes spend their time on: samples of `perf`, by class.
+//!
+//! The innermost function decides. Releases have no frame pointers, so that callers in user mode
+//! are not known for sure; classes do not depend on them.
 
 use std::path::Path;
 
-use testbed::{Failure, Result};
+use rustix::process::Pid;
+use testbed::Result;
 
 use crate::measure::perf::{Profiler, Stack};
-use crate::measure::run::Server;
+use crate::measure::results::Measures;
 
-/// Parts of names of functions that do: those of aws-lc for AES-GCM and ChaCha20-Poly1305, and its
-/// entries.
-const AEAD: [&str; 6] = ["gcm", "aes_hw", "aes_ctr", "ghash", "chacha20", "EVP_AEAD"];
+/// What CPU time goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Aead,
+    HeaderProtection,
+    Copies,
+    Kernel,
+    Control,
+}
 
-/// Profiles the first process of a server during a run: the part of its samples that lies within
-/// AEAD, in percent; `None` where nothing can be profiled.
-pub(super) fn aead_share(
-    server: &Server,
-    file: &Path,
-    run: impl FnOnce() -> Result<()>,
-) -> Result<Option<f64>> {
-    let (_, host) = server
-        .processes
-        .first()
-        .copied()
-        .ok_or_else(|| Failure::new(format!("{} has no process", server.name)))?;
-    let profiler = match Profiler::start(host, file) {
-        Ok(profiler) => profiler,
-        Err(failure) => {
-            eprintln!("the host process is not profiled: {failure}");
-            run()?;
-            return Ok(None);
+/// Parts of names of functions that encrypt a single block: the mask of a header, and, once for
+/// each packet, the one that a tag of GCM is hidden with.
+const BLOCK: [&str; 6] = [
+    "new_mask",
+    "header_protection",
+    "aes_hw_encrypt",
+    "aes_hw_ecb",
+    "AES_ecb",
+    "AES_encrypt",
+];
+
+/// Parts of names of functions that seal and open: those of aws-lc for AES-GCM and
+/// ChaCha20-Poly1305, and its entries.
+const AEAD: [&str; 8] = [
+    "gcm", "aes_hw", "aes_ctr", "ghash", "chacha20", "poly1305", "EVP_AEAD", "aead",
+];
+
+/// Parts of names of functions that copy, in user mode and in the kernel.
+const COPIES: [&str; 10] = [
+    "memcpy",
+    "memmove",
+    "rep_movs",
+    "copyin",
+    "copyout",
+    "copy_user",
+    "copy_from_iter",
+    "copy_to_iter",
+    "copy_page_to_iter",
+    "skb_copy_bits",
+];
+
+impl Class {
+    pub(super) const ALL: [Class; 5] = [
+        Class::Aead,
+        Class::HeaderProtection,
+        Class::Copies,
+        Class::Kernel,
+        Class::Control,
+    ];
+
+    /// What its measures end with.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Class::Aead => "aead",
+            Class::HeaderProtection => "header_protection",
+            Class::Copies => "copies",
+            Class::Kernel => "kernel",
+            Class::Control => "control",
         }
-    };
-    run()?;
-    match profiler.stop(file) {
-        Ok(stacks) => Ok(Some(share(&stacks))),
-        Err(failure) => {
-            eprintln!("the host process is not profiled: {failure}");
-            Ok(None)
+    }
+
+    fn of(stack: &Stack) -> Class {
+        let innermost = stack.functions.first().map_or("", String::as_str);
+        let is_one_of = |parts: &[&str]| parts.iter().any(|part| innermost.contains(part));
+        if is_one_of(&COPIES) {
+            Class::Copies
+        } else if stack.is_in_kernel {
+            Class::Kernel
+        } else if is_one_of(&BLOCK) {
+            Class::HeaderProtection
+        } else if is_one_of(&AEAD) {
+            Class::Aead
+        } else {
+            Class::Control
         }
     }
 }
 
-fn share(stacks: &[Stack]) -> f64 {
-    let is_aead = |stack: &&Stack| {
-        let innermost = stack.functions.first();
-        innermost.is_some_and(|function| AEAD.iter().any(|part| function.contains(part)))
-    };
-    100.0 * stacks.iter().filter(is_aead).count() as f64 / stacks.len() as f64
+/// A process by name, and what it was found doing.
+pub(super) type Profile = (&'static str, Vec<Stack>);
+
+/// Profiles processes while something runs; what that comes to, and for each process what it was
+/// found doing, which is nothing where it cannot be profiled.
+pub(super) fn during<T>(
+    processes: &[(&'static str, Pid)],
+    directory: &Path,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<(T, Vec<Profile>)> {
+    let begun: Vec<_> = processes
+        .iter()
+        .map(|&(name, pid)| {
+            let file = directory.join(format!("{name}.perf"));
+            (name, Profiler::start(pid, &file), file)
+        })
+        .collect();
+    let come_to = run()?;
+    let mut found = Vec::new();
+    for (name, profiler, file) in begun {
+        let stacks = profiler.and_then(|profiler| profiler.stop(&file));
+        let stacks = stacks.unwrap_or_else(|failure| {
+            eprintln!("{name} is not profiled: {failure}");
+            Vec::new()
+        });
+        found.push((name, stacks));
+    }
+    Ok((come_to, found))
+}
+
+/// What a process was found doing, which took so much CPU time per gigabyte; nothing if it was
+/// never looked at.
+pub(super) fn measures(stacks: &[Stack], cpu_s_per_gb: f64) -> Option<Measures> {
+    if stacks.is_empty() {
+        return None;
+    }
+    let mut measures = Measures::from([("samples".to_owned(), stacks.len() as f64)]);
+    for class in Class::ALL {
+        let is_of = |stack: &&Stack| Class::of(stack) == class;
+        let share = stacks.iter().filter(is_of).count() as f64 / stacks.len() as f64;
+        let name = class.name();
+        measures.insert(format!("percent.{name}"), 100.0 * share);
+        measures.insert(format!("cpu_s_per_gb.{name}"), share * cpu_s_per_gb);
+    }
+    Some(measures)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::perf::tests::stack;
 
     #[test]
-    fn only_what_computes_is_counted() {
-        let stack = |functions: &[&str]| Stack {
-            functions: functions.iter().map(|&it| it.to_owned()).collect(),
-        };
+    fn the_innermost_function_decides() {
+        for (is_in_kernel, functions, class) in [
+            (
+                false,
+                &["aws_lc_0_41_0_aes_gcm_enc_update_vaes_avx512", "seal"][..],
+                Class::Aead,
+            ),
+            (false, &["aws_lc_0_41_0_EVP_AEAD_CTX_open"], Class::Aead),
+            (
+                false,
+                &["aws_lc_0_41_0_aes_hw_encrypt"],
+                Class::HeaderProtection,
+            ),
+            (
+                false,
+                &["aws_lc_0_41_0_aes_hw_ctr32_encrypt_blocks"],
+                Class::Aead,
+            ),
+            (
+                false,
+                &["aws_lc_rs::aead::quic::cipher_new_mask"],
+                Class::HeaderProtection,
+            ),
+            (
+                false,
+                &["__memmove_avx_unaligned_erms", "aws_lc_0_41_0_EVP_AEAD"],
+                Class::Copies,
+            ),
+            (true, &["rep_movs_alternative", "packet_snd"], Class::Copies),
+            (true, &["_copy_from_iter"], Class::Copies),
+            (true, &["veth_xmit", "packet_snd", "sendmsg"], Class::Kernel),
+            (
+                false,
+                &["poll_transmit", "aws_lc_0_41_0_EVP_AEAD"],
+                Class::Control,
+            ),
+            (false, &[""], Class::Control),
+        ] {
+            let stack = stack(is_in_kernel, functions);
+            assert_eq!(Class::of(&stack), class, "{functions:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_of_the_process_and_add_up() {
         let stacks = [
-            stack(&["aws_lc_0_41_0_aes_gcm_dec_update_vaes_avx512", "quic::open"]),
-            stack(&["memcpy", "aws_lc_0_41_0_EVP_AEAD_CTX_open"]),
-            stack(&["poll_transmit"]),
-            stack(&["poll_transmit"]),
+            stack(false, &["gcm_seal"]),
+            stack(true, &["_copy_from_iter"]),
+            stack(true, &["_copy_from_iter"]),
+            stack(false, &["poll_transmit"]),
         ];
-        assert_eq!(share(&stacks), 25.0);
-        assert!(share(&[]).is_nan());
+        let measures = measures(&stacks, 0.2).unwrap();
+        assert_eq!(measures["percent.copies"], 50.0);
+        assert_eq!(measures["cpu_s_per_gb.aead"], 0.05);
+        let sum: f64 = Class::ALL
+            .iter()
+            .map(|class| measures[&format!("percent.{}", class.name())])
+            .sum();
+        assert_eq!(sum, 100.0);
+        assert_eq!(super::measures(&[], 0.2), None);
     }
 }

@@ -48,6 +48,51 @@ pub(crate) struct Settings {
     /// The certificate's key.
     #[arg(long)]
     pub(crate) key: PathBuf,
+    /// What clients may be sent on a stream before they have read it.
+    #[arg(long, default_value_t = STREAM_WINDOW_BYTES)]
+    pub(crate) window_bytes: u32,
+    #[command(flatten)]
+    pub(crate) loss_detection: LossDetection,
+}
+
+/// When a packet counts as lost, and when clients acknowledge: quinn's own choice unless told.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LossDetection {
+    /// When so many later ones are acknowledged (RFC 9002 §6.1.1).
+    #[arg(long, default_value_t = 3)]
+    pub(crate) packet_threshold: u32,
+    /// When a later one is, and it was sent so many round trips ago (RFC 9002 §6.1.2).
+    #[arg(long, default_value_t = 1.125)]
+    pub(crate) time_threshold: f32,
+    /// Clients acknowledge at once when so many come out of order; 0 for never
+    /// (draft-ietf-quic-ack-frequency).
+    #[arg(long, default_value_t = 2)]
+    pub(crate) reordering_threshold: u32,
+}
+
+impl LossDetection {
+    /// quinn's own.
+    pub(crate) const QUINN: LossDetection = LossDetection {
+        packet_threshold: 3,
+        time_threshold: 1.125,
+        reordering_threshold: 2,
+    };
+
+    /// That of Splitway: time alone tells.
+    pub(crate) const BY_TIME: LossDetection = LossDetection {
+        packet_threshold: u32::MAX,
+        time_threshold: 1.25,
+        reordering_threshold: 1,
+    };
+
+    /// The arguments that say the same.
+    pub(crate) fn arguments(&self) -> [String; 3] {
+        [
+            format!("--packet-threshold={}", self.packet_threshold),
+            format!("--time-threshold={}", self.time_threshold),
+            format!("--reordering-threshold={}", self.reordering_threshold),
+        ]
+    }
 }
 
 /// Serves until it is killed; prints [`READY`] when it answers.
@@ -84,12 +129,18 @@ fn config(settings: &Settings) -> Result<ServerConfig> {
     let quic = QuicServerConfig::try_from(tls).context(making)?;
     let mut config = ServerConfig::with_crypto(Arc::new(quic));
     let mut frequency = AckFrequencyConfig::default();
-    frequency.ack_eliciting_threshold(VarInt::from_u32(PACKETS_PER_ACK));
+    frequency
+        .ack_eliciting_threshold(VarInt::from_u32(PACKETS_PER_ACK))
+        .reordering_threshold(VarInt::from_u32(
+            settings.loss_detection.reordering_threshold,
+        ));
     let mut transport = TransportConfig::default();
     transport
+        .packet_threshold(settings.loss_detection.packet_threshold)
+        .time_threshold(settings.loss_detection.time_threshold)
         .ack_frequency_config(Some(frequency))
         // What a client's window permits, and as much again to go on with.
-        .send_window(2 * u64::from(STREAM_WINDOW_BYTES));
+        .send_window(2 * u64::from(settings.window_bytes));
     config.transport_config(Arc::new(transport));
     Ok(config)
 }
@@ -245,5 +296,28 @@ impl Sending {
         self.offset += len as u64;
         self.unwritten = bytes.into();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suites::tests::settings;
+
+    #[test]
+    fn quinn_decides_by_itself_unless_told() {
+        let required = [
+            "--listen=192.0.2.1:443",
+            "--files=files",
+            "--certificate=certificate.pem",
+            "--key=key.pem",
+        ];
+        let read = settings::<Settings>(&required);
+        assert_eq!(read.loss_detection, LossDetection::QUINN);
+        assert_eq!(read.window_bytes, STREAM_WINDOW_BYTES);
+        let arguments = LossDetection::BY_TIME.arguments();
+        let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let read = settings::<Settings>(&[&required[..], &given].concat());
+        assert_eq!(read.loss_detection, LossDetection::BY_TIME);
     }
 }

@@ -1,0 +1,69 @@
+//! The server of plain quinn, as a process in the network of others.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::Pid;
+use testbed::namespace::within;
+use testbed::process::Process;
+use testbed::{Context, Failure, Result};
+
+use super::PORT;
+use super::server::LossDetection;
+use crate::load::READY;
+use crate::servers::cores::server_cores;
+use crate::suites::tls::identity::Identity;
+
+/// See the [module documentation](self).
+pub(super) struct Plain {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Plain {
+    /// Starts it in the network namespace of a process, at an address there, and waits until it
+    /// answers. It buffers what a client needs whose window is `window_bytes`.
+    pub(super) fn start(
+        (namespace, address): (Pid, Ipv4Addr),
+        root: &Path,
+        identity: &Identity,
+        window_bytes: u32,
+        loss_detection: LossDetection,
+    ) -> Result<Plain> {
+        let address = SocketAddr::from((address, PORT));
+        let own = std::env::current_exe().context(|| "finding this program".into())?;
+        let line = format!("taskset --cpu-list {}", server_cores(1));
+        let mut command = within(namespace, &line);
+        command.arg(own).arg("quic-server");
+        command.arg(format!("--listen={address}"));
+        command.arg(format!("--window-bytes={window_bytes}"));
+        command.args(loss_detection.arguments());
+        command.arg("--files").arg(root);
+        command.arg("--certificate").arg(&identity.certificate);
+        command.arg("--key").arg(&identity.key);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Process::spawn(&mut command)?;
+        let stdout = process.child().stdout.take().expect("a pipe, as asked for");
+        let mut line = String::new();
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .context(|| "reading from the server".into())?;
+        if line.trim_end() == READY {
+            Ok(Plain { process, address })
+        } else {
+            // It has said on standard error why.
+            Err(Failure::new("the server of plain quinn does not answer"))
+        }
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+
+    /// Where it answers.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
