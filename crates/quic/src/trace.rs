@@ -211,8 +211,8 @@ impl Trace {
         });
     }
 
-    /// What the connection has come to by now: how much was lost so far, what recovery goes by, and the
-    /// state of congestion control.
+    /// What the connection has come to by now: how much was lost so far, what recovery goes by, and
+    /// the state of congestion control.
     pub(crate) fn on_state(
         &mut self,
         now: Instant,

@@ -142,8 +142,8 @@ impl Ledger {
         self.bytes_acked_max = self.bytes_acked_max.max(longest);
     }
 
-    /// At the end of each call: what is lost by now. Packets are found lost in their order, and only
-    /// below one that is acknowledged.
+    /// At the end of each call: what is lost by now. Packets are found lost in their order, and
+    /// only below one that is acknowledged.
     pub(super) fn on_losses(
         &mut self,
         now: Instant,
