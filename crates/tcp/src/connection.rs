@@ -194,6 +194,14 @@ fn seed(isn: u32, salt: u32) -> u64 {
     u64::from(isn) << 32 | u64::from(salt)
 }
 
+/// True if a connection may begin with the segment. "Third, check for a SYN" (RFC 9293 §3.10.7.2):
+/// other controls and text in it are for later, and the peer repeats them.
+pub(crate) fn is_plain_syn(header: &Header) -> bool {
+    let Flags(bits) = header.flags;
+    let Flags(ruled_out) = Flags::RST | Flags::ACK;
+    header.flags.contains(Flags::SYN) && bits & ruled_out == 0
+}
+
 impl SendSpace {
     /// Bytes issued and not acknowledged.
     pub(crate) fn flight(&self) -> u64 {
@@ -291,11 +299,7 @@ impl Connection {
         now: Instant,
     ) -> Option<Connection> {
         let header = &syn.header;
-        let Flags(bits) = header.flags;
-        // "Third, check for a SYN": other controls and text in it are for later, and the peer
-        // repeats them.
-        let Flags(ruled_out) = Flags::RST | Flags::ACK;
-        if !header.flags.contains(Flags::SYN) || bits & ruled_out != 0 {
+        if !is_plain_syn(header) {
             return None;
         }
         let mut connection = Connection::connect(
@@ -306,11 +310,16 @@ impl Connection {
             ts_offset,
             now,
         );
-        connection.state = State::SynReceived;
-        connection.passive = true;
-        connection.on_peer_syn(now, header);
-        connection.ecn.on_syn(config.ecn, syn);
+        connection.on_passive_open(now, syn);
         Some(connection)
+    }
+
+    /// The connection is opened by this SYN of the peer, not by one of its own.
+    pub(crate) fn on_passive_open(&mut self, now: Instant, syn: &Segment<'_>) {
+        self.state = State::SynReceived;
+        self.passive = true;
+        self.on_peer_syn(now, &syn.header);
+        self.ecn.on_syn(self.config.ecn, syn);
     }
 
     /// Takes IRS and the options from the peer's SYN.

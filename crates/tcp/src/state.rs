@@ -96,6 +96,11 @@ impl State {
         )
     }
 
+    /// The handshake is complete, and the connection is not over (RFC 9293 §3.3.2).
+    pub(crate) fn is_synchronized(self) -> bool {
+        !self.is_opening() && self != State::Closed
+    }
+
     /// The handshake is not complete.
     pub fn is_opening(self) -> bool {
         matches!(self, State::SynSent | State::SynReceived)

@@ -300,22 +300,23 @@ impl Stack {
         let cookie = segment.header.ack.wrapping_sub(1);
         let is_spent = good.is_some() && self.gate.spent.contains(&tuple, cookie);
         let ts_offset = self.isn.ts_offset(local, remote);
-        if let Some(good) = good.filter(|_| !is_spent)
-            && let Some(connection) = good.connection(config, segment, ts_offset, now)
-        {
-            match self.admit(now_us, &tuple, to) {
-                Ok(listener) => {
-                    if is_own {
-                        self.counters.syn_cookies_accepted += 1;
-                    } else {
-                        self.counters.connections_set_up += 1;
+        if let Some(good) = good.filter(|_| !is_spent) {
+            let mut connection = good.begin(config, ts_offset, now);
+            if good.complete(&mut connection, segment, now) {
+                match self.admit(now_us, &tuple, to) {
+                    Ok(listener) => {
+                        if is_own {
+                            self.counters.syn_cookies_accepted += 1;
+                        } else {
+                            self.counters.connections_set_up += 1;
+                        }
+                        self.open(now_us, tuple, listener, connection, Some(cookie));
                     }
-                    self.open(now_us, tuple, listener, connection, Some(cookie));
+                    Err(Refusal::Later) => {}
+                    Err(Refusal::Reset) => self.refuse(now_us, tuple, segment),
                 }
-                Err(Refusal::Later) => {}
-                Err(Refusal::Reset) => self.refuse(now_us, tuple, segment),
+                return true;
             }
-            return true;
         }
         let follows =
             |cookies: &SynCookies| cookies.may_follow(config, local, remote, segment, now);

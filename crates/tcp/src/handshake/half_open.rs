@@ -10,7 +10,7 @@ use wire::tcp::{Flags, Header, Options, Segment, Timestamps};
 
 use crate::challenge::AckLimiter;
 use crate::config::{Config, Limits};
-use crate::connection::Connection;
+use crate::connection::{Connection, is_plain_syn};
 use crate::state::State;
 use crate::time::Instant;
 
@@ -88,6 +88,23 @@ impl Syn {
         }
     }
 
+    /// A connection that has not heard of the SYN yet: [`Connection::on_passive_open`] tells it. Two
+    /// steps, since a connection is large: it is made where it stays, and not moved in between.
+    pub(crate) fn begin(
+        &self,
+        config: &Config,
+        isn: u32,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Connection {
+        let Syn {
+            local_port,
+            remote_port,
+            ..
+        } = *self;
+        Connection::connect(config, local_port, remote_port, isn, ts_offset, now)
+    }
+
     pub(crate) fn segment(&self) -> Segment<'static> {
         Segment {
             header: Header {
@@ -133,10 +150,15 @@ impl HalfOpen {
         ts_offset: u32,
         now: Instant,
     ) -> Option<(HalfOpen, Header)> {
-        let mut connection = Connection::accept(config, syn, isn, ts_offset, now)?;
+        if !is_plain_syn(&syn.header) {
+            return None;
+        }
+        let syn = Syn::of(syn);
+        let mut connection = syn.begin(config, isn, ts_offset, now);
+        connection.on_passive_open(now, &syn.segment());
         let syn_ack = take_header(&mut connection, now)?;
         let half_open = HalfOpen {
-            syn: Syn::of(syn),
+            syn,
             isn,
             ts_offset,
             opened: now,
@@ -156,7 +178,8 @@ impl HalfOpen {
     /// The SYN,ACK again, because none has been acknowledged; `None` if it is time to forget the
     /// peer ([`Config::syn_retries`]).
     pub fn on_timeout(&mut self, config: &Config) -> Option<Header> {
-        let (mut connection, _) = self.connection(config)?;
+        let mut connection = self.begin(config);
+        self.repeat(&mut connection)?;
         let at = self.timeout;
         connection.on_timeout(at);
         let syn_ack = take_header(&mut connection, at)?;
@@ -167,7 +190,7 @@ impl HalfOpen {
 
     /// The last SYN,ACK, for a caller that could not send it before.
     pub fn syn_ack(&self, config: &Config) -> Option<Header> {
-        self.connection(config).map(|(_, syn_ack)| syn_ack)
+        self.repeat(&mut self.begin(config))
     }
 
     /// Processes a segment.
@@ -177,9 +200,10 @@ impl HalfOpen {
         now: Instant,
         segment: &Segment<'_>,
     ) -> HalfOpenReaction {
-        let Some((mut connection, _)) = self.connection(config) else {
+        let mut connection = self.begin(config);
+        if self.repeat(&mut connection).is_none() {
             return HalfOpenReaction::Refused;
-        };
+        }
         connection.on_segment(now, segment);
         match connection.state() {
             State::Closed => HalfOpenReaction::Refused,
@@ -208,22 +232,28 @@ impl HalfOpen {
         }
     }
 
-    /// The connection that this stands for, and the last SYN,ACK it has sent.
-    fn connection(&self, config: &Config) -> Option<(Connection, Header)> {
+    /// The connection that this stands for, before anything has happened to it.
+    fn begin(&self, config: &Config) -> Connection {
+        self.syn
+            .begin(config, self.isn, self.ts_offset, self.opened)
+    }
+
+    /// Repeats what has happened to the connection; returns the last SYN,ACK it has sent.
+    fn repeat(&self, connection: &mut Connection) -> Option<Header> {
         let syn = self.syn.segment();
         let mut at = self.opened;
-        let mut connection = Connection::accept(config, &syn, self.isn, self.ts_offset, at)?;
-        let mut syn_ack = take_header(&mut connection, at)?;
+        connection.on_passive_open(at, &syn);
+        let mut syn_ack = take_header(connection, at)?;
         if self.repeated {
             connection.on_segment(at, &syn);
-            syn_ack = take_header(&mut connection, at)?;
+            syn_ack = take_header(connection, at)?;
         }
         for _ in 0..self.retransmissions {
             at = connection.next_timeout()?;
             connection.on_timeout(at);
-            syn_ack = take_header(&mut connection, at)?;
+            syn_ack = take_header(connection, at)?;
         }
-        Some((connection, syn_ack))
+        Some(syn_ack)
     }
 }
 

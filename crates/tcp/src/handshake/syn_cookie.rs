@@ -35,10 +35,9 @@ use wire::ip::Ecn;
 use wire::tcp::{Flags, Header, Segment};
 
 use crate::config::Config;
-use crate::connection::Connection;
-use crate::handshake::half_open::{LIMITS, Syn, take_header};
-use crate::handshake::isn::hash_ends;
-use crate::state::State;
+use crate::connection::{Connection, is_plain_syn};
+use crate::handshake::half_open::{Syn, take_header};
+use crate::handshake::isn::HashInput;
 use crate::time::Instant;
 
 /// Length of a period, in microseconds.
@@ -109,6 +108,9 @@ impl SynCookies {
         ts_offset: u32,
         now: Instant,
     ) -> Option<Header> {
+        if !is_plain_syn(&syn.header) {
+            return None;
+        }
         let mut kept = Syn::of(syn);
         if !config.timestamps {
             kept.tsval = None;
@@ -123,7 +125,8 @@ impl SynCookies {
         kept.mss = Some(MSS_CLASSES[class as usize]);
         let period = now.as_us() / PERIOD_US;
         let isn = self.cookie(local, remote, kept.seq, period, class, place);
-        let mut connection = Connection::accept(config, &kept.segment(), isn, ts_offset, now)?;
+        let mut connection = kept.begin(config, isn, ts_offset, now);
+        connection.on_passive_open(now, &kept.segment());
         let mut header = take_header(&mut connection, now)?;
         if let (Some(timestamps), Place::Timestamp(options)) =
             (&mut header.options.timestamps, place)
@@ -148,7 +151,9 @@ impl SynCookies {
         now: Instant,
     ) -> Option<Connection> {
         let cookie = self.verify(config, local, remote, ack, now)?;
-        cookie.connection(config, ack, ts_offset, now)
+        let mut connection = cookie.begin(config, ts_offset, now);
+        let is_complete = cookie.complete(&mut connection, ack, now);
+        is_complete.then_some(connection)
     }
 
     /// The cookie that an ACK acknowledges, if it is good.
@@ -218,10 +223,12 @@ impl SynCookies {
             Place::Timestamp(options) => (0, options, 0),
             Place::Isn(bits) => (1, bits, bits << ISN_OPTION_SHIFT),
         };
+        let mut input = HashInput::default();
+        input.push_ends(local, remote);
+        input.push(period.to_be_bytes());
+        input.push([class as u8, kind, bits as u8]);
         let mut hasher = SipHasher24::new_with_key(&self.key);
-        hash_ends(&mut hasher, local, remote);
-        hasher.write(&period.to_be_bytes());
-        hasher.write(&[class as u8, kind, bits as u8]);
+        hasher.write(input.bytes());
         let without_seq = hasher.finish();
         hasher.write(&seq.to_be_bytes());
         let with_seq = hasher.finish();
@@ -233,24 +240,22 @@ impl SynCookies {
 }
 
 impl SynCookie {
-    /// The connection that the ACK completes, which it has processed; `None` if it completes none
-    /// all the same. Its round-trip time is not known yet.
-    pub fn connection(
-        &self,
-        config: &Config,
-        ack: &Segment<'_>,
-        ts_offset: u32,
-        now: Instant,
-    ) -> Option<Connection> {
-        let syn = self.syn.segment();
-        let mut connection = Connection::accept(config, &syn, self.isn, ts_offset, now)?;
-        // It left at an unknown time: without a departure nothing is measured.
-        connection.poll_transmit(now, &LIMITS)?;
+    /// A connection that has not heard of the SYN yet: [`SynCookie::complete`] tells it. Two steps,
+    /// since a connection is large: it is made where it stays, and not moved in between.
+    pub fn begin(&self, config: &Config, ts_offset: u32, now: Instant) -> Connection {
+        self.syn.begin(config, self.isn, ts_offset, now)
+    }
+
+    /// The connection processes the SYN, and the ACK that has brought back the cookie. True if that
+    /// completes the handshake; if not, the connection is to be forgotten. Its round-trip time is
+    /// not known yet.
+    pub fn complete(&self, connection: &mut Connection, ack: &Segment<'_>, now: Instant) -> bool {
+        connection.on_passive_open(now, &self.syn.segment());
+        // The SYN,ACK left at an unknown time: nothing is kept of it, as nothing is measured by it.
+        connection.snd.nxt = 1;
+        connection.sent.skip();
         connection.on_segment(now, ack);
-        match connection.state() {
-            State::SynReceived | State::Closed => None,
-            _ => Some(connection),
-        }
+        connection.state().is_synchronized()
     }
 }
 

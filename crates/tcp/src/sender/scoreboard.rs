@@ -288,6 +288,13 @@ impl Scoreboard {
         record.transmission
     }
 
+    /// Names a transmission of which nothing is kept: it is acknowledged, and no report of its
+    /// departure comes.
+    pub(crate) fn skip(&mut self) {
+        debug_assert!(self.records.is_empty() && self.unreported.is_empty());
+        self.unreported_first += 1;
+    }
+
     /// Notes that positions that are there, and are not selectively acknowledged, are sent again.
     pub(crate) fn reissue(&mut self, positions: Range<u64>) -> u64 {
         self.replace(positions, true)
