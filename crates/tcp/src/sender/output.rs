@@ -100,7 +100,9 @@ impl Connection {
                     return Some(self.transmit_ack(now));
                 }
                 let probe = self.persist.is_due();
-                if let Some(data) = self.poll_data(now, limits, probe) {
+                if self.queue.is_empty() && !self.fin_queued {
+                    self.rest();
+                } else if let Some(data) = self.poll_data(now, limits, probe) {
                     return Some(self.transmit_data(now, data));
                 }
                 self.poll_window_probe(now, probe)
@@ -121,6 +123,16 @@ impl Connection {
             State::Closed | State::SynSent | State::SynReceived => None,
             _ => self.poll_ack(now),
         }
+    }
+
+    /// All that was queued is acknowledged, and there is no FIN to send: what
+    /// [`Connection::poll_data`] comes to then, however it is paced and whatever the windows are.
+    fn rest(&mut self) {
+        self.recovery.tlp.take_due();
+        self.recovery.on_answered();
+        self.persist.reset();
+        self.timers.cancel(Timer::Persist);
+        self.rate.on_app_limited(0);
     }
 
     pub(crate) fn poll_data(&mut self, now: Instant, limits: &Limits, probe: bool) -> Option<Data> {
