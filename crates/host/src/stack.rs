@@ -592,7 +592,7 @@ impl Stack {
         };
         entry.orphan_since = Some(self.orphans.add(entry.stream));
         // It is not the peer that is waited for any more.
-        self.gate.on_heard(entry.source(), entry.unheard.take());
+        self.gate.on_heard(entry.unheard.take());
         while let Some(oldest) = self.orphans.take_beyond(self.config.orphans_max) {
             if let Some(entry) = self.connections.by_stream_mut(oldest) {
                 let handle = entry.handle();
@@ -624,14 +624,14 @@ impl Stack {
             let has_text = matches!(event, ConnectionEvent::Readable);
             if has_text && !entry.heard && !entry.tcp.state().is_opening() {
                 entry.heard = true;
-                self.gate.on_heard(entry.source(), entry.unheard.take());
+                self.gate.on_heard(entry.unheard.take());
             }
             let event = match event {
                 ConnectionEvent::Connected if entry.is_active => AppEvent::Connected,
                 // It was accepted with the text of its SYN.
                 ConnectionEvent::Connected if entry.told => {
                     entry.heard = true;
-                    self.gate.on_heard(entry.source(), entry.unheard.take());
+                    self.gate.on_heard(entry.unheard.take());
                     continue;
                 }
                 ConnectionEvent::Connected => {

@@ -24,7 +24,7 @@ use crate::app::{BindingId, StreamId};
 use crate::config::Admission;
 use crate::episode::Episode;
 use crate::tables::bindings::Destination;
-use crate::tables::by_source::{Age, BySource};
+use crate::tables::by_source::{BySource, Place};
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::keyed_hash::KeyedHash;
 use crate::tables::sources::Sources;
@@ -114,15 +114,15 @@ impl Gate {
 
     /// A peer has sent something on its connection for the first time, or completed its handshake
     /// of TLS.
-    pub(super) fn on_heard(&mut self, remote: IpAddr, unheard: Option<Age>) {
-        if let Some(age) = unheard {
-            self.unheard.remove(remote, age);
+    pub(super) fn on_heard(&mut self, unheard: Option<Place>) {
+        if let Some(place) = unheard {
+            self.unheard.remove(place);
         }
     }
 
     /// A connection is forgotten.
-    pub(super) fn on_forgotten(&mut self, remote: IpAddr, unheard: Option<Age>) {
-        self.on_heard(remote, unheard);
+    pub(super) fn on_forgotten(&mut self, remote: IpAddr, unheard: Option<Place>) {
+        self.on_heard(unheard);
         self.sources.remove(remote);
     }
 
@@ -426,7 +426,7 @@ impl Stack {
             return;
         };
         let (handle, source) = (entry.handle(), entry.source());
-        self.gate.on_heard(source, entry.unheard.take());
+        self.gate.on_heard(entry.unheard.take());
         entry.tcp.abort();
         self.counters.backlog_evictions += 1;
         if self.gate.backlog_full.begins(now_us) {

@@ -86,7 +86,7 @@ impl Stack {
                 Some(Event::Connected(agreed)) => {
                     entry.told = true;
                     if !std::mem::replace(&mut entry.heard, true) {
-                        self.gate.on_heard(entry.source(), entry.unheard.take());
+                        self.gate.on_heard(entry.unheard.take());
                     }
                     self.counters.connections_accepted += 1;
                     self.counters.tls_handshakes += 1;

@@ -10,7 +10,7 @@ use crate::app::{BindingId, Owner, StreamId};
 use crate::link::neighbor::Route;
 use crate::nics::balance::Balance;
 use crate::nics::nic_stacks::{NicSet, NicStacks};
-use crate::tables::by_source::Age;
+use crate::tables::by_source;
 use crate::tables::orphans::Since;
 use crate::tables::sources;
 use crate::tables::sparsity::Sparsity;
@@ -41,7 +41,7 @@ pub(crate) struct Entry {
     /// The peer has sent something, with TLS all of its handshake.
     pub(crate) heard: bool,
     /// Its place among those of which nothing was heard.
-    pub(crate) unheard: Option<Age>,
+    pub(crate) unheard: Option<by_source::Place>,
     /// The application waits for nothing but another request, since then, in microseconds.
     pub(crate) idle_since_us: Option<u64>,
     /// This side has opened it.

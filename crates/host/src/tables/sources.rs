@@ -1,6 +1,7 @@
 //! How many connections each source has.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::tables::keyed_hash::KeyedHash;
@@ -12,10 +13,20 @@ pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Who counts as one: an IPv4 address, or an IPv6 network of 64 bits, of which a single machine can
 /// use every address (RFC 6177).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     V4(u32),
     V6(u64),
+}
+
+impl Hash for Source {
+    // In one piece, which few of either family share.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(match *self {
+            Source::V4(ip) => u64::from(ip),
+            Source::V6(network) => network,
+        });
+    }
 }
 
 impl From<IpAddr> for Source {
