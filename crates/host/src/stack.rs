@@ -776,6 +776,7 @@ impl Stack {
             if let Some(since) = entry.orphan_since {
                 self.orphans.remove(since);
             }
+            self.connections.recycle(entry);
         }
         // Tables that have grown for a crowd go with it.
         if self.connections.shrink_if_sparse() {

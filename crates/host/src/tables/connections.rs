@@ -177,11 +177,17 @@ pub(crate) fn transmission_of_send(id: SendId, last_transmission: u64) -> u64 {
     last_transmission.wrapping_sub(u64::from(behind))
 }
 
+/// Boxes of connections that are gone, kept for those that come.
+const SPARE_MAX: usize = 64;
+
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Connections {
     /// Boxed: a table that grows moves pointers, and has room to spare for no more than these.
     entries: Slab<Box<Entry>>,
+    /// What is in them means nothing.
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: Vec<Box<Entry>>,
     by_tuple: TupleMap<ConnectionHandle>,
     balance: Balance,
     generation: u32,
@@ -192,6 +198,7 @@ impl Connections {
     pub(crate) fn new(secret: &[u8; 16]) -> Connections {
         Connections {
             entries: Slab::new(),
+            spare: Vec::new(),
             by_tuple: TupleMap::new(secret),
             balance: Balance::default(),
             generation: 0,
@@ -231,7 +238,7 @@ impl Connections {
         self.generation = self.generation.wrapping_add(1);
         let slot = self.entries.vacant_entry();
         let handle = ConnectionHandle(slot.key());
-        slot.insert(Box::new(Entry {
+        let entry = Entry {
             tcp,
             tls: None,
             stream: StreamId(u64::from(self.generation) << 32 | handle.0 as u64),
@@ -266,7 +273,14 @@ impl Connections {
             may_part: false,
             wants_teardown: None,
             data_plane_failed: false,
-        }));
+        };
+        slot.insert(match self.spare.pop() {
+            Some(mut spare) => {
+                *spare = entry;
+                spare
+            }
+            None => Box::new(entry),
+        });
         self.by_tuple.insert(&tuple, handle);
         handle
     }
@@ -276,6 +290,13 @@ impl Connections {
         self.by_tuple.remove(&entry.tuple);
         self.balance.remove(entry.worker);
         Some(entry)
+    }
+
+    /// What was removed is not needed any more: its box may serve another connection.
+    pub(crate) fn recycle(&mut self, entry: Box<Entry>) {
+        if self.spare.len() < SPARE_MAX && entry.tcp.memory_bytes() == 0 {
+            self.spare.push(entry);
+        }
     }
 
     /// A connection was removed: gives memory back if a crowd has gone. True if so.
