@@ -18,10 +18,15 @@ impl Balance {
     pub(crate) fn choose(
         &self,
         workers: impl Iterator<Item = usize> + Clone,
-        hash: u64,
+        hash: impl FnOnce() -> u64,
     ) -> Option<usize> {
+        let mut others = workers.clone();
+        let only = others.next()?;
+        if others.next().is_none() {
+            return Some(only);
+        }
         let count = workers.clone().count();
-        let first = (hash % (count.max(1) as u64)) as usize;
+        let first = (hash() % count as u64) as usize;
         let from_first = workers.clone().skip(first).chain(workers.take(first));
         from_first.min_by_key(|&worker| self.connections_of(worker))
     }
@@ -51,7 +56,7 @@ mod tests {
     use super::*;
 
     fn add(balance: &mut Balance, workers: usize, hash: u64) -> usize {
-        let worker = balance.choose(0..workers, hash).unwrap();
+        let worker = balance.choose(0..workers, || hash).unwrap();
         balance.add(worker);
         worker
     }
@@ -95,9 +100,9 @@ mod tests {
     #[test]
     fn only_those_that_are_asked_for_are_chosen() {
         let mut balance = Balance::default();
-        assert_eq!(balance.choose(0..0, 3), None);
+        assert_eq!(balance.choose(0..0, || 3), None);
         for hash in 0..10 {
-            let worker = balance.choose([1, 4].into_iter(), hash).unwrap();
+            let worker = balance.choose([1, 4].into_iter(), || hash).unwrap();
             balance.add(worker);
         }
         assert_eq!(balance.connections, [0, 5, 0, 0, 5]);

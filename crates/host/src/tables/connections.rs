@@ -311,7 +311,7 @@ impl Connections {
 
     /// The worker with the fewest connections, if there are any workers.
     pub(crate) fn least_busy(&self, workers: impl Iterator<Item = usize> + Clone) -> Option<usize> {
-        self.balance.choose(workers, 0)
+        self.balance.choose(workers, || 0)
     }
 
     /// A worker for a connection that is not in the table: chosen as in [`Connections::insert`] of
@@ -322,7 +322,7 @@ impl Connections {
         there: impl Iterator<Item = usize> + Clone,
         all: impl Iterator<Item = usize> + Clone,
     ) -> usize {
-        let hash = self.by_tuple.hash(tuple);
+        let hash = || self.by_tuple.hash(tuple);
         let worker = self.balance.choose(there, hash);
         let worker = worker.or_else(|| self.balance.choose(all, hash));
         let worker = worker.unwrap_or(0);
