@@ -11,7 +11,7 @@ use wire::frame::{HEADER_BYTES_MAX, HeaderMut, TcpPrefix, TcpTemplate};
 use super::Stack;
 use super::workers::{Deferred, Nic};
 use crate::counters::Counters;
-use crate::link::neighbor::Resolution;
+use crate::link::neighbor::{Neighbors, Resolution};
 use crate::tables::connections::{ConnectionHandle, Entry, send_id};
 use crate::tables::tuple::Tuple;
 
@@ -34,15 +34,13 @@ impl Stack {
             return true;
         };
         let nic = &mut self.nics[entry.worker];
-        let Tuple { local, remote } = entry.tuple;
+        let is_ipv6 = entry.tuple.local.is_ipv6();
         let resolved = match self.neighbors.resolve_route(now_us, &mut entry.route) {
             Resolution::Known(mac) => {
-                if entry
-                    .prefix
-                    .is_none_or(|prefix| prefix.destination_mac() != mac)
+                if let Some(prefix) = &entry.prefix
+                    && prefix.destination_mac() != mac
                 {
-                    let template = TcpTemplate::new(self.link.mac, mac, local, remote);
-                    entry.prefix = TcpPrefix::new(&template);
+                    entry.prefix = None;
                 }
                 true
             }
@@ -57,7 +55,7 @@ impl Stack {
             }
             Resolution::Own => return self.transmit_looped(now_us, handle),
         };
-        let mut limits = self.link.limits(local.is_ipv6(), entry.tcp.mss());
+        let mut limits = self.link.limits(is_ipv6, entry.tcp.mss());
         if self.config.departs_at_issue {
             // What TCP takes for departed, a SEND may still carry.
             limits.direct_bytes_max = 0;
@@ -95,6 +93,9 @@ impl Stack {
             if let Some(transmission) = transmit.transmission {
                 entry.last_transmission = transmission;
             }
+            if entry.prefix.is_none() && resolved {
+                make_prefix(&mut self.neighbors, self.link.mac, now_us, entry);
+            }
             let prefix = entry.prefix.as_ref().filter(|_| resolved);
             let len =
                 prefix.map(|prefix| prefix.write(&transmit.header, transmit.ecn, &mut buffer));
@@ -127,6 +128,18 @@ impl Stack {
                 entry.tcp.on_departed(transmission, now);
             }
         }
+    }
+}
+
+/// Makes what the packets of a connection begin with, whose next hop is known. Not before there is
+/// one to send: many connections are parted with before.
+#[cold]
+#[inline(never)]
+fn make_prefix(neighbors: &mut Neighbors, own_mac: [u8; 6], now_us: u64, entry: &mut Entry) {
+    if let Resolution::Known(mac) = neighbors.resolve_route(now_us, &mut entry.route) {
+        let Tuple { local, remote } = entry.tuple;
+        let template = TcpTemplate::new(own_mac, mac, local, remote);
+        entry.prefix = TcpPrefix::new(&template);
     }
 }
 
