@@ -163,31 +163,35 @@ impl Stack {
         self.gate.half_open()
     }
 
-    /// What a connection begins with, and of this listener if one accepts it.
-    pub(super) fn tcp_config(&self, tuple: &Tuple, listener: Option<BindingId>) -> tcp::Config {
-        let local = tuple.local;
-        let config = match local {
+    /// What all connections of an address family begin with, whichever listener accepts them.
+    pub(super) fn family_config(&self, tuple: &Tuple) -> &tcp::Config {
+        match tuple.local {
             SocketAddr::V4(_) => &self.tcp_config_v4,
             SocketAddr::V6(_) => &self.tcp_config_v6,
-        };
-        let mut config = tcp::Config {
-            congestion: self.listener_congestion(local.port()),
-            receive_buffer_bytes: if self.memory.is_pressed() {
-                config
-                    .receive_buffer_bytes
-                    .min(tcp::Config::RECEIVE_BUFFER_BYTES_PRESSED)
-            } else {
-                config.receive_buffer_bytes
-            },
-            ..*config
-        };
+        }
+    }
+
+    /// What a connection begins with, and of this listener if one accepts it.
+    pub(super) fn tcp_config(&self, tuple: &Tuple, listener: Option<BindingId>) -> tcp::Config {
+        let mut config = *self.family_config(tuple);
+        self.adapt_config(&mut config, tuple, listener);
+        config
+    }
+
+    // Not inlined: the configuration is copied as a whole, not field by field.
+    #[inline(never)]
+    fn adapt_config(&self, config: &mut tcp::Config, tuple: &Tuple, listener: Option<BindingId>) {
+        config.congestion = self.listener_congestion(tuple.local.port());
+        if self.memory.is_pressed() {
+            let pressed = tcp::Config::RECEIVE_BUFFER_BYTES_PRESSED;
+            config.receive_buffer_bytes = config.receive_buffer_bytes.min(pressed);
+        }
         if self.loops(tuple.remote.ip()) {
-            config = Stack::loopback_config(&config);
+            *config = Stack::loopback_config(config);
         }
         if let Some(options) = listener.and_then(|listener| self.bindings.options(listener)) {
-            options.apply(&mut config);
+            options.apply(config);
         }
-        config
     }
 
     /// What a connection that a peer opens begins with.

@@ -15,13 +15,13 @@
 //! The ACK that completes a handshake comes to the host. Its cookie is tried under the key that
 //! workers have, and under the one before ([`KEY_US`]).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use contract::limits::{FRAME_BYTES_MAX, SETUP_LISTENERS_MAX};
 use contract::setup::{SetupListener, SetupListeners, SetupOptions};
 use contract::{Command, Setup};
 use netdev::steering::{SteeringMap, Target};
+use rustc_hash::FxHashSet;
 use tcp::{EcnPolicy, SynCookies, derive_key};
 use wire::frame::TcpPacket;
 
@@ -56,7 +56,7 @@ pub(super) struct SetupState {
     made_of: Option<MadeOf>,
     listeners: Arc<[u8]>,
     /// The ports of these.
-    ports: HashSet<u16>,
+    ports: FxHashSet<u16>,
     /// Connections noted in the map since what is noted was last sorted out.
     noted: usize,
     form: Form,
@@ -95,7 +95,7 @@ impl SetupState {
             epoch: 0,
             made_of: None,
             listeners: Arc::new([]),
-            ports: HashSet::new(),
+            ports: FxHashSet::default(),
             noted: 0,
             form: Form::None,
             last_worker: 0,

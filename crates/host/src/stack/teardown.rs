@@ -163,10 +163,14 @@ impl Stack {
         }
     }
 
-    fn part_command(&self, now_us: u64, record: &Record) -> Box<OwnedPart> {
+    fn part_command(&self, now_us: u64, record: &Record) -> OwnedPart {
         let tuple = record.tuple();
-        let config = self.tcp_config(&tuple, None);
-        let ms = |duration: Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+        let config = self.family_config(&tuple);
+        let ms = |duration: Duration| {
+            let whole = duration.as_secs().saturating_mul(1000);
+            let ms = whole.saturating_add(u64::from(duration.subsec_millis()));
+            u32::try_from(ms).unwrap_or(u32::MAX)
+        };
         // Zero means none.
         let some_ms = |duration: Option<Duration>| duration.map_or(0, |it| ms(it).max(1));
         let remainder = &record.remainder;
@@ -212,11 +216,11 @@ impl Stack {
             },
             header: &[],
         };
-        Box::new(OwnedPart {
+        OwnedPart {
             part,
             header,
             header_bytes,
-        })
+        }
     }
 
     /// Hands a frame on, if it belongs to a connection that was parted with. True if so.
@@ -282,12 +286,10 @@ impl Stack {
     /// Connections have ended at a NIC worker.
     pub(super) fn on_part_ended(&mut self, now_us: u64, worker: usize, ends: &[PartEnd]) -> bool {
         for end in ends {
-            let record = self.teardown.parted.by_flow(end.flow);
-            if record.is_none_or(|record| record.worker() != worker) {
+            let parted = &mut self.teardown.parted;
+            let Some(record) = parted.remove_if(end.flow, |record| record.worker() == worker)
+            else {
                 // It was taken back meanwhile, or forgotten, or has gone to another worker.
-                continue;
-            }
-            let Some(record) = self.teardown.parted.remove(end.flow) else {
                 continue;
             };
             self.clear_flow(&record.tuple());
@@ -345,7 +347,7 @@ impl Stack {
                 self.clear_flow(&record.tuple());
                 let part = self.part_command(now_us, record);
                 self.counters.parts_repeated += 1;
-                self.nics[worker].send_or_defer(Deferred::Part(part));
+                self.nics[worker].send_or_defer(Deferred::Part(Box::new(part)));
             }
         }
     }
@@ -368,7 +370,7 @@ impl Stack {
                 self.clear_flow(&record.tuple());
                 let part = self.part_command(now_us, record);
                 self.counters.parts_repeated += 1;
-                self.nics[worker].send_or_defer(Deferred::Part(part));
+                self.nics[worker].send_or_defer(Deferred::Part(Box::new(part)));
             }
         }
     }

@@ -3,7 +3,7 @@
 //! A record is what it takes to hand the frames of a connection on, to part with it once more, and
 //! to take it back. It does not change until it goes: what happens meanwhile is the NIC stack's.
 
-use std::collections::VecDeque;
+use std::collections::{VecDeque, hash_map};
 use std::net::{IpAddr, SocketAddr};
 
 use contract::FlowId;
@@ -130,9 +130,25 @@ impl Parted {
     }
 
     pub(crate) fn remove(&mut self, flow: FlowId) -> Option<Record> {
-        let place = self.by_flow.remove(&flow)?;
+        self.remove_if(flow, |_| true)
+    }
+
+    /// Removes the record of a flow if it `is_one`.
+    pub(crate) fn remove_if(
+        &mut self,
+        flow: FlowId,
+        is_one: impl FnOnce(&Record) -> bool,
+    ) -> Option<Record> {
+        let hash_map::Entry::Occupied(found) = self.by_flow.entry(flow) else {
+            return None;
+        };
+        if !is_one(self.records.get(*found.get())?) {
+            return None;
+        }
+        let place = found.remove();
         let record = self.records.remove(place);
         self.by_tuple.remove(&record.tuple());
+        self.by_age.pop_front_if(|(_, oldest)| *oldest == flow);
         if (self.sparsity).on_removed(self.records.len(), self.records.capacity()) {
             self.records.shrink_to_fit();
             self.by_flow.shrink_to_fit();
@@ -160,11 +176,10 @@ impl Parted {
 
     /// Takes out one of which nothing was heard for too long.
     pub(crate) fn take_overdue(&mut self, now_us: u64) -> Option<Record> {
-        while let Some(&(since_us, flow)) = self.by_age.front() {
+        while let Some(&(since_us, flow)) = self.by_age.front()
+            && now_us.saturating_sub(since_us) >= LIFE_US_MAX
+        {
             let is_there = (self.by_flow(flow)).is_some_and(|record| record.since_us == since_us);
-            if is_there && now_us.saturating_sub(since_us) < LIFE_US_MAX {
-                return None;
-            }
             self.by_age.pop_front();
             if is_there {
                 return self.remove(flow);
