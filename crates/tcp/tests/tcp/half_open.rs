@@ -347,6 +347,46 @@ mod cookie {
         }
     }
 
+    /// Of a SYN,ACK that another has sent, no departure is awaited: it holds up neither what is
+    /// sent nor the end.
+    #[test]
+    fn opens_a_connection_that_waits_for_no_report() {
+        let ack = ack_of(&answer(syn(), OPENED));
+        let mut connection = accept(ack, after(30_000)).expect("a good cookie");
+        let awaited = (
+            connection.undeparted_transmissions(),
+            connection.flight_bytes(),
+        );
+        assert_eq!(awaited, (0, 0));
+        assert_eq!(connection.smoothed_rtt(), None);
+        let limits = Limits {
+            bytes_max: 1460,
+            pieces_max: 1,
+            real_bytes_max: 1460,
+            direct_bytes_max: 1460,
+        };
+        let nothing = connection.poll_transmit(after(30_000), &limits);
+        assert_eq!((nothing, connection.next_timeout()), (None, None));
+
+        assert_eq!(connection.write(b"x"), 1);
+        let sent = connection
+            .poll_transmit(after(30_010), &limits)
+            .expect("a byte");
+        assert!(!sent.follows_undeparted && !sent.retransmission);
+        assert_eq!((sent.header.seq, sent.range), (ack.ack, 0..1));
+        connection.on_departed(sent.transmission.expect("it is data"), after(30_010));
+        let acknowledges = Header {
+            ack: ack.ack.wrapping_add(1),
+            ..ack
+        };
+        connection.on_segment(after(31_010), &bare(acknowledges));
+        assert_eq!(connection.smoothed_rtt(), Some(Duration::from_micros(1000)));
+
+        connection.close();
+        let remainder = connection.remainder().expect("its end alone is left");
+        assert_eq!(remainder.fin_seq, acknowledges.ack);
+    }
+
     /// Covers: RFC 4987 §3.6
     #[test]
     fn rounds_the_mss_down_and_never_up() {
