@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         what: "instructions per connection that is opened and closed",
         within: "counted_turn",
         times: CONNECTIONS as u64,
-        committed: 24_318,
+        committed: 19_719,
         promised: None,
         workload: || {
             let offloaded = Offloaded::default();

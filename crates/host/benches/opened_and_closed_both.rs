@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         what: "instructions per connection that is opened and closed by the NIC stack",
         within: "counted_turn",
         times: CONNECTIONS as u64,
-        committed: 15_417,
+        committed: 9_729,
         promised: None,
         workload: || {
             let offloaded = Offloaded {

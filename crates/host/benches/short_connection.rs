@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         what: "instructions per short connection",
         within: "counted_turn",
         times: CONNECTIONS as u64,
-        committed: 35_213,
+        committed: 30_504,
         promised: None,
         workload: || serve(Offloaded::default(), true),
     })
