@@ -59,6 +59,11 @@ fn by_default_no_worker_gets_a_key_to_open_with() {
     world.run_until_finished();
     assert_eq!(world.stack.counters().quic_receive_keys, 0);
     assert_eq!(world.nics[0].opener.opened, 0);
+    let info = world.stack.quic_connections().next().expect("a connection");
+    assert_eq!(
+        (info.is_opened_by_nic, info.packets_opened_by_nic),
+        (false, 0)
+    );
     world.close();
 }
 
@@ -103,6 +108,9 @@ fn a_client_with_another_address_is_received_at_it() {
         assert!(opened > 10, "{opened}");
         let info = world.stack.quic_connections().next().expect("a connection");
         assert_eq!(info.remote.port(), 9_999);
+        assert!(info.is_opened_by_nic);
+        let counters = world.stack.counters();
+        assert_eq!(info.packets_opened_by_nic, counters.quic_packets_opened);
         assert_eq!(world.stack.flows_steered(), usize::from(is_steered));
         world.close();
     }

@@ -263,6 +263,10 @@ pub struct QuicConnection {
     pub worker: usize,
     /// That worker has a key, and seals and sends its packets.
     pub is_offloaded: bool,
+    /// It has the client's key, and opens its packets.
+    pub is_opened_by_nic: bool,
+    /// Packets of the client that NIC workers have opened.
+    pub packets_opened_by_nic: u64,
     /// QSENDs that have not departed.
     pub sends_outstanding: u64,
     /// It waits for a neighbour, room in a ring, a NIC stack or a file.
@@ -566,6 +570,8 @@ impl QuicConnection {
             nic: info.nic,
             worker: info.worker,
             is_offloaded: info.is_offloaded,
+            is_opened_by_nic: info.is_opened_by_nic,
+            packets_opened_by_nic: info.packets_opened_by_nic,
             sends_outstanding: info.sends_outstanding,
             waits: info.waits,
             tls: info.tls.map(|agreed| Tls::of(Some(agreed))),

@@ -102,6 +102,9 @@ fn quic_cells(connection: &QuicConnection) -> [String; 6] {
     if connection.is_offloaded {
         words.push("offloaded".to_owned());
     }
+    if connection.is_opened_by_nic || connection.packets_opened_by_nic > 0 {
+        words.push(format!("opened:{}", connection.packets_opened_by_nic));
+    }
     if connection.sends_outstanding > 0 {
         words.push(format!("sends:{}", connection.sends_outstanding));
     }
@@ -640,6 +643,8 @@ pub(super) mod tests {
             nic: 0,
             worker: 0,
             is_offloaded: true,
+            is_opened_by_nic: true,
+            packets_opened_by_nic: 40,
             sends_outstanding: 2,
             waits: false,
             tls: None,

@@ -255,12 +255,13 @@ impl Stack {
         let Some(quic) = self.quic.as_deref_mut() else {
             return false;
         };
-        let connection = &quic.table.connections[place];
+        let connection = &mut quic.table.connections[place];
         if connection.receives.is_none() {
             // The flow may have begun again since.
             return true;
         }
         let handle = connection.handle;
+        connection.packets_opened += received.each().count() as u64;
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
         for (packet, plaintext) in received.each() {
             let arrived_us = received.arrived_us.saturating_sub(packet.age_us.into());

@@ -146,6 +146,8 @@ pub(super) struct Connection {
     pub(super) real_bytes: u64,
     /// Bytes of datagrams sent.
     pub(super) sent_bytes: u64,
+    /// The peer's packets that NIC workers have opened.
+    pub(super) packets_opened: u64,
 }
 
 impl Connection {
@@ -319,6 +321,7 @@ impl Table {
             prepares: VecDeque::new(),
             real_bytes: 0,
             sent_bytes: 0,
+            packets_opened: 0,
         }));
         self.by_handle.insert((listener, handle), place);
         place

@@ -33,6 +33,10 @@ pub struct QuicInfo<'a> {
     pub packets_lost: u64,
     /// A NIC worker seals and sends for it: it has a key.
     pub is_offloaded: bool,
+    /// It opens what the peer sends as well: it has the peer's key.
+    pub is_opened_by_nic: bool,
+    /// Packets of the peer that NIC workers have opened.
+    pub packets_opened_by_nic: u64,
     /// The NIC stack that sends for it.
     pub nic: usize,
     /// Which of that one's workers does, counted from zero.
@@ -89,6 +93,8 @@ impl Stack {
                 .map_or(0, |endpoint| endpoint.congestion_window(connection.handle)),
             packets_lost,
             is_offloaded: connection.flow_open,
+            is_opened_by_nic: connection.receives.is_some(),
+            packets_opened_by_nic: connection.packets_opened,
             nic,
             worker: connection.worker - self.nic_stacks.workers(nic).start,
             sends_outstanding: connection.issued.len() as u64,
