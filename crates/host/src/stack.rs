@@ -771,7 +771,8 @@ impl Stack {
         if let Some(mut entry) = self.connections.remove(handle) {
             unreserve(&mut self.bindings, &mut entry);
             if !entry.is_active {
-                self.gate.on_forgotten(entry.source(), entry.unheard);
+                let unheard = entry.unheard.take();
+                self.gate.on_forgotten(entry.source(), unheard);
             }
             if let Some(since) = entry.orphan_since {
                 self.orphans.remove(since);

@@ -89,9 +89,9 @@ impl<'a> Reader<'a> {
             ),
             _ => (rest.first_chunk().map(|it| u64::from_be_bytes(*it)), 8),
         };
-        self.at += len;
         // The first two bits are the length.
         let value: u64 = value.ok_or(FrameError::Truncated)?;
+        self.at += len;
         Ok(value & (u64::MAX >> (64 - 8 * len + 2)))
     }
 

@@ -54,8 +54,8 @@ impl fmt::Display for DescribeError {
     }
 }
 
-/// What is recorded of one transmission. All connections of an endpoint lend each other one, which
-/// has grown: no connection keeps any while it sends nothing.
+/// What is recorded of one transmission. Shared by all connections of an endpoint, so that those
+/// that are idle hold no memory for it.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     packets: Vec<Described>,

@@ -172,6 +172,31 @@ fn a_connection_has_one_send_in_a_nic_stack_that_has_enough_of_all() {
     });
 }
 
+/// It may send no more before a SEND has departed, and is closed meanwhile.
+#[test]
+fn a_client_hears_of_a_close_behind_what_waits_in_the_nic_stack() {
+    each(|random| {
+        let limits = Limits {
+            undeparted_bytes_max: 1,
+            ..Limits::default()
+        };
+        let settings = Settings {
+            limits,
+            ..settings()
+        };
+        let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
+        world.run_until(|world| world.client.is_connected);
+        world.request(1, 0, 2_000_000);
+        world.run_until(|world| world.sealed_packets > 200 && world.queued_sends() > 0);
+        let handle = world.server.expect("a connection");
+        let now = tcp::Instant::from_us(world.now_us);
+        world.endpoint.close(now, handle, 3, b"enough");
+        let closed_us = world.now_us;
+        world.run_until(|world| world.client.lost.is_some());
+        assert!(world.now_us < closed_us + 1_000_000, "no idle timeout");
+    });
+}
+
 #[test]
 fn a_stream_that_the_client_stops_releases_its_file() {
     each(|random| {

@@ -16,8 +16,8 @@ use crate::tables::sources::Source;
 /// Places for which an empty table keeps memory.
 const SPARE_MAX: usize = 1024;
 
-/// The place of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The place of a stream, which another has once this is given back.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place(u32);
 
 /// Ends a list.

@@ -185,7 +185,7 @@ const SPARE_MAX: usize = 64;
 pub(crate) struct Connections {
     /// Boxed: a table that grows moves pointers, and has room to spare for no more than these.
     entries: Slab<Box<Entry>>,
-    /// What is in them means nothing.
+    /// Their contents are stale, and overwritten on reuse.
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Entry>>,
     by_tuple: TupleMap<ConnectionHandle>,

@@ -148,7 +148,13 @@ impl Parted {
         let place = found.remove();
         let record = self.records.remove(place);
         self.by_tuple.remove(&record.tuple());
-        self.by_age.pop_front_if(|(_, oldest)| *oldest == flow);
+        let by_flow = &self.by_flow;
+        if (self.by_age.pop_front_if(|(_, oldest)| *oldest == flow)).is_some() {
+            // Behind it may be some that went before: a few at a time.
+            let is_gone = |(_, oldest): &mut (u64, FlowId)| !by_flow.contains_key(oldest);
+            let _ =
+                (self.by_age.pop_front_if(is_gone)).and_then(|_| self.by_age.pop_front_if(is_gone));
+        }
         if (self.sparsity).on_removed(self.records.len(), self.records.capacity()) {
             self.records.shrink_to_fit();
             self.by_flow.shrink_to_fit();

@@ -102,10 +102,10 @@ fn a_client_with_another_address_is_received_at_it() {
         world.peers[client].client.local.set_port(9_999);
         world.run_until_finished();
         let before = world.nics[0].opener.opened;
-        world.request(client, 2_000_000, (0, 2_000_000), 0);
+        world.request(client, 10_000_000, (0, 10_000_000), 0);
         world.run_until_finished();
         let opened = world.nics[0].opener.opened - before;
-        assert!(opened > 10, "{opened}");
+        assert!(opened > 50, "{opened}");
         let info = world.stack.quic_connections().next().expect("a connection");
         assert_eq!(info.remote.port(), 9_999);
         assert!(info.is_opened_by_nic);

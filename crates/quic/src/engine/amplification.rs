@@ -1,10 +1,10 @@
 //! How much a client may be sent whose address is not validated.
 
-/// So many times what has come from the address (RFC 9000 §8.1).
+/// Bytes that may be sent per byte received (RFC 9000 §8.1).
 const FACTOR: u64 = 3;
 
-/// What is left of it. quinn-proto has the same bound, but exceeds it by up to a datagram: as long
-/// as a byte is left, it fills one.
+/// The limit of one connection. quinn-proto has the same bound, but exceeds it by up to a datagram:
+/// as long as a byte is left, it fills one.
 #[derive(Debug)]
 pub(super) struct AmplificationLimit {
     /// None once the address is validated.
@@ -36,7 +36,8 @@ impl AmplificationLimit {
         }
     }
 
-    /// How many datagrams of this length may be sent, of so many.
+    /// How many datagrams of this length may be sent, of so many. What is less than one counts as
+    /// nothing: quinn-proto cannot be asked for a shorter one.
     pub(super) fn datagrams_max(&self, datagram_bytes: usize, of: usize) -> usize {
         match self.left_bytes {
             Some(left) => of.min((left / datagram_bytes as u64) as usize),

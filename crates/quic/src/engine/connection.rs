@@ -31,7 +31,7 @@ pub(super) struct Connection {
     next_send: u64,
     /// There may be something to send.
     pub(super) is_dirty: bool,
-    /// It has too much in front of it to send more.
+    /// Its undeparted bytes have reached the limit: the next departure marks it.
     pub(super) is_held: bool,
     /// The time for which it stands in the endpoint's list.
     pub(super) timeout: Option<Instant>,

@@ -293,7 +293,7 @@ impl Endpoint {
 
     /// A SEND of a connection, and those before it, have left the NIC stack.
     pub fn on_departed(&mut self, connection: Handle, send: u64) {
-        if let Some(connection) = self.get(connection) {
+        if let Some(connection) = self.present(connection) {
             let bytes = connection.on_departed(send);
             let (index, is_held) = (connection.handle.index, connection.is_held);
             self.undeparted_bytes -= bytes;
@@ -306,7 +306,7 @@ impl Endpoint {
     /// The NIC stack to which a connection's SENDs went is gone. The next one is given the key
     /// again, with a floor above every number that was given out.
     pub fn on_nic_gone(&mut self, connection: Handle) {
-        if let Some(connection) = self.get(connection) {
+        if let Some(connection) = self.present(connection) {
             let bytes = connection.on_nic_gone();
             let index = connection.handle.index;
             self.undeparted_bytes -= bytes;
@@ -519,9 +519,16 @@ impl Endpoint {
         self.connections.get_mut(index)?.as_deref_mut()
     }
 
+    /// A connection that the application may have something to do with.
     fn get(&mut self, handle: Handle) -> Option<&mut Connection> {
+        let connection = self.present(handle);
+        connection.filter(|connection| !connection.is_over)
+    }
+
+    /// The same, or one that is over, and has yet to say so to the peer.
+    fn present(&mut self, handle: Handle) -> Option<&mut Connection> {
         let connection = self.at(handle.index)?;
-        Some(connection).filter(|connection| connection.handle == handle && !connection.is_over)
+        Some(connection).filter(|connection| connection.handle == handle)
     }
 
     fn peek(&self, handle: Handle) -> Option<&Connection> {

@@ -126,7 +126,7 @@ struct OneRtt {
 
 enum Tls {
     Handshaking(Box<ServerConnection>),
-    /// It is complete, and all that rustls had to send was taken: rustls's kilobytes are let go.
+    /// It is complete, and all that rustls had to send is taken: its state is freed.
     Complete(Box<Agreed>),
 }
 

@@ -88,7 +88,7 @@ impl Syn {
         }
     }
 
-    /// A connection that has not heard of the SYN yet: [`Connection::on_passive_open`] tells it. Two
+    /// A connection before the SYN is applied, which [`Connection::on_passive_open`] does. Two
     /// steps, since a connection is large: it is made where it stays, and not moved in between.
     pub(crate) fn begin(
         &self,

@@ -240,7 +240,7 @@ impl SynCookies {
 }
 
 impl SynCookie {
-    /// A connection that has not heard of the SYN yet: [`SynCookie::complete`] tells it. Two steps,
+    /// A connection before the SYN is applied, which [`SynCookie::complete`] does. Two steps,
     /// since a connection is large: it is made where it stays, and not moved in between.
     pub fn begin(&self, config: &Config, ts_offset: u32, now: Instant) -> Connection {
         self.syn.begin(config, self.isn, ts_offset, now)

@@ -288,8 +288,8 @@ impl Scoreboard {
         record.transmission
     }
 
-    /// Names a transmission of which nothing is kept: it is acknowledged, and no report of its
-    /// departure comes.
+    /// Uses up the number of a transmission without a record: it is acknowledged, and no report of
+    /// its departure comes.
     pub(crate) fn skip(&mut self) {
         debug_assert!(self.records.is_empty() && self.unreported.is_empty());
         self.unreported_first += 1;

@@ -439,7 +439,7 @@ fn report(results: &mut Results) {
         (
             BY_ORDER,
             "quic-link-order",
-            "Goodput over reordering, by who puts in order what clients send",
+            "Goodput over reordering, by where what clients send is put in order",
             reordered,
         ),
     ] {
