@@ -71,6 +71,7 @@ mod spliced_bad;
 mod spliced_haproxy;
 mod spliced_paths;
 mod spliced_sockets;
+mod spliced_threads;
 mod stat;
 mod support;
 mod teardown;
