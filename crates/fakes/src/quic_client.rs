@@ -382,6 +382,11 @@ impl QuicClient {
         self.connection.local_address_changed();
     }
 
+    /// True once the server has said that the handshake is done (RFC 9001 §4.1.2).
+    pub fn is_confirmed(&self) -> bool {
+        self.connection.stats().frame_rx.handshake_done > 0
+    }
+
     /// True if nothing is left of the connection, not even the wait for stray packets.
     pub fn is_drained(&self) -> bool {
         self.connection.is_drained()
