@@ -382,7 +382,8 @@ impl QuicClient {
         self.connection.local_address_changed();
     }
 
-    /// True once the server has said that the handshake is done (RFC 9001 §4.1.2).
+    /// True once the server has said that the handshake is done (RFC 9001 §4.1.2). Before, no
+    /// client changes its address (RFC 9000 §9).
     pub fn is_confirmed(&self) -> bool {
         self.connection.stats().frame_rx.handshake_done > 0
     }

@@ -401,7 +401,6 @@ impl QuicPeer {
             open.since_update = 0;
             open.client.update_keys();
         }
-        // No client changes its address before (RFC 9000 §9).
         let is_due = |after_bytes| open.received >= after_bytes && open.client.is_confirmed();
         if self.quic.moves_after_bytes.is_some_and(is_due) && !open.has_moved {
             open.has_moved = true;
