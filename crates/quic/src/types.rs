@@ -179,17 +179,6 @@ pub enum Segment<'a> {
     },
 }
 
-impl Segment<'_> {
-    /// Length, in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "segments are not collections")]
-    pub fn len(&self) -> usize {
-        match self {
-            Segment::Inline(bytes) => bytes.len(),
-            Segment::File { len, .. } => *len as usize,
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Inline(Range<usize>),
@@ -293,7 +282,7 @@ impl<'a> Packet<'a> {
     }
 
     /// What the host has of it, in bytes: all but ranges of files, and the tag.
-    pub fn inline_bytes(&self) -> usize {
+    pub(crate) fn inline_bytes(&self) -> usize {
         self.described.inline_bytes
     }
 

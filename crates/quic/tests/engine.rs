@@ -11,6 +11,13 @@ use quic::{CloseReason, Limits, Settings};
 use support::{World, settings};
 use tcp::CongestionAlgorithm;
 
+fn limited(limits: Limits) -> Settings {
+    Settings {
+        limits,
+        ..settings()
+    }
+}
+
 fn each(run: fn(&mut dyn FnMut(u64) -> u64)) {
     each_seed(1, run);
 }
@@ -128,14 +135,10 @@ fn an_address_that_is_not_validated_gets_three_times_what_has_come_from_it() {
 #[test]
 fn no_more_is_asked_for_than_may_wait_in_the_nic_stack() {
     each(|random| {
-        let limits = Limits {
+        let settings = limited(Limits {
             undeparted_bytes_max: 20_000,
             ..Limits::default()
-        };
-        let settings = Settings {
-            limits,
-            ..settings()
-        };
+        });
         let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
         world.run_until(|world| world.client.is_connected);
         world.request(1, 0, 2_000_000);
@@ -151,14 +154,10 @@ fn no_more_is_asked_for_than_may_wait_in_the_nic_stack() {
 fn a_connection_has_one_send_in_a_nic_stack_that_has_enough_of_all() {
     each(|random| {
         for (all_undeparted_bytes_max, is_one) in [(0, true), (u64::MAX, false)] {
-            let limits = Limits {
+            let settings = limited(Limits {
                 all_undeparted_bytes_max,
                 ..Limits::default()
-            };
-            let settings = Settings {
-                limits,
-                ..settings()
-            };
+            });
             let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
             world.run_until(|world| world.client.is_connected);
             world.request(1, 0, 2_000_000);
@@ -176,14 +175,10 @@ fn a_connection_has_one_send_in_a_nic_stack_that_has_enough_of_all() {
 #[test]
 fn a_client_hears_of_a_close_behind_what_waits_in_the_nic_stack() {
     each(|random| {
-        let limits = Limits {
+        let settings = limited(Limits {
             undeparted_bytes_max: 1,
             ..Limits::default()
-        };
-        let settings = Settings {
-            limits,
-            ..settings()
-        };
+        });
         let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
         world.run_until(|world| world.client.is_connected);
         world.request(1, 0, 2_000_000);
@@ -219,15 +214,11 @@ fn a_stream_that_the_client_stops_releases_its_file() {
 fn a_client_must_show_its_address_when_there_are_many() {
     each(|random| {
         for (retry_above, connections_max) in [(0, 10), (0, 0)] {
-            let limits = Limits {
+            let settings = limited(Limits {
                 retry_above,
                 connections_max,
                 ..Limits::default()
-            };
-            let settings = Settings {
-                limits,
-                ..settings()
-            };
+            });
             let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
             if connections_max == 0 {
                 world.run_until(|world| world.client.lost.is_some());

@@ -136,7 +136,7 @@ struct Agreed {
     alpn: Option<Vec<u8>>,
     server_name: Option<String>,
     is_resumed: bool,
-    /// The client's transport parameters, as it has encoded them.
+    /// [`Tls::parameters`]
     parameters: Option<Vec<u8>>,
 }
 
@@ -147,9 +147,17 @@ impl Tls {
                 alpn: connection.alpn_protocol().map(<[u8]>::to_vec),
                 server_name: connection.server_name().map(str::to_owned),
                 is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-                parameters: connection.quic_transport_parameters().map(<[u8]>::to_vec),
+                parameters: self.parameters().map(<[u8]>::to_vec),
             },
             Self::Complete(agreed) => Agreed::clone(agreed),
+        }
+    }
+
+    /// The client's transport parameters, as it has encoded them.
+    fn parameters(&self) -> Option<&[u8]> {
+        match self {
+            Self::Handshaking(connection) => connection.quic_transport_parameters(),
+            Self::Complete(agreed) => agreed.parameters.as_deref(),
         }
     }
 
@@ -294,8 +302,7 @@ impl Session for ServerSession {
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        let agreed = self.tls.agreed();
-        let Some(encoded) = agreed.parameters.as_deref() else {
+        let Some(encoded) = self.tls.parameters() else {
             return Ok(None);
         };
         if self.recorder.is_traced()

@@ -10,7 +10,7 @@ use crate::engine::Endpoint;
 use crate::engine::connection::Connection;
 use crate::engine::controller;
 use crate::engine::keys::Shared;
-use crate::trace::{Losses, Metrics, TraceEvent, Traced};
+use crate::trace::{CongestionState, Losses, Metrics, TraceEvent, Traced};
 use crate::types::{CloseReason, Handle};
 
 /// Connections that come, of which traces are made.
@@ -66,20 +66,15 @@ impl Tracing {
 }
 
 impl Connection {
-    fn losses(&self) -> Losses {
+    /// What was found lost so far, what recovery goes by, and the state of congestion control.
+    fn recovery(&self) -> (Losses, Metrics, CongestionState) {
         let path = self.quinn.stats().path;
-        let (_, observed) = controller::observe(self.quinn.congestion_state());
-        Losses {
+        let (control, observed) = controller::observe(self.quinn.congestion_state());
+        let losses = Losses {
             packets: path.lost_packets,
             probes: path.lost_plpmtud_probes,
             last_sent: observed.last_lost_sent,
-        }
-    }
-
-    /// What has happened since the last time.
-    fn take_trace(&mut self, now: Instant) -> Vec<TraceEvent> {
-        let path = self.quinn.stats().path;
-        let (control, observed) = controller::observe(self.quinn.congestion_state());
+        };
         let metrics = Metrics {
             smoothed_rtt: path.rtt,
             min_rtt: path.min_rtt,
@@ -88,12 +83,17 @@ impl Connection {
             bytes_in_flight: None,
             pacing_rate: control.pacing_rate.map(|bits| bits / 8),
         };
-        let losses = self.losses();
+        (losses, metrics, observed.state)
+    }
+
+    /// What has happened since the last time.
+    fn take_trace(&mut self, now: Instant) -> Vec<TraceEvent> {
+        let (losses, metrics, congestion) = self.recovery();
         let mut recorder = self.recorder.lock();
         let Some(trace) = recorder.trace() else {
             return Vec::new();
         };
-        trace.on_state(now, losses, metrics, observed.state);
+        trace.on_state(now, losses, metrics, congestion);
         trace.take()
     }
 }
@@ -121,7 +121,7 @@ impl Endpoint {
             return true;
         }
         found.recorder.begin_trace(false);
-        let losses = found.losses();
+        let (losses, ..) = found.recovery();
         if let Some(trace) = found.recorder.lock().trace() {
             trace.set_losses(losses);
         }

@@ -261,7 +261,6 @@ impl Stack {
             return true;
         }
         let handle = connection.handle;
-        connection.packets_opened += received.each().count() as u64;
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
         for (packet, plaintext) in received.each() {
             let arrived_us = received.arrived_us.saturating_sub(packet.age_us.into());
@@ -279,6 +278,7 @@ impl Stack {
                 plaintext,
             };
             let is_taken = endpoint.on_opened(Instant::from_us(now_us), handle, &arrival, &opened);
+            connection.packets_opened += 1;
             self.counters.quic_packets_opened += 1;
             self.counters.quic_packets_refused += u64::from(!is_taken);
         }
