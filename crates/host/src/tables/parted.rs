@@ -150,10 +150,13 @@ impl Parted {
         self.by_tuple.remove(&record.tuple());
         let by_flow = &self.by_flow;
         if (self.by_age.pop_front_if(|(_, oldest)| *oldest == flow)).is_some() {
-            // Behind it may be some that went before: a few at a time.
             let is_gone = |(_, oldest): &mut (u64, FlowId)| !by_flow.contains_key(oldest);
-            let _ =
-                (self.by_age.pop_front_if(is_gone)).and_then(|_| self.by_age.pop_front_if(is_gone));
+            // Behind it may be some that went before: a few at a time.
+            for _ in 0..2 {
+                if self.by_age.pop_front_if(is_gone).is_none() {
+                    break;
+                }
+            }
         }
         if (self.sparsity).on_removed(self.records.len(), self.records.capacity()) {
             self.records.shrink_to_fit();
