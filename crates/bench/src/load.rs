@@ -6,7 +6,7 @@
 
 pub(crate) mod cross_check;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -22,6 +22,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 use testbed::http::request;
+use testbed::process::Process;
 use testbed::site::KnownFile;
 use testbed::{Context, Failure, Result};
 
@@ -172,6 +173,22 @@ impl Latencies {
 
 /// The line that is printed when the measured span begins.
 pub(crate) const READY: &str = "ready";
+
+/// Waits until a server that was started with a pipe for what it prints has printed [`READY`].
+/// `problem`: what is wrong if it prints anything else.
+pub(crate) fn await_ready(process: &mut Process, problem: &str) -> Result<()> {
+    let stdout = process.child().stdout.take().expect("a pipe, as asked for");
+    let mut line = String::new();
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .context(|| "reading from the server".into())?;
+    if line.trim_end() == READY {
+        Ok(())
+    } else {
+        // It has said on standard error why.
+        Err(Failure::new(problem))
+    }
+}
 
 /// The name of a file.
 pub(crate) fn file_name(index: usize) -> String {

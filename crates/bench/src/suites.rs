@@ -53,4 +53,10 @@ pub(crate) mod tests {
         let words = ["benchmark"].iter().chain(options);
         Line::parse_from(words).settings
     }
+
+    /// What this program reads of arguments that it is run with: a command, and its options.
+    pub(crate) fn read<S: Args>(arguments: &[String]) -> S {
+        let options: Vec<&str> = arguments[1..].iter().map(String::as_str).collect();
+        settings(&options)
+    }
 }

@@ -101,17 +101,32 @@ impl Path {
         self.beyond.holder()
     }
 
+    /// Has the kernel cut superpackets of datagrams before they leave, on both sides: the emulator
+    /// takes each for one packet.
+    pub fn cut_datagrams(&self) -> Result<()> {
+        for (beyond, device) in [(false, CLIENT), (true, UPLINK)] {
+            let line = format!("ethtool -K {device} tx-udp-segmentation off");
+            run(&mut self.tool(beyond, &line))?;
+        }
+        Ok(())
+    }
+
+    /// A command on this side or beyond.
+    fn tool(&self, beyond: bool, line: &str) -> Command {
+        if beyond {
+            within(self.beyond(), line)
+        } else {
+            tool(line)
+        }
+    }
+
     /// Has the kernel use a congestion control for connections over this path, on this side or
     /// beyond.
     pub fn congestion_control(&self, beyond: bool, name: &str) -> Result<()> {
         let device = if beyond { UPLINK } else { CLIENT };
         for (family, network) in [("-4", "10.90.0.0/24"), ("-6", "fd90::/64")] {
             let line = format!("ip {family} route change {network} dev {device} congctl {name}");
-            let changed = run(&mut if beyond {
-                within(self.beyond(), &line)
-            } else {
-                tool(&line)
-            });
+            let changed = run(&mut self.tool(beyond, &line));
             if family == "-4" {
                 changed?;
             }

@@ -354,7 +354,7 @@ fn run_one(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::tests::settings;
+    use crate::suites::tests::{read, settings};
 
     #[test]
     fn a_quick_run_has_fewer_connections_and_smaller_files() {
@@ -391,8 +391,7 @@ mod tests {
             seconds: 0.5,
         };
         let arguments = load.arguments();
-        let options: Vec<&str> = arguments[1..].iter().map(String::as_str).collect();
-        let read = settings::<client::Settings>(&options);
+        let read = read::<client::Settings>(&arguments);
         assert_eq!(read.arguments(), arguments);
     }
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use testbed::namespace::{isolated_long, within};
 use testbed::path::{self, CLIENT, UPLINK};
-use testbed::process::{run, tool};
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::{LINK, Splitway};
 
@@ -192,10 +191,7 @@ fn attempt_nearby(trial: &Trial<'_>) {
 /// The same over a link where one packet in ten comes late, in both directions.
 fn attempt_from_afar(trial: &Trial<'_>) {
     let path = path::Path::new().unwrap();
-    // So that each datagram is a packet for the emulator.
-    let uncut = |device| format!("ethtool -K {device} tx-udp-segmentation off");
-    run(&mut tool(&uncut(CLIENT))).unwrap();
-    run(&mut within(path.beyond(), &uncut(UPLINK))).unwrap();
+    path.cut_datagrams().unwrap();
     let mut command = within(path.beyond(), program().to_str().unwrap());
     command.arg("serve").arg(trial.site.root());
     command.args(["--dev", UPLINK, "--addr"]);

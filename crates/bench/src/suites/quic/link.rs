@@ -12,8 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::Serialize;
 use testbed::namespace::within;
-use testbed::path::{self, CLIENT, Path, UPLINK};
-use testbed::process::{run, tool};
+use testbed::path::{self, Path, UPLINK};
 use testbed::site::Site;
 use testbed::splitway::Splitway;
 use testbed::{Context, Failure, Result};
@@ -287,16 +286,7 @@ impl<'a> Links<'a> {
     fn make(workspace: &'a Workspace, settings: &'a Settings) -> Result<Links<'a>> {
         let path = Path::new()?;
         fix_neighbours(&path)?;
-        // The emulator cuts superpackets of TCP, and would lose those of datagrams whole.
-        for (beyond, device) in [(false, CLIENT), (true, UPLINK)] {
-            let line = format!("ethtool -K {device} tx-udp-segmentation off");
-            let mut cut = if beyond {
-                within(path.beyond(), &line)
-            } else {
-                tool(&line)
-            };
-            run(&mut cut)?;
-        }
+        path.cut_datagrams()?;
         let own = workspace.site.outside();
         Ok(Links {
             splitway: &workspace.splitway,
@@ -468,7 +458,7 @@ fn report(results: &mut Results) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::tests::settings;
+    use crate::suites::tests::{read, settings};
 
     #[test]
     fn order_is_varied_where_packets_are_overtaken_and_none_is_lost() {
@@ -520,8 +510,7 @@ mod tests {
             milliseconds: 500,
         };
         let arguments = client.arguments();
-        let options: Vec<&str> = arguments[1..].iter().map(String::as_str).collect();
-        let read = settings::<fetch::Settings>(&options);
+        let read = read::<fetch::Settings>(&arguments);
         assert_eq!(read.arguments(), arguments);
     }
 }

@@ -1,6 +1,5 @@
 //! The server of plain quinn, as a process in the network of others.
 
-use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
@@ -8,11 +7,11 @@ use std::process::Stdio;
 use rustix::process::Pid;
 use testbed::namespace::within;
 use testbed::process::Process;
-use testbed::{Context, Failure, Result};
+use testbed::{Context, Result};
 
 use super::PORT;
 use super::server::LossDetection;
-use crate::load::READY;
+use crate::load::await_ready;
 use crate::servers::cores::server_cores;
 use crate::suites::tls::identity::Identity;
 
@@ -45,17 +44,8 @@ impl Plain {
         command.arg("--key").arg(&identity.key);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = Process::spawn(&mut command)?;
-        let stdout = process.child().stdout.take().expect("a pipe, as asked for");
-        let mut line = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .context(|| "reading from the server".into())?;
-        if line.trim_end() == READY {
-            Ok(Plain { process, address })
-        } else {
-            // It has said on standard error why.
-            Err(Failure::new("the server of plain quinn does not answer"))
-        }
+        await_ready(&mut process, "the server of plain quinn does not answer")?;
+        Ok(Plain { process, address })
     }
 
     pub(super) fn pid(&self) -> Pid {

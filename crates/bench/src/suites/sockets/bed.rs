@@ -1,7 +1,6 @@
 //! Servers, started and measured: Splitway and nginx stay, the server program is another process in
 //! each run.
 
-use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,11 +10,11 @@ use rustix::process::Pid;
 use testbed::namespace::within;
 use testbed::process::{Process, tool};
 use testbed::splitway::STACK_V4;
-use testbed::{Context, Failure, Result};
+use testbed::{Context, Result};
 
 use super::Cell;
 use super::client;
-use crate::load::READY;
+use crate::load::await_ready;
 use crate::measure::results::{Measures, Results};
 use crate::measure::run::{self, Server};
 use crate::servers::cores::server_cores;
@@ -216,17 +215,8 @@ impl Program {
     /// Starts it, and waits until it listens.
     fn start(command: &mut std::process::Command) -> Result<Program> {
         let mut process = Process::spawn(command.stdout(Stdio::piped()))?;
-        let stdout = process.child().stdout.take().expect("a pipe, as asked for");
-        let mut line = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .context(|| "reading from the server".into())?;
-        if line.trim_end() == READY {
-            Ok(Program { process })
-        } else {
-            // It has said on standard error why.
-            Err(Failure::new("the server has not begun to listen"))
-        }
+        await_ready(&mut process, "the server has not begun to listen")?;
+        Ok(Program { process })
     }
 }
 
