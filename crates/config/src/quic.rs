@@ -25,6 +25,10 @@ pub struct Quic {
     pub idle_timeout: Text<Time>,
     /// Clients may change their address, as a phone does that leaves a wireless network.
     pub migration: bool,
+    /// A client that comes again may ask for files before its handshake is over (0-RTT), a round
+    /// trip earlier. What is asked of an origin waits for the handshake, since who records early data
+    /// can send it once more.
+    pub early_data: bool,
     /// Who opens packets that clients send once the handshake is over: `"host"`, or `"nic"`, where
     /// NIC workers open them, put them in order, and leave out acknowledgments that later ones
     /// repeat. What they cannot open, the host does.
@@ -74,6 +78,7 @@ impl Default for Quic {
             retry_above: u32::try_from(limits.retry_above).unwrap_or(u32::MAX),
             idle_timeout: Text(Time(settings.idle_timeout)),
             migration: settings.migration,
+            early_data: settings.early_data,
             receive: Text(ReceiveOption::default()),
         }
     }
@@ -90,6 +95,7 @@ impl Quic {
             congestion,
             idle_timeout: self.idle_timeout.0.0,
             migration: self.migration,
+            early_data: self.early_data,
             receive: match self.receive.0 {
                 ReceiveOption::Host => QuicReceive::Host,
                 ReceiveOption::Nic => QuicReceive::Nic,

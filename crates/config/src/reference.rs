@@ -293,6 +293,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("retry_above", &["0", "100"]),
             ("idle_timeout", &["'1s'", "'10m'"]),
             ("migration", &["false"]),
+            ("early_data", &["true"]),
             ("receive", &["'nic'"]),
         ],
     ),

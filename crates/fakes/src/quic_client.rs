@@ -388,6 +388,17 @@ impl QuicClient {
         self.connection.stats().frame_rx.handshake_done > 0
     }
 
+    /// True if it resumes a session that permits early data: what is sent before the handshake is
+    /// complete leaves with it, and is lost if the server refuses it.
+    pub fn may_send_early(&self) -> bool {
+        self.connection.has_0rtt()
+    }
+
+    /// True if the handshake is complete, and the server has taken the early data.
+    pub fn is_early_data_accepted(&self) -> bool {
+        self.is_connected && self.connection.has_0rtt() && self.connection.accepted_0rtt()
+    }
+
     /// True if nothing is left of the connection, not even the wait for stray packets.
     pub fn is_drained(&self) -> bool {
         self.connection.is_drained()
@@ -474,11 +485,13 @@ impl Session for ClientSession {
     }
 
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
-        None
+        let keys = self.connection.zero_rtt_keys()?;
+        let header = Box::new(PlainHeaderKey(keys.header));
+        Some((header, PlainPacketKey::new(keys.packet)))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
-        Some(false)
+        Some(self.connection.is_early_data_accepted())
     }
 
     fn is_handshaking(&self) -> bool {

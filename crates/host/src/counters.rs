@@ -192,10 +192,12 @@ counters::counters! {
         datagrams_merged: Counter,
         /// Datagrams for QUIC dropped because too many handshakes wait.
         quic_arrivals_dropped: Counter,
-        /// QUIC connections accepted: their handshake was completed.
+        /// QUIC connections accepted: their handshake was completed, or early data was accepted.
         quic_connections_accepted: Counter,
         /// Of these, such that have resumed an earlier session.
         quic_resumed: Counter,
+        /// Of these, such whose early data was accepted.
+        quic_early: Counter,
         /// QUIC connections that have ended, of those accepted.
         quic_connections_closed: Counter,
         /// QUIC connections that have ended before their handshake's end.

@@ -13,14 +13,22 @@ mod opener;
 #[path = "quic/world.rs"]
 mod world;
 
-use world::World;
+use host::QuicSettings;
+use world::{Setup, World, settings};
 
 const CONNECTIONS: usize = 200;
 
 /// What the stack holds, in bytes.
-fn bytes_with(connections: usize) -> usize {
+fn bytes_with(connections: usize, early_data: bool) -> usize {
     let mut random = |below: u64| below / 2;
-    let mut world = World::new(&mut random);
+    let setup = Setup {
+        settings: QuicSettings {
+            early_data,
+            ..settings()
+        },
+        ..Setup::default()
+    };
+    let mut world = World::with(setup, &mut random);
     for _ in 0..connections {
         let client = world.connected();
         world.request(client, 10_000, (0, 10_000), 0);
@@ -34,11 +42,24 @@ fn bytes_with(connections: usize) -> usize {
     usize::try_from(-info.bytes_current).expect("it held more than it took")
 }
 
+fn bytes_of_each(early_data: bool) -> usize {
+    let bytes = bytes_with(CONNECTIONS, early_data) - bytes_with(1, early_data);
+    bytes / (CONNECTIONS - 1)
+}
+
 /// Each has done its handshake, and has been answered.
 #[test]
 fn an_idle_connection_takes_less_than_27_kb() {
-    let bytes = bytes_with(CONNECTIONS) - bytes_with(1);
-    let each = bytes / (CONNECTIONS - 1);
+    let each = bytes_of_each(false);
     println!("{each} bytes for each of {CONNECTIONS} idle connections");
     assert!(each < 27_000, "{each}");
+}
+
+/// Where clients may send early data, two of them for each connection, beside a table that is there
+/// from the beginning.
+#[test]
+fn a_session_that_may_be_resumed_takes_less_than_200_bytes() {
+    let each = (bytes_of_each(true) - bytes_of_each(false)) / 2;
+    println!("{each} bytes for each session");
+    assert!(each < 200, "{each}");
 }

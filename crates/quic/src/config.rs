@@ -39,6 +39,8 @@ pub struct Limits {
     /// there. What waits behind that of many others is then made when it can leave, of all that may
     /// be sent by then.
     pub all_undeparted_bytes_max: u64,
+    /// Sessions that are kept for [`Settings::early_data`]; the oldest go first.
+    pub sessions_max: usize,
 }
 
 impl Limits {
@@ -59,6 +61,7 @@ impl Default for Limits {
             send_bytes_max: 16 << 20,
             undeparted_bytes_max: 256 << 10,
             all_undeparted_bytes_max: 1 << 20,
+            sessions_max: 32_768,
         }
     }
 }
@@ -91,6 +94,11 @@ pub struct Settings {
     pub ciphers: Vec<Cipher>,
     /// Session tickets after a handshake; 0: sessions are not resumed.
     pub tickets: usize,
+    /// Whether a client that resumes a session may send data before the handshake is complete, which
+    /// who has recorded it can send again (RFC 8446 §8). Sessions are kept then, and each is resumed
+    /// once, so that a copy finds none (§8.1). A client that comes while receive windows are small
+    /// ([`Limits::receive_less_above`]) is refused early data: it was told of larger ones.
+    pub early_data: bool,
     /// What gets the secrets of each connection, for debugging, if anything does.
     pub key_log: Option<Arc<dyn KeyLog>>,
     /// Congestion control.
@@ -129,6 +137,7 @@ impl Default for Settings {
                 Cipher::ChaCha20Poly1305,
             ],
             tickets: 2,
+            early_data: false,
             key_log: None,
             congestion: CongestionAlgorithm::default(),
             idle_timeout: Duration::from_secs(30),

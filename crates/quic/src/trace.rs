@@ -77,7 +77,8 @@ pub enum TraceEvent {
     Closed(CloseReason),
 }
 
-/// The kind of a packet: each has a space of numbers of its own (RFC 9000 §12.3).
+/// The kind of a packet. Each has a space of numbers of its own, but for 0-RTT packets, which share
+/// that of 1-RTT packets (RFC 9000 §12.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketType {
     /// Initial
@@ -86,6 +87,8 @@ pub enum PacketType {
     Handshake,
     /// 1-RTT
     OneRtt,
+    /// 0-RTT, which only clients send
+    ZeroRtt,
 }
 
 /// A packet.

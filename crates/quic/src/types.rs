@@ -361,7 +361,7 @@ pub struct Event {
 /// What happens to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The handshake is complete.
+    /// The handshake is complete, or early data has come before it is.
     Connected {
         /// The application protocol that was agreed upon.
         alpn: Option<Vec<u8>>,
@@ -371,7 +371,13 @@ pub enum EventKind {
         cipher: Cipher,
         /// True if an earlier session was resumed.
         is_resumed: bool,
+        /// True if the handshake is not complete. What comes before
+        /// [`HandshakeComplete`](EventKind::HandshakeComplete) may be a copy of what another
+        /// connection has brought (RFC 8470 §2), and the peer's address may be another's.
+        is_early: bool,
     },
+    /// The handshake of a connection with early data is complete.
+    HandshakeComplete,
     /// The peer has opened a stream.
     Opened(StreamId),
     /// There may be something to read, or the stream's end.

@@ -1,6 +1,7 @@
 //! An endpoint against a client that is quinn and rustls as they are.
 #![forbid(unsafe_code)]
 
+mod early;
 mod support;
 mod trace;
 

@@ -15,6 +15,7 @@ use crate::exchange::lifecycle::ConnectionInfo;
 use crate::exchange::shared::Shared;
 use crate::http1::connection::Connection;
 use crate::http3;
+use crate::http3::connection::Handshake;
 use crate::http3::request::Scratch;
 use crate::semantics::date::DateCache;
 use crate::semantics::pull::Origins;
@@ -80,6 +81,7 @@ impl Server {
                 names: Names::new(&config.sites),
                 slow_clients: Episode::default(),
                 origins: None,
+                section_bytes_max: 0,
                 listings_bytes: 0,
                 tickets: HashMap::new(),
                 ticket_last: 0,
@@ -234,12 +236,21 @@ impl Application for Server {
 
     fn on_quic(&mut self, io: &mut dyn Io, id: QuicConnection, event: QuicEvent) {
         match event {
-            QuicEvent::Opened { peer, tls } => {
+            QuicEvent::Opened {
+                peer,
+                tls,
+                is_early,
+            } => {
                 self.shared.counters.connections_accepted += 1;
                 let shared = &mut self.shared;
                 let is_logged = self.logs_accesses;
+                let handshake = Handshake {
+                    peer,
+                    tls,
+                    is_early,
+                };
                 let opened =
-                    http3::connection::Connection::open(io, shared, id, peer, tls, is_logged);
+                    http3::connection::Connection::open(io, shared, id, handshake, is_logged);
                 match opened {
                     Some(mut connection) => {
                         // Its handshake was under way.
@@ -249,6 +260,12 @@ impl Application for Server {
                         self.http3_connections.insert(id, Box::new(connection));
                     }
                     None => self.shared.counters.connections_closed += 1,
+                }
+            }
+            QuicEvent::HandshakeComplete => {
+                if let Some(connection) = self.http3_connections.get_mut(&id) {
+                    let scratch = &mut self.scratch;
+                    connection.on_handshake_complete(io, &mut self.shared, scratch);
                 }
             }
             QuicEvent::Closed(_) => {

@@ -71,6 +71,8 @@ struct Open {
     reads_at_us: Option<u64>,
     paused: bool,
     has_begun: bool,
+    /// It has begun with early data, of which nothing is known yet.
+    is_early: bool,
     has_moved: bool,
     over: bool,
 }
@@ -78,10 +80,20 @@ struct Open {
 /// A request that was sent and has not been answered as a whole.
 #[derive(Debug)]
 struct Request {
+    number: usize,
     stream: u64,
     asked: RequestTime,
     response: Http3Response,
     received: u64,
+}
+
+impl Open {
+    /// The early data was refused: its streams are gone.
+    fn begin_again(&mut self) {
+        self.has_begun = false;
+        let requests = self.requests.drain(..).rev();
+        self.unsent.extend(requests.map(|request| request.number));
+    }
 }
 
 impl Request {
@@ -255,6 +267,7 @@ impl QuicPeer {
             reads_at_us: None,
             paused: false,
             has_begun: false,
+            is_early: false,
             has_moved: false,
             over: false,
         });
@@ -263,8 +276,16 @@ impl QuicPeer {
     /// Lets a connection do what there is to do.
     fn settle(&mut self, index: usize, now_us: u64, frames: &mut Vec<Vec<u8>>) -> Check {
         let open = &mut self.connections[index];
-        if !open.over && open.client.is_connected && !open.has_begun {
+        if open.is_early && open.client.is_connected {
+            open.is_early = false;
+            if !open.client.is_early_data_accepted() {
+                open.begin_again();
+            }
+        }
+        let may_begin = open.client.is_connected || open.client.may_send_early();
+        if !open.over && may_begin && !open.has_begun {
             open.has_begun = true;
+            open.is_early = !open.client.is_connected;
             if let Some(control) = open.client.open_unidirectional() {
                 let settings = http3::frame(http3::SETTINGS, []);
                 open.client
@@ -317,6 +338,7 @@ impl QuicPeer {
                 return;
             };
             open.requests.push(Request {
+                number,
                 stream,
                 asked: self.versions.ask(number),
                 response: Http3Response::new(expected),

@@ -245,6 +245,7 @@ impl Place {
             parts_are_steered: false,
             setup: None,
             retry_above: usize::MAX,
+            early_data: false,
             forgets_tags: false,
         };
         let versions = FileVersions::new(&files);

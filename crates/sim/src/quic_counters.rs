@@ -9,6 +9,8 @@ pub struct QuicCounters {
     pub connections: u64,
     /// Those of them that resumed an earlier session.
     pub resumed: u64,
+    /// Those of them whose early data was accepted.
+    pub early: u64,
     /// Requests.
     pub streams: u64,
     /// 1-RTT packets that have left NIC workers.
@@ -23,6 +25,7 @@ impl AddAssign for QuicCounters {
     fn add_assign(&mut self, more: QuicCounters) {
         self.connections += more.connections;
         self.resumed += more.resumed;
+        self.early += more.early;
         self.streams += more.streams;
         self.packets += more.packets;
         self.keys += more.keys;

@@ -97,6 +97,8 @@ pub(crate) struct Scenario {
     pub(crate) setup: Option<SetupForm>,
     /// From so many connections of QUIC on clients show that they have the address that they say.
     pub(crate) retry_above: usize,
+    /// Clients of QUIC that come again may send early data.
+    pub(crate) early_data: bool,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
     pub(crate) forgets_tags: bool,
 }
@@ -402,6 +404,7 @@ impl Scenario {
             parts_are_steered: false,
             setup: None,
             retry_above: usize::MAX,
+            early_data: false,
             forgets_tags: false,
         };
         for client in &mut scenario.clients {
@@ -532,6 +535,7 @@ impl Scenario {
             client.tls = None;
             client.quic = Some(QuicPlan::draw(random, client.receive_buffer_bytes));
         }
+        self.early_data = random.one_in(2);
         // No transport loses QSENDs, and a departure is not said twice.
         self.contract_loss_ppm = 0;
     }

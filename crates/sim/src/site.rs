@@ -102,6 +102,7 @@ pub(crate) fn quic_listener(scenario: &Scenario, random: &mut Random) -> QuicLis
     };
     let mut settings = QuicSettings {
         congestion: scenario.congestion,
+        early_data: scenario.early_data,
         idle_timeout: IDLE_TIMEOUT,
         secret: draw(),
         seed: draw(),
@@ -154,6 +155,8 @@ impl ClientTlsConfig {
         config.enable_secret_extraction = true;
         config.resumption = Resumption::in_memory_sessions(8);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // Of QUIC, which alone has tickets that permit it.
+        config.enable_early_data = true;
         ClientTlsConfig { config, clock }
     }
 

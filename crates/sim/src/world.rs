@@ -224,6 +224,7 @@ impl<'a> World<'a> {
         QuicCounters {
             connections: counters.quic_connections_accepted,
             resumed: counters.quic_resumed,
+            early: counters.quic_early,
             streams: counters.quic_streams_accepted,
             packets: watch.map_or(0, |watch| watch.borrow().packets),
             keys: counters.quic_keys,

@@ -48,13 +48,19 @@ impl QuicStream {
 /// An event of a QUIC connection, for an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuicEvent {
-    /// The handshake is over. The connection is new.
+    /// The handshake is over, or early data has come before it is. The connection is new.
     Opened {
         /// Address and port of the peer.
         peer: SocketAddr,
         /// What was agreed upon.
         tls: Box<TlsAgreed>,
+        /// The handshake is not over. Until [`HandshakeComplete`](QuicEvent::HandshakeComplete),
+        /// what the peer has sent may be a copy of what came on another connection (RFC 8470 §2):
+        /// it may lead to nothing that must not happen twice.
+        is_early: bool,
     },
+    /// The handshake of a connection with early data is over.
+    HandshakeComplete,
     /// The connection is over; `Closed` of its streams came before.
     Closed(QuicCloseReason),
 }

@@ -21,7 +21,7 @@ fn ends(world: &World<'_>) -> (Vec<CloseReason>, Option<QuicCloseReason>) {
     });
     let connection = world.app.quic.iter().find_map(|(_, event)| match event {
         QuicEvent::Closed(reason) => Some(*reason),
-        QuicEvent::Opened { .. } => None,
+        _ => None,
     });
     (streams.collect(), connection)
 }

@@ -26,7 +26,7 @@ fn a_file_arrives_over_both_versions_of_ip_with_every_cipher() {
             world.run_until(|world| world.peers[client].client.is_connected);
             world.request(client, 3_000_000, (0, 3_000_000), 0);
             world.run_until_finished();
-            let [(_, QuicEvent::Opened { peer, tls })] = &world.app.quic[..] else {
+            let [(_, QuicEvent::Opened { peer, tls, .. })] = &world.app.quic[..] else {
                 panic!("one connection: {:?}", world.app.quic);
             };
             assert_eq!(*peer, world.peers[client].client.local);

@@ -5,6 +5,7 @@
 mod app;
 mod closes;
 mod downloads;
+mod early;
 mod nic;
 mod nics;
 mod opener;

@@ -11,7 +11,7 @@ use contract::Event;
 use contract::channel::{Capacity, HostChannel, in_memory_of};
 use contract::tls::{Cipher, Suite, Version};
 use fakes::content::content;
-use fakes::quic_client::{QuicClient, Received};
+use fakes::quic_client::{QuicClient, Received, Setup as ClientSetup};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use host::{Admission, Link, QuicListener, QuicSettings, Stack, StackConfig};
@@ -70,6 +70,8 @@ impl Transfer {
 
 pub(crate) struct Peer {
     pub(crate) client: QuicClient,
+    /// With the sessions that it may resume.
+    config: rustls::ClientConfig,
     pub(crate) server: SocketAddr,
     pub(crate) transfers: BTreeMap<u64, Transfer>,
 }
@@ -265,13 +267,41 @@ impl<'a> World<'a> {
         let ip = if v6 { "fd77::1" } else { "10.77.0.1" };
         let local = SocketAddr::new(ip.parse().unwrap(), 5000 + number);
         let server = server_address(v6);
-        let config = self.site.client_config(suite);
+        let mut config = self.site.client_config(suite);
+        config.enable_early_data = true;
         let seed = (self.random)(u64::MAX);
         self.peers.push(Peer {
-            client: QuicClient::connect(config, b"test", (local, server), seed),
+            client: QuicClient::connect(config.clone(), b"test", (local, server), seed),
+            config,
             server,
             transfers: BTreeMap::new(),
         });
+        self.peers.len() - 1
+    }
+
+    /// A client like this one, with the sessions that it may resume.
+    pub(crate) fn resume(&mut self, client: usize) -> usize {
+        let Peer {
+            config,
+            server,
+            client,
+            ..
+        } = &self.peers[client];
+        let setup = ClientSetup {
+            alpn: b"test",
+            begins_us: self.now_us,
+            seed: (self.random)(u64::MAX),
+            ..ClientSetup::default()
+        };
+        let mut local = client.local;
+        local.set_port(5000 + self.peers.len() as u16);
+        let peer = Peer {
+            client: QuicClient::connect_as(config.clone(), (local, *server), &setup),
+            config: config.clone(),
+            server: *server,
+            transfers: BTreeMap::new(),
+        };
+        self.peers.push(peer);
         self.peers.len() - 1
     }
 

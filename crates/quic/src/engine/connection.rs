@@ -39,6 +39,8 @@ pub(super) struct Connection {
     pub(super) is_undescribable: bool,
     /// [`CloseReason`] was told.
     pub(super) is_over: bool,
+    /// [`EventKind::Connected`](crate::EventKind::Connected) was told.
+    pub(super) is_connected: bool,
     /// A trace is made of it.
     pub(super) is_traced: bool,
     /// By which the peer may call it, the last ones, if NIC stacks are to know them.
@@ -83,6 +85,7 @@ impl Connection {
             timeout: None,
             is_undescribable: false,
             is_over: false,
+            is_connected: false,
             ids: VecDeque::new(),
         }
     }

@@ -283,6 +283,8 @@ impl Endpoint {
             };
             connection.timeout = None;
             if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
+                let datagram_bytes = usize::from(connection.quinn.current_mtu());
+                connection.amplification.on_timeout(datagram_bytes);
                 connection.quinn.handle_timeout(at);
                 self.after(index);
             } else {
@@ -593,23 +595,18 @@ impl Endpoint {
         };
         let handle = connection.handle;
         let kind = match event {
-            quinn_proto::Event::Connected => {
-                let handshake = handshake(&connection.quinn);
-                let Some(handshake) = handshake else {
-                    return;
-                };
-                EventKind::Connected {
-                    alpn: handshake.alpn,
-                    server_name: handshake.server_name,
-                    cipher: handshake.cipher.unwrap_or(Cipher::Aes128Gcm),
-                    is_resumed: handshake.is_resumed,
-                }
+            quinn_proto::Event::Connected if connection.is_connected => {
+                EventKind::HandshakeComplete
             }
+            quinn_proto::Event::Connected => return self.connected(index, false),
             quinn_proto::Event::ConnectionLost { reason } => {
                 let reason = connection.close_reason(reason);
                 return self.over(index, reason);
             }
             quinn_proto::Event::Stream(StreamEvent::Opened { dir }) => {
+                if !connection.is_connected {
+                    self.connected(index, true);
+                }
                 while let Some(stream) = self.at(index).and_then(|c| c.accept(dir)) {
                     self.tell(handle, EventKind::Opened(stream));
                 }
@@ -637,6 +634,28 @@ impl Endpoint {
             | quinn_proto::Event::DatagramsUnblocked => return,
         };
         self.tell(handle, kind);
+    }
+
+    fn connected(&mut self, index: usize, is_early: bool) {
+        let Some(connection) = self.at(index) else {
+            return;
+        };
+        let Some(handshake) = handshake(&connection.quinn) else {
+            return;
+        };
+        connection.is_connected = true;
+        if is_early {
+            connection.amplification.on_early_data();
+        }
+        let connected = EventKind::Connected {
+            alpn: handshake.alpn,
+            server_name: handshake.server_name,
+            cipher: handshake.cipher.unwrap_or(Cipher::Aes128Gcm),
+            is_resumed: handshake.is_resumed,
+            is_early,
+        };
+        let handle = connection.handle;
+        self.tell(handle, connected);
     }
 
     fn tell(&mut self, connection: Handle, kind: EventKind) {

@@ -86,7 +86,8 @@ impl crypto::ServerConfig for Sessions {
             trace.on_parameters(true, &encoded);
         }
         let connection = ServerConnection::new(Arc::clone(&self.rustls), Version::V1, encoded);
-        // What it refuses is a configuration without TLS 1.3, or with early data.
+        // What it refuses is a configuration without TLS 1.3, or with early data of a bound of its
+        // own.
         let connection = connection.expect("the configuration is one of QUIC");
         Box::new(ServerSession {
             tls: Tls::Handshaking(Box::new(connection)),
@@ -262,11 +263,17 @@ impl Session for ServerSession {
         None
     }
 
-    /// There is no early data.
+    /// There are none unless early data is accepted.
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
-        None
+        let Tls::Handshaking(connection) = &self.tls else {
+            return None;
+        };
+        let DirectionalKeys { header, packet } = connection.zero_rtt_keys()?;
+        let packet = keys::packet(packet, PacketType::ZeroRtt, &self.recorder);
+        Some((keys::header(header), packet))
     }
 
+    /// For clients to ask.
     fn early_data_accepted(&self) -> Option<bool> {
         None
     }

@@ -10,7 +10,7 @@ use quinn_proto::{
     TransportConfig, VarInt,
 };
 use rustls::crypto::aws_lc_rs::{self, Ticketer};
-use rustls::server::NoServerSessionStorage;
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use tls::Certificates;
@@ -45,6 +45,9 @@ const TIME_THRESHOLD: f32 = 1.25;
 /// unacknowledged until the next [`PACKETS_PER_ACK`] are there, and looks lost by then.
 const REORDERING_THRESHOLD: u32 = 1;
 
+/// What tickets say, of which flow control takes the place (RFC 9001 §4.6.1).
+const EARLY_DATA_BYTES_MAX: u32 = u32::MAX;
+
 /// What an endpoint of the engine's QUIC is made of.
 pub(super) struct Setup {
     pub(super) endpoint: EndpointConfig,
@@ -76,14 +79,17 @@ impl Setup {
         let seed = settings.seed.map_or_else(random, Ok)?;
         let rustls = rustls_config(certificates, settings, time_of_day)?;
         let first = Shared::default();
-        let sessions = Sessions {
+        let mut crowded_rustls = rustls.clone();
+        crowded_rustls.max_early_data_size = 0;
+        let initial = capture::initial_suite().ok_or_else(|| {
+            rustls::Error::General("the provider lacks the suite of Initial packets".into())
+        })?;
+        let [sessions, crowded_sessions] = [rustls, crowded_rustls].map(|rustls| Sessions {
             first: first.clone(),
             rustls: Arc::new(rustls),
-            initial: capture::initial_suite().ok_or_else(|| {
-                rustls::Error::General("the provider lacks the suite of Initial packets".into())
-            })?,
+            initial,
             receive: settings.receive,
-        };
+        });
         let mut endpoint = EndpointConfig::new(secret.reset_key());
         let issued = (settings.receive == Receive::Nic).then(Issued::default);
         let mut ids = secret.connection_ids(seed);
@@ -98,6 +104,7 @@ impl Setup {
         server.migration(settings.migration);
         server.time_source(Arc::clone(time_of_day) as _);
         let mut crowded = server.clone();
+        crowded.crypto = Arc::new(crowded_sessions);
         crowded.transport_config(Arc::new(transport(&with_less(settings), seed, clock)));
         Ok(Self {
             endpoint,
@@ -128,17 +135,22 @@ fn rustls_config(
         .with_no_client_auth()
         .with_cert_resolver(certificates);
     config.alpn_protocols.clone_from(&settings.alpn);
-    // A server that keeps sessions in memory could be made to fill it; tickets cost it nothing.
-    config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = settings.tickets;
+    if let Some(key_log) = &settings.key_log {
+        config.key_log = Arc::clone(key_log);
+    }
+    if settings.early_data {
+        config.session_storage = ServerSessionMemoryCache::new(settings.limits.sessions_max);
+        config.max_early_data_size = EARLY_DATA_BYTES_MAX;
+        return Ok(config);
+    }
+    // Sessions in memory would fill it; tickets that hold theirs cost nothing.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
     if settings.tickets > 0 {
         config.ticketer = match crypto {
             Some(crypto) => Arc::clone(&crypto.tickets),
             None => Ticketer::new()?,
         };
-    }
-    if let Some(key_log) = &settings.key_log {
-        config.key_log = Arc::clone(key_log);
     }
     Ok(config)
 }

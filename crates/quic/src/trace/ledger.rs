@@ -89,7 +89,11 @@ impl Ledger {
     }
 
     fn space(&mut self, packet_type: PacketType) -> &mut Space {
-        &mut self.spaces[packet_type as usize]
+        &mut self.spaces[match packet_type {
+            PacketType::Initial => 0,
+            PacketType::Handshake => 1,
+            PacketType::OneRtt | PacketType::ZeroRtt => 2,
+        }]
     }
 
     pub(super) fn on_sent(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use contract::FileId;
 use contract::tls::{Cipher, Suite, Version};
 use fakes::content::content;
-use fakes::quic_client::{QuicClient, Received};
+use fakes::quic_client::{QuicClient, Received, Setup};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use quic::{
@@ -50,7 +50,14 @@ pub(crate) struct World<'a> {
     pub(crate) now_us: u64,
     pub(crate) endpoint: Endpoint,
     pub(crate) client: QuicClient,
+    /// With the sessions that it may resume.
+    config: rustls::ClientConfig,
     pub(crate) server: Option<Handle>,
+    /// Connections, and streams, on which something has come before the handshake was complete.
+    pub(crate) early_connections: u64,
+    pub(crate) early_streams: u64,
+    /// As many of those handshakes are complete.
+    pub(crate) completed: u64,
     pub(crate) weather: Weather,
     pub(crate) closed: Option<CloseReason>,
     pub(crate) transfers: BTreeMap<u64, Transfer>,
@@ -66,6 +73,10 @@ pub(crate) struct World<'a> {
     pub(crate) padding_bytes: usize,
     /// Nothing arrives that the client sends once the server has answered.
     pub(crate) is_muzzled: bool,
+    /// What the client has sent, as long as it has one connection.
+    pub(crate) said: Vec<Vec<u8>>,
+    /// A connection whose client is gone: what is sent on it gets nowhere.
+    left_behind: Option<Handle>,
     /// Ranges that were released, of each file.
     pub(crate) released: BTreeMap<u32, u64>,
     responses: BTreeMap<StreamId, Response>,
@@ -113,10 +124,17 @@ impl<'a> World<'a> {
         let local = "192.0.2.1:5000".parse().expect("an address");
         let server = "192.0.2.2:443".parse().expect("an address");
         let seed = random(u64::MAX);
-        let config = site.client_config(suite);
+        let mut config = site.client_config(suite);
+        config.enable_early_data = true;
         Self {
             endpoint: endpoint.expect("the settings are sound"),
-            client: QuicClient::connect(config, b"test", (local, server), seed),
+            client: QuicClient::connect(config.clone(), b"test", (local, server), seed),
+            config,
+            early_connections: 0,
+            early_streams: 0,
+            completed: 0,
+            said: Vec::new(),
+            left_behind: None,
             random,
             now_us: 0,
             server: None,
@@ -138,6 +156,47 @@ impl<'a> World<'a> {
             later: BinaryHeap::new(),
             order: 0,
         }
+    }
+
+    /// Has the client leave, and connect once more, from another port.
+    pub(crate) fn reconnect(&mut self) {
+        self.client.close(self.now_us, 0);
+        self.drain();
+        self.closed = None;
+        self.connect_beside();
+    }
+
+    /// The same, but the server keeps the first connection.
+    pub(crate) fn connect_beside(&mut self) {
+        let setup = Setup {
+            alpn: b"test",
+            begins_us: self.now_us,
+            seed: (self.random)(u64::MAX),
+            ..Setup::default()
+        };
+        let mut local = self.client.local;
+        local.set_port(local.port() + 1);
+        let server = "192.0.2.2:443".parse().expect("an address");
+        self.client = QuicClient::connect_as(self.config.clone(), (local, server), &setup);
+        self.left_behind = self.server.take();
+        self.sealer = Sealer::default();
+        self.transfers.clear();
+        self.responses.clear();
+        self.said.clear();
+        (self.sent_bytes, self.received_bytes) = (0, 0);
+    }
+
+    /// All that the client has sent arrives again, from another port.
+    pub(crate) fn replay(&mut self) {
+        let arrival = Arrival {
+            remote: "192.0.2.1:666".parse().expect("an address"),
+            local_ip: None,
+            ecn: None,
+        };
+        for datagram in std::mem::take(&mut self.said) {
+            self.endpoint.on_datagram(self.now(), &arrival, &datagram);
+        }
+        self.serve_events();
     }
 
     fn now(&self) -> Instant {
@@ -235,6 +294,9 @@ impl<'a> World<'a> {
     }
 
     fn depart(&mut self, send: &Send) {
+        if self.left_behind == Some(send.connection) {
+            return self.endpoint.on_departed(send.connection, send.id);
+        }
         for packet in send.packets() {
             self.sealed_packets += 1;
             let datagram = self.sealer.seal(packet, &mut self.nonces);
@@ -282,6 +344,7 @@ impl<'a> World<'a> {
                 continue;
             }
             datagram.resize(datagram.len() + self.padding_bytes, 0);
+            self.said.push(datagram.clone());
             if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
                 self.later(delay_us, Later::AtServer(local, datagram));
             }
@@ -290,6 +353,8 @@ impl<'a> World<'a> {
 
     fn output(&mut self, output: Output) {
         match output {
+            Output::Key { connection, .. } | Output::KeyGone { connection, .. }
+                if self.left_behind == Some(connection) => {}
             Output::Datagrams {
                 datagram_bytes,
                 bytes,
@@ -328,20 +393,29 @@ impl<'a> World<'a> {
             let connection = event.connection;
             match event.kind {
                 EventKind::Connected {
-                    alpn, server_name, ..
+                    alpn,
+                    server_name,
+                    is_early,
+                    ..
                 } => {
+                    self.early_connections += u64::from(is_early);
                     assert_eq!(alpn.as_deref(), Some(&b"test"[..]));
                     assert_eq!(server_name.as_deref(), Some("localhost"));
                     self.server = Some(connection);
                 }
-                EventKind::Opened(stream) | EventKind::Readable(stream) => {
+                EventKind::HandshakeComplete => self.completed += 1,
+                EventKind::Opened(stream) => {
+                    let is_early = self.completed < self.early_connections;
+                    self.early_streams += u64::from(is_early);
                     self.read(connection, stream);
                 }
+                EventKind::Readable(stream) => self.read(connection, stream),
                 EventKind::Stopped(stream, code) => {
                     self.responses.remove(&stream);
                     let reset = self.endpoint.reset(connection, stream, code);
                     assert_eq!(reset, Ok(()));
                 }
+                EventKind::Closed(_) if self.left_behind == Some(connection) => {}
                 EventKind::Closed(reason) => {
                     assert_eq!(self.closed.replace(reason), None);
                 }

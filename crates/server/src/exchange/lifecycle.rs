@@ -39,9 +39,10 @@ const SHOWN_BYTES_MAX: usize = 200;
 /// A connection, or a stream of HTTP/3, as people are shown it.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// What it is at: `reading` a request, `asking` for an object of an origin, `opening` its file,
-    /// `listing` its directory, `sending` the response as far as the stream takes it, `lingering`
-    /// after the last one, `aborted`. A response that is queued to its end is not waited for.
+    /// What it is at: `reading` a request, `deferred` until the handshake is complete, `asking` for
+    /// an object of an origin, `opening` its file, `listing` its directory, `sending` the response
+    /// as far as the stream takes it, `lingering` after the last one, `aborted`. A response that is
+    /// queued to its end is not waited for.
     pub phase: &'static str,
     /// Requests so far, whole or broken.
     pub requests: u32,
@@ -85,6 +86,8 @@ pub(crate) struct Exchange<V: Version> {
     later_rate_max: Bound,
     /// What the access log is to have of it, if there is one.
     accesses: Option<Box<Accesses>>,
+    /// Its request may be early data, and come more than once (RFC 8470 §2).
+    pub(crate) is_early: bool,
 }
 
 #[derive(Debug)]
@@ -106,6 +109,12 @@ enum Stage<V> {
     },
     /// Waiting for what comes from an origin. The request's head is still in the input.
     Asking { ticket: Ticket, request: Request<V> },
+    /// Waiting until the handshake is complete: no origin is asked before (RFC 8470 §3, §5.2). The
+    /// request's head is still in the input.
+    Deferred {
+        origin: Arc<str>,
+        request: Request<V>,
+    },
     /// Queueing a response.
     Sending { version: V },
     /// The rest of a response is not to be had, or is not wanted any more.
@@ -146,6 +155,7 @@ impl<V: Version> Exchange<V> {
             rate_max: None,
             later_rate_max: None,
             accesses: accesses.map(Box::new),
+            is_early: false,
         }
     }
 
@@ -255,6 +265,7 @@ impl<V: Version> Exchange<V> {
             phase: match self.stage {
                 Stage::Idle => idle_phase,
                 Stage::Asking { .. } => "asking",
+                Stage::Deferred { .. } => "deferred",
                 Stage::Opening { .. } => "opening",
                 Stage::Listing { .. } => "listing",
                 Stage::Sending { .. } => "sending",
@@ -296,7 +307,8 @@ impl<V: Version> Exchange<V> {
         let request = match &self.stage {
             Stage::Opening { request, .. }
             | Stage::Listing { request, .. }
-            | Stage::Asking { request, .. } => request,
+            | Stage::Asking { request, .. }
+            | Stage::Deferred { request, .. } => request,
             Stage::Idle | Stage::Sending { .. } | Stage::Lost => return,
         };
         if let (Some(accesses), Some(log)) = (&mut self.accesses, &mut shared.access_log) {
@@ -327,6 +339,7 @@ impl<V: Version> Exchange<V> {
         match self.stage {
             Stage::Opening { .. } | Stage::Listing { .. } => Some(StatusCode::SERVICE_UNAVAILABLE),
             Stage::Asking { .. } => Some(StatusCode::GATEWAY_TIMEOUT),
+            Stage::Deferred { .. } => Some(StatusCode::TOO_EARLY),
             Stage::Idle | Stage::Sending { .. } | Stage::Lost => None,
         }
     }

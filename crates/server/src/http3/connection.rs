@@ -41,12 +41,20 @@ const GOAWAY_ID_MAX: u64 = varint::MAX - 3;
 /// Most priorities that are kept for streams that are not there yet.
 const PRIORITIES_MAX: usize = 32;
 
+/// What a handshake has come to.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    pub(crate) peer: SocketAddr,
+    pub(crate) tls: Box<TlsAgreed>,
+    /// It is not complete, but early data has come.
+    pub(crate) is_early: bool,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: QuicConnection,
-    peer: SocketAddr,
-    tls: Box<TlsAgreed>,
+    handshake: Handshake,
     source: Source,
     /// Its responses are logged.
     is_logged: bool,
@@ -90,14 +98,13 @@ enum Stream {
 }
 
 impl Connection {
-    /// Begins a connection whose handshake is over; `None` if the peer lets no control stream be
-    /// opened, after which it is closed.
+    /// Begins a connection; `None` if the peer lets no control stream be opened, after which it is
+    /// closed.
     pub(crate) fn open(
         io: &mut dyn Io,
         shared: &mut Shared,
         id: QuicConnection,
-        peer: SocketAddr,
-        tls: Box<TlsAgreed>,
+        handshake: Handshake,
         is_logged: bool,
     ) -> Option<Self> {
         let Some(control) = io.open_unidirectional(id) else {
@@ -109,9 +116,8 @@ impl Connection {
         io.prioritize(control, i32::MAX);
         let mut connection = Connection {
             id,
-            peer,
-            tls,
-            source: Source::of(peer.ip()),
+            source: Source::of(handshake.peer.ip()),
+            handshake,
             is_logged,
             stage: Stage::Serving,
             control,
@@ -127,6 +133,8 @@ impl Connection {
             closed_acknowledged: 0,
         };
         let section_bytes_max = request::section_bytes_max(&shared.config) as u64;
+        shared.section_bytes_max = shared.section_bytes_max.max(section_bytes_max);
+        let section_bytes_max = shared.section_bytes_max;
         settings::write(&mut connection.control_bytes, section_bytes_max, id.0);
         connection.flush_control(io);
         connection.go_on(io, shared);
@@ -183,6 +191,31 @@ impl Connection {
         self.go_on(io, shared);
     }
 
+    /// What waited until the client is known to be there goes on.
+    pub(crate) fn on_handshake_complete(
+        &mut self,
+        io: &mut dyn Io,
+        shared: &mut Shared,
+        scratch: &mut Scratch,
+    ) {
+        self.handshake.is_early = false;
+        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+        for stream in streams {
+            let Some(Stream::Request(request)) = self.streams.get_mut(&stream) else {
+                continue;
+            };
+            let budget = &mut self.budget;
+            let mut context = Context {
+                shared,
+                scratch,
+                budget,
+            };
+            let result = request.on_handshake_complete(io, &mut context);
+            self.judge(io, shared, result);
+        }
+        self.go_on(io, shared);
+    }
+
     /// Takes leave: asks for no more requests, and closes when those that are there are answered.
     pub(crate) fn drain(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         if self.stage == Stage::Serving {
@@ -217,9 +250,11 @@ impl Connection {
         let accesses = self.is_logged && shared.access_log.is_some();
         // The control stream's number is no other connection's.
         let number = self.control.0;
-        let accesses = accesses.then(|| Accesses::new(number, self.peer, Some(&self.tls)));
+        let Handshake { peer, tls, .. } = &self.handshake;
+        let accesses = accesses.then(|| Accesses::new(number, *peer, Some(tls)));
         let (source, requests) = (self.source, self.requests);
-        let mut request = RequestStream::new(stream, quic, source, requests, accesses);
+        let is_early = self.handshake.is_early;
+        let mut request = RequestStream::new(stream, quic, (source, is_early), requests, accesses);
         self.requests = self.requests.saturating_add(1);
         self.requests_open += 1;
         let place = self.priorities.iter().position(|(id, _)| *id == quic.id);

@@ -89,16 +89,19 @@ enum Part {
 }
 
 impl RequestStream {
-    /// `requests`: how many came before on the connection.
+    /// `is_early`: its request may be early data. `requests`: how many came before on the
+    /// connection.
     pub(crate) fn new(
         stream: StreamId,
         quic: QuicStream,
-        source: Source,
+        (source, is_early): (Source, bool),
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
+        let mut exchange = Exchange::new(stream, quic.connection, source, requests, accesses);
+        exchange.is_early = is_early;
         RequestStream {
-            exchange: Exchange::new(stream, quic.connection, source, requests, accesses),
+            exchange,
             id: quic.id,
             priority: Priority::default().of_stream(quic.id),
             phase: Phase::Open,
@@ -178,6 +181,19 @@ impl RequestStream {
         news: OriginEvent,
     ) -> Result<(), Fault> {
         self.exchange.on_news(io, context.shared, ticket, news);
+        self.go_on(io, context)
+    }
+
+    /// The handshake is complete; goes on as far as possible.
+    ///
+    /// # Errors
+    /// As [`RequestStream::on_event`].
+    pub(crate) fn on_handshake_complete(
+        &mut self,
+        io: &mut dyn Io,
+        context: &mut Context<'_>,
+    ) -> Result<(), Fault> {
+        self.exchange.on_handshake_complete(io, context.shared);
         self.go_on(io, context)
     }
 

@@ -551,6 +551,22 @@ impl Lab {
 
     /// A handshake of QUIC is over. If `is_barred`, the server may open no streams.
     pub(crate) fn open_quic(&mut self, is_barred: bool) -> QuicConnection {
+        self.begin_quic(is_barred, false)
+    }
+
+    /// Early data comes on a connection of QUIC.
+    pub(crate) fn open_early(&mut self) -> QuicConnection {
+        self.begin_quic(false, true)
+    }
+
+    /// The handshake of such a connection is over.
+    pub(crate) fn complete_handshake(&mut self, connection: QuicConnection) {
+        let complete = Event::Quic(connection, QuicEvent::HandshakeComplete);
+        self.net.events.push_back(complete);
+        self.settle();
+    }
+
+    fn begin_quic(&mut self, is_barred: bool, is_early: bool) -> QuicConnection {
         let connection = QuicConnection(self.net.quic.len() as u64 + 1);
         let quic = Quic {
             is_barred,
@@ -560,6 +576,7 @@ impl Lab {
         let opened = QuicEvent::Opened {
             peer: SocketAddr::from(([10, 77, 0, 1], 40_000)),
             tls: Box::new(agreed()),
+            is_early,
         };
         self.net.events.push_back(Event::Quic(connection, opened));
         self.settle();

@@ -766,3 +766,45 @@ fn objects_go_over_http3_as_well() {
         "{done:?}"
     );
 }
+
+/// A copy of early data would have the origin asked once more; a file can be sent as often as is
+/// liked.
+///
+/// Covers: RFC 8470 §3, RFC 8470 §5.2
+#[test]
+fn an_origin_is_not_asked_before_the_handshake_is_complete() {
+    let config = Config {
+        files_come_first: true,
+        ..config()
+    };
+    let mut bench = Bench::new(config);
+    bench.lab.file("own.txt", "own");
+    let connection = bench.lab.open_early();
+    let own = bench.lab.send_all(connection, &client::get("/own.txt"));
+    assert_eq!(bench.lab.response3(own).body, b"own");
+    let pulled = bench.lab.send_all(connection, &client::get("/x?y"));
+    let stopped = bench.lab.begin(connection, &client::get("/stopped"));
+    bench.lab.peer_resets(stopped, 0x10c);
+    assert_eq!(bench.lab.connection_info(pulled).unwrap().phase, "deferred");
+    assert!(bench.said().asks.is_empty());
+    bench.lab.complete_handshake(connection);
+    assert_eq!(bench.asked().1, "/x?y");
+    bench.put_all(2500);
+    bench.tell(bench.asked().0, OriginEvent::Object(object(2500)));
+    bench.serve_all();
+    assert_eq!(bench.lab.response3(pulled).body, content(2500));
+    // From then on it is as ever.
+    bench.lab.send_all(connection, &client::get("/next"));
+    assert_eq!(bench.asked().1, "/next");
+    let asks = bench.said().asks.len();
+    // A client that was a copy never completes its handshake.
+    let copy = bench.lab.open_early();
+    let late = bench.lab.send_all(copy, &client::get("/x?y"));
+    let lost = bench.lab.open_early();
+    bench.lab.send_all(lost, &client::get("/x?y"));
+    bench.lab.lose_quic(lost);
+    bench.lab.pass(Duration::from_secs(76));
+    assert_eq!(bench.lab.response3(late).status, 425);
+    assert_eq!(bench.said().asks.len(), asks);
+    assert_eq!(bench.lab.files_left_open(), 0);
+}

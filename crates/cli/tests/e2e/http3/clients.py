@@ -124,19 +124,23 @@ async def aioquic(case, host, port, files):
         async with begin() as client:
             await client.get(*files[0])
             assert client._quic.tls.session_resumed, "not resumed"
-    if case == "0-RTT":
-        # Requests are sent as early data, as if it were allowed, and again when it is refused.
-        assert tickets[0].max_early_data_size is None, "a ticket allows early data"
-        configuration.session_ticket = dataclasses.replace(
-            tickets[0], max_early_data_size=MAX_EARLY_DATA
-        )
+    if case in ("0-RTT", "0-RTT refused"):
+        is_allowed = case == "0-RTT"
+        configuration.session_ticket = tickets[0]
+        if not is_allowed:
+            # Requests are sent as early data, as if it were allowed, and again when it is refused.
+            configuration.session_ticket = dataclasses.replace(
+                tickets[0], max_early_data_size=MAX_EARLY_DATA
+            )
+        size = tickets[0].max_early_data_size
+        assert size == (MAX_EARLY_DATA if is_allowed else None), f"a ticket says {size}"
         async with begin(wait_connected=False) as client:
             downloads = [asyncio.create_task(client.get(*file)) for file in files]
             await asyncio.sleep(0)
             assert client._quic._cryptos[Epoch.ZERO_RTT].send.is_valid(), "no early data"
             await asyncio.gather(*downloads)
             assert client._quic.tls.session_resumed, "not resumed"
-            assert not client._quic.tls.early_data_accepted, "early data was accepted"
+            assert client._quic.tls.early_data_accepted == is_allowed, "early data"
 
 
 def main():

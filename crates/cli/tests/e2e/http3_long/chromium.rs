@@ -58,7 +58,7 @@ pub(super) fn attempt(trial: &Trial<'_>) {
     page.load(&format!("{QUIC_ORIGIN}/page.html"));
     let times = if trial.case == "multiplexing" { 20 } else { 1 };
     download(trial, &mut page, times, false);
-    if matches!(trial.case, "resumption" | "0-RTT") {
+    if matches!(trial.case, "resumption" | "0-RTT" | "0-RTT refused") {
         wait::until(SOON, "the end of a connection that is idle", || {
             let document = json(&[]);
             let connections = document["quic_connections"].as_array().unwrap();

@@ -60,10 +60,11 @@ fn attempt_with_ngtcp2(trial: &Trial<'_>) {
             assert!(said.contains("key update confirmed"), "{trial}: {said}");
         }
         "resumption" => drop(begin()),
-        "0-RTT" => {
+        "0-RTT" | "0-RTT refused" => {
             let said = begin();
             assert!(said.contains("type=0RTT"), "{trial}: {said}");
-            assert!(said.contains("Early data was rejected"), "{trial}: {said}");
+            let is_refused = said.contains("Early data was rejected");
+            assert_eq!(is_refused, trial.case == "0-RTT refused", "{trial}: {said}");
         }
         _ => {}
     }
@@ -101,7 +102,7 @@ fn ngtcp2(trial: &Trial<'_>) -> Command {
         "key update" => client.args(["--key-update", "2ms"]),
         "migration" => client.args(["--change-local-addr", "2ms"]),
         "resumption" => client.arg("--session-file").arg(kept("session")),
-        "0-RTT" => {
+        "0-RTT" | "0-RTT refused" => {
             client.arg("--session-file").arg(kept("session"));
             client.arg("--tp-file").arg(kept("parameters"))
         }

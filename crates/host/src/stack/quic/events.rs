@@ -70,6 +70,7 @@ impl Stack {
         };
         match event.kind {
             EventKind::Connected { .. } => {}
+            EventKind::HandshakeComplete => self.on_quic_handshake_complete(now_us, app, place),
             EventKind::Opened(stream) => self.on_quic_opened(now_us, app, place, stream),
             EventKind::Readable(stream) => {
                 if let Some(stream) = self.quic_stream_id(place, stream) {
@@ -105,6 +106,7 @@ impl Stack {
             alpn,
             cipher,
             is_resumed,
+            is_early,
             ..
         } = event.kind
         else {
@@ -129,13 +131,37 @@ impl Stack {
             is_resumed,
         };
         connection.agreed = Some(agreed.clone());
+        connection.is_handshake_complete = !is_early;
         let (id, peer) = (connection.id, connection.remote);
         self.counters.quic_connections_accepted += 1;
         self.counters.quic_resumed += u64::from(is_resumed);
-        self.receive_at_nic(place);
-        let tls = Box::new(agreed);
-        let event = QuicEvent::Opened { peer, tls };
+        self.counters.quic_early += u64::from(is_early);
+        if !is_early {
+            self.receive_at_nic(place);
+        }
+        let event = QuicEvent::Opened {
+            peer,
+            tls: Box::new(agreed),
+            is_early,
+        };
         app.on_quic(&mut self.streams(now_us), id, event);
+    }
+
+    fn on_quic_handshake_complete<A: Application>(
+        &mut self,
+        now_us: u64,
+        app: &mut A,
+        place: usize,
+    ) {
+        let quic = self.quic.as_deref_mut();
+        let connection = quic.and_then(|quic| quic.table.connections.get_mut(place));
+        let Some(connection) = connection.filter(|connection| !connection.is_over) else {
+            return;
+        };
+        connection.is_handshake_complete = true;
+        let id = connection.id;
+        self.receive_at_nic(place);
+        app.on_quic(&mut self.streams(now_us), id, QuicEvent::HandshakeComplete);
     }
 
     /// The peer has opened a stream.

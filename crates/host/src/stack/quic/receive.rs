@@ -68,7 +68,7 @@ impl Stack {
     /// The worker has a key: that of the peer goes with it, if the handshake is over.
     pub(super) fn receive_again(&mut self, place: usize) {
         if let Some((connection, _)) = self.connection_and_nic(place)
-            && connection.agreed.is_some()
+            && connection.is_handshake_complete
         {
             connection.commands.push_front(Pending::ReceiveKey);
         }

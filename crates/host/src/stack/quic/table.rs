@@ -115,8 +115,11 @@ pub(super) struct Connection {
     pub(super) leaves_to: Option<usize>,
     /// They are: nothing is sent until all that was has departed.
     pub(super) is_leaving: bool,
-    /// What was agreed upon, once the handshake is over: the application knows of it.
+    /// What was agreed upon, once the handshake is over, or early data has come: the application
+    /// knows of it.
     pub(super) agreed: Option<TlsAgreed>,
+    /// The handshake is over.
+    pub(super) is_handshake_complete: bool,
     /// The source as one of whose connections it counts.
     pub(super) source: Option<IpAddr>,
     /// It is closed, and the application knows.
@@ -307,6 +310,7 @@ impl Table {
             leaves_to: None,
             is_leaving: false,
             agreed: None,
+            is_handshake_complete: false,
             source: None,
             is_over: false,
             is_gone: false,

@@ -197,6 +197,7 @@ fn type_name(packet_type: PacketType) -> &'static str {
         PacketType::Initial => "initial",
         PacketType::Handshake => "handshake",
         PacketType::OneRtt => "1RTT",
+        PacketType::ZeroRtt => "0RTT",
     }
 }
 

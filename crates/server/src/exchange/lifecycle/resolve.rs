@@ -103,7 +103,10 @@ impl<V: Version> Exchange<V> {
         if let Some(accesses) = &mut self.accesses {
             // One that was not opened in time has been in hand already.
             match self.stage {
-                Stage::Opening { .. } | Stage::Listing { .. } | Stage::Asking { .. } => {}
+                Stage::Opening { .. }
+                | Stage::Listing { .. }
+                | Stage::Asking { .. }
+                | Stage::Deferred { .. } => {}
                 _ => accesses.on_request(io.now_us(), self.requests),
             }
         }
@@ -174,6 +177,11 @@ impl<V: Version> Exchange<V> {
         request: Request<V>,
         origin: &Arc<str>,
     ) {
+        if self.is_early {
+            let origin = Arc::clone(origin);
+            self.stage = Stage::Deferred { origin, request };
+            return;
+        }
         let target = &self.input.bytes()[request.target.clone()];
         let Ok(kind) = target::resolve(target, &mut shared.path) else {
             return self.refuse(io, shared, request, StatusCode::BAD_REQUEST);
@@ -196,6 +204,15 @@ impl<V: Version> Exchange<V> {
         let fields = self.selecting(&request, origins.selecting());
         origins.ask(ticket, origin, &wanted, &fields);
         self.stage = Stage::Asking { ticket, request };
+    }
+
+    /// The client is there: what it asks for is no copy.
+    pub(crate) fn on_handshake_complete(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        self.is_early = false;
+        match mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Deferred { origin, request } => self.ask(io, shared, request, &origin),
+            other => self.stage = other,
+        }
     }
 
     /// The lines of a request that have one of these names, as far as they are text.

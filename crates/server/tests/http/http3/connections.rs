@@ -47,6 +47,35 @@ fn the_server_says_what_it_permits_before_all_else() {
     assert_eq!(lab.counters().connections_accepted, 1);
 }
 
+/// A client that resumes goes by what it was told before, with its early data.
+///
+/// Covers: RFC 9114 §7.2.4.2
+#[test]
+fn a_setting_never_becomes_less() {
+    let named = |lab: &mut Lab| {
+        let connection = lab.open_quic(false);
+        let frames = lab.control_frames(connection);
+        let mut rest = &frames[0].1[2..];
+        (take_varint(&mut rest), take_varint(&mut rest))
+    };
+    let mut lab = lab();
+    let first = named(&mut lab);
+    assert_eq!(first.0, 0x6, "SETTINGS_MAX_FIELD_SECTION_SIZE");
+    for head_bytes_max in [4 << 10, 64 << 10, 8 << 10] {
+        lab.reconfigure(Config {
+            head_bytes_max,
+            ..Config::default()
+        });
+        let larger = first.1 + (48 << 10);
+        let wanted = if head_bytes_max == 4 << 10 {
+            first.1
+        } else {
+            larger
+        };
+        assert_eq!(named(&mut lab), (0x6, wanted));
+    }
+}
+
 #[test]
 fn a_client_that_permits_no_control_stream_is_turned_away() {
     let mut lab = lab();

@@ -179,12 +179,12 @@ func http3On(connection *quic.Conn) *http3.ClientConn {
 	return (&http3.Transport{DisableCompression: true}).NewClientConn(connection)
 }
 
-// Asks for a file; its body is to be read.
-func (c *client) ask(
-	ctx context.Context, connection *http3.ClientConn, name string,
+// Asks for a file by a method; its body is to be read.
+func (c *client) askBy(
+	ctx context.Context, connection *http3.ClientConn, method string, name string,
 ) (io.ReadCloser, error) {
 	url := fmt.Sprintf("https://%s/%s", c.address, name)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +196,13 @@ func (c *client) ask(
 		return nil, fmt.Errorf("%s: %s", name, response.Status)
 	}
 	return response.Body, nil
+}
+
+// Asks for a file; its body is to be read.
+func (c *client) ask(
+	ctx context.Context, connection *http3.ClientConn, name string,
+) (io.ReadCloser, error) {
+	return c.askBy(ctx, connection, http.MethodGet, name)
 }
 
 func (c *client) get(ctx context.Context, connection *http3.ClientConn, file file) error {
@@ -343,8 +350,39 @@ func (c *client) updateKeys(ctx context.Context, files []file, events *events) e
 	return errors.New("the server was always first")
 }
 
-// Sends a request as early data, which its session claims to allow, and others when it is rejected.
+// Sends a request as early data, and others when it is accepted.
 func (c *client) sendEarly(ctx context.Context, files []file) error {
+	connection, err := c.transfer(ctx, files)
+	if err != nil {
+		return err
+	}
+	connection.CloseWithError(0, "")
+	connection, err = c.connect(ctx, true)
+	if err != nil {
+		return err
+	}
+	http := http3On(connection)
+	body, err := c.askBy(ctx, http, http3.MethodGet0RTT, files[0].name)
+	if err != nil {
+		return err
+	}
+	if err := compare(body, files[0], nil); err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := c.get(ctx, http, file); err != nil {
+			return err
+		}
+	}
+	state := connection.ConnectionState()
+	if !state.Used0RTT || !state.TLS.DidResume {
+		return fmt.Errorf("0-RTT %v, resumed %v", state.Used0RTT, state.TLS.DidResume)
+	}
+	return nil
+}
+
+// Sends a request as early data, which its session claims to allow, and others when it is rejected.
+func (c *client) sendEarlyInVain(ctx context.Context, files []file) error {
 	connection, err := c.transfer(ctx, files)
 	if err != nil {
 		return err
@@ -381,7 +419,7 @@ func run(kind string, address string, files []file) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	events := &events{}
-	sessions := &sessions{claimsEarlyData: kind == "0-RTT"}
+	sessions := &sessions{claimsEarlyData: kind == "0-RTT refused"}
 	c := &client{
 		address: address,
 		tls: &tls.Config{
@@ -415,6 +453,9 @@ func run(kind string, address string, files []file) error {
 		has = isReceivedElsewhere
 	case "0-RTT":
 		err = c.sendEarly(ctx, files)
+		has = isSent(qlog.PacketType0RTT)
+	case "0-RTT refused":
+		err = c.sendEarlyInVain(ctx, files)
 		has = isSent(qlog.PacketType0RTT)
 	default:
 		_, err = c.transfer(ctx, files)
