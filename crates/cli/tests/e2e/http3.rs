@@ -20,7 +20,7 @@ use self::client::Client;
 use crate::deaths::{clients_outlive, counted, files, lose_packets};
 use crate::https::{Certificate, HTTPS};
 use crate::isolation::no_content_in_the_host;
-use crate::stat::json;
+use crate::stat::{all_host_counted, json};
 use crate::support::{Random, kill_nic, nft, on_threads, program, serve_with, sh};
 
 pub(crate) fn serve(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
@@ -355,6 +355,27 @@ fn a_server_that_ends_finishes_what_it_was_asked_for() {
         );
         client.until_over();
         assert!(splitway.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn a_client_that_resumes_is_answered_before_its_handshake_is_complete() {
+    isolated(|site| {
+        let file = site.file("file", 200_000).unwrap();
+        let certificate = certificate(&site);
+        let configuration = site.outside().join("early.toml");
+        std::fs::write(&configuration, "[quic]\nearly_data = true\n").unwrap();
+        let configuration = configuration.to_str().unwrap();
+        let _splitway = serve(&site, &certificate, &["--config", configuration]);
+        for (seed, server) in (1..).zip(HTTPS) {
+            let mut client = Client::connect(server, &certificate, seed);
+            client.download(&file);
+            let mut client = client.resume();
+            client.download(&file);
+            assert!(client.quic.is_early_data_accepted());
+            client.close();
+        }
+        assert_eq!(all_host_counted(["quic_early"]), [2]);
     });
 }
 

@@ -52,6 +52,9 @@ impl Response {
 /// A client with a connection, which it drives while it waits for something.
 pub(crate) struct Client {
     pub(crate) quic: QuicClient,
+    /// With the sessions that it may resume.
+    config: ClientConfig,
+    seed: u64,
     server: SocketAddr,
     socket: UdpSocket,
     start: Instant,
@@ -76,21 +79,31 @@ impl Client {
         seed: u64,
         key_log: Option<Arc<dyn KeyLog>>,
     ) -> Self {
-        let socket = UdpSocket::bind(SocketAddr::new(unspecified(server), 0)).unwrap();
-        socket.connect(server).unwrap();
-        let local = socket.local_addr().unwrap();
         let roots = certificate.roots();
         let mut config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
             .with_protocol_versions(&[&TLS13])
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
+        config.enable_early_data = true;
         let keeps_datagrams = key_log.is_some();
         if let Some(key_log) = key_log {
             config.key_log = key_log;
         }
-        let mut client = Self {
-            quic: QuicClient::connect(config, b"h3", (local, server), seed),
+        let mut client = Self::begun(server, config, seed, keeps_datagrams);
+        client.until("a connection", |client| client.quic.is_connected);
+        client.open_control();
+        client
+    }
+
+    fn begun(server: SocketAddr, config: ClientConfig, seed: u64, keeps_datagrams: bool) -> Self {
+        let socket = UdpSocket::bind(SocketAddr::new(unspecified(server), 0)).unwrap();
+        socket.connect(server).unwrap();
+        let local = socket.local_addr().unwrap();
+        Self {
+            quic: QuicClient::connect(config.clone(), b"h3", (local, server), seed),
+            config,
+            seed,
             server,
             socket,
             start: Instant::now(),
@@ -99,11 +112,23 @@ impl Client {
             sends_superpackets: false,
             keeps_datagrams,
             datagrams: Vec::new(),
-        };
-        client.until("a connection", |client| client.quic.is_connected);
-        let control = client.quic.open_unidirectional().expect("a stream");
-        client.quic.send(control, &[0]);
-        client.quic.send(control, &frame(SETTINGS, b""));
+        }
+    }
+
+    fn open_control(&mut self) {
+        let control = self.quic.open_unidirectional().expect("a stream");
+        self.quic.send(control, &[0]);
+        self.quic.send(control, &frame(SETTINGS, b""));
+    }
+
+    /// Ends the connection, and begins another one that resumes its session: what it sends at once
+    /// is early data.
+    pub(crate) fn resume(self) -> Self {
+        let (server, config, seed) = (self.server, self.config.clone(), self.seed + 1000);
+        self.close();
+        let mut client = Self::begun(server, config, seed, false);
+        assert!(client.quic.may_send_early());
+        client.open_control();
         client
     }
 
