@@ -18,13 +18,15 @@ use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{
     ClientConfig, ConnectError, Connection, ConnectionHandle, ConnectionId, ConnectionIdGenerator,
     DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig, Event, IdleTimeout, ReadError,
-    Side, StreamId, TransportConfig, TransportError, TransportErrorCode, VarInt,
+    Side, StreamId, TokenStore, TransportConfig, TransportError, TransportErrorCode, VarInt,
 };
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::pki_types::ServerName;
 use rustls::quic::{self, ClientConnection, KeyChange, Secrets, Version};
 use sha2::{Digest, Sha256};
 use wire::ip::Ecn;
+
+pub use quinn_proto::TokenMemoryCache;
 
 /// Datagrams that a client hands to the kernel at once: as many as quinn's sockets do.
 const SUPERPACKET_DATAGRAMS_MAX: usize = 10;
@@ -46,6 +48,8 @@ pub struct Setup<'a> {
     pub begins_us: u64,
     /// What decides all that is left to chance but for the handshake.
     pub seed: u64,
+    /// Tokens of the server's, by which the client shows that it has its address (RFC 9000 §8.1.3).
+    pub tokens: Option<&'a Arc<TokenMemoryCache>>,
 }
 
 impl Default for Setup<'_> {
@@ -58,6 +62,7 @@ impl Default for Setup<'_> {
             idle_timeout_ms: 30_000,
             begins_us: 0,
             seed: 0,
+            tokens: None,
         }
     }
 }
@@ -175,6 +180,9 @@ impl QuicClient {
                 setup.idle_timeout_ms,
             ))));
         client.transport_config(Arc::new(transport));
+        if let Some(tokens) = setup.tokens {
+            client.token_store(Arc::clone(tokens) as Arc<dyn TokenStore>);
+        }
         let start = Instant::now();
         let mut endpoint = Endpoint::new(Arc::new(own), None, true, None);
         let begins = start + Duration::from_micros(setup.begins_us);

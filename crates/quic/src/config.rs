@@ -39,6 +39,11 @@ pub struct Limits {
     /// there. What waits behind that of many others is then made when it can leave, of all that may
     /// be sent by then.
     pub all_undeparted_bytes_max: u64,
+    /// Tokens of clients that come again ([RFC 9000 §8.1.3]) of which it is remembered that they were
+    /// used. Where there are more, the oldest tokens are not taken any more.
+    ///
+    /// [RFC 9000 §8.1.3]: https://www.rfc-editor.org/rfc/rfc9000#section-8.1.3
+    pub used_tokens_max: usize,
     /// Sessions that are kept for [`Settings::early_data`]; the oldest go first.
     pub sessions_max: usize,
 }
@@ -61,6 +66,7 @@ impl Default for Limits {
             send_bytes_max: 16 << 20,
             undeparted_bytes_max: 256 << 10,
             all_undeparted_bytes_max: 1 << 20,
+            used_tokens_max: 65_536,
             sessions_max: 32_768,
         }
     }

@@ -2,9 +2,10 @@
 //! byte.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use fakes::http3;
-use fakes::quic_client::{QuicClient, Received, Setup};
+use fakes::quic_client::{QuicClient, Received, Setup, TokenMemoryCache};
 use wire::datagram::{self, DatagramHeader};
 use wire::ip;
 
@@ -42,6 +43,8 @@ pub(crate) struct QuicPeer {
     versions: FileVersions,
     random: Random,
     wanted: ClientTlsConfig,
+    /// By which it shows that it has its address.
+    tokens: Arc<TokenMemoryCache>,
     /// When it begins, or begins its next connection.
     begins_us: Option<u64>,
     begun: usize,
@@ -120,6 +123,7 @@ impl QuicPeer {
             versions,
             random,
             wanted: ClientTlsConfig::new(quic.suite()),
+            tokens: Arc::default(),
             begins_us,
             begun: 0,
             tries_again,
@@ -254,6 +258,7 @@ impl QuicPeer {
             idle_timeout_ms: IDLE_TIMEOUT.as_millis() as u32,
             begins_us: now_us,
             seed: self.random.next(),
+            tokens: Some(&self.tokens),
             ..Setup::default()
         };
         let config = self.wanted.config(now_us);

@@ -38,7 +38,7 @@ fn a_worker_opens_what_a_client_sends() {
             world.run_until_finished();
             let counters = world.stack.counters();
             let opener = &world.nics[0].opener;
-            assert!(opener.opened > 50, "{}", opener.opened);
+            assert!(opener.opened > 20, "{}", opener.opened);
             assert_eq!(counters.quic_packets_opened, opener.opened);
             assert_eq!(counters.quic_packets_refused, 0);
             // quinn updates keys after some packets, by chance.

@@ -10,7 +10,8 @@
 //! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
 //! | keys that seal or open, and those that describe | `keys` |
 //! | congestion control | `controller` |
-//! | tokens, stateless resets, connection IDs | `secrets` |
+//! | keys of tokens and stateless resets, connection IDs | `secrets` |
+//! | tokens that were used | `tokens` |
 //! | traces of connections | `tracing` |
 //! | time | `time` |
 //! | settings | `setup` |
@@ -25,6 +26,7 @@ mod secrets;
 mod session;
 mod setup;
 mod time;
+mod tokens;
 mod tracing;
 mod transmit;
 

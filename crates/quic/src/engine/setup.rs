@@ -6,8 +6,8 @@ use ::aws_lc_rs::rand;
 use contract::limits::QUIC_DATAGRAM_BYTES_MAX;
 use contract::tls::Cipher;
 use quinn_proto::{
-    AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig,
-    TransportConfig, VarInt,
+    AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TimeSource,
+    TransportConfig, ValidationTokenConfig, VarInt,
 };
 use rustls::crypto::aws_lc_rs::{self, Ticketer};
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
@@ -22,6 +22,7 @@ use crate::engine::keys::Shared;
 use crate::engine::secrets::{Issued, Secret};
 use crate::engine::session::{Sessions, VERSION_1};
 use crate::engine::time::{Clock, TimeOfDay};
+use crate::engine::tokens::{self, UsedTokens};
 use crate::extents::PLACEHOLDER_BYTES;
 
 /// What [`AckFrequencyConfig::ack_eliciting_threshold`] is asked to be: an acknowledgment costs the
@@ -103,6 +104,13 @@ impl Setup {
         server.transport_config(Arc::new(transport(settings, seed, clock)));
         server.migration(settings.migration);
         server.time_source(Arc::clone(time_of_day) as _);
+        let used = UsedTokens::new(time_of_day.now(), settings.limits.used_tokens_max);
+        let mut validation = ValidationTokenConfig::default();
+        validation
+            .lifetime(tokens::LIFETIME)
+            .log(Arc::new(used))
+            .sent(tokens::SENT);
+        server.validation_token_config(validation);
         let mut crowded = server.clone();
         crowded.crypto = Arc::new(crowded_sessions);
         crowded.transport_config(Arc::new(transport(&with_less(settings), seed, clock)));

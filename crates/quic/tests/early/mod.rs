@@ -14,9 +14,11 @@ fn permitting() -> Settings {
     }
 }
 
-/// A world whose client has a session that it may resume, and has begun to.
+/// A world whose client has a session that it may resume, and has begun to. Nothing shows that it
+/// has its address.
 fn resuming<'a>(settings: &Settings, random: &'a mut dyn FnMut(u64) -> u64) -> World<'a> {
     let mut world = connected(settings, random);
+    world.forget_tokens();
     world.reconnect();
     world
 }
@@ -63,7 +65,11 @@ fn a_client_that_resumes_is_answered_before_the_handshake_is_complete() {
 #[test]
 fn a_bad_network_loses_no_byte_of_what_is_asked_for_early() {
     each_seed(40, |random| {
-        let mut world = resuming(&permitting(), random);
+        let mut world = connected(&permitting(), random);
+        if (world.random)(2) == 0 {
+            world.forget_tokens();
+        }
+        world.reconnect();
         world.weather = Weather {
             lost: 50,
             late: 50,
@@ -157,5 +163,36 @@ fn early_data_follows_a_retry() {
         world.run_until(|world| world.are_finished());
         assert!(world.client.is_early_data_accepted());
         assert_eq!((world.early_connections, world.early_streams), (1, 1));
+    });
+}
+
+/// RFC 9000 §8.1.3: of early data, much can be answered at once then.
+#[test]
+fn a_client_that_comes_again_shows_its_address_by_a_token() {
+    each_seed(1, |random| {
+        let settings = Settings {
+            limits: Limits {
+                retry_above: 0,
+                ..Limits::default()
+            },
+            ..permitting()
+        };
+        let mut world = connected(&settings, random);
+        assert_eq!(world.retries, 1, "it had none");
+        world.reconnect();
+        world.is_muzzled = true;
+        let stream = world.request(1, 0, 100_000);
+        world.run_until(|world| world.transfers[&stream].received.len() > 8_000);
+        assert!(world.sent_bytes > 3 * world.received_bytes);
+        assert_eq!((world.early_streams, world.completed), (1, 0));
+        assert_eq!(world.retries, 1);
+        world.is_muzzled = false;
+        world.run_until(|world| world.are_finished());
+        world.client.close(world.now_us, 0);
+        world.drain();
+        // A copy of the token is not taken.
+        world.replay();
+        world.run_until(|world| world.retries > 1);
+        assert_eq!(world.endpoint.connections(), 0);
     });
 }

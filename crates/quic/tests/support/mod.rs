@@ -10,7 +10,7 @@ use std::sync::Arc;
 use contract::FileId;
 use contract::tls::{Cipher, Suite, Version};
 use fakes::content::content;
-use fakes::quic_client::{QuicClient, Received, Setup};
+use fakes::quic_client::{QuicClient, Received, Setup, TokenMemoryCache};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use quic::{
@@ -52,6 +52,10 @@ pub(crate) struct World<'a> {
     pub(crate) client: QuicClient,
     /// With the sessions that it may resume.
     config: rustls::ClientConfig,
+    /// By which it shows that it has its address.
+    tokens: Arc<TokenMemoryCache>,
+    /// Retry packets that were sent to it.
+    pub(crate) retries: u64,
     pub(crate) server: Option<Handle>,
     /// Connections, and streams, on which something has come before the handshake was complete.
     pub(crate) early_connections: u64,
@@ -126,10 +130,19 @@ impl<'a> World<'a> {
         let seed = random(u64::MAX);
         let mut config = site.client_config(suite);
         config.enable_early_data = true;
+        let tokens = Arc::default();
+        let setup = Setup {
+            alpn: b"test",
+            seed,
+            tokens: Some(&tokens),
+            ..Setup::default()
+        };
         Self {
             endpoint: endpoint.expect("the settings are sound"),
-            client: QuicClient::connect(config.clone(), b"test", (local, server), seed),
+            client: QuicClient::connect_as(config.clone(), (local, server), &setup),
             config,
+            tokens,
+            retries: 0,
             early_connections: 0,
             early_streams: 0,
             completed: 0,
@@ -158,6 +171,11 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The client loses what shows that it has its address.
+    pub(crate) fn forget_tokens(&mut self) {
+        self.tokens = Arc::default();
+    }
+
     /// Has the client leave, and connect once more, from another port.
     pub(crate) fn reconnect(&mut self) {
         self.client.close(self.now_us, 0);
@@ -172,6 +190,7 @@ impl<'a> World<'a> {
             alpn: b"test",
             begins_us: self.now_us,
             seed: (self.random)(u64::MAX),
+            tokens: Some(&self.tokens),
             ..Setup::default()
         };
         let mut local = self.client.local;
@@ -361,6 +380,8 @@ impl<'a> World<'a> {
                 ..
             } => {
                 for datagram in bytes.chunks(datagram_bytes) {
+                    // RFC 9000 §17.2.5
+                    self.retries += u64::from(datagram[0] & 0xf0 == 0xf0);
                     self.send_to_client(datagram.to_vec());
                 }
             }

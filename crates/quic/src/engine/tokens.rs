@@ -1,0 +1,128 @@
+//! Tokens by which a client that comes again shows that it has its address (RFC 9000 §8.1.3): each
+//! is taken once (§8.1.4).
+
+use std::collections::HashSet;
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use quinn_proto::{TokenLog, TokenReuseError};
+
+/// For so long a token is good.
+pub(super) const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// So many are sent on each connection.
+pub(super) const SENT: u32 = 2;
+
+/// Tokens of an endpoint that were used. It remembers a bounded number: where it forgets some,
+/// tokens as old as these are refused from then on.
+pub(super) struct UsedTokens(Mutex<Memory>);
+
+struct Memory {
+    /// Older tokens are refused.
+    floor: SystemTime,
+    /// Those used last, and those before them: half as many as there may be, each.
+    last: Generation,
+    before: Generation,
+    generation_max: usize,
+}
+
+struct Generation {
+    nonces: HashSet<u128>,
+    /// When the newest of them was issued.
+    newest: SystemTime,
+}
+
+impl UsedTokens {
+    /// Of an endpoint that begins at `start`: another one, with the same secret, may have taken
+    /// tokens that are older. At most `tokens_max` are remembered.
+    pub(super) fn new(start: SystemTime, tokens_max: usize) -> Self {
+        let generation = || Generation {
+            nonces: HashSet::new(),
+            newest: start,
+        };
+        Self(Mutex::new(Memory {
+            floor: start,
+            last: generation(),
+            before: generation(),
+            generation_max: (tokens_max / 2).max(1),
+        }))
+    }
+}
+
+impl TokenLog for UsedTokens {
+    fn check_and_insert(
+        &self,
+        nonce: u128,
+        issued: SystemTime,
+        _lifetime: Duration,
+    ) -> Result<(), TokenReuseError> {
+        // A panic ends the process; what it leaves behind is not read.
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_used = memory.last.nonces.contains(&nonce) || memory.before.nonces.contains(&nonce);
+        if issued < memory.floor || is_used {
+            return Err(TokenReuseError);
+        }
+        if memory.last.nonces.len() >= memory.generation_max {
+            memory.forget();
+            if issued < memory.floor {
+                return Err(TokenReuseError);
+            }
+        }
+        memory.last.nonces.insert(nonce);
+        memory.last.newest = memory.last.newest.max(issued);
+        Ok(())
+    }
+}
+
+impl Memory {
+    /// Forgets the generation before the last.
+    fn forget(&mut self) {
+        // Times of issue are whole seconds.
+        if !self.before.nonces.is_empty() {
+            self.floor = self.before.newest + Duration::from_secs(1);
+        }
+        mem::swap(&mut self.last, &mut self.before);
+        self.last.nonces.clear();
+        self.last.newest = self.floor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn is_taken(used: &UsedTokens, nonce: u128, issued_s: u64) -> bool {
+        used.check_and_insert(nonce, at(issued_s), LIFETIME).is_ok()
+    }
+
+    #[test]
+    fn a_token_is_taken_once() {
+        let used = UsedTokens::new(at(100), 8);
+        assert!(is_taken(&used, 1, 100));
+        assert!(!is_taken(&used, 1, 100));
+        assert!(!is_taken(&used, 2, 99), "of an endpoint before this one");
+        assert!(is_taken(&used, 2, 100));
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_taken_again() {
+        let used = UsedTokens::new(at(0), 8);
+        let taken: Vec<u128> = (0..1000)
+            .filter(|nonce| is_taken(&used, *nonce, *nonce as u64 / 10))
+            .collect();
+        assert!(taken.len() >= 8, "{taken:?}");
+        assert!(
+            (0..1000)
+                .all(|nonce| !taken.contains(&nonce) || !is_taken(&used, nonce, nonce as u64 / 10))
+        );
+        let memory = used.0.lock().unwrap();
+        assert!(memory.last.nonces.len() + memory.before.nonces.len() <= 8);
+    }
+}
