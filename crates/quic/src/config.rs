@@ -39,10 +39,8 @@ pub struct Limits {
     /// there. What waits behind that of many others is then made when it can leave, of all that may
     /// be sent by then.
     pub all_undeparted_bytes_max: u64,
-    /// Tokens of clients that come again ([RFC 9000 §8.1.3]) of which it is remembered that they were
-    /// used. Where there are more, the oldest tokens are not taken any more.
-    ///
-    /// [RFC 9000 §8.1.3]: https://www.rfc-editor.org/rfc/rfc9000#section-8.1.3
+    /// Tokens that are known to be used (RFC 9000 §8.1.4). Where there are more, the oldest tokens
+    /// are refused, used or not.
     pub used_tokens_max: usize,
     /// Sessions that are kept for [`Settings::early_data`]; the oldest go first.
     pub sessions_max: usize,
@@ -100,8 +98,8 @@ pub struct Settings {
     pub ciphers: Vec<Cipher>,
     /// Session tickets after a handshake; 0: sessions are not resumed.
     pub tickets: usize,
-    /// Whether a client that resumes a session may send data before the handshake is complete, which
-    /// who has recorded it can send again (RFC 8446 §8). Sessions are kept then, and each is resumed
+    /// Whether a client that resumes a session may send data before the handshake is complete. Such
+    /// data can be recorded and sent again (RFC 8446 §8): sessions are kept, and each is resumed
     /// once, so that a copy finds none (§8.1). A client that comes while receive windows are small
     /// ([`Limits::receive_less_above`]) is refused early data: it was told of larger ones.
     pub early_data: bool,

@@ -158,8 +158,8 @@ impl Trial<'_> {
         };
         assert!(
             has_happened,
-            "{self}: connections {connections}, streams {streams}, resumed {resumed}, early {early}, \
-             keys {keys}"
+            "{self}: connections {connections}, streams {streams}, resumed {resumed}, \
+             early {early}, keys {keys}"
         );
     }
 }

@@ -41,8 +41,8 @@ pub(crate) struct Shared {
     pub(crate) rates: Rates,
     /// Each connection closes with its next response, or when it has nothing to do.
     pub(crate) is_draining: bool,
-    /// The greatest SETTINGS_MAX_FIELD_SECTION_SIZE so far. None that follows is less, since a client
-    /// may go by an earlier one with its early data (RFC 9114 §7.2.4.2).
+    /// The greatest SETTINGS_MAX_FIELD_SECTION_SIZE so far. None that follows is less: a client may
+    /// go by an earlier one with its early data (RFC 9114 §7.2.4.2).
     pub(crate) section_bytes_max: u64,
     /// Memory that connections hold for listings, in bytes.
     pub(crate) listings_bytes: usize,
