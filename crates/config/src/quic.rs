@@ -26,8 +26,8 @@ pub struct Quic {
     /// Clients may change their address, as a phone does that leaves a wireless network.
     pub migration: bool,
     /// A client that comes again may ask for files before its handshake is over (0-RTT), a round
-    /// trip earlier. What is asked of an origin waits for the handshake: early data can be recorded,
-    /// and sent once more.
+    /// trip earlier. What is asked of an origin waits for the handshake: early data can be
+    /// recorded, and sent once more.
     pub early_data: bool,
     /// Who opens packets that clients send once the handshake is over: `"host"`, or `"nic"`, where
     /// NIC workers open them, put them in order, and leave out acknowledgments that later ones
