@@ -27,6 +27,7 @@ use sha2::{Digest, Sha256};
 use wire::ip::Ecn;
 
 pub use quinn_proto::TokenMemoryCache;
+pub use rustls::ClientConfig as TlsConfig;
 
 /// Datagrams that a client hands to the kernel at once: as many as quinn's sockets do.
 const SUPERPACKET_DATAGRAMS_MAX: usize = 10;

@@ -11,7 +11,7 @@ use contract::Event;
 use contract::channel::{Capacity, HostChannel, in_memory_of};
 use contract::tls::{Cipher, Suite, Version};
 use fakes::content::content;
-use fakes::quic_client::{QuicClient, Received, Setup as ClientSetup};
+use fakes::quic_client::{QuicClient, Received, Setup as ClientSetup, TlsConfig};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use host::{Admission, Link, QuicListener, QuicSettings, Stack, StackConfig};
@@ -71,7 +71,7 @@ impl Transfer {
 pub(crate) struct Peer {
     pub(crate) client: QuicClient,
     /// With the sessions that it may resume.
-    config: rustls::ClientConfig,
+    config: TlsConfig,
     pub(crate) server: SocketAddr,
     pub(crate) transfers: BTreeMap<u64, Transfer>,
 }
