@@ -6,6 +6,8 @@
     reason = "each benchmark uses a part of what all of them share"
 )]
 
+pub(crate) mod quic;
+
 use contract::channel::{HostChannel, in_memory};
 use contract::{Command, Event, FileId, FlowId, Growth, Segment, Send, SendId};
 use fakes::null_port::NullPort;
