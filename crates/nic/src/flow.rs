@@ -3,7 +3,7 @@
 //! ```text
 //!  jobs      [ A ][ B ][ C ]          SENDs accepted, in order
 //!  planned   [a0][a1][b0]             superpackets cut, their blocks in memory or on their way
-//!  pieces    . . . . . . .            what they consist of
+//!  pieces    . . . . . . .            what they consist of; of datagrams, ranges of files only
 //! ```
 //!
 //! Planning runs ahead of departure, so that reads overlap; departure takes from the front.

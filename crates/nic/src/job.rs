@@ -1,5 +1,7 @@
 //! A SEND that has been accepted; or a QSEND, or a PREPARE.
 
+use std::ops::Range;
+
 use contract::limits::{HEADER_BYTES_MAX, HOLD_US_MAX, SEND_BYTES_MAX};
 use contract::{FlowId, RejectReason, Segment, Send, SendId};
 use wire::frame::HeaderMut;
@@ -25,13 +27,15 @@ pub(crate) enum JobKind {
 }
 
 /// A packet of a QSEND: its place in the payload is that of its datagram.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct JobPacket {
     pub(crate) number: u64,
     pub(crate) generation: u32,
     /// Packets of the handshake in front of it, sealed.
     pub(crate) prefix_bytes: usize,
     pub(crate) header_bytes: usize,
+    /// What its datagram consists of but for the tag, in [`Job::segments`].
+    pub(crate) segments: Range<usize>,
 }
 
 /// A SEND on its way: an own copy of all that was inline in the command.
@@ -49,7 +53,7 @@ pub(crate) struct Job {
     pub(crate) mss: u16,
     header: [u8; HEADER_BYTES_MAX],
     header_len: usize,
-    /// Of a QSEND, the datagrams as they leave: headers and tags are inline.
+    /// Of a QSEND, the datagrams as they leave: headers are inline, tags in no segment.
     pub(crate) payload_len: usize,
     /// Payload bytes in each superpacket but the last: a multiple of `mss` if there are several
     /// packets.
@@ -248,12 +252,15 @@ impl Job {
         &self.header[..self.header_len]
     }
 
-    /// The files that the job needs, once for each segment.
+    /// The files that the job needs, once for all segments of the same that follow each other.
     pub(crate) fn files(&self) -> impl Iterator<Item = Key> {
-        self.segments.iter().filter_map(|segment| match segment {
-            JobSegment::File { file, .. } => Some(*file),
-            JobSegment::Inline { .. } | JobSegment::Sealed { .. } => None,
-        })
+        let mut last = None;
+        self.segments
+            .iter()
+            .filter_map(move |segment| match segment {
+                JobSegment::File { file, .. } if last.replace(*file) != Some(*file) => Some(*file),
+                _ => None,
+            })
     }
 
     /// The ranges of the sealed stream that the job needs: where they begin, and their length.

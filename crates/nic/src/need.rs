@@ -39,6 +39,29 @@ pub(crate) struct Need {
     pub(crate) block: Option<BlockNeed>,
 }
 
+impl Need {
+    /// Adds up to `wanted` bytes at `offset` of a file, if these go on in the block where the need
+    /// ends. Returns how many.
+    pub(crate) fn extend(&mut self, file: Key, offset: u64, wanted: usize) -> usize {
+        let (
+            Piece::Block {
+                start, len, origin, ..
+            },
+            Some(block),
+        ) = (&mut self.piece, &self.block)
+        else {
+            return 0;
+        };
+        let end = *start + *len;
+        if block.file != file || origin.offset + end as u64 != offset {
+            return 0;
+        }
+        let added = wanted.min(block.len - end);
+        *len += added;
+        added
+    }
+}
+
 /// The block of a piece that comes from a file.
 #[derive(Debug)]
 pub(crate) struct BlockNeed {

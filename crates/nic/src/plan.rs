@@ -248,30 +248,62 @@ fn cut_datagrams(
     recent: &mut RecentBlocks,
     end: usize,
 ) -> Result<Cursor, Key> {
-    let room = Room {
-        blocks: usize::MAX,
-        needs: usize::MAX,
-        output_bytes: 0,
-    };
     let mut cursor = job.cursor;
+    let first = cursor.payload / usize::from(job.mss);
     recent.clear();
     let mut blocks = 0;
-    while cursor.payload < end {
-        let before = needs.len();
-        let datagram_end = end.min(cursor.payload + usize::from(job.mss));
-        let next = cut_to(job, cursor, datagram_end, files, None, needs, room)?;
+    for packet in &job.packets[first..] {
+        if cursor.payload == end {
+            break;
+        }
+        let (before, last) = (needs.len(), needs.last().map(|need| need.piece));
+        for segment in &job.segments[packet.segments.clone()] {
+            if let JobSegment::File { file, offset, len } = *segment {
+                needs_of_range(files, file, offset, len, needs)?;
+            }
+        }
         let names = needs[before..]
             .iter()
             .filter_map(|need| need.block.as_ref());
         let is_other = |block: &&BlockNeed| !recent.get_or(block.name, || None).1;
         blocks += names.filter(is_other).count();
-        if blocks > PIECES_MAX && before > 0 {
+        if blocks > PIECES_MAX && cursor != job.cursor {
             needs.truncate(before);
+            if let (Some(need), Some(piece)) = (needs.last_mut(), last) {
+                need.piece = piece;
+            }
             break;
         }
-        cursor = next;
+        cursor.payload = end.min(cursor.payload + usize::from(job.mss));
     }
     Ok(cursor)
+}
+
+/// Lists what a range of a file needs. What goes on where the last need ends, in the same block, is
+/// added to that.
+fn needs_of_range(
+    files: &Files,
+    file: Key,
+    mut offset: u64,
+    len: usize,
+    needs: &mut Vec<Need>,
+) -> Result<(), Key> {
+    let mut left = len;
+    while left > 0 {
+        let added = needs
+            .last_mut()
+            .map_or(0, |last| last.extend(file, offset, left));
+        let len = if added > 0 {
+            added
+        } else {
+            let (need, len) = need_of_file(files, file, offset, left)?;
+            needs.push(need);
+            len
+        };
+        offset += len as u64;
+        left -= len;
+    }
+    Ok(())
 }
 
 /// Lists what a job needs from `cursor` to `end`, as far as there is room. Returns how far that is.

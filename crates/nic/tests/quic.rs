@@ -588,6 +588,42 @@ fn blocks_that_many_packets_share_are_needed_once() {
     assert_eq!(stage.counters().superpackets, 3);
 }
 
+/// Each packet goes on where the one before has ended, also where a superpacket must end because
+/// the next packet would need too many blocks.
+#[test]
+fn packets_that_go_on_in_a_block_are_cut_where_blocks_are_too_many() {
+    let block = nic::buffer::BLOCK_BYTES as u64;
+    let (mut stage, file) = stage_with_file(89 * block as usize);
+    let ranges = |at: u64| {
+        [
+            2 * at * block + 300,
+            (2 * at + 1) * block,
+            (2 * at + 2) * block,
+        ]
+    };
+    let all = (0..44).map(|at| {
+        let mut all = packet(at, 1, 0, 1);
+        let ranges = ranges(at).map(|offset| range(1, offset, 300));
+        all.segments.extend(ranges);
+        all.segments.remove(1);
+        all
+    });
+    let send = stage.quic_send(1, all.collect::<Vec<_>>());
+    assert_eq!(departed(&stage.take_events()), [send]);
+    let counters = stage.counters();
+    assert_eq!((counters.superpackets, counters.datagrams), (2, 44));
+    assert_eq!(counters.file_sent_bytes, 44 * 900);
+    assert_eq!(counters.reads, 89, "none is read twice");
+    let opened = stage.opened();
+    assert_eq!(opened.len(), 44);
+    for (at, (flow, number, plaintext)) in (0..).zip(opened) {
+        let ranges = ranges(at).map(|offset| &file[offset as usize..][..300]);
+        let wanted = [&[support::quic::FRAME], &ranges[..]].concat().concat();
+        assert_eq!((flow, number), (1, at));
+        assert!(plaintext == wanted, "packet {at}");
+    }
+}
+
 #[test]
 fn a_flow_may_have_both_a_stream_and_datagrams() {
     let (mut stage, file) = stage_with_file(10_000);

@@ -7,10 +7,10 @@ use netdev::{Port, SendError, Superpacket};
 use super::flow::QuicFlow;
 use super::output::Material;
 use super::retained::parts;
-use crate::blocks::{BlockIndex, Blocks};
+use crate::blocks::Blocks;
 use crate::buffer::BLOCK_BYTES;
 use crate::engine::{Clock, Engine};
-use crate::flow::{Origin, Piece};
+use crate::flow::Piece;
 use crate::segment;
 use crate::slab::Key;
 
@@ -97,8 +97,6 @@ pub(super) fn retain(
     pieces: impl Iterator<Item = Piece>,
     blocks: &mut Blocks,
 ) {
-    // Packets that follow each other have the same block.
-    let mut last: Option<(BlockIndex, Origin, u64)> = None;
     for piece in pieces {
         let Piece::Block {
             block,
@@ -109,34 +107,11 @@ pub(super) fn retain(
         else {
             continue;
         };
-        let parts = parts(start, len);
-        match &mut last {
-            Some((same, _, all)) if *same == block => {
-                *all |= parts;
-                // There is another use of it.
-                blocks.release(block);
-            }
-            _ => {
-                if let Some(last) = last.replace((block, origin, parts)) {
-                    retain_block(quic, last, blocks);
-                }
-            }
+        if let Some(reference) = blocks.to_pin(block) {
+            let number = origin.offset / BLOCK_BYTES as u64;
+            quic.retained
+                .keep(origin.file, number, parts(start, len), reference, blocks);
         }
+        blocks.release(block);
     }
-    if let Some(last) = last {
-        retain_block(quic, last, blocks);
-    }
-}
-
-fn retain_block(
-    quic: &mut QuicFlow,
-    (block, origin, parts): (BlockIndex, Origin, u64),
-    blocks: &mut Blocks,
-) {
-    if let Some(reference) = blocks.to_pin(block) {
-        let number = origin.offset / BLOCK_BYTES as u64;
-        quic.retained
-            .keep(origin.file, number, parts, reference, blocks);
-    }
-    blocks.release(block);
 }

@@ -55,8 +55,12 @@ impl Job {
         blocks_max: usize,
         mut resolve: impl FnMut(FileId, u64, u32) -> Result<JobSegment, RejectReason>,
     ) -> Result<(), RejectReason> {
-        self.push_inline(packet.prefix);
-        self.push_inline(packet.header);
+        let (first, start) = (self.segments.len(), self.inline.len());
+        self.inline.extend_from_slice(packet.prefix);
+        self.inline.extend_from_slice(packet.header);
+        let len = self.inline.len() - start;
+        self.payload_len += len;
+        self.segments.push(JobSegment::Inline { start, len });
         let mut blocks = 0;
         for segment in segments {
             match *segment {
@@ -75,25 +79,26 @@ impl Job {
         if blocks > blocks_max {
             return Err(RejectReason::Malformed);
         }
-        self.push_inline(&[0; TAG_BYTES]);
+        self.payload_len += TAG_BYTES;
         self.packets.push(JobPacket {
             number: packet.number,
             generation: packet.generation,
             prefix_bytes: packet.prefix.len(),
             header_bytes: packet.header.len(),
+            segments: first..self.segments.len(),
         });
         Ok(())
     }
 
-    /// Appends bytes of the host's, to the last segment if that is inline as well.
+    /// Appends bytes of the host's to a packet, of which the header is there: to the last segment,
+    /// if that is inline as well.
     fn push_inline(&mut self, bytes: &[u8]) {
-        let at = self.inline.len();
+        let (start, len) = (self.inline.len(), bytes.len());
         self.inline.extend_from_slice(bytes);
-        self.payload_len += bytes.len();
-        if let Some(JobSegment::Inline { len, .. }) = self.segments.last_mut() {
-            *len += bytes.len();
-        } else if !bytes.is_empty() {
-            let (start, len) = (at, bytes.len());
+        self.payload_len += len;
+        if let Some(JobSegment::Inline { len: last, .. }) = self.segments.last_mut() {
+            *last += len;
+        } else {
             self.segments.push(JobSegment::Inline { start, len });
         }
     }

@@ -13,10 +13,11 @@
 //! | `depart` | superpackets of datagrams leave |
 //! | `receive` | packets of peers are opened, put in order, and handed to the host |
 //!
-//! A QSEND is planned as a SEND is: its payload is all of its datagrams, of which headers and tags
-//! are inline bytes. What differs is its departure. Its packets are sealed when the first of them
-//! can leave, and what is sealed is offered to the port until it takes it: a number is sealed once
-//! at most, whatever the port says.
+//! A QSEND is planned as a SEND is, in superpackets of whole datagrams, but what these need is
+//! listed by ranges of blocks, over many packets if each goes on where the one before has ended.
+//! What differs as well is its departure. Its packets are sealed when the first of them can leave,
+//! and what is sealed is offered to the port until it takes it: a number is sealed once at most,
+//! whatever the port says.
 
 mod commands;
 mod depart;

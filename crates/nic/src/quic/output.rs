@@ -2,11 +2,13 @@
 
 use std::collections::vec_deque;
 
+use contract::tls::TAG_BYTES;
+
 use super::flow::QuicFlow;
 use super::packet;
 use crate::blocks::Blocks;
 use crate::flow::Piece;
-use crate::job::{Job, JobPacket};
+use crate::job::{Job, JobPacket, JobSegment};
 use crate::segment::Place;
 use crate::slab::Key;
 
@@ -14,8 +16,10 @@ use crate::slab::Key;
 /// it leaves.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
+    /// As many as the longest one had: behind `len` is what an earlier one has left.
     bytes: Vec<u8>,
-    /// Which superpacket `bytes` are: the flow, and its first packet number.
+    len: usize,
+    /// Which superpacket it is: the flow, and its first packet number.
     made: Option<(Key, u64)>,
 }
 
@@ -24,6 +28,7 @@ pub(super) struct Material<'a> {
     pub(super) key: Key,
     pub(super) job: &'a Job,
     pub(super) place: Place,
+    /// All that it has of files, in order.
     pub(super) pieces: vec_deque::Iter<'a, Piece>,
     pub(super) blocks: &'a Blocks,
 }
@@ -33,37 +38,27 @@ impl Datagrams {
     /// many packets it has sealed. `None` if one of their numbers was sealed before and what it was
     /// sealed to is gone: then nothing of the superpacket may leave.
     pub(super) fn make(&mut self, of: Material<'_>, quic: &mut QuicFlow) -> Option<usize> {
-        let datagram_bytes = usize::from(of.job.mss);
         let packets = packets(of.job, of.place);
         let made = packets.first().map(|first| (of.key, first.number));
         if made.is_some() && self.made == made {
             return Some(0);
         }
         self.made = None;
-        self.bytes.clear();
-        self.bytes.reserve(of.place.len);
-        let mut pieces = of.pieces;
-        for packet in packets {
-            let start = self.bytes.len();
-            let end = of.place.len.min(start + datagram_bytes);
-            while self.bytes.len() < end {
-                match *pieces.next()? {
-                    Piece::Inline { start, len } => {
-                        self.bytes
-                            .extend_from_slice(&of.job.inline[start..start + len]);
-                    }
-                    Piece::Block {
-                        block, start, len, ..
-                    } => {
-                        let bytes = of.blocks.bytes(block);
-                        self.bytes.extend_from_slice(&bytes[start..start + len]);
-                    }
-                    _ => return None,
-                }
-            }
+        self.len = of.place.len;
+        if self.bytes.len() < self.len {
+            self.bytes.resize(self.len, 0);
+        }
+        let mut file = FileBytes {
+            pieces: of.pieces,
+            blocks: of.blocks,
+            rest: &[],
+        };
+        let datagrams = self.bytes[..self.len].chunks_mut(of.job.mss.into());
+        for (packet, datagram) in packets.iter().zip(datagrams) {
+            fill(of.job, packet, &mut file, datagram)?;
             let key = quic.seal_with(packet)?;
-            let sealed = &mut self.bytes[start + packet.prefix_bytes..end];
-            packet::seal(key, packet.number, packet.header_bytes, sealed);
+            let packet_bytes = &mut datagram[packet.prefix_bytes..];
+            packet::seal(key, packet.number, packet.header_bytes, packet_bytes);
         }
         self.made = made;
         Some(packets.len())
@@ -71,7 +66,7 @@ impl Datagrams {
 
     /// The superpacket that was made last.
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[..self.len]
     }
 
     /// The superpacket that was made has left.
@@ -86,4 +81,59 @@ fn packets(job: &Job, place: Place) -> &[JobPacket] {
     let first = place.start / datagram_bytes;
     let count = place.len.div_ceil(datagram_bytes);
     &job.packets[first..first + count]
+}
+
+/// Writes what is in the clear to a datagram. `None` if that is not what it has room for.
+fn fill(
+    job: &Job,
+    packet: &JobPacket,
+    file: &mut FileBytes<'_>,
+    datagram: &mut [u8],
+) -> Option<()> {
+    let mut filled = 0;
+    let mut put = |bytes: &[u8]| {
+        let room = datagram[filled..].get_mut(..bytes.len())?;
+        room.copy_from_slice(bytes);
+        filled += bytes.len();
+        Some(())
+    };
+    for segment in &job.segments[packet.segments.clone()] {
+        match *segment {
+            JobSegment::Inline { start, len } => put(&job.inline[start..start + len])?,
+            JobSegment::File { len, .. } => {
+                let mut left = len;
+                while left > 0 {
+                    let bytes = file.next(left)?;
+                    put(bytes)?;
+                    left -= bytes.len();
+                }
+            }
+            JobSegment::Sealed { .. } => return None,
+        }
+    }
+    (filled + TAG_BYTES == datagram.len()).then_some(())
+}
+
+/// What a superpacket has of files.
+struct FileBytes<'a> {
+    pieces: vec_deque::Iter<'a, Piece>,
+    blocks: &'a Blocks,
+    /// Of the last piece, what has not been used.
+    rest: &'a [u8],
+}
+
+impl<'a> FileBytes<'a> {
+    /// The next bytes, at most `len`: as many as lie in one place. `None` if there are none.
+    fn next(&mut self, len: usize) -> Option<&'a [u8]> {
+        if self.rest.is_empty() {
+            let &Piece::Block {
+                block, start, len, ..
+            } = self.pieces.next()?
+            else {
+                return None;
+            };
+            self.rest = &self.blocks.bytes(block)[start..start + len];
+        }
+        self.rest.split_off(..len.min(self.rest.len()))
+    }
 }
