@@ -16,8 +16,9 @@
 //! A QSEND is planned as a SEND is, in superpackets of whole datagrams, but what these need is
 //! listed by ranges of blocks, over many packets if each goes on where the one before has ended.
 //! What differs as well is its departure. Its packets are sealed when the first of them can leave,
-//! and what is sealed is offered to the port until it takes it: a number is sealed once at most,
-//! whatever the port says.
+//! from blocks to packet memory without a copy between them if the cipher can, and what is sealed
+//! is offered to the port until it takes it: a number is sealed once at most, whatever the port
+//! says.
 
 mod commands;
 mod depart;

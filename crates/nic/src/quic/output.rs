@@ -1,6 +1,7 @@
-//! A superpacket of sealed datagrams: filled in from blocks, and sealed where it is.
+//! A superpacket of sealed datagrams: filled in and sealed from blocks.
 
 use std::collections::vec_deque;
+use std::mem;
 
 use contract::tls::TAG_BYTES;
 
@@ -55,10 +56,10 @@ impl Datagrams {
         };
         let datagrams = self.bytes[..self.len].chunks_mut(of.job.mss.into());
         for (packet, datagram) in packets.iter().zip(datagrams) {
-            fill(of.job, packet, &mut file, datagram)?;
+            let tail = fill(of.job, packet, &mut file, datagram)?;
             let key = quic.seal_with(packet)?;
             let packet_bytes = &mut datagram[packet.prefix_bytes..];
-            packet::seal(key, packet.number, packet.header_bytes, packet_bytes);
+            packet::seal(key, packet.number, packet.header_bytes, packet_bytes, tail);
         }
         self.made = made;
         Some(packets.len())
@@ -83,13 +84,14 @@ fn packets(job: &Job, place: Place) -> &[JobPacket] {
     &job.packets[first..first + count]
 }
 
-/// Writes what is in the clear to a datagram. `None` if that is not what it has room for.
-fn fill(
+/// Writes what is in the clear to a datagram, but for the bytes of the file that it ends with, as
+/// far as they lie in one place: sealing copies these. `None` if that is not what it has room for.
+fn fill<'a>(
     job: &Job,
     packet: &JobPacket,
-    file: &mut FileBytes<'_>,
+    file: &mut FileBytes<'a>,
     datagram: &mut [u8],
-) -> Option<()> {
+) -> Option<&'a [u8]> {
     let mut filled = 0;
     let mut put = |bytes: &[u8]| {
         let room = datagram[filled..].get_mut(..bytes.len())?;
@@ -97,21 +99,25 @@ fn fill(
         filled += bytes.len();
         Some(())
     };
+    let mut tail: &[u8] = &[];
     for segment in &job.segments[packet.segments.clone()] {
         match *segment {
-            JobSegment::Inline { start, len } => put(&job.inline[start..start + len])?,
+            JobSegment::Inline { start, len } => {
+                put(mem::take(&mut tail))?;
+                put(&job.inline[start..start + len])?;
+            }
             JobSegment::File { len, .. } => {
                 let mut left = len;
                 while left > 0 {
-                    let bytes = file.next(left)?;
-                    put(bytes)?;
-                    left -= bytes.len();
+                    put(mem::take(&mut tail))?;
+                    tail = file.next(left)?;
+                    left -= tail.len();
                 }
             }
             JobSegment::Sealed { .. } => return None,
         }
     }
-    (filled + TAG_BYTES == datagram.len()).then_some(())
+    (filled + tail.len() + TAG_BYTES == datagram.len()).then_some(tail)
 }
 
 /// What a superpacket has of files.

@@ -1,21 +1,25 @@
 //! Sealing one packet (RFC 9001 §5.3) and protecting its header (RFC 9001 §5.4).
 
-use contract::tls::TAG_BYTES;
-
 use super::keys::PacketKey;
 
 /// How long the sample is that header protection takes, in bytes (RFC 9001 §5.4.2).
 const SAMPLE_BYTES: usize = 16;
 
-/// Seals `packet`, which is a header, plaintext and room for the tag.
+/// Seals `packet`, which is a header, plaintext, and room for `tail`, with which the plaintext
+/// ends, and for the tag.
 ///
 /// # Panics
 /// If the packet is shorter than the sample of header protection wants.
-pub(super) fn seal(key: &PacketKey, number: u64, header_bytes: usize, packet: &mut [u8]) {
+pub(super) fn seal(
+    key: &PacketKey,
+    number: u64,
+    header_bytes: usize,
+    packet: &mut [u8],
+    tail: &[u8],
+) {
     let nonce = key.nonce(number);
     let (header, payload) = packet.split_at_mut(header_bytes);
-    let (text, tag) = payload.split_at_mut(payload.len() - TAG_BYTES);
-    tag.copy_from_slice(&key.cipher.seal_in_place(nonce, header, text));
+    key.cipher.seal_with_tail(nonce, header, payload, tail);
     protect(key, header_bytes, packet);
 }
 
@@ -36,7 +40,7 @@ fn protect(key: &PacketKey, header_bytes: usize, packet: &mut [u8]) {
 mod tests {
     use contract::FlowId;
     use contract::quic::QuicKey;
-    use contract::tls::Cipher;
+    use contract::tls::{Cipher, TAG_BYTES};
 
     use super::*;
 
@@ -64,9 +68,19 @@ mod tests {
             header_key: &header_key,
             floor: 0,
         });
-        let header = bytes(header);
-        let mut packet = [&header[..], &bytes(plaintext), &[0; TAG_BYTES]].concat();
-        seal(&key.expect("keys"), number, header.len(), &mut packet);
+        let key = key.expect("keys");
+        let (header, plaintext) = (bytes(header), bytes(plaintext));
+        let of_tail = |tail_bytes: usize| {
+            let (text, tail) = plaintext.split_at(plaintext.len() - tail_bytes);
+            let mut packet = [&header[..], text].concat();
+            packet.resize(header.len() + plaintext.len() + TAG_BYTES, 0xaa);
+            seal(&key, number, header.len(), &mut packet, tail);
+            packet
+        };
+        let packet = of_tail(0);
+        for tail_bytes in 1..=plaintext.len() {
+            assert_eq!(of_tail(tail_bytes), packet, "a tail of {tail_bytes} bytes");
+        }
         packet
     }
 
