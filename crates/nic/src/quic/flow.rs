@@ -57,9 +57,11 @@ impl QuicFlow {
     /// Packets are accepted: their numbers are spoken for, whatever becomes of them, and their keys
     /// stay until [`QuicFlow::retire`].
     pub(super) fn accept(&mut self, packets: &[JobPacket]) {
-        for packet in packets {
-            self.keys.acquire(packet.generation);
-            self.next_number = packet.number + 1;
+        for packets in of_each_key(packets) {
+            self.keys.acquire(packets[0].generation, packets.len());
+        }
+        if let Some(last) = packets.last() {
+            self.next_number = last.number + 1;
         }
     }
 
@@ -76,8 +78,8 @@ impl QuicFlow {
 
     /// Packets that were accepted have left, or never will.
     pub(crate) fn retire(&mut self, packets: &[JobPacket]) {
-        for packet in packets {
-            self.keys.release(packet.generation);
+        for packets in of_each_key(packets) {
+            self.keys.release(packets[0].generation, packets.len());
         }
     }
 
@@ -86,4 +88,9 @@ impl QuicFlow {
         self.keys.clear();
         self.retained.clear(blocks);
     }
+}
+
+/// Packets of one key that follow each other, in turn.
+fn of_each_key(packets: &[JobPacket]) -> impl Iterator<Item = &[JobPacket]> {
+    packets.chunk_by(|one, next| one.generation == next.generation)
 }

@@ -109,10 +109,10 @@ impl Keys {
         Some(key.floor)
     }
 
-    /// A packet was accepted.
-    pub(super) fn acquire(&mut self, generation: u32) {
+    /// So many packets were accepted.
+    pub(super) fn acquire(&mut self, generation: u32, packets: usize) {
         if let Some(key) = self.find(generation) {
-            key.waiting += 1;
+            key.waiting += packets;
         }
     }
 
@@ -123,10 +123,10 @@ impl Keys {
         Some(&key.key)
     }
 
-    /// A packet that was accepted has left, or is given up.
-    pub(super) fn release(&mut self, generation: u32) {
+    /// So many packets that were accepted have left, or are given up.
+    pub(super) fn release(&mut self, generation: u32, packets: usize) {
         if let Some(key) = self.find(generation) {
-            key.waiting -= 1;
+            key.waiting -= packets;
         }
         self.remove_unneeded();
     }
