@@ -8,10 +8,10 @@
 use std::ops::Range;
 
 use netdev::packet::virtio::{
-    GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, NEEDS_CSUM, VirtioNetHeader,
+    GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHeader,
 };
 use wire::ethernet;
-use wire::frame::HeaderMut;
+use wire::frame::{HeaderMut, UdpHeaderMut};
 use wire::tcp::Flags;
 
 /// A frame as it arrived.
@@ -19,55 +19,76 @@ use wire::tcp::Flags;
 pub struct Frame {
     bytes: Box<[u8]>,
     unfinished: VirtioNetHeader,
-    /// Length of the headers that each of its packets has, if it stands for several.
+    /// How it is cut.
+    cut: Cut,
+}
+
+/// How a superpacket is cut. What is none has no headers, and all its bytes are one packet.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    protocol: Protocol,
+    /// Length of the headers that each packet has, in bytes.
     header_bytes: usize,
     /// Payload of each packet but the last, in bytes.
-    mss: usize,
+    payload_bytes: usize,
     packets: u32,
 }
+
+#[derive(Clone, Copy, Debug)]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// Length of the header of UDP, in bytes (RFC 768).
+const UDP_HEADER_BYTES: usize = 8;
 
 /// Longest run that is sent as one frame, in bytes of an IP packet: what every interface takes.
 const RUN_BYTES_MAX: usize = 65_535;
 
 impl Frame {
-    /// A frame. One that says it is to be cut, but not as TCP is, counts as one packet and passes
-    /// uncut.
+    /// A frame. One that says it is to be cut, but neither as TCP nor as UDP is, counts as one
+    /// packet and passes uncut.
     pub fn new(bytes: &[u8], unfinished: VirtioNetHeader) -> Frame {
-        let single = || (bytes.len(), 0, 1);
-        let (header_bytes, mss, packets) = packets_of(bytes, unfinished).unwrap_or_else(single);
+        let whole = Cut {
+            protocol: Protocol::Tcp,
+            header_bytes: bytes.len(),
+            payload_bytes: 0,
+            packets: 1,
+        };
         Frame {
             bytes: bytes.into(),
             unfinished,
-            header_bytes,
-            mss,
-            packets,
+            cut: Cut::of(bytes, unfinished).unwrap_or(whole),
         }
     }
 
     /// How many packets it stands for; at least 1.
     pub fn packets(&self) -> u32 {
-        self.packets
+        self.cut.packets
     }
 
     /// Length of one of them on the wire, in bytes from the Ethernet header on, without its
     /// checksum.
     pub fn packet_bytes(&self, packet: u32) -> usize {
-        self.header_bytes + self.payload(&(packet..packet + 1)).len()
+        self.cut.header_bytes + self.payload(&(packet..packet + 1)).len()
     }
 
     /// How many packets, counted from one on, may leave as one frame.
     pub fn run_max(&self) -> u32 {
-        let headers = self.header_bytes.saturating_sub(ethernet::HEADER_BYTES);
-        (RUN_BYTES_MAX.saturating_sub(headers) / self.mss.max(1)).max(1) as u32
+        let headers = self.cut.header_bytes;
+        let headers = headers.saturating_sub(ethernet::HEADER_BYTES);
+        let payload_bytes = self.cut.payload_bytes.max(1);
+        (RUN_BYTES_MAX.saturating_sub(headers) / payload_bytes).max(1) as u32
     }
 
     /// Where in the frame the payload of some of its packets lies.
     fn payload(&self, packets: &Range<u32>) -> Range<usize> {
         let at = |packet: u32| {
-            let offset = (packet as usize).saturating_mul(self.mss);
-            (self.header_bytes.saturating_add(offset)).min(self.bytes.len())
+            let offset = (packet as usize).saturating_mul(self.cut.payload_bytes);
+            (self.cut.header_bytes.saturating_add(offset)).min(self.bytes.len())
         };
-        let end = if packets.end >= self.packets {
+        let end = if packets.end >= self.cut.packets {
             self.bytes.len()
         } else {
             at(packets.end)
@@ -76,63 +97,102 @@ impl Frame {
     }
 
     /// Some of its packets in a row as one frame: what is to be done to it, header and payload. The
-    /// header is written to `header`, as a NIC that cuts would do it (Linux: `tcp_gso_segment`).
+    /// header is written to `header`, as a NIC that cuts would do it (Linux: `tcp_gso_segment`,
+    /// `__udp_gso_segment`).
     pub fn run<'a>(
         &'a self,
         packets: Range<u32>,
         header: &'a mut Vec<u8>,
     ) -> (VirtioNetHeader, [&'a [u8]; 2]) {
-        if packets == (0..self.packets) {
+        if packets == (0..self.cut.packets) {
             return (self.unfinished, [&self.bytes, &[]]);
         }
         let payload = &self.bytes[self.payload(&packets)];
         header.clear();
-        header.extend_from_slice(&self.bytes[..self.header_bytes]);
-        let mut changed = HeaderMut::parse(header).expect("cut only if it can be parsed");
-        let offset = packets.start as usize * self.mss;
-        changed.set_seq(changed.seq().wrapping_add(offset as u32));
-        if let Some(identification) = changed.identification() {
-            changed.set_identification(identification.wrapping_add(packets.start as u16));
-        }
-        if packets.end < self.packets {
-            changed.set_flags(changed.flags().without(Flags::FIN | Flags::PSH));
-        }
+        header.extend_from_slice(&self.bytes[..self.cut.header_bytes]);
         let mut unfinished = self.unfinished;
-        if packets.start > 0 && unfinished.gso_type & GSO_ECN != 0 {
-            changed.set_flags(changed.flags().without(Flags::CWR));
-            unfinished.gso_type &= !GSO_ECN;
+        match self.cut.protocol {
+            Protocol::Tcp => self.change_tcp(&packets, header, payload.len(), &mut unfinished),
+            Protocol::Udp => change_udp(&packets, header, payload.len()),
         }
         // What arrived may have had more than headers in front of its pages; the kernel refuses a
         // hint that is longer than the frame.
-        unfinished.hdr_len = self.header_bytes as u16;
+        unfinished.hdr_len = self.cut.header_bytes as u16;
         if packets.len() == 1 {
             unfinished.gso_type = GSO_NONE;
             unfinished.gso_size = 0;
         }
-        changed
-            .finish(payload.len())
-            .expect("a part is no longer than the whole");
         (unfinished, [header, payload])
+    }
+
+    fn change_tcp(
+        &self,
+        packets: &Range<u32>,
+        header: &mut [u8],
+        payload_bytes: usize,
+        unfinished: &mut VirtioNetHeader,
+    ) {
+        let mut changed = HeaderMut::parse(header).expect("cut only if it can be parsed");
+        let offset = packets.start as usize * self.cut.payload_bytes;
+        changed.set_seq(changed.seq().wrapping_add(offset as u32));
+        if let Some(identification) = changed.identification() {
+            changed.set_identification(identification.wrapping_add(packets.start as u16));
+        }
+        if packets.end < self.cut.packets {
+            changed.set_flags(changed.flags().without(Flags::FIN | Flags::PSH));
+        }
+        if packets.start > 0 && unfinished.gso_type & GSO_ECN != 0 {
+            changed.set_flags(changed.flags().without(Flags::CWR));
+            unfinished.gso_type &= !GSO_ECN;
+        }
+        changed
+            .finish(payload_bytes)
+            .expect("a part is no longer than the whole");
     }
 }
 
-/// Length of the headers, payload of a packet, and number of packets of a TCP superpacket.
-fn packets_of(bytes: &[u8], unfinished: VirtioNetHeader) -> Option<(usize, usize, u32)> {
-    let tcp = [GSO_TCPV4, GSO_TCPV6].contains(&(unfinished.gso_type & !GSO_ECN));
-    let completed = unfinished.flags & NEEDS_CSUM != 0;
-    if !tcp || !completed || unfinished.gso_size == 0 {
-        return None;
+fn change_udp(packets: &Range<u32>, header: &mut [u8], payload_bytes: usize) {
+    let mut changed = UdpHeaderMut::parse(header).expect("cut only if it can be parsed");
+    if let Some(identification) = changed.identification() {
+        changed.set_identification(identification.wrapping_add(packets.start as u16));
     }
-    let tcp_offset = usize::from(unfinished.csum_start);
-    let data_offset = usize::from(*bytes.get(tcp_offset.checked_add(12)?)? >> 4) * 4;
-    let header_bytes = tcp_offset + data_offset;
-    // Options of IPv4, extensions of IPv6 and tunnels are not TCP as sent by hosts.
-    let mut header = bytes.get(..header_bytes)?.to_vec();
-    let parsed = HeaderMut::parse(&mut header).ok()?;
-    if parsed.tcp_offset() != tcp_offset {
-        return None;
+    changed
+        .finish(payload_bytes)
+        .expect("a part is no longer than the whole");
+}
+
+impl Cut {
+    /// `None` if the frame is no superpacket of TCP or UDP.
+    fn of(bytes: &[u8], unfinished: VirtioNetHeader) -> Option<Cut> {
+        let completed = unfinished.flags & NEEDS_CSUM != 0;
+        if !completed || unfinished.gso_size == 0 {
+            return None;
+        }
+        let offset = usize::from(unfinished.csum_start);
+        let (protocol, header_bytes) = match unfinished.gso_type & !GSO_ECN {
+            GSO_TCPV4 | GSO_TCPV6 => {
+                let data_offset = usize::from(*bytes.get(offset.checked_add(12)?)? >> 4) * 4;
+                (Protocol::Tcp, offset + data_offset)
+            }
+            GSO_UDP_L4 => (Protocol::Udp, offset + UDP_HEADER_BYTES),
+            _ => return None,
+        };
+        // Options of IPv4, extensions of IPv6 and tunnels are not what hosts send.
+        let mut header = bytes.get(..header_bytes)?.to_vec();
+        let found = match protocol {
+            Protocol::Tcp => HeaderMut::parse(&mut header).ok()?.tcp_offset(),
+            Protocol::Udp => UdpHeaderMut::parse(&mut header).ok()?.udp_offset(),
+        };
+        if found != offset {
+            return None;
+        }
+        let payload_bytes = usize::from(unfinished.gso_size);
+        let packets = (bytes.len() - header_bytes).div_ceil(payload_bytes);
+        Some(Cut {
+            protocol,
+            header_bytes,
+            payload_bytes,
+            packets: u32::try_from(packets).ok()?.max(1),
+        })
     }
-    let mss = usize::from(unfinished.gso_size);
-    let packets = (bytes.len() - header_bytes).div_ceil(mss);
-    Some((header_bytes, mss, u32::try_from(packets).ok()?.max(1)))
 }

@@ -101,16 +101,6 @@ impl Path {
         self.beyond.holder()
     }
 
-    /// Has the kernel cut superpackets of datagrams before they leave, on both sides: the emulator
-    /// takes each for one packet.
-    pub fn cut_datagrams(&self) -> Result<()> {
-        for (beyond, device) in [(false, CLIENT), (true, UPLINK)] {
-            let line = format!("ethtool -K {device} tx-udp-segmentation off");
-            run(&mut self.tool(beyond, &line))?;
-        }
-        Ok(())
-    }
-
     /// A command on this side or beyond.
     fn tool(&self, beyond: bool, line: &str) -> Command {
         if beyond {

@@ -197,7 +197,6 @@ fn attempt_nearby(trial: &Trial<'_>) {
 /// The same over a link where one packet in ten comes late, in both directions.
 fn attempt_from_afar(trial: &Trial<'_>) {
     let path = path::Path::new().unwrap();
-    path.cut_datagrams().unwrap();
     let mut command = within(path.beyond(), program().to_str().unwrap());
     command.arg("serve").arg(trial.site.root());
     command.args(["--dev", UPLINK, "--addr"]);

@@ -1,8 +1,10 @@
 use super::*;
-use netdev::packet::virtio::{GSO_TCPV4, NEEDS_CSUM, VirtioNetHeader};
+use netdev::packet::virtio::{GSO_TCPV4, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHeader};
 use proptest::prelude::*;
 use std::net::SocketAddr;
-use wire::frame::{HEADER_BYTES_MAX, Received, TcpTemplate, finish, parse};
+use wire::datagram::{self, DatagramHeader};
+use wire::frame::{HEADER_BYTES_MAX, Received, TcpTemplate, UdpHeaderMut, finish, parse};
+use wire::ip;
 use wire::tcp::{Flags, Header};
 
 const MS: u64 = 1_000_000;
@@ -210,6 +212,35 @@ fn superpacket(payload: usize, mss: u16, flags: Flags) -> Frame {
     Frame::new(&frame, unfinished)
 }
 
+const DATAGRAM_PAYLOAD_AT: usize = 42;
+
+/// A superpacket of UDP over IPv4, its payload counting up.
+fn superpacket_of_datagrams(payload_bytes: usize, datagram_bytes: u16) -> Frame {
+    let [source, destination] = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 443)));
+    let header = DatagramHeader {
+        source_mac: [2; 6],
+        destination_mac: [4; 6],
+        source,
+        destination,
+        ecn: ip::Ecn::Ect0,
+    };
+    let mut frame = header.to_frame(&[]).expect("it is short");
+    frame.truncate(DATAGRAM_PAYLOAD_AT);
+    let mut changed = UdpHeaderMut::parse(&mut frame).unwrap();
+    changed.set_identification(u16::MAX);
+    changed.finish(payload_bytes).unwrap();
+    frame.extend((0..payload_bytes).map(|at| (at / 7) as u8));
+    let unfinished = VirtioNetHeader {
+        flags: NEEDS_CSUM,
+        gso_type: GSO_UDP_L4,
+        gso_size: datagram_bytes,
+        hdr_len: DATAGRAM_PAYLOAD_AT as u16,
+        csum_start: 34,
+        csum_offset: 6,
+    };
+    Frame::new(&frame, unfinished)
+}
+
 #[test]
 fn each_packet_of_a_superpacket_has_its_own_place_in_the_queue() {
     // Ten packets of 1,054 bytes and one of 554; five fit.
@@ -269,12 +300,55 @@ proptest! {
     }
 }
 
+proptest! {
+    /// However a superpacket of datagrams is taken apart, each datagram arrives whole, with no
+    /// other's bytes.
+    #[test]
+    fn the_parts_of_a_superpacket_of_datagrams_are_datagrams(
+        payload_bytes in 1usize..60_000,
+        datagram_bytes in 100u16..9000,
+        loss in 0u32..60,
+        seed: u64,
+    ) {
+        let mut direction = Direction::new(conditions(&format!("loss={loss}%,duplicate=5%")), seed);
+        let whole = superpacket_of_datagrams(payload_bytes, datagram_bytes);
+        let count = whole.packets();
+        let each = usize::from(datagram_bytes);
+        prop_assert_eq!(count as usize, payload_bytes.div_ceil(each));
+        direction.arrive(0, whole);
+        let mut arrived = 0;
+        let mut header = Vec::new();
+        while let Some(departure) = direction.depart(0) {
+            let packets = departure.packets.clone();
+            let (unfinished, pieces) = departure.frame.run(departure.packets, &mut header);
+            let bytes = pieces.concat();
+            let Ok(Some(packet)) = datagram::parse(&bytes, true) else {
+                return Err(TestCaseError::fail("not a UDP packet"));
+            };
+            let start = packets.start as usize * each;
+            let end = payload_bytes.min(packets.end as usize * each);
+            prop_assert_eq!(packet.payload.len(), end - start);
+            let mut bytes = packet.payload.iter().enumerate();
+            prop_assert!(bytes.all(|(at, byte)| *byte == ((start + at) / 7) as u8));
+            prop_assert_eq!(packet.ecn, ip::Ecn::Ect0);
+            // The kernel cuts the rest, and completes checksums.
+            prop_assert_eq!(unfinished.flags & NEEDS_CSUM, NEEDS_CSUM);
+            let is_several = count == 1 || packets.len() > 1;
+            prop_assert_eq!(unfinished.gso_type == GSO_UDP_L4, is_several);
+            prop_assert_eq!(unfinished.gso_size, if is_several { datagram_bytes } else { 0 });
+            arrived += packets.len() as u64;
+        }
+        let counters = direction.counters();
+        prop_assert_eq!(arrived, counters.packets - counters.lost + counters.duplicated);
+    }
+}
+
 #[test]
 fn what_claims_to_be_a_superpacket_and_is_none_passes_whole() {
-    let odd = |bytes: usize, csum_start| {
+    let odd = |bytes: usize, gso_type, csum_start| {
         let header = VirtioNetHeader {
             flags: NEEDS_CSUM,
-            gso_type: GSO_TCPV4,
+            gso_type,
             gso_size: 10,
             csum_start,
             ..VirtioNetHeader::default()
@@ -288,7 +362,8 @@ fn what_claims_to_be_a_superpacket_and_is_none_passes_whole() {
     };
     for bytes in [0, 1, 13, 14, 34, 60, 2000] {
         for csum_start in [0, 14, 34, 54, u16::MAX] {
-            odd(bytes, csum_start);
+            odd(bytes, GSO_TCPV4, csum_start);
+            odd(bytes, GSO_UDP_L4, csum_start);
         }
     }
 }

@@ -286,7 +286,6 @@ impl<'a> Links<'a> {
     fn make(workspace: &'a Workspace, settings: &'a Settings) -> Result<Links<'a>> {
         let path = Path::new()?;
         fix_neighbours(&path)?;
-        path.cut_datagrams()?;
         let own = workspace.site.outside();
         Ok(Links {
             splitway: &workspace.splitway,
@@ -441,8 +440,7 @@ fn report(results: &mut Results) {
     results.note(
         "Loss and reordering happen in both directions; a packet that others overtake is held \
          back for an eighth of the round-trip time. The queue takes one bandwidth-delay product. \
-         Goodput counts from the first packet of the handshake. Datagrams of a superpacket are \
-         cut apart before the emulator, and TCP's packets by it. Both servers of HTTP/3 have \
+         Goodput counts from the first packet of the handshake. Both servers of HTTP/3 have \
          CUBIC, and the client's windows are larger than what path and queue take.",
     );
     results.note(
