@@ -11,6 +11,9 @@ mod app;
 #[path = "../../crates/host/tests/quic/nic.rs"]
 #[allow(dead_code, reason = "other programs use the rest")]
 mod nic;
+#[path = "../../crates/host/tests/quic/opener.rs"]
+#[allow(dead_code, reason = "other programs use the rest")]
+mod opener;
 #[path = "../../crates/host/tests/quic/world.rs"]
 #[allow(dead_code, reason = "other programs use the rest")]
 mod world;

@@ -61,5 +61,5 @@ fn an_idle_connection_takes_less_than_27_kb() {
 fn a_session_that_may_be_resumed_takes_less_than_200_bytes() {
     let each = (bytes_of_each(true) - bytes_of_each(false)) / 2;
     println!("{each} bytes for each session");
-    assert!(each < 200, "{each}");
+    assert!((50..200).contains(&each), "{each}");
 }

@@ -13,7 +13,7 @@
 //! leaves in six of them. What counts there is how many bytes were sealed for each byte that was
 //! sent.
 //!
-//! At last packets of QUIC, by cipher: nanoseconds for each, from the commands to the port, against
+//! Last, packets of QUIC, by cipher: nanoseconds for each, from the commands to the port, against
 //! the cipher alone on as many bytes, where they are.
 
 mod rig;

@@ -371,6 +371,8 @@ pub enum EventKind {
         cipher: Cipher,
         /// True if an earlier session was resumed.
         is_resumed: bool,
+        /// True if early data is accepted, whether or not any comes before the handshake is complete.
+        takes_early_data: bool,
         /// True if the handshake is not complete. What comes before
         /// [`HandshakeComplete`](EventKind::HandshakeComplete) may be a copy of what another
         /// connection has brought (RFC 8470 §2), and the peer's address may be another's.

@@ -1,11 +1,12 @@
 //! Early data: streams before the handshake is over.
 
+use contract::tls::Cipher;
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
 use host::app::QuicEvent;
 use host::{QuicReceive, QuicSettings};
 
-use crate::world::{Setup, World, settings};
+use crate::world::{Setup, World, server_address, settings};
 
 fn setup(receive: QuicReceive) -> Setup {
     Setup {
@@ -64,6 +65,9 @@ fn a_stream_comes_with_its_request_before_the_handshake_is_over() {
             counters.quic_receive_keys > keys,
             receive == QuicReceive::Nic
         );
+        // The worker goes on behind the numbers of early packets.
+        let opened = world.nics[0].opener.opened;
+        assert_eq!(opened > 5, receive == QuicReceive::Nic, "{opened}");
         world.close();
     }
 }
@@ -95,4 +99,34 @@ fn workers_die_amid_early_requests_on_a_bad_network() {
         world.run_until_finished();
         world.close();
     });
+}
+
+/// RFC 9000 §8.1: the address is not validated.
+#[test]
+fn early_data_from_the_address_of_another_takes_no_connection_from_that() {
+    let mut random = |below| below / 2;
+    let setup = Setup {
+        connections_per_source: Some(1),
+        ..setup(QuicReceive::Host)
+    };
+    let mut world = World::with(setup, &mut random);
+    let own = world.connect(Cipher::Aes128Gcm, true);
+    world.run_until(|world| world.peers[own].client.is_confirmed());
+    let now_us = world.now_us;
+    world.peers[own].client.close(now_us, 0);
+    world.run_until(|world| world.stack.usage().quic_connections == 0);
+    let forged = world.resume(own);
+    world.request(forged, 1000, (0, 1000), 0);
+    world.peers[forged].client.local = "10.77.0.1:6000".parse().unwrap();
+    world.peers[forged].server = server_address(false);
+    world.send_and_forget(forged);
+    world.run_until(|world| world.stack.counters().quic_early == 1);
+    // That client, and no second one, gets its connection.
+    let client = world.connected();
+    world.request(client, 1000, (0, 1000), 0);
+    world.run_until_finished();
+    assert_eq!(world.stack.counters().sources_refused, 0);
+    let second = world.connect(Cipher::Aes128Gcm, false);
+    world.run_until(|world| world.peers[second].client.lost.is_some());
+    assert_eq!(world.stack.counters().sources_refused, 1);
 }

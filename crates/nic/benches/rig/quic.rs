@@ -15,7 +15,7 @@ use fakes::null_port::NullPort;
 /// Of a QSEND.
 pub(crate) const PACKETS: u64 = 44;
 
-/// What each datagram is long: what an Ethernet packet of IPv6 holds.
+/// Length of each datagram, in bytes: what an Ethernet packet of IPv6 holds.
 pub(crate) const DATAGRAM_BYTES: usize = 1452;
 
 /// Of a short header: a connection ID of eight bytes, a number of two.

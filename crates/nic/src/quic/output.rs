@@ -37,7 +37,8 @@ pub(super) struct Material<'a> {
 impl Datagrams {
     /// Fills in and seals the datagrams of a superpacket, unless that has been done; returns how
     /// many packets it has sealed. `None` if one of their numbers was sealed before and what it was
-    /// sealed to is gone: then nothing of the superpacket may leave.
+    /// sealed to is gone, or they are not as long as they were planned: then nothing of the
+    /// superpacket may leave.
     pub(super) fn make(&mut self, of: Material<'_>, quic: &mut QuicFlow) -> Option<usize> {
         let packets = packets(of.job, of.place);
         let made = packets.first().map(|first| (of.key, first.number));

@@ -10,13 +10,15 @@ const PROBE_DATAGRAMS: u64 = 2;
 /// as long as a byte is left, it fills one.
 ///
 /// Answers to early data leave before the address is validated. They may not use up what the
-/// handshake needs if its first flight is lost: half of the limit is kept for probe timeouts.
+/// handshake needs if its first flight is lost: what a probe timeout sends is kept for that, but no
+/// more than half of what is left.
 #[derive(Debug)]
 pub(super) struct AmplificationLimit {
     /// None once the address is validated.
     left_bytes: Option<u64>,
-    /// What of it is kept, if there is early data.
-    reserve_bytes: Option<u64>,
+    has_early_data: bool,
+    /// A timer has run out: what leaves next may be a probe.
+    may_probe: bool,
 }
 
 impl AmplificationLimit {
@@ -25,32 +27,30 @@ impl AmplificationLimit {
         let left_bytes = (!is_validated).then_some(0);
         let mut limit = Self {
             left_bytes,
-            reserve_bytes: None,
+            has_early_data: false,
+            may_probe: false,
         };
         limit.on_received(received_bytes);
         limit
     }
 
     pub(super) fn on_received(&mut self, bytes: usize) {
-        let more = FACTOR * bytes as u64;
         if let Some(left) = &mut self.left_bytes {
-            *left += more;
-        }
-        if let Some(reserve) = &mut self.reserve_bytes {
-            *reserve += more / 2;
+            *left += FACTOR * bytes as u64;
         }
     }
 
-    /// Early data is accepted.
     pub(super) fn on_early_data(&mut self) {
-        self.reserve_bytes = self.left_bytes.map(|left| left / 2);
+        self.has_early_data = true;
     }
 
-    /// A probe may be due.
-    pub(super) fn on_timeout(&mut self, datagram_bytes: usize) {
-        if let Some(reserve) = &mut self.reserve_bytes {
-            *reserve = reserve.saturating_sub(PROBE_DATAGRAMS * datagram_bytes as u64);
-        }
+    /// Nothing is answered any more: what is left is for CONNECTION_CLOSE.
+    pub(super) fn on_over(&mut self) {
+        self.has_early_data = false;
+    }
+
+    pub(super) fn on_timeout(&mut self) {
+        self.may_probe = true;
     }
 
     pub(super) fn on_validated(&mut self) {
@@ -63,16 +63,23 @@ impl AmplificationLimit {
         }
     }
 
-    /// How many datagrams of this length may be sent, of so many. What is less than one counts as
-    /// nothing: quinn-proto cannot be asked for a shorter one.
-    pub(super) fn datagrams_max(&self, datagram_bytes: usize, of: usize) -> usize {
-        match self.left_bytes {
-            Some(left) => {
-                let left = left.saturating_sub(self.reserve_bytes.unwrap_or(0));
-                of.min((left / datagram_bytes as u64) as usize)
-            }
-            None => of,
-        }
+    /// How many datagrams of this length may be sent next, of so many. What is less than one counts
+    /// as nothing: quinn-proto cannot be asked for a shorter one.
+    pub(super) fn datagrams_max(&mut self, datagram_bytes: usize, of: usize) -> usize {
+        let may_probe = std::mem::take(&mut self.may_probe);
+        let Some(left) = self.left_bytes else {
+            return of;
+        };
+        let datagram_bytes = datagram_bytes as u64;
+        let probe_bytes = PROBE_DATAGRAMS * datagram_bytes;
+        let may_use = if !self.has_early_data {
+            left
+        } else if may_probe {
+            left.min(probe_bytes)
+        } else {
+            left - probe_bytes.min(left / 2)
+        };
+        of.min((may_use / datagram_bytes) as usize)
     }
 }
 
@@ -81,25 +88,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_is_kept_for_probes_while_early_data_is_answered() {
+    fn something_is_kept_for_probes_while_early_data_is_answered() {
         let mut limit = AmplificationLimit::new(false, 4000);
         assert_eq!(limit.datagrams_max(1000, 44), 12);
         limit.on_early_data();
-        assert_eq!(limit.datagrams_max(1000, 44), 6);
-        limit.on_sent(6000);
-        assert_eq!(limit.datagrams_max(1000, 44), 0);
-        limit.on_timeout(1000);
+        assert_eq!(limit.datagrams_max(1000, 44), 10);
+        limit.on_sent(9000);
+        assert_eq!(limit.datagrams_max(1000, 44), 1, "half of what is left");
+        limit.on_sent(1000);
+        for _ in 0..2 {
+            limit.on_timeout();
+            assert_eq!(limit.datagrams_max(1000, 44), 2);
+            assert_eq!(limit.datagrams_max(1000, 44), 1, "a probe for each timeout");
+        }
+        limit.on_over();
         assert_eq!(limit.datagrams_max(1000, 44), 2);
         limit.on_sent(2000);
-        assert_eq!(limit.datagrams_max(1000, 44), 0);
-        limit.on_received(2000);
-        assert_eq!(limit.datagrams_max(1000, 44), 3);
-        for _ in 0..4 {
-            limit.on_timeout(1000);
-        }
+        limit.on_timeout();
         assert_eq!(
             limit.datagrams_max(1000, 44),
-            10,
+            0,
             "never more than the limit"
         );
         limit.on_validated();

@@ -102,9 +102,13 @@ impl PacketKey for RustlsPacketKey {
         let opened = self.key.decrypt_in_place(number, header, payload);
         let len = opened.map_err(|_| CryptoError)?.len();
         payload.truncate(len);
-        if self.packet_type == PacketType::Handshake {
-            let has_opened = &self.recorder.0.has_opened_handshake;
-            has_opened.store(true, Ordering::Relaxed);
+        match self.packet_type {
+            PacketType::Handshake => {
+                let has_opened = &self.recorder.0.has_opened_handshake;
+                has_opened.store(true, Ordering::Relaxed);
+            }
+            PacketType::ZeroRtt => self.recorder.lock().on_opened(number),
+            PacketType::Initial | PacketType::OneRtt => {}
         }
         if self.recorder.is_traced()
             && let Some(trace) = self.recorder.lock().trace()

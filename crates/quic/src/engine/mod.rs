@@ -11,7 +11,7 @@
 //! | keys that seal or open, and those that describe | `keys` |
 //! | congestion control | `controller` |
 //! | keys of tokens and stateless resets, connection IDs | `secrets` |
-//! | tokens that were used | `tokens` |
+//! | sessions that may be resumed, tokens that were used | `sessions`, `tokens` |
 //! | traces of connections | `tracing` |
 //! | time | `time` |
 //! | settings | `setup` |
@@ -24,6 +24,7 @@ mod keys;
 mod opened;
 mod secrets;
 mod session;
+mod sessions;
 mod setup;
 mod time;
 mod tokens;
@@ -285,8 +286,7 @@ impl Endpoint {
             };
             connection.timeout = None;
             if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
-                let datagram_bytes = usize::from(connection.quinn.current_mtu());
-                connection.amplification.on_timeout(datagram_bytes);
+                connection.amplification.on_timeout();
                 connection.quinn.handle_timeout(at);
                 self.after(index);
             } else {
@@ -598,6 +598,9 @@ impl Endpoint {
         let handle = connection.handle;
         let kind = match event {
             quinn_proto::Event::Connected if connection.is_connected => {
+                if connection.is_over {
+                    return;
+                }
                 EventKind::HandshakeComplete
             }
             quinn_proto::Event::Connected => return self.connected(index, false),
@@ -654,6 +657,7 @@ impl Endpoint {
             server_name: handshake.server_name,
             cipher: handshake.cipher.unwrap_or(Cipher::Aes128Gcm),
             is_resumed: handshake.is_resumed,
+            takes_early_data: connection.quinn.has_0rtt(),
             is_early,
         };
         let handle = connection.handle;
@@ -670,6 +674,7 @@ impl Endpoint {
             && !connection.is_over
         {
             connection.is_over = true;
+            connection.amplification.on_over();
             let handle = connection.handle;
             if connection.is_traced {
                 self.trace_closed(index, &reason);

@@ -273,7 +273,7 @@ impl Session for ServerSession {
         Some((keys::header(header), packet))
     }
 
-    /// For clients to ask.
+    /// Only clients ask.
     fn early_data_accepted(&self) -> Option<bool> {
         None
     }

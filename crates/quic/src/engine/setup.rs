@@ -10,7 +10,7 @@ use quinn_proto::{
     TransportConfig, ValidationTokenConfig, VarInt,
 };
 use rustls::crypto::aws_lc_rs::{self, Ticketer};
-use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
+use rustls::server::NoServerSessionStorage;
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use tls::Certificates;
@@ -21,6 +21,7 @@ use crate::engine::controller::Controllers;
 use crate::engine::keys::Shared;
 use crate::engine::secrets::{Issued, Secret};
 use crate::engine::session::{Sessions, VERSION_1};
+use crate::engine::sessions::KeptSessions;
 use crate::engine::time::{Clock, TimeOfDay};
 use crate::engine::tokens::{self, UsedTokens};
 use crate::extents::PLACEHOLDER_BYTES;
@@ -148,11 +149,11 @@ fn rustls_config(
         config.key_log = Arc::clone(key_log);
     }
     if settings.early_data {
-        config.session_storage = ServerSessionMemoryCache::new(settings.limits.sessions_max);
+        config.session_storage = Arc::new(KeptSessions::new(settings.limits.sessions_max));
         config.max_early_data_size = EARLY_DATA_BYTES_MAX;
         return Ok(config);
     }
-    // Sessions in memory would fill it; tickets that hold theirs cost nothing.
+    // Tickets hold their sessions, which cost no memory then.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     if settings.tickets > 0 {
         config.ticketer = match crypto {

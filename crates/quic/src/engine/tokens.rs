@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use quinn_proto::{TokenLog, TokenReuseError};
 
-/// For so long a token is good.
+/// Lifetime of a token.
 pub(super) const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So many are sent on each connection.
+/// Tokens sent on each connection.
 pub(super) const SENT: u32 = 2;
 
 /// Tokens of an endpoint that were used. It remembers a bounded number: where it forgets some,

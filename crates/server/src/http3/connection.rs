@@ -201,6 +201,9 @@ impl Connection {
         self.handshake.is_early = false;
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         for stream in streams {
+            if self.stage == Stage::Closed {
+                return;
+            }
             let Some(Stream::Request(request)) = self.streams.get_mut(&stream) else {
                 continue;
             };
@@ -253,8 +256,10 @@ impl Connection {
         let Handshake { peer, tls, .. } = &self.handshake;
         let accesses = accesses.then(|| Accesses::new(number, *peer, Some(tls)));
         let (source, requests) = (self.source, self.requests);
-        let is_early = self.handshake.is_early;
-        let mut request = RequestStream::new(stream, quic, (source, is_early), requests, accesses);
+        let mut request = RequestStream::new(stream, quic, source, requests, accesses);
+        if self.handshake.is_early {
+            request.await_handshake();
+        }
         self.requests = self.requests.saturating_add(1);
         self.requests_open += 1;
         let place = self.priorities.iter().position(|(id, _)| *id == quic.id);

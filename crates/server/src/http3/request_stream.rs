@@ -89,19 +89,16 @@ enum Part {
 }
 
 impl RequestStream {
-    /// `is_early`: its request may be early data. `requests`: how many came before on the
-    /// connection.
+    /// `requests`: how many came before on the connection.
     pub(crate) fn new(
         stream: StreamId,
         quic: QuicStream,
-        (source, is_early): (Source, bool),
+        source: Source,
         requests: u32,
         accesses: Option<Accesses>,
     ) -> Self {
-        let mut exchange = Exchange::new(stream, quic.connection, source, requests, accesses);
-        exchange.is_early = is_early;
         RequestStream {
-            exchange,
+            exchange: Exchange::new(stream, quic.connection, source, requests, accesses),
             id: quic.id,
             priority: Priority::default().of_stream(quic.id),
             phase: Phase::Open,
@@ -182,6 +179,11 @@ impl RequestStream {
     ) -> Result<(), Fault> {
         self.exchange.on_news(io, context.shared, ticket, news);
         self.go_on(io, context)
+    }
+
+    /// Its request may be early data.
+    pub(crate) fn await_handshake(&mut self) {
+        self.exchange.is_early = true;
     }
 
     /// The handshake is complete; goes on as far as possible.

@@ -767,8 +767,8 @@ fn objects_go_over_http3_as_well() {
     );
 }
 
-/// A copy of early data would have the origin asked once more; a file can be sent as often as is
-/// liked.
+/// A copy of early data would have the origin asked once more; a file can be sent any number of
+/// times.
 ///
 /// Covers: RFC 8470 §3, RFC 8470 §5.2
 #[test]
@@ -807,4 +807,46 @@ fn an_origin_is_not_asked_before_the_handshake_is_complete() {
     assert_eq!(bench.lab.response3(late).status, 425);
     assert_eq!(bench.said().asks.len(), asks);
     assert_eq!(bench.lab.files_left_open(), 0);
+}
+
+/// A server in front of this one has it as early data, and sends it again once it is none.
+///
+/// Covers: RFC 8470 §5.2
+#[test]
+fn an_origin_is_not_asked_for_what_is_early_data_elsewhere() {
+    let config = Config {
+        files_come_first: true,
+        ..config()
+    };
+    let mut bench = Bench::new(config);
+    bench.lab.file("own.txt", "own");
+    let early = &[("early-data", "1")];
+    let connection = bench.lab.http3();
+    for (path, status) in [("/own.txt", 200), ("/x", 425)] {
+        let stream = bench.lab.connect();
+        bench.lab.send(stream, get_with(path, early));
+        assert_eq!(bench.lab.response(stream).status, status);
+        let request = client::request("GET", path, early);
+        let stream = bench.lab.send_all(connection, &request);
+        assert_eq!(bench.lab.response3(stream).status, status);
+    }
+    assert!(bench.said().asks.is_empty());
+    bench.lab.send_all(connection, &client::get("/x"));
+    assert_eq!(bench.asked().1, "/x");
+}
+
+/// What waits for the handshake is asked for once that is complete, and the connection ends then.
+#[test]
+fn early_requests_are_answered_before_a_server_ends() {
+    let mut bench = Bench::new(config());
+    let connection = bench.lab.open_early();
+    let stream = bench.lab.send_all(connection, &client::get("/x"));
+    bench.lab.drain();
+    bench.lab.complete_handshake(connection);
+    bench.put_all(2500);
+    bench.tell(bench.asked().0, OriginEvent::Object(object(2500)));
+    bench.serve_all();
+    assert_eq!(bench.lab.response3(stream).body, content(2500));
+    bench.lab.pass(Duration::from_secs(1));
+    assert_eq!(bench.lab.quic_closed(connection), Some(0x100));
 }

@@ -106,6 +106,7 @@ impl Stack {
             alpn,
             cipher,
             is_resumed,
+            takes_early_data,
             is_early,
             ..
         } = event.kind
@@ -116,12 +117,15 @@ impl Stack {
             return;
         };
         let connection = &mut quic.table.connections[place];
-        if self.gate.is_exhausted(connection.remote.ip()) {
+        // Until then the address may be another's (RFC 9000 §8.1).
+        if !is_early && self.gate.is_exhausted(connection.remote.ip()) {
             self.counters.sources_refused += 1;
             return self.refuse_quic(now_us, place);
         }
-        connection.source = Some(connection.remote.ip());
-        self.gate.on_accepted(connection.remote.ip());
+        if !is_early {
+            connection.source = Some(connection.remote.ip());
+            self.gate.on_accepted(connection.remote.ip());
+        }
         let agreed = TlsAgreed {
             suite: Suite {
                 version: Version::Tls13,
@@ -135,7 +139,7 @@ impl Stack {
         let (id, peer) = (connection.id, connection.remote);
         self.counters.quic_connections_accepted += 1;
         self.counters.quic_resumed += u64::from(is_resumed);
-        self.counters.quic_early += u64::from(is_early);
+        self.counters.quic_early += u64::from(takes_early_data);
         if !is_early {
             self.receive_at_nic(place);
         }
@@ -155,9 +159,15 @@ impl Stack {
     ) {
         let quic = self.quic.as_deref_mut();
         let connection = quic.and_then(|quic| quic.table.connections.get_mut(place));
-        let Some(connection) = connection.filter(|connection| !connection.is_over) else {
+        let Some(connection) = connection.filter(|it| it.agreed.is_some() && !it.is_over) else {
             return;
         };
+        if self.gate.is_exhausted(connection.remote.ip()) {
+            self.counters.sources_refused += 1;
+            return self.refuse_quic(now_us, place);
+        }
+        connection.source = Some(connection.remote.ip());
+        self.gate.on_accepted(connection.remote.ip());
         connection.is_handshake_complete = true;
         let id = connection.id;
         self.receive_at_nic(place);

@@ -17,7 +17,7 @@ pub struct QuicInfo<'a> {
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// What was agreed upon, once the handshake is over.
+    /// What was agreed upon, once the handshake is over, or early data has come.
     pub tls: Option<&'a TlsAgreed>,
     /// It is closed, and waits for stray packets.
     pub is_closed: bool,

@@ -20,6 +20,10 @@ use crate::semantics::signed;
 use crate::semantics::site::Site;
 use crate::semantics::target::{self, Kind};
 
+/// The field by which a server in front of this one says that it has a request as early data (RFC
+/// 8470 §5.1).
+const EARLY_DATA: &str = "early-data";
+
 impl<V: Version> Exchange<V> {
     /// Begins to answer the request that is in the input.
     pub(crate) fn take_up(
@@ -177,6 +181,11 @@ impl<V: Version> Exchange<V> {
         request: Request<V>,
         origin: &Arc<str>,
     ) {
+        // RFC 8470 §5.2: a client of another server's may not be there. That is known to it.
+        let head = Head::new(&self.input.bytes()[..request.head_bytes], request.present);
+        if head.values_named(EARLY_DATA).any(|value| value == b"1") {
+            return self.refuse(io, shared, request, StatusCode::TOO_EARLY);
+        }
         if self.is_early {
             let origin = Arc::clone(origin);
             self.stage = Stage::Deferred { origin, request };
@@ -210,7 +219,11 @@ impl<V: Version> Exchange<V> {
     pub(crate) fn on_handshake_complete(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.is_early = false;
         match mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Deferred { origin, request } => self.ask(io, shared, request, &origin),
+            Stage::Deferred { origin, request } => {
+                // An origin has the whole of the stall timeout.
+                self.watch.clear();
+                self.ask(io, shared, request, &origin);
+            }
             other => self.stage = other,
         }
     }
