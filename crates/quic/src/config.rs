@@ -1,5 +1,6 @@
 //! The settings of an endpoint, and its bounds.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,6 +91,25 @@ pub enum Receive {
     Nic,
 }
 
+/// Addresses of the server to which clients move that know how, once their handshake is confirmed
+/// (RFC 9000 §9.6): one for each version of IP. No client moves that was not told of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreferredAddress {
+    /// For clients with IPv4.
+    pub v4: Option<Ipv4Addr>,
+    /// For clients with IPv6.
+    pub v6: Option<Ipv6Addr>,
+    /// The port of the endpoint, which stays the same.
+    pub port: u16,
+}
+
+impl PreferredAddress {
+    /// True if there is none.
+    pub fn is_none(&self) -> bool {
+        self.v4.is_none() && self.v6.is_none()
+    }
+}
+
 /// What an endpoint wants.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -112,6 +132,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// Whether clients may change their address.
     pub migration: bool,
+    /// Where clients move to, with [`migration`](Self::migration).
+    pub preferred_address: PreferredAddress,
     /// Whether clients that know how are asked to acknowledge less often
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
@@ -147,6 +169,7 @@ impl Default for Settings {
             congestion: CongestionAlgorithm::default(),
             idle_timeout: Duration::from_secs(30),
             migration: true,
+            preferred_address: PreferredAddress::default(),
             ack_frequency: true,
             receive: Receive::default(),
             datagram_bytes_max: 1452,

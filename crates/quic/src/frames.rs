@@ -109,80 +109,147 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// What a PATH_CHALLENGE holds, and the PATH_RESPONSE that answers it (RFC 9000 §19.17).
+pub(crate) type PathToken = [u8; 8];
+
+/// A frame, as far as it is looked at.
+enum Found {
+    Stream(StreamData),
+    PathChallenge(PathToken),
+    PathResponse(PathToken),
+    /// Of those that probe a path, another one (RFC 9000 §9.1).
+    Probing,
+    Other,
+}
+
+/// A packet that does no more than probe a path (RFC 9000 §9.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    /// What it asks the peer to answer.
+    pub(crate) challenge: Option<PathToken>,
+}
+
+/// The packet of this plaintext as a probe, if it is one.
+pub(crate) fn probe(plaintext: &[u8]) -> Option<Probe> {
+    let mut probe = Some(Probe { challenge: None });
+    let frames = each(plaintext, |frame| match frame {
+        Found::PathChallenge(token) => {
+            probe = probe.map(|_| Probe {
+                challenge: Some(token),
+            });
+        }
+        Found::PathResponse(_) | Found::Probing => {}
+        Found::Stream(_) | Found::Other => probe = None,
+    });
+    probe.filter(|_| frames.is_ok())
+}
+
+/// True if a plaintext has the answer to a challenge.
+pub(crate) fn answers(plaintext: &[u8], challenge: PathToken) -> bool {
+    let mut is_answer = false;
+    let frames = each(plaintext, |frame| {
+        is_answer |= matches!(frame, Found::PathResponse(token) if token == challenge);
+    });
+    is_answer && frames.is_ok()
+}
+
 /// Calls `found` with each piece of stream data, in order.
 pub(crate) fn stream_data(
     plaintext: &[u8],
     mut found: impl FnMut(StreamData),
 ) -> Result<(), FrameError> {
+    each(plaintext, |frame| {
+        if let Found::Stream(data) = frame {
+            found(data);
+        }
+    })
+}
+
+/// Calls `found` with each frame, in order.
+#[inline]
+fn each(plaintext: &[u8], mut found: impl FnMut(Found)) -> Result<(), FrameError> {
     let mut reader = Reader::new(plaintext);
     while !reader.is_at_end() {
         let kind = reader.varint()?;
-        match kind {
-            // PADDING: most often as much as fits.
-            0x00 => {
-                reader.skip_zeros();
-            }
-            // PING, HANDSHAKE_DONE, IMMEDIATE_ACK
-            0x01 | 0x1e | 0x1f => {}
-            // ACK
-            0x02 | 0x03 => {
-                reader.varints(2)?;
-                let ranges = reader.varint()?;
-                reader.varint()?;
-                reader.varints(ranges.saturating_mul(2))?;
-                if kind == 0x03 {
-                    reader.varints(3)?;
-                }
-            }
-            // RESET_STREAM
-            0x04 => reader.varints(3)?,
-            // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED
-            0x05 | 0x11 | 0x15 => reader.varints(2)?,
-            // CRYPTO
-            0x06 => {
-                reader.varint()?;
-                reader.counted()?;
-            }
-            // NEW_TOKEN
-            0x07 => {
-                reader.counted()?;
-            }
-            0x08..=0x0f => found(reader.stream(kind)?),
-            // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID
-            0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => reader.varints(1)?,
-            // NEW_CONNECTION_ID: a connection ID of a counted length, a token of 16 bytes.
-            0x18 => {
-                reader.varints(2)?;
-                let len = reader.skip(1)?;
-                reader.skip(u64::from(plaintext[len.start]) + 16)?;
-            }
-            // PATH_CHALLENGE, PATH_RESPONSE
-            0x1a | 0x1b => {
-                reader.skip(8)?;
-            }
-            // CONNECTION_CLOSE of the transport; of the application
-            0x1c => {
-                reader.varints(2)?;
-                reader.counted()?;
-            }
-            0x1d => {
-                reader.varint()?;
-                reader.counted()?;
-            }
-            // DATAGRAM to the packet's end; with a length
-            0x30 => reader.at = plaintext.len(),
-            0x31 => {
-                reader.counted()?;
-            }
-            // ACK_FREQUENCY
-            0xaf => reader.varints(4)?,
-            _ => return Err(FrameError::UnknownType(kind)),
-        }
+        found(reader.frame(kind)?);
     }
     Ok(())
 }
 
 impl Reader<'_> {
+    /// What follows the type of a frame.
+    fn frame(&mut self, kind: u64) -> Result<Found, FrameError> {
+        match kind {
+            // PADDING: most often as much as fits.
+            0x00 => {
+                self.skip_zeros();
+                return Ok(Found::Probing);
+            }
+            // PING, HANDSHAKE_DONE, IMMEDIATE_ACK
+            0x01 | 0x1e | 0x1f => {}
+            // ACK
+            0x02 | 0x03 => {
+                self.varints(2)?;
+                let ranges = self.varint()?;
+                self.varint()?;
+                self.varints(ranges.saturating_mul(2))?;
+                if kind == 0x03 {
+                    self.varints(3)?;
+                }
+            }
+            // RESET_STREAM
+            0x04 => self.varints(3)?,
+            // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED
+            0x05 | 0x11 | 0x15 => self.varints(2)?,
+            // CRYPTO
+            0x06 => {
+                self.varint()?;
+                self.counted()?;
+            }
+            // NEW_TOKEN
+            0x07 => {
+                self.counted()?;
+            }
+            0x08..=0x0f => return Ok(Found::Stream(self.stream(kind)?)),
+            // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID
+            0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => self.varints(1)?,
+            // NEW_CONNECTION_ID: a connection ID of a counted length, a token of 16 bytes.
+            0x18 => {
+                self.varints(2)?;
+                let len = self.skip(1)?;
+                self.skip(u64::from(self.bytes[len.start]) + 16)?;
+                return Ok(Found::Probing);
+            }
+            0x1a => return Ok(Found::PathChallenge(self.token()?)),
+            0x1b => return Ok(Found::PathResponse(self.token()?)),
+            // CONNECTION_CLOSE of the transport; of the application
+            0x1c => {
+                self.varints(2)?;
+                self.counted()?;
+            }
+            0x1d => {
+                self.varint()?;
+                self.counted()?;
+            }
+            // DATAGRAM to the packet's end; with a length
+            0x30 => self.at = self.bytes.len(),
+            0x31 => {
+                self.counted()?;
+            }
+            // ACK_FREQUENCY
+            0xaf => self.varints(4)?,
+            _ => return Err(FrameError::UnknownType(kind)),
+        }
+        Ok(Found::Other)
+    }
+
+    fn token(&mut self) -> Result<PathToken, FrameError> {
+        let mut token = PathToken::default();
+        let at = self.skip(token.len() as u64)?;
+        token.copy_from_slice(self.bytes(at));
+        Ok(token)
+    }
+
     /// RFC 9000 §19.8
     pub(crate) fn stream(&mut self, kind: u64) -> Result<StreamData, FrameError> {
         let stream = self.varint()?;
@@ -218,6 +285,33 @@ mod tests {
         let found = parse(&plaintext).expect("frames are known");
         let data = |stream, offset, at| StreamData { stream, offset, at };
         assert_eq!(found, [data(4, 100, 12..14), data(8, 0, 17..20)]);
+    }
+
+    #[test]
+    fn a_probe_does_no_more_than_probe() {
+        let challenge = [0x1a, 1, 2, 3, 4, 5, 6, 7, 8];
+        let response = [0x1b, 8, 7, 6, 5, 4, 3, 2, 1];
+        let padding = [0; 20];
+        let token = Some([1, 2, 3, 4, 5, 6, 7, 8]);
+        let id = [&[0x18, 1, 0, 2, 9, 9][..], &[7; 16]].concat();
+        let ping = [0x01];
+        for (frames, wanted) in [
+            ([&challenge[..], &padding], Some(token)),
+            ([&challenge, &response], Some(token)),
+            ([&response, &padding], Some(None)),
+            ([&id, &padding], Some(None)),
+            ([&ping, &challenge], None),
+            ([&challenge, &ping], None),
+            // A frame that goes on behind the end.
+            ([&challenge, &response[..8]], None),
+        ] {
+            let probe = probe(&frames.concat());
+            assert_eq!(probe.map(|probe| probe.challenge), wanted, "{frames:?}");
+        }
+        let plaintext = [&ping[..], &response, &padding].concat();
+        assert!(answers(&plaintext, [8, 7, 6, 5, 4, 3, 2, 1]));
+        assert!(!answers(&plaintext, [8, 7, 6, 5, 4, 3, 2, 2]));
+        assert!(!answers(&challenge, [1, 2, 3, 4, 5, 6, 7, 8]));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use contract::FileId;
 use contract::tls::TAG_BYTES;
 
 use crate::extents::{Extents, NoExtent};
-use crate::frames::{self, FrameError};
+use crate::frames::{self, FrameError, PathToken};
 use crate::trace::{PacketType, Trace};
 use crate::types::{Described, Piece, SealKey};
 
@@ -135,6 +135,8 @@ pub(crate) struct Recorder {
     mark: Option<Mark>,
     /// All numbers of the peer's 1-RTT packets that were opened are below.
     opened_end: u64,
+    /// A challenge that the peer may answer.
+    awaited: Option<PathToken>,
 }
 
 /// What stands beside a packet that a NIC stack has opened, and never in it: no bytes that arrive
@@ -344,6 +346,22 @@ impl Recorder {
     /// A packet of the peer was opened.
     pub(crate) fn on_opened(&mut self, number: u64) {
         self.opened_end = self.opened_end.max(number + 1);
+    }
+
+    /// It has this plaintext.
+    pub(crate) fn on_received_plaintext(&mut self, plaintext: &[u8]) {
+        self.awaited
+            .take_if(|challenge| frames::answers(plaintext, *challenge));
+    }
+
+    /// The peer may answer this challenge.
+    pub(crate) fn set_awaited(&mut self, challenge: Option<PathToken>) {
+        self.awaited = challenge;
+    }
+
+    /// False if it has answered.
+    pub(crate) fn awaits(&self) -> bool {
+        self.awaited.is_some()
     }
 
     /// One more than the largest number of the peer's 1-RTT packets that were opened.

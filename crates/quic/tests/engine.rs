@@ -8,7 +8,7 @@ mod trace;
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
-use quic::{CloseReason, Limits, Settings};
+use quic::{CloseReason, Limits, PreferredAddress, Settings};
 use support::{World, settings};
 use tcp::CongestionAlgorithm;
 
@@ -244,6 +244,51 @@ fn a_client_may_change_its_address() {
         world.client.local.set_port(6000);
         world.run_until(|world| world.are_finished());
         assert_eq!(world.closed, None);
+    });
+}
+
+/// RFC 9000 §9.6. Some clients take nothing from the server's former address once they have moved.
+#[test]
+fn a_client_may_move_to_the_preferred_address() {
+    each_seed(8, |random| {
+        let [home, there] = ["192.0.2.2", "198.51.100.7"].map(|ip| ip.parse().expect("one"));
+        let settings = Settings {
+            preferred_address: PreferredAddress {
+                v4: Some("198.51.100.7".parse().expect("an address")),
+                v6: None,
+                port: 443,
+            },
+            ..settings()
+        };
+        let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
+        world.server_ip = Some(home);
+        world.run_until(|world| world.client.is_confirmed());
+        let stream = world.request(1, 0, 3_000_000);
+        world.is_strict = (world.random)(2) == 0;
+        world.weather.lost = if world.is_strict { 20 } else { 0 };
+        world.run_until(|world| world.transfers[&stream].received.len() > 300_000);
+        assert!(world.left_from.iter().all(|(ip, _)| *ip == Some(home)));
+        world.server_ip = Some(there);
+        let local = world.client.local;
+        world.client.move_to(local);
+        let server = world.server.expect("a connection");
+        world.run_until(|world| world.endpoint.addresses(server) == Some((local, Some(there))));
+        world.left_from.clear();
+        world.run_until(|world| world.are_finished());
+        // What was under way to the NIC stack leaves from where it was to.
+        match &world.left_from[..] {
+            [(last, _)] => assert_eq!(*last, Some(there)),
+            [(first, _), (last, count)] => {
+                assert_eq!((*first, *last), (Some(home), Some(there)));
+                assert!(*count > 200, "{count}");
+            }
+            left_from => panic!("{left_from:?}"),
+        }
+        assert_eq!(world.closed, None);
+        world.client.close(world.now_us, 5);
+        world.drain();
+        assert_eq!(world.closed, Some(CloseReason::Application(5)));
+        assert_eq!(world.endpoint.undescribable(), 0);
     });
 }
 

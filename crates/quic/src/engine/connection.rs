@@ -1,6 +1,7 @@
 //! One connection of an endpoint.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use contract::quic::QuicConnectionId;
@@ -11,6 +12,7 @@ use tcp::Instant;
 
 use crate::engine::amplification::AmplificationLimit;
 use crate::engine::keys::Shared;
+use crate::engine::preferred::{Path, Preferred};
 use crate::types::{CloseReason, FileRange, Handle, Read, StreamError, StreamId};
 
 /// Real bytes that are kept together: of a piece that a peer gives room for a part of, all is kept
@@ -23,6 +25,8 @@ pub(super) struct Connection {
     pub(super) quinn: quinn_proto::Connection,
     pub(super) recorder: Shared,
     pub(super) amplification: AmplificationLimit,
+    /// If it may move to a preferred address.
+    pub(super) preferred: Option<Preferred>,
     /// Bytes written on each stream that may be written on.
     written: BTreeMap<u64, u64>,
     /// SENDs that have not departed, with their bytes.
@@ -76,6 +80,7 @@ impl Connection {
             quinn,
             recorder,
             amplification,
+            preferred: None,
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,
@@ -87,6 +92,40 @@ impl Connection {
             is_over: false,
             is_connected: false,
             ids: VecDeque::new(),
+        }
+    }
+
+    /// The peer's address, and the one from which it is sent all that does more than probe.
+    pub(super) fn path(&self) -> Path {
+        let remote = self.quinn.remote_address();
+        match &self.preferred {
+            Some(preferred) => preferred.path(remote),
+            None => (remote, self.quinn.local_ip()),
+        }
+    }
+
+    /// Hands in what has come from a peer, or an alias of it: a datagram of so many bytes.
+    pub(super) fn on_arrival(
+        &mut self,
+        remote: SocketAddr,
+        bytes: usize,
+        event: quinn_proto::ConnectionEvent,
+    ) {
+        let current = self.quinn.remote_address();
+        let Some(preferred) = &mut self.preferred else {
+            return self.quinn.handle_event(event);
+        };
+        if !preferred.admits(remote, bytes, current) {
+            return;
+        }
+        let awaited = preferred.awaited(current);
+        self.recorder.lock().set_awaited(awaited);
+        self.quinn.handle_event(event);
+        let is_answered = awaited.is_some() && !self.recorder.lock().awaits();
+        if is_answered && self.quinn.remote_address() == current {
+            preferred.on_answered();
+            // With it leaves the challenge that the engine's QUIC has for the path.
+            self.quinn.ping();
         }
     }
 

@@ -218,6 +218,7 @@ impl OpeningKey {
         let mark = recorder.open_marked(self.generation, number);
         let mark = mark.ok_or(CryptoError)?;
         payload.truncate(mark.plaintext_bytes);
+        recorder.on_received_plaintext(payload);
         if let Some(trace) = recorder.trace() {
             let plaintext = if mark.is_bare { &[] } else { &payload[..] };
             trace.on_received((PacketType::OneRtt, number), bytes, plaintext);
@@ -243,7 +244,9 @@ impl PacketKey for OpeningKey {
             return self.take_opened(number, header, payload);
         }
         self.key.decrypt(number, header, payload)?;
-        recorder.lock().on_opened(number);
+        let mut recorder = recorder.lock();
+        recorder.on_opened(number);
+        recorder.on_received_plaintext(payload);
         Ok(())
     }
 

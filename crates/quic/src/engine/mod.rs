@@ -7,6 +7,7 @@
 //! | packets that a NIC stack has opened | `opened` |
 //! | one connection, its streams | `connection` |
 //! | how much is sent to an address that is not validated | `amplification` |
+//! | connections that move to another address of the server | `preferred` |
 //! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
 //! | keys that seal or open, and those that describe | `keys` |
 //! | congestion control | `controller` |
@@ -22,6 +23,7 @@ mod connection;
 mod controller;
 mod keys;
 mod opened;
+mod preferred;
 mod secrets;
 mod session;
 mod sessions;
@@ -44,9 +46,10 @@ use quinn_proto::{
 use tcp::Instant;
 use tls::Certificates;
 
-use crate::config::{Limits, Settings};
+use crate::config::{Limits, PreferredAddress, Settings};
 use crate::engine::amplification::AmplificationLimit;
 use crate::engine::connection::{Connection, stream_id};
+use crate::engine::preferred::{Path, Preferred};
 use crate::engine::secrets::Issued;
 use crate::engine::session::Handshake;
 use crate::engine::setup::Setup;
@@ -78,6 +81,8 @@ pub struct Endpoint {
     /// For clients that may send little before it is read.
     crowded: Arc<ServerConfig>,
     limits: Limits,
+    /// Where connections move to.
+    preferred: PreferredAddress,
     clock: Clock,
     /// The last time that the engine was told.
     told: Instant,
@@ -104,6 +109,15 @@ pub struct Endpoint {
     tracing: Tracing,
 }
 
+/// What the engine's QUIC makes of a datagram.
+struct Found {
+    /// The peer, or the alias of one that has sent to the preferred address.
+    remote: SocketAddr,
+    event: Option<DatagramEvent>,
+    /// What is sent for it, if that belongs to no connection.
+    answer: Vec<u8>,
+}
+
 fn ecn_from(ecn: Ecn) -> EcnCodepoint {
     match ecn {
         Ecn::Ect0 => EcnCodepoint::Ect0,
@@ -112,10 +126,11 @@ fn ecn_from(ecn: Ecn) -> EcnCodepoint {
     }
 }
 
-fn route(transmit: &quinn_proto::Transmit) -> Route {
+/// Where a transmission to this peer goes, from this address of the server.
+fn route(transmit: &quinn_proto::Transmit, (remote, local_ip): Path) -> Route {
     Route {
-        remote: transmit.destination,
-        local_ip: transmit.src_ip,
+        remote,
+        local_ip,
         ecn: transmit.ecn.map(|ecn| match ecn {
             EcnCodepoint::Ect0 => Ecn::Ect0,
             EcnCodepoint::Ect1 => Ecn::Ect1,
@@ -144,6 +159,10 @@ impl Endpoint {
             quinn: quinn_proto::Endpoint::new(endpoint, Some(server), true, None),
             crowded: Arc::new(setup.crowded),
             limits: settings.limits,
+            preferred: match settings.migration {
+                true => settings.preferred_address,
+                false => PreferredAddress::default(),
+            },
             clock,
             told: now,
             time_of_day,
@@ -167,31 +186,66 @@ impl Endpoint {
     /// A UDP datagram has arrived.
     pub fn on_datagram(&mut self, now: Instant, arrival: &Arrival, payload: &[u8]) {
         self.on_time(now);
-        let ecn = arrival.ecn.map(ecn_from);
         let bytes = payload.len();
-        let payload = BytesMut::from(payload);
-        let mut answer = Vec::new();
-        let event = self.quinn.handle(
-            self.clock.to_std(now),
-            arrival.remote,
-            arrival.local_ip,
-            ecn,
-            payload,
-            &mut answer,
-        );
-        match event {
+        let found = self.find(now, arrival, || BytesMut::from(payload));
+        match found.event {
             None => {}
             Some(DatagramEvent::ConnectionEvent(ConnectionHandle(index), event)) => {
                 if let Some(connection) = self.at(index) {
-                    if connection.quinn.remote_address() == arrival.remote {
+                    if connection.quinn.remote_address() == found.remote {
                         connection.amplification.on_received(bytes);
                     }
-                    connection.quinn.handle_event(event);
+                    connection.on_arrival(found.remote, bytes, event);
                     self.after(index);
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.on_incoming(now, incoming, bytes),
-            Some(DatagramEvent::Response(transmit)) => self.push_sealed(&transmit, answer),
+            Some(DatagramEvent::Response(transmit)) => self.push_sealed(&transmit, found.answer),
+        }
+    }
+
+    /// Finds out whose a datagram is.
+    fn find(&mut self, now: Instant, arrival: &Arrival, datagram: impl Fn() -> BytesMut) -> Found {
+        let first = datagram();
+        // Clients move with packets that have a short header.
+        let has_short_header = first.first().is_some_and(|first| first & 0x80 == 0);
+        let is_there = has_short_header && self.preferred.is(arrival.local_ip);
+        let alias = match is_there {
+            true => preferred::alias(arrival.remote),
+            false => arrival.remote,
+        };
+        let found = self.find_from(now, arrival, alias, first);
+        if let Some(DatagramEvent::ConnectionEvent(ConnectionHandle(index), _)) = &found.event
+            && is_there
+            && self.at(*index).is_some_and(|it| it.preferred.is_none())
+        {
+            // It has begun there.
+            return self.find_from(now, arrival, arrival.remote, datagram());
+        }
+        found
+    }
+
+    /// The same, with what the engine's QUIC takes the peer for.
+    fn find_from(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        remote: SocketAddr,
+        datagram: BytesMut,
+    ) -> Found {
+        let mut answer = Vec::new();
+        let event = self.quinn.handle(
+            self.clock.to_std(now),
+            remote,
+            arrival.local_ip,
+            arrival.ecn.map(ecn_from),
+            datagram,
+            &mut answer,
+        );
+        Found {
+            remote,
+            event,
+            answer,
         }
     }
 
@@ -249,12 +303,12 @@ impl Endpoint {
         if self.connections.len() <= index {
             self.connections.resize_with(index + 1, || None);
         }
-        self.connections[index] = Some(Box::new(Connection::new(
-            handle,
-            quinn,
-            recorder,
-            amplification,
-        )));
+        let start = (quinn.remote_address(), quinn.local_ip());
+        let mut connection = Box::new(Connection::new(handle, quinn, recorder, amplification));
+        if !self.preferred.is_none() && !self.preferred.is(start.1) {
+            connection.preferred = Some(Preferred::new(self.preferred, start));
+        }
+        self.connections[index] = Some(connection);
         self.name(index);
         if original_id.is_some() {
             self.trace_started(index, original_id);
@@ -363,10 +417,10 @@ impl Endpoint {
         self.is_closed = true;
     }
 
-    /// The peer's address, and the one at which it reaches this side.
+    /// The peer's address, and the one at which it reaches this side: the ends of the path on which
+    /// it is sent all that does more than probe another.
     pub fn addresses(&self, connection: Handle) -> Option<(SocketAddr, Option<IpAddr>)> {
-        let quinn = &self.peek(connection)?.quinn;
-        Some((quinn.remote_address(), quinn.local_ip()))
+        Some(self.peek(connection)?.path())
     }
 
     /// The congestion window of a connection, in bytes.
@@ -803,9 +857,17 @@ pub(in crate::engine) mod tests {
     pub(in crate::engine) const NOW: Instant = Instant::from_us(0);
 
     pub(in crate::engine) fn deliver(client: &mut QuicClient, endpoint: &mut Endpoint) {
+        deliver_to(None, client, endpoint);
+    }
+
+    pub(in crate::engine) fn deliver_to(
+        local_ip: Option<IpAddr>,
+        client: &mut QuicClient,
+        endpoint: &mut Endpoint,
+    ) {
         let arrival = Arrival {
             remote: client.local,
-            local_ip: None,
+            local_ip,
             ecn: None,
         };
         while let Some(datagram) = client.poll_datagram(0) {
@@ -815,15 +877,23 @@ pub(in crate::engine) mod tests {
 
     /// An endpoint, and a client that is connected to it.
     pub(in crate::engine) fn connected(receive: Receive) -> (Endpoint, QuicClient) {
-        let identities = [Identity::ecdsa(&["localhost"])];
-        let site = Site::new(&identities, &tls::Settings::default());
-        let certificates = Arc::clone(&site.certificates);
         let settings = Settings {
             receive,
             ..Settings::default()
         };
+        connected_at(None, &settings)
+    }
+
+    /// The same, with these settings, by this address of the server.
+    pub(in crate::engine) fn connected_at(
+        local_ip: Option<IpAddr>,
+        settings: &Settings,
+    ) -> (Endpoint, QuicClient) {
+        let identities = [Identity::ecdsa(&["localhost"])];
+        let site = Site::new(&identities, &tls::Settings::default());
+        let certificates = Arc::clone(&site.certificates);
         let mut endpoint =
-            Endpoint::new(certificates, &settings, NOW, UNIX_TIME).expect("the settings are sound");
+            Endpoint::new(certificates, settings, NOW, UNIX_TIME).expect("the settings are sound");
         let suite = Suite {
             version: Version::Tls13,
             cipher: Cipher::Aes128Gcm,
@@ -831,7 +901,7 @@ pub(in crate::engine) mod tests {
         let addresses = ["192.0.2.1:5000", "192.0.2.2:443"].map(|a| a.parse().expect("one"));
         let config = site.client_config(suite);
         let mut client = QuicClient::connect(config, b"h3", (addresses[0], addresses[1]), 1);
-        deliver(&mut client, &mut endpoint);
+        deliver_to(local_ip, &mut client, &mut endpoint);
         while let Some(output) = endpoint.poll_output(NOW) {
             match output {
                 Output::Datagrams {

@@ -10,7 +10,7 @@ use contract::quic::QuicConnectionId;
 use quinn_proto::{ConnectionHandle, ConnectionId, DatagramEvent};
 use tcp::Instant;
 
-use super::{Endpoint, ecn_from};
+use super::Endpoint;
 use crate::recorder::Mark;
 use crate::types::{Arrival, Handle, Opened, Output};
 
@@ -49,19 +49,9 @@ impl Endpoint {
         } else {
             opened.plaintext
         };
-        let mut answer = Vec::new();
-        let event = self.quinn.handle(
-            self.clock.to_std(at),
-            arrival.remote,
-            arrival.local_ip,
-            arrival.ecn.map(ecn_from),
-            packet(opened, plaintext),
-            &mut answer,
-        );
-        match event {
-            Some(DatagramEvent::ConnectionEvent(ConnectionHandle(found), event))
-                if found == index =>
-            {
+        let found = self.find(at, arrival, || packet(opened, plaintext));
+        match found.event {
+            Some(DatagramEvent::ConnectionEvent(ConnectionHandle(of), event)) if of == index => {
                 let Some(connection) = self.at(index) else {
                     return false;
                 };
@@ -72,14 +62,14 @@ impl Endpoint {
                     plaintext_bytes: plaintext.len(),
                     is_bare: opened.plaintext.is_empty(),
                 });
-                connection.quinn.handle_event(event);
+                connection.on_arrival(found.remote, plaintext.len(), event);
                 let is_left = recorder.lock().take_mark();
                 self.after(index);
                 !is_left
             }
             // The connection ID was retired.
             Some(DatagramEvent::Response(transmit)) => {
-                self.push_sealed(&transmit, answer);
+                self.push_sealed(&transmit, found.answer);
                 false
             }
             _ => false,

@@ -1,5 +1,6 @@
 //! From settings to what the engine's QUIC and rustls are configured with.
 
+use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 
 use ::aws_lc_rs::rand;
@@ -15,7 +16,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use tls::Certificates;
 
-use crate::config::{Limits, Receive, Settings};
+use crate::config::{Limits, PreferredAddress, Receive, Settings};
 use crate::engine::capture;
 use crate::engine::controller::Controllers;
 use crate::engine::keys::Shared;
@@ -104,6 +105,11 @@ impl Setup {
         let mut server = ServerConfig::new(Arc::new(sessions), secret.token_key());
         server.transport_config(Arc::new(transport(settings, seed, clock)));
         server.migration(settings.migration);
+        if settings.migration {
+            let PreferredAddress { v4, v6, port } = settings.preferred_address;
+            server.preferred_address_v4(v4.map(|ip| SocketAddrV4::new(ip, port)));
+            server.preferred_address_v6(v6.map(|ip| SocketAddrV6::new(ip, port, 0, 0)));
+        }
         server.time_source(Arc::clone(time_of_day) as _);
         let used = UsedTokens::new(time_of_day.now(), settings.limits.used_tokens_max);
         let mut validation = ValidationTokenConfig::default();

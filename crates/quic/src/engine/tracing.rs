@@ -155,9 +155,10 @@ impl Endpoint {
             return;
         };
         let handle = connection.handle;
+        let (remote, local_ip) = connection.path();
         let event = TraceEvent::Started {
-            remote: connection.quinn.remote_address(),
-            local_ip: connection.quinn.local_ip(),
+            remote,
+            local_ip,
             original_id,
         };
         self.push_traced(handle, event);

@@ -7,9 +7,11 @@ use quinn_proto::Transmit;
 use tcp::Instant;
 
 use crate::engine::connection::{Connection, code};
+use crate::engine::preferred::{self, Path};
 use crate::engine::{Endpoint, route};
+use crate::frames::{self, Probe};
 use crate::recorder::{Datagrams, DescribeError};
-use crate::types::{CloseReason, DATAGRAMS_MAX, Output, SealKey, Send};
+use crate::types::{CloseReason, DATAGRAMS_MAX, Output, Piece, SealKey, Send};
 
 /// Most bytes of the datagrams of one SEND: they go to a port as one UDP packet that it cuts, whose
 /// length has 16 bits, and takes the headers of IP and UDP as well.
@@ -87,7 +89,10 @@ impl Endpoint {
 
     /// Sends what was made: datagrams of the handshake first.
     fn push(&mut self, index: usize, transmit: &Transmit, made: &[u8], datagrams: Datagrams) {
-        let route = route(transmit);
+        let Some(connection) = self.at(index) else {
+            return;
+        };
+        let route = route(transmit, connection.way(transmit, &datagrams));
         let datagram_bytes = transmit.segment_size.unwrap_or(transmit.size);
         if datagrams.sealed > 0 {
             self.outputs.push_back(Output::Datagrams {
@@ -148,11 +153,39 @@ impl Endpoint {
     /// Datagrams that belong to no connection yet.
     pub(super) fn push_sealed(&mut self, transmit: &Transmit, mut bytes: Vec<u8>) {
         bytes.truncate(transmit.size);
+        let path = (preferred::real(transmit.destination), transmit.src_ip);
         self.outputs.push_back(Output::Datagrams {
-            route: route(transmit),
+            route: route(transmit, path),
             datagram_bytes: transmit.segment_size.unwrap_or(transmit.size),
             bytes,
         });
+    }
+}
+
+impl Connection {
+    /// Where a transmission leaves.
+    fn way(&mut self, transmit: &Transmit, datagrams: &Datagrams) -> Path {
+        let current = self.quinn.remote_address();
+        match &mut self.preferred {
+            Some(preferred) => {
+                let probe = datagrams.probe();
+                preferred.route(transmit.destination, transmit.size, probe, current)
+            }
+            None => (transmit.destination, transmit.src_ip),
+        }
+    }
+}
+
+impl Datagrams {
+    /// One that does no more than probe a path: the engine's QUIC sends it alone.
+    fn probe(&self) -> Option<Probe> {
+        match (&self.packets[..], &self.pieces[..]) {
+            ([packet], [Piece::Inline(plaintext)]) if self.sealed == 0 => {
+                let plaintext = &self.bytes[plaintext.clone()];
+                frames::probe(plaintext).filter(|_| packet.prefix.is_empty())
+            }
+            _ => None,
+        }
     }
 }
 

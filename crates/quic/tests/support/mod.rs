@@ -4,7 +4,7 @@ pub(crate) mod sealer;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use contract::FileId;
@@ -24,8 +24,8 @@ use sealer::{Nonces, Sealer};
 /// What happens later.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Later {
-    AtServer(SocketAddr, Vec<u8>),
-    AtClient(Vec<u8>),
+    AtServer(SocketAddr, Option<IpAddr>, Vec<u8>),
+    AtClient(Option<IpAddr>, Vec<u8>),
     /// The NIC stack has read what the SEND in front needs.
     Departs,
 }
@@ -79,6 +79,12 @@ pub(crate) struct World<'a> {
     pub(crate) is_muzzled: bool,
     /// What the client has sent, as long as it has one connection.
     pub(crate) said: Vec<Vec<u8>>,
+    /// The address of the server to which the client sends.
+    pub(crate) server_ip: Option<IpAddr>,
+    /// It takes nothing that comes from another.
+    pub(crate) is_strict: bool,
+    /// From where datagrams have left, in order, and how many each time.
+    pub(crate) left_from: Vec<(Option<IpAddr>, u64)>,
     /// A connection whose client is gone: what is sent on it gets nowhere.
     left_behind: Option<Handle>,
     /// Ranges that were released, of each file.
@@ -147,6 +153,9 @@ impl<'a> World<'a> {
             early_streams: 0,
             completed: 0,
             said: Vec::new(),
+            server_ip: None,
+            is_strict: false,
+            left_from: Vec::new(),
             left_behind: None,
             random,
             now_us: 0,
@@ -293,16 +302,19 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, what: Later) {
         match what {
-            Later::AtServer(remote, payload) => {
+            Later::AtServer(remote, local_ip, payload) => {
                 let arrival = Arrival {
                     remote,
-                    local_ip: None,
+                    local_ip,
                     ecn: Some(Ecn::Ect0),
                 };
                 self.received_bytes += payload.len() as u64;
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
             }
-            Later::AtClient(payload) => self.client.on_datagram(self.now_us, &payload, false),
+            Later::AtClient(from, _) if self.is_strict && from != self.server_ip => {}
+            Later::AtClient(_, payload) => {
+                self.client.on_datagram(self.now_us, &payload, false);
+            }
             Later::Departs => {
                 // None if the NIC stack was replaced in the meantime.
                 if let Some(send) = self.queue.pop_front() {
@@ -319,7 +331,7 @@ impl<'a> World<'a> {
         for packet in send.packets() {
             self.sealed_packets += 1;
             let datagram = self.sealer.seal(packet, &mut self.nonces);
-            self.send_to_client(datagram);
+            self.send_to_client(send.route.local_ip, datagram);
         }
         self.endpoint.on_departed(send.connection, send.id);
     }
@@ -330,7 +342,7 @@ impl<'a> World<'a> {
         for send in self.queue.drain(..).take(left as usize).collect::<Vec<_>>() {
             for packet in send.packets() {
                 let datagram = self.sealer.seal(packet, &mut self.nonces);
-                self.send_to_client(datagram);
+                self.send_to_client(send.route.local_ip, datagram);
             }
         }
         self.sealer = Sealer::default();
@@ -340,10 +352,14 @@ impl<'a> World<'a> {
         }
     }
 
-    fn send_to_client(&mut self, mut datagram: Vec<u8>) {
+    fn send_to_client(&mut self, from: Option<IpAddr>, mut datagram: Vec<u8>) {
         self.sent_bytes += datagram.len() as u64;
+        match self.left_from.last_mut() {
+            Some((last, count)) if *last == from => *count += 1,
+            _ => self.left_from.push((from, 1)),
+        }
         if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
-            self.later(delay_us, Later::AtClient(datagram));
+            self.later(delay_us, Later::AtClient(from, datagram));
         }
     }
 
@@ -365,7 +381,7 @@ impl<'a> World<'a> {
             datagram.resize(datagram.len() + self.padding_bytes, 0);
             self.said.push(datagram.clone());
             if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
-                self.later(delay_us, Later::AtServer(local, datagram));
+                self.later(delay_us, Later::AtServer(local, self.server_ip, datagram));
             }
         }
     }
@@ -375,14 +391,14 @@ impl<'a> World<'a> {
             Output::Key { connection, .. } | Output::KeyGone { connection, .. }
                 if self.left_behind == Some(connection) => {}
             Output::Datagrams {
+                route,
                 datagram_bytes,
                 bytes,
-                ..
             } => {
                 for datagram in bytes.chunks(datagram_bytes) {
                     // RFC 9000 §17.2.5
                     self.retries += u64::from(datagram[0] & 0xf0 == 0xf0);
-                    self.send_to_client(datagram.to_vec());
+                    self.send_to_client(route.local_ip, datagram.to_vec());
                 }
             }
             Output::Key { key, floor, .. } => {
