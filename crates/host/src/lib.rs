@@ -58,7 +58,9 @@ pub use quic::{
     CloseReason as QuicCloseReason, CongestionState, Metrics, PacketType, TraceEvent, TracedFrame,
     TracedPacket,
 };
-pub use quic::{Receive as QuicReceive, Settings as QuicSettings};
+pub use quic::{
+    PreferredAddress as QuicPreferredAddress, Receive as QuicReceive, Settings as QuicSettings,
+};
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{
     ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Link, QuicInfo,

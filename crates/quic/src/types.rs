@@ -79,7 +79,7 @@ pub enum Ecn {
 /// Where a datagram has come from.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The peer's address.
+    /// The peer's address, without a flow label.
     pub remote: SocketAddr,
     /// The address at which it has arrived.
     pub local_ip: Option<IpAddr>,

@@ -42,10 +42,11 @@ mod view;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use netdev::Port;
-use quic::Endpoint;
+use quic::{Endpoint, PreferredAddress};
 use tcp::Instant;
 
 use self::arrival::Arrived;
@@ -69,7 +70,8 @@ pub struct QuicListener {
     /// Certificates; those that replace them are used for the handshakes that begin then.
     pub certificates: Arc<tls::Certificates>,
     /// Settings of its endpoint. Datagrams are no longer than the link permits; clients may send
-    /// less before it is read when all could have filled half of what connections may hold.
+    /// less before it is read when all could have filled half of what connections may hold. A
+    /// preferred address is one of the stack's, at this port.
     pub settings: quic::Settings,
 }
 
@@ -177,8 +179,8 @@ impl Stack {
     /// Accepts QUIC connections to a UDP port of all addresses from now on.
     ///
     /// # Errors
-    /// If the port has QUIC already, the settings leave nothing to negotiate, or the system gives
-    /// no random numbers.
+    /// If the port has QUIC already, the settings leave nothing to negotiate, the preferred address
+    /// is not the stack's, or the system gives no random numbers.
     pub fn serve_quic(
         &mut self,
         now_us: u64,
@@ -193,6 +195,14 @@ impl Stack {
         let most = self.link.mtu.saturating_sub(HEADERS_BYTES);
         let most = u16::try_from(most).unwrap_or(u16::MAX);
         settings.datagram_bytes_max = settings.datagram_bytes_max.min(most);
+        settings.preferred_address.port = listener.port;
+        let PreferredAddress { v4, v6, .. } = settings.preferred_address;
+        let preferred = [v4.map(IpAddr::V4), v6.map(IpAddr::V6)];
+        let mut preferred = preferred.into_iter().flatten();
+        if let Some(other) = preferred.find(|address| !self.config.has_address(*address)) {
+            let problem = format!("clients are to move to {other}, which the stack does not have");
+            return Err(QuicListenError(problem));
+        }
         // What clients may have the stack keep, altogether.
         let limits = &mut settings.limits;
         let bytes_max = self.config.connection_memory_bytes_max / 2;

@@ -9,6 +9,7 @@ mod early;
 mod nic;
 mod nics;
 mod opener;
+mod preferred;
 mod receive;
 mod strays;
 mod streams;

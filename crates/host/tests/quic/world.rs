@@ -36,7 +36,7 @@ const OVERHEARD_MAX: usize = 32;
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Later {
     AtServer(SocketAddr, SocketAddr, Vec<u8>),
-    AtClient(SocketAddr, Vec<u8>),
+    AtClient(SocketAddr, SocketAddr, Vec<u8>),
     /// A worker, in this life of it, carries out the next thing.
     Works(usize, u64),
 }
@@ -100,6 +100,8 @@ pub(crate) struct World<'a> {
     pub(crate) hides: bool,
     /// Datagrams whose headers carry this destination have left a NIC worker.
     pub(crate) left_by_nic: u64,
+    /// From which addresses they have left, in order, and how many each time.
+    pub(crate) left_from: Vec<(SocketAddr, u64)>,
     /// Reports of departures are lost with the worker, this often of four times.
     pub(crate) unreported: u64,
     /// What clients have sent last, and from where: for those who forge.
@@ -158,8 +160,18 @@ pub(crate) fn server_address(v6: bool) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), PORT)
 }
 
+/// The same, of those to which clients may move.
+pub(crate) fn preferred_address(v6: bool) -> SocketAddr {
+    let ip = if v6 { "fd77::7" } else { "10.77.0.7" };
+    SocketAddr::new(ip.parse().unwrap(), PORT)
+}
+
 fn stack(setup: &Setup, link: Link, site: &Site, now_us: u64) -> Stack {
-    let addresses = [("10.77.0.2", 24), ("fd77::2", 64)];
+    let mut addresses = vec![("10.77.0.2", 24), ("fd77::2", 64)];
+    if !setup.settings.preferred_address.is_none() {
+        addresses.extend([("10.77.0.7", 24), ("fd77::7", 64)]);
+    }
+    let addresses = addresses.into_iter();
     let addresses = addresses.map(|(ip, prefix)| (ip.parse().unwrap(), prefix));
     let config = StackConfig {
         roots_are_replicas: setup.replicas,
@@ -169,7 +181,7 @@ fn stack(setup: &Setup, link: Link, site: &Site, now_us: u64) -> Stack {
             connections_per_source: setup.connections_per_source,
             ..Admission::default()
         },
-        ..StackConfig::new(addresses.to_vec(), vec![80], [7; 16])
+        ..StackConfig::new(addresses.collect(), vec![80], [7; 16])
     };
     let mut stack = Stack::awaiting(config, link, setup.stacks, now_us);
     stack.set_unix_time(UNIX_TIME);
@@ -212,6 +224,7 @@ impl<'a> World<'a> {
             strays: Vec::new(),
             hides: false,
             left_by_nic: 0,
+            left_from: Vec::new(),
             unreported: 0,
             overheard: VecDeque::new(),
             is_counted: false,
@@ -499,10 +512,12 @@ impl<'a> World<'a> {
                 let frame = header.to_frame(&payload).expect("one family");
                 self.arrive(&frame);
             }
-            Later::AtClient(local, payload) => {
+            Later::AtClient(source, local, payload) => {
                 let now_us = self.now_us;
                 let mut peers = self.peers.iter_mut();
                 match peers.find(|peer| peer.client.local == local) {
+                    // It takes what comes from where it sends to.
+                    Some(peer) if peer.server != source => {}
                     Some(peer) => peer.client.on_datagram(now_us, &payload, false),
                     None => self.strays.push((local, payload)),
                 }
@@ -514,7 +529,8 @@ impl<'a> World<'a> {
 
     /// A frame for the port that gets it.
     fn arrive(&mut self, frame: &[u8]) {
-        let own = [server_address(false), server_address(true)].map(|address| address.ip());
+        let own = [server_address, preferred_address];
+        let own = own.map(|of| [of(false).ip(), of(true).ip()]).concat();
         let decision = self.map.as_ref().map(|map| {
             map.decide(
                 &own,
@@ -577,18 +593,23 @@ impl<'a> World<'a> {
             destination: to,
             ecn: ip::Ecn::of(if is_v6 { header[15] >> 4 } else { header[15] }),
         };
-        assert_eq!(wanted.source, server_address(is_v6));
+        let own = [server_address(is_v6), preferred_address(is_v6)];
+        assert!(own.contains(&wanted.source), "{}", wanted.source);
+        match self.left_from.last_mut() {
+            Some((last, count)) if *last == wanted.source => *count += 1,
+            _ => self.left_from.push((wanted.source, 1)),
+        }
         let mut buffer = [0; datagram::HEADERS_BYTES_MAX];
         let len = wanted.write(&mut buffer).expect("one family");
         assert_eq!(&buffer[..len], &header[..]);
         assert!(leaving.datagram.len() <= 1452);
         self.left_by_nic += 1;
-        self.send_to_client(to, leaving.datagram.clone());
+        self.send_to_client(wanted.source, to, leaving.datagram.clone());
     }
 
-    fn send_to_client(&mut self, local: SocketAddr, mut datagram: Vec<u8>) {
+    fn send_to_client(&mut self, from: SocketAddr, local: SocketAddr, mut datagram: Vec<u8>) {
         if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
-            self.later(delay_us, Later::AtClient(local, datagram));
+            self.later(delay_us, Later::AtClient(from, local, datagram));
         }
     }
 
@@ -680,8 +701,8 @@ impl<'a> World<'a> {
         for bytes in &frames {
             if let Some(packet) = datagram::parse(bytes, false).expect("sane frames") {
                 assert_eq!(packet.destination_mac, CLIENT_MAC);
-                let (to, payload) = (packet.destination, packet.payload.to_vec());
-                self.send_to_client(to, payload);
+                let (from, to) = (packet.source, packet.destination);
+                self.send_to_client(from, to, packet.payload.to_vec());
                 continue;
             }
             match frame::parse(bytes, false).expect("sane frames") {

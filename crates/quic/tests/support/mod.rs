@@ -79,10 +79,8 @@ pub(crate) struct World<'a> {
     pub(crate) is_muzzled: bool,
     /// What the client has sent, as long as it has one connection.
     pub(crate) said: Vec<Vec<u8>>,
-    /// The address of the server to which the client sends.
+    /// The address of the server to which the client sends. It takes nothing from another.
     pub(crate) server_ip: Option<IpAddr>,
-    /// It takes nothing that comes from another.
-    pub(crate) is_strict: bool,
     /// From where datagrams have left, in order, and how many each time.
     pub(crate) left_from: Vec<(Option<IpAddr>, u64)>,
     /// A connection whose client is gone: what is sent on it gets nowhere.
@@ -154,7 +152,6 @@ impl<'a> World<'a> {
             completed: 0,
             said: Vec::new(),
             server_ip: None,
-            is_strict: false,
             left_from: Vec::new(),
             left_behind: None,
             random,
@@ -311,7 +308,7 @@ impl<'a> World<'a> {
                 self.received_bytes += payload.len() as u64;
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
             }
-            Later::AtClient(from, _) if self.is_strict && from != self.server_ip => {}
+            Later::AtClient(from, _) if from != self.server_ip => {}
             Later::AtClient(_, payload) => {
                 self.client.on_datagram(self.now_us, &payload, false);
             }

@@ -255,18 +255,27 @@ impl Stack {
         send: &quic::Send,
         buffer: &mut [u8],
     ) -> Way {
-        let quic = self.quic.as_deref_mut();
-        let Some(connection) = quic.and_then(|quic| quic.table.connections.get_mut(place)) else {
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return Way::Nowhere;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
             return Way::Nowhere;
         };
         if !connection.bad_files.is_empty() && reads(send, &connection.bad_files) {
             return Way::Nowhere;
         }
-        let remote = send.route.remote;
-        if let Some(local_ip) = send.route.local_ip {
-            connection.local.set_ip(local_ip);
+        // A probe may be for another path than the connection's.
+        let endpoint = &quic.listeners[connection.listener].endpoint;
+        if let Some((remote, local_ip)) = endpoint.addresses(connection.handle) {
+            connection.remote = remote;
+            if let Some(local_ip) = local_ip {
+                connection.local.set_ip(local_ip);
+            }
         }
-        connection.remote = remote;
+        let (remote, mut local) = (send.route.remote, connection.local);
+        if let Some(local_ip) = send.route.local_ip {
+            local.set_ip(local_ip);
+        }
         if connection.route_to != remote.ip() {
             connection.route_to = remote.ip();
             connection.route = self.neighbors.route(connection.route_to);
@@ -279,7 +288,7 @@ impl Stack {
         let header = DatagramHeader {
             source_mac: self.link.mac,
             destination_mac: mac,
-            source: connection.local,
+            source: local,
             destination: remote,
             ecn: outputs::ecn(&send.route),
         };
