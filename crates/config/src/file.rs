@@ -255,6 +255,16 @@ mod tests {
             ),
             ("[[listen]]\ntls = true", ":1:1:", "`port` is missing"),
             ("[tcp]\nkeepalive = 90", ":2:13:", "a text"),
+            (
+                "[quic]\npreferred_addresses = [\"192.0.2.7:443\"]",
+                ":2:24:",
+                "clients stay with that of [[listen]]; leave it out",
+            ),
+            (
+                "[quic]\npreferred_addresses = [\"host\"]",
+                ":2:24:",
+                "no IP address, such as 192.0.2.7",
+            ),
             ("[tcp]\ncongestion = \"vegas\"", ":2:14:", "cubic"),
             ("[http]\nidle_timeout = \"soon\"", ":2:16:", "15s"),
             ("[nic]\nworkers = 1\nworkers = 2", ":3:1:", "duplicate"),

@@ -1,11 +1,12 @@
 //! QUIC, for all connections.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use host::{CongestionAlgorithm, QuicReceive, QuicSettings};
+use host::{CongestionAlgorithm, QuicPreferredAddress, QuicReceive, QuicSettings};
 use serde::{Deserialize, Serialize};
 
 use super::text::{Text, Time};
@@ -25,6 +26,11 @@ pub struct Quic {
     pub idle_timeout: Text<Time>,
     /// Clients may change their address, as a phone does that leaves a wireless network.
     pub migration: bool,
+    /// Clients that know how move to these addresses of the stack once they are connected (RFC 9000
+    /// §9.6), those with IPv4 and those with IPv6 to one each: where many servers share an address,
+    /// to the server's own. The port stays.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub preferred_addresses: Vec<Text<Preferred>>,
     /// A client that comes again may ask for files before its handshake is over (0-RTT), a round
     /// trip earlier. What is asked of an origin waits for the handshake: early data can be
     /// recorded, and sent once more.
@@ -33,6 +39,30 @@ pub struct Quic {
     /// NIC workers open them, put them in order, and leave out acknowledgments that later ones
     /// repeat. What they cannot open, the host does.
     pub receive: Text<ReceiveOption>,
+}
+
+/// An address of the stack to which clients move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preferred(pub IpAddr);
+
+impl FromStr for Preferred {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Preferred, String> {
+        text.parse().map(Preferred).map_err(|_| {
+            if text.parse::<SocketAddr>().is_ok() {
+                format!("{text:?} has a port: clients stay with that of [[listen]]; leave it out")
+            } else {
+                format!("{text:?} is no IP address, such as 192.0.2.7 or 2001:db8::7")
+            }
+        })
+    }
+}
+
+impl fmt::Display for Preferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// Who opens packets that clients send.
@@ -78,6 +108,7 @@ impl Default for Quic {
             retry_above: u32::try_from(limits.retry_above).unwrap_or(u32::MAX),
             idle_timeout: Text(Time(settings.idle_timeout)),
             migration: settings.migration,
+            preferred_addresses: Vec::new(),
             early_data: settings.early_data,
             receive: Text(ReceiveOption::default()),
         }
@@ -88,6 +119,18 @@ impl Quic {
     /// Bounds of `idle_timeout`.
     pub const IDLE_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(600)];
 
+    /// At the port of each endpoint.
+    fn preferred_address(&self) -> QuicPreferredAddress {
+        let mut preferred = QuicPreferredAddress::default();
+        for Text(Preferred(address)) in &self.preferred_addresses {
+            match address {
+                IpAddr::V4(address) => preferred.v4 = Some(*address),
+                IpAddr::V6(address) => preferred.v6 = Some(*address),
+            }
+        }
+        preferred
+    }
+
     /// The same for the host stack, with the ciphers of TLS.
     pub fn settings(&self, tls: &TlsSettings, congestion: CongestionAlgorithm) -> QuicSettings {
         let mut settings = QuicSettings {
@@ -95,6 +138,7 @@ impl Quic {
             congestion,
             idle_timeout: self.idle_timeout.0.0,
             migration: self.migration,
+            preferred_address: self.preferred_address(),
             early_data: self.early_data,
             receive: match self.receive.0 {
                 ReceiveOption::Host => QuicReceive::Host,

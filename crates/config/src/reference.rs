@@ -293,6 +293,10 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ("retry_above", &["0", "100"]),
             ("idle_timeout", &["'1s'", "'10m'"]),
             ("migration", &["false"]),
+            (
+                "preferred_addresses",
+                &["['192.0.2.7', '2001:db8::7']", "[]"],
+            ),
             ("early_data", &["true"]),
             ("receive", &["'nic'"]),
         ],

@@ -304,6 +304,36 @@ impl Config {
             let why = format!("{} is not from 1s to 10m", self.quic.idle_timeout.0);
             problems.push(Problem::new(Place::of("quic").key("idle_timeout"), why));
         }
+        self.check_preferred_addresses(problems);
+    }
+
+    fn check_preferred_addresses(&self, problems: &mut Vec<Problem>) {
+        let preferred = &self.quic.preferred_addresses;
+        let place = || Place::of("quic").key("preferred_addresses");
+        for (at, Text(address)) in preferred.iter().enumerate() {
+            let mut own = self.network.addresses.iter();
+            if !own.any(|own| own.0.address == address.0) {
+                let why =
+                    format!("clients are to move to {address}, which the stack does not have");
+                let remedy = "Give the stack this address as well, with addresses in [network] \
+                              (--addr), or name\none that it has there.";
+                problems.push(Problem::new(place().index(at), why).remedy(remedy));
+            }
+            let mut before = preferred[..at].iter();
+            if let Some(same) = before.find(|it| it.0.0.is_ipv4() == address.0.is_ipv4()) {
+                let why = format!(
+                    "{address} is of the same version of IP as {same}",
+                    same = same.0
+                );
+                let remedy = "A client learns of one address of each: leave out the other.";
+                problems.push(Problem::new(place().index(at), why).remedy(remedy));
+            }
+        }
+        if !preferred.is_empty() && !self.quic.migration {
+            let why = "clients are to move, and migration forbids it";
+            let remedy = "Say migration = true, or leave preferred_addresses out.";
+            problems.push(Problem::new(place(), why).remedy(remedy));
+        }
     }
 
     fn check_origins(&self, problems: &mut Vec<Problem>) {
@@ -519,6 +549,36 @@ mod tests {
             );
         }
         assert_eq!(problems("nic.root = \"/srv\""), [""; 0]);
+    }
+
+    #[test]
+    fn clients_move_to_addresses_of_the_stack() {
+        for (text, complaint) in [
+            (
+                "quic.preferred_addresses = [\"10.77.0.2\"]",
+                "quic.preferred_addresses[0]: clients are to move to 10.77.0.2, which the stack",
+            ),
+            (
+                "network = { interface = \"e\", addresses = [\"192.0.2.1/24\", \"192.0.2.2/24\"] }
+                quic.preferred_addresses = [\"192.0.2.1\", \"192.0.2.2\"]",
+                "quic.preferred_addresses[1]: 192.0.2.2 is of the same version of IP as 192.0.2.1",
+            ),
+            (
+                "network = { interface = \"e\", addresses = [\"192.0.2.1/24\"] }
+                quic = { preferred_addresses = [\"192.0.2.1\"], migration = false }",
+                "quic.preferred_addresses: clients are to move, and migration forbids it",
+            ),
+        ] {
+            let found = problems(text);
+            assert!(
+                found.iter().any(|problem| problem.starts_with(complaint)),
+                "{text}: {found:?}"
+            );
+        }
+        let moves = "nic.root = \"/srv\"
+            network = { interface = \"e\", addresses = [\"192.0.2.1/24\", \"fd00::1/64\"] }
+            quic.preferred_addresses = [\"192.0.2.1\", \"fd00::1\"]";
+        assert_eq!(problems(moves), [""; 0]);
     }
 
     #[test]
