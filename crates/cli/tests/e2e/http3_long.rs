@@ -6,7 +6,7 @@ mod wire;
 
 use std::fmt;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const CLIENTS: [&str; 5] = ["curl", "aioquic", "ngtcp2", "quic-go", "Chromium"];
 
 /// Cases, and which clients know them. Early data is refused to clients that send it although no
 /// ticket allows it. One sends none then.
-const CASES: [(&str, [&str; CLIENTS.len()]); 15] = [
+const CASES: [(&str, [&str; CLIENTS.len()]); 16] = [
     ("transfer", ["yes", "yes", "yes", "yes", "yes"]),
     ("multiplexing", ["yes", "yes", "yes", "yes", "yes"]),
     ("resumption", ["yes", "yes", "yes", "yes", "yes"]),
@@ -35,6 +35,7 @@ const CASES: [(&str, [&str; CLIENTS.len()]); 15] = [
     ("key update", ["", "yes", "yes", "yes", ""]),
     ("connection ID", ["", "yes", "", "", ""]),
     ("migration", ["", "", "yes", "yes", ""]),
+    ("preferred address", ["", "", "yes", "", ""]),
     ("loss", ["yes", "yes", "yes", "yes", "yes"]),
     ("reordering", ["yes", "yes", "yes", "yes", "yes"]),
     ("corruption", ["yes", "yes", "yes", "yes", "yes"]),
@@ -47,6 +48,12 @@ const FAR: [SocketAddr; 2] = {
     let [v4, v6] = path::addresses(3);
     [SocketAddr::new(v4, 443), SocketAddr::new(v6, 443)]
 };
+
+/// Where clients of that server move to.
+const PREFERRED: [IpAddr; 2] = path::addresses(7);
+
+/// Of a download, bytes that come from there at the least.
+const MOVED_BYTES_MIN: u64 = 3_000_000;
 
 /// For how long nothing gets through.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -154,6 +161,10 @@ impl Trial<'_> {
             "retry" => watch.retries() > 0,
             "version negotiation" => watch.negotiations() > 0,
             "migration" => connections == 1 && watch.ports() > 1,
+            "preferred address" => {
+                let [sent, received] = watch.moved_bytes();
+                connections == 1 && sent > 0 && received >= MOVED_BYTES_MIN
+            }
             _ => true,
         };
         assert!(
@@ -173,6 +184,10 @@ fn options(site: &Site, certificate: &Certificate, case: &str) -> Vec<String> {
         // A browser's second connection has to wait for the end of the first.
         "resumption" | "0-RTT refused" => "idle_timeout = \"1s\"",
         "0-RTT" => "idle_timeout = \"1s\"\nearly_data = true",
+        "preferred address" => &format!(
+            "preferred_addresses = {:?}",
+            PREFERRED.map(|it| it.to_string())
+        ),
         _ => return options,
     };
     let configuration = site.outside().join("quic.toml");
@@ -194,7 +209,8 @@ fn attempt_nearby(trial: &Trial<'_>) {
     }
 }
 
-/// The same over a link where one packet in ten comes late, in both directions.
+/// The same over a link, to a server with two addresses of each version of IP. Where the case is
+/// about that, one packet in ten comes late, in both directions.
 fn attempt_from_afar(trial: &Trial<'_>) {
     let path = path::Path::new().unwrap();
     let mut command = within(path.beyond(), program().to_str().unwrap());
@@ -202,9 +218,15 @@ fn attempt_from_afar(trial: &Trial<'_>) {
     command.args(["--dev", UPLINK, "--addr"]);
     let [v4, v6] = FAR.map(|server| server.ip());
     command.args([format!("{v4}/24"), format!("{v6}/64")]);
+    let [v4, v6] = PREFERRED;
+    command.args([format!("--addr={v4}/24"), format!("--addr={v6}/64")]);
     command.args(options(trial.site, trial.certificate, trial.case));
     let _splitway = Splitway::start(&mut command).unwrap();
-    let link = ["--delay=10ms", "--reorder=10%", "--reorder-by=5ms"];
+    let is_reordered = trial.case == "reordering";
+    let mut link = vec!["--delay=10ms"];
+    if is_reordered {
+        link.extend(["--reorder=10%", "--reorder-by=5ms"]);
+    }
     let emulator = path.emulate(program(), link).unwrap();
     for server in FAR {
         Trial {
@@ -222,10 +244,8 @@ fn attempt_from_afar(trial: &Trial<'_>) {
             (&0.into(), &0.into()),
             "{report}"
         );
-        assert!(
-            report["counters"]["reordered"].as_u64().unwrap() > 10,
-            "{report}"
-        );
+        let reordered = report["counters"]["reordered"].as_u64().unwrap();
+        assert_eq!(reordered > 10, is_reordered, "{report}");
     }
 }
 
@@ -261,10 +281,9 @@ fn attempt_all(site: &Site, client: &str) {
             server: HTTPS[0],
             device: LINK,
         };
-        if case == "reordering" {
-            attempt_from_afar(&trial);
-        } else {
-            attempt_nearby(&trial);
+        match case {
+            "reordering" | "preferred address" => attempt_from_afar(&trial),
+            _ => attempt_nearby(&trial),
         }
         println!("{client}: {case}");
     }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use testbed::process::{run, tool};
 
+use super::PREFERRED;
 use crate::support::{SOON, nft};
 
 /// A table of nftables, for as long as this value lives.
@@ -51,16 +52,25 @@ impl Watch {
     pub(super) fn new(device: &str) -> Self {
         // The kind of a packet with a long header is in its first byte; in those of version
         // negotiation, the version is zero (RFC 8999 §6, RFC 9000 §17.2).
+        let [v4, v6] = PREFERRED;
+        let received = format!(
+            "udp sport 443 @th,64,4 0xf @th,72,32 1 counter name retries; \
+             udp sport 443 @th,64,1 1 @th,72,32 0 counter name negotiations; \
+             ip saddr {v4} udp sport 443 counter name moved_received; \
+             ip6 saddr {v6} udp sport 443 counter name moved_received"
+        );
+        let sent = format!(
+            "udp dport 443 update @ports {{ udp sport }}; \
+             ip daddr {v4} udp dport 443 counter name moved_sent; \
+             ip6 daddr {v6} udp dport 443 counter name moved_sent"
+        );
         Self(Table::new(
             "watch",
             device,
             "counter retries { }; counter negotiations { }; \
+             counter moved_sent { }; counter moved_received { }; \
              set ports { type inet_service; flags dynamic; size 1024; }",
-            [
-                "udp sport 443 @th,64,4 0xf @th,72,32 1 counter name retries; \
-                 udp sport 443 @th,64,1 1 @th,72,32 0 counter name negotiations",
-                "udp dport 443 update @ports { udp sport }",
-            ],
+            [&received, &sent],
         ))
     }
 
@@ -72,6 +82,11 @@ impl Watch {
     /// Packets of version negotiation that it was sent.
     pub(super) fn negotiations(&self) -> u64 {
         self.0.counter("negotiations", "packets")
+    }
+
+    /// Bytes that it has sent to where clients move, and received from there, with headers.
+    pub(super) fn moved_bytes(&self) -> [u64; 2] {
+        ["moved_sent", "moved_received"].map(|counter| self.0.counter(counter, "bytes"))
     }
 
     /// Ports that it has sent from.
