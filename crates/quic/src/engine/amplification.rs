@@ -53,6 +53,11 @@ impl AmplificationLimit {
         self.may_probe = true;
     }
 
+    /// What was due after a timer is made.
+    pub(super) fn on_asked(&mut self) {
+        self.may_probe = false;
+    }
+
     pub(super) fn on_validated(&mut self) {
         self.left_bytes = None;
     }
@@ -65,8 +70,7 @@ impl AmplificationLimit {
 
     /// How many datagrams of this length may be sent next, of so many. What is less than one counts
     /// as nothing: quinn-proto cannot be asked for a shorter one.
-    pub(super) fn datagrams_max(&mut self, datagram_bytes: usize, of: usize) -> usize {
-        let may_probe = std::mem::take(&mut self.may_probe);
+    pub(super) fn datagrams_max(&self, datagram_bytes: usize, of: usize) -> usize {
         let Some(left) = self.left_bytes else {
             return of;
         };
@@ -74,7 +78,7 @@ impl AmplificationLimit {
         let probe_bytes = PROBE_DATAGRAMS * datagram_bytes;
         let may_use = if !self.has_early_data {
             left
-        } else if may_probe {
+        } else if self.may_probe {
             left.min(probe_bytes)
         } else {
             left - probe_bytes.min(left / 2)
@@ -99,6 +103,7 @@ mod tests {
         for _ in 0..2 {
             limit.on_timeout();
             assert_eq!(limit.datagrams_max(1000, 44), 2);
+            limit.on_asked();
             assert_eq!(limit.datagrams_max(1000, 44), 1, "a probe for each timeout");
         }
         limit.on_over();

@@ -47,6 +47,7 @@ impl Endpoint {
                 .quinn
                 .poll_transmit(at, datagrams_max, &mut buffer),
         };
+        connection.amplification.on_asked();
         let mut recorder = connection.recorder.lock();
         let made = match &transmit {
             Some(transmit) => {
