@@ -43,8 +43,8 @@ pub struct Limits {
     /// Tokens that are known to be used (RFC 9000 §8.1.4). Where there are more, the oldest tokens
     /// are refused, used or not.
     pub used_tokens_max: usize,
-    /// Sessions that are kept for [`Settings::early_data`]. The oldest half is forgotten where there
-    /// is no room.
+    /// Sessions that are kept for [`Settings::early_data`]. The oldest half is forgotten where
+    /// there is no room.
     pub sessions_max: usize,
 }
 

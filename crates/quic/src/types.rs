@@ -371,7 +371,7 @@ pub enum EventKind {
         cipher: Cipher,
         /// True if an earlier session was resumed.
         is_resumed: bool,
-        /// True if early data is accepted, whether or not any comes before the handshake is complete.
+        /// True if early data is accepted, even if none comes before the handshake is complete.
         takes_early_data: bool,
         /// True if the handshake is not complete. What comes before
         /// [`HandshakeComplete`](EventKind::HandshakeComplete) may be a copy of what another

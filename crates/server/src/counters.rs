@@ -34,7 +34,7 @@ counters::counters! {
         /// Connections aborted because the client acknowledged less than `rate_min`.
         rate_timeouts: Counter,
         /// Requests answered 503 because the NIC stack did not say whether their file is open, or
-        /// 504 because an origin's answer did not come, or 425 because their handshake was not over.
+        /// 504 because an origin's answer did not come, or 425 because the handshake was not over.
         open_timeouts: Counter,
         /// Connections aborted because the rest of an object of an origin is not to be had.
         contents_lost: Counter,

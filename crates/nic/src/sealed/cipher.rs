@@ -53,8 +53,8 @@ impl CipherKey {
     ) {
         let tail_at = out.len() - TAG_BYTES - tail.len();
         match &self.0 {
-            // ChaCha20 is four times as slow on a tail, which aws-lc seals block by block; ring seals
-            // in place only.
+            // ChaCha20 is four times as slow on a tail, which aws-lc seals block by block; ring
+            // seals in place only.
             Library::AwsLc(key) if *key.algorithm() != aead::CHACHA20_POLY1305 => {
                 let (text, sealed_tail) = out.split_at_mut(tail_at);
                 let nonce = Nonce::assume_unique_for_key(nonce);
