@@ -64,8 +64,8 @@ impl Default for Limits {
             receive_less_above: 4096,
             extents_max: 4096,
             send_bytes_max: 16 << 20,
-            undeparted_bytes_max: 256 << 10,
-            all_undeparted_bytes_max: 1 << 20,
+            undeparted_bytes_max: 1 << 20,
+            all_undeparted_bytes_max: 2 << 20,
             used_tokens_max: 65_536,
             sessions_max: 32_768,
         }
