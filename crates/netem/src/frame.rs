@@ -10,6 +10,7 @@ use std::ops::Range;
 use netdev::packet::virtio::{
     GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHeader,
 };
+use wire::datagram;
 use wire::ethernet;
 use wire::frame::{HeaderMut, UdpHeaderMut};
 use wire::tcp::Flags;
@@ -39,9 +40,6 @@ enum Protocol {
     Tcp,
     Udp,
 }
-
-/// Length of the header of UDP, in bytes (RFC 768).
-const UDP_HEADER_BYTES: usize = 8;
 
 /// Longest run that is sent as one frame, in bytes of an IP packet: what every interface takes.
 const RUN_BYTES_MAX: usize = 65_535;
@@ -174,7 +172,7 @@ impl Cut {
                 let data_offset = usize::from(*bytes.get(offset.checked_add(12)?)? >> 4) * 4;
                 (Protocol::Tcp, offset + data_offset)
             }
-            GSO_UDP_L4 => (Protocol::Udp, offset + UDP_HEADER_BYTES),
+            GSO_UDP_L4 => (Protocol::Udp, offset + datagram::HEADER_BYTES),
             _ => return None,
         };
         // Options of IPv4, extensions of IPv6 and tunnels are not what hosts send.
