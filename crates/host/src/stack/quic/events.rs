@@ -113,19 +113,16 @@ impl Stack {
         else {
             return;
         };
-        let (Some(place), Some(quic)) = (place, self.quic.as_deref_mut()) else {
+        let Some(place) = place else {
+            return;
+        };
+        if !is_early && !self.end_quic_handshake(now_us, place) {
+            return;
+        }
+        let Some(quic) = self.quic.as_deref_mut() else {
             return;
         };
         let connection = &mut quic.table.connections[place];
-        // Until then the address may be another's (RFC 9000 §8.1).
-        if !is_early && self.gate.is_exhausted(connection.remote.ip()) {
-            self.counters.sources_refused += 1;
-            return self.refuse_quic(now_us, place);
-        }
-        if !is_early {
-            connection.source = Some(connection.remote.ip());
-            self.gate.on_accepted(connection.remote.ip());
-        }
         let agreed = TlsAgreed {
             suite: Suite {
                 version: Version::Tls13,
@@ -135,14 +132,10 @@ impl Stack {
             is_resumed,
         };
         connection.agreed = Some(agreed.clone());
-        connection.is_handshake_complete = !is_early;
         let (id, peer) = (connection.id, connection.remote);
         self.counters.quic_connections_accepted += 1;
         self.counters.quic_resumed += u64::from(is_resumed);
         self.counters.quic_early += u64::from(takes_early_data);
-        if !is_early {
-            self.receive_at_nic(place);
-        }
         let event = QuicEvent::Opened {
             peer,
             tls: Box::new(agreed),
@@ -157,21 +150,35 @@ impl Stack {
         app: &mut A,
         place: usize,
     ) {
-        let quic = self.quic.as_deref_mut();
-        let connection = quic.and_then(|quic| quic.table.connections.get_mut(place));
+        let quic = self.quic.as_deref();
+        let connection = quic.and_then(|quic| quic.table.connections.get(place));
         let Some(connection) = connection.filter(|it| it.agreed.is_some() && !it.is_over) else {
             return;
         };
-        if self.gate.is_exhausted(connection.remote.ip()) {
-            self.counters.sources_refused += 1;
-            return self.refuse_quic(now_us, place);
-        }
-        connection.source = Some(connection.remote.ip());
-        self.gate.on_accepted(connection.remote.ip());
-        connection.is_handshake_complete = true;
         let id = connection.id;
+        if self.end_quic_handshake(now_us, place) {
+            app.on_quic(&mut self.streams(now_us), id, QuicEvent::HandshakeComplete);
+        }
+    }
+
+    /// The handshake of a connection is over: it counts for its source, whose address was not
+    /// validated before (RFC 9000 §8.1). False if that has too many: the connection is closed.
+    fn end_quic_handshake(&mut self, now_us: u64, place: usize) -> bool {
+        let quic = self.quic.as_deref_mut();
+        let Some(connection) = quic.and_then(|quic| quic.table.connections.get_mut(place)) else {
+            return false;
+        };
+        let source = connection.remote.ip();
+        if self.gate.is_exhausted(source) {
+            self.counters.sources_refused += 1;
+            self.refuse_quic(now_us, place);
+            return false;
+        }
+        connection.source = Some(source);
+        connection.is_handshake_complete = true;
+        self.gate.on_accepted(source);
         self.receive_at_nic(place);
-        app.on_quic(&mut self.streams(now_us), id, QuicEvent::HandshakeComplete);
+        true
     }
 
     /// The peer has opened a stream.
