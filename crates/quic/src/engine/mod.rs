@@ -12,7 +12,7 @@
 //! | keys that seal or open, and those that describe | `keys` |
 //! | congestion control | `controller` |
 //! | keys of tokens and stateless resets, connection IDs | `secrets` |
-//! | sessions that may be resumed, tokens that were used | `sessions`, `tokens` |
+//! | sessions that may be resumed, tokens that were used | `sessions`, `tokens`, `generations` |
 //! | traces of connections | `tracing` |
 //! | time | `time` |
 //! | settings | `setup` |
@@ -21,6 +21,7 @@ mod amplification;
 mod capture;
 mod connection;
 mod controller;
+mod generations;
 mod keys;
 mod opened;
 mod preferred;

@@ -1,12 +1,12 @@
 //! Tokens by which a client that comes again shows that it has its address (RFC 9000 §8.1.3): each
 //! is taken once (§8.1.4).
 
-use std::collections::HashSet;
-use std::mem;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use quinn_proto::{TokenLog, TokenReuseError};
+
+use crate::engine::generations::Generations;
 
 /// Lifetime of a token.
 pub(super) const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -21,31 +21,22 @@ pub(super) struct UsedTokens(Mutex<Memory>);
 struct Memory {
     /// Older tokens are refused.
     floor: SystemTime,
-    /// Those used last, and those before them: half as many as there may be, each.
-    last: Generation,
-    before: Generation,
-    generation_max: usize,
-}
-
-struct Generation {
-    nonces: HashSet<u128>,
-    /// When the newest of them was issued.
+    /// Their nonces.
+    used: Generations<u128, ()>,
+    /// When the newest was issued of those used last, and of those before.
     newest: SystemTime,
+    newest_before: Option<SystemTime>,
 }
 
 impl UsedTokens {
     /// Of an endpoint that begins at `start`: another one, with the same secret, may have taken
     /// tokens that are older. At most `tokens_max` are remembered.
     pub(super) fn new(start: SystemTime, tokens_max: usize) -> Self {
-        let generation = || Generation {
-            nonces: HashSet::new(),
-            newest: start,
-        };
         Self(Mutex::new(Memory {
             floor: start,
-            last: generation(),
-            before: generation(),
-            generation_max: (tokens_max / 2).max(1),
+            used: Generations::new(tokens_max),
+            newest: start,
+            newest_before: None,
         }))
     }
 }
@@ -59,32 +50,29 @@ impl TokenLog for UsedTokens {
     ) -> Result<(), TokenReuseError> {
         // A panic ends the process; what it leaves behind is not read.
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_used = memory.last.nonces.contains(&nonce) || memory.before.nonces.contains(&nonce);
-        if issued < memory.floor || is_used {
+        if issued < memory.floor || memory.used.get(&nonce).is_some() {
             return Err(TokenReuseError);
         }
-        if memory.last.nonces.len() >= memory.generation_max {
-            memory.forget();
+        if memory.used.make_room() {
+            memory.raise_floor();
             if issued < memory.floor {
                 return Err(TokenReuseError);
             }
         }
-        memory.last.nonces.insert(nonce);
-        memory.last.newest = memory.last.newest.max(issued);
+        memory.used.insert(nonce, ());
+        memory.newest = memory.newest.max(issued);
         Ok(())
     }
 }
 
 impl Memory {
-    /// Forgets the generation before the last.
-    fn forget(&mut self) {
+    /// Of those used, the older half is forgotten.
+    fn raise_floor(&mut self) {
         // Times of issue are whole seconds.
-        if !self.before.nonces.is_empty() {
-            self.floor = self.before.newest + Duration::from_secs(1);
+        if let Some(forgotten) = self.newest_before.replace(self.newest) {
+            self.floor = forgotten + Duration::from_secs(1);
         }
-        mem::swap(&mut self.last, &mut self.before);
-        self.last.nonces.clear();
-        self.last.newest = self.floor;
+        self.newest = self.floor;
     }
 }
 
@@ -123,6 +111,6 @@ mod tests {
                 .all(|nonce| !taken.contains(&nonce) || !is_taken(&used, nonce, nonce as u64 / 10))
         );
         let memory = used.0.lock().unwrap();
-        assert!(memory.last.nonces.len() + memory.before.nonces.len() <= 8);
+        assert!(memory.used.len() <= 8);
     }
 }

@@ -8,8 +8,13 @@ use quic::{Limits, Settings};
 use crate::support::{World, settings};
 
 fn permitting() -> Settings {
+    permitting_within(Limits::default())
+}
+
+fn permitting_within(limits: Limits) -> Settings {
     Settings {
         early_data: true,
+        limits,
         ..settings()
     }
 }
@@ -124,13 +129,10 @@ fn no_ticket_permits_early_data_unless_it_is_wanted() {
 #[test]
 fn early_data_is_refused_while_receive_windows_are_small() {
     each_seed(1, |random| {
-        let settings = Settings {
-            limits: Limits {
-                receive_less_above: 1,
-                ..Limits::default()
-            },
-            ..permitting()
-        };
+        let settings = permitting_within(Limits {
+            receive_less_above: 1,
+            ..Limits::default()
+        });
         let mut world = connected(&settings, random);
         world.connect_beside();
         assert!(world.client.may_send_early());
@@ -151,13 +153,10 @@ fn early_data_is_refused_while_receive_windows_are_small() {
 #[test]
 fn early_data_follows_a_retry() {
     each_seed(1, |random| {
-        let settings = Settings {
-            limits: Limits {
-                retry_above: 0,
-                ..Limits::default()
-            },
-            ..permitting()
-        };
+        let settings = permitting_within(Limits {
+            retry_above: 0,
+            ..Limits::default()
+        });
         let mut world = resuming(&settings, random);
         world.request(1, 0, 100_000);
         world.run_until(|world| world.are_finished());
@@ -170,13 +169,10 @@ fn early_data_follows_a_retry() {
 #[test]
 fn a_client_that_comes_again_shows_its_address_by_a_token() {
     each_seed(1, |random| {
-        let settings = Settings {
-            limits: Limits {
-                retry_above: 0,
-                ..Limits::default()
-            },
-            ..permitting()
-        };
+        let settings = permitting_within(Limits {
+            retry_above: 0,
+            ..Limits::default()
+        });
         let mut world = connected(&settings, random);
         assert_eq!(world.retries, 1, "it had none");
         world.reconnect();
