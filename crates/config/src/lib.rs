@@ -226,7 +226,11 @@ impl Config {
         self.network = old.network.clone();
         self.listen = old.listen.clone();
         self.nic = old.nic.clone();
-        self.quic = old.quic.clone();
+        self.quic = Quic {
+            receive: wanted.quic.receive,
+            receive_after: wanted.quic.receive_after,
+            ..old.quic.clone()
+        };
         self.sockets = old.sockets.clone();
         let ports = |config: &Self| {
             let ports = config.proxy.listen.iter().map(|listen| listen.port);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use host::{CongestionAlgorithm, QuicPreferredAddress, QuicReceive, QuicSettings};
 use serde::{Deserialize, Serialize};
 
+use super::size::Size;
 use super::text::{Text, Time};
 use crate::tls::TlsSettings;
 
@@ -37,8 +38,13 @@ pub struct Quic {
     pub early_data: bool,
     /// Who opens packets that clients send once the handshake is over: `"host"`, or `"nic"`, where
     /// NIC workers open them, put them in order, and leave out acknowledgments that later ones
-    /// repeat. What they cannot open, the host does.
+    /// repeat. What they cannot open, the host does. A reload moves connections that there are.
+    #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub receive: Text<ReceiveOption>,
+    /// With `receive = "nic"`: a connection stays with the host until so many bytes were sent, so
+    /// that short ones cost no NIC worker anything; `"0"`: until its handshake is over.
+    #[cfg_attr(test, schemars(extend("x-reload" = true)))]
+    pub receive_after: Text<Size>,
 }
 
 /// An address of the stack to which clients move.
@@ -111,6 +117,7 @@ impl Default for Quic {
             preferred_addresses: Vec::new(),
             early_data: settings.early_data,
             receive: Text(ReceiveOption::default()),
+            receive_after: Text(Size(0)),
         }
     }
 }
@@ -131,6 +138,16 @@ impl Quic {
         preferred
     }
 
+    /// Who opens what clients send: it may change while a stack runs.
+    pub fn receive(&self) -> QuicReceive {
+        match self.receive.0 {
+            ReceiveOption::Host => QuicReceive::Host,
+            ReceiveOption::Nic => QuicReceive::Nic {
+                after_bytes: self.receive_after.0.0,
+            },
+        }
+    }
+
     /// The same for the host stack, with the ciphers of TLS.
     pub fn settings(&self, tls: &TlsSettings, congestion: CongestionAlgorithm) -> QuicSettings {
         let mut settings = QuicSettings {
@@ -140,10 +157,6 @@ impl Quic {
             migration: self.migration,
             preferred_address: self.preferred_address(),
             early_data: self.early_data,
-            receive: match self.receive.0 {
-                ReceiveOption::Host => QuicReceive::Host,
-                ReceiveOption::Nic => QuicReceive::Nic,
-            },
             ..QuicSettings::default()
         };
         settings.limits.connections_max = self.connections_max.get() as usize;

@@ -299,6 +299,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
             ),
             ("early_data", &["true"]),
             ("receive", &["'nic'"]),
+            ("receive_after", &["'1M'", "'1'"]),
         ],
     ),
     (

@@ -6,6 +6,7 @@ use host::{Changeable, CongestionAlgorithm};
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
+use crate::Quic;
 use crate::connection_memory::ConnectionMemory;
 use crate::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
 
@@ -69,8 +70,8 @@ impl Default for Tcp {
 }
 
 impl Tcp {
-    /// The same for a stack that runs: all of it may change.
-    pub fn changeable(&self) -> Changeable {
+    /// The same for a stack that runs, with who opens packets of QUIC: all of it may change.
+    pub fn changeable(&self, quic: &Quic) -> Changeable {
         let bytes_max = self.connection_memory.0.bytes();
         Changeable {
             congestion: self.congestion.0,
@@ -83,6 +84,7 @@ impl Tcp {
             connection_memory_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             resets_per_second: self.resets_per_second.get(),
             echo_replies_per_second: self.echo_replies_per_second.get(),
+            quic_receive: quic.receive(),
         }
     }
 }

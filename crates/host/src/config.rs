@@ -60,6 +60,8 @@ pub struct StackConfig {
     /// Most connections of which they do, some hundred bytes each. Beyond, the host keeps them.
     /// Default: 131,072.
     pub parted_max: usize,
+    /// Who opens 1-RTT packets of QUIC's clients. Default: the host stack.
+    pub quic_receive: QuicReceive,
     /// Most splices, about a kilobyte each beside their connections; beyond, applications go on
     /// copying. Default: 32,768.
     pub splices_max: usize,
@@ -93,6 +95,53 @@ pub struct Changeable {
     pub resets_per_second: u32,
     /// See [`StackConfig::echo_replies_per_second`].
     pub echo_replies_per_second: u32,
+    /// See [`StackConfig::quic_receive`]: of connections that there are, too.
+    pub quic_receive: QuicReceive,
+}
+
+impl From<&StackConfig> for Changeable {
+    fn from(config: &StackConfig) -> Self {
+        Self {
+            congestion: config.tcp.congestion,
+            ecn: config.tcp.ecn,
+            keepalive: config.tcp.keepalive,
+            pace: config.tcp.pace,
+            fast_open: config.fast_open,
+            orphans_max: config.orphans_max,
+            connections_per_source: config.admission.connections_per_source,
+            connection_memory_bytes_max: config.connection_memory_bytes_max,
+            resets_per_second: config.resets_per_second,
+            echo_replies_per_second: config.echo_replies_per_second,
+            quic_receive: config.quic_receive,
+        }
+    }
+}
+
+/// Who opens the 1-RTT packets that a QUIC client sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuicReceive {
+    /// The host stack.
+    #[default]
+    Host,
+    /// The NIC worker of the connection, as far as it can, and else the host stack.
+    Nic {
+        /// From when on: the handshake is over, and so many bytes were sent in datagrams behind
+        /// it.
+        after_bytes: u64,
+    },
+}
+
+impl QuicReceive {
+    /// All that NIC workers can open.
+    pub const NIC: Self = Self::Nic { after_bytes: 0 };
+
+    /// True if NIC workers open what comes for a connection that has sent so many bytes.
+    pub(crate) fn is_at_nic(self, sent_bytes: u64) -> bool {
+        match self {
+            Self::Host => false,
+            Self::Nic { after_bytes } => sent_bytes >= after_bytes,
+        }
+    }
 }
 
 /// Which listeners or connections a NIC stack takes work off.
@@ -203,6 +252,7 @@ impl StackConfig {
             setup_offload: OffloadPolicy::Off,
             teardown_offload: OffloadPolicy::Off,
             parted_max: Self::PARTED_MAX,
+            quic_receive: QuicReceive::default(),
             splices_max: Self::SPLICES_MAX,
             secret,
         }

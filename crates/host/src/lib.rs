@@ -45,7 +45,7 @@ mod timer;
 mod tls_layer;
 
 pub use applications::{Absent, Applications};
-pub use config::{Admission, Changeable, OffloadPolicy, StackConfig};
+pub use config::{Admission, Changeable, OffloadPolicy, QuicReceive, StackConfig};
 pub use contract::{Growth, PassedId};
 pub use counters::Counters;
 pub use episode::Episode;
@@ -58,9 +58,7 @@ pub use quic::{
     CloseReason as QuicCloseReason, CongestionState, Metrics, PacketType, TraceEvent, TracedFrame,
     TracedPacket,
 };
-pub use quic::{
-    PreferredAddress as QuicPreferredAddress, Receive as QuicReceive, Settings as QuicSettings,
-};
+pub use quic::{PreferredAddress as QuicPreferredAddress, Settings as QuicSettings};
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{
     ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Link, QuicInfo,

@@ -20,8 +20,8 @@ use std::time::Duration;
 use failure::Failure;
 use host::app::{Bind, BindingId, Owner, StreamOptions};
 use host::{
-    Applications, Changeable, Duplicate, Link, NicSource as _, Polling, QuicListener, Shard, Stack,
-    StackConfig, monotonic_us,
+    Applications, CongestionAlgorithm, Duplicate, Link, NicSource as _, Polling, QuicListener,
+    Shard, Stack, StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
 use netdev::steering::SteeringMap;
@@ -153,7 +153,7 @@ pub fn run() -> Result<(), Failure> {
 
     let config = stack_config(&settings, random()?);
     let mut stack = Stack::awaiting(config, Link::of(&port), settings.nics, monotonic_us());
-    stack.change(&start.tcp);
+    stack.change(&start.stack);
     map.into_iter().for_each(|map| stack.steer_with(map));
     for number in &settings.remote_nics {
         stack.set_nic_elsewhere(*number);
@@ -163,7 +163,8 @@ pub fn run() -> Result<(), Failure> {
         .map_err(|refusal| Failure::broken("NIC process", refusal))?;
     if let Some(certificates) = supervisor.certificates() {
         serve_tls(&mut stack, &settings, &certificates, &key_log)?;
-        serve_http3(&mut stack, &settings, (&start.tcp, key_log), &certificates)?;
+        let congestion = start.stack.congestion;
+        serve_http3(&mut stack, &settings, (congestion, key_log), &certificates)?;
     }
     stack.announce(monotonic_us());
     let mut proxy = proxy(start.proxy, &settings.proxy_ports, &mut stack, &observer)?;
@@ -224,12 +225,12 @@ fn serve_tls(
 fn serve_http3(
     stack: &mut Stack,
     settings: &HostSettings,
-    (tcp, key_log): (&Changeable, Option<Arc<dyn tls::KeyLog>>),
+    (congestion, key_log): (CongestionAlgorithm, Option<Arc<dyn tls::KeyLog>>),
     certificates: &Arc<tls::Certificates>,
 ) -> Result<(), Failure> {
     // By which the endpoints tell how old tokens are.
     stack.set_unix_time(certificates::unix_time());
-    let mut quic = settings.quic.settings(&settings.tls, tcp.congestion);
+    let mut quic = settings.quic.settings(&settings.tls, congestion);
     quic.key_log = key_log;
     for port in &settings.http3_ports {
         let listener = QuicListener {

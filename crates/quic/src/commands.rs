@@ -38,24 +38,23 @@ impl SealKey {
         }
     }
 
-    /// QRXKEY, if NIC stacks may open what the peer sends.
+    /// QRXKEY: has a NIC stack open what the peer sends.
     pub fn receive_command(
         &self,
         flow: FlowId,
         next_number: u64,
         hold_us: u32,
-    ) -> Option<QuicReceiveKey<'_>> {
-        let open = self.open.as_ref()?;
-        Some(QuicReceiveKey {
+    ) -> QuicReceiveKey<'_> {
+        QuicReceiveKey {
             flow,
             generation: self.generation,
             cipher: self.cipher,
-            key: &open.key,
-            iv: *open.iv,
-            header_key: &open.header_key,
+            key: &self.open.key,
+            iv: *self.open.iv,
+            header_key: &self.open.header_key,
             next_number,
             hold_us: hold_us.min(QUIC_HOLD_US_MAX),
-        })
+        }
     }
 }
 

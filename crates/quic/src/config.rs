@@ -81,16 +81,6 @@ pub struct Crypto {
     pub tickets: Arc<dyn ProducesTickets>,
 }
 
-/// Where packets of peers are opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Receive {
-    /// In the engine.
-    #[default]
-    Host,
-    /// In the NIC stack, as far as it can, and else in the engine.
-    Nic,
-}
-
 /// Addresses of the server to which clients move that know how, once their handshake is confirmed
 /// (RFC 9000 §9.6): one for each version of IP. No client moves that was not told of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,8 +127,6 @@ pub struct Settings {
     /// Whether clients that know how are asked to acknowledge less often
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
-    /// Where 1-RTT packets of peers are opened.
-    pub receive: Receive,
     /// Largest datagram that is tried, in bytes, at most
     /// [`contract::limits::QUIC_DATAGRAM_BYTES_MAX`]; 1,200 are always possible.
     pub datagram_bytes_max: u16,
@@ -171,7 +159,6 @@ impl Default for Settings {
             migration: true,
             preferred_address: PreferredAddress::default(),
             ack_frequency: true,
-            receive: Receive::default(),
             datagram_bytes_max: 1452,
             secret: None,
             seed: None,

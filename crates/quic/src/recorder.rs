@@ -419,7 +419,7 @@ mod tests {
     use zeroize::Zeroizing;
 
     use super::*;
-    use crate::types::FileRange;
+    use crate::types::{FileRange, OpenKey};
 
     fn key(generation: u32) -> Arc<SealKey> {
         Arc::new(SealKey {
@@ -428,7 +428,11 @@ mod tests {
             key: Zeroizing::new(vec![1; 16]),
             iv: Zeroizing::new([2; 12]),
             header_key: Zeroizing::new(vec![3; 16]),
-            open: None,
+            open: OpenKey {
+                key: Zeroizing::new(vec![4; 16]),
+                iv: Zeroizing::new([5; 12]),
+                header_key: Zeroizing::new(vec![6; 16]),
+            },
         })
     }
 

@@ -126,8 +126,8 @@ pub struct SealKey {
     pub(crate) key: Zeroizing<Vec<u8>>,
     pub(crate) iv: Zeroizing<[u8; 12]>,
     pub(crate) header_key: Zeroizing<Vec<u8>>,
-    /// The peer's of the same generation, if a NIC stack may open what it sends.
-    pub(crate) open: Option<OpenKey>,
+    /// The peer's of the same generation.
+    pub(crate) open: OpenKey,
 }
 
 /// The key of a key phase that opens what the peer sends. Overwritten when it is dropped.

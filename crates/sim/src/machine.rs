@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use contract::channel::{HostChannel, in_memory_of};
 use contract::tls::Version;
-use host::{Link, Stack, StackConfig};
+use host::{Changeable, Link, QuicReceive, Stack, StackConfig};
 use netdev::memory::{self, MemoryPort};
 use netdev::steering::{Arrived, Decision, PacketType, SteeringMap};
 use netdev::{Frame, Port};
@@ -80,6 +80,8 @@ pub(crate) struct Machine {
     far: MemoryPort,
     /// For whom packets have left in a turn; kept for its memory.
     departed: Vec<SocketAddr>,
+    /// What of the stack's configuration may change.
+    changeable: Changeable,
     /// Which port gets a frame, where that is not the host's alone.
     map: Option<SteeringMap>,
     /// SYNs that it has given to workers.
@@ -210,6 +212,7 @@ impl Machine {
             ..StackConfig::new(addresses, vec![PORT], secret)
         };
         let nic_stacks = scenario.nic_stacks;
+        let changeable = Changeable::from(&config);
         let mut stack = Stack::awaiting(config, Link::of(&port), nic_stacks, clock_us.get());
         for nic in 0..nic_stacks {
             let channels = channels.drain(..scenario.workers).collect();
@@ -284,6 +287,7 @@ impl Machine {
             port,
             far,
             departed: Vec::new(),
+            changeable,
             map,
             syns_steered: 0,
             frames_steered: 0,
@@ -323,6 +327,12 @@ impl Machine {
         })?;
         slot.far.put(&frame);
         Some(number)
+    }
+
+    /// A reload says who opens what clients of QUIC send.
+    pub(crate) fn change_reception(&mut self, to: QuicReceive) {
+        self.changeable.quic_receive = to;
+        self.stack.change(&self.changeable);
     }
 
     /// The workers that there are, and their numbers.

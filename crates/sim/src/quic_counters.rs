@@ -17,6 +17,8 @@ pub struct QuicCounters {
     pub packets: u64,
     /// Keys that NIC workers were given.
     pub keys: u64,
+    /// Packets of clients that NIC workers have opened.
+    pub opened: u64,
     /// Commands that NIC workers have rejected.
     pub rejected: u64,
 }
@@ -29,6 +31,7 @@ impl AddAssign for QuicCounters {
         self.streams += more.streams;
         self.packets += more.packets;
         self.keys += more.keys;
+        self.opened += more.opened;
         self.rejected += more.rejected;
     }
 }

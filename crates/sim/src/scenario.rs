@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use contract::tls::{Cipher, Suite, Version};
+use host::QuicReceive;
 use tcp::{CongestionAlgorithm, EcnPolicy};
 
 use crate::random::Random;
@@ -99,6 +100,8 @@ pub(crate) struct Scenario {
     pub(crate) retry_above: usize,
     /// Clients of QUIC that come again may send early data.
     pub(crate) early_data: bool,
+    /// Who opens what clients of QUIC send from which time on, in microseconds; before, the host.
+    pub(crate) receptions: Vec<(u64, QuicReceive)>,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
     pub(crate) forgets_tags: bool,
 }
@@ -404,6 +407,7 @@ impl Scenario {
             parts_are_steered: false,
             setup: None,
             retry_above: usize::MAX,
+            receptions: Vec::new(),
             early_data: false,
             forgets_tags: false,
         };
@@ -536,8 +540,27 @@ impl Scenario {
             client.quic = Some(QuicPlan::draw(random, client.receive_buffer_bytes));
         }
         self.early_data = random.one_in(2);
+        if random.one_in(2) {
+            self.draw_receptions(random);
+        }
         // No transport loses QSENDs, and a departure is not said twice.
         self.contract_loss_ppm = 0;
+    }
+
+    /// NIC workers open what clients of QUIC send, at times or always.
+    fn draw_receptions(&mut self, random: &mut Random) {
+        self.receptions = (0..random.within(1..6))
+            .map(|_| {
+                let at_us = random.within(0..4_000_000);
+                let after_bytes = random.pick(&[0, 0, 2_000, 50_000, 500_000]);
+                let receive = match random.one_in(3) {
+                    true => QuicReceive::Host,
+                    false => QuicReceive::Nic { after_bytes },
+                };
+                (at_us, receive)
+            })
+            .collect();
+        self.receptions[0] = (0, QuicReceive::NIC);
     }
 
     /// A client speaks QUIC.
@@ -988,6 +1011,9 @@ impl fmt::Display for Scenario {
         writeln!(f, "disk: {:?}", self.disk)?;
         for (number, loads) in self.loads.iter().enumerate() {
             writeln!(f, "load of worker {number}, from behind: {loads:?}")?;
+        }
+        for (at_us, receive) in &self.receptions {
+            writeln!(f, "packets of QUIC are opened from {at_us} on: {receive:?}")?;
         }
         for (at_us, number, how) in &self.replacements {
             writeln!(f, "file f{number} is {how:?} at {at_us}")?;

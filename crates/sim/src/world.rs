@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::rc::Rc;
 
+use host::QuicReceive;
 use tcp::Instant;
 use wire::datagram;
 use wire::frame::{Received, parse};
@@ -76,6 +77,8 @@ pub(crate) struct World<'a> {
     restarts: Vec<(u64, usize)>,
     /// Files to be replaced, the next one last.
     replacements: Vec<(u64, usize, Replacing)>,
+    /// Who opens packets of QUIC, the next change last.
+    receptions: Vec<(u64, QuicReceive)>,
     is_calm: bool,
     audit: Audit,
     windows: WindowCheck,
@@ -123,11 +126,14 @@ impl<'a> World<'a> {
         restarts.sort_by_key(|&(at_us, _)| Reverse(at_us));
         let mut replacements = scenario.replacements.clone();
         replacements.sort_by_key(|&(at_us, ..)| Reverse(at_us));
+        let mut receptions = scenario.receptions.clone();
+        receptions.sort_by_key(|&(at_us, _)| Reverse(at_us));
         let audit = Audit::new(scenario.loses_inside());
         World {
             now_us: BEGINNING_US,
             restarts,
             replacements,
+            receptions,
             is_calm: false,
             clock_us,
             worker_turns_us: vec![None; scenario.workers_of_all()],
@@ -228,6 +234,7 @@ impl<'a> World<'a> {
             streams: counters.quic_streams_accepted,
             packets: watch.map_or(0, |watch| watch.borrow().packets),
             keys: counters.quic_keys,
+            opened: counters.quic_packets_opened,
             rejected: counters.quic_rejected,
         }
     }
@@ -303,6 +310,11 @@ impl<'a> World<'a> {
                     .last()
                     .map(|(at_us, ..)| BEGINNING_US + at_us),
             )
+            .chain(
+                self.receptions
+                    .last()
+                    .map(|(at_us, _)| BEGINNING_US + at_us),
+            )
             .chain(self.machine.revives_us())
             .chain(self.machine.control_us())
             .chain(self.hostiles.iter().filter_map(Hostile::next_us))
@@ -364,6 +376,14 @@ impl<'a> World<'a> {
             self.trace
                 .note(now_us, || format!("file f{number} is {how:?}"));
             self.machine.versions.replace(number, how);
+            return Ok(());
+        }
+        let is_due = |(at_us, _): &mut (u64, QuicReceive)| BEGINNING_US + *at_us <= now_us;
+        if let Some((_, to)) = self.receptions.pop_if(is_due) {
+            self.trace
+                .note(now_us, || format!("packets of QUIC are opened: {to:?}"));
+            self.machine.change_reception(to);
+            self.wake_host();
             return Ok(());
         }
         if self

@@ -183,6 +183,8 @@ impl<'a> Reload<'a> {
             ignored,
         } = self.passed.pop_front()?;
         let is_tcp_new = self.config.tcp != config.tcp;
+        let is_reception_new = self.config.quic.receive() != config.quic.receive()
+            && config.http3_ports().next().is_some();
         self.config = config;
         self.certificates = certificates;
         if let Some(Err(failure)) = fresh.map(Fresh::put_in_place) {
@@ -199,6 +201,10 @@ impl<'a> Reload<'a> {
         }
         if is_tcp_new {
             let line = "TCP: limits hold from now on, the rest for connections from now on";
+            lines.push(line.to_owned());
+        }
+        if is_reception_new {
+            let line = "QUIC: who opens what clients send holds from now on, for all connections";
             lines.push(line.to_owned());
         }
         if self.certificates.is_some() {
@@ -265,6 +271,7 @@ pub(crate) fn pass(
         content,
         forwarding,
         tcp: config.tcp.clone(),
+        quic: config.quic.clone(),
         observed: observed(config),
         certificates,
     };

@@ -1,4 +1,4 @@
-//! Limits and times that change while connections go on.
+//! What changes while connections go on.
 
 use tcp::Config;
 
@@ -6,7 +6,7 @@ use super::Stack;
 use crate::config::Changeable;
 
 impl Stack {
-    /// Puts other limits and times in use. No connection ends because its source has more than a
+    /// Puts other settings in use. No connection ends because its source has more than a
     /// lower limit allows.
     pub fn change(&mut self, to: &Changeable) {
         let change = |config: &mut Config| {
@@ -24,6 +24,7 @@ impl Stack {
         config.connection_memory_bytes_max = to.connection_memory_bytes_max;
         config.resets_per_second = to.resets_per_second;
         config.echo_replies_per_second = to.echo_replies_per_second;
+        config.quic_receive = to.quic_receive;
         config.admission.connections_per_source = to.connections_per_source;
         self.replies.change(config);
         let accepted = self.connections.iter().filter(|entry| !entry.is_active);
@@ -31,5 +32,6 @@ impl Stack {
         let remotes: Vec<_> = remotes.chain(self.quic_sources()).collect();
         let remotes = remotes.into_iter();
         self.gate.limit_sources(to.connections_per_source, remotes);
+        self.place_quic_receptions();
     }
 }

@@ -440,18 +440,10 @@ fn a_source_has_so_many_connections_and_another_one_its_own() {
 
 /// The change that puts this limit in use.
 fn limited(connections_per_source: Option<u32>) -> host::Changeable {
-    let tcp = tcp::Config::default();
+    let config = StackConfig::new(Vec::new(), Vec::new(), [0; 16]);
     host::Changeable {
-        congestion: tcp.congestion,
-        ecn: tcp.ecn,
-        keepalive: tcp.keepalive,
-        pace: tcp.pace,
-        fast_open: false,
-        orphans_max: StackConfig::ORPHANS_MAX,
         connections_per_source,
-        connection_memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
-        resets_per_second: StackConfig::REPLIES_PER_SECOND,
-        echo_replies_per_second: StackConfig::REPLIES_PER_SECOND,
+        ..host::Changeable::from(&config)
     }
 }
 

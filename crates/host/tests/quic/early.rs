@@ -12,9 +12,9 @@ fn setup(receive: QuicReceive) -> Setup {
     Setup {
         settings: QuicSettings {
             early_data: true,
-            receive,
             ..settings()
         },
+        receive,
         ..Setup::default()
     }
 }
@@ -31,7 +31,7 @@ fn of_last(world: &World<'_>) -> Vec<QuicEvent> {
 /// would drop what it opens.
 #[test]
 fn a_stream_comes_with_its_request_before_the_handshake_is_over() {
-    for receive in [QuicReceive::Host, QuicReceive::Nic] {
+    for receive in [QuicReceive::Host, QuicReceive::NIC] {
         let mut random = |below| below / 2;
         let mut world = World::with(setup(receive), &mut random);
         let first = world.connected();
@@ -63,11 +63,11 @@ fn a_stream_comes_with_its_request_before_the_handshake_is_over() {
         assert_eq!(counters.quic_connections_accepted, 2);
         assert_eq!(
             counters.quic_receive_keys > keys,
-            receive == QuicReceive::Nic
+            receive == QuicReceive::NIC
         );
         // The worker goes on behind the numbers of early packets.
         let opened = world.nics[0].opener.opened;
-        assert_eq!(opened > 5, receive == QuicReceive::Nic, "{opened}");
+        assert_eq!(opened > 5, receive == QuicReceive::NIC, "{opened}");
         world.close();
     }
 }
@@ -77,7 +77,7 @@ fn workers_die_amid_early_requests_on_a_bad_network() {
     each_seed(10, |random| {
         let receive = match random(2) {
             0 => QuicReceive::Host,
-            _ => QuicReceive::Nic,
+            _ => QuicReceive::NIC,
         };
         let mut world = World::with(setup(receive), random);
         let first = world.connected();

@@ -27,8 +27,8 @@ fn preferred() -> QuicPreferredAddress {
 
 fn setup(receive: QuicReceive, is_steered: bool) -> Setup {
     Setup {
+        receive,
         settings: QuicSettings {
-            receive,
             preferred_address: preferred(),
             ..settings()
         },
@@ -55,8 +55,8 @@ fn move_over(world: &mut World<'_>, client: usize) {
 fn a_client_that_moves_is_received_and_answered_at_the_preferred_address() {
     for (receive, is_steered) in [
         (QuicReceive::Host, false),
-        (QuicReceive::Nic, false),
-        (QuicReceive::Nic, true),
+        (QuicReceive::NIC, false),
+        (QuicReceive::NIC, true),
     ] {
         for v6 in [false, true] {
             let mut random = steady;
@@ -87,7 +87,7 @@ fn a_client_that_moves_is_received_and_answered_at_the_preferred_address() {
             world.request(client, 10_000_000, (0, 10_000_000), 0);
             world.run_until_finished();
             let opened = world.nics[0].opener.opened - before;
-            assert_eq!(opened > 50, receive == QuicReceive::Nic, "{opened}");
+            assert_eq!(opened > 50, receive == QuicReceive::NIC, "{opened}");
             assert_eq!(world.stack.flows_steered(), usize::from(is_steered));
             world.close();
         }
@@ -99,8 +99,8 @@ fn workers_that_die_and_a_bad_network_cost_a_client_that_moves_no_byte() {
     each_seed(20, |random| {
         let (receive, is_steered) = match random(3) {
             0 => (QuicReceive::Host, false),
-            1 => (QuicReceive::Nic, false),
-            _ => (QuicReceive::Nic, true),
+            1 => (QuicReceive::NIC, false),
+            _ => (QuicReceive::NIC, true),
         };
         let mut world = World::with(setup(receive, is_steered), random);
         world.weather = Weather {

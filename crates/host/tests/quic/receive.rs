@@ -3,9 +3,9 @@
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
-use host::{QuicReceive, QuicSettings};
+use host::QuicReceive;
 
-use crate::world::{Setup, World, settings};
+use crate::world::{Setup, World};
 
 fn steady(below: u64) -> u64 {
     below / 2
@@ -13,10 +13,7 @@ fn steady(below: u64) -> u64 {
 
 fn setup(is_steered: bool) -> Setup {
     Setup {
-        settings: QuicSettings {
-            receive: QuicReceive::Nic,
-            ..settings()
-        },
+        receive: QuicReceive::NIC,
         is_steered,
         ..Setup::default()
     }
@@ -170,4 +167,118 @@ fn a_worker_that_lies_about_keys_is_not_believed() {
     world.nics[0].opener.lies = false;
     world.run_until_finished();
     world.close();
+}
+
+fn is_opened_by_nic(world: &World<'_>) -> bool {
+    let info = world.stack.quic_connections().next().expect("a connection");
+    info.is_opened_by_nic
+}
+
+#[test]
+fn a_connection_goes_to_a_worker_once_it_has_sent_enough() {
+    for is_steered in [false, true] {
+        let mut random = steady;
+        let setup = Setup {
+            receive: QuicReceive::Nic {
+                after_bytes: 500_000,
+            },
+            ..setup(is_steered)
+        };
+        let mut world = World::with(setup, &mut random);
+        let client = world.connected();
+        world.request(client, 400_000, (0, 400_000), 0);
+        world.run_until_finished();
+        assert!(!is_opened_by_nic(&world));
+        assert_eq!(world.stack.counters().quic_receive_keys, 0);
+        world.request(client, 3_000_000, (0, 3_000_000), 0);
+        world.run_until(|world| is_opened_by_nic(world));
+        let info = world.stack.quic_connections().next().expect("a connection");
+        let few = 500_000..600_000;
+        assert!(few.contains(&info.sent_bytes), "{}", info.sent_bytes);
+        world.run_until_finished();
+        let opened = world.nics[0].opener.opened;
+        assert!(opened > 20, "{opened}");
+        assert_eq!(world.stack.counters().quic_packets_refused, 0);
+        assert_eq!(world.stack.flows_steered(), usize::from(is_steered));
+        world.close();
+    }
+}
+
+#[test]
+fn a_reload_moves_connections_between_host_and_worker() {
+    for is_steered in [false, true] {
+        let mut random = steady;
+        let mut world = World::with(setup(is_steered), &mut random);
+        let client = world.connected();
+        for round in 0..3 {
+            let before = world.nics[0].opener.opened;
+            world.request(client, 5_000_000, (0, 5_000_000), 0);
+            world.run_until_finished();
+            let opened = world.nics[0].opener.opened - before;
+            assert!(opened > 20, "{round}: {opened}");
+            assert!(is_opened_by_nic(&world));
+            world.change_reception(QuicReceive::Host);
+            assert!(!is_opened_by_nic(&world));
+            assert_eq!(world.stack.flows_steered(), 0);
+            // What is on its way to the worker is not lost.
+            world.run_for(100_000);
+            let before = world.nics[0].opener.opened;
+            world.request(client, 5_000_000, (0, 5_000_000), 0);
+            world.run_until_finished();
+            assert_eq!(world.nics[0].opener.opened, before, "{round}");
+            world.change_reception(QuicReceive::NIC);
+            world.run_until(|world| is_opened_by_nic(world));
+            assert_eq!(world.stack.flows_steered(), usize::from(is_steered));
+        }
+        assert_eq!(world.stack.counters().quic_packets_refused, 0);
+        world.close();
+    }
+}
+
+fn change_often(is_steered: bool, random: &mut dyn FnMut(u64) -> u64) {
+    let mut world = World::with(setup(is_steered), random);
+    world.weather = Weather {
+        lost: 10,
+        late: 20,
+        damaged: 5,
+    };
+    let clients: Vec<usize> = (0..3).map(|_| world.connected()).collect();
+    for client in clients {
+        // None may move before (RFC 9000 §9).
+        world.run_until(|world| world.peers[client].client.is_confirmed());
+        for number in 0..3 {
+            world.request(client, 1_000_000 + number, (0, 1_000_000), 3000);
+        }
+    }
+    for _ in 0..40 {
+        let time_us = (world.random)(20_000);
+        world.run_for(time_us);
+        match (world.random)(8) {
+            0 => world.restart_worker(0),
+            1 => {
+                let client = (world.random)(3) as usize;
+                world.peers[client].client.update_keys();
+            }
+            2 => {
+                let client = (world.random)(3) as usize;
+                let port = 1000 * (6 + client as u16) + (world.random)(1000) as u16;
+                let mut local = world.peers[client].client.local;
+                local.set_port(port);
+                world.peers[client].client.move_to(local);
+            }
+            3..=5 => {
+                let after_bytes = (world.random)(2_000_000);
+                world.change_reception(QuicReceive::Nic { after_bytes });
+            }
+            _ => world.change_reception(QuicReceive::Host),
+        }
+    }
+    world.run_until_finished();
+    world.close();
+}
+
+#[test]
+fn connections_that_come_and_go_while_workers_die_lose_no_byte() {
+    each_seed(30, |random| change_often(false, random));
+    each_seed(30, |random| change_often(true, random));
 }

@@ -14,7 +14,9 @@ use fakes::content::content;
 use fakes::quic_client::{QuicClient, Received, Setup as ClientSetup, TlsConfig};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
-use host::{Admission, Link, QuicListener, QuicSettings, Stack, StackConfig};
+use host::{
+    Admission, Changeable, Link, QuicListener, QuicReceive, QuicSettings, Stack, StackConfig,
+};
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
 use netdev::{Offload, Port, Superpacket};
@@ -114,6 +116,7 @@ pub(crate) struct World<'a> {
     map: Option<SteeringMap>,
     /// Workers that there were.
     workers_made: Cell<u32>,
+    changeable: Changeable,
 }
 
 /// How a world begins.
@@ -126,6 +129,7 @@ pub(crate) struct Setup {
     pub(crate) memory_bytes_max: usize,
     pub(crate) connections_per_source: Option<u32>,
     pub(crate) workers_min: usize,
+    pub(crate) receive: QuicReceive,
     /// A packet filter gives workers what they are to open.
     pub(crate) is_steered: bool,
 }
@@ -141,6 +145,7 @@ impl Default for Setup {
             memory_bytes_max: StackConfig::CONNECTION_MEMORY_BYTES_MAX,
             connections_per_source: None,
             workers_min: usize::MAX,
+            receive: QuicReceive::default(),
             is_steered: false,
         }
     }
@@ -166,23 +171,28 @@ pub(crate) fn preferred_address(v6: bool) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), PORT)
 }
 
-fn stack(setup: &Setup, link: Link, site: &Site, now_us: u64) -> Stack {
+fn config(setup: &Setup) -> StackConfig {
     let mut addresses = vec![("10.77.0.2", 24), ("fd77::2", 64)];
     if !setup.settings.preferred_address.is_none() {
         addresses.extend([("10.77.0.7", 24), ("fd77::7", 64)]);
     }
     let addresses = addresses.into_iter();
     let addresses = addresses.map(|(ip, prefix)| (ip.parse().unwrap(), prefix));
-    let config = StackConfig {
+    StackConfig {
         roots_are_replicas: setup.replicas,
         workers_min: setup.workers_min,
         connection_memory_bytes_max: setup.memory_bytes_max,
+        quic_receive: setup.receive,
         admission: Admission {
             connections_per_source: setup.connections_per_source,
             ..Admission::default()
         },
         ..StackConfig::new(addresses.collect(), vec![80], [7; 16])
-    };
+    }
+}
+
+fn stack(setup: &Setup, link: Link, site: &Site, now_us: u64) -> Stack {
+    let config = config(setup);
     let mut stack = Stack::awaiting(config, link, setup.stacks, now_us);
     stack.set_unix_time(UNIX_TIME);
     let listener = QuicListener {
@@ -232,6 +242,7 @@ impl<'a> World<'a> {
             order: 0,
             map: setup.is_steered.then(|| SteeringMap::in_memory(7)),
             workers_made: Cell::new(0),
+            changeable: Changeable::from(&config(&setup)),
         };
         if let Some(map) = &world.map {
             world.stack.steer_with(map.clone());
@@ -247,6 +258,12 @@ impl<'a> World<'a> {
             world.stack.on_nic_come(now_us, number, channels).unwrap();
         }
         world
+    }
+
+    /// A reload says who opens what clients send.
+    pub(crate) fn change_reception(&mut self, to: QuicReceive) {
+        self.changeable.quic_receive = to;
+        self.stack.change(&self.changeable);
     }
 
     /// The host process has died: another one has the same secret, and knows nothing.

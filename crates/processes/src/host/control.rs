@@ -61,8 +61,8 @@ pub struct Start {
     pub http: server::Config,
     /// What the proxy forwards.
     pub proxy: proxy::Config,
-    /// Settings of TCP that a reload changes.
-    pub tcp: Changeable,
+    /// Settings of the stack that a reload changes.
+    pub stack: Changeable,
     /// What the observer gets.
     pub observed: Observed,
 }
@@ -108,7 +108,7 @@ pub struct HostControl {
 struct Replacing {
     http: server::Config,
     proxy: proxy::Config,
-    tcp: Changeable,
+    stack: Changeable,
     observed: Observed,
     /// How many certificates there are, if there is TLS.
     certificates: Option<(usize, tls::Checking)>,
@@ -199,7 +199,7 @@ impl HostControl {
             let start = Start {
                 http: self.http_of(&configuration)?,
                 proxy: proxy_of(&configuration)?,
-                tcp: configuration.tcp.changeable(),
+                stack: configuration.changeable(),
                 observed: configuration.observed,
             };
             if with_tls {
@@ -270,7 +270,7 @@ impl HostControl {
             let configuration = HostConfiguration::receive(message?)?;
             let http = self.http_of(&configuration)?;
             let proxy = proxy_of(&configuration)?;
-            let (tcp, observed) = (configuration.tcp.changeable(), configuration.observed);
+            let (stack, observed) = (configuration.changeable(), configuration.observed);
             let files = configuration.certificates;
             let count = files.len();
             let checking = || {
@@ -285,7 +285,7 @@ impl HostControl {
             Ok(Replacing {
                 http,
                 proxy,
-                tcp,
+                stack,
                 observed,
                 certificates,
             })
@@ -312,7 +312,7 @@ impl HostControl {
         let replaced = self.replacing.pop_front();
         let message = match (is_good, replaced) {
             (Ok(_), Some(Ok(new))) => {
-                stack.change(&new.tcp);
+                stack.change(&new.stack);
                 server.reconfigure(new.http);
                 proxy.reconfigure(new.proxy);
                 self.observe(new.observed, server, proxy);
@@ -695,6 +695,7 @@ mod tests {
                 content: Content::without_secrets(&Config::default()),
                 forwarding: config::Forwarding::default(),
                 tcp: config::Tcp::default(),
+                quic: config::Quic::default(),
                 observed: Observed::default(),
                 certificates: files.to_vec(),
             };

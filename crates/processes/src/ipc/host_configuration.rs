@@ -1,17 +1,18 @@
 //! What the supervisor passes to the host process at its start and on each reload: what HTTP
-//! serves, TCP, what is observed, and certificates. The process can open no file: the supervisor
-//! has read and checked them, and passes on their contents.
+//! serves, TCP, QUIC, what is observed, and certificates. The process can open no file: the
+//! supervisor has read and checked them, and passes on their contents.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use failure::Failure;
+use host::Changeable;
 use serde::{Deserialize, Serialize};
 use tls::Files;
 use zeroize::Zeroizing;
 
 use crate::ipc::sealed;
-use config::{Content, Forwarding, Tcp};
+use config::{Content, Forwarding, Quic, Tcp};
 
 /// What failures are about.
 pub const WHAT: &str = "configuration";
@@ -36,6 +37,8 @@ pub struct HostConfiguration {
     pub forwarding: Forwarding,
     /// Section `tcp`.
     pub tcp: Tcp,
+    /// Section `quic`.
+    pub quic: Quic,
     /// What the observer gets.
     pub observed: Observed,
     /// None without TLS.
@@ -43,10 +46,16 @@ pub struct HostConfiguration {
 }
 
 impl HostConfiguration {
+    /// What of it the stack has.
+    pub fn changeable(&self) -> Changeable {
+        self.tcp.changeable(&self.quic)
+    }
+
     /// A message for the host process.
     pub fn message(&self) -> Result<OwnedFd, Failure> {
         let what = "handing the configuration to the host process";
-        let content = (&self.content, &self.forwarding, &self.tcp, self.observed);
+        let (content, forwarding) = (&self.content, &self.forwarding);
+        let content = (content, forwarding, &self.tcp, &self.quic, self.observed);
         let content = serde_json::to_vec(&content);
         let content = content.map_err(io::Error::other);
         content
@@ -70,11 +79,12 @@ impl HostConfiguration {
         let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         let (content, certificates) = rest.split_at_checked(length)?;
-        let (content, forwarding, tcp, observed) = serde_json::from_slice(content).ok()?;
+        let (content, forwarding, tcp, quic, observed) = serde_json::from_slice(content).ok()?;
         Some(Self {
             content,
             forwarding,
             tcp,
+            quic,
             observed,
             certificates: Files::from_bytes(certificates)?,
         })
@@ -96,6 +106,7 @@ mod tests {
             content: Content::without_secrets(&config),
             forwarding: Forwarding::default(),
             tcp: config.tcp,
+            quic: config.quic,
             observed: Observed {
                 accesses: true,
                 counters: false,
@@ -107,11 +118,13 @@ mod tests {
     #[test]
     fn what_is_passed_on_is_what_was_read_and_stays_as_it_is() {
         let sent = configuration(
-            "[tcp]\norphans = 7\n[[site]]\nnames = [\"a.org\"]\n[[site.rule]]\npath = \"/x/*\"",
+            "[tcp]\norphans = 7\n[quic]\nreceive = \"nic\"\n\
+             [[site]]\nnames = [\"a.org\"]\n[[site.rule]]\npath = \"/x/*\"",
         );
         let message = sent.message().unwrap();
         let received = HostConfiguration::receive(&message).unwrap();
         assert_eq!((received.content, received.tcp), (sent.content, sent.tcp));
+        assert_eq!(received.quic, sent.quic);
         assert_eq!(received.observed, sent.observed);
         assert_eq!(received.certificates.len(), 1);
         assert!(

@@ -88,7 +88,7 @@ pub struct Endpoint {
     /// The last time that the engine was told.
     told: Instant,
     time_of_day: Arc<TimeOfDay>,
-    issued: Option<Issued>,
+    issued: Issued,
     /// By the engine's handle.
     connections: Vec<Option<Box<Connection>>>,
     next_serial: u64,
@@ -851,7 +851,6 @@ pub(in crate::engine) mod tests {
     use fakes::site::{Identity, Site, UNIX_TIME};
 
     use super::*;
-    use crate::config::Receive;
     use crate::extents::Extents;
     use crate::types::Segment;
 
@@ -877,12 +876,8 @@ pub(in crate::engine) mod tests {
     }
 
     /// An endpoint, and a client that is connected to it.
-    pub(in crate::engine) fn connected(receive: Receive) -> (Endpoint, QuicClient) {
-        let settings = Settings {
-            receive,
-            ..Settings::default()
-        };
-        connected_at(None, &settings)
+    pub(in crate::engine) fn connected() -> (Endpoint, QuicClient) {
+        connected_at(None, &Settings::default())
     }
 
     /// The same, with these settings, by this address of the server.
@@ -928,7 +923,7 @@ pub(in crate::engine) mod tests {
     /// A placeholder that was forgotten is not sent.
     #[test]
     fn a_packet_that_cannot_be_described_closes_the_connection() {
-        let (mut endpoint, mut client) = connected(Receive::Host);
+        let (mut endpoint, mut client) = connected();
         client.request(b"file").expect("a stream");
         deliver(&mut client, &mut endpoint);
         let events: Vec<_> = std::iter::from_fn(|| endpoint.poll_event()).collect();

@@ -90,9 +90,7 @@ impl Endpoint {
 
     /// Takes the connection IDs that were made since.
     pub(super) fn take_issued(&mut self) -> Vec<ConnectionId> {
-        self.issued
-            .as_ref()
-            .map_or_else(Vec::new, |issued| issued.take())
+        self.issued.take()
     }
 
     /// The connection IDs that were made since are a connection's.
@@ -135,7 +133,6 @@ fn packet(opened: &Opened<'_>, plaintext: &[u8]) -> BytesMut {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Receive;
     use crate::engine::tests::{NOW, connected, deliver};
     use crate::trace::{PacketType, TraceEvent, TracedFrame, TracedPacket};
     use crate::types::EventKind;
@@ -147,7 +144,7 @@ mod tests {
 
     /// An endpoint with a connection, its name and one of its IDs, and where its packets come from.
     fn receiving() -> (Endpoint, Handle, QuicConnectionId, Arrival) {
-        let (mut endpoint, mut client) = connected(Receive::Nic);
+        let (mut endpoint, mut client) = connected();
         client.request(b"file").expect("a stream");
         deliver(&mut client, &mut endpoint);
         let opened = std::iter::from_fn(|| endpoint.poll_event());

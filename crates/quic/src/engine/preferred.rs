@@ -195,7 +195,7 @@ mod tests {
     use tcp::Instant;
 
     use super::*;
-    use crate::config::{Receive, Settings};
+    use crate::config::Settings;
     use crate::engine::Endpoint;
     use crate::engine::tests::{NOW, connected_at, deliver_to};
     use crate::types::{Arrival, EventKind, Handle, Opened, Output, Segment};
@@ -217,7 +217,6 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            receive: Receive::Nic,
             preferred_address: PreferredAddress {
                 v4: Some("198.51.100.7".parse().expect("an address")),
                 v6: None,

@@ -48,7 +48,7 @@ impl Secret {
         ConnectionIds {
             key: own.hmac(&serial),
             count: 0,
-            issued: None,
+            issued: Issued::default(),
         }
     }
 }
@@ -108,7 +108,7 @@ impl AeadKey for OneToken {
 pub(super) struct ConnectionIds {
     key: hmac::Key,
     count: u64,
-    issued: Option<Issued>,
+    issued: Issued,
 }
 
 /// Connection IDs that were made since the endpoint has looked.
@@ -127,12 +127,9 @@ impl Issued {
 }
 
 impl ConnectionIds {
-    /// The same IDs, which are noted from now on.
-    pub(super) fn noted(self, issued: &Issued) -> Self {
-        Self {
-            issued: Some(issued.clone()),
-            ..self
-        }
+    /// Where all are noted that they make, copies included.
+    pub(super) fn issued(&self) -> Issued {
+        self.issued.clone()
     }
 }
 
@@ -141,9 +138,7 @@ impl ConnectionIdGenerator for ConnectionIds {
         self.count += 1;
         let tag = hmac::sign(&self.key, &self.count.to_le_bytes());
         let id = ConnectionId::new(&tag.as_ref()[..CONNECTION_ID_BYTES]);
-        if let Some(issued) = &self.issued {
-            issued.lock().push(id);
-        }
+        self.issued.lock().push(id);
         id
     }
 

@@ -17,7 +17,6 @@ use rustls::quic::{self, DirectionalKeys, KeyChange, Secrets, ServerConnection, 
 use rustls::{AlertDescription, HandshakeKind, SupportedCipherSuite};
 use zeroize::Zeroizing;
 
-use crate::config::Receive;
 use crate::engine::capture::{self, Captured, Raw, capturing};
 use crate::engine::keys::{self, DescribingKey, OpeningHeaderKey, OpeningKey, Shared, Unprotected};
 use crate::trace::PacketType;
@@ -40,8 +39,6 @@ pub(super) struct Sessions {
     pub(super) initial: quic::Suite,
     /// Where the first packet of a connection is traced, before it has a session.
     pub(super) first: Shared,
-    /// Where packets of peers are opened.
-    pub(super) receive: Receive,
 }
 
 impl crypto::ServerConfig for Sessions {
@@ -92,7 +89,6 @@ impl crypto::ServerConfig for Sessions {
         Box::new(ServerSession {
             tls: Tls::Handshaking(Box::new(connection)),
             initial: self.initial,
-            receive: self.receive,
             recorder,
             has_reported: false,
             one_rtt: None,
@@ -173,7 +169,6 @@ impl Tls {
 struct ServerSession {
     tls: Tls,
     initial: quic::Suite,
-    receive: Receive,
     recorder: Shared,
     has_reported: bool,
     one_rtt: Option<OneRtt>,
@@ -187,11 +182,11 @@ impl ServerSession {
         one_rtt: &OneRtt,
         generation: u32,
     ) -> Box<dyn PacketKey> {
-        let open = (self.receive == Receive::Nic).then(|| OpenKey {
+        let open = OpenKey {
             key: open.key,
             iv: open.iv,
             header_key: one_rtt.open_header_key.clone(),
-        });
+        };
         Box::new(DescribingKey {
             key: Arc::new(SealKey {
                 generation,

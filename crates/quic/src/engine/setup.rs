@@ -16,7 +16,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use tls::Certificates;
 
-use crate::config::{Limits, PreferredAddress, Receive, Settings};
+use crate::config::{Limits, PreferredAddress, Settings};
 use crate::engine::capture;
 use crate::engine::controller::Controllers;
 use crate::engine::keys::Shared;
@@ -59,8 +59,8 @@ pub(super) struct Setup {
     pub(super) crowded: ServerConfig,
     /// Where the first packet of a connection is traced, before it has a session.
     pub(super) first: Shared,
-    /// Connection IDs that it makes, if NIC stacks are to know them.
-    pub(super) issued: Option<Issued>,
+    /// Connection IDs that it makes.
+    pub(super) issued: Issued,
 }
 
 fn random() -> Result<[u8; 32], rustls::Error> {
@@ -91,14 +91,10 @@ impl Setup {
             first: first.clone(),
             rustls: Arc::new(rustls),
             initial,
-            receive: settings.receive,
         });
         let mut endpoint = EndpointConfig::new(secret.reset_key());
-        let issued = (settings.receive == Receive::Nic).then(Issued::default);
-        let mut ids = secret.connection_ids(seed);
-        if let Some(issued) = &issued {
-            ids = ids.noted(issued);
-        }
+        let ids = secret.connection_ids(seed);
+        let issued = ids.issued();
         endpoint.cid_generator(move || Box::new(ids.clone()));
         endpoint.supported_versions(vec![VERSION_1]);
         endpoint.rng_seed(Some(seed));

@@ -17,11 +17,10 @@ use contract::{Command, FlowId, Segment, SendId};
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
 use nic_stack::{Nic, Plan, header};
-use quic::Receive;
 use sim::Violation;
 use sim::wire_watch::WireWatch;
 use tcp::CongestionAlgorithm;
-use world::World;
+use world::{Receive, World};
 
 /// What has happened over all seeds of a test.
 struct Tally {

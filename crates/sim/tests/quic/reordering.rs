@@ -3,11 +3,10 @@
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
-use quic::Receive;
 use tcp::CongestionAlgorithm;
 
 use crate::nic_stack::FILE_BYTES;
-use crate::world::World;
+use crate::world::{Receive, World};
 
 /// How many packets of a thousand are late, by up to 5 ms, either way.
 const LATE: [u64; 4] = [0, 10, 50, 100];

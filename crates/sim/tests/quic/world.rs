@@ -16,8 +16,8 @@ use fakes::quic_client::{QuicClient, Received};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use quic::{
-    Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Opened, Output, Read, Receive,
-    SealKey, Settings, StreamId,
+    Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Opened, Output, Read, SealKey,
+    Settings, StreamId,
 };
 use sim::wire_watch::WireWatch;
 use tcp::{CongestionAlgorithm, Instant};
@@ -81,6 +81,13 @@ struct Reception {
     is_taken: bool,
 }
 
+/// Who opens what clients send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receive {
+    Host,
+    Nic,
+}
+
 pub(crate) struct World<'a> {
     pub(crate) random: &'a mut dyn FnMut(u64) -> u64,
     pub(crate) weather: Weather,
@@ -110,6 +117,7 @@ pub(crate) struct World<'a> {
     pub(crate) refused: u64,
     /// ... and datagrams that they have handed to the host.
     pub(crate) handed_up: u64,
+    receive: Receive,
     receptions: BTreeMap<FlowId, (Handle, Reception)>,
     now_us: Rc<Cell<u64>>,
     site: Site,
@@ -175,7 +183,6 @@ impl<'a> World<'a> {
         let settings = Settings {
             alpn: vec![b"test".to_vec()],
             congestion,
-            receive,
             secret: Some([7; 32]),
             seed: Some([9; 32]),
             ..Settings::default()
@@ -188,6 +195,7 @@ impl<'a> World<'a> {
         let (host, nic) = start_nic(0, &files, &now_us, random);
         Self {
             random,
+            receive,
             weather: Weather::default(),
             detour_us: 0,
             link_mbit_per_s: u64::MAX,
@@ -501,17 +509,17 @@ impl<'a> World<'a> {
             return;
         };
         let (handle, is_first) = (*handle, !reception.is_taken);
-        let key = reception.key.clone().filter(|_| reception.is_connected);
+        let is_wanted = reception.is_connected && self.receive == Receive::Nic;
+        let key = reception.key.clone().filter(|_| is_wanted);
         let Some(key) = key else {
             return;
         };
         let next_number = self.endpoint.next_received(handle);
-        if let Some(command) = key.receive_command(flow, next_number, HOLD_US) {
-            self.tell(&Command::QuicReceiveKey(command));
-            let ids: Vec<_> = self.endpoint.connection_ids(handle).collect();
-            for id in ids.into_iter().filter(|_| is_first) {
-                self.tell(&Command::QuicConnectionId { flow, id });
-            }
+        let command = key.receive_command(flow, next_number, HOLD_US);
+        self.tell(&Command::QuicReceiveKey(command));
+        let ids: Vec<_> = self.endpoint.connection_ids(handle).collect();
+        for id in ids.into_iter().filter(|_| is_first) {
+            self.tell(&Command::QuicConnectionId { flow, id });
         }
     }
 

@@ -102,7 +102,10 @@ fn quic_cells(connection: &QuicConnection) -> [String; 6] {
     if connection.is_offloaded {
         words.push("offloaded".to_owned());
     }
-    if connection.is_opened_by_nic || connection.packets_opened_by_nic > 0 {
+    if connection.is_opened_by_nic {
+        words.push("receive:nic".to_owned());
+    }
+    if connection.packets_opened_by_nic > 0 {
         words.push(format!("opened:{}", connection.packets_opened_by_nic));
     }
     if connection.sends_outstanding > 0 {

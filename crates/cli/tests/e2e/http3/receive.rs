@@ -5,9 +5,14 @@ use std::fs;
 use rustix::process::Signal;
 use testbed::namespace::isolated;
 use testbed::site::Site;
+use testbed::wait;
 
-use super::{bring_every_byte, outlive, survive_changes};
-use crate::deaths::{counted, counter};
+use super::client::Client;
+use super::{bring_every_byte, certificate, outlive, serve, survive_changes};
+use crate::deaths::{counted, counter, lose_packets};
+use crate::https::HTTPS;
+use crate::stat::json;
+use crate::support::{SOON, ctl, program, sh};
 
 /// Options of a server whose NIC workers open what clients send.
 pub(crate) fn options(site: &Site) -> Vec<String> {
@@ -84,4 +89,74 @@ fn connections_outlive_nic_processes_that_open() {
         assert_eq!((rejected, accepted), (0, 20));
         assert!(opened > 1_000, "{opened}");
     });
+}
+
+/// What `splitway stat` says of the only connection: whether a NIC worker opens its packets, and
+/// how many one has opened.
+fn reception() -> (bool, u64) {
+    let document = json(&["--port", "443"]);
+    let [row] = &document["quic_connections"].as_array().unwrap()[..] else {
+        panic!("{document}");
+    };
+    let opened = row["packets_opened_by_nic"].as_u64().unwrap();
+    (row["is_opened_by_nic"].as_bool().unwrap(), opened)
+}
+
+/// By packet filter, or handed on by a server that was started without.
+fn move_amid_a_download(site: &Site, first: &str) {
+    let file = site.file("file", 100_000_000).unwrap();
+    let certificate = certificate(site);
+    let configuration = site.outside().join("receive.toml");
+    let write = |quic: &str| fs::write(&configuration, format!("[quic]\n{quic}\n")).unwrap();
+    write(first);
+    let path = configuration.to_str().unwrap();
+    let splitway = serve(site, &certificate, &["--report-json", "--config", path]);
+    lose_packets();
+    let mut client = Client::connect(HTTPS[0], &certificate, 1);
+    let stream = client.begin("GET", "/file", &[]);
+    let mut end = 0;
+    for turn in 0..6 {
+        end += 8_000_000;
+        client.until("a part", |it| it.has_received(stream) > end);
+        let is_for_nic = turn % 2 == 0;
+        write(match (is_for_nic, turn) {
+            (true, 0) => "receive = \"nic\"\nreceive_after = \"1M\"",
+            (true, _) => "receive = \"nic\"",
+            (false, _) => "receive = \"host\"",
+        });
+        let (is_done, said) = ctl("reload", None);
+        assert!(is_done && !said.contains("restart"), "{said}");
+        assert!(said.contains("QUIC: who opens what clients send"), "{said}");
+        let (is_opened_by_nic, before) = wait::until(SOON, "the change", || {
+            client.turn();
+            Some(reception()).filter(|(is_opened_by_nic, _)| *is_opened_by_nic == is_for_nic)
+        })
+        .unwrap();
+        let text = sh(&format!("{} stat", program().display()));
+        assert_eq!(text.contains("receive:nic"), is_opened_by_nic, "{text}");
+        if is_for_nic {
+            client.until("packets that a worker opens", |_| {
+                reception().1 > before + 20
+            });
+        }
+    }
+    let response = client.response(stream);
+    assert!(
+        response.body == file.bytes(0, file.size() as usize),
+        "other bytes"
+    );
+    client.close();
+    let [opened, refused, rejected, accepted] = counted(splitway, NAMES);
+    assert_eq!((refused, rejected, accepted), (0, 0, 1));
+    assert!(opened > 60, "{opened}");
+}
+
+#[test]
+fn a_reload_moves_a_connection_between_host_and_nic_worker() {
+    isolated(|site| move_amid_a_download(&site, "receive = \"nic\""));
+}
+
+#[test]
+fn a_server_that_was_started_without_receiving_on_nic_workers_does_so_after_a_reload() {
+    isolated(|site| move_amid_a_download(&site, "receive = \"host\""));
 }

@@ -142,7 +142,7 @@ impl Stack {
                 self.release_bytes(place, file, len);
                 sent
             }
-            Pending::ConnectionId(id) if connection.receives.is_some() => nic
+            Pending::ConnectionId(id) if connection.has_received => nic
                 .channel
                 .send(&Command::QuicConnectionId { flow, id: *id }),
             Pending::KeyGone { .. }
@@ -236,6 +236,8 @@ impl Stack {
             self.sends_outstanding += 1;
         }
         connection.sent_bytes += send.datagram_bytes();
+        let is_due = !connection.is_received_at_nic
+            && self.config.quic_receive.is_at_nic(connection.sent_bytes);
         self.counters.quic_packets += send.packets().len() as u64;
         self.counters.virtual_bytes += send.file_bytes();
         if self.config.departs_at_issue {
@@ -243,6 +245,9 @@ impl Stack {
         }
         if is_elsewhere {
             self.follow_path(place);
+        }
+        if is_due {
+            self.place_reception(place);
         }
         Outcome::Done
     }

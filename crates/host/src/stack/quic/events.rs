@@ -177,7 +177,7 @@ impl Stack {
         connection.source = Some(source);
         connection.is_handshake_complete = true;
         self.gate.on_accepted(source);
-        self.receive_at_nic(place);
+        self.place_reception(place);
         true
     }
 

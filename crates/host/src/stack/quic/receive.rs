@@ -1,9 +1,9 @@
 //! Connections whose 1-RTT packets a NIC worker opens ([`contract::quic`]), where
-//! [`quic::Receive::Nic`] asks for it.
+//! [`QuicReceive`](crate::QuicReceive) asks for it.
 //!
-//! The worker gets the peer's key as soon as the handshake is over, and again whenever it gets a
-//! key of this side's: after a key update, or when it has taken the place of another. Datagrams
-//! reach it in one of two ways:
+//! The worker gets the peer's key as soon as that holds for the connection, and again whenever it
+//! gets a key of this side's: after a key update, or when it has taken the place of another.
+//! Datagrams reach it in one of two ways:
 //!
 //! | | |
 //! |---|---|
@@ -12,7 +12,9 @@
 //!
 //! Whatever else comes is opened here, as if nothing of this existed: what the worker hands up,
 //! what comes from another address than the connection's, or for a connection that the map has no
-//! room for. That is right at any time, since the endpoint has all keys.
+//! room for. That is right at any time, since the endpoint has all keys. So a connection comes back
+//! to the host without a word to the worker: its datagrams go there no more. Those that it has
+//! still come up.
 
 use contract::limits::{FRAME_BYTES_MAX, QUIC_HOLD_US_MAX};
 use contract::quic::QuicReceived;
@@ -54,21 +56,43 @@ impl Connection {
 }
 
 impl Stack {
-    /// The handshake of a connection is over: its worker may open what the peer sends.
-    pub(super) fn receive_at_nic(&mut self, place: usize) {
-        let Some(quic) = self.quic.as_deref_mut() else {
-            return;
-        };
-        if let Some(connection) = quic.table.connections.get_mut(place) {
-            connection.commands.push_back(Pending::ReceiveKey);
-            quic.mark(place);
+    /// Has each connection received where it is to be now.
+    pub(in crate::stack) fn place_quic_receptions(&mut self) {
+        let quic = self.quic.as_deref();
+        let places = quic.map_or_else(Vec::new, |quic| quic.table.places());
+        for place in places {
+            self.place_reception(place);
         }
     }
 
-    /// The worker has a key: that of the peer goes with it, if the handshake is over.
+    /// Has what a peer sends opened where it is to be now.
+    pub(super) fn place_reception(&mut self, place: usize) {
+        let policy = self.config.quic_receive;
+        let Some(quic) = self.quic.as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = quic.table.connections.get_mut(place) else {
+            return;
+        };
+        let is_at_nic = connection.is_handshake_complete
+            && !connection.is_over
+            && policy.is_at_nic(connection.sent_bytes);
+        if std::mem::replace(&mut connection.is_received_at_nic, is_at_nic) == is_at_nic {
+            return;
+        }
+        if is_at_nic {
+            connection.commands.push_back(Pending::ReceiveKey);
+            quic.mark(place);
+        } else {
+            connection.receives = None;
+            self.clear_reception(place);
+        }
+    }
+
+    /// The worker has a key: that of the peer goes with it, if the worker is to open packets.
     pub(super) fn receive_again(&mut self, place: usize) {
         if let Some((connection, _)) = self.connection_and_nic(place)
-            && connection.is_handshake_complete
+            && connection.is_received_at_nic
         {
             connection.commands.push_front(Pending::ReceiveKey);
         }
@@ -94,12 +118,13 @@ impl Stack {
         let flow = names::flow(connection.id);
         let next_number = endpoint.next_received(connection.handle);
         let hold_us = hold_us.clamp(HOLD_US_MIN, QUIC_HOLD_US_MAX);
+        let is_wanted =
+            connection.is_received_at_nic && !connection.is_over && frame_bytes <= FRAME_BYTES_MAX;
         let key = connection.keys.last().filter(|key| {
             // The end of the handshake and a key may come together.
-            !connection.is_over && connection.receives != Some(key.generation)
+            is_wanted && connection.receives != Some(key.generation)
         });
-        let key = key.and_then(|key| key.receive_command(flow, next_number, hold_us));
-        let Some(key) = key.filter(|_| frame_bytes <= FRAME_BYTES_MAX) else {
+        let Some(key) = key.map(|key| key.receive_command(flow, next_number, hold_us)) else {
             return Outcome::Done;
         };
         // Room for any SEND is room for all of these.
@@ -114,15 +139,19 @@ impl Stack {
         if connection.receives.replace(generation).is_some() {
             return Outcome::Done;
         }
-        for id in endpoint.connection_ids(connection.handle) {
-            let sent = nic.channel.send(&Command::QuicConnectionId { flow, id });
-            debug_assert!(sent.is_ok(), "there was room");
+        if !std::mem::replace(&mut connection.has_received, true) {
+            for id in endpoint.connection_ids(connection.handle) {
+                let sent = nic.channel.send(&Command::QuicConnectionId { flow, id });
+                debug_assert!(sent.is_ok(), "there was room");
+            }
         }
         let has_port = nic.setup.is_some_and(|ready| ready.target.is_some());
         if self.setup.map.is_none() || !has_port {
             let tuple = connection.tuple();
             connection.reception = Reception::HandedOn(tuple);
             quic.handed_on.insert(tuple, place);
+        } else if connection.is_taken {
+            self.list_quic(place);
         }
         Outcome::Done
     }
@@ -132,10 +161,11 @@ impl Stack {
         let Ok(place) = self.place_of_flow(worker, flow) else {
             return;
         };
-        let is_wanted = self
-            .quic_connection(place)
-            .is_some_and(|connection| connection.receives.is_some());
-        if is_wanted {
+        let Some(connection) = self.quic_connection(place) else {
+            return;
+        };
+        connection.is_taken = connection.has_received;
+        if connection.receives.is_some() {
             self.clear_reception(place);
             self.list_quic(place);
         }
@@ -202,6 +232,8 @@ impl Stack {
         self.clear_reception(place);
         if let Some(connection) = self.quic_connection(place) {
             connection.receives = None;
+            connection.has_received = false;
+            connection.is_taken = false;
         }
     }
 
@@ -256,7 +288,7 @@ impl Stack {
             return false;
         };
         let connection = &mut quic.table.connections[place];
-        if connection.receives.is_none() {
+        if !connection.has_received {
             // The flow may have begun again since.
             return true;
         }

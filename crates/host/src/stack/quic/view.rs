@@ -33,7 +33,7 @@ pub struct QuicInfo<'a> {
     pub packets_lost: u64,
     /// A NIC worker seals and sends for it: it has a key.
     pub is_offloaded: bool,
-    /// It opens what the peer sends as well: it has the peer's key.
+    /// It opens what the peer sends as well: it has the peer's key, and is to use it.
     pub is_opened_by_nic: bool,
     /// Packets of the peer that NIC workers have opened.
     pub packets_opened_by_nic: u64,
