@@ -9,6 +9,7 @@
 //! | [`memory`] | two ports joined in memory, for tests and simulation |
 //! | `segment` | superpackets, cut in software |
 //! | [`steering`] | which port gets a frame: a map, and packet filters that read it |
+//! | `uring` | datagrams by io_uring, for measurements |
 //! | [`fault`] | a port that loses, repeats, reorders and damages what it receives |
 //!
 //! This room may touch system calls and drivers.
@@ -19,6 +20,8 @@ pub mod fault;
 pub mod memory;
 pub mod packet;
 pub mod steering;
+#[cfg(feature = "uring")]
+pub mod uring;
 
 mod segment;
 

@@ -267,10 +267,8 @@ fn report(results: &mut Results, runs: &[Run]) {
     results.note(
         "AES-128-GCM is that of aws-lc, in place, each datagram with 21 bytes of header and 16 of \
          tag; header protection is not in it. *AF_PACKET* is Splitway's own port: one write of a \
-         frame with a virtio header, cut by the kernel or the link (GSO_UDP_L4). io_uring has no \
-         row: entering a request into its ring takes code that handles memory by hand, which has \
-         no place here, and a datagram that leaves through it takes the way of sendmsg through \
-         the kernel.",
+         frame with a virtio header, cut by the kernel or the link (GSO_UDP_L4). A request \
+         of io_uring takes the way of sendmsg through the kernel, and spares its system call.",
     );
 }
 

@@ -2,9 +2,10 @@
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use netdev::packet::PacketPort;
+use netdev::uring::SendRing;
 use netdev::{Offload, Port, SendError, Superpacket};
 use nix::sys::socket::{
     ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg, sendmsg,
@@ -29,6 +30,8 @@ pub(crate) enum Engine {
     Sendmsg,
     /// One for all, in which each is a message of its own.
     Sendmmsg,
+    /// One for all, in which each is a request of io_uring.
+    IoUring,
     /// One for all, which the kernel or the link cuts (GSO).
     UdpSegment,
     /// The same past the kernel's UDP, with a header of our own.
@@ -36,9 +39,10 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    pub(super) const ALL: [Engine; 4] = [
+    pub(super) const ALL: [Engine; 5] = [
         Engine::Sendmsg,
         Engine::Sendmmsg,
+        Engine::IoUring,
         Engine::UdpSegment,
         Engine::Packet,
     ];
@@ -47,6 +51,7 @@ impl Engine {
         match self {
             Engine::Sendmsg => "sendmsg",
             Engine::Sendmmsg => "sendmmsg",
+            Engine::IoUring => "io_uring",
             Engine::UdpSegment => "UDP_SEGMENT",
             Engine::Packet => "AF_PACKET",
         }
@@ -65,6 +70,10 @@ impl Engine {
         socket.connect(to).context(binding)?;
         Ok(match self {
             Engine::Sendmmsg => Sender::Sendmmsg(socket),
+            Engine::IoUring => {
+                let ring = SendRing::new().context(|| "opening io_uring".into())?;
+                Sender::IoUring(socket, Box::new(ring))
+            }
             Engine::UdpSegment => Sender::UdpSegment(socket),
             Engine::Sendmsg | Engine::Packet => Sender::Sendmsg(socket),
         })
@@ -75,6 +84,7 @@ impl Engine {
 pub(super) enum Sender {
     Sendmsg(UdpSocket),
     Sendmmsg(UdpSocket),
+    IoUring(UdpSocket, Box<SendRing>),
     UdpSegment(UdpSocket),
     Packet(Box<PacketPort>),
 }
@@ -87,6 +97,10 @@ impl Sender {
                 .datagrams()
                 .try_for_each(|datagram| send_message(socket, datagram, &[])),
             Sender::Sendmmsg(socket) => send_messages(socket, batch),
+            Sender::IoUring(socket, ring) => {
+                let sent = ring.send(socket.as_fd(), batch.datagrams());
+                sent.context(|| "io_uring".into())
+            }
             Sender::UdpSegment(socket) => {
                 let segment = [ControlMessage::UdpGsoSegments(&(DATAGRAM_BYTES as u16))];
                 send_message(socket, batch.bytes(), &segment)
