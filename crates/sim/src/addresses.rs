@@ -6,6 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const ADDRESS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 pub(crate) const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
+/// To which clients of QUIC may move, if the server prefers it.
+pub(crate) const PREFERRED_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 7);
+pub(crate) const PREFERRED_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 7);
 pub(crate) const PORT: u16 = 80;
 /// TLS.
 pub(crate) const TLS_PORT: u16 = 443;
@@ -21,5 +24,14 @@ pub(crate) fn address(ipv6: bool) -> IpAddr {
         ADDRESS_V6.into()
     } else {
         ADDRESS_V4.into()
+    }
+}
+
+/// The preferred address of a family.
+pub(crate) fn preferred(ipv6: bool) -> IpAddr {
+    if ipv6 {
+        PREFERRED_V6.into()
+    } else {
+        PREFERRED_V4.into()
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct QuicPeer {
     vanished: bool,
     pub(crate) bytes_received: u64,
     pub(crate) connections_lost: u64,
+    /// Connections that were answered from the preferred address.
+    pub(crate) moved_over: u64,
     finished_us: Option<u64>,
     /// When it has something to do.
     next_us: Option<u64>,
@@ -64,6 +66,7 @@ pub(crate) struct QuicPeer {
 
 struct Open {
     client: QuicClient,
+    server: SocketAddr,
     /// Requests not sent yet, the next one last.
     unsent: Vec<usize>,
     requests: Vec<Request>,
@@ -77,6 +80,8 @@ struct Open {
     /// It has begun with early data, of which nothing is known yet.
     is_early: bool,
     has_moved: bool,
+    /// It has moved to the preferred address, and something has come from there.
+    is_answered_there: bool,
     over: bool,
 }
 
@@ -132,6 +137,7 @@ impl QuicPeer {
             vanished: false,
             bytes_received: 0,
             connections_lost: 0,
+            moved_over: 0,
             finished_us: None,
             next_us: begins_us,
             plan,
@@ -223,10 +229,16 @@ impl QuicPeer {
         if self.vanished {
             return Ok(());
         }
+        let preferred = addresses::preferred(self.address.is_ipv6());
         let mut connections = self.connections.iter();
         let found = connections.position(|open| open.client.local == packet.destination);
         if let Some(index) = found {
-            let client = &mut self.connections[index].client;
+            let open = &mut self.connections[index];
+            let is_preferred = packet.source.ip() == preferred;
+            if is_preferred && !std::mem::replace(&mut open.is_answered_there, true) {
+                self.moved_over += 1;
+            }
+            let client = &mut open.client;
             client.on_packet(now_us, packet.payload, packet.ecn);
             self.settle(index, now_us, frames)?;
             self.look_ahead();
@@ -240,8 +252,13 @@ impl QuicPeer {
         SocketAddr::new(self.address, port as u16)
     }
 
-    fn server(&self) -> SocketAddr {
-        let server = addresses::address(self.address.is_ipv6());
+    /// Where the server is, or would rather be.
+    fn server(&self, is_preferred: bool) -> SocketAddr {
+        let ipv6 = self.address.is_ipv6();
+        let server = match is_preferred {
+            true => addresses::preferred(ipv6),
+            false => addresses::address(ipv6),
+        };
         SocketAddr::new(server, addresses::QUIC_PORT)
     }
 
@@ -249,7 +266,8 @@ impl QuicPeer {
         let mut unsent = self.plan.connections[self.begun].clone();
         unsent.reverse();
         self.begun += 1;
-        let addresses = (self.next_local(), self.server());
+        let server = self.server(false);
+        let addresses = (self.next_local(), server);
         let name = ClientTlsConfig::name().to_str().into_owned();
         let setup = Setup {
             server_name: &name,
@@ -264,6 +282,7 @@ impl QuicPeer {
         let config = self.wanted.config(now_us);
         self.connections.push(Open {
             client: QuicClient::connect_as(config, addresses, &setup),
+            server,
             unsent,
             requests: Vec::new(),
             completed: 0,
@@ -274,6 +293,7 @@ impl QuicPeer {
             has_begun: false,
             is_early: false,
             has_moved: false,
+            is_answered_there: false,
             over: false,
         });
     }
@@ -431,8 +451,15 @@ impl QuicPeer {
         let is_due = |after_bytes| open.received >= after_bytes && open.client.is_confirmed();
         if self.quic.moves_after_bytes.is_some_and(is_due) && !open.has_moved {
             open.has_moved = true;
-            let local = self.next_local();
-            self.connections[index].client.move_to(local);
+            let moves_over = self.quic.moves_over;
+            let local = match moves_over {
+                true => self.connections[index].client.local,
+                false => self.next_local(),
+            };
+            let server = self.server(moves_over);
+            let open = &mut self.connections[index];
+            open.server = server;
+            open.client.move_to(local);
         }
         Ok(())
     }
@@ -452,7 +479,6 @@ impl QuicPeer {
     }
 
     fn transmit(&mut self, index: usize, now_us: u64, frames: &mut Vec<Vec<u8>>) {
-        let destination = self.server();
         let open = &mut self.connections[index];
         if open.over && !self.quic.says_close {
             return;
@@ -462,7 +488,7 @@ impl QuicPeer {
                 source_mac: ROUTER_MAC,
                 destination_mac: addresses::MAC,
                 source: open.client.local,
-                destination,
+                destination: open.server,
                 ecn: ip::Ecn::NotEct,
             };
             frames.extend(header.to_frame(&payload));

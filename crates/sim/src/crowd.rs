@@ -246,6 +246,7 @@ impl Place {
             setup: None,
             retry_above: usize::MAX,
             early_data: false,
+            has_preferred: false,
             receptions: Vec::new(),
             forgets_tags: false,
         };

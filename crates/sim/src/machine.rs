@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use netdev::{Frame, Port};
 use nic::{Progress, Sleep};
 use wire::frame::parse_segment;
 
-use crate::addresses::{MAC, PORT, TLS_PORT, WEARING_PORT, address};
+use crate::addresses::{MAC, PORT, TLS_PORT, WEARING_PORT, address, preferred};
 use crate::channel_tap::ChannelTap;
 use crate::control_link::{ControlLink, ControlLinkCounters};
 use crate::entropy;
@@ -80,6 +80,8 @@ pub(crate) struct Machine {
     far: MemoryPort,
     /// For whom packets have left in a turn; kept for its memory.
     departed: Vec<SocketAddr>,
+    /// The server's addresses.
+    own: Vec<IpAddr>,
     /// What of the stack's configuration may change.
     changeable: Changeable,
     /// Which port gets a frame, where that is not the host's alone.
@@ -185,7 +187,11 @@ impl Machine {
         }
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&random.next().to_le_bytes());
-        let addresses = vec![(address(false), 24), (address(true), 64)];
+        let mut addresses = vec![(address(false), 24), (address(true), 64)];
+        if scenario.has_preferred {
+            addresses.extend([(preferred(false), 24), (preferred(true), 64)]);
+        }
+        let own = addresses.iter().map(|(address, _)| *address).collect();
         let config = StackConfig {
             gateways: vec![router::ROUTER_V4.into(), router::ROUTER_V6.into()],
             tcp: tcp::Config {
@@ -287,6 +293,7 @@ impl Machine {
             port,
             far,
             departed: Vec::new(),
+            own,
             changeable,
             map,
             syns_steered: 0,
@@ -309,9 +316,8 @@ impl Machine {
             packet_type,
             has_vlan: false,
         };
-        let own = [address(false), address(true)];
         let map = self.map.as_ref();
-        let Some(Decision::Worker(target)) = map.map(|map| map.decide(&own, &arrived)) else {
+        let Some(Decision::Worker(target)) = map.map(|map| map.decide(&self.own, &arrived)) else {
             self.inbox.push(frame);
             return None;
         };

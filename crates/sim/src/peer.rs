@@ -75,6 +75,14 @@ impl Peer {
         either!(self, inner => inner.connections_lost)
     }
 
+    /// Connections of QUIC that were answered from the preferred address.
+    pub(crate) fn moved_over(&self) -> u64 {
+        match self {
+            Peer::Tcp(_) => 0,
+            Peer::Quic(client) => client.moved_over,
+        }
+    }
+
     /// Connections that may have ended with a NIC process, of which not all was heard.
     pub(crate) fn connections_unproven(&self) -> u64 {
         match self {

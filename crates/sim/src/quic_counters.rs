@@ -11,6 +11,8 @@ pub struct QuicCounters {
     pub resumed: u64,
     /// Those of them whose early data was accepted.
     pub early: u64,
+    /// Those of them that were answered from the preferred address.
+    pub moved_over: u64,
     /// Requests.
     pub streams: u64,
     /// 1-RTT packets that have left NIC workers.
@@ -28,6 +30,7 @@ impl AddAssign for QuicCounters {
         self.connections += more.connections;
         self.resumed += more.resumed;
         self.early += more.early;
+        self.moved_over += more.moved_over;
         self.streams += more.streams;
         self.packets += more.packets;
         self.keys += more.keys;

@@ -100,6 +100,8 @@ pub(crate) struct Scenario {
     pub(crate) retry_above: usize,
     /// Clients of QUIC that come again may send early data.
     pub(crate) early_data: bool,
+    /// Clients of QUIC may move to an address that the server prefers.
+    pub(crate) has_preferred: bool,
     /// Who opens what clients of QUIC send from which time on, in microseconds; before, the host.
     pub(crate) receptions: Vec<(u64, QuicReceive)>,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
@@ -293,6 +295,8 @@ pub(crate) struct QuicPlan {
     pub(crate) updates_every_bytes: Option<u64>,
     /// Having received so much on a connection it goes on from another port.
     pub(crate) moves_after_bytes: Option<u64>,
+    /// It moves to the address that the server prefers instead.
+    pub(crate) moves_over: bool,
     /// It wants no more of a response of which it has so much.
     pub(crate) stops_after_bytes: Option<u64>,
     /// It says that it ends a connection. If not, it is not heard of again.
@@ -407,6 +411,7 @@ impl Scenario {
             parts_are_steered: false,
             setup: None,
             retry_above: usize::MAX,
+            has_preferred: false,
             receptions: Vec::new(),
             early_data: false,
             forgets_tags: false,
@@ -540,6 +545,10 @@ impl Scenario {
             client.quic = Some(QuicPlan::draw(random, client.receive_buffer_bytes));
         }
         self.early_data = random.one_in(2);
+        self.has_preferred = random.one_in(2);
+        for quic in self.clients.iter_mut().filter_map(|it| it.quic.as_mut()) {
+            quic.moves_over = self.has_preferred && random.one_in(2);
+        }
         if random.one_in(2) {
             self.draw_receptions(random);
         }
@@ -934,6 +943,7 @@ impl QuicPlan {
             window_bytes: stream_window_bytes * random.pick(&[1, 2, 8]),
             updates_every_bytes: some(random, 3).map(|bytes| bytes.max(1_000)),
             moves_after_bytes: some(random, 5),
+            moves_over: false,
             stops_after_bytes: some(random, 5),
             says_close: !random.one_in(5),
         }
@@ -1011,6 +1021,9 @@ impl fmt::Display for Scenario {
         writeln!(f, "disk: {:?}", self.disk)?;
         for (number, loads) in self.loads.iter().enumerate() {
             writeln!(f, "load of worker {number}, from behind: {loads:?}")?;
+        }
+        if self.has_preferred {
+            writeln!(f, "the server prefers another address")?;
         }
         for (at_us, receive) in &self.receptions {
             writeln!(f, "packets of QUIC are opened from {at_us} on: {receive:?}")?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use contract::tls::{Cipher, Suite, Version};
-use host::{QuicListener, QuicSettings};
+use host::{QuicListener, QuicPreferredAddress, QuicSettings};
 use quic::Crypto;
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
@@ -14,7 +14,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore};
 use tls::{Certificates, Config, Files, Limits, Settings};
 
-use crate::addresses::QUIC_PORT;
+use crate::addresses::{PREFERRED_V4, PREFERRED_V6, QUIC_PORT};
 use crate::entropy::{self, Tickets};
 use crate::random::Random;
 use crate::scenario::Scenario;
@@ -93,6 +93,17 @@ pub(crate) fn listener(versions: &[Version], records_per_key_max: u64) -> Arc<Co
     Arc::new(config.expect("versions and ciphers"))
 }
 
+fn preferred_address(scenario: &Scenario) -> QuicPreferredAddress {
+    match scenario.has_preferred {
+        true => QuicPreferredAddress {
+            v4: Some(PREFERRED_V4),
+            v6: Some(PREFERRED_V6),
+            port: QUIC_PORT,
+        },
+        false => QuicPreferredAddress::default(),
+    }
+}
+
 /// What a port speaks QUIC with.
 pub(crate) fn quic_listener(scenario: &Scenario, random: &mut Random) -> QuicListener {
     let mut draw = || {
@@ -103,6 +114,7 @@ pub(crate) fn quic_listener(scenario: &Scenario, random: &mut Random) -> QuicLis
     let mut settings = QuicSettings {
         congestion: scenario.congestion,
         early_data: scenario.early_data,
+        preferred_address: preferred_address(scenario),
         idle_timeout: IDLE_TIMEOUT,
         secret: draw(),
         seed: draw(),

@@ -231,6 +231,7 @@ impl<'a> World<'a> {
             connections: counters.quic_connections_accepted,
             resumed: counters.quic_resumed,
             early: counters.quic_early,
+            moved_over: self.clients.iter().map(Peer::moved_over).sum(),
             streams: counters.quic_streams_accepted,
             packets: watch.map_or(0, |watch| watch.borrow().packets),
             keys: counters.quic_keys,

@@ -27,6 +27,7 @@ fn no_quic_connection_is_lost_whenever_nic_processes_die() {
     let quic = survived.quic;
     assert!(quic.connections >= 300 && quic.resumed >= 50, "{quic:?}");
     assert!(quic.early >= 10, "{quic:?}");
+    assert!(quic.moved_over >= 10, "{quic:?}");
     assert!(quic.packets >= 10_000, "{quic:?}");
     assert!(quic.opened >= 1_000, "{quic:?}");
     // More than one for each connection: the next NIC stack, or an update.
