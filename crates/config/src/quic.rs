@@ -38,11 +38,12 @@ pub struct Quic {
     pub early_data: bool,
     /// Who opens packets that clients send once the handshake is over: `"host"`, or `"nic"`, where
     /// NIC workers open them, put them in order, and leave out acknowledgments that later ones
-    /// repeat. What they cannot open, the host does. A reload moves connections that there are.
+    /// repeat. What they cannot open, the host does. A reload moves the connections that there are.
     #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub receive: Text<ReceiveOption>,
-    /// With `receive = "nic"`: a connection stays with the host until so many bytes were sent, so
-    /// that short ones cost no NIC worker anything; `"0"`: until its handshake is over.
+    /// With `receive = "nic"`: the host opens packets of a connection until it has sent so many
+    /// bytes to the client, so that a short one takes no room for a receive key; `"0"`: until the
+    /// handshake is over.
     #[cfg_attr(test, schemars(extend("x-reload" = true)))]
     pub receive_after: Text<Size>,
 }
@@ -138,7 +139,7 @@ impl Quic {
         preferred
     }
 
-    /// Who opens what clients send: it may change while a stack runs.
+    /// Where packets of clients are opened: it may change while a stack runs.
     pub fn receive(&self) -> QuicReceive {
         match self.receive.0 {
             ReceiveOption::Host => QuicReceive::Host,

@@ -2,11 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use host::{Changeable, CongestionAlgorithm};
+use host::{Changeable, CongestionAlgorithm, QuicReceive};
 use serde::{Deserialize, Serialize};
 
 use super::text::Text;
-use crate::Quic;
 use crate::connection_memory::ConnectionMemory;
 use crate::tcp_values::{EcnOption, KeepaliveOption, PacingOption};
 
@@ -70,8 +69,8 @@ impl Default for Tcp {
 }
 
 impl Tcp {
-    /// The same for a stack that runs, with who opens packets of QUIC: all of it may change.
-    pub fn changeable(&self, quic: &Quic) -> Changeable {
+    /// The same for a stack that runs: all of it may change, and where packets of QUIC are opened.
+    pub fn changeable(&self, quic_receive: QuicReceive) -> Changeable {
         let bytes_max = self.connection_memory.0.bytes();
         Changeable {
             congestion: self.congestion.0,
@@ -84,7 +83,7 @@ impl Tcp {
             connection_memory_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             resets_per_second: self.resets_per_second.get(),
             echo_replies_per_second: self.echo_replies_per_second.get(),
-            quic_receive: quic.receive(),
+            quic_receive,
         }
     }
 }

@@ -60,7 +60,7 @@ pub struct StackConfig {
     /// Most connections of which they do, some hundred bytes each. Beyond, the host keeps them.
     /// Default: 131,072.
     pub parted_max: usize,
-    /// Who opens 1-RTT packets of QUIC's clients. Default: the host stack.
+    /// Where 1-RTT packets of QUIC's clients are opened. Default: in the host stack.
     pub quic_receive: QuicReceive,
     /// Most splices, about a kilobyte each beside their connections; beyond, applications go on
     /// copying. Default: 32,768.
@@ -95,7 +95,7 @@ pub struct Changeable {
     pub resets_per_second: u32,
     /// See [`StackConfig::echo_replies_per_second`].
     pub echo_replies_per_second: u32,
-    /// See [`StackConfig::quic_receive`]: of connections that there are, too.
+    /// See [`StackConfig::quic_receive`]. It applies to connections that there are, too.
     pub quic_receive: QuicReceive,
 }
 
@@ -117,7 +117,7 @@ impl From<&StackConfig> for Changeable {
     }
 }
 
-/// Who opens the 1-RTT packets that a QUIC client sends.
+/// Where the 1-RTT packets that a QUIC client sends are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuicReceive {
     /// The host stack.
@@ -125,8 +125,7 @@ pub enum QuicReceive {
     Host,
     /// The NIC worker of the connection, as far as it can, and else the host stack.
     Nic {
-        /// From when on: the handshake is over, and so many bytes were sent in datagrams behind
-        /// it.
+        /// After the handshake, once so many bytes of 1-RTT datagrams were sent.
         after_bytes: u64,
     },
 }

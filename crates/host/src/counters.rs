@@ -215,6 +215,10 @@ counters::counters! {
         quic_packets: Counter,
         /// QRXKEY commands.
         quic_receive_keys: Counter,
+        /// Times that QUIC connections went to their NIC workers, which open what clients send.
+        quic_receive_begun: Counter,
+        /// Times that they returned to the host, by a reload.
+        quic_receive_returned: Counter,
         /// Datagrams of QUIC connections that the host has handed on to the NIC workers that open
         /// them.
         quic_datagrams_handed_on: Counter,

@@ -451,17 +451,22 @@ impl QuicPeer {
         let is_due = |after_bytes| open.received >= after_bytes && open.client.is_confirmed();
         if self.quic.moves_after_bytes.is_some_and(is_due) && !open.has_moved {
             open.has_moved = true;
-            let moves_over = self.quic.moves_over;
-            let local = match moves_over {
-                true => self.connections[index].client.local,
-                false => self.next_local(),
-            };
-            let server = self.server(moves_over);
-            let open = &mut self.connections[index];
-            open.server = server;
-            open.client.move_to(local);
+            self.change_path(index);
         }
         Ok(())
+    }
+
+    /// Goes on from another port, or at the address that the server prefers.
+    fn change_path(&mut self, index: usize) {
+        let moves_over = self.quic.moves_over;
+        let local = match moves_over {
+            true => self.connections[index].client.local,
+            false => self.next_local(),
+        };
+        let server = self.server(moves_over);
+        let open = &mut self.connections[index];
+        open.server = server;
+        open.client.move_to(local);
     }
 
     /// Ends a connection, and begins the next one soon.

@@ -248,6 +248,7 @@ impl Place {
             early_data: false,
             has_preferred: false,
             receptions: Vec::new(),
+            receptions_are_steered: false,
             forgets_tags: false,
         };
         let versions = FileVersions::new(&files);

@@ -138,7 +138,9 @@ impl Machine {
         let (port, far) = memory::pair(link);
         let port = FaultyPort::new(port, &scenario.host_port, 0, clock_us.clone());
         let defaults = nic::Config::default();
-        let is_steered = scenario.setup == Some(SetupForm::Steered) || scenario.parts_are_steered;
+        let is_steered = scenario.setup == Some(SetupForm::Steered)
+            || scenario.parts_are_steered
+            || scenario.receptions_are_steered;
         let watch = scenario.has_quic().then(Rc::<RefCell<WireWatch>>::default);
         let mut maker = SlotMaker {
             config: nic::Config {
@@ -335,7 +337,7 @@ impl Machine {
         Some(number)
     }
 
-    /// A reload says who opens what clients of QUIC send.
+    /// A reload says where packets of QUIC are opened.
     pub(crate) fn change_reception(&mut self, to: QuicReceive) {
         self.changeable.quic_receive = to;
         self.stack.change(&self.changeable);

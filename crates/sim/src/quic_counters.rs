@@ -19,6 +19,10 @@ pub struct QuicCounters {
     pub packets: u64,
     /// Keys that NIC workers were given.
     pub keys: u64,
+    /// Times that connections went to their NIC workers, which open packets, ...
+    pub receive_begun: u64,
+    /// ... and that they returned.
+    pub receive_returned: u64,
     /// Packets of clients that NIC workers have opened.
     pub opened: u64,
     /// Commands that NIC workers have rejected.
@@ -34,6 +38,8 @@ impl AddAssign for QuicCounters {
         self.streams += more.streams;
         self.packets += more.packets;
         self.keys += more.keys;
+        self.receive_begun += more.receive_begun;
+        self.receive_returned += more.receive_returned;
         self.opened += more.opened;
         self.rejected += more.rejected;
     }

@@ -102,8 +102,11 @@ pub(crate) struct Scenario {
     pub(crate) early_data: bool,
     /// Clients of QUIC may move to an address that the server prefers.
     pub(crate) has_preferred: bool,
-    /// Who opens what clients of QUIC send from which time on, in microseconds; before, the host.
+    /// Where 1-RTT packets of clients are opened from which time on, in microseconds; before, at
+    /// the host.
     pub(crate) receptions: Vec<(u64, QuicReceive)>,
+    /// A map gives packets that NIC workers open to these.
+    pub(crate) receptions_are_steered: bool,
     /// New NIC workers are not told the tags of records: what must not be, and must be noticed.
     pub(crate) forgets_tags: bool,
 }
@@ -413,6 +416,7 @@ impl Scenario {
             retry_above: usize::MAX,
             has_preferred: false,
             receptions: Vec::new(),
+            receptions_are_steered: false,
             early_data: false,
             forgets_tags: false,
         };
@@ -570,6 +574,7 @@ impl Scenario {
             })
             .collect();
         self.receptions[0] = (0, QuicReceive::NIC);
+        self.receptions_are_steered = self.control.is_none() && random.one_in(2);
     }
 
     /// A client speaks QUIC.
@@ -969,6 +974,26 @@ impl HostilePlan {
     }
 }
 
+impl Scenario {
+    /// What of it is of QUIC.
+    fn write_quic(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.has_preferred {
+            writeln!(f, "the server prefers another address")?;
+        }
+        let how = match self.receptions_are_steered {
+            true => "steered",
+            false => "handed on",
+        };
+        for (at_us, receive) in &self.receptions {
+            writeln!(
+                f,
+                "packets of QUIC are opened from {at_us} on: {receive:?}, {how}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scenario {
@@ -1022,12 +1047,7 @@ impl fmt::Display for Scenario {
         for (number, loads) in self.loads.iter().enumerate() {
             writeln!(f, "load of worker {number}, from behind: {loads:?}")?;
         }
-        if self.has_preferred {
-            writeln!(f, "the server prefers another address")?;
-        }
-        for (at_us, receive) in &self.receptions {
-            writeln!(f, "packets of QUIC are opened from {at_us} on: {receive:?}")?;
-        }
+        self.write_quic(f)?;
         for (at_us, number, how) in &self.replacements {
             writeln!(f, "file f{number} is {how:?} at {at_us}")?;
         }

@@ -77,7 +77,7 @@ pub(crate) struct World<'a> {
     restarts: Vec<(u64, usize)>,
     /// Files to be replaced, the next one last.
     replacements: Vec<(u64, usize, Replacing)>,
-    /// Who opens packets of QUIC, the next change last.
+    /// Where packets of QUIC are opened, the next change last.
     receptions: Vec<(u64, QuicReceive)>,
     is_calm: bool,
     audit: Audit,
@@ -235,6 +235,8 @@ impl<'a> World<'a> {
             streams: counters.quic_streams_accepted,
             packets: watch.map_or(0, |watch| watch.borrow().packets),
             keys: counters.quic_keys,
+            receive_begun: counters.quic_receive_begun,
+            receive_returned: counters.quic_receive_returned,
             opened: counters.quic_packets_opened,
             rejected: counters.quic_rejected,
         }
@@ -342,6 +344,20 @@ impl<'a> World<'a> {
         Ok(true)
     }
 
+    /// A reload is due that says where packets of QUIC are opened.
+    fn change_reception(&mut self) -> bool {
+        let now_us = self.now_us;
+        let is_due = |(at_us, _): &mut (u64, QuicReceive)| BEGINNING_US + *at_us <= now_us;
+        let Some((_, to)) = self.receptions.pop_if(is_due) else {
+            return false;
+        };
+        self.trace
+            .note(now_us, || format!("packets of QUIC are opened: {to:?}"));
+        self.machine.change_reception(to);
+        self.wake_host();
+        true
+    }
+
     /// One of the things that are due.
     fn let_happen(&mut self) -> Check {
         let now_us = self.now_us;
@@ -379,12 +395,7 @@ impl<'a> World<'a> {
             self.machine.versions.replace(number, how);
             return Ok(());
         }
-        let is_due = |(at_us, _): &mut (u64, QuicReceive)| BEGINNING_US + *at_us <= now_us;
-        if let Some((_, to)) = self.receptions.pop_if(is_due) {
-            self.trace
-                .note(now_us, || format!("packets of QUIC are opened: {to:?}"));
-            self.machine.change_reception(to);
-            self.wake_host();
+        if self.change_reception() {
             return Ok(());
         }
         if self

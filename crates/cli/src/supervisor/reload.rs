@@ -183,7 +183,7 @@ impl<'a> Reload<'a> {
             ignored,
         } = self.passed.pop_front()?;
         let is_tcp_new = self.config.tcp != config.tcp;
-        let is_reception_new = self.config.quic.receive() != config.quic.receive()
+        let is_receive_new = self.config.quic.receive() != config.quic.receive()
             && config.http3_ports().next().is_some();
         self.config = config;
         self.certificates = certificates;
@@ -203,8 +203,8 @@ impl<'a> Reload<'a> {
             let line = "TCP: limits hold from now on, the rest for connections from now on";
             lines.push(line.to_owned());
         }
-        if is_reception_new {
-            let line = "QUIC: who opens what clients send holds from now on, for all connections";
+        if is_receive_new {
+            let line = "QUIC: quic.receive applies to all connections now";
             lines.push(line.to_owned());
         }
         if self.certificates.is_some() {

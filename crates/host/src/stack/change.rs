@@ -1,4 +1,4 @@
-//! What changes while connections go on.
+//! Settings that a reload changes.
 
 use tcp::Config;
 
@@ -24,7 +24,6 @@ impl Stack {
         config.connection_memory_bytes_max = to.connection_memory_bytes_max;
         config.resets_per_second = to.resets_per_second;
         config.echo_replies_per_second = to.echo_replies_per_second;
-        config.quic_receive = to.quic_receive;
         config.admission.connections_per_source = to.connections_per_source;
         self.replies.change(config);
         let accepted = self.connections.iter().filter(|entry| !entry.is_active);
@@ -32,6 +31,6 @@ impl Stack {
         let remotes: Vec<_> = remotes.chain(self.quic_sources()).collect();
         let remotes = remotes.into_iter();
         self.gate.limit_sources(to.connections_per_source, remotes);
-        self.place_quic_receptions();
+        self.change_quic_receive(to.quic_receive);
     }
 }

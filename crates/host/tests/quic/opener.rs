@@ -31,11 +31,23 @@ pub(crate) struct Opener {
     pub(crate) handed_up: u64,
     /// What it says of the numbers of packets is wrong.
     pub(crate) lies: bool,
+    /// It has no room for the key of another flow.
+    pub(crate) is_full: bool,
 }
 
 impl Opener {
+    /// A connection ID, its flow, and the generation of its key.
+    pub(crate) fn known(&self) -> Option<(QuicConnectionId, FlowId, u32)> {
+        let (id, flow) = self.ids.iter().next()?;
+        let key = &self.keys[flow];
+        Some((QuicConnectionId::new(id)?, *flow, key.generation))
+    }
+
     /// QRXKEY. True if it is the first of the flow.
     pub(crate) fn install(&mut self, key: &QuicReceiveKey<'_>) -> bool {
+        if self.is_full && !self.keys.contains_key(&key.flow) {
+            return false;
+        }
         let (packet, header) = match key.cipher {
             Cipher::Aes128Gcm => (&AES_128_GCM, &AES_128),
             Cipher::Aes256Gcm => (&AES_256_GCM, &AES_256),
@@ -53,7 +65,9 @@ impl Opener {
 
     /// QCID.
     pub(crate) fn name(&mut self, flow: FlowId, id: &QuicConnectionId) {
-        assert!(self.keys.contains_key(&flow), "QCID follows QRXKEY");
+        if !self.keys.contains_key(&flow) {
+            return;
+        }
         assert_eq!(id.as_bytes().len(), ID_BYTES);
         let before = self.ids.insert(id.as_bytes().to_vec(), flow);
         assert!(before.is_none_or(|before| before == flow), "an ID is one's");

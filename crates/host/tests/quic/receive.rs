@@ -1,11 +1,13 @@
 //! Connections whose packets NIC workers open: handed on by the host, or steered past it.
 
+use contract::Event;
+use contract::quic::{QuicReceived, QuicReceivedPacket};
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
 use host::QuicReceive;
 
-use crate::world::{Setup, World};
+use crate::world::{Setup, World, server_address};
 
 fn steady(below: u64) -> u64 {
     below / 2
@@ -226,11 +228,102 @@ fn a_reload_moves_connections_between_host_and_worker() {
             world.request(client, 5_000_000, (0, 5_000_000), 0);
             world.run_until_finished();
             assert_eq!(world.nics[0].opener.opened, before, "{round}");
+            // It goes when it sends next.
             world.change_reception(QuicReceive::NIC);
+            assert!(!is_opened_by_nic(&world));
+            world.request(client, 10_000, (0, 10_000), 0);
             world.run_until(|world| is_opened_by_nic(world));
+            world.run_until_finished();
             assert_eq!(world.stack.flows_steered(), usize::from(is_steered));
         }
-        assert_eq!(world.stack.counters().quic_packets_refused, 0);
+        let counters = world.stack.counters();
+        assert_eq!(counters.quic_packets_refused, 0);
+        assert_eq!(
+            (counters.quic_receive_begun, counters.quic_receive_returned),
+            (4, 3)
+        );
+        world.close();
+    }
+}
+
+/// Once there is room, and the connection comes again or its keys change.
+#[test]
+fn a_worker_that_had_no_room_for_a_key_opens_with_the_next_one() {
+    for (is_steered, by_reload) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut random = steady;
+        let mut world = World::with(setup(is_steered), &mut random);
+        world.nics[0].opener.is_full = true;
+        let client = world.connected();
+        world.request(client, 300_000, (0, 300_000), 0);
+        world.run_until_finished();
+        assert_eq!(world.nics[0].opener.opened, 0);
+        assert_eq!(
+            is_opened_by_nic(&world),
+            !is_steered,
+            "what is handed on comes back"
+        );
+        world.nics[0].opener.is_full = false;
+        world.run_for(2_000_000);
+        if by_reload {
+            world.change_reception(QuicReceive::Host);
+            world.run_for(100_000);
+            world.change_reception(QuicReceive::NIC);
+        } else {
+            world.peers[client].client.update_keys();
+        }
+        world.request(client, 5_000_000, (0, 5_000_000), 0);
+        world.run_until_finished();
+        let opened = world.nics[0].opener.opened;
+        assert!(opened > 20, "{is_steered} {by_reload}: {opened}");
+        assert!(is_opened_by_nic(&world));
+        world.close();
+    }
+}
+
+/// Neither of one that is still to come, nor, where the connection has returned, of one that the
+/// host has by now.
+#[test]
+fn a_worker_is_not_believed_to_have_a_key_that_it_was_not_given() {
+    for returns in [false, true] {
+        let mut random = steady;
+        let mut world = World::with(setup(false), &mut random);
+        let client = world.connected();
+        world.request(client, 300_000, (0, 300_000), 0);
+        world.run_until_finished();
+        world.run_for(2_000_000);
+        if returns {
+            world.change_reception(QuicReceive::Host);
+            world.peers[client].client.update_keys();
+            world.request(client, 300_000, (0, 300_000), 0);
+            world.run_until_finished();
+            world.run_for(2_000_000);
+        }
+        let (id, flow, last) = world.nics[0].opener.known().expect("a key");
+        for generation in last + 1..last + 4 {
+            let before = world.stack.counters();
+            let received = QuicReceived {
+                flow,
+                generation,
+                id,
+                remote: world.peers[client].client.local,
+                local: server_address(false).ip(),
+                arrived_us: world.now_us,
+                packets: vec![QuicReceivedPacket {
+                    number: 100_000 + u64::from(generation),
+                    age_us: 0,
+                    len: 1,
+                    first: if generation % 2 == 1 { 0x45 } else { 0x41 },
+                    ecn: 0,
+                }],
+                // PING
+                plaintext: vec![1],
+            };
+            world.nics[0].report(&Event::QuicReceived(Box::new(received)));
+            world.run_for(10_000);
+            let after = world.stack.counters();
+            assert_eq!(after.quic_packets_refused, before.quic_packets_refused + 1);
+            assert_eq!(after.quic_keys, before.quic_keys, "no keys are updated");
+        }
         world.close();
     }
 }

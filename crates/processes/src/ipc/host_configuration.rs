@@ -48,7 +48,7 @@ pub struct HostConfiguration {
 impl HostConfiguration {
     /// What of it the stack has.
     pub fn changeable(&self) -> Changeable {
-        self.tcp.changeable(&self.quic)
+        self.tcp.changeable(self.quic.receive())
     }
 
     /// A message for the host process.

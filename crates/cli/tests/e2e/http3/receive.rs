@@ -126,7 +126,10 @@ fn move_amid_a_download(site: &Site, first: &str) {
         });
         let (is_done, said) = ctl("reload", None);
         assert!(is_done && !said.contains("restart"), "{said}");
-        assert!(said.contains("QUIC: who opens what clients send"), "{said}");
+        assert!(
+            said.contains("QUIC: quic.receive applies to all connections now"),
+            "{said}"
+        );
         let (is_opened_by_nic, before) = wait::until(SOON, "the change", || {
             client.turn();
             Some(reception()).filter(|(is_opened_by_nic, _)| *is_opened_by_nic == is_for_nic)

@@ -142,7 +142,7 @@ impl Stack {
                 self.release_bytes(place, file, len);
                 sent
             }
-            Pending::ConnectionId(id) if connection.has_received => nic
+            Pending::ConnectionId(id) if connection.wants_nic_receive => nic
                 .channel
                 .send(&Command::QuicConnectionId { flow, id: *id }),
             Pending::KeyGone { .. }
@@ -236,7 +236,7 @@ impl Stack {
             self.sends_outstanding += 1;
         }
         connection.sent_bytes += send.datagram_bytes();
-        let is_due = !connection.is_received_at_nic
+        let is_due = !connection.wants_nic_receive
             && self.config.quic_receive.is_at_nic(connection.sent_bytes);
         self.counters.quic_packets += send.packets().len() as u64;
         self.counters.virtual_bytes += send.file_bytes();
@@ -247,7 +247,7 @@ impl Stack {
             self.follow_path(place);
         }
         if is_due {
-            self.place_reception(place);
+            self.apply_receive_policy(place);
         }
         Outcome::Done
     }

@@ -177,7 +177,7 @@ impl Stack {
         connection.source = Some(source);
         connection.is_handshake_complete = true;
         self.gate.on_accepted(source);
-        self.place_reception(place);
+        self.apply_receive_policy(place);
         true
     }
 

@@ -117,6 +117,10 @@ impl Stack {
         let Some(connection) = quic.table.connections.get_mut(place) else {
             return;
         };
+        // QRXKEY brings those that there are.
+        if matches!(pending, Pending::ConnectionId(_)) && !connection.wants_nic_receive {
+            return;
+        }
         connection.commands.push_back(pending);
         quic.mark(place);
     }

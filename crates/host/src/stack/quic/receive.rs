@@ -1,9 +1,9 @@
 //! Connections whose 1-RTT packets a NIC worker opens ([`contract::quic`]), where
 //! [`QuicReceive`](crate::QuicReceive) asks for it.
 //!
-//! The worker gets the peer's key as soon as that holds for the connection, and again whenever it
-//! gets a key of this side's: after a key update, or when it has taken the place of another.
-//! Datagrams reach it in one of two ways:
+//! The worker gets the peer's key, by QRXKEY, when the policy first applies to the connection, and
+//! again whenever it gets a key of this side's: after a key update, or when it has taken the place
+//! of another. Datagrams reach it in one of two ways:
 //!
 //! | | |
 //! |---|---|
@@ -12,9 +12,9 @@
 //!
 //! Whatever else comes is opened here, as if nothing of this existed: what the worker hands up,
 //! what comes from another address than the connection's, or for a connection that the map has no
-//! room for. That is right at any time, since the endpoint has all keys. So a connection comes back
-//! to the host without a word to the worker: its datagrams go there no more. Those that it has
-//! still come up.
+//! room for. That is right at any time, since the endpoint has all keys. So nothing needs to be
+//! said to a worker when a connection returns to the host: the host stops steering and handing on,
+//! and still accepts QRX of packets that the worker had received.
 
 use contract::limits::{FRAME_BYTES_MAX, QUIC_HOLD_US_MAX};
 use contract::quic::QuicReceived;
@@ -30,6 +30,7 @@ use super::arrival::{ecn, is_of_handshake};
 use super::commands::Outcome;
 use super::names;
 use super::table::{Connection, Pending, Reception};
+use crate::QuicReceive;
 use crate::stack::Stack;
 use crate::tables::tuple::Tuple;
 
@@ -56,17 +57,23 @@ impl Connection {
 }
 
 impl Stack {
-    /// Has each connection received where it is to be now.
-    pub(in crate::stack) fn place_quic_receptions(&mut self) {
+    /// Another policy holds from now on. Connections that it wants at the host return at once; the
+    /// others go to their workers when they send next, not all in one turn.
+    pub(in crate::stack) fn change_quic_receive(&mut self, to: QuicReceive) {
+        if std::mem::replace(&mut self.config.quic_receive, to) == to {
+            return;
+        }
         let quic = self.quic.as_deref();
-        let places = quic.map_or_else(Vec::new, |quic| quic.table.places());
+        let connections = quic.into_iter().flat_map(|quic| &quic.table.connections);
+        let at_nic = connections.filter(|(_, connection)| connection.wants_nic_receive);
+        let places: Vec<usize> = at_nic.map(|(place, _)| place).collect();
         for place in places {
-            self.place_reception(place);
+            self.apply_receive_policy(place);
         }
     }
 
-    /// Has what a peer sends opened where it is to be now.
-    pub(super) fn place_reception(&mut self, place: usize) {
+    /// The policy may want something else of a connection than before.
+    pub(super) fn apply_receive_policy(&mut self, place: usize) {
         let policy = self.config.quic_receive;
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -74,17 +81,19 @@ impl Stack {
         let Some(connection) = quic.table.connections.get_mut(place) else {
             return;
         };
-        let is_at_nic = connection.is_handshake_complete
+        let wanted = connection.is_handshake_complete
             && !connection.is_over
             && policy.is_at_nic(connection.sent_bytes);
-        if std::mem::replace(&mut connection.is_received_at_nic, is_at_nic) == is_at_nic {
+        if std::mem::replace(&mut connection.wants_nic_receive, wanted) == wanted {
             return;
         }
-        if is_at_nic {
+        if wanted {
+            self.counters.quic_receive_begun += 1;
             connection.commands.push_back(Pending::ReceiveKey);
             quic.mark(place);
         } else {
-            connection.receives = None;
+            self.counters.quic_receive_returned += 1;
+            connection.nic_key = None;
             self.clear_reception(place);
         }
     }
@@ -92,13 +101,13 @@ impl Stack {
     /// The worker has a key: that of the peer goes with it, if the worker is to open packets.
     pub(super) fn receive_again(&mut self, place: usize) {
         if let Some((connection, _)) = self.connection_and_nic(place)
-            && connection.is_received_at_nic
+            && connection.wants_nic_receive
         {
             connection.commands.push_front(Pending::ReceiveKey);
         }
     }
 
-    /// QRXKEY, and QCIDs with the first.
+    /// QRXKEY and QCIDs.
     pub(super) fn send_receive_key(&mut self, place: usize) -> Outcome {
         // What the worker cannot open must fit into a frame that it hands up.
         let frame_bytes = self.link.mtu + ethernet::HEADER_BYTES;
@@ -119,10 +128,10 @@ impl Stack {
         let next_number = endpoint.next_received(connection.handle);
         let hold_us = hold_us.clamp(HOLD_US_MIN, QUIC_HOLD_US_MAX);
         let is_wanted =
-            connection.is_received_at_nic && !connection.is_over && frame_bytes <= FRAME_BYTES_MAX;
+            connection.wants_nic_receive && !connection.is_over && frame_bytes <= FRAME_BYTES_MAX;
         let key = connection.keys.last().filter(|key| {
             // The end of the handshake and a key may come together.
-            is_wanted && connection.receives != Some(key.generation)
+            is_wanted && connection.nic_key != Some(key.generation)
         });
         let Some(key) = key.map(|key| key.receive_command(flow, next_number, hold_us)) else {
             return Outcome::Done;
@@ -136,21 +145,21 @@ impl Stack {
         let sent = nic.channel.send(&Command::QuicReceiveKey(key));
         debug_assert!(sent.is_ok(), "there was room");
         self.counters.quic_receive_keys += 1;
-        if connection.receives.replace(generation).is_some() {
-            return Outcome::Done;
+        connection.last_key_given = Some(generation);
+        // With each key: the worker may have had no room for the one before, and knows no ID then.
+        for id in endpoint.connection_ids(connection.handle) {
+            let sent = nic.channel.send(&Command::QuicConnectionId { flow, id });
+            debug_assert!(sent.is_ok(), "there was room");
         }
-        if !std::mem::replace(&mut connection.has_received, true) {
-            for id in endpoint.connection_ids(connection.handle) {
-                let sent = nic.channel.send(&Command::QuicConnectionId { flow, id });
-                debug_assert!(sent.is_ok(), "there was room");
-            }
+        if connection.nic_key.replace(generation).is_some() {
+            return Outcome::Done;
         }
         let has_port = nic.setup.is_some_and(|ready| ready.target.is_some());
         if self.setup.map.is_none() || !has_port {
             let tuple = connection.tuple();
             connection.reception = Reception::HandedOn(tuple);
             quic.handed_on.insert(tuple, place);
-        } else if connection.is_taken {
+        } else if connection.is_flow_taken {
             self.list_quic(place);
         }
         Outcome::Done
@@ -164,8 +173,8 @@ impl Stack {
         let Some(connection) = self.quic_connection(place) else {
             return;
         };
-        connection.is_taken = connection.has_received;
-        if connection.receives.is_some() {
+        connection.is_flow_taken = connection.last_key_given.is_some();
+        if connection.nic_key.is_some() {
             self.clear_reception(place);
             self.list_quic(place);
         }
@@ -231,9 +240,9 @@ impl Stack {
     pub(super) fn stop_receiving(&mut self, place: usize) {
         self.clear_reception(place);
         if let Some(connection) = self.quic_connection(place) {
-            connection.receives = None;
-            connection.has_received = false;
-            connection.is_taken = false;
+            connection.nic_key = None;
+            connection.last_key_given = None;
+            connection.is_flow_taken = false;
         }
     }
 
@@ -288,9 +297,17 @@ impl Stack {
             return false;
         };
         let connection = &mut quic.table.connections[place];
-        if !connection.has_received {
-            // The flow may have begun again since.
-            return true;
+        match connection.last_key_given {
+            // The flow has begun again since.
+            None => return true,
+            // It cannot have opened anything with a key that it was not given.
+            Some(given) if received.generation > given => {
+                let count = received.packets.len() as u64;
+                self.counters.quic_packets_opened += count;
+                self.counters.quic_packets_refused += count;
+                return true;
+            }
+            Some(_) => {}
         }
         let handle = connection.handle;
         let endpoint = &mut quic.listeners[connection.listener].endpoint;
@@ -310,7 +327,7 @@ impl Stack {
                 plaintext,
             };
             let is_taken = endpoint.on_opened(Instant::from_us(now_us), handle, &arrival, &opened);
-            connection.packets_opened += 1;
+            connection.packets_opened += u64::from(is_taken);
             self.counters.quic_packets_opened += 1;
             self.counters.quic_packets_refused += u64::from(!is_taken);
         }

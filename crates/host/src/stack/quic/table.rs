@@ -97,14 +97,14 @@ pub(super) struct Connection {
     pub(super) flow_open: bool,
     /// The keys that it has.
     pub(super) keys: Vec<Arc<SealKey>>,
-    /// Its worker is to open what the peer sends ([`QuicReceive`](crate::QuicReceive)).
-    pub(super) is_received_at_nic: bool,
-    /// The worker opens what the peer sends under the key of this generation.
-    pub(super) receives: Option<u32>,
-    /// It has had a key for that, and may have opened packets since.
-    pub(super) has_received: bool,
-    /// It has said that it has the connection: packet filters may give it datagrams.
-    pub(super) is_taken: bool,
+    /// [`QuicReceive`](crate::QuicReceive) wants its worker to open what the peer sends.
+    pub(super) wants_nic_receive: bool,
+    /// The generation of the peer's key with which the worker opens it.
+    pub(super) nic_key: Option<u32>,
+    /// That of the last key of the peer that this worker was given, also if it opens no more.
+    pub(super) last_key_given: Option<u32>,
+    /// The worker has taken the flow: packet filters may give it datagrams.
+    pub(super) is_flow_taken: bool,
     /// How its datagrams reach the worker.
     pub(super) reception: Reception,
     /// All packet numbers below were given to a worker, or passed over.
@@ -306,10 +306,10 @@ impl Table {
             next_command: 0,
             flow_open: false,
             keys: Vec::new(),
-            is_received_at_nic: false,
-            receives: None,
-            has_received: false,
-            is_taken: false,
+            wants_nic_receive: false,
+            nic_key: None,
+            last_key_given: None,
+            is_flow_taken: false,
             reception: Reception::Host,
             next_number: 0,
             holds: 0,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::table::Connection;
+use super::table::{Connection, Reception};
 use crate::app::{QuicConnection, TlsAgreed};
 use crate::stack::Stack;
 
@@ -33,7 +33,7 @@ pub struct QuicInfo<'a> {
     pub packets_lost: u64,
     /// A NIC worker seals and sends for it: it has a key.
     pub is_offloaded: bool,
-    /// It opens what the peer sends as well: it has the peer's key, and is to use it.
+    /// It opens what the peer sends as well: it has the peer's key, and datagrams reach it.
     pub is_opened_by_nic: bool,
     /// Packets of the peer that NIC workers have opened.
     pub packets_opened_by_nic: u64,
@@ -93,7 +93,9 @@ impl Stack {
                 .map_or(0, |endpoint| endpoint.congestion_window(connection.handle)),
             packets_lost,
             is_offloaded: connection.flow_open,
-            is_opened_by_nic: connection.receives.is_some(),
+            is_opened_by_nic: connection.nic_key.is_some()
+                && connection.reception != Reception::Host
+                && !connection.is_over,
             packets_opened_by_nic: connection.packets_opened,
             nic,
             worker: connection.worker - self.nic_stacks.workers(nic).start,
