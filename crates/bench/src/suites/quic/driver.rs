@@ -1,7 +1,7 @@
 //! An endpoint of quinn-proto on a UDP socket of the kernel, with quinn-udp: superpackets out and
 //! in, one thread. Client and plain server are both made of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -30,7 +30,14 @@ const SUPERPACKET_BYTES_MAX: usize = 65_535;
 const SEND_BYTES_MAX: usize = SUPERPACKET_BYTES_MAX - 40 - 8;
 
 /// Superpackets that a connection sends before others have their turn.
-const TURN_SENDS_MAX: usize = 8;
+const CONNECTION_SENDS_MAX: usize = 8;
+
+/// Superpackets that all connections send before what has arrived is taken: acknowledgments wait
+/// for a few milliseconds, however many connections there are, and find room in the socket.
+const TURN_SENDS_MAX: usize = 32;
+
+/// Batches that are taken before connections send: more than what they send is acknowledged with.
+const TURN_BATCHES_MAX: usize = 8;
 
 /// An endpoint, its connections and its socket.
 pub(super) struct Driver {
@@ -40,8 +47,10 @@ pub(super) struct Driver {
     /// By the endpoint's handle.
     connections: Vec<Option<Driven>>,
     timeouts: BTreeSet<(Instant, usize)>,
-    /// Connections that may have something to send or to say, once each.
-    dirty: Vec<usize>,
+    /// Connections that may have something to send or to say, once each, in turn.
+    dirty: VecDeque<usize>,
+    /// Connections with something that the socket had no room for.
+    waiting: BTreeSet<usize>,
     received: Vec<u8>,
     made: Vec<u8>,
 }
@@ -77,7 +86,8 @@ impl Driver {
             state,
             connections: Vec::new(),
             timeouts: BTreeSet::new(),
-            dirty: Vec::new(),
+            dirty: VecDeque::new(),
+            waiting: BTreeSet::new(),
             received: vec![0; BATCH_SIZE * SUPERPACKET_BYTES_MAX],
             made: Vec::new(),
         })
@@ -114,7 +124,7 @@ impl Driver {
             && !driven.is_dirty
         {
             driven.is_dirty = true;
-            self.dirty.push(index);
+            self.dirty.push_back(index);
         }
     }
 
@@ -133,8 +143,15 @@ impl Driver {
                 self.mark(index);
             }
         }
-        for index in std::mem::take(&mut self.dirty) {
-            self.drive(now, index, on_event)?;
+        let mut room = TURN_SENDS_MAX;
+        // Those that become dirty meanwhile are for the next turn.
+        for _ in 0..self.dirty.len() {
+            if room == 0 {
+                break;
+            }
+            if let Some(index) = self.dirty.pop_front() {
+                self.drive(index, &mut room, on_event)?;
+            }
         }
         Ok(())
     }
@@ -145,9 +162,8 @@ impl Driver {
             Some((due, _)) => due.saturating_duration_since(Instant::now()).min(patience),
             None => patience,
         };
-        let is_waiting = |driven: &Driven| driven.unsent.is_some();
         let mut wanted = PollFlags::IN;
-        if self.connections.iter().flatten().any(is_waiting) {
+        if !self.waiting.is_empty() {
             wanted |= PollFlags::OUT;
         }
         let timeout = Timespec {
@@ -160,15 +176,28 @@ impl Driver {
             Err(errno) => return Err(errno).context(|| "poll".into()),
         }
         if watched[0].revents().contains(PollFlags::OUT) {
-            for index in 0..self.connections.len() {
+            for index in std::mem::take(&mut self.waiting) {
                 self.mark(index);
             }
         }
         Ok(())
     }
 
-    /// Takes one batch of what has arrived.
+    /// Takes what has arrived, in batches: no more bytes than one of the largest superpackets has.
     fn receive(&mut self) -> Result<()> {
+        let mut room = self.received.len();
+        for _ in 0..TURN_BATCHES_MAX {
+            let (count, bytes) = self.receive_batch()?;
+            room = room.saturating_sub(bytes);
+            if count < BATCH_SIZE || room == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one batch of what has arrived; how many superpackets and bytes it had.
+    fn receive_batch(&mut self) -> Result<(usize, usize)> {
         let mut received = std::mem::take(&mut self.received);
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
         let mut pieces = received.chunks_mut(SUPERPACKET_BYTES_MAX);
@@ -189,7 +218,9 @@ impl Driver {
             Err(error) => return Err(error).context(|| "receiving datagrams".into()),
         };
         let now = Instant::now();
+        let mut bytes = 0;
         for (slice, meta) in slices.iter().zip(&metas).take(count) {
+            bytes += meta.len;
             let mut rest = BytesMut::from(&slice[..meta.len]);
             while !rest.is_empty() {
                 let datagram = rest.split_to(meta.stride.min(rest.len()));
@@ -197,7 +228,7 @@ impl Driver {
             }
         }
         self.received = received;
-        Ok(())
+        Ok((count, bytes))
     }
 
     fn on_datagram(&mut self, now: Instant, meta: &RecvMeta, datagram: BytesMut) -> Result<()> {
@@ -231,8 +262,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Has a connection say what it has to say, and send what it has to send.
-    fn drive(&mut self, now: Instant, index: usize, on_event: OnEvent<'_>) -> Result<()> {
+    /// Has a connection say what it has to say, and send what it has to send, for which there is
+    /// room for so many superpackets.
+    fn drive(&mut self, index: usize, room: &mut usize, on_event: OnEvent<'_>) -> Result<()> {
         let Some(Some(driven)) = self.connections.get_mut(index) else {
             return Ok(());
         };
@@ -240,7 +272,10 @@ impl Driver {
         while let Some(event) = driven.quinn.poll() {
             on_event(index, &mut driven.quinn, event)?;
         }
-        let may_go_on = driven.send(now, &self.socket, &self.state, &mut self.made)?;
+        let may_go_on = driven.send(room, &self.socket, &self.state, &mut self.made)?;
+        if driven.unsent.is_some() {
+            self.waiting.insert(index);
+        }
         while let Some(event) = driven.quinn.poll_endpoint_events() {
             let answer = self.endpoint.handle_event(ConnectionHandle(index), event);
             if let Some(answer) = answer {
@@ -271,7 +306,7 @@ impl Driven {
     /// the socket is full.
     fn send(
         &mut self,
-        now: Instant,
+        room: &mut usize,
         socket: &UdpSocket,
         state: &UdpSocketState,
         made: &mut Vec<u8>,
@@ -282,13 +317,16 @@ impl Driven {
             self.unsent = Some((transmit, bytes));
             return Ok(false);
         }
-        for _ in 0..TURN_SENDS_MAX {
+        // The connection takes it for the time at which its packets leave.
+        let now = Instant::now();
+        for _ in 0..CONNECTION_SENDS_MAX.min(*room) {
             made.clear();
             let mtu = usize::from(self.quinn.current_mtu());
             let datagrams_max = (SEND_BYTES_MAX / mtu).clamp(1, state.max_gso_segments());
             let Some(transmit) = self.quinn.poll_transmit(now, datagrams_max, made) else {
                 return Ok(false);
             };
+            *room -= 1;
             if !send(socket, state, &transmit, made)? {
                 self.unsent = Some((transmit, made.clone()));
                 return Ok(false);
@@ -321,5 +359,59 @@ fn send(
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error).context(|| "sending datagrams".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::suites::quic::{STREAM_WINDOW_BYTES, client};
+    use crate::suites::tls::identity::{self, Identity};
+
+    /// A driver, and a socket of UDP that its connections may be with.
+    fn driver() -> (Driver, UdpSocket) {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let other = UdpSocket::bind(local).unwrap();
+        other.set_nonblocking(true).unwrap();
+        (Driver::new(local, None).unwrap(), other)
+    }
+
+    fn turn(driver: &mut Driver) {
+        driver.turn(Duration::ZERO, &mut |_, _, _| Ok(())).unwrap();
+    }
+
+    /// How many datagrams a socket has, which are taken.
+    fn take_all(socket: &UdpSocket) -> usize {
+        let mut datagram = [0; SUPERPACKET_BYTES_MAX];
+        std::iter::from_fn(|| socket.recv(&mut datagram).ok()).count()
+    }
+
+    #[test]
+    fn many_connections_send_in_several_turns() {
+        let directory = tempfile::tempdir().unwrap();
+        let certificate = Identity::make(directory.path()).unwrap().certificate;
+        let config = client::config(&certificate, STREAM_WINDOW_BYTES).unwrap();
+        let (mut driver, server) = driver();
+        let to = server.local_addr().unwrap();
+        for _ in 0..TURN_SENDS_MAX + 1 {
+            driver.connect(config.clone(), to, identity::NAME).unwrap();
+        }
+        turn(&mut driver);
+        assert_eq!(take_all(&server), TURN_SENDS_MAX);
+        turn(&mut driver);
+        assert_eq!(take_all(&server), 1);
+    }
+
+    #[test]
+    fn more_than_a_batch_is_taken_at_once() {
+        let (mut driver, client) = driver();
+        let to = driver.socket.local_addr().unwrap();
+        for _ in 0..3 * BATCH_SIZE {
+            client.send_to(b"not QUIC", to).unwrap();
+        }
+        turn(&mut driver);
+        assert_eq!(take_all(&driver.socket), 0);
     }
 }
