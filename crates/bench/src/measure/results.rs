@@ -48,6 +48,9 @@ pub(crate) struct Sample {
     pub(crate) series: String,
     pub(crate) conditions: Conditions,
     pub(crate) measures: Measures,
+    /// Why there are no measures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<String>,
 }
 
 /// Samples of the same series under the same conditions, summed up.
@@ -255,7 +258,37 @@ impl Results {
             series: series.into(),
             conditions: conditions.iter().copied().collect(),
             measures,
+            failure: None,
         });
+    }
+
+    /// Adds a run that has failed, and why: tables say so in its row.
+    pub(crate) fn fail(
+        &mut self,
+        part: &'static str,
+        series: impl Into<String>,
+        conditions: &[(&'static str, f64)],
+        reason: impl Into<String>,
+    ) {
+        self.samples.push(Sample {
+            part,
+            series: series.into(),
+            conditions: conditions.iter().copied().collect(),
+            measures: Measures::new(),
+            failure: Some(reason.into()),
+        });
+    }
+
+    /// Whether a run of a series under one condition has failed.
+    pub(crate) fn has_failed(
+        &self,
+        part: &'static str,
+        series: &str,
+        condition: &'static str,
+        value: f64,
+    ) -> bool {
+        let selection = self.at(part, series, condition, value);
+        selection.failure().is_some()
     }
 
     /// Adds what a server has counted.
@@ -415,6 +448,13 @@ pub(crate) struct Selection<'a> {
 }
 
 impl Selection<'_> {
+    /// Why one of the runs has failed, if any has.
+    fn failure(&self) -> Option<&str> {
+        self.samples
+            .iter()
+            .find_map(|sample| sample.failure.as_deref())
+    }
+
     fn is_of(&self, sample: &Sample) -> bool {
         let first = self.samples[0];
         (first.part, &first.series, &first.conditions)

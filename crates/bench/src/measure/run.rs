@@ -1,7 +1,7 @@
 //! One run: load on a server, and what that cost.
 
 use std::fmt::{Display, Formatter};
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Stdio};
@@ -319,7 +319,8 @@ impl Generator {
         command
             .args(arguments)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut process = Process::spawn(&mut command)?;
         let stdout = process.child().stdout.take().expect("a pipe, as asked for");
         let mut generator = Generator {
@@ -350,12 +351,24 @@ impl Generator {
     fn next_line(&mut self) -> Result<String> {
         match self.lines.next() {
             Some(line) => line.context(|| "reading from the load generator".into()),
-            // It has said on standard error why.
-            None => Err(Failure::new(format!(
-                "the load on {} has failed",
-                self.server
-            ))),
+            None => {
+                let why = self.complaint();
+                let (server, why) = (self.server, why.trim());
+                Err(Failure::new(format!(
+                    "the load on {server} has failed: {why}"
+                )))
+            }
         }
+    }
+
+    /// What a generator that has ended has written to standard error, where it says why.
+    fn complaint(&mut self) -> String {
+        let mut complaint = String::new();
+        if let Some(mut stderr) = self.process.child().stderr.take() {
+            // What cannot be read is left out.
+            let _ = stderr.read_to_string(&mut complaint);
+        }
+        complaint
     }
 }
 

@@ -41,7 +41,7 @@ use crate::measure::results::{Measures, Results};
 use crate::measure::rounds::Rounds;
 use crate::measure::run::{self, Server, WARM_UP_SECONDS};
 use crate::servers::http3_peers::{Http3Peer, Peer};
-use crate::servers::server_set::{ServerSet, Wanted, Workspace};
+use crate::servers::server_set::{SPLITWAY, ServerSet, Wanted, Workspace};
 use crate::suites::tls::identity::Identity;
 
 /// The name of a server of plain quinn.
@@ -228,25 +228,8 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
         server.certificate = Some(identity.certificate.clone());
     }
     for &connections in settings.connections() {
-        if !rounds.is_quick() {
-            for server in &servers {
-                run_one(settings, server, connections, WARM_UP_SECONDS)?;
-            }
-        }
-        let conditions = [(CONNECTIONS, connections as f64)];
-        rounds.take_turns(&servers, |server| {
-            let run = run_one(settings, server, connections, rounds.seconds())?;
-            eprintln!("{connections} connections: {run}");
-            results.add(FILES, server.name, &conditions, measures(&run));
-            Ok(())
-        })?;
-        if !rounds.is_quick() {
-            // Others come without the names of their functions.
-            for server in &servers[..2] {
-                let place = workspace.site.outside();
-                profile_one(settings, server, connections, place, &mut results)?;
-            }
-        }
+        let place = workspace.site.outside();
+        measure_files(settings, &servers, connections, place, &mut results)?;
     }
     drop((plain, peers));
     server_set.end(&mut results)?;
@@ -260,6 +243,62 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     }
     report::report(&mut results, settings.connections());
     results.publish(rounds.output(&workspace.output))
+}
+
+/// All servers with so many connections.
+fn measure_files(
+    settings: &Settings,
+    servers: &[Server],
+    connections: usize,
+    place: &Path,
+    results: &mut Results,
+) -> Result<()> {
+    let rounds = &settings.rounds;
+    if !rounds.is_quick() {
+        for server in servers {
+            try_one(settings, server, connections, WARM_UP_SECONDS, results)?;
+        }
+    }
+    rounds.take_turns(servers, |server| {
+        let seconds = rounds.seconds();
+        if let Some(run) = try_one(settings, server, connections, seconds, results)? {
+            eprintln!("{connections} connections: {run}");
+            let conditions = [(CONNECTIONS, connections as f64)];
+            results.add(FILES, server.name, &conditions, measures(&run));
+        }
+        Ok(())
+    })?;
+    if !rounds.is_quick() {
+        // Others come without the names of their functions.
+        for server in &servers[..2] {
+            profile_one(settings, server, connections, place, results)?;
+        }
+    }
+    Ok(())
+}
+
+/// One run; nothing of a peer that has failed with so many connections, which results say.
+fn try_one(
+    settings: &Settings,
+    server: &Server,
+    connections: usize,
+    seconds: f64,
+    results: &mut Results,
+) -> Result<Option<run::Run>> {
+    let at = connections as f64;
+    if results.has_failed(FILES, server.name, CONNECTIONS, at) {
+        return Ok(None);
+    }
+    match run_one(settings, server, connections, seconds) {
+        Ok(run) => Ok(Some(run)),
+        Err(failure) if ![SPLITWAY, QUINN].contains(&server.name) => {
+            eprintln!("{connections} connections: {failure}");
+            let reason = failure.to_string();
+            results.fail(FILES, server.name, &[(CONNECTIONS, at)], reason);
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// The peers that are installed; of each that is not, or what its version is, there is a note.

@@ -127,7 +127,16 @@ impl Table {
                 value.map_or(String::new(), ToString::to_string)
             }));
             let columns = self.columns.iter();
-            cells.extend(columns.map(|column| group.cell(column.measure, column.digits)));
+            match group.failure() {
+                Some(reason) => {
+                    let reason = reason.replace('|', "/").replace('\n', " ");
+                    cells.push(format!("failed: {reason}"));
+                    cells.extend(columns.skip(1).map(|_| String::new()));
+                }
+                None => {
+                    cells.extend(columns.map(|column| group.cell(column.measure, column.digits)))
+                }
+            }
             text.row(cells);
         }
     }
@@ -185,6 +194,25 @@ mod tests {
         ] {
             assert!(text.contains(row), "{row}\n{text}");
         }
+    }
+
+    #[test]
+    fn a_series_of_which_a_run_has_failed_has_the_reason_in_its_row() {
+        let mut results = results(&[("a", 1.0, 5.0), ("b", 1.0, 7.0)]);
+        results.fail("", "b", &[("connections", 1.0)], "a connection is lost");
+        results.table(Table::of(
+            "",
+            vec![
+                column("gbit_per_s", "Gbit/s", 1),
+                column("cpu_s_per_gb.*", "each", 2),
+            ],
+        ));
+        let text = results.markdown();
+        for row in ["| a | 5.0 |  |", "| b | failed: a connection is lost |  |"] {
+            assert!(text.contains(row), "{row}\n{text}");
+        }
+        assert!(results.has_failed("", "b", "connections", 1.0));
+        assert!(!results.has_failed("", "a", "connections", 1.0));
     }
 
     #[test]
