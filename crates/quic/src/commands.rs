@@ -163,6 +163,7 @@ mod tests {
                 local_ip: None,
                 ecn: None,
             },
+            not_before: tcp::Instant::from_us(0),
             packets: Vec::new(),
             pieces: Vec::new(),
             bytes: vec![0; 5000],

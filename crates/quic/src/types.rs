@@ -208,6 +208,8 @@ pub struct Send {
     pub id: u64,
     /// Where they go.
     pub route: Route,
+    /// They leave no earlier: it is the time at which the last is taken for sent.
+    pub not_before: Instant,
     pub(crate) packets: Vec<Described>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bytes: Vec<u8>,

@@ -172,6 +172,31 @@ fn a_connection_has_one_send_in_a_nic_stack_that_has_enough_of_all() {
     });
 }
 
+/// As many as pacing grants until half of the time has passed for which they wait.
+#[test]
+fn packets_that_wait_in_the_nic_stack_go_together() {
+    each(|random| {
+        let settings = limited(Limits {
+            all_undeparted_bytes_max: 0,
+            ..Limits::default()
+        });
+        let mut world = World::new(&settings, Cipher::Aes128Gcm, random);
+        world.departure_delay_us = Some(20_000);
+        world.run_until(|world| world.client.is_connected);
+        world.request(1, 0, 5_000_000);
+        world.run_until(|world| world.are_finished());
+        // Pacing alone grants ten.
+        assert!(world.largest_send >= 30, "{}", world.largest_send);
+        let lead_us = world.lead_us;
+        assert!((1_000..=10_000).contains(&lead_us), "{lead_us}");
+        // What was made ahead is not taken for faster than it was.
+        let connection = world.server.expect("a connection");
+        let (round_trip, lost) = world.endpoint.path(connection).expect("it is there");
+        assert!(round_trip.as_millis() >= 10, "{round_trip:?}");
+        assert_eq!(lost, 0);
+    });
+}
+
 /// It may send no more before a SEND has departed, and is closed meanwhile.
 #[test]
 fn a_client_hears_of_a_close_behind_what_waits_in_the_nic_stack() {

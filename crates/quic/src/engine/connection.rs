@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use contract::quic::QuicConnectionId;
@@ -29,9 +30,11 @@ pub(super) struct Connection {
     pub(super) preferred: Option<Preferred>,
     /// Bytes written on each stream that may be written on.
     written: BTreeMap<u64, u64>,
-    /// SENDs that have not departed, with their bytes.
-    undeparted: VecDeque<(u64, u64)>,
+    /// SENDs that have not departed.
+    undeparted: VecDeque<Undeparted>,
     pub(super) undeparted_bytes: u64,
+    /// How long the last one that has departed took for it.
+    departure_delay: Duration,
     next_send: u64,
     /// There may be something to send.
     pub(super) is_dirty: bool,
@@ -53,6 +56,17 @@ pub(super) struct Connection {
 
 /// More connection IDs than a peer has at a time: quinn-proto issues eight.
 const IDS_MAX: usize = 16;
+
+/// No connection is ahead of the time by more.
+const LEAD_MAX: Duration = Duration::from_millis(20);
+
+/// A SEND that has not departed.
+#[derive(Debug)]
+struct Undeparted {
+    id: u64,
+    bytes: u64,
+    issued: Instant,
+}
 
 fn quinn_id(stream: StreamId) -> Option<quinn_proto::StreamId> {
     VarInt::from_u64(stream.0).ok().map(Into::into)
@@ -84,6 +98,7 @@ impl Connection {
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,
+            departure_delay: Duration::ZERO,
             next_send: 0,
             is_dirty: false,
             is_held: false,
@@ -290,23 +305,30 @@ impl Connection {
         id.ok_or(StreamError::Unknown)
     }
 
+    /// How far ahead of the time packets may be made: half as long as SENDs wait in the NIC stack.
+    pub(super) fn lead(&self) -> Duration {
+        (self.departure_delay / 2).min(LEAD_MAX)
+    }
+
     /// A SEND of so many bytes is issued: its id.
-    pub(super) fn on_send(&mut self, bytes: u64) -> u64 {
+    pub(super) fn on_send(&mut self, now: Instant, bytes: u64) -> u64 {
         let id = self.next_send;
         self.next_send += 1;
-        self.undeparted.push_back((id, bytes));
+        self.undeparted.push_back(Undeparted {
+            id,
+            bytes,
+            issued: now,
+        });
         self.undeparted_bytes += bytes;
         id
     }
 
     /// A SEND and those before it have departed; returns how many bytes.
-    pub(super) fn on_departed(&mut self, id: u64) -> u64 {
+    pub(super) fn on_departed(&mut self, now: Instant, id: u64) -> u64 {
         let before = self.undeparted_bytes;
-        while let Some((first, bytes)) = self.undeparted.front()
-            && *first <= id
-        {
-            self.undeparted_bytes -= bytes;
-            self.undeparted.pop_front();
+        while let Some(departed) = self.undeparted.pop_front_if(|first| first.id <= id) {
+            self.undeparted_bytes -= departed.bytes;
+            self.departure_delay = now.since(departed.issued);
         }
         before - self.undeparted_bytes
     }

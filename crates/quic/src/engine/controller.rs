@@ -29,6 +29,7 @@ impl ControllerFactory for Controllers {
             has_acked: false,
             rtt: (Duration::ZERO, Duration::ZERO),
             last_lost_sent: None,
+            told: now,
         })
     }
 }
@@ -65,11 +66,22 @@ struct Adapter {
     /// Smoothed, and the shortest, as the last acknowledgment has shown them.
     rtt: (Duration, Duration),
     last_lost_sent: Option<tcp::Instant>,
+    /// The last time that the algorithm was told: packets may be made ahead of the time.
+    told: tcp::Instant,
+}
+
+impl Adapter {
+    /// Time does not go back.
+    fn at(&mut self, now: Instant) -> tcp::Instant {
+        self.told = self.told.max(self.clock.to_caller(now));
+        self.told
+    }
 }
 
 impl Controller for Adapter {
     fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
-        self.control.on_sent(self.clock.to_caller(now), bytes);
+        let now = self.at(now);
+        self.control.on_sent(now, bytes);
     }
 
     fn on_ack(
@@ -82,7 +94,7 @@ impl Controller for Adapter {
     ) {
         self.has_acked = true;
         self.rtt = (rtt.get(), rtt.min());
-        let (now, sent) = (self.clock.to_caller(now), self.clock.to_caller(sent));
+        let (now, sent) = (self.at(now), self.clock.to_caller(sent));
         self.control.on_acked(now, sent, bytes);
     }
 
@@ -93,7 +105,7 @@ impl Controller for Adapter {
         app_limited: bool,
         _largest_packet_num_acked: Option<u64>,
     ) {
-        let now = self.clock.to_caller(now);
+        let now = self.at(now);
         self.control
             .on_acks_end(now, in_flight, app_limited, self.rtt);
     }
@@ -105,7 +117,7 @@ impl Controller for Adapter {
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
-        let (now, sent) = (self.clock.to_caller(now), self.clock.to_caller(sent));
+        let (now, sent) = (self.at(now), self.clock.to_caller(sent));
         // A mark of ECN is an event of nothing that is lost.
         if lost_bytes > 0 {
             self.last_lost_sent = self.last_lost_sent.max(Some(sent));
@@ -156,6 +168,7 @@ impl Controller for Adapter {
             has_acked: self.has_acked,
             rtt: self.rtt,
             last_lost_sent: self.last_lost_sent,
+            told: self.told,
         })
     }
 
@@ -183,6 +196,7 @@ mod tests {
                 has_acked: false,
                 rtt: (Duration::ZERO, Duration::ZERO),
                 last_lost_sent: None,
+                told: tcp::Instant::from_us(0),
             };
             let loses = |adapter: &mut Adapter, seconds| {
                 let sent = start + Duration::from_secs(seconds);

@@ -352,8 +352,9 @@ impl Endpoint {
 
     /// A SEND of a connection, and those before it, have left the NIC stack.
     pub fn on_departed(&mut self, connection: Handle, send: u64) {
+        let now = self.told;
         if let Some(connection) = self.present(connection) {
-            let bytes = connection.on_departed(send);
+            let bytes = connection.on_departed(now, send);
             let (index, is_held) = (connection.handle.index, connection.is_held);
             self.undeparted_bytes -= bytes;
             if is_held {

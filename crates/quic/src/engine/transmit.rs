@@ -1,5 +1,6 @@
 //! What connections send, as outputs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use crate::engine::preferred::{self, Path};
 use crate::engine::{Endpoint, route};
 use crate::frames::{self, Probe};
 use crate::recorder::{Datagrams, DescribeError};
-use crate::types::{CloseReason, DATAGRAMS_MAX, Output, Piece, SealKey, Send};
+use crate::types::{CloseReason, DATAGRAMS_MAX, Described, Output, Piece, SealKey, Send};
 
 /// Most bytes of the datagrams of one SEND: they go to a port as one UDP packet that it cuts, whose
 /// length has 16 bits, and takes the headers of IP and UDP as well.
@@ -24,19 +25,75 @@ const UNDESCRIBABLE_CODE: u64 = 0x102;
 impl Endpoint {
     /// Has a connection make datagrams, as many as go at once. If it has made any, it may have
     /// more.
+    ///
+    /// Pacing grants a connection few at a time. Where packets wait in the NIC stack, those of the
+    /// time until then are made as well, so that all leave in one superpacket.
     pub(super) fn transmit(&mut self, now: Instant, index: usize) {
-        let at = self.clock.to_std(now);
+        if !self.may_send(index) {
+            return;
+        }
+        let mut at = now;
+        let mut batch: Option<Batch> = None;
+        loop {
+            let count = batch.as_ref().map_or(0, Batch::len);
+            match self.poll(at, index, DATAGRAMS_MAX - count) {
+                Ok(Some(next)) => match &mut batch {
+                    Some(batch) if batch.takes(&next) => batch.append(at, next),
+                    _ => {
+                        let before = batch.replace(next);
+                        before.into_iter().for_each(|it| self.push(now, index, it));
+                    }
+                },
+                Ok(None) => break,
+                Err(error) => {
+                    self.on_undescribable(now, index, error);
+                    break;
+                }
+            }
+            match self.poll_ahead(now, at, index) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        if let Some(batch) = batch {
+            self.push(now, index, batch);
+            self.mark(index);
+        }
+        self.release(index);
+        self.schedule(index);
+        self.collect_trace(index);
+    }
+
+    /// When pacing grants a connection more, if that is not too far ahead.
+    fn poll_ahead(&mut self, now: Instant, at: Instant, index: usize) -> Option<Instant> {
+        let clock = self.clock;
+        let connection = self.at(index)?;
+        let lead = connection.lead();
+        if lead.is_zero() {
+            return None;
+        }
+        let next = clock.to_caller(connection.quinn.poll_timeout()?);
+        (next > at && next <= now + lead).then_some(next)
+    }
+
+    /// Has a connection make datagrams once, so many at most.
+    fn poll(
+        &mut self,
+        at: Instant,
+        index: usize,
+        datagrams_max: usize,
+    ) -> Result<Option<Batch>, DescribeError> {
+        let std_at = self.clock.to_std(at);
         let (mut buffer, mut scratch) = (
             std::mem::take(&mut self.buffer),
             std::mem::take(&mut self.scratch),
         );
-        let Some(connection) = self.unblocked(index) else {
-            (self.buffer, self.scratch) = (buffer, scratch);
-            return;
-        };
         buffer.clear();
+        let Some(connection) = self.at(index) else {
+            return Ok(None);
+        };
         let mtu = usize::from(connection.quinn.current_mtu());
-        let datagrams_max = (SEND_BYTES_MAX / mtu).clamp(1, DATAGRAMS_MAX);
+        let datagrams_max = (SEND_BYTES_MAX / mtu).min(datagrams_max);
         if connection.recorder.has_opened_handshake() {
             connection.amplification.on_validated();
         }
@@ -45,7 +102,7 @@ impl Endpoint {
             0 => None,
             datagrams_max => connection
                 .quinn
-                .poll_transmit(at, datagrams_max, &mut buffer),
+                .poll_transmit(std_at, datagrams_max, &mut buffer),
         };
         connection.amplification.on_asked();
         let mut recorder = connection.recorder.lock();
@@ -59,47 +116,52 @@ impl Endpoint {
         };
         recorder.swap_scratch(&mut scratch);
         drop(recorder);
-        self.scratch = scratch;
-        match (made, transmit) {
-            (Err(error), _) => self.on_undescribable(now, index, error),
-            (Ok(datagrams), Some(transmit)) => {
-                self.push(index, &transmit, &buffer, datagrams);
-                self.mark(index);
-            }
-            (Ok(_), None) => {}
-        }
-        self.release(index);
-        self.schedule(index);
-        self.collect_trace(index);
-        self.buffer = buffer;
+        let batch = made.map(|datagrams| {
+            transmit.map(|transmit| Batch {
+                sealed: buffer[..datagrams.sealed].to_vec(),
+                transmit,
+                datagrams,
+                at,
+            })
+        });
+        (self.buffer, self.scratch) = (buffer, scratch);
+        batch
     }
 
-    /// A connection that may send. One that has too much in front of it is marked again by a
+    /// True if a connection may send. One that has too much in front of it is marked again by a
     /// departure.
-    fn unblocked(&mut self, index: usize) -> Option<&mut Connection> {
+    fn may_send(&mut self, index: usize) -> bool {
         let limits = &self.limits;
         let of_each_max = match self.undeparted_bytes > limits.all_undeparted_bytes_max {
             true => 1,
             false => limits.undeparted_bytes_max,
         };
-        let connection = self.at(index)?;
+        let Some(connection) = self.at(index) else {
+            return false;
+        };
         connection.is_dirty = false;
         connection.is_held = connection.undeparted_bytes >= of_each_max;
-        Some(connection).filter(|connection| !connection.is_held)
+        !connection.is_held
     }
 
     /// Sends what was made: datagrams of the handshake first.
-    fn push(&mut self, index: usize, transmit: &Transmit, made: &[u8], datagrams: Datagrams) {
+    fn push(&mut self, now: Instant, index: usize, batch: Batch) {
+        let Batch {
+            transmit,
+            datagrams,
+            sealed,
+            at,
+        } = batch;
         let Some(connection) = self.at(index) else {
             return;
         };
-        let route = route(transmit, connection.way(transmit, &datagrams));
+        let route = route(&transmit, connection.way(&transmit, &datagrams));
         let datagram_bytes = transmit.segment_size.unwrap_or(transmit.size);
-        if datagrams.sealed > 0 {
+        if !sealed.is_empty() {
             self.outputs.push_back(Output::Datagrams {
                 route,
                 datagram_bytes,
-                bytes: made[..datagrams.sealed].to_vec(),
+                bytes: sealed,
             });
         }
         let Some(last) = datagrams.packets.last() else {
@@ -115,12 +177,13 @@ impl Endpoint {
             connection: handle,
             id: 0,
             route,
+            not_before: at,
             packets: datagrams.packets,
             pieces: datagrams.pieces,
             bytes: datagrams.bytes,
         };
         let bytes = send.datagram_bytes();
-        send.id = connection.on_send(bytes);
+        send.id = connection.on_send(now, bytes);
         let gone = gone(&keys, last_generation);
         self.undeparted_bytes += bytes;
         for (key, floor) in keys {
@@ -177,7 +240,57 @@ impl Connection {
     }
 }
 
+/// Datagrams that go at once.
+struct Batch {
+    transmit: Transmit,
+    datagrams: Datagrams,
+    /// Those in front that are sealed.
+    sealed: Vec<u8>,
+    /// When the last were asked for.
+    at: Instant,
+}
+
+impl Batch {
+    fn len(&self) -> usize {
+        self.datagrams.packets.len()
+    }
+
+    /// True if what was made next goes the same way.
+    fn takes(&self, next: &Batch) -> bool {
+        let way = |it: &Transmit| (it.destination, it.src_ip, it.ecn);
+        next.sealed.is_empty()
+            && way(&self.transmit) == way(&next.transmit)
+            && self.datagrams.probe().is_none()
+            && next.datagrams.probe().is_none()
+    }
+
+    fn append(&mut self, at: Instant, next: Batch) {
+        self.at = at;
+        self.transmit.size += next.transmit.size;
+        self.datagrams.append(next.datagrams);
+    }
+}
+
 impl Datagrams {
+    /// Puts others behind these.
+    fn append(&mut self, next: Datagrams) {
+        let (bytes, pieces) = (self.bytes.len(), self.pieces.len());
+        let moved = |range: &Range<usize>, by| range.start + by..range.end + by;
+        self.packets
+            .extend(next.packets.into_iter().map(|packet| Described {
+                prefix: moved(&packet.prefix, bytes),
+                header: moved(&packet.header, bytes),
+                pieces: moved(&packet.pieces, pieces),
+                ..packet
+            }));
+        self.pieces
+            .extend(next.pieces.into_iter().map(|piece| match piece {
+                Piece::Inline(range) => Piece::Inline(moved(&range, bytes)),
+                file => file,
+            }));
+        self.bytes.extend(next.bytes);
+    }
+
     /// One that does no more than probe a path: the engine's QUIC sends it alone.
     fn probe(&self) -> Option<Probe> {
         match (&self.packets[..], &self.pieces[..]) {

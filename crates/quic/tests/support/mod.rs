@@ -68,6 +68,12 @@ pub(crate) struct World<'a> {
     pub(crate) sealer: Sealer,
     pub(crate) nonces: Nonces,
     pub(crate) sealed_packets: u64,
+    /// How long SENDs wait in the NIC stack, in microseconds; `None`: by chance, not for long.
+    pub(crate) departure_delay_us: Option<u64>,
+    /// Packets of the largest SEND.
+    pub(crate) largest_send: usize,
+    /// How far ahead of the time packets were made, at most, in microseconds.
+    pub(crate) lead_us: u64,
     pub(crate) nic_deaths: u64,
     pub(crate) keys_given: u64,
     /// Of what the server was sent, and of what it has sent itself.
@@ -163,6 +169,9 @@ impl<'a> World<'a> {
             sealer: Sealer::default(),
             nonces: Nonces::default(),
             sealed_packets: 0,
+            departure_delay_us: None,
+            largest_send: 0,
+            lead_us: 0,
             nic_deaths: 0,
             keys_given: 0,
             received_bytes: 0,
@@ -411,11 +420,18 @@ impl<'a> World<'a> {
             }
             Output::Send(send) => {
                 assert!(send.packets().len() <= 44 && send.datagram_bytes() <= 65_507);
+                let lead_us = send.not_before.as_us().saturating_sub(self.now_us);
+                self.lead_us = self.lead_us.max(lead_us);
+                self.largest_send = self.largest_send.max(send.packets().len());
                 self.queue.push_back(send);
-                let delay_us = (self.random)(300);
-                self.later(delay_us, Later::Departs);
+                let delay_us = match self.departure_delay_us {
+                    Some(delay_us) => delay_us,
+                    None => (self.random)(300),
+                };
+                self.later(delay_us.max(lead_us), Later::Departs);
             }
-            Output::ConnectionId { .. } => panic!("no NIC stack opens what clients send"),
+            // No NIC stack opens what clients send.
+            Output::ConnectionId { .. } => {}
             Output::Released { range, .. } => {
                 *self.released.entry(range.file.0).or_default() += range.len;
             }

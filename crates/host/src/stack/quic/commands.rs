@@ -207,7 +207,7 @@ impl Stack {
             flow: names::flow(connection.id),
             id: names::command(place, connection.next_command),
             issued_us: now_us,
-            not_before_us: 0,
+            not_before_us: send.not_before.as_us(),
             header,
         });
         let (count, mut done) = (commands.len(), done);
