@@ -35,6 +35,8 @@ pub(super) struct Connection {
     pub(super) undeparted_bytes: u64,
     /// How long the last one that has departed took for it.
     departure_delay: Duration,
+    /// The time for which packets were made: it may be ahead.
+    pub(super) made_until: Instant,
     next_send: u64,
     /// There may be something to send.
     pub(super) is_dirty: bool,
@@ -99,6 +101,7 @@ impl Connection {
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,
             departure_delay: Duration::ZERO,
+            made_until: Instant::from_us(0),
             next_send: 0,
             is_dirty: false,
             is_held: false,

@@ -26,13 +26,15 @@ impl Endpoint {
     /// Has a connection make datagrams, as many as go at once. If it has made any, it may have
     /// more.
     ///
-    /// Pacing grants a connection few at a time. Where packets wait in the NIC stack, those of the
-    /// time until then are made as well, so that all leave in one superpacket.
+    /// Pacing grants a connection few at a time. Where the NIC stack has enough of all, and packets
+    /// wait there, those of the time until then are made as well, so that all leave in one
+    /// superpacket.
     pub(super) fn transmit(&mut self, now: Instant, index: usize) {
-        if !self.may_send(index) {
+        let Some(made_until) = self.may_send(index) else {
             return;
-        }
-        let mut at = now;
+        };
+        // Time does not go back for a connection.
+        let mut at = now.max(made_until);
         let mut batch: Option<Batch> = None;
         loop {
             let count = batch.as_ref().map_or(0, Batch::len);
@@ -56,6 +58,9 @@ impl Endpoint {
             }
         }
         if let Some(batch) = batch {
+            if let Some(connection) = self.at(index) {
+                connection.made_until = batch.at;
+            }
             self.push(now, index, batch);
             self.mark(index);
         }
@@ -66,12 +71,12 @@ impl Endpoint {
 
     /// When pacing grants a connection more, if that is not too far ahead.
     fn poll_ahead(&mut self, now: Instant, at: Instant, index: usize) -> Option<Instant> {
+        if !self.has_enough() {
+            return None;
+        }
         let clock = self.clock;
         let connection = self.at(index)?;
         let lead = connection.lead();
-        if lead.is_zero() {
-            return None;
-        }
         let next = clock.to_caller(connection.quinn.poll_timeout()?);
         (next > at && next <= now + lead).then_some(next)
     }
@@ -128,20 +133,22 @@ impl Endpoint {
         batch
     }
 
-    /// True if a connection may send. One that has too much in front of it is marked again by a
-    /// departure.
-    fn may_send(&mut self, index: usize) -> bool {
-        let limits = &self.limits;
-        let of_each_max = match self.undeparted_bytes > limits.all_undeparted_bytes_max {
+    /// The NIC stack has as much of all connections as it is to have.
+    fn has_enough(&self) -> bool {
+        self.undeparted_bytes >= self.limits.all_undeparted_bytes_max
+    }
+
+    /// Until when a connection that may send has made packets. One that has too much in front of it
+    /// is marked again by a departure.
+    fn may_send(&mut self, index: usize) -> Option<Instant> {
+        let of_each_max = match self.has_enough() {
             true => 1,
-            false => limits.undeparted_bytes_max,
+            false => self.limits.undeparted_bytes_max,
         };
-        let Some(connection) = self.at(index) else {
-            return false;
-        };
+        let connection = self.at(index)?;
         connection.is_dirty = false;
         connection.is_held = connection.undeparted_bytes >= of_each_max;
-        !connection.is_held
+        (!connection.is_held).then_some(connection.made_until)
     }
 
     /// Sends what was made: datagrams of the handshake first.
