@@ -334,8 +334,8 @@ pub enum Output {
     },
     /// Have the NIC stack seal and send packets.
     Send(Send),
-    /// The peer may call the connection by this ID from now on. Comes only if NIC stacks are to
-    /// open what peers send ([`Settings::receive`](crate::Settings::receive)).
+    /// The peer may call the connection by this ID from now on: a NIC stack that opens what it
+    /// sends has to know.
     ConnectionId {
         /// The connection.
         connection: Handle,

@@ -52,7 +52,7 @@ pub(super) struct Connection {
     pub(super) is_connected: bool,
     /// A trace is made of it.
     pub(super) is_traced: bool,
-    /// By which the peer may call it, the last ones, if NIC stacks are to know them.
+    /// By which the peer may call it, the last ones: NIC stacks that open packets know them.
     pub(super) ids: VecDeque<QuicConnectionId>,
 }
 
