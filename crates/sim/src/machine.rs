@@ -88,8 +88,10 @@ pub(crate) struct Machine {
     map: Option<SteeringMap>,
     /// SYNs that it has given to workers.
     pub(crate) syns_steered: u64,
-    /// Other frames that it has given to them.
+    /// Other frames of TCP that it has given to them, ...
     pub(crate) frames_steered: u64,
+    /// ... and datagrams of QUIC.
+    pub(crate) datagrams_steered: u64,
     /// Frames that have arrived and were not looked at.
     pub(crate) inbox: Vec<Vec<u8>>,
 }
@@ -300,6 +302,7 @@ impl Machine {
             map,
             syns_steered: 0,
             frames_steered: 0,
+            datagrams_steered: 0,
             inbox: Vec::new(),
         }
     }
@@ -323,10 +326,10 @@ impl Machine {
             self.inbox.push(frame);
             return None;
         };
-        let packet = parse_segment(&frame, true);
-        match packet.is_some_and(|it| it.segment.header.flags.begin_connection()) {
-            true => self.syns_steered += 1,
-            false => self.frames_steered += 1,
+        match parse_segment(&frame, true) {
+            None => self.datagrams_steered += 1,
+            Some(it) if it.segment.header.flags.begin_connection() => self.syns_steered += 1,
+            Some(_) => self.frames_steered += 1,
         }
         let mut slots = self.slots.iter_mut().enumerate();
         let (number, slot) = slots.find_map(|(number, slot)| {

@@ -23,6 +23,8 @@ pub struct QuicCounters {
     pub receive_begun: u64,
     /// ... and that they returned.
     pub receive_returned: u64,
+    /// Datagrams that a map has given to NIC workers.
+    pub datagrams_steered: u64,
     /// Packets of clients that NIC workers have opened.
     pub opened: u64,
     /// Commands that NIC workers have rejected.
@@ -40,6 +42,7 @@ impl AddAssign for QuicCounters {
         self.keys += more.keys;
         self.receive_begun += more.receive_begun;
         self.receive_returned += more.receive_returned;
+        self.datagrams_steered += more.datagrams_steered;
         self.opened += more.opened;
         self.rejected += more.rejected;
     }

@@ -237,6 +237,7 @@ impl<'a> World<'a> {
             keys: counters.quic_keys,
             receive_begun: counters.quic_receive_begun,
             receive_returned: counters.quic_receive_returned,
+            datagrams_steered: self.machine.datagrams_steered,
             opened: counters.quic_packets_opened,
             rejected: counters.quic_rejected,
         }
