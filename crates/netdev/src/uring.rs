@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::process;
 
+use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
 
 /// Requests under way at once, at most.
@@ -31,7 +32,7 @@ impl SendRing {
         mut datagrams: impl Iterator<Item = &'a [u8]>,
     ) -> io::Result<()> {
         loop {
-            let count = self.send_some(socket, datagrams.by_ref().take(DEPTH as usize))?;
+            let count = self.send_some(socket, &mut datagrams)?;
             if count < DEPTH as usize {
                 return Ok(());
             }
@@ -42,29 +43,30 @@ impl SendRing {
     fn send_some<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
-        datagrams: impl Iterator<Item = &'a [u8]>,
+        datagrams: &mut impl Iterator<Item = &'a [u8]>,
     ) -> io::Result<usize> {
+        let datagrams: Vec<&[u8]> = datagrams.by_ref().take(DEPTH as usize).collect();
         let fd = types::Fd(socket.as_raw_fd());
-        let mut lens = [0; DEPTH as usize];
-        let mut count = 0;
-        for (datagram, (place, len)) in datagrams.zip(lens.iter_mut().enumerate()) {
-            let length = u32::try_from(datagram.len()).map_err(io::Error::other)?;
-            let entry = opcode::Send::new(fd, datagram.as_ptr(), length).build();
-            let entry = entry.user_data(place as u64);
-            // SAFETY: The kernel reads the datagram and uses the descriptor until it completes the
-            // request. Both are borrowed for this call, which does not return before: `wait` ends
-            // with as many completions as there are requests, or not at all.
-            let pushed = unsafe { self.ring.submission().push(&entry) };
-            debug_assert!(pushed.is_ok(), "the ring has as many places");
-            *len = length;
-            count += 1;
-        }
-        self.wait(count);
-        let mut outcome = Ok(count);
+        let requests = datagrams.iter().zip(0..).map(|(datagram, place)| {
+            // No datagram is as long: the kernel says so.
+            let len = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
+            let entry = opcode::Send::new(fd, datagram.as_ptr(), len).build();
+            entry.user_data(place)
+        });
+        let requests: Vec<Entry> = requests.collect();
+        // SAFETY: The kernel reads the datagrams and uses the descriptor until it completes the
+        // requests. Both are borrowed for this call, which does not return before: `wait` ends with
+        // as many completions as there are requests, or not at all.
+        let pushed = unsafe { self.ring.submission().push_multiple(&requests) };
+        // None is in the ring then.
+        pushed.map_err(io::Error::other)?;
+        self.wait(requests.len());
+        let mut outcome = Ok(requests.len());
         for completion in self.ring.completion() {
             let sent = completion.result();
-            let len = lens.get(completion.user_data() as usize).copied();
-            if outcome.is_ok() && u32::try_from(sent).ok() != len {
+            let datagram = datagrams.get(completion.user_data() as usize);
+            let len = datagram.map(|datagram| datagram.len());
+            if outcome.is_ok() && usize::try_from(sent).ok() != len {
                 outcome = Err(match sent {
                     ..0 => io::Error::from_raw_os_error(-sent),
                     _ => io::Error::other("a datagram was cut"),
