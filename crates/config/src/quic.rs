@@ -149,7 +149,7 @@ impl Quic {
         }
     }
 
-    /// The same for the host stack, with the ciphers of TLS.
+    /// All else for the host stack, with the ciphers of TLS.
     pub fn settings(&self, tls: &TlsSettings, congestion: CongestionAlgorithm) -> QuicSettings {
         let mut settings = QuicSettings {
             ciphers: tls.to_tls().ciphers,

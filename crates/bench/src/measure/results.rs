@@ -253,13 +253,7 @@ impl Results {
         conditions: &[(&'static str, f64)],
         measures: Measures,
     ) {
-        self.samples.push(Sample {
-            part,
-            series: series.into(),
-            conditions: conditions.iter().copied().collect(),
-            measures,
-            failure: None,
-        });
+        self.push(part, series.into(), conditions, Ok(measures));
     }
 
     /// Adds a run that has failed, and why: tables say so in its row.
@@ -270,12 +264,26 @@ impl Results {
         conditions: &[(&'static str, f64)],
         reason: impl Into<String>,
     ) {
+        self.push(part, series.into(), conditions, Err(reason.into()));
+    }
+
+    fn push(
+        &mut self,
+        part: &'static str,
+        series: String,
+        conditions: &[(&'static str, f64)],
+        outcome: std::result::Result<Measures, String>,
+    ) {
+        let (measures, failure) = match outcome {
+            Ok(measures) => (measures, None),
+            Err(reason) => (Measures::new(), Some(reason)),
+        };
         self.samples.push(Sample {
             part,
-            series: series.into(),
+            series,
             conditions: conditions.iter().copied().collect(),
-            measures: Measures::new(),
-            failure: Some(reason.into()),
+            measures,
+            failure,
         });
     }
 

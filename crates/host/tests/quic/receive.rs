@@ -21,6 +21,12 @@ fn setup(is_steered: bool) -> Setup {
     }
 }
 
+/// Has a client fetch a file of so many bytes.
+fn download(world: &mut World<'_>, client: usize, bytes: u64) {
+    world.request(client, bytes, (0, bytes), 0);
+    world.run_until_finished();
+}
+
 #[test]
 fn a_worker_opens_what_a_client_sends() {
     for is_steered in [false, true] {
@@ -33,8 +39,7 @@ fn a_worker_opens_what_a_client_sends() {
             let mut world = World::with(setup(is_steered), &mut random);
             let client = world.connect(cipher, v6);
             world.run_until(|world| world.peers[client].client.is_connected);
-            world.request(client, 3_000_000, (0, 3_000_000), 0);
-            world.run_until_finished();
+            download(&mut world, client, 3_000_000);
             let counters = world.stack.counters();
             let opener = &world.nics[0].opener;
             // The host opens the first packets after each update of keys, of which there are some.
@@ -55,8 +60,7 @@ fn by_default_no_worker_gets_a_key_to_open_with() {
     let mut random = steady;
     let mut world = World::new(&mut random);
     let client = world.connected();
-    world.request(client, 100_000, (0, 100_000), 0);
-    world.run_until_finished();
+    download(&mut world, client, 100_000);
     assert_eq!(world.stack.counters().quic_receive_keys, 0);
     assert_eq!(world.nics[0].opener.opened, 0);
     let info = world.stack.quic_connections().next().expect("a connection");
@@ -102,8 +106,7 @@ fn a_client_with_another_address_is_received_at_it() {
         world.peers[client].client.local.set_port(9_999);
         world.run_until_finished();
         let before = world.nics[0].opener.opened;
-        world.request(client, 10_000_000, (0, 10_000_000), 0);
-        world.run_until_finished();
+        download(&mut world, client, 10_000_000);
         let opened = world.nics[0].opener.opened - before;
         assert!(opened > 50, "{opened}");
         let info = world.stack.quic_connections().next().expect("a connection");
@@ -188,8 +191,7 @@ fn a_connection_goes_to_a_worker_once_it_has_sent_enough() {
         };
         let mut world = World::with(setup, &mut random);
         let client = world.connected();
-        world.request(client, 400_000, (0, 400_000), 0);
-        world.run_until_finished();
+        download(&mut world, client, 400_000);
         assert!(!is_opened_by_nic(&world));
         assert_eq!(world.stack.counters().quic_receive_keys, 0);
         world.request(client, 3_000_000, (0, 3_000_000), 0);
@@ -214,8 +216,7 @@ fn a_reload_moves_connections_between_host_and_worker() {
         let client = world.connected();
         for round in 0..3 {
             let before = world.nics[0].opener.opened;
-            world.request(client, 5_000_000, (0, 5_000_000), 0);
-            world.run_until_finished();
+            download(&mut world, client, 5_000_000);
             let opened = world.nics[0].opener.opened - before;
             assert!(opened > 20, "{round}: {opened}");
             assert!(is_opened_by_nic(&world));
@@ -225,8 +226,7 @@ fn a_reload_moves_connections_between_host_and_worker() {
             // What is on its way to the worker is not lost.
             world.run_for(100_000);
             let before = world.nics[0].opener.opened;
-            world.request(client, 5_000_000, (0, 5_000_000), 0);
-            world.run_until_finished();
+            download(&mut world, client, 5_000_000);
             assert_eq!(world.nics[0].opener.opened, before, "{round}");
             // It goes when it sends next.
             world.change_reception(QuicReceive::NIC);
@@ -254,8 +254,7 @@ fn a_worker_that_had_no_room_for_a_key_opens_with_the_next_one() {
         let mut world = World::with(setup(is_steered), &mut random);
         world.nics[0].opener.is_full = true;
         let client = world.connected();
-        world.request(client, 300_000, (0, 300_000), 0);
-        world.run_until_finished();
+        download(&mut world, client, 300_000);
         assert_eq!(world.nics[0].opener.opened, 0);
         assert_eq!(
             is_opened_by_nic(&world),
@@ -271,8 +270,7 @@ fn a_worker_that_had_no_room_for_a_key_opens_with_the_next_one() {
         } else {
             world.peers[client].client.update_keys();
         }
-        world.request(client, 5_000_000, (0, 5_000_000), 0);
-        world.run_until_finished();
+        download(&mut world, client, 5_000_000);
         let opened = world.nics[0].opener.opened;
         assert!(opened > 20, "{is_steered} {by_reload}: {opened}");
         assert!(is_opened_by_nic(&world));
@@ -288,14 +286,12 @@ fn a_worker_is_not_believed_to_have_a_key_that_it_was_not_given() {
         let mut random = steady;
         let mut world = World::with(setup(false), &mut random);
         let client = world.connected();
-        world.request(client, 300_000, (0, 300_000), 0);
-        world.run_until_finished();
+        download(&mut world, client, 300_000);
         world.run_for(2_000_000);
         if returns {
             world.change_reception(QuicReceive::Host);
             world.peers[client].client.update_keys();
-            world.request(client, 300_000, (0, 300_000), 0);
-            world.run_until_finished();
+            download(&mut world, client, 300_000);
             world.run_for(2_000_000);
         }
         let (id, flow, last) = world.nics[0].opener.known().expect("a key");

@@ -38,9 +38,12 @@ impl Endpoint {
         let mut batch: Option<Batch> = None;
         loop {
             let count = batch.as_ref().map_or(0, Batch::len);
+            if count == DATAGRAMS_MAX {
+                break;
+            }
             match self.poll(at, index, DATAGRAMS_MAX - count) {
                 Ok(Some(next)) => match &mut batch {
-                    Some(batch) if batch.takes(&next) => batch.append(at, next),
+                    Some(batch) if batch.takes(&next) => batch.append(next),
                     _ => {
                         let before = batch.replace(next);
                         before.into_iter().for_each(|it| self.push(now, index, it));
@@ -253,7 +256,7 @@ struct Batch {
     datagrams: Datagrams,
     /// Those in front that are sealed.
     sealed: Vec<u8>,
-    /// When the last were asked for.
+    /// For when the last were made.
     at: Instant,
 }
 
@@ -271,9 +274,8 @@ impl Batch {
             && next.datagrams.probe().is_none()
     }
 
-    fn append(&mut self, at: Instant, next: Batch) {
-        self.at = at;
-        self.transmit.size += next.transmit.size;
+    fn append(&mut self, next: Batch) {
+        self.at = next.at;
         self.datagrams.append(next.datagrams);
     }
 }
