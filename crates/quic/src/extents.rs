@@ -95,6 +95,8 @@ pub(crate) struct Offer {
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     by_place: BTreeMap<(u64, u64), Extent>,
+    /// The one that was looked up last: most packets go on where the one before has ended.
+    latest: Option<((u64, u64), Extent)>,
     serial: u64,
     dropped: Dropped,
 }
@@ -152,6 +154,7 @@ impl Extents {
         } = offer.key;
         let file = offer.file.map(|file| FileRange { len, ..file });
         let extent = Extent { serial, len, file };
+        self.latest = None;
         self.by_place.insert((stream, start), extent);
     }
 
@@ -164,6 +167,7 @@ impl Extents {
             let extent = self.by_place.get(&place).copied();
             if let Some(extent) = extent.filter(|extent| extent.serial == key.serial) {
                 self.by_place.remove(&place);
+                self.latest = None;
                 released(Released {
                     stream: key.stream,
                     len: extent.len,
@@ -175,7 +179,7 @@ impl Extents {
 
     /// Cuts stream data that lies at `at` of a packet into pieces.
     pub(crate) fn cut(
-        &self,
+        &mut self,
         stream: u64,
         offset: u64,
         at: Range<usize>,
@@ -185,10 +189,7 @@ impl Extents {
         let place = |offset_in: u64| at.start + (offset_in - offset) as usize;
         let mut next = offset;
         while next < end {
-            let extent = self.by_place.range(..=(stream, next)).next_back();
-            let extent =
-                extent.filter(|((of, start), extent)| *of == stream && start + extent.len > next);
-            let ((_, start), extent) = extent.ok_or(NoExtent)?;
+            let (start, extent) = self.at(stream, next).ok_or(NoExtent)?;
             let until = (start + extent.len).min(end);
             push(match extent.file {
                 None => Piece::Inline(place(next)..place(until)),
@@ -201,6 +202,20 @@ impl Extents {
             next = until;
         }
         Ok(())
+    }
+
+    /// The extent that has the byte at `offset` of a stream, and where in the stream it starts.
+    fn at(&mut self, stream: u64, offset: u64) -> Option<(u64, Extent)> {
+        let has_it = |((of, start), extent): &((u64, u64), Extent)| {
+            *of == stream && (*start..start + extent.len).contains(&offset)
+        };
+        if !self.latest.as_ref().is_some_and(has_it) {
+            let below = self.by_place.range(..=(stream, offset)).next_back();
+            self.latest = below
+                .map(|(place, extent)| (*place, *extent))
+                .filter(has_it);
+        }
+        self.latest.map(|((_, start), extent)| (start, extent))
     }
 
     /// How many there are.
@@ -223,7 +238,7 @@ mod tests {
         }
     }
 
-    fn cut(extents: &Extents, offset: u64, len: usize) -> Result<Vec<Piece>, NoExtent> {
+    fn cut(extents: &mut Extents, offset: u64, len: usize) -> Result<Vec<Piece>, NoExtent> {
         let mut pieces = Vec::new();
         extents.cut(4, offset, 100..100 + len, |piece| pieces.push(piece))?;
         Ok(pieces)
@@ -243,7 +258,7 @@ mod tests {
         let body = extents.offer_file(4, 4, file(1000, 50));
         assert_eq!(body.bytes, [0; 50][..]);
         extents.insert(body, 50);
-        let pieces = cut(&extents, 2, 12);
+        let pieces = cut(&mut extents, 2, 12);
         let body = Piece::File {
             file: FileId(7),
             offset: 1000,
@@ -258,13 +273,17 @@ mod tests {
         let offer = extents.offer_file(4, 10, file(0, 50));
         let bytes = offer.bytes.clone();
         extents.insert(offer, 20);
-        assert!(cut(&extents, 10, 20).is_ok());
+        assert!(cut(&mut extents, 10, 20).is_ok());
         for (offset, len) in [(9, 2), (29, 2), (30, 1), (0, 1)] {
-            assert_eq!(cut(&extents, offset, len), Err(NoExtent), "{offset} {len}");
+            assert_eq!(
+                cut(&mut extents, offset, len),
+                Err(NoExtent),
+                "{offset} {len}"
+            );
         }
         drop(bytes);
         assert_eq!(released(&mut extents), [file(0, 20)]);
-        assert_eq!(cut(&extents, 10, 1), Err(NoExtent));
+        assert_eq!(cut(&mut extents, 10, 1), Err(NoExtent));
     }
 
     #[test]
@@ -288,7 +307,7 @@ mod tests {
         let bytes = offer.bytes.clone();
         extents.insert(offer, 10);
         assert_eq!(released(&mut extents), []);
-        assert!(cut(&extents, 0, 10).is_ok());
+        assert!(cut(&mut extents, 0, 10).is_ok());
         drop(bytes);
         assert_eq!(released(&mut extents).len(), 1);
     }

@@ -23,14 +23,8 @@ pub(super) struct Controllers {
 impl ControllerFactory for Controllers {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let now = self.clock.to_caller(now);
-        Box::new(Adapter {
-            control: PacketCongestion::new(self.algorithm, self.seed, now, mtu),
-            clock: self.clock,
-            has_acked: false,
-            rtt: (Duration::ZERO, Duration::ZERO),
-            last_lost_sent: None,
-            told: now,
-        })
+        let control = PacketCongestion::new(self.algorithm, self.seed, now, mtu);
+        Box::new(Adapter::new(control, self.clock, now))
     }
 }
 
@@ -66,15 +60,50 @@ struct Adapter {
     /// Smoothed, and the shortest, as the last acknowledgment has shown them.
     rtt: (Duration, Duration),
     last_lost_sent: Option<tcp::Instant>,
-    /// The last time that the algorithm was told: packets may be made ahead of the time.
-    told: tcp::Instant,
+    /// The latest time that the algorithm has: packets may be made ahead of the time.
+    latest: tcp::Instant,
+    /// Acknowledged packets that the algorithm has not yet been given: when they left, all of them
+    /// at one moment, and their bytes. A burst then costs one call and not one for each packet.
+    acked: Option<(Instant, u64)>,
 }
 
 impl Adapter {
+    fn new(control: PacketCongestion, clock: Clock, now: tcp::Instant) -> Self {
+        Self {
+            control,
+            clock,
+            has_acked: false,
+            rtt: (Duration::ZERO, Duration::ZERO),
+            last_lost_sent: None,
+            latest: now,
+            acked: None,
+        }
+    }
+
     /// Time does not go back.
     fn at(&mut self, now: Instant) -> tcp::Instant {
-        self.told = self.told.max(self.clock.to_caller(now));
-        self.told
+        self.latest = self.latest.max(self.clock.to_caller(now));
+        self.latest
+    }
+
+    #[inline]
+    fn add_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        match &mut self.acked {
+            Some((moment, total)) if *moment == sent => *total += bytes,
+            _ => {
+                let now = self.at(now);
+                self.flush_acked(now);
+                self.acked = Some((sent, bytes));
+            }
+        }
+    }
+
+    /// Reports what [`add_acked`](Self::add_acked) has collected to the algorithm.
+    fn flush_acked(&mut self, now: tcp::Instant) {
+        if let Some((sent, bytes)) = self.acked.take() {
+            self.control
+                .on_acked(now, self.clock.to_caller(sent), bytes);
+        }
     }
 }
 
@@ -94,8 +123,7 @@ impl Controller for Adapter {
     ) {
         self.has_acked = true;
         self.rtt = (rtt.get(), rtt.min());
-        let (now, sent) = (self.at(now), self.clock.to_caller(sent));
-        self.control.on_acked(now, sent, bytes);
+        self.add_acked(now, sent, bytes);
     }
 
     fn on_end_acks(
@@ -106,6 +134,7 @@ impl Controller for Adapter {
         _largest_packet_num_acked: Option<u64>,
     ) {
         let now = self.at(now);
+        self.flush_acked(now);
         self.control
             .on_acks_end(now, in_flight, app_limited, self.rtt);
     }
@@ -168,7 +197,8 @@ impl Controller for Adapter {
             has_acked: self.has_acked,
             rtt: self.rtt,
             last_lost_sent: self.last_lost_sent,
-            told: self.told,
+            latest: self.latest,
+            acked: None,
         })
     }
 
@@ -185,19 +215,17 @@ impl Controller for Adapter {
 mod tests {
     use super::*;
 
+    fn new(algorithm: CongestionAlgorithm, clock: Clock) -> Adapter {
+        let zero = tcp::Instant::from_us(0);
+        Adapter::new(PacketCongestion::new(algorithm, 1, zero, 1200), clock, zero)
+    }
+
     #[test]
     fn what_is_lost_before_anything_has_arrived_does_not_narrow_the_window() {
         for algorithm in CongestionAlgorithm::ALL {
             let clock = Clock::new();
             let start = clock.to_std(tcp::Instant::from_us(0));
-            let mut adapter = Adapter {
-                control: PacketCongestion::new(algorithm, 1, tcp::Instant::from_us(0), 1200),
-                clock,
-                has_acked: false,
-                rtt: (Duration::ZERO, Duration::ZERO),
-                last_lost_sent: None,
-                told: tcp::Instant::from_us(0),
-            };
+            let mut adapter = new(algorithm, clock);
             let loses = |adapter: &mut Adapter, seconds| {
                 let sent = start + Duration::from_secs(seconds);
                 let now = sent + Duration::from_secs(1);
@@ -209,6 +237,50 @@ mod tests {
             assert_eq!(loses(&mut adapter, 1), first, "{algorithm:?}");
             adapter.has_acked = true;
             assert!(loses(&mut adapter, 9) < first, "{algorithm:?}");
+        }
+    }
+    /// The packets of a burst leave at one moment, and are acknowledged by a few frames.
+    #[test]
+    fn packets_acknowledged_together_count_as_one_by_one() {
+        const BYTES: u64 = 1200;
+        const RTT_US: u64 = 20_000;
+        let rtt = Duration::from_micros(RTT_US);
+        for algorithm in CongestionAlgorithm::ALL {
+            let clock = Clock::new();
+            let mut adapter = new(algorithm, clock);
+            adapter.rtt = (rtt, rtt);
+            let mut single = new(algorithm, clock).control;
+            let mut windows = Vec::new();
+            for round in 1..30 {
+                let sent: Vec<u64> = (0..(adapter.window() / BYTES).min(1000))
+                    .map(|packet| round * 2 * RTT_US + packet / 7 * 100)
+                    .collect();
+                for at_us in &sent {
+                    let at = tcp::Instant::from_us(*at_us);
+                    adapter.on_sent(clock.to_std(at), BYTES, 0);
+                    single.on_sent(at, BYTES);
+                }
+                let mut flight = sent.len() as u64 * BYTES;
+                for frame in sent.chunks(10) {
+                    let now = tcp::Instant::from_us(frame[frame.len() - 1] + RTT_US);
+                    for at_us in frame {
+                        let at = tcp::Instant::from_us(*at_us);
+                        adapter.add_acked(clock.to_std(now), clock.to_std(at), BYTES);
+                        single.on_acked(now, at, BYTES);
+                        flight -= BYTES;
+                    }
+                    adapter.on_end_acks(clock.to_std(now), flight, false, None);
+                    single.on_acks_end(now, flight, false, (rtt, rtt));
+                    let rates = [&adapter.control, &single].map(PacketCongestion::pacing_rate);
+                    assert_eq!(rates[0], rates[1], "{algorithm:?}");
+                    assert_eq!(adapter.window(), single.window(), "{algorithm:?}");
+                }
+                windows.push(adapter.window());
+            }
+            assert!(
+                windows.last() > windows.first(),
+                "{algorithm:?}: {windows:?}"
+            );
         }
     }
 }
