@@ -1,4 +1,4 @@
-//! Congestion control: the algorithms of crate `tcp`, as the engine's QUIC calls them.
+//! Congestion control: the algorithms of crate `tcp` behind quinn-proto's interface.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -34,16 +34,16 @@ impl ControllerFactory for Controllers {
     }
 }
 
-/// What a controller's metrics have no room for.
+/// State that quinn-proto's `ControllerMetrics` lack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
     pub(super) state: CongestionState,
-    /// When the last of the packets that are lost had left.
+    /// When the last lost packet was sent.
     pub(super) last_lost_sent: Option<tcp::Instant>,
 }
 
 thread_local! {
-    /// Of the controller that has last said its metrics.
+    /// From the controller whose metrics were read last.
     static OBSERVED: Cell<Observed> = const {
         Cell::new(Observed {
             state: CongestionState::SlowStart,
@@ -52,7 +52,7 @@ thread_local! {
     };
 }
 
-/// What a controller says of itself.
+/// The metrics of a controller.
 pub(super) fn observe(controller: &dyn Controller) -> (ControllerMetrics, Observed) {
     let metrics = controller.metrics();
     (metrics, OBSERVED.get())
@@ -61,17 +61,17 @@ pub(super) fn observe(controller: &dyn Controller) -> (ControllerMetrics, Observ
 struct Adapter {
     control: PacketCongestion,
     clock: Clock,
-    /// Something that was sent has arrived.
+    /// The peer has acknowledged something.
     has_acked: bool,
-    /// Smoothed, and the shortest, as the last acknowledgment has shown them.
+    /// Smoothed and minimum round-trip time, as of the last acknowledgment.
     rtt: (Duration, Duration),
     last_lost_sent: Option<tcp::Instant>,
-    /// The last time that the algorithm was told: packets may be made ahead of the time.
+    /// The latest time passed to the algorithm: packets may be built ahead of now.
     told: tcp::Instant,
 }
 
 impl Adapter {
-    /// Time does not go back.
+    /// Keeps time from going back.
     fn at(&mut self, now: Instant) -> tcp::Instant {
         self.told = self.told.max(self.clock.to_caller(now));
         self.told
@@ -118,14 +118,14 @@ impl Controller for Adapter {
         lost_bytes: u64,
     ) {
         let (now, sent) = (self.at(now), self.clock.to_caller(sent));
-        // A mark of ECN is an event of nothing that is lost.
+        // An ECN mark is a congestion event without loss.
         if lost_bytes > 0 {
             self.last_lost_sent = self.last_lost_sent.max(Some(sent));
         }
-        // Until then the client may have no key but the first. A smaller window would hold back
-        // what of the first packets is lost, behind probes that it cannot open, and for ever: those
-        // are sent whatever the window is, and are all that the probe timeout sends. How much goes
-        // is bounded by what the client has sent (RFC 9000 §8.1).
+        // Before the first acknowledgment, the client may have only Initial keys. A smaller window
+        // would block retransmissions of the first packets for ever, behind probes that the client
+        // cannot open: probes ignore the window, and are all that the probe timeout sends. The
+        // amplification limit bounds the data (RFC 9000 §8.1).
         if !self.has_acked {
             return;
         }
