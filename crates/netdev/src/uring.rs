@@ -10,10 +10,10 @@ use std::process;
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, opcode, types};
 
-/// Requests under way at once, at most.
+/// Most requests in flight.
 const DEPTH: u32 = 64;
 
-/// A ring of requests to send.
+/// An io_uring for sends.
 pub struct SendRing {
     ring: IoUring,
 }
@@ -24,8 +24,8 @@ impl SendRing {
         IoUring::new(DEPTH).map(|ring| Self { ring })
     }
 
-    /// Sends each datagram on a socket that is connected, and returns once all are sent. After an
-    /// error, which is that of the first that was not sent, some may have been.
+    /// Sends each datagram on a connected socket, and returns once all are sent. An error is that
+    /// of the first unsent datagram; others may have been sent.
     pub fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -39,7 +39,7 @@ impl SendRing {
         }
     }
 
-    /// The same of no more than [`DEPTH`]; returns how many there were.
+    /// Sends at most [`DEPTH`] datagrams; returns how many.
     fn send_some<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -48,17 +48,17 @@ impl SendRing {
         let datagrams: Vec<&[u8]> = datagrams.by_ref().take(DEPTH as usize).collect();
         let fd = types::Fd(socket.as_raw_fd());
         let requests = datagrams.iter().zip(0..).map(|(datagram, place)| {
-            // No datagram is as long: the kernel says so.
+            // A datagram this long fails in the kernel.
             let len = u32::try_from(datagram.len()).unwrap_or(u32::MAX);
             let entry = opcode::Send::new(fd, datagram.as_ptr(), len).build();
             entry.user_data(place)
         });
         let requests: Vec<Entry> = requests.collect();
         // SAFETY: The kernel reads the datagrams and uses the descriptor until it completes the
-        // requests. Both are borrowed for this call, which does not return before: `wait` ends with
-        // as many completions as there are requests, or not at all.
+        // requests. Both are borrowed for this call, which does not return earlier: `wait` returns
+        // only with as many completions as requests.
         let pushed = unsafe { self.ring.submission().push_multiple(&requests) };
-        // None is in the ring then.
+        // On failure the ring has none of the requests.
         pushed.map_err(io::Error::other)?;
         self.wait(requests.len());
         let mut outcome = Ok(requests.len());
@@ -76,20 +76,20 @@ impl SendRing {
         outcome
     }
 
-    /// Has the kernel take all requests, and waits until it has completed so many.
+    /// Submits all requests, and waits until the kernel has completed `count`.
     fn wait(&mut self, count: usize) {
         while self.ring.completion().len() < count {
             match self.ring.submit_and_wait(count) {
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {}
-                // The kernel may still read what is borrowed for the call alone.
+                // The kernel may still read datagrams borrowed only for this call.
                 Err(_) => process::abort(),
             }
         }
     }
 }
 
-/// A signal, or too little memory at the moment.
+/// True for transient errors: a signal, or a momentary lack of memory.
 fn is_passing(error: &io::Error) -> bool {
     let codes = [libc::EINTR, libc::EAGAIN, libc::EBUSY];
     error

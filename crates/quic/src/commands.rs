@@ -9,12 +9,12 @@ use contract::{FlowId, SendId};
 
 use crate::types::{Packet, SealKey, Segment, Send};
 
-/// What every QSEND of a [`Send`] has in common.
+/// The fields that all QSENDs of a [`Send`] share.
 #[derive(Clone, Copy, Debug)]
 pub struct Framing<'a> {
     /// The connection's flow.
     pub flow: FlowId,
-    /// The id of the first QSEND; those behind it have the next.
+    /// The id of the first QSEND; later ones count up from it.
     pub id: SendId,
     /// As [`QuicSend::issued_us`].
     pub issued_us: u64,
@@ -58,7 +58,7 @@ impl SealKey {
     }
 }
 
-/// How much a QSEND holds.
+/// How full a QSEND is.
 #[derive(Default)]
 struct Filled {
     inline_bytes: usize,
@@ -68,8 +68,8 @@ struct Filled {
 }
 
 impl Send {
-    /// QSENDs, in order: one, unless there is more in it that the host has than one takes. All of
-    /// it has departed when the last has.
+    /// QSENDs, in order: one, unless the host's bytes exceed what one takes. When the last has
+    /// departed, all have.
     pub fn commands<'a>(&'a self, framing: Framing<'a>) -> Vec<QuicSend<'a>> {
         let mut sends: Vec<QuicSend<'a>> = Vec::new();
         let mut filled = Filled::default();
@@ -87,7 +87,7 @@ impl Send {
         sends
     }
 
-    /// A QSEND with room for all of it, which most often it takes.
+    /// A QSEND with capacity for the whole `Send`, which most often fits.
     fn empty<'a>(&self, framing: Framing<'a>, number: u64) -> QuicSend<'a> {
         QuicSend {
             id: SendId(framing.id.0 + number),
@@ -102,7 +102,7 @@ impl Send {
 }
 
 impl Filled {
-    /// True if the packet fits behind those that are there.
+    /// True if `send` has room for the packet.
     fn takes(&self, send: &QuicSend<'_>, packet: Packet<'_>) -> bool {
         let bytes = packet.datagram_bytes();
         let segments = send.segments.len() + packet.segment_count();

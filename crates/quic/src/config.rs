@@ -10,46 +10,44 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
 use tcp::CongestionAlgorithm;
 
-/// What a client may make the host keep, and how far the host runs ahead of the NIC stack.
+/// Bounds on the state that clients can make the host keep, and on how far the host runs ahead of
+/// the NIC stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time. A client that comes then is refused.
+    /// Connections at a time. Further clients are refused.
     pub connections_max: usize,
-    /// From so many connections on, a client must show that it gets what is sent to its address
-    /// (RFC 9000 §8.1.2).
+    /// From this number of connections on, clients must validate their address with Retry (RFC 9000
+    /// §8.1.2).
     pub retry_above: usize,
-    /// Streams that a client may have open, of each direction; of those that go one way, twelve at
-    /// most.
+    /// Streams that a client may have open, bidirectional and unidirectional each; of the latter,
+    /// twelve at most.
     pub streams_max: u32,
-    /// What a client may send on a stream before it is read, in bytes.
+    /// Receive window of a stream, in bytes.
     pub stream_receive_bytes_max: u32,
-    /// The same, on all streams of a connection.
+    /// Receive window of a connection, in bytes.
     pub receive_bytes_max: u32,
-    /// From so many connections on, clients that come may send no more than
-    /// [`Limits::RECEIVE_BYTES_MIN`] before it is read, on a stream and altogether.
+    /// From this number of connections on, new clients get receive windows of
+    /// [`Limits::RECEIVE_BYTES_MIN`], for a stream and for the connection.
     pub receive_less_above: usize,
-    /// Extents that wait for their acknowledgment, on all streams of a connection.
+    /// Unacknowledged extents, on all streams of a connection.
     pub extents_max: usize,
-    /// Bytes written that are not acknowledged, on all streams of a connection.
+    /// Bytes written and not acknowledged, on all streams of a connection.
     pub send_bytes_max: u64,
-    /// Bytes in datagrams that the NIC stack has been given and has not reported as departed: as
-    /// long as there are more, a connection makes no others. What waits there looks like a longer
-    /// round trip.
+    /// Bytes of datagrams at the NIC stack, not reported as departed. Above this, a connection
+    /// builds no more: time spent waiting there lengthens the measured round trip.
     pub undeparted_bytes_max: u64,
-    /// The same, of all connections: as long as there are as many, a connection has one SEND at a
-    /// time there. What waits behind that of many others is then made when it can leave, of all
-    /// that may be sent by then.
+    /// The same, of all connections. At this bound each connection has one SEND at a time there: it
+    /// builds packets only when they can leave, out of everything that may be sent by then.
     pub all_undeparted_bytes_max: u64,
-    /// Tokens that are known to be used (RFC 9000 §8.1.4). Where there are more, the oldest tokens
-    /// are refused, used or not.
+    /// Tokens remembered as used (RFC 9000 §8.1.4). Beyond that, the oldest tokens are refused,
+    /// used or not.
     pub used_tokens_max: usize,
-    /// Sessions that are kept for [`Settings::early_data`]. The oldest half is forgotten where
-    /// there is no room.
+    /// Sessions kept for [`Settings::early_data`]. When they are full, the older half is forgotten.
     pub sessions_max: usize,
 }
 
 impl Limits {
-    /// What every client may send before it is read, in bytes.
+    /// The smallest receive window, in bytes.
     pub const RECEIVE_BYTES_MIN: u32 = 16 << 10;
 }
 
@@ -72,7 +70,7 @@ impl Default for Limits {
     }
 }
 
-/// Where handshakes get what is left to chance.
+/// Sources of randomness for handshakes.
 #[derive(Clone, Debug)]
 pub struct Crypto {
     /// Random numbers and key exchanges; its cipher suites are not used.
@@ -81,8 +79,9 @@ pub struct Crypto {
     pub tickets: Arc<dyn ProducesTickets>,
 }
 
-/// Addresses of the server to which clients move that know how, once their handshake is confirmed
-/// (RFC 9000 §9.6): one for each version of IP. No client moves that was not told of one.
+/// Addresses of the server to which clients with support for it migrate once their handshake is
+/// confirmed (RFC 9000 §9.6): one for each version of IP. A client migrates only if the handshake
+/// named one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PreferredAddress {
     /// For clients with IPv4.
@@ -100,43 +99,42 @@ impl PreferredAddress {
     }
 }
 
-/// What an endpoint wants.
+/// The settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Application protocols, best first. A client that asks for others only is refused.
+    /// Application protocols, best first. A client that offers none of them is refused.
     pub alpn: Vec<Vec<u8>>,
     /// Ciphers, best first, at least one.
     pub ciphers: Vec<Cipher>,
     /// Session tickets after a handshake; 0: sessions are not resumed.
     pub tickets: usize,
     /// Whether a client that resumes a session may send data before the handshake is complete. Such
-    /// data can be recorded and sent again (RFC 8446 §8): sessions are kept, and each is resumed
-    /// once, so that a copy finds none (§8.1). A client that comes while receive windows are small
-    /// ([`Limits::receive_less_above`]) is refused early data: it was told of larger ones.
+    /// data can be replayed (RFC 8446 §8): the endpoint keeps sessions and resumes each once, so
+    /// that a replay finds none (§8.1). While receive windows are small
+    /// ([`Limits::receive_less_above`]), early data is refused: clients remember larger ones.
     pub early_data: bool,
-    /// What gets the secrets of each connection, for debugging, if anything does.
+    /// Gets the secrets of each connection, for debugging.
     pub key_log: Option<Arc<dyn KeyLog>>,
     /// Congestion control.
     pub congestion: CongestionAlgorithm,
-    /// A connection on which nothing comes for so long is over.
+    /// A connection that receives nothing for this long is over.
     pub idle_timeout: Duration,
     /// Whether clients may change their address.
     pub migration: bool,
-    /// Where clients move to, with [`migration`](Self::migration).
+    /// Where clients migrate to, with [`migration`](Self::migration).
     pub preferred_address: PreferredAddress,
-    /// Whether clients that know how are asked to acknowledge less often
+    /// Whether clients with the extension are asked to acknowledge less often
     /// (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
-    /// Largest datagram that is tried, in bytes, at most
+    /// Largest datagram that path MTU discovery tries, in bytes, at most
     /// [`contract::limits::QUIC_DATAGRAM_BYTES_MAX`]; 1,200 are always possible.
     pub datagram_bytes_max: u16,
-    /// From which the keys of tokens, stateless resets and connection IDs are made. Who has the
-    /// same can reset connections of an endpoint that has lost them. `None`: one by chance.
+    /// Keys of tokens, stateless resets and connection IDs derive from it. Endpoints with the same
+    /// secret can reset each other's lost connections. `None`: a random one.
     pub secret: Option<[u8; 32]>,
-    /// What decides all that is left to chance but for handshakes. `None`: chance.
+    /// Seed of all random choices outside handshakes. `None`: random.
     pub seed: Option<[u8; 32]>,
-    /// What decides the same for handshakes, in a simulation in which everything is to happen once
-    /// more. `None`: chance.
+    /// Random choices of handshakes, for reproducible simulations. `None`: random.
     pub crypto: Option<Crypto>,
     /// Bounds.
     pub limits: Limits,

@@ -1,11 +1,11 @@
-//! Extents: what the streams of a connection consist of, real bytes and ranges of files.
+//! Extents: the contents of a connection's streams, real bytes and ranges of files.
 //!
 //! For a range of a file, the engine's stream holds a *placeholder*: a slice of a region of zeros
-//! that all connections share, so that it takes no memory but its entry here. The owner of each
-//! extent tells when the engine lets it go: when all of it is acknowledged, when the stream was
-//! reset, when the connection is over.
+//! that all connections share, so that it takes no memory but its entry here. Each extent's owner
+//! reports when the engine drops it: when all of it is acknowledged, the stream is reset, or the
+//! connection is over.
 //!
-//! Real bytes have an entry as well. A byte of a packet that no entry covers may be a placeholder
+//! Real bytes have entries as well: a byte of a packet that no entry covers may be a placeholder
 //! whose file is forgotten, and must not be sealed.
 
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ use bytes::Bytes;
 
 use crate::types::{FileRange, Piece};
 
-/// Longest placeholder, in bytes. The engine looks through those of a stream one by one, and keeps
-/// one until all of it is acknowledged.
+/// Longest placeholder, in bytes. The engine searches a stream's placeholders linearly, and keeps
+/// each until all of it is acknowledged.
 pub(crate) const PLACEHOLDER_BYTES: usize = 256 << 10;
 
-/// Allocated, and never written to: the system maps one page of zeros again and again, which stays
-/// in the nearest cache while the engine copies from all of it. A constant has pages of its own.
+/// Allocated, and never written to: the kernel maps the same zero page throughout, which stays in
+/// the L1 cache while the engine copies from the region. A constant would have distinct pages.
 static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; PLACEHOLDER_BYTES]);
 
-/// A place in a stream, and which of the extents that were meant for it: the engine may have had no
-/// room for an earlier one.
+/// A place in a stream, and which of the extents offered for it: the engine may have had no room
+/// for an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     stream: u64,
@@ -33,11 +33,11 @@ struct Key {
     serial: u64,
 }
 
-/// Extents that the engine has let go.
+/// Extents that the engine has dropped.
 type Dropped = Arc<Mutex<Vec<Key>>>;
 
 fn lock(dropped: &Dropped) -> MutexGuard<'_, Vec<Key>> {
-    // A list of keys is whole between any two statements.
+    // A panic leaves no list half changed.
     dropped.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -74,13 +74,13 @@ struct Extent {
     file: Option<FileRange>,
 }
 
-/// An extent that the engine has let go.
+/// An extent that the engine has dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     pub(crate) stream: u64,
     /// Length, in bytes.
     pub(crate) len: u64,
-    /// What it stood for, unless it was real bytes.
+    /// The range that it stood for; `None` for real bytes.
     pub(crate) file: Option<FileRange>,
 }
 
@@ -91,11 +91,11 @@ pub(crate) struct Offer {
     file: Option<FileRange>,
 }
 
-/// The extents of a connection that are neither acknowledged nor given up.
+/// The extents of a connection that are neither acknowledged nor abandoned.
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     by_place: BTreeMap<(u64, u64), Extent>,
-    /// The one that was looked up last: most packets go on where the one before has ended.
+    /// The extent found last: most packets go on where the previous one ended.
     latest: Option<((u64, u64), Extent)>,
     serial: u64,
     dropped: Dropped,
@@ -158,9 +158,9 @@ impl Extents {
         self.by_place.insert((stream, start), extent);
     }
 
-    /// Forgets what the engine has let go. `released` gets each extent.
+    /// Forgets extents that the engine has dropped. `released` gets each.
     pub(crate) fn release(&mut self, mut released: impl FnMut(Released)) {
-        // The list keeps its memory.
+        // The list keeps its capacity.
         let mut dropped = lock(&self.dropped);
         for key in dropped.drain(..) {
             let place = (key.stream, key.start);
@@ -177,7 +177,7 @@ impl Extents {
         }
     }
 
-    /// Cuts stream data that lies at `at` of a packet into pieces.
+    /// Cuts stream data at `at` of a packet into pieces.
     pub(crate) fn cut(
         &mut self,
         stream: u64,
@@ -204,7 +204,7 @@ impl Extents {
         Ok(())
     }
 
-    /// The extent that has the byte at `offset` of a stream, and where in the stream it starts.
+    /// The extent with the byte at `offset` of a stream, and where in the stream it starts.
     fn at(&mut self, stream: u64, offset: u64) -> Option<(u64, Extent)> {
         let has_it = |((of, start), extent): &((u64, u64), Extent)| {
             *of == stream && (*start..start + extent.len).contains(&offset)
@@ -218,7 +218,7 @@ impl Extents {
         self.latest.map(|((_, start), extent)| (start, extent))
     }
 
-    /// How many there are.
+    /// The number of extents.
     pub(crate) fn len(&self) -> usize {
         self.by_place.len()
     }

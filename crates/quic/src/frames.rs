@@ -1,8 +1,8 @@
 //! The frames of a 1-RTT packet (RFC 9000 §19, and the ACK frequency extension): where stream data
 //! lies in a plaintext.
 //!
-//! It knows every type that the engine's QUIC can write, and refuses all others: a packet that is
-//! not understood to its last byte may hold placeholders that are not found.
+//! The parser knows every type that quinn-proto writes, and refuses all others: a packet that does
+//! not parse to its last byte may hold undetected placeholders.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,12 +17,12 @@ pub(crate) struct StreamData {
     pub(crate) at: Range<usize>,
 }
 
-/// Why a plaintext is not understood.
+/// Why a plaintext does not parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
-    /// No frame of this type is known.
+    /// The type of the frame is unknown.
     UnknownType(u64),
-    /// A frame goes on behind the end of the packet.
+    /// A frame extends past the end of the packet.
     Truncated,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for FrameError {
     }
 }
 
-/// Reads numbers and lengths (RFC 9000 §16).
+/// Reads variable-length integers and counted bytes (RFC 9000 §16).
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -46,12 +46,12 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// What a place that was read holds.
+    /// The bytes at a place that was read.
     pub(crate) fn bytes(&self, at: Range<usize>) -> &'a [u8] {
         &self.bytes[at]
     }
 
-    /// Skips all bytes of zero that follow: how many.
+    /// Skips the zero bytes that follow, and returns how many.
     pub(crate) fn skip_zeros(&mut self) -> usize {
         let rest = &self.bytes[self.at..];
         let zeros = rest.iter().take_while(|byte| **byte == 0).count();
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
             ),
             _ => (rest.first_chunk().map(|it| u64::from_be_bytes(*it)), 8),
         };
-        // The first two bits are the length.
+        // The first two bits encode the length.
         let value: u64 = value.ok_or(FrameError::Truncated)?;
         self.at += len;
         Ok(value & (u64::MAX >> (64 - 8 * len + 2)))
@@ -102,34 +102,34 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A length, and as many bytes.
+    /// A length and as many bytes.
     pub(crate) fn counted(&mut self) -> Result<Range<usize>, FrameError> {
         let len = self.varint()?;
         self.skip(len)
     }
 }
 
-/// What a PATH_CHALLENGE holds, and the PATH_RESPONSE that answers it (RFC 9000 §19.17).
+/// The data of a PATH_CHALLENGE, and of the PATH_RESPONSE that answers it (RFC 9000 §19.17).
 pub(crate) type PathToken = [u8; 8];
 
-/// A frame, as far as it is looked at.
+/// A frame, as far as this crate cares.
 enum Found {
     Stream(StreamData),
     PathChallenge(PathToken),
     PathResponse(PathToken),
-    /// Of those that probe a path, another one (RFC 9000 §9.1).
+    /// Any other probing frame (RFC 9000 §9.1).
     Probing,
     Other,
 }
 
-/// A packet that does no more than probe a path (RFC 9000 §9.1).
+/// A probing packet (RFC 9000 §9.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
-    /// What it asks the peer to answer.
+    /// The challenge in it.
     pub(crate) challenge: Option<PathToken>,
 }
 
-/// The packet of this plaintext as a probe, if it is one.
+/// The packet of this plaintext as a probing packet, if it is one.
 pub(crate) fn probe(plaintext: &[u8]) -> Option<Probe> {
     let mut probe = Some(Probe { challenge: None });
     let frames = each(plaintext, |frame| match frame {
@@ -144,7 +144,7 @@ pub(crate) fn probe(plaintext: &[u8]) -> Option<Probe> {
     probe.filter(|_| frames.is_ok())
 }
 
-/// True if a plaintext has the answer to a challenge.
+/// True if a plaintext answers the challenge.
 pub(crate) fn answers(plaintext: &[u8], challenge: PathToken) -> bool {
     let mut is_answer = false;
     let frames = each(plaintext, |frame| {
@@ -177,10 +177,10 @@ fn each(plaintext: &[u8], mut found: impl FnMut(Found)) -> Result<(), FrameError
 }
 
 impl Reader<'_> {
-    /// What follows the type of a frame.
+    /// Parses a frame after its type.
     fn frame(&mut self, kind: u64) -> Result<Found, FrameError> {
         match kind {
-            // PADDING: most often as much as fits.
+            // PADDING: most often up to the end.
             0x00 => {
                 self.skip_zeros();
                 return Ok(Found::Probing);
@@ -213,7 +213,7 @@ impl Reader<'_> {
             0x08..=0x0f => return Ok(Found::Stream(self.stream(kind)?)),
             // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID
             0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => self.varints(1)?,
-            // NEW_CONNECTION_ID: a connection ID of a counted length, a token of 16 bytes.
+            // NEW_CONNECTION_ID: a connection ID with its length, a token of 16 bytes.
             0x18 => {
                 self.varints(2)?;
                 let len = self.skip(1)?;
@@ -302,7 +302,7 @@ mod tests {
             ([&id, &padding], Some(None)),
             ([&ping, &challenge], None),
             ([&challenge, &ping], None),
-            // A frame that goes on behind the end.
+            // A frame that extends past the end.
             ([&challenge, &response[..8]], None),
         ] {
             let probe = probe(&frames.concat());
@@ -330,14 +330,14 @@ mod tests {
                 "{truncated:?}"
             );
         }
-        // A count that no packet can hold ends with the packet.
+        // A count too large for any packet stops at the packet's end.
         let absurd = [
             0x02, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0,
         ];
         assert_eq!(parse(&absurd), Err(FrameError::Truncated));
     }
 
-    /// A type that the engine's QUIC learns to write is to be taught here first.
+    /// A frame type new in quinn-proto must be added here first.
     #[test]
     fn every_frame_type_of_the_engine_is_known() {
         let source = engine_source("src/frame.rs");
@@ -377,7 +377,7 @@ mod tests {
         u64::from_str_radix(digits, 16).unwrap_or_else(|error| panic!("{digits}: {error}"))
     }
 
-    /// A file of the very quinn-proto that this crate is built with.
+    /// A source file of the quinn-proto that this crate is built with.
     fn engine_source(path: &str) -> String {
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let output = std::process::Command::new(env!("CARGO"))

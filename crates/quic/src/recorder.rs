@@ -1,8 +1,8 @@
-//! The recorder of a connection: packets that the engine finishes, as descriptions.
+//! The recorder of a connection: it turns the packets that the engine finishes into descriptions.
 //!
-//! The engine calls its packet key with each packet's plaintext. Packets of the handshake are
-//! sealed there and then. A 1-RTT packet is taken apart and noted as a description, and its
-//! placeholder bytes are never looked at again.
+//! The engine calls its packet key with each packet's plaintext. The key seals packets of the
+//! handshake at once. It parses a 1-RTT packet and records a description; the placeholder bytes are
+//! never read again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,9 +24,9 @@ pub(crate) enum DescribeError {
     NoExtent,
     /// It has a long header, or is too short for its header.
     Header,
-    /// Its number is not above those before it.
+    /// Its number is not above all earlier ones.
     Number,
-    /// What the engine returns does not consist of the packets that it finished.
+    /// The engine's output does not consist of the packets that it finished.
     Layout,
 }
 
@@ -54,8 +54,8 @@ impl fmt::Display for DescribeError {
     }
 }
 
-/// What is recorded of one transmission. Shared by all connections of an endpoint, so that those
-/// that are idle hold no memory for it.
+/// The record of one transmission. All connections of an endpoint share it, so that idle ones hold
+/// no memory for it.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     packets: Vec<Described>,
@@ -106,14 +106,14 @@ impl Scratch {
 /// Datagrams of one transmission.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
-    /// Bytes of the datagrams that are sealed: those in front.
+    /// Bytes of the sealed datagrams, which come first.
     pub(crate) sealed: usize,
     pub(crate) packets: Vec<Described>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a connection's keys share with the engine.
+/// State that a connection's keys share with the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     pub(crate) extents: Extents,
@@ -123,31 +123,31 @@ pub(crate) struct Recorder {
     next_number: u64,
     /// The key of the last packet.
     current: Option<Arc<SealKey>>,
-    /// The key that the NIC stack was given last.
+    /// The key that the NIC stack got last.
     known: Option<u32>,
-    /// Keys that it is to be given, with their floors.
+    /// Keys that the NIC stack is to get, with their floors.
     keys: Vec<(Arc<SealKey>, u64)>,
     /// How far each stream has been sent, in bytes.
     sent: BTreeMap<u64, u64>,
-    /// Made if someone wants it.
+    /// Present while the connection is traced.
     trace: Option<Box<Trace>>,
-    /// The packet that the engine handles now, if a NIC stack has opened it.
+    /// The packet that the engine handles now, if a NIC stack opened it.
     mark: Option<Mark>,
-    /// All numbers of the peer's 1-RTT packets that were opened are below.
+    /// One more than the largest number of the peer's opened 1-RTT packets.
     opened_end: u64,
-    /// A challenge that the peer may answer.
+    /// The path challenge that the peer has yet to answer.
     awaited: Option<PathToken>,
 }
 
-/// What stands beside a packet that a NIC stack has opened, and never in it: no bytes that arrive
-/// can be taken for one.
+/// Marks a packet that a NIC stack has opened. It travels beside the packet, never in it, so that
+/// no received bytes can forge one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) generation: u32,
     pub(crate) number: u64,
-    /// Of what the engine gets.
+    /// Length of the plaintext that the engine gets.
     pub(crate) plaintext_bytes: usize,
-    /// All of it stands for an ACK frame that the NIC stack has left out.
+    /// The plaintext stands in for an ACK frame that the NIC stack removed.
     pub(crate) is_bare: bool,
 }
 
@@ -178,12 +178,12 @@ impl Recorder {
         }
     }
 
-    /// The trace, if one is made.
+    /// The trace, if the connection is traced.
     pub(crate) fn trace(&mut self) -> Option<&mut Trace> {
         self.trace.as_deref_mut()
     }
 
-    /// A trace is made from here on. `is_new`: nothing was sent before.
+    /// Starts a trace. `is_new`: the connection has sent nothing yet.
     pub(crate) fn begin_trace(&mut self, is_new: bool) {
         let generation = self.current.as_ref().map_or(0, |key| key.generation);
         let trace = match is_new {
@@ -193,17 +193,17 @@ impl Recorder {
         self.trace = Some(Box::new(trace));
     }
 
-    /// No more of it; what there is of it.
+    /// Ends the trace and returns it.
     pub(crate) fn end_trace(&mut self) -> Option<Box<Trace>> {
         self.trace.take()
     }
 
-    /// A trace that has begun elsewhere goes on here.
+    /// Continues a trace that began elsewhere.
     pub(crate) fn adopt_trace(&mut self, trace: Box<Trace>) {
         self.trace = Some(trace);
     }
 
-    /// Lends what a transmission is recorded in, or takes it back.
+    /// Lends the scratch of a transmission, or takes it back.
     pub(crate) fn swap_scratch(&mut self, scratch: &mut Scratch) {
         std::mem::swap(&mut self.scratch, scratch);
     }
@@ -247,7 +247,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Adds the pieces of a plaintext: ranges of files, and between them all other bytes.
+    /// Adds the pieces of a plaintext: ranges of files, and all other bytes between them.
     fn cut(&mut self, plaintext: &[u8]) -> Result<(), DescribeError> {
         let Self {
             extents,
@@ -285,11 +285,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// What the engine has returned from one call, in `transmitted`, as datagrams of
-    /// `datagram_bytes` each; the last may be shorter.
+    /// Takes the datagrams that one call of the engine returned in `transmitted`, `datagram_bytes`
+    /// each; the last may be shorter.
     ///
-    /// A 1-RTT packet is the last of its datagram (RFC 9000 §12.2) and those of the handshake come
-    /// first, so that the descriptions are of the last datagrams.
+    /// A 1-RTT packet is the last of its datagram (RFC 9000 §12.2), and handshake datagrams come
+    /// first, so the descriptions belong to the last datagrams.
     pub(crate) fn take(
         &mut self,
         transmitted: &[u8],
@@ -303,39 +303,40 @@ impl Recorder {
         taken
     }
 
-    /// Keys that the NIC stack is to be given before what was taken.
+    /// Keys that the NIC stack must get before the datagrams taken.
     pub(crate) fn take_keys(&mut self) -> Vec<(Arc<SealKey>, u64)> {
         std::mem::take(&mut self.keys)
     }
 
-    /// What was recorded of a call that has returned nothing does not leave.
+    /// Discards the record of a call that returned nothing.
     pub(crate) fn discard(&mut self) -> Result<(), DescribeError> {
         self.scratch.clear();
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Another NIC stack has taken the place of the one that was given keys.
+    /// Another NIC stack, without keys, has replaced the last one.
     pub(crate) fn forget_keys(&mut self) {
         self.known = None;
         self.keys.clear();
     }
 
-    /// The engine handles a packet that a NIC stack has opened.
+    /// The engine is about to handle a packet that a NIC stack has opened.
     pub(crate) fn set_mark(&mut self, mark: Mark) {
         self.mark = Some(mark);
     }
 
-    /// It does not any more. False if it has taken the packet: once at most.
+    /// The engine is done with that packet. False if it took the packet, which it does once at
+    /// most.
     pub(crate) fn take_mark(&mut self) -> bool {
         self.mark.take().is_some()
     }
 
-    /// True while the engine handles such a packet, and has not taken it.
+    /// True while the engine handles such a packet and has not taken it.
     pub(crate) fn is_marked(&self) -> bool {
         self.mark.is_some()
     }
 
-    /// The engine opens a packet that is marked: the mark, if it is the one that this is for.
+    /// Takes the mark for the packet that the engine opens, if it is for that one.
     pub(crate) fn open_marked(&mut self, generation: u32, number: u64) -> Option<Mark> {
         let is_wanted = |mark: &Mark| mark.generation == generation && mark.number == number;
         let mark = self.mark.take_if(|mark| is_wanted(mark))?;
@@ -348,18 +349,18 @@ impl Recorder {
         self.opened_end = self.opened_end.max(number + 1);
     }
 
-    /// It has this plaintext.
+    /// Looks at the plaintext of an opened packet.
     pub(crate) fn on_received_plaintext(&mut self, plaintext: &[u8]) {
         self.awaited
             .take_if(|challenge| frames::answers(plaintext, *challenge));
     }
 
-    /// The peer may answer this challenge.
+    /// Sets the path challenge that the peer has yet to answer.
     pub(crate) fn set_awaited(&mut self, challenge: Option<PathToken>) {
         self.awaited = challenge;
     }
 
-    /// False if it has answered.
+    /// False once the peer has answered the path challenge.
     pub(crate) fn awaits(&self) -> bool {
         self.awaited.is_some()
     }
@@ -374,13 +375,13 @@ impl Recorder {
         self.sent.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Nothing more of a stream is sent.
+    /// The stream sends nothing more.
     pub(crate) fn forget_stream(&mut self, stream: u64) {
         self.sent.remove(&stream);
     }
 
-    /// The key of the last packet, with its floor, if the NIC stack does not have it. It is taken
-    /// for given from now on.
+    /// The key of the last packet, with its floor, if the NIC stack lacks it. From then on the key
+    /// counts as given.
     pub(crate) fn take_current(&mut self) -> Option<(Arc<SealKey>, u64)> {
         if self.known.is_some() {
             return None;
@@ -390,13 +391,13 @@ impl Recorder {
         Some((key, self.next_number))
     }
 
-    /// The key that the NIC stack was given last.
+    /// The key that the NIC stack got last.
     pub(crate) fn known(&self) -> Option<u32> {
         self.known
     }
 }
 
-/// Appends a range of a file, to the range before it if it goes on there.
+/// Appends a range of a file; merges it with the previous range if it is contiguous.
 fn push_file(pieces: &mut Vec<Piece>, first: usize, file: FileId, offset: u64, len: u32) {
     if pieces.len() > first
         && let Some(Piece::File {
@@ -516,7 +517,7 @@ mod tests {
         for (packet, error) in cases {
             let (mut recorder, _held) = recorder();
             assert_eq!(describe(&mut recorder, 0, &packet), Some(error));
-            // Nothing of it is left.
+            // Nothing of the failed packet is left.
             assert_eq!(describe(&mut recorder, 1, &self::packet(&PLAINTEXT)), None);
         }
         let (mut recorder, held) = recorder();

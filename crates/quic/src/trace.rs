@@ -1,11 +1,10 @@
-//! What a connection does, packet by packet, for those who look into it: a trace, which is made
-//! only of connections that someone wants one of.
+//! The trace of a connection, packet by packet. Connections are traced only on request.
 //!
-//! | File | What it has |
+//! | File | Contents |
 //! |---|---|
 //! | this | the events, and the trace of one connection |
 //! | `frames` | the frames of a plaintext |
-//! | `ledger` | packets that are in flight, and which of them are lost |
+//! | `ledger` | packets in flight, and which of them are lost |
 
 mod frames;
 mod ledger;
@@ -20,55 +19,55 @@ use self::ledger::Ledger;
 pub(crate) use self::ledger::Losses;
 use crate::types::{CloseReason, Handle};
 
-/// Something that a traced connection has done.
+/// An event of a traced connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traced {
     /// The connection.
     pub connection: Handle,
-    /// When.
+    /// When it happened.
     pub at: Instant,
-    /// What.
+    /// What happened.
     pub event: TraceEvent,
 }
 
-/// What a connection does. Names are those of draft-ietf-quic-qlog-quic-events.
+/// Events of a connection, by their names in draft-ietf-quic-qlog-quic-events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TraceEvent {
     /// The trace begins.
     Started {
         /// The peer.
         remote: SocketAddr,
-        /// Where it reaches this side.
+        /// The address at which it reaches this side.
         local_ip: Option<IpAddr>,
-        /// The connection ID that the client has chosen for its first packet; `None` if the
-        /// connection is older than its trace.
+        /// The connection ID that the client chose for its first packet; `None` if the connection
+        /// is older than its trace.
         original_id: Option<Vec<u8>>,
     },
-    /// Transport parameters (RFC 9000 §18): ids and values, but for the token of stateless resets.
+    /// Transport parameters (RFC 9000 §18): ids and values, without the stateless reset token.
     Parameters {
-        /// They are this side's.
+        /// They are from this side.
         is_local: bool,
-        /// In the order in which they were sent.
+        /// In the order as sent.
         parameters: Vec<(u64, Vec<u8>)>,
     },
-    /// A packet got its number, and is to leave.
+    /// A packet got its number and is about to be sent.
     Sent(TracedPacket),
     /// A packet was opened.
     Received(TracedPacket),
-    /// A packet is found lost, by the time since it left (RFC 9002 §6.1.2).
+    /// A packet is declared lost by the time threshold (RFC 9002 §6.1.2).
     Lost {
         /// The kind of packet.
         packet_type: PacketType,
         /// Its number.
         number: u64,
-        /// It was a probe for a larger MTU, whose loss is no sign of congestion.
+        /// It was an MTU probe, whose loss is no sign of congestion.
         is_mtu_probe: bool,
     },
-    /// What recovery goes by has changed.
+    /// Recovery metrics have changed.
     Metrics(Metrics),
-    /// Congestion control is in another state.
+    /// The state of congestion control has changed.
     Congestion(CongestionState),
-    /// Both sides' 1-RTT keys are others from here on.
+    /// Both sides use new 1-RTT keys from here on.
     KeyUpdated {
         /// Counts updates: the first is 1.
         generation: u32,
@@ -77,8 +76,8 @@ pub enum TraceEvent {
     Closed(CloseReason),
 }
 
-/// The kind of a packet. Each has a space of numbers of its own, but for 0-RTT packets, which share
-/// that of 1-RTT packets (RFC 9000 §12.3).
+/// The kind of a packet. Each has its own packet number space, except that 0-RTT packets share that
+/// of 1-RTT packets (RFC 9000 §12.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketType {
     /// Initial
@@ -100,23 +99,23 @@ pub struct TracedPacket {
     pub number: u64,
     /// Its length with header and tag, in bytes.
     pub bytes: usize,
-    /// Its frames, up to one that is not known. None if a NIC stack has opened it and left its ACK
-    /// frame out, which is not counted in its length either: a packet behind it says all of it.
+    /// Its frames, up to an unknown one. Empty if a NIC stack opened the packet and removed its ACK
+    /// frame, which `bytes` does not count either: a later packet acknowledges the same.
     pub frames: Vec<TracedFrame>,
 }
 
 /// The state of congestion control (RFC 9002 §7.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CongestionState {
-    /// The window is below its threshold, or there is none.
+    /// The window is below `ssthresh`, or there is none.
     SlowStart,
-    /// The window has reached its threshold.
+    /// The window has reached `ssthresh`.
     Avoidance,
-    /// A loss is being recovered from.
+    /// The connection recovers from a loss.
     Recovery,
 }
 
-/// What recovery goes by.
+/// Recovery metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metrics {
     /// Smoothed round-trip time.
@@ -125,20 +124,20 @@ pub struct Metrics {
     pub min_rtt: Duration,
     /// The congestion window, in bytes.
     pub congestion_window: u64,
-    /// In bytes; `None` before there was congestion.
+    /// Slow-start threshold, in bytes; `None` before the first congestion event.
     pub ssthresh: Option<u64>,
-    /// Bytes in flight, if the trace knows all packets that are.
+    /// Bytes in flight, if the trace knows all packets in flight.
     pub bytes_in_flight: Option<u64>,
-    /// Bytes per second, if packets are paced by a rate.
+    /// Bytes per second, if packets are paced.
     pub pacing_rate: Option<u64>,
 }
 
-/// The trace of one connection, which its keys and its endpoint share.
+/// The trace of one connection, shared by its keys and its endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     events: Vec<TraceEvent>,
     ledger: Ledger,
-    /// The key of the packet that was sent last.
+    /// The key of the last packet sent.
     generation: u32,
     has_remote_parameters: bool,
     metrics: Option<Metrics>,
@@ -146,8 +145,8 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Of a connection that has been there: `generation` is that of its key, and it has given out
-    /// all 1-RTT packet numbers below `next_number`.
+    /// A trace of an existing connection: `generation` is its key's, and it has assigned all 1-RTT
+    /// packet numbers below `next_number`.
     pub(crate) fn amid(generation: u32, next_number: u64) -> Self {
         Self {
             generation,
@@ -160,7 +159,7 @@ impl Trace {
         self.events.push(event);
     }
 
-    /// A packet is to leave, of so many bytes with header and tag.
+    /// A packet is about to be sent, with its length including header and tag.
     pub(crate) fn on_sent(
         &mut self,
         (packet_type, number): (PacketType, u64),
@@ -177,7 +176,7 @@ impl Trace {
         }));
     }
 
-    /// The key that seals what follows.
+    /// Later packets are sealed with this key.
     pub(crate) fn on_key(&mut self, generation: u32) {
         if generation != self.generation {
             self.generation = generation;
@@ -185,7 +184,7 @@ impl Trace {
         }
     }
 
-    /// A packet was opened, of so many bytes with header and tag.
+    /// A packet was opened, with its length including header and tag.
     pub(crate) fn on_received(
         &mut self,
         (packet_type, number): (PacketType, u64),
@@ -202,7 +201,7 @@ impl Trace {
         }));
     }
 
-    /// Transport parameters, as they are encoded.
+    /// Transport parameters, in encoded form.
     pub(crate) fn on_parameters(&mut self, is_local: bool, encoded: &[u8]) {
         if !is_local && std::mem::replace(&mut self.has_remote_parameters, true) {
             return;
@@ -214,8 +213,7 @@ impl Trace {
         });
     }
 
-    /// What the connection has come to by now: how much was lost so far, what recovery goes by, and
-    /// the state of congestion control.
+    /// Notes the current losses, recovery metrics and congestion state.
     pub(crate) fn on_state(
         &mut self,
         now: Instant,
@@ -242,7 +240,7 @@ impl Trace {
         }
     }
 
-    /// What was lost until the trace began is none of it.
+    /// Excludes losses from before the trace.
     pub(crate) fn set_losses(&mut self, losses: Losses) {
         self.ledger.set_losses(losses);
     }

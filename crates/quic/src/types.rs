@@ -1,4 +1,4 @@
-//! What the endpoint and its caller say to each other.
+//! Inputs and outputs of an endpoint.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 /// Most datagrams of one SEND.
 pub(crate) const DATAGRAMS_MAX: usize = 44;
 
-/// A connection of an endpoint. Never another one's while the endpoint lives.
+/// A connection of an endpoint. No other connection gets the same handle while the endpoint lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle {
     pub(crate) serial: u64,
@@ -33,12 +33,12 @@ impl Handle {
 pub struct StreamId(pub u64);
 
 impl StreamId {
-    /// True if data goes one way only.
+    /// True if the stream is unidirectional.
     pub fn is_unidirectional(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// True if the server has opened it.
+    /// True if the server opened it.
     pub fn is_of_server(self) -> bool {
         self.0 & 1 != 0
     }
@@ -76,32 +76,31 @@ pub enum Ecn {
     Ce,
 }
 
-/// Where a datagram has come from.
+/// Where a datagram came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     /// The peer's address, without a flow label.
     pub remote: SocketAddr,
-    /// The address at which it has arrived.
+    /// The address at which it arrived.
     pub local_ip: Option<IpAddr>,
-    /// What its IP header says.
+    /// The ECN codepoint in its IP header.
     pub ecn: Option<Ecn>,
 }
 
-/// A packet of a peer that a NIC stack has opened.
+/// A packet of the peer that a NIC stack has opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened<'a> {
-    /// When it has arrived.
+    /// When it arrived.
     pub arrived: Instant,
-    /// The key that has opened it.
+    /// The generation of the key that opened it.
     pub generation: u32,
     /// Its number, in full.
     pub number: u64,
     /// The connection ID in its header.
     pub id: &'a QuicConnectionId,
-    /// The first byte of its header, without protection: a short header.
+    /// The first byte of its short header, without header protection.
     pub first: u8,
-    /// Its plaintext. Empty: it held nothing but an ACK frame, and a packet that follows says all
-    /// that this did.
+    /// Its plaintext. Empty: it held only an ACK frame, and a later packet acknowledges the same.
     pub plaintext: &'a [u8],
 }
 
@@ -110,27 +109,27 @@ pub struct Opened<'a> {
 pub struct Route {
     /// The peer's address.
     pub remote: SocketAddr,
-    /// The address from which they leave, if the connection has been reached at one.
+    /// The address from which they leave, if known.
     pub local_ip: Option<IpAddr>,
-    /// What their IP header says.
+    /// The ECN codepoint in their IP header.
     pub ecn: Option<Ecn>,
 }
 
-/// The key of a key phase: it seals the packets that this side sends. `Debug` does not print it,
-/// and it is overwritten when it is dropped.
+/// The key of a key phase that seals the packets of this side. `Debug` does not print it, and
+/// dropping overwrites it.
 pub struct SealKey {
     /// Counts key updates: 0 is the first.
     pub generation: u32,
-    /// What it is for.
+    /// Its cipher.
     pub cipher: Cipher,
     pub(crate) key: Zeroizing<Vec<u8>>,
     pub(crate) iv: Zeroizing<[u8; 12]>,
     pub(crate) header_key: Zeroizing<Vec<u8>>,
-    /// The peer's of the same generation.
+    /// The peer's key of the same generation.
     pub(crate) open: OpenKey,
 }
 
-/// The key of a key phase that opens what the peer sends. Overwritten when it is dropped.
+/// The key of a key phase that opens the peer's packets. Dropping overwrites it.
 pub(crate) struct OpenKey {
     pub(crate) key: Zeroizing<Vec<u8>>,
     pub(crate) iv: Zeroizing<[u8; 12]>,
@@ -143,7 +142,7 @@ impl SealKey {
         &self.key
     }
 
-    /// From which nonces are made (RFC 9001 §5.3).
+    /// The IV from which nonces are made (RFC 9001 §5.3).
     pub fn iv(&self) -> &[u8; 12] {
         &self.iv
     }
@@ -189,13 +188,13 @@ pub(crate) enum Piece {
 pub(crate) struct Described {
     pub(crate) number: u64,
     pub(crate) generation: u32,
-    /// Packets of earlier spaces that share the datagram, sealed.
+    /// Sealed packets of earlier spaces in the same datagram.
     pub(crate) prefix: Range<usize>,
     pub(crate) header: Range<usize>,
     pub(crate) pieces: Range<usize>,
-    /// Of prefix, header and pieces, those that the host has, in bytes.
+    /// Bytes of prefix, header and pieces that the host has.
     pub(crate) inline_bytes: usize,
-    /// Of the datagram as it leaves.
+    /// Length of the datagram on the wire.
     pub(crate) datagram_bytes: usize,
 }
 
@@ -204,11 +203,11 @@ pub(crate) struct Described {
 pub struct Send {
     /// The connection.
     pub connection: Handle,
-    /// Comes back with the departure. Ascends.
+    /// Returned with the departure. Ascends.
     pub id: u64,
     /// Where they go.
     pub route: Route,
-    /// They leave no earlier: it is the time at which the last is taken for sent.
+    /// They leave no earlier: the time at which the last counts as sent.
     pub not_before: Instant,
     pub(crate) packets: Vec<Described>,
     pub(crate) pieces: Vec<Piece>,
@@ -224,7 +223,7 @@ impl Send {
         })
     }
 
-    /// Bytes of all datagrams together, as they leave.
+    /// Length of all datagrams together on the wire.
     pub fn datagram_bytes(&self) -> u64 {
         self.packets().map(|packet| packet.datagram_bytes()).sum()
     }
@@ -235,7 +234,7 @@ impl Send {
     }
 }
 
-/// A 1-RTT packet that is to be sealed, in a datagram of its own.
+/// A 1-RTT packet to be sealed, in a datagram of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     send: &'a Send,
@@ -253,8 +252,7 @@ impl<'a> Packet<'a> {
         self.described.generation
     }
 
-    /// Packets of the handshake in front of it in the same datagram, sealed already; most often
-    /// none.
+    /// Sealed handshake packets in front of it in the same datagram; mostly none.
     pub fn prefix(&self) -> &'a [u8] {
         &self.send.bytes[self.described.prefix.clone()]
     }
@@ -278,12 +276,12 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Length of the datagram as it leaves, in bytes.
+    /// Length of the datagram on the wire, in bytes.
     pub fn datagram_bytes(&self) -> u64 {
         self.described.datagram_bytes as u64
     }
 
-    /// What the host has of it, in bytes: all but ranges of files, and the tag.
+    /// How many of its bytes the host has: all but ranges of files and the tag.
     pub(crate) fn inline_bytes(&self) -> usize {
         self.described.inline_bytes
     }
@@ -304,10 +302,10 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// What is to be done outside.
+/// What the caller is to do.
 #[derive(Debug)]
 pub enum Output {
-    /// Send datagrams that are sealed: of the handshake, or of no connection.
+    /// Send sealed datagrams: of a handshake, or of no connection.
     Datagrams {
         /// Where they go.
         route: Route,
@@ -325,7 +323,7 @@ pub enum Output {
         /// The lowest packet number that it may seal.
         floor: u64,
     },
-    /// Take a key from the NIC stack, once what was given to it before has left.
+    /// Remove a key from the NIC stack, once everything given to it before has left.
     KeyGone {
         /// The connection.
         connection: Handle,
@@ -334,15 +332,15 @@ pub enum Output {
     },
     /// Have the NIC stack seal and send packets.
     Send(Send),
-    /// The peer may call the connection by this ID from now on: a NIC stack that opens what it
-    /// sends has to know.
+    /// The peer may use this connection ID from now on: a NIC stack that opens its packets must
+    /// know it.
     ConnectionId {
         /// The connection.
         connection: Handle,
         /// The connection ID.
         id: QuicConnectionId,
     },
-    /// The peer has acknowledged a range, or will not get it: nothing of it is sent again.
+    /// The peer has acknowledged a range, or will not get it: none of it is retransmitted.
     Released {
         /// The connection.
         connection: Handle,
@@ -351,58 +349,58 @@ pub enum Output {
     },
 }
 
-/// Something has happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The connection.
     pub connection: Handle,
-    /// What.
+    /// What happened.
     pub kind: EventKind,
 }
 
-/// What happens to a connection.
+/// The events of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The handshake is complete, or early data has come before it is.
+    /// The handshake is complete, or early data has arrived before it is.
     Connected {
-        /// The application protocol that was agreed upon.
+        /// The negotiated application protocol.
         alpn: Option<Vec<u8>>,
-        /// The name that the client has asked for.
+        /// The server name that the client asked for.
         server_name: Option<String>,
-        /// What seals.
+        /// The negotiated cipher.
         cipher: Cipher,
-        /// True if an earlier session was resumed.
+        /// True if the client resumed a session.
         is_resumed: bool,
-        /// True if early data is accepted, even if none comes before the handshake is complete.
+        /// True if early data is accepted, even if none arrives before the handshake is complete.
         takes_early_data: bool,
-        /// True if the handshake is not complete. What comes before
-        /// [`HandshakeComplete`](EventKind::HandshakeComplete) may be a copy of what another
-        /// connection has brought (RFC 8470 §2), and the peer's address may be another's.
+        /// True if the handshake is not complete. Data that arrives before
+        /// [`HandshakeComplete`](EventKind::HandshakeComplete) may be a replay (RFC 8470 §2), and
+        /// the peer's address may be spoofed.
         is_early: bool,
     },
     /// The handshake of a connection with early data is complete.
     HandshakeComplete,
     /// The peer has opened a stream.
     Opened(StreamId),
-    /// There may be something to read, or the stream's end.
+    /// The stream may have data to read, or its end.
     Readable(StreamId),
-    /// There may be room to write.
+    /// The stream may have room to write.
     Writable(StreamId),
-    /// The peer has acknowledged bytes of a stream: of a range of a file not before all of a piece
-    /// of 256 KiB is. Or they were given up, since the stream was reset.
+    /// The peer has acknowledged bytes of a stream, or they were abandoned because the stream was
+    /// reset. Ranges of files count only in whole pieces of 256 KiB.
     Acknowledged {
         /// The stream.
         stream: StreamId,
         /// How many.
         bytes: u64,
-        /// As many of them were real.
+        /// How many of them were real bytes.
         real_bytes: u64,
     },
-    /// All that was written, and the end, is acknowledged.
+    /// Everything written, and the stream's end, is acknowledged.
     Finished(StreamId),
     /// The peer wants nothing more of a stream.
     Stopped(StreamId, u64),
-    /// The connection is over: nothing else follows, and its handle is unknown from now on.
+    /// The connection is over: no event follows, and its handle is unknown from now on.
     Closed(CloseReason),
 }
 
@@ -412,15 +410,15 @@ pub enum EventKind {
 pub enum CloseReason {
     /// [`Endpoint::close`](crate::Endpoint::close) was called.
     Local,
-    /// The peer's application has closed it, with this code.
+    /// The peer's application closed it, with this code.
     Application(u64),
-    /// The peer's transport has closed it, with this code of RFC 9000 §20.1.
+    /// The peer's transport closed it, with this code of RFC 9000 §20.1.
     Peer(u64),
-    /// The peer has broken the protocol, which this code of RFC 9000 §20.1 says.
+    /// The peer broke the protocol, with this code of RFC 9000 §20.1.
     Protocol(u64, String),
-    /// The peer has lost its state.
+    /// The peer sent a stateless reset.
     Reset,
-    /// Nothing has come for too long.
+    /// The idle timeout expired.
     TimedOut,
     /// A packet could not be described to the NIC stack.
     Undescribable,
@@ -433,21 +431,21 @@ pub enum CloseReason {
 pub enum Read {
     /// The stream's next bytes.
     Bytes(bytes::Bytes),
-    /// Nothing yet; [`EventKind::Readable`] follows.
+    /// No data yet; [`EventKind::Readable`] follows.
     Blocked,
     /// The stream's end.
     Finished,
 }
 
-/// Why a stream does not do what it is asked.
+/// Why an operation on a stream fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// There is no such connection, or no such stream any more, or it does not go this way.
+    /// The connection or stream does not exist any more, or the stream does not go this way.
     Unknown,
-    /// The peer wants nothing more of it.
+    /// The peer has sent STOP_SENDING, with this code.
     Stopped(u64),
-    /// The peer will send nothing more on it.
+    /// The peer has reset the stream, with this code.
     Reset(u64),
 }
 

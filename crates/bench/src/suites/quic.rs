@@ -1,20 +1,21 @@
-//! `splitway-bench quic`: files over HTTP/3, against a server of plain quinn and other peers.
+//! `splitway-bench quic`: files over HTTP/3, against plain quinn and other servers.
 //!
-//! Splitway and plain quinn have the same QUIC implementation, quinn-proto, one thread or one host
-//! and one NIC thread, the same certificate, cipher and acknowledgment frequency, and the same
-//! client, which is made of quinn-proto too. What is different is who reads, seals and sends. Other
-//! servers have their own implementations, and the same certificate, cipher, files and client.
+//! Splitway and plain quinn share the QUIC implementation, quinn-proto, the certificate, cipher and
+//! acknowledgment frequency, and the client, which also uses quinn-proto. Plain quinn has one
+//! thread, Splitway a host and a NIC thread: they differ in which thread reads, seals and sends.
+//! Other servers have their own implementations, and the same certificate, cipher, files and
+//! client.
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
-//! | `driver` | an endpoint of quinn-proto on a UDP socket |
+//! | `driver` | a quinn-proto endpoint on a UDP socket |
 //! | `client` | the load generator |
-//! | `server`, `plain` | the server of plain quinn, and its process |
-//! | `http3` | as much of HTTP/3 as both need |
-//! | `receive` | who opens what clients send: the host, or NIC workers |
-//! | `idle` | connections that do nothing |
-//! | `profile` | what the processes spend their time on |
-//! | `report` | tables, targets |
+//! | `server`, `plain` | the plain quinn server, and its process |
+//! | `http3` | the HTTP/3 that both need |
+//! | `receive` | the host or NIC workers open clients' packets |
+//! | `idle` | idle connections |
+//! | `profile` | profiles of the processes |
+//! | `report` | tables and targets |
 //! | `link`, `fetch` | `splitway-bench quic-link`: goodput over emulated links, and its client |
 
 pub(crate) mod client;
@@ -44,64 +45,64 @@ use crate::servers::http3_peers::{Http3Peer, Peer};
 use crate::servers::server_set::{SPLITWAY, ServerSet, Wanted, Workspace};
 use crate::suites::tls::identity::Identity;
 
-/// The name of a server of plain quinn.
+/// The name of the plain quinn server.
 const QUINN: &str = "quinn";
 
 /// The application protocol.
 const ALPN: &[u8] = b"h3";
 
-/// Where the server of plain quinn answers; Splitway answers there as well.
+/// The port of both plain quinn and Splitway.
 const PORT: u16 = 443;
 
-/// What a client may be sent on a stream before it has read it, in bytes: quinn's default.
+/// Stream receive window of clients, in bytes: quinn's default.
 const STREAM_WINDOW_BYTES: u32 = 1_250_000;
 
-/// The same over emulated links, where more is on the way: more than path and queue take.
+/// The same over emulated links: more than path and queue hold.
 const LINK_WINDOW_BYTES: u32 = 16_000_000;
 
-/// After how many packets servers ask to be acknowledged: what Splitway asks for.
+/// Ack-eliciting threshold that servers request, as Splitway does.
 const PACKETS_PER_ACK: u32 = 10;
 
-/// What is the same in each of them.
+/// The part of the results about files.
 const FILES: &str = "files";
 
-/// What idle connections take.
+/// The part of the results about idle connections.
 const IDLE: &str = "idle connections";
 
-/// What connections are called among the conditions.
+/// The name of the number of connections among the conditions.
 const CONNECTIONS: &str = "connections";
 
-/// Numbers of connections, and if it is to be quick.
+/// Numbers of connections, also for quick runs.
 const CONNECTION_COUNTS: [usize; 2] = [1, 40];
 const CONNECTION_COUNTS_QUICK: [usize; 1] = [40];
 
-/// With so many it is measured who opens what clients send, if they are among the numbers.
+/// Number of connections for `receive`, if it is among the numbers.
 const RECEIVE_CONNECTIONS: usize = 40;
 
-/// Bytes of a file, and if it is to be quick.
+/// Bytes of a file, also for quick runs.
 const FILE_BYTES: u64 = 10_000_000;
 const FILE_BYTES_QUICK: u64 = 1_000_000;
 
-/// A handshake and two responses before the measured span, on a machine of two cores.
+/// Rate of the warm-up, a handshake and two responses, on a machine with two cores.
 const BYTES_BEFORE_PER_S: f64 = 0.4e9;
 
-/// A peer, started and ended.
+/// Time to start and end a peer.
 const PEER_SECONDS: f64 = 0.3;
 
-/// `perf` takes so many times as long to say what it has seen.
+/// `perf` takes this multiple of a run to report.
 const PERF: f64 = 1.0;
 
-/// A handshake, one after the other.
+/// Time of each sequential handshake.
 const HANDSHAKE_SECONDS: f64 = 0.002;
 
-/// What is measured.
+/// The settings of the suite.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
     /// Connections, each asking for file after file; several numbers are measured one after the
-    /// other; 1 and 40, and 40 if it is to be quick
+    /// other; 1 and 40, or 40 for quick runs
     #[arg(long, value_delimiter = ',')]
     connections: Vec<usize>,
     /// Servers beside plain quinn's; those that are not installed are left out
@@ -110,10 +111,10 @@ pub(crate) struct Settings {
     /// None but plain quinn's
     #[arg(long, conflicts_with = "peers")]
     no_peers: bool,
-    /// Number of files, asked for at random
+    /// Number of files, requested at random
     #[arg(long, default_value_t = 10)]
     files: usize,
-    /// Size of each file, in bytes; 10 MB, and 1 MB if it is to be quick
+    /// Size of each file, in bytes; 10 MB, or 1 MB for quick runs
     #[arg(long)]
     file_bytes: Option<u64>,
     /// A further argument for `splitway serve`, such as `--splitway=--cache=512M`; may be repeated
@@ -134,7 +135,7 @@ impl Settings {
         if self.no_peers { &[] } else { &self.peers }
     }
 
-    /// With how many connections it is measured who opens what clients send.
+    /// The number of connections for `receive`.
     fn receive_connections(&self) -> usize {
         let all = self.connections();
         if all.contains(&RECEIVE_CONNECTIONS) {
@@ -154,7 +155,7 @@ impl Settings {
     }
 }
 
-/// How long it takes.
+/// The planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let rounds = &settings.rounds;
     let mut plan = Plan::new();
@@ -169,7 +170,7 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
         let mut runs = servers * rounds.count();
         plan.turns(rounds, servers, connections, settings.file_bytes());
         if !rounds.is_quick() {
-            // Those with processes of ours are profiled in runs of their own.
+            // Servers with processes of ours are profiled in separate runs.
             let profiled = 2;
             runs += servers + profiled;
             let seconds = (1.0 + PERF) * rounds.seconds();
@@ -245,7 +246,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(rounds.output(&workspace.output))
 }
 
-/// All servers with so many connections.
+/// Measures all servers with this many connections.
 fn measure_files(
     settings: &Settings,
     servers: &[Server],
@@ -269,7 +270,7 @@ fn measure_files(
         Ok(())
     })?;
     if !rounds.is_quick() {
-        // Others come without the names of their functions.
+        // Other servers come without symbols.
         for server in &servers[..2] {
             profile_one(settings, server, connections, place, results)?;
         }
@@ -277,7 +278,7 @@ fn measure_files(
     Ok(())
 }
 
-/// One run; nothing of a peer that has failed with so many connections, which results say.
+/// Does one run; `None` for a peer that fails with this many connections, which the results note.
 fn try_one(
     settings: &Settings,
     server: &Server,
@@ -301,7 +302,7 @@ fn try_one(
     }
 }
 
-/// The peers that are installed; of each that is not, or what its version is, there is a note.
+/// Starts the installed peers; notes the version of each, or that it is missing.
 fn start_peers(
     settings: &Settings,
     workspace: &Workspace,
@@ -328,16 +329,16 @@ fn start_peers(
     Ok(started)
 }
 
-/// What a run has come to.
+/// The measures of a run.
 fn measures(run: &run::Run) -> Measures {
     let mut measures = run.measures();
-    // A peer's one process is what both of Splitway's are together.
+    // A peer's one process compares with both of Splitway's together.
     let parts = ["server", "client"];
     run::add_sum(&mut measures, "cpu_s_per_gb", "both_ends", &parts);
     measures
 }
 
-/// One run in which a server's processes are profiled, which it slows down.
+/// Does one run with a server's processes profiled, which slows it down.
 fn profile_one(
     settings: &Settings,
     server: &Server,
@@ -360,7 +361,7 @@ fn profile_one(
     Ok(())
 }
 
-/// How Splitway is started alone, with HTTP/3 beside TLS over TCP.
+/// Arguments for a Splitway of its own, with HTTP/3 beside TLS over TCP.
 fn own_arguments(identity: &Identity) -> Vec<String> {
     vec![
         "--report-json".to_owned(),
@@ -371,7 +372,7 @@ fn own_arguments(identity: &Identity) -> Vec<String> {
     ]
 }
 
-/// One run of so many seconds.
+/// Does one run of this many seconds.
 fn run_one(
     settings: &Settings,
     server: &Server,

@@ -1,28 +1,28 @@
-//! QUIC in the stack: the endpoints of its ports, their time, and whose turn it is.
+//! QUIC in the stack: the endpoints of its ports, their timers, and the turns of connections.
 //!
-//! A [`quic::Endpoint`] decides; what it wants sent goes one of two ways. Packets of the handshake
-//! are sealed, and leave through the host's port. 1-RTT packets become QSENDs for the NIC worker of
-//! their connection, in the order in which they were numbered: a command that finds no room in the
-//! ring, or a neighbour that is being asked for, holds all that are behind it. A number is given
-//! out once; what a NIC stack that is gone may have sent is left to loss detection.
+//! A [`quic::Endpoint`] decides what to send, and packets take one of two ways. Handshake packets
+//! are sealed, and leave through the host's port. 1-RTT packets become QSENDs for their
+//! connection's NIC worker, in packet number order: a command that finds no room in the ring, or
+//! waits for a neighbour's address, holds all later ones. Each number is assigned once; packets
+//! that a dead NIC stack may have sent are left to loss detection.
 //!
 //! | File | What it adds |
 //! |---|---|
 //! | `names` | names in the spaces of streams, flows and SENDs |
 //! | `table` | connections and streams |
 //! | `arrival` | datagrams that arrive |
-//! | `receive` | ... and such as a NIC worker opens |
-//! | `outputs` | what the endpoints want done: datagrams of the host's own |
+//! | `receive` | ... and those that a NIC worker opens |
+//! | `outputs` | outputs of the endpoints: the host's own datagrams |
 //! | `commands` | ... and QKEY, QSEND and QRELEASE for NIC workers |
-//! | `events` | what happens to connections, for the application |
-//! | `streams` | what the application may do |
+//! | `events` | events of connections, for the application |
+//! | `streams` | the application's operations |
 //! | `endings` | how streams and connections end |
-//! | `ranges` | ranges of files are prepared, and written once they are ready |
-//! | `reports` | what NIC workers report |
+//! | `ranges` | prepares ranges of files, and writes them once they are ready |
+//! | `reports` | reports of NIC workers |
 //! | `nics` | NIC workers that come and go |
-//! | `leaving` | connections that go to another worker as they are |
-//! | `trace` | traces of connections, for those who look into them |
-//! | `view` | what there is, for those who watch over it |
+//! | `leaving` | connections that move to another worker |
+//! | `trace` | traces of connections |
+//! | `view` | the state of connections, for monitoring |
 
 mod arrival;
 mod commands;
@@ -62,15 +62,15 @@ pub use self::trace::{
 };
 pub use self::view::QuicInfo;
 
-/// What a port speaks QUIC with.
+/// The QUIC configuration of a port.
 #[derive(Clone)]
 pub struct QuicListener {
     /// The UDP port.
     pub port: u16,
-    /// Certificates; those that replace them are used for the handshakes that begin then.
+    /// Certificates; replacements apply to handshakes that begin later.
     pub certificates: Arc<tls::Certificates>,
-    /// Settings of its endpoint. Datagrams are no longer than the link permits; clients may send
-    /// less before it is read when all could have filled half of what connections may hold. A
+    /// Settings of its endpoint. The stack caps datagrams at the link's MTU, and gives new clients
+    /// small receive windows once all together could fill half of the connections' memory. A
     /// preferred address is one of the stack's, at this port.
     pub settings: quic::Settings,
 }
@@ -108,14 +108,14 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// QUIC of a stack that has it.
+/// The QUIC state of a stack.
 #[derive(Debug, Default)]
 pub(super) struct QuicLayer {
     listeners: Vec<Listener>,
     table: Table,
-    /// Connections whose datagrams are handed on to the workers that open them, by their ends.
+    /// Connections whose datagrams the host forwards to the workers that open them, by four-tuple.
     handed_on: HashMap<Tuple, usize>,
-    /// Connections that may go on.
+    /// Connections that may advance.
     ready: VecDeque<usize>,
     /// Connections that wait for room, by worker.
     waiting_room: Vec<VecDeque<usize>>,
@@ -125,16 +125,16 @@ pub(super) struct QuicLayer {
     arrivals: VecDeque<Arrived>,
     /// Timers of applications, in microseconds.
     timers: BTreeSet<(u64, StreamId)>,
-    /// When connections go on that have a stream with a bound on its rate, in microseconds.
+    /// When connections with a rate-limited stream advance, in microseconds.
     rates: BTreeSet<(u64, usize)>,
-    /// As of a connection, of all.
+    /// As for a connection, summed over all.
     real_bytes: u64,
-    /// If one is made.
+    /// The trace, if one is active.
     trace: Option<Box<Trace>>,
 }
 
 impl QuicLayer {
-    /// A connection may go on.
+    /// Marks a connection that may advance.
     fn mark(&mut self, place: usize) {
         if let Some(connection) = self.table.connections.get_mut(place)
             && !std::mem::replace(&mut connection.is_ready, true)
@@ -180,7 +180,7 @@ impl Stack {
     ///
     /// # Errors
     /// If the port has QUIC already, the settings leave nothing to negotiate, the preferred address
-    /// is not the stack's, or the system gives no random numbers.
+    /// is not the stack's, or the system provides no random numbers.
     pub fn serve_quic(
         &mut self,
         now_us: u64,
@@ -203,7 +203,7 @@ impl Stack {
             let problem = format!("clients are to move to {other}, which the stack does not have");
             return Err(QuicListenError(problem));
         }
-        // What clients may have the stack keep, altogether.
+        // Bounds on the state that all clients together can make the stack keep.
         let limits = &mut settings.limits;
         let bytes_max = self.config.connection_memory_bytes_max / 2;
         let connections = bytes_max / limits.receive_bytes_max.max(1) as usize;
@@ -221,7 +221,7 @@ impl Stack {
         Ok(())
     }
 
-    /// When [`Stack::quic_on_time`] is to be called, in microseconds.
+    /// When to call [`Stack::quic_on_time`], in microseconds.
     pub(super) fn next_quic_us(&self) -> Option<u64> {
         self.quic.as_ref()?.next_timeout_us()
     }
@@ -246,7 +246,7 @@ impl Stack {
         }
     }
 
-    /// A neighbour may have been found, or given up.
+    /// A neighbour may have been resolved, or given up.
     pub(super) fn retry_quic_neighbor(&mut self) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -262,8 +262,8 @@ impl Stack {
         }
     }
 
-    /// Tells the application what has happened to QUIC connections, and hands out what they send,
-    /// until there is nothing left to do. Handshakes of TLS over TCP take none of its share.
+    /// Reports events of QUIC connections to the application, and issues their packets, until
+    /// nothing is left to do. Its share of handshakes is separate from TLS over TCP's.
     #[inline(never)]
     pub(super) fn serve_quic_layer<P: Port, A: Application>(
         &mut self,
@@ -305,7 +305,7 @@ impl Stack {
         }
     }
 
-    /// A connection goes on: commands that wait, and then what is to be written.
+    /// Advances a connection: issues waiting commands, then writes queued data.
     fn advance_quic(&mut self, now_us: u64, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -330,7 +330,7 @@ impl Stack {
         self.tell_lowat(place);
     }
 
-    /// Connections that wait for room in a ring go on while there is some.
+    /// Advances connections that wait for room in a ring, while there is some.
     fn retry_quic_room(&mut self, now_us: u64) {
         let workers = self.quic.as_ref().map_or(0, |it| it.waiting_room.len());
         for worker in 0..workers {
@@ -360,7 +360,7 @@ impl Stack {
 /// IPv6 and UDP headers, in bytes.
 const HEADERS_BYTES: usize = wire::ip::IPV6_HEADER_BYTES + wire::datagram::HEADER_BYTES;
 
-/// Takes the first element if it is as wanted.
+/// Pops the first element if a condition holds.
 trait PopFirstIf<T> {
     fn pop_first_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T>;
 }

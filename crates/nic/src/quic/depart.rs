@@ -1,4 +1,4 @@
-//! Superpackets of datagrams leave.
+//! Departure of superpackets of datagrams.
 
 use std::io::IoSlice;
 
@@ -15,8 +15,8 @@ use crate::segment;
 use crate::slab::Key;
 
 impl<P: Port> Engine<P> {
-    /// Seals the first superpacket of a flow, which is one of datagrams and ready, and sends it.
-    /// False if the port is busy: then the same bytes are to be offered again.
+    /// Seals and sends a flow's first superpacket, which must be ready and one of datagrams. False
+    /// if the port is busy: the caller must offer the same bytes again.
     #[inline(never)]
     pub(crate) fn send_datagrams(&mut self, key: Key, clock: Clock<'_>) -> bool {
         let Some(flow) = self.flows.get_mut(key) else {
@@ -46,7 +46,8 @@ impl<P: Port> Engine<P> {
                     offload: header.offload,
                 })
             }
-            // Neither can be; a packet that does not leave is lost, which the peer makes known.
+            // Neither can happen; a packet that does not leave is lost, and the host's loss
+            // detection finds it.
             _ => Err(SendError::Dropped),
         };
         match outcome {
@@ -67,8 +68,8 @@ impl<P: Port> Engine<P> {
         true
     }
 
-    /// The first superpacket of a flow, one of datagrams, has left: retains its blocks, and reports
-    /// its QSEND if that is complete.
+    /// A flow's first superpacket, of datagrams, has left: retains its blocks, and reports its
+    /// QSEND if it is complete.
     fn datagrams_departed(&mut self, key: Key, clock: Clock<'_>) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;

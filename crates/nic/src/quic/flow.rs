@@ -1,4 +1,4 @@
-//! What a flow has of QUIC.
+//! QUIC state of a flow.
 
 use contract::RejectReason;
 use contract::quic::{QuicKey, QuicPacket};
@@ -13,18 +13,18 @@ use crate::job::JobPacket;
 #[derive(Debug, Default)]
 pub(crate) struct QuicFlow {
     keys: Keys,
-    /// All packet numbers below are accepted or passed over.
+    /// All lower packet numbers are accepted or skipped.
     next_number: u64,
-    /// All packet numbers below are sealed or passed over.
+    /// All lower packet numbers are sealed or skipped.
     next_sealed: u64,
-    /// Blocks that were prepared or sent, and not released.
+    /// Blocks prepared or sent, and not released.
     pub(super) retained: Retained,
-    /// From QRXKEY on.
+    /// Set by QRXKEY.
     pub(super) receiver: Option<Box<Receiver>>,
 }
 
 impl QuicFlow {
-    /// How many keys there are.
+    /// The number of keys.
     pub(crate) fn keys(&self) -> usize {
         self.keys.len()
     }
@@ -34,13 +34,13 @@ impl QuicFlow {
         self.keys.install(key)
     }
 
-    /// QKEYGONE. A key that is not there is gone.
+    /// QKEYGONE. An unknown key counts as gone.
     pub(super) fn let_go(&mut self, generation: u32) {
         self.keys.let_go(generation);
     }
 
-    /// Whether packets may be accepted: their keys are there, and none of their numbers is spoken
-    /// for, or below the floor of its key.
+    /// Checks that packets may be accepted: their keys are present, and no number is taken or below
+    /// the floor of its key.
     pub(super) fn check(&self, packets: &[QuicPacket<'_>]) -> Result<(), RejectReason> {
         let mut next_number = self.next_number;
         for packet in packets {
@@ -54,8 +54,8 @@ impl QuicFlow {
         Ok(())
     }
 
-    /// Packets are accepted: their numbers are spoken for, whatever becomes of them, and their keys
-    /// stay until [`QuicFlow::retire`].
+    /// Accepts packets: their numbers are taken for good, and their keys stay until
+    /// [`QuicFlow::retire`].
     pub(super) fn accept(&mut self, packets: &[JobPacket]) {
         for packets in of_each_key(packets) {
             self.keys.acquire(packets[0].generation, packets.len());
@@ -65,8 +65,8 @@ impl QuicFlow {
         }
     }
 
-    /// The key of a packet that was accepted and is sealed now. `None` if its number, or a higher
-    /// one, was sealed before.
+    /// The key for sealing an accepted packet now. `None` if its number, or a higher one, was
+    /// sealed before.
     pub(super) fn seal_with(&mut self, packet: &JobPacket) -> Option<&PacketKey> {
         if packet.number < self.next_sealed {
             return None;
@@ -76,21 +76,21 @@ impl QuicFlow {
         Some(key)
     }
 
-    /// Packets that were accepted have left, or never will.
+    /// Accepted packets have left, or never will.
     pub(crate) fn retire(&mut self, packets: &[JobPacket]) {
         for packets in of_each_key(packets) {
             self.keys.release(packets[0].generation, packets.len());
         }
     }
 
-    /// Removes all keys, and pins nothing any more: the flow is over.
+    /// The flow is over: removes all keys, and unpins all blocks.
     pub(super) fn clear(&mut self, blocks: &mut Blocks) {
         self.keys.clear();
         self.retained.clear(blocks);
     }
 }
 
-/// Packets of one key that follow each other, in turn.
+/// Splits packets into runs of the same key.
 fn of_each_key(packets: &[JobPacket]) -> impl Iterator<Item = &[JobPacket]> {
     packets.chunk_by(|one, next| one.generation == next.generation)
 }

@@ -1,4 +1,4 @@
-//! A QSEND becomes a job: its payload is its datagrams, one after the other.
+//! Turns a QSEND into a job, whose payload is the concatenated datagrams.
 
 use contract::limits::QUIC_DATAGRAM_BYTES_MAX;
 use contract::quic::{QuicPacket, QuicSend};
@@ -18,9 +18,9 @@ const _: () = assert!(
 );
 
 impl Job {
-    /// Takes over a QSEND, if it can be carried out by a port that cuts packets of at most
-    /// `superpacket_max(ipv6)` bytes, and no packet needs more than `blocks_max` blocks. Does not
-    /// acquire the files, nor speak for packet numbers.
+    /// Accepts a QSEND, if a port with superpackets of at most `superpacket_max(ipv6)` bytes can
+    /// send it, and no packet needs more than `blocks_max` blocks. Acquires neither files nor
+    /// packet numbers.
     pub(super) fn accept_datagrams(
         &mut self,
         send: &QuicSend<'_>,
@@ -43,7 +43,7 @@ impl Job {
             }
         }
         let datagram_bytes = usize::from(self.mss);
-        // A port with less room has a smaller link below it: it will say so.
+        // A port with less room has a link with a smaller MTU, and will report an error.
         self.superpacket_payload = (payload_max - payload_max % datagram_bytes).max(datagram_bytes);
         Ok(())
     }
@@ -71,7 +71,7 @@ impl Job {
                     self.payload_len += segment.len();
                     self.segments.push(segment);
                 }
-                // None decodes.
+                // Sealed segments never decode in a QSEND.
                 Segment::Sealed { .. } => return Err(RejectReason::Malformed),
             }
         }
@@ -90,8 +90,8 @@ impl Job {
         Ok(())
     }
 
-    /// Appends bytes of the host's to a packet, of which the header is there: to the last segment,
-    /// if that is inline as well.
+    /// Appends inline bytes to a packet whose header is present: to its last segment, if that is
+    /// inline too.
     fn push_inline(&mut self, bytes: &[u8]) {
         let (start, len) = (self.inline.len(), bytes.len());
         self.inline.extend_from_slice(bytes);
@@ -104,7 +104,7 @@ impl Job {
     }
 }
 
-/// A range of a file, whose place is known if it is the one that was named `last`.
+/// Resolves a range of a file; `last` caches the file named last.
 fn resolve(
     files: &Files,
     last: &mut Option<(FileId, Key)>,
@@ -120,7 +120,7 @@ fn resolve(
     JobSegment::of_file(files, file, offset, len)
 }
 
-/// How many blocks a range of a file lies in. `len` is not zero.
+/// How many blocks a range of a file spans. `len` is not zero.
 fn blocks_of(offset: u64, len: u32) -> usize {
     let last = offset.saturating_add(u64::from(len).saturating_sub(1));
     let block_bytes = BLOCK_BYTES as u64;

@@ -10,7 +10,7 @@ use contract::tls::Cipher;
 
 use crate::sealed::CipherKey;
 
-/// A key that seals packets, or opens them. The ciphers' memory is overwritten when it is dropped.
+/// A key that seals or opens packets. Dropping it overwrites the ciphers' memory.
 pub(super) struct PacketKey {
     pub(super) cipher: CipherKey,
     pub(super) header: HeaderProtectionKey,
@@ -18,12 +18,12 @@ pub(super) struct PacketKey {
 }
 
 impl PacketKey {
-    /// `None` if a key has not the length that the cipher wants.
+    /// `None` if a key does not have the cipher's length.
     pub(super) fn new(key: &QuicKey<'_>) -> Option<PacketKey> {
         PacketKey::of(key.cipher, key.key, key.iv, key.header_key)
     }
 
-    /// The same of a key for what the peer sends.
+    /// The same for the peer's packets.
     pub(super) fn of_receiving(key: &QuicReceiveKey<'_>) -> Option<PacketKey> {
         PacketKey::of(key.cipher, key.key, key.iv, key.header_key)
     }
@@ -55,9 +55,9 @@ struct Generation {
     number: u32,
     key: PacketKey,
     floor: u64,
-    /// Packets that were accepted and have neither left nor been given up.
+    /// Accepted packets that have neither left nor been abandoned.
     waiting: usize,
-    /// QKEYGONE: no others come.
+    /// QKEYGONE has arrived: no further packets use the key.
     is_going: bool,
 }
 
@@ -102,28 +102,28 @@ impl Keys {
         generations.find(|key| key.number == generation)
     }
 
-    /// The lowest number that a key may seal, if packets may come under it.
+    /// The lowest number that a key may seal, if it takes packets.
     pub(super) fn floor(&self, generation: u32) -> Option<u64> {
         let mut generations = self.generations.iter();
         let key = generations.find(|key| key.number == generation && !key.is_going)?;
         Some(key.floor)
     }
 
-    /// So many packets were accepted.
+    /// Counts accepted packets.
     pub(super) fn acquire(&mut self, generation: u32, packets: usize) {
         if let Some(key) = self.find(generation) {
             key.waiting += packets;
         }
     }
 
-    /// The key of a packet that was accepted.
+    /// The key of an accepted packet.
     pub(super) fn get(&self, generation: u32) -> Option<&PacketKey> {
         let mut generations = self.generations.iter();
         let key = generations.find(|key| key.number == generation)?;
         Some(&key.key)
     }
 
-    /// So many packets that were accepted have left, or are given up.
+    /// Accepted packets have left, or are abandoned.
     pub(super) fn release(&mut self, generation: u32, packets: usize) {
         if let Some(key) = self.find(generation) {
             key.waiting -= packets;
@@ -146,7 +146,7 @@ impl Keys {
     }
 }
 
-/// Without keys.
+/// Prints no keys.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let numbers = self.generations.iter().map(|key| key.number);

@@ -1,24 +1,23 @@
 //! Packets of QUIC connections, filled in and sealed ([`contract::quic`]).
 //!
-//! | File | What it holds |
+//! | File | Contents |
 //! |---|---|
-//! | `commands` | QKEY, QKEYGONE, QSEND and QRELEASE are checked and carried out |
-//! | `prepare` | PREPARE, a job of its own that ends with READY |
-//! | `flow` | what a flow has of QUIC: keys, packet numbers, what it pins |
+//! | `commands` | checks and executes QKEY, QKEYGONE, QSEND and QRELEASE |
+//! | `prepare` | PREPARE, a separate job that ends with READY |
+//! | `flow` | QUIC state of a flow: keys, packet numbers, pinned blocks |
 //! | `keys` | the keys of a flow, by generation |
-//! | `retained` | blocks that a flow pins, by ranges of files |
-//! | `job` | a QSEND becomes a job |
+//! | `retained` | the blocks that a flow pins, by ranges of files |
+//! | `job` | turns a QSEND into a job |
 //! | `output` | a superpacket of sealed datagrams |
-//! | `packet` | one packet is sealed, and its header protected |
-//! | `depart` | superpackets of datagrams leave |
-//! | `receive` | packets of peers are opened, put in order, and handed to the host |
+//! | `packet` | seals one packet and protects its header |
+//! | `depart` | departure of superpackets of datagrams |
+//! | `receive` | opens packets of peers, orders them, and hands them to the host |
 //!
-//! A QSEND is planned as a SEND is, in superpackets of whole datagrams, but what these need is
-//! listed by ranges of blocks, over many packets if each goes on where the one before has ended.
-//! What differs as well is its departure. Its packets are sealed when the first of them can leave,
-//! from blocks to packet memory without a copy between them if the cipher can, and what is sealed
-//! is offered to the port until it takes it: a number is sealed once at most, whatever the port
-//! says.
+//! A QSEND is planned like a SEND, in superpackets of whole datagrams, but its needs are listed as
+//! ranges of blocks, which span many packets if each continues the one before. Its departure also
+//! differs. The worker seals the packets when the first of them can leave, from blocks to packet
+//! memory without an intermediate copy if the cipher can. It offers the sealed bytes to the port
+//! until the port takes them: each number is sealed at most once, whatever the port answers.
 
 mod commands;
 mod depart;

@@ -13,32 +13,32 @@ use crate::job::{Job, JobPacket, JobSegment};
 use crate::segment::Place;
 use crate::slab::Key;
 
-/// Makes superpackets of datagrams. There is one at a time; if the port is busy, it is kept until
-/// it leaves.
+/// Builds superpackets of datagrams, one at a time; if the port is busy, it keeps the superpacket
+/// until it leaves.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
-    /// As many as the longest one had: behind `len` is what an earlier one has left.
+    /// As long as the longest superpacket so far: bytes after `len` are left over from an earlier
+    /// one.
     bytes: Vec<u8>,
     len: usize,
-    /// Which superpacket it is: the flow, and its first packet number.
+    /// The superpacket in `bytes`: its flow and first packet number.
     made: Option<(Key, u64)>,
 }
 
-/// What a superpacket is made of.
+/// The input of a superpacket.
 pub(super) struct Material<'a> {
     pub(super) key: Key,
     pub(super) job: &'a Job,
     pub(super) place: Place,
-    /// All that it has of files, in order.
+    /// Its pieces of files, in order.
     pub(super) pieces: vec_deque::Iter<'a, Piece>,
     pub(super) blocks: &'a Blocks,
 }
 
 impl Datagrams {
-    /// Fills in and seals the datagrams of a superpacket, unless that has been done; returns how
-    /// many packets it has sealed. `None` if one of their numbers was sealed before and what it was
-    /// sealed to is gone, or they are not as long as they were planned: then nothing of the
-    /// superpacket may leave.
+    /// Fills in and seals the datagrams of a superpacket, unless already done; returns how many
+    /// packets it sealed. `None` if a number was sealed before and its sealed bytes are gone, or
+    /// the datagrams differ from their planned length: then nothing of the superpacket may leave.
     pub(super) fn make(&mut self, of: Material<'_>, quic: &mut QuicFlow) -> Option<usize> {
         let packets = packets(of.job, of.place);
         let made = packets.first().map(|first| (of.key, first.number));
@@ -66,12 +66,12 @@ impl Datagrams {
         Some(packets.len())
     }
 
-    /// The superpacket that was made last.
+    /// The last superpacket built.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// The superpacket that was made has left.
+    /// The superpacket has left.
     pub(super) fn on_departed(&mut self) {
         self.made = None;
     }
@@ -85,8 +85,8 @@ fn packets(job: &Job, place: Place) -> &[JobPacket] {
     &job.packets[first..first + count]
 }
 
-/// Writes what is in the clear to a datagram, but for the bytes of the file that it ends with, as
-/// far as they lie in one place: sealing copies these. `None` if that is not what it has room for.
+/// Writes the plaintext of a datagram, except the contiguous file bytes at its end, which sealing
+/// copies. `None` if the length does not match.
 fn fill<'a>(
     job: &Job,
     packet: &JobPacket,
@@ -121,16 +121,16 @@ fn fill<'a>(
     (filled + tail.len() + TAG_BYTES == datagram.len()).then_some(tail)
 }
 
-/// What a superpacket has of files.
+/// The file bytes of a superpacket.
 struct FileBytes<'a> {
     pieces: vec_deque::Iter<'a, Piece>,
     blocks: &'a Blocks,
-    /// Of the last piece, what has not been used.
+    /// The unused rest of the last piece.
     rest: &'a [u8],
 }
 
 impl<'a> FileBytes<'a> {
-    /// The next bytes, at most `len`: as many as lie in one place. `None` if there are none.
+    /// The next contiguous bytes, at most `len`. `None` if none are left.
     fn next(&mut self, len: usize) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             let &Piece::Block {

@@ -2,14 +2,14 @@
 
 use super::keys::PacketKey;
 
-/// How long the sample is that header protection takes, in bytes (RFC 9001 §5.4.2).
+/// Length of the header protection sample, in bytes (RFC 9001 §5.4.2).
 const SAMPLE_BYTES: usize = 16;
 
-/// Seals `packet`, which is a header, plaintext, and room for `tail`, with which the plaintext
-/// ends, and for the tag.
+/// Seals `packet`, which is a header, plaintext, and room for `tail`, the end of the plaintext, and
+/// for the tag.
 ///
 /// # Panics
-/// If the packet is shorter than the sample of header protection wants.
+/// If the packet is too short for the header protection sample.
 pub(super) fn seal(
     key: &PacketKey,
     number: u64,
@@ -29,7 +29,7 @@ fn protect(key: &PacketKey, header_bytes: usize, packet: &mut [u8]) {
     let sample = &packet[number_at + 4..][..SAMPLE_BYTES];
     let mask = key.header.new_mask(sample);
     let [first, number @ ..] = mask.expect("the sample has the length that the cipher wants");
-    // A short header has 5 bits that are protected, a long one 4.
+    // A short header has 5 protected bits, a long one 4.
     let bits = if packet[0] & 0x80 == 0 { 0x1f } else { 0x0f };
     packet[0] ^= first & bits;
     let masked = packet[number_at..header_bytes].iter_mut().zip(number);

@@ -1,8 +1,8 @@
-//! PREPARE: a range of a file is had in memory, before packets that need it are numbered.
+//! PREPARE: reads a range of a file into memory before packets that need it get numbers.
 //!
-//! It is a job, which plans its blocks as those of SENDs do, and takes its turn when memory is
-//! short. It is in a flow of its own: nothing waits for its reads, and it waits for no departure.
-//! When its blocks are there, the flow that has asked pins them, as if it had sent them.
+//! A PREPARE is a job that plans its blocks as those of SENDs do, and waits its turn when memory is
+//! short. It has a flow of its own: nothing waits for its reads, and it waits for no departure.
+//! Once its blocks are read, the requesting flow pins them, as if it had sent them.
 
 use contract::quic::Prepare;
 use contract::{Event, RejectReason};
@@ -66,7 +66,7 @@ impl<P: Port> Engine<P> {
         self.flows.get(asker).is_some_and(|flow| !flow.failed)
     }
 
-    /// A PREPARE is over: its blocks are in memory, or cannot be had, or it is not wanted any more.
+    /// A PREPARE is over: its blocks are in memory, cannot be read, or are no longer wanted.
     pub(crate) fn answer_prepare(&mut self, key: Key) {
         let Some(mut flow) = self.flows.remove(key) else {
             return;

@@ -1,5 +1,5 @@
-//! What a flow has prepared or sent, and the host has not released: it pins these blocks, so that
-//! neither the QSEND nor a retransmission reads again.
+//! Blocks that a flow has prepared or sent and the host has not released. The flow pins them, so
+//! that neither the QSEND nor a retransmission reads again.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use contract::FileId;
 use crate::blocks::{BlockRef, Blocks};
 use crate::buffer::BLOCK_BYTES;
 
-/// Most entries of a flow. Each stands for a block, and the window of a flow is some blocks; more
-/// means that the host never releases, and then those go that are first in their file.
+/// Most entries of a flow, one per block. A flow's window is a few blocks; more means that the host
+/// never releases, and then the first blocks of a file go.
 const ENTRIES_MAX: usize = 4096;
 
-/// What a bit of [`Parts`] stands for, in bytes. A release may free a little more than it names, up
-/// to the next multiple: it costs a read at worst.
+/// Bytes per bit of [`Parts`]. A release may free a little more than it names, up to the next
+/// multiple, which costs at worst a read.
 const PART_BYTES: usize = BLOCK_BYTES / 64;
 
 /// Parts of a block.
 type Parts = u64;
 
-/// The parts of a block that these bytes of it lie in. `len` is not zero.
+/// The parts of a block that a byte range covers. `len` is not zero.
 pub(super) fn parts(start: usize, len: usize) -> Parts {
     let first = start / PART_BYTES;
     let last = (start + len - 1) / PART_BYTES;
@@ -40,7 +40,7 @@ struct Entry {
 }
 
 impl Retained {
-    /// Pins a block that is in use, because of these parts of it.
+    /// Pins a block in use for these parts of it.
     pub(super) fn keep(
         &mut self,
         file: FileId,
@@ -55,7 +55,7 @@ impl Retained {
                 known.parts |= parts;
                 return;
             }
-            // The block had to make way, or the id means another file now.
+            // The block was evicted, or the id names another file now.
             blocks.unpin(known.block);
             entry.parts |= known.parts;
         } else if self.entries.len() >= ENTRIES_MAX
@@ -67,7 +67,7 @@ impl Retained {
         self.entries.insert((file, number), entry);
     }
 
-    /// A range of a file is not needed any more. `len` is not zero.
+    /// Releases a range of a file. `len` is not zero.
     pub(super) fn release(&mut self, file: FileId, offset: u64, len: u64, blocks: &mut Blocks) {
         let block_bytes = BLOCK_BYTES as u64;
         let last = offset.saturating_add(len - 1);
@@ -141,7 +141,7 @@ mod tests {
         retained.keep(FILE, 0, parts(3000, 3000), references[0], &mut blocks);
         retained.keep(FILE, 1, parts(0, BLOCK_BYTES), references[1], &mut blocks);
         assert_eq!(blocks.pinned(), 2);
-        // The middle, another file, and what was never sent.
+        // The middle, another file, and a range never sent.
         retained.release(FILE, 1024, 1024, &mut blocks);
         retained.release(FileId(6), 0, u64::MAX, &mut blocks);
         retained.release(FILE, 2 * BLOCK, 1000, &mut blocks);

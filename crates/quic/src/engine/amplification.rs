@@ -1,4 +1,4 @@
-//! How much a client may be sent whose address is not validated.
+//! The amplification limit: how much to send to a client whose address is not validated.
 
 /// Bytes that may be sent per byte received (RFC 9000 §8.1).
 const FACTOR: u64 = 3;
@@ -9,20 +9,20 @@ const PROBE_DATAGRAMS: u64 = 2;
 /// The limit of one connection. quinn-proto has the same bound, but exceeds it by up to a datagram:
 /// as long as a byte is left, it fills one.
 ///
-/// Answers to early data leave before the address is validated. They may not use up what the
-/// handshake needs if its first flight is lost: what a probe timeout sends is kept for that, but no
+/// Answers to early data leave before the address is validated. They must not use up what the
+/// handshake needs if its first flight is lost: the bytes of one probe timeout are reserved, but no
 /// more than half of what is left.
 #[derive(Debug)]
 pub(super) struct AmplificationLimit {
     /// None once the address is validated.
     left_bytes: Option<u64>,
     has_early_data: bool,
-    /// A timer has run out: what leaves next may be a probe.
+    /// A timer has expired: the next datagrams may be probes.
     may_probe: bool,
 }
 
 impl AmplificationLimit {
-    /// Of a client that has sent so much.
+    /// The limit for a client that has sent `received_bytes`.
     pub(super) fn new(is_validated: bool, received_bytes: usize) -> Self {
         let left_bytes = (!is_validated).then_some(0);
         let mut limit = Self {
@@ -44,7 +44,7 @@ impl AmplificationLimit {
         self.has_early_data = true;
     }
 
-    /// Nothing is answered any more: what is left is for CONNECTION_CLOSE.
+    /// No more answers: the rest is for CONNECTION_CLOSE.
     pub(super) fn on_over(&mut self) {
         self.has_early_data = false;
     }
@@ -53,7 +53,7 @@ impl AmplificationLimit {
         self.may_probe = true;
     }
 
-    /// What was due after a timer is made.
+    /// Datagrams due after a timer have been built.
     pub(super) fn on_asked(&mut self) {
         self.may_probe = false;
     }
@@ -68,8 +68,8 @@ impl AmplificationLimit {
         }
     }
 
-    /// How many datagrams of this length may be sent next, of so many. What is less than one counts
-    /// as nothing: quinn-proto cannot be asked for a shorter one.
+    /// How many of `of` datagrams of this length may be sent next. Less than a whole one counts as
+    /// none: quinn-proto builds no shorter ones on request.
     pub(super) fn datagrams_max(&self, datagram_bytes: usize, of: usize) -> usize {
         let Some(left) = self.left_bytes else {
             return of;

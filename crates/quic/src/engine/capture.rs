@@ -1,6 +1,6 @@
-//! Raw keys. rustls makes the keys of QUIC through a [`quic::Algorithm`]; ours has those of rustls
-//! made, and notes from what. The key schedule, key updates included, stays rustls's own, and no
-//! key log is needed.
+//! Raw keys. rustls makes QUIC keys through a [`quic::Algorithm`]; ours wraps that of rustls and
+//! records the raw input. The key schedule, key updates included, stays rustls's own, and no key
+//! log is needed.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -12,24 +12,24 @@ use rustls::quic::{self, HeaderProtectionKey, PacketKey};
 use rustls::{CipherSuite, CipherSuiteCommon, SupportedCipherSuite, Tls13CipherSuite};
 use zeroize::Zeroizing;
 
-/// What a key was made from.
+/// The raw input of a key.
 pub(super) struct Raw {
     pub(super) key: Zeroizing<Vec<u8>>,
-    /// Of a packet key only.
+    /// For packet keys only.
     pub(super) iv: Zeroizing<[u8; 12]>,
-    /// Where rustls's key lies, which nothing else can be told by.
+    /// The address of rustls's key, its only identity.
     address: usize,
 }
 
 thread_local! {
-    /// While [`capturing`] runs: keys that were made since.
+    /// While [`capturing`] runs: keys made since.
     static CAPTURED: RefCell<Option<Vec<Raw>>> = const { RefCell::new(None) };
 }
 
-/// Keys that were made while something ran.
+/// Keys made while a closure ran.
 pub(super) struct Captured(Vec<Raw>);
 
-/// Runs `make` and notes the keys that it has made.
+/// Runs `make` and captures the keys that it makes.
 pub(super) fn capturing<T>(make: impl FnOnce() -> T) -> (T, Captured) {
     CAPTURED.set(Some(Vec::new()));
     let made = make();
@@ -37,12 +37,12 @@ pub(super) fn capturing<T>(make: impl FnOnce() -> T) -> (T, Captured) {
 }
 
 impl Captured {
-    /// What a packet key was made from.
+    /// The raw input of a packet key.
     pub(super) fn packet(&mut self, key: &dyn PacketKey) -> Option<Raw> {
         self.take(packet_address(key))
     }
 
-    /// What a key of header protection was made from.
+    /// The raw input of a header protection key.
     pub(super) fn header(&mut self, key: &dyn HeaderProtectionKey) -> Option<Raw> {
         self.take(header_address(key))
     }
@@ -74,7 +74,7 @@ fn note(address: usize, key: &[u8], iv: [u8; 12]) {
     });
 }
 
-/// The algorithm of a provider, which notes what it is given.
+/// The algorithm of a provider, wrapped to record its inputs.
 struct Noting(&'static dyn quic::Algorithm);
 
 impl quic::Algorithm for Noting {
@@ -103,8 +103,8 @@ impl quic::Algorithm for Noting {
     }
 }
 
-/// The suites of TLS 1.3 that QUIC is spoken with, with algorithms that note. rustls wants them for
-/// ever, so they are made once for the process.
+/// The TLS 1.3 suites for QUIC, with recording algorithms. rustls needs them to be `'static`, so
+/// the process makes them once.
 static SUITES: LazyLock<Vec<(Cipher, &'static Tls13CipherSuite)>> = LazyLock::new(|| {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let suites = provider.cipher_suites.iter();

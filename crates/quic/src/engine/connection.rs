@@ -16,11 +16,11 @@ use crate::engine::keys::Shared;
 use crate::engine::preferred::{Path, Preferred};
 use crate::types::{CloseReason, FileRange, Handle, Read, StreamError, StreamId};
 
-/// Real bytes that are kept together: of a piece that a peer gives room for a part of, all is kept
-/// until that part is acknowledged.
+/// Size of a piece of real bytes: if the peer's window admits only part of a piece, the whole piece
+/// is kept until that part is acknowledged.
 const REAL_PIECE_BYTES: usize = 4 << 10;
 
-/// A connection, and what its endpoint remembers of it.
+/// A connection, and its endpoint's state for it.
 pub(super) struct Connection {
     pub(super) handle: Handle,
     pub(super) quinn: quinn_proto::Connection,
@@ -28,38 +28,38 @@ pub(super) struct Connection {
     pub(super) amplification: AmplificationLimit,
     /// If it may move to a preferred address.
     pub(super) preferred: Option<Preferred>,
-    /// Bytes written on each stream that may be written on.
+    /// Bytes written on each writable stream.
     written: BTreeMap<u64, u64>,
     /// SENDs that have not departed.
     undeparted: VecDeque<Undeparted>,
     pub(super) undeparted_bytes: u64,
-    /// How long the last one that has departed took for it.
+    /// How long the last departed SEND took to depart.
     departure_delay: Duration,
-    /// The time for which packets were made: it may be ahead.
+    /// The time up to which packets were built; it may be in the future.
     pub(super) made_until: Instant,
     next_send: u64,
     /// There may be something to send.
     pub(super) is_dirty: bool,
-    /// Its undeparted bytes have reached the limit: the next departure marks it.
+    /// Its undeparted bytes have reached the limit: the next departure marks it dirty.
     pub(super) is_held: bool,
-    /// The time for which it stands in the endpoint's list.
+    /// Its time in the endpoint's list of timeouts.
     pub(super) timeout: Option<Instant>,
-    /// It is closed since a packet could not be described.
+    /// It was closed because a packet could not be described.
     pub(super) is_undescribable: bool,
-    /// [`CloseReason`] was told.
+    /// [`CloseReason`] was reported.
     pub(super) is_over: bool,
-    /// [`EventKind::Connected`](crate::EventKind::Connected) was told.
+    /// [`EventKind::Connected`](crate::EventKind::Connected) was reported.
     pub(super) is_connected: bool,
-    /// A trace is made of it.
+    /// It is traced.
     pub(super) is_traced: bool,
-    /// By which the peer may call it, the last ones: NIC stacks that open packets know them.
+    /// The latest connection IDs that the peer may use: NIC stacks that open packets know them.
     pub(super) ids: VecDeque<QuicConnectionId>,
 }
 
 /// More connection IDs than a peer has at a time: quinn-proto issues eight.
 const IDS_MAX: usize = 16;
 
-/// No connection is ahead of the time by more.
+/// No connection builds packets further ahead.
 const LEAD_MAX: Duration = Duration::from_millis(20);
 
 /// A SEND that has not departed.
@@ -78,7 +78,7 @@ pub(super) fn stream_id(id: quinn_proto::StreamId) -> StreamId {
     StreamId(id.into())
 }
 
-/// A code of the application; the largest that there is, if it is larger.
+/// An application error code, capped at the largest that a varint holds.
 pub(super) fn code(code: u64) -> VarInt {
     VarInt::from_u64(code).unwrap_or(VarInt::MAX)
 }
@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// The peer's address, and the one from which it is sent all that does more than probe.
+    /// The peer's address, and the local address from which non-probing packets leave.
     pub(super) fn path(&self) -> Path {
         let remote = self.quinn.remote_address();
         match &self.preferred {
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// Hands in what has come from a peer, or an alias of it: a datagram of so many bytes.
+    /// Hands in a datagram of `bytes` bytes from the peer, or from an alias of it.
     pub(super) fn on_arrival(
         &mut self,
         remote: SocketAddr,
@@ -142,12 +142,12 @@ impl Connection {
         let is_answered = awaited.is_some() && !self.recorder.lock().awaits();
         if is_answered && self.quinn.remote_address() == current {
             preferred.on_answered();
-            // With it leaves the challenge that the engine's QUIC has for the path.
+            // quinn-proto's challenge for the path leaves with it.
             self.quinn.ping();
         }
     }
 
-    /// The peer may call it by this ID.
+    /// The peer may use this connection ID.
     pub(super) fn add_id(&mut self, id: QuicConnectionId) {
         if self.ids.len() >= IDS_MAX {
             self.ids.pop_front();
@@ -155,7 +155,7 @@ impl Connection {
         self.ids.push_back(id);
     }
 
-    /// A stream that the peer has opened and that was not seen before.
+    /// The next stream that the peer has opened, if any.
     pub(super) fn accept(&mut self, dir: Dir) -> Option<StreamId> {
         let stream = stream_id(self.quinn.streams().accept(dir)?);
         if stream.is_sendable() {
@@ -183,13 +183,12 @@ impl Connection {
             Err(ReadError::Blocked) => Ok(Read::Blocked),
             Err(ReadError::Reset(code)) => Err(StreamError::Reset(code.into_inner())),
         };
-        // Whatever is read, the endpoint looks for what is to be sent.
+        // The endpoint checks for data to send after every read.
         let _ = chunks.finalize();
         read
     }
 
-    /// Writes as many of these bytes as there is room for. `extents_max`: no more extents than
-    /// this.
+    /// Writes as many of these bytes as there is room for, with at most `extents_max` extents.
     pub(super) fn write(
         &mut self,
         stream: StreamId,
@@ -249,7 +248,7 @@ impl Connection {
         Ok(done)
     }
 
-    /// Has the engine's QUIC take the first of these bytes: how many.
+    /// Has quinn-proto take the first of these bytes; returns how many.
     fn take(&mut self, stream: StreamId, bytes: Bytes) -> Result<u64, StreamError> {
         let id = quinn_id(stream).ok_or(StreamError::Unknown)?;
         match self.quinn.send_stream(id).write_chunks(&mut [bytes]) {
@@ -302,18 +301,19 @@ impl Connection {
         set.map_err(|_| StreamError::Unknown)
     }
 
-    /// A stream that is written on and not finished.
+    /// A stream that can be written on and is not finished.
     fn sending(&self, stream: StreamId) -> Result<quinn_proto::StreamId, StreamError> {
         let id = quinn_id(stream).filter(|_| self.written.contains_key(&stream.0));
         id.ok_or(StreamError::Unknown)
     }
 
-    /// How far ahead of the time packets may be made: half as long as SENDs wait in the NIC stack.
+    /// How far ahead of now packets may be built: half of the time that SENDs wait in the NIC
+    /// stack.
     pub(super) fn lead(&self) -> Duration {
         (self.departure_delay / 2).min(LEAD_MAX)
     }
 
-    /// A SEND of so many bytes is issued: its id.
+    /// A SEND of `bytes` bytes is issued; returns its id.
     pub(super) fn on_send(&mut self, now: Instant, bytes: u64) -> u64 {
         let id = self.next_send;
         self.next_send += 1;
@@ -336,8 +336,8 @@ impl Connection {
         before - self.undeparted_bytes
     }
 
-    /// What was given to a NIC stack that is gone may have departed or not: it is left to loss
-    /// detection, and nothing of it is issued again; returns how many bytes.
+    /// Packets at a NIC stack that is gone may have departed or not: they are left to loss
+    /// detection, and never reissued. Returns how many bytes.
     pub(super) fn on_nic_gone(&mut self) -> u64 {
         self.undeparted.clear();
         self.recorder.lock().forget_keys();

@@ -1,4 +1,4 @@
-//! Congestion control: the algorithms of crate `tcp`, as the engine's QUIC calls them.
+//! Congestion control: the algorithms of crate `tcp` behind quinn-proto's interface.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -28,16 +28,16 @@ impl ControllerFactory for Controllers {
     }
 }
 
-/// What a controller's metrics have no room for.
+/// State that quinn-proto's `ControllerMetrics` lack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
     pub(super) state: CongestionState,
-    /// When the last of the packets that are lost had left.
+    /// When the last lost packet was sent.
     pub(super) last_lost_sent: Option<tcp::Instant>,
 }
 
 thread_local! {
-    /// Of the controller that has last said its metrics.
+    /// From the controller whose metrics were read last.
     static OBSERVED: Cell<Observed> = const {
         Cell::new(Observed {
             state: CongestionState::SlowStart,
@@ -46,7 +46,7 @@ thread_local! {
     };
 }
 
-/// What a controller says of itself.
+/// The metrics of a controller.
 pub(super) fn observe(controller: &dyn Controller) -> (ControllerMetrics, Observed) {
     let metrics = controller.metrics();
     (metrics, OBSERVED.get())
@@ -55,15 +55,15 @@ pub(super) fn observe(controller: &dyn Controller) -> (ControllerMetrics, Observ
 struct Adapter {
     control: PacketCongestion,
     clock: Clock,
-    /// Something that was sent has arrived.
+    /// The peer has acknowledged something.
     has_acked: bool,
-    /// Smoothed, and the shortest, as the last acknowledgment has shown them.
+    /// Smoothed and minimum round-trip time, as of the last acknowledgment.
     rtt: (Duration, Duration),
     last_lost_sent: Option<tcp::Instant>,
-    /// The latest time that the algorithm has: packets may be made ahead of the time.
+    /// The latest time passed to the algorithm: packets may be built ahead of now.
     latest: tcp::Instant,
-    /// Acknowledged packets that the algorithm has not yet been given: when they left, all of them
-    /// at one moment, and their bytes. A burst then costs one call and not one for each packet.
+    /// Acknowledged packets not yet passed to the algorithm: the moment at which all of them left,
+    /// and their bytes. A burst costs one call, not one for each packet.
     acked: Option<(Instant, u64)>,
 }
 
@@ -80,7 +80,7 @@ impl Adapter {
         }
     }
 
-    /// Time does not go back.
+    /// Keeps time from going back.
     fn at(&mut self, now: Instant) -> tcp::Instant {
         self.latest = self.latest.max(self.clock.to_caller(now));
         self.latest
@@ -98,7 +98,7 @@ impl Adapter {
         }
     }
 
-    /// Reports what [`add_acked`](Self::add_acked) has collected to the algorithm.
+    /// Passes on what [`add_acked`](Self::add_acked) has collected.
     fn flush_acked(&mut self, now: tcp::Instant) {
         if let Some((sent, bytes)) = self.acked.take() {
             self.control
@@ -147,14 +147,14 @@ impl Controller for Adapter {
         lost_bytes: u64,
     ) {
         let (now, sent) = (self.at(now), self.clock.to_caller(sent));
-        // A mark of ECN is an event of nothing that is lost.
+        // An ECN mark is a congestion event without loss.
         if lost_bytes > 0 {
             self.last_lost_sent = self.last_lost_sent.max(Some(sent));
         }
-        // Until then the client may have no key but the first. A smaller window would hold back
-        // what of the first packets is lost, behind probes that it cannot open, and for ever: those
-        // are sent whatever the window is, and are all that the probe timeout sends. How much goes
-        // is bounded by what the client has sent (RFC 9000 §8.1).
+        // Before the first acknowledgment, the client may have only Initial keys. A smaller window
+        // would block retransmissions of the first packets for ever, behind probes that the client
+        // cannot open: probes ignore the window, and are all that the probe timeout sends. The
+        // amplification limit bounds the data (RFC 9000 §8.1).
         if !self.has_acked {
             return;
         }

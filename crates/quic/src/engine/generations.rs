@@ -1,4 +1,4 @@
-//! A bounded memory that forgets its older half where there is no room.
+//! A bounded map that forgets its older half when it is full.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::mem;
 
 pub(super) struct Generations<K, V> {
-    /// What was added last, and what before that: half as many as there may be, each.
+    /// The newer and the older half, each at most half of the bound.
     last: HashMap<K, V>,
     before: HashMap<K, V>,
     generation_max: usize,

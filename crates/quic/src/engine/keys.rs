@@ -1,4 +1,4 @@
-//! Keys as the engine's QUIC calls them.
+//! Keys behind quinn-proto's interface.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use crate::recorder::Recorder;
 use crate::trace::PacketType;
 use crate::types::SealKey;
 
-/// A recorder that a connection's keys and its endpoint share. Both are used by one thread.
+/// A recorder that a connection's keys and its endpoint share, on one thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     recorder: Mutex<Recorder>,
-    /// It makes a trace: what keys look at first.
+    /// The connection is traced; keys check this first.
     is_traced: AtomicBool,
     /// A Handshake packet of the peer was opened.
     has_opened_handshake: AtomicBool,
@@ -27,7 +27,7 @@ struct Inner {
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Recorder> {
-        // A panic ends the process; what it leaves behind is not read.
+        // A panic ends the process, so poisoned state is never read.
         let recorder = &self.0.recorder;
         recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -36,12 +36,12 @@ impl Shared {
         self.0.is_traced.load(Ordering::Relaxed)
     }
 
-    /// A Handshake packet of the peer was opened: its address is validated (RFC 9000 §8.1).
+    /// True if a Handshake packet of the peer was opened: its address is validated (RFC 9000 §8.1).
     pub(super) fn has_opened_handshake(&self) -> bool {
         self.0.has_opened_handshake.load(Ordering::Relaxed)
     }
 
-    /// Has a trace made from here on. `is_new`: nothing was sent before.
+    /// Starts a trace. `is_new`: the connection has sent nothing yet.
     pub(super) fn begin_trace(&self, is_new: bool) {
         self.lock().begin_trace(is_new);
         self.0.is_traced.store(true, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Shared {
         self.lock().end_trace();
     }
 
-    /// Goes on with the trace of `other`, if that makes one.
+    /// Continues the trace of `other`, if it has one.
     pub(super) fn take_trace(&self, other: &Self) {
         if other.is_traced()
             && let Some(trace) = other.lock().end_trace()
@@ -64,7 +64,7 @@ impl Shared {
     }
 }
 
-/// A packet key of rustls: of the handshake, or of what the peer sends.
+/// A packet key of rustls: of the handshake, or for the peer's packets.
 pub(super) struct RustlsPacketKey {
     key: Box<dyn quic::PacketKey>,
     packet_type: PacketType,
@@ -84,8 +84,8 @@ impl PacketKey for RustlsPacketKey {
         let (header, payload) = packet.split_at_mut(header_bytes);
         let (plaintext, tag) = payload.split_at_mut(plaintext_end - header_bytes);
         let sealed = self.key.encrypt_in_place(number, header, plaintext);
-        // A packet is far from the length that a cipher refuses. If it did, what leaves must not be
-        // the plaintext.
+        // A packet is far from the length that a cipher refuses. If sealing failed, the plaintext
+        // must not leave.
         match sealed {
             Ok(sealed) => tag.copy_from_slice(sealed.as_ref()),
             Err(_) => payload.fill(0),
@@ -131,7 +131,7 @@ impl PacketKey for RustlsPacketKey {
     }
 }
 
-/// A key of header protection of rustls.
+/// A header protection key of rustls.
 pub(super) struct RustlsHeaderKey(Box<dyn quic::HeaderProtectionKey>);
 
 impl RustlsHeaderKey {
@@ -151,7 +151,7 @@ impl RustlsHeaderKey {
         };
         let (first, rest) = head.split_at_mut(1);
         let number = &mut rest[number_at - 1..];
-        // Sample and number have the lengths that it wants: it does not fail.
+        // Sample and number have the required lengths, so this does not fail.
         let applied = apply(sample, &mut first[0], number);
         debug_assert!(applied.is_ok());
     }
@@ -183,8 +183,8 @@ impl HeaderKey for RustlsHeaderKey {
     }
 }
 
-/// The key of 1-RTT packets that the peer sends. Those that a NIC stack has opened are plaintext
-/// already, and marked beside ([`Mark`](crate::recorder::Mark)).
+/// The key of 1-RTT packets that the peer sends. Packets that a NIC stack has opened are plaintext
+/// already, and have a [`Mark`](crate::recorder::Mark).
 pub(super) struct OpeningKey {
     key: RustlsPacketKey,
     generation: u32,
@@ -206,7 +206,7 @@ impl OpeningKey {
         })
     }
 
-    /// The same as to open a packet that is marked.
+    /// Opens a marked packet.
     fn take_opened(
         &self,
         number: u64,
@@ -228,7 +228,7 @@ impl OpeningKey {
 }
 
 impl PacketKey for OpeningKey {
-    /// It seals nothing: this side has a key of its own.
+    /// Seals nothing: this side has its own key.
     fn encrypt(&self, _: u64, packet: &mut [u8], _: usize) {
         packet.fill(0);
     }
@@ -263,8 +263,8 @@ impl PacketKey for OpeningKey {
     }
 }
 
-/// Header protection of 1-RTT packets that the peer sends: a NIC stack has removed it from those
-/// that it has opened.
+/// Header protection of 1-RTT packets that the peer sends. A NIC stack has already removed it from
+/// those that it opened.
 pub(super) struct OpeningHeaderKey {
     key: RustlsHeaderKey,
     recorder: Shared,
@@ -294,8 +294,8 @@ impl HeaderKey for OpeningHeaderKey {
     }
 }
 
-/// The key of 1-RTT packets that this side sends: it describes them. No such packet is sealed here,
-/// so that no placeholder can leave under a valid tag.
+/// The key of 1-RTT packets that this side sends: it describes them. It seals none, so no
+/// placeholder can leave under a valid tag.
 pub(super) struct DescribingKey {
     pub(super) key: Arc<SealKey>,
     pub(super) confidentiality_limit: u64,
@@ -309,7 +309,7 @@ impl PacketKey for DescribingKey {
         recorder.on_plaintext(&self.key, number, packet, header_bytes);
     }
 
-    /// It opens nothing: the peer has a key of its own.
+    /// Opens nothing: the peer has its own key.
     fn decrypt(&self, _: u64, _: &[u8], _: &mut BytesMut) -> Result<(), CryptoError> {
         Err(CryptoError)
     }
@@ -342,7 +342,7 @@ impl HeaderKey for Unprotected {
     }
 }
 
-/// A key for packets of a kind, which are traced in `recorder` if a trace is made.
+/// A key for packets of a type; `recorder` traces them if the connection is traced.
 pub(super) fn packet(
     key: Box<dyn quic::PacketKey>,
     packet_type: PacketType,

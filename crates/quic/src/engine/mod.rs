@@ -1,13 +1,13 @@
-//! The engine: an endpoint and its connections, on quinn-proto. No other part of the crate names a
-//! type of it.
+//! The engine: an endpoint and its connections, on quinn-proto. No other part of the crate names
+//! its types.
 //!
 //! | A reader who looks for | finds it in |
 //! |---|---|
-//! | the endpoint: datagrams in, what is to be done out | this file, `transmit` |
+//! | the endpoint: datagrams in, outputs out | this file, `transmit` |
 //! | packets that a NIC stack has opened | `opened` |
 //! | one connection, its streams | `connection` |
-//! | how much is sent to an address that is not validated | `amplification` |
-//! | connections that move to another address of the server | `preferred` |
+//! | the amplification limit | `amplification` |
+//! | connections that move to the preferred address | `preferred` |
 //! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
 //! | keys that seal or open, and those that describe | `keys` |
 //! | congestion control | `controller` |
@@ -66,30 +66,29 @@ use crate::types::{
 /// A server's end of QUIC connections.
 ///
 /// It does nothing by itself. Its caller
-/// - hands in what arrives ([`on_datagram`](Endpoint::on_datagram),
+/// - hands in datagrams and packets ([`on_datagram`](Endpoint::on_datagram),
 ///   [`on_opened`](Endpoint::on_opened)), what the NIC stack reports
-///   ([`on_departed`](Endpoint::on_departed)), and, once the time that
-///   [`next_timeout`](Endpoint::next_timeout) names has come, the time
-///   ([`on_timeout`](Endpoint::on_timeout));
-/// - serves streams, as [`poll_event`](Endpoint::poll_event) tells;
-/// - and then, each time, does what [`poll_output`](Endpoint::poll_output) says, until that is
-///   nothing.
+///   ([`on_departed`](Endpoint::on_departed)), and, once [`next_timeout`](Endpoint::next_timeout)
+///   is due, the time ([`on_timeout`](Endpoint::on_timeout));
+/// - serves streams by the events of [`poll_event`](Endpoint::poll_event);
+/// - and after each of these carries out [`poll_output`](Endpoint::poll_output) until it returns
+///   `None`.
 ///
-/// A packet number is given out once. What was given to a NIC stack that is gone is left to loss
-/// detection ([`on_nic_gone`](Endpoint::on_nic_gone)).
+/// The endpoint assigns each packet number once. It leaves packets at a NIC stack that is gone to
+/// loss detection ([`on_nic_gone`](Endpoint::on_nic_gone)).
 pub struct Endpoint {
     quinn: quinn_proto::Endpoint,
-    /// For clients that may send little before it is read.
+    /// For clients that get small receive windows.
     crowded: Arc<ServerConfig>,
     limits: Limits,
-    /// Where connections move to.
+    /// The address that connections may move to.
     preferred: PreferredAddress,
     clock: Clock,
-    /// The last time that the engine was told.
+    /// The latest time passed to the engine.
     told: Instant,
     time_of_day: Arc<TimeOfDay>,
     issued: Issued,
-    /// By the engine's handle.
+    /// By quinn-proto's handle.
     connections: Vec<Option<Box<Connection>>>,
     next_serial: u64,
     /// Connections that may have something to send, once each.
@@ -99,23 +98,23 @@ pub struct Endpoint {
     undeparted_bytes: u64,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
-    /// Connections of which nothing follows, in order.
+    /// Connections without further outputs, in order.
     gone: VecDeque<Handle>,
-    /// Clients that come now are refused.
+    /// New clients are refused.
     is_closed: bool,
-    /// Where packets are made.
+    /// Where packets are built.
     buffer: Vec<u8>,
     scratch: Scratch,
     undescribable: u64,
     tracing: Tracing,
 }
 
-/// What the engine's QUIC makes of a datagram.
+/// quinn-proto's verdict on a datagram.
 struct Found {
-    /// The peer, or the alias of one that has sent to the preferred address.
+    /// The peer, or its alias if the datagram came to the preferred address.
     remote: SocketAddr,
     event: Option<DatagramEvent>,
-    /// What is sent for it, if that belongs to no connection.
+    /// The answer, if the datagram belongs to no connection.
     answer: Vec<u8>,
 }
 
@@ -141,7 +140,7 @@ fn route(transmit: &quinn_proto::Transmit, (remote, local_ip): Path) -> Route {
 }
 
 impl Endpoint {
-    /// An endpoint without connections. `unix_time`: what it is at `now`.
+    /// An endpoint without connections. `unix_time` is the time of day at `now`.
     ///
     /// # Errors
     /// If the settings leave nothing to negotiate, or the system gives no random numbers.
@@ -205,10 +204,10 @@ impl Endpoint {
         }
     }
 
-    /// Finds out whose a datagram is.
+    /// Finds the connection of a datagram.
     fn find(&mut self, now: Instant, arrival: &Arrival, datagram: impl Fn() -> BytesMut) -> Found {
         let first = datagram();
-        // Clients move with packets that have a short header.
+        // Clients migrate with short-header packets.
         let has_short_header = first.first().is_some_and(|first| first & 0x80 == 0);
         let is_there = has_short_header && self.preferred.is(arrival.local_ip);
         let alias = match is_there {
@@ -220,13 +219,13 @@ impl Endpoint {
             && is_there
             && self.at(*index).is_some_and(|it| it.preferred.is_none())
         {
-            // It has begun there.
+            // The connection began at the preferred address.
             return self.find_from(now, arrival, arrival.remote, datagram());
         }
         found
     }
 
-    /// The same, with what the engine's QUIC takes the peer for.
+    /// The same, with the peer's address as quinn-proto sees it.
     fn find_from(
         &mut self,
         now: Instant,
@@ -250,7 +249,7 @@ impl Endpoint {
         }
     }
 
-    /// `bytes`: of the datagram that it came in.
+    /// `bytes`: length of its datagram.
     fn on_incoming(&mut self, now: Instant, incoming: Incoming, bytes: usize) {
         let count = self.quinn.open_connections();
         let mut answer = Vec::new();
@@ -271,7 +270,7 @@ impl Endpoint {
         let config = is_crowded.then(|| Arc::clone(&self.crowded));
         let amplification = AmplificationLimit::new(incoming.remote_address_validated(), bytes);
         let original_id = self.tracing.begin(&incoming);
-        // Those of Retry packets, and of connections that were refused.
+        // IDs of Retry packets and of refused connections.
         self.take_issued();
         match self.quinn.accept(incoming, now, &mut answer, config) {
             Ok((ConnectionHandle(index), quinn)) => {
@@ -286,7 +285,7 @@ impl Endpoint {
         }
     }
 
-    /// `original_id`: what its trace has of it, if one is made.
+    /// `original_id`: for its trace, if any.
     fn insert(
         &mut self,
         index: usize,
@@ -323,7 +322,7 @@ impl Endpoint {
         self.tracing.now = now;
     }
 
-    /// When [`on_timeout`](Endpoint::on_timeout) is to be called, if nothing else comes before.
+    /// When to call [`on_timeout`](Endpoint::on_timeout), unless another call comes first.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timeouts.first().map(|(at, _)| *at)
     }
@@ -363,8 +362,8 @@ impl Endpoint {
         }
     }
 
-    /// The NIC stack to which a connection's SENDs went is gone. The next one is given the key
-    /// again, with a floor above every number that was given out.
+    /// The NIC stack to which a connection's SENDs went is gone. The next one gets the key again,
+    /// with a floor above every assigned number.
     pub fn on_nic_gone(&mut self, connection: Handle) {
         if let Some(connection) = self.present(connection) {
             let bytes = connection.on_nic_gone();
@@ -374,8 +373,8 @@ impl Endpoint {
         }
     }
 
-    /// Has the next NIC stack given the key of a connection before there is a packet for it, if
-    /// that has none: what it prepares is for a flow with a key.
+    /// Outputs a connection's key ahead of its next packet, if the NIC stack has none: it prepares
+    /// ranges only for a flow with a key.
     pub fn give_key(&mut self, connection: Handle) {
         let Some(found) = self.get(connection) else {
             return;
@@ -408,8 +407,7 @@ impl Endpoint {
         }
     }
 
-    /// A connection that is gone for good: no output names it any more, once those are taken that
-    /// there are.
+    /// A connection that is gone for good: no output names it, once pending ones are taken.
     pub fn poll_gone(&mut self) -> Option<Handle> {
         self.gone.pop_front()
     }
@@ -419,8 +417,7 @@ impl Endpoint {
         self.is_closed = true;
     }
 
-    /// The peer's address, and the one at which it reaches this side: the ends of the path on which
-    /// it is sent all that does more than probe another.
+    /// The peer's address, and the local one: the ends of the path of non-probing packets.
     pub fn addresses(&self, connection: Handle) -> Option<(SocketAddr, Option<IpAddr>)> {
         Some(self.peek(connection)?.path())
     }
@@ -458,7 +455,7 @@ impl Endpoint {
         })
     }
 
-    /// Writes real bytes: as many as there is room for, which is returned.
+    /// Writes as many real bytes as there is room for; returns how many.
     ///
     /// # Errors
     /// If the stream cannot be written to.
@@ -473,8 +470,8 @@ impl Endpoint {
         })
     }
 
-    /// Writes a range of a file, which the NIC stack has ready: as many of its first bytes as there
-    /// is room for, which is returned.
+    /// Writes the beginning of a range of a file that the NIC stack has ready, as far as there is
+    /// room; returns how many bytes.
     ///
     /// # Errors
     /// If the stream cannot be written to.
@@ -489,7 +486,7 @@ impl Endpoint {
         })
     }
 
-    /// Ends a stream behind what was written.
+    /// Ends a stream after all data written.
     ///
     /// # Errors
     /// If the stream cannot be written to.
@@ -497,7 +494,7 @@ impl Endpoint {
         self.with(connection, |connection, _| connection.finish(stream))
     }
 
-    /// Abandons what was written on a stream.
+    /// Resets a stream, abandoning data written on it.
     ///
     /// # Errors
     /// If the stream cannot be written to.
@@ -510,7 +507,7 @@ impl Endpoint {
         self.with(connection, |connection, _| connection.reset(stream, code))
     }
 
-    /// Wants nothing more of what the peer sends on a stream.
+    /// Asks the peer to stop sending on a stream.
     ///
     /// # Errors
     /// If the stream cannot be read from.
@@ -523,7 +520,7 @@ impl Endpoint {
         self.with(connection, |connection, _| connection.stop(stream, code))
     }
 
-    /// Streams of higher priority are sent first. All begin with 0.
+    /// Sets a stream's priority: higher goes first. Streams begin with 0.
     ///
     /// # Errors
     /// If the stream cannot be written to.
@@ -538,7 +535,7 @@ impl Endpoint {
         })
     }
 
-    /// Opens a stream that goes to the peer only, if the peer lets us.
+    /// Opens a unidirectional stream, if the peer's stream limit allows.
     pub fn open_unidirectional(&mut self, connection: Handle) -> Option<StreamId> {
         self.get(connection)?.open(Dir::Uni)
     }
@@ -565,12 +562,12 @@ impl Endpoint {
         }
     }
 
-    /// Connections that are there, those included that are closed and wait for stray packets.
+    /// Connections, including closed ones that wait for stray packets.
     pub fn connections(&self) -> usize {
         self.quinn.open_connections()
     }
 
-    /// Connections that were closed because a packet could not be described.
+    /// Connections closed because a packet could not be described.
     pub fn undescribable(&self) -> u64 {
         self.undescribable
     }
@@ -579,13 +576,13 @@ impl Endpoint {
         self.connections.get_mut(index)?.as_deref_mut()
     }
 
-    /// A connection that the application may have something to do with.
+    /// A connection that the application still knows.
     fn get(&mut self, handle: Handle) -> Option<&mut Connection> {
         let connection = self.present(handle);
         connection.filter(|connection| !connection.is_over)
     }
 
-    /// The same, or one that is over, and has yet to say so to the peer.
+    /// The same, or one that is over and has yet to send CONNECTION_CLOSE.
     fn present(&mut self, handle: Handle) -> Option<&mut Connection> {
         let connection = self.at(handle.index)?;
         Some(connection).filter(|connection| connection.handle == handle)
@@ -618,7 +615,7 @@ impl Endpoint {
         }
     }
 
-    /// Something was done with a connection: takes what it has to tell.
+    /// Collects a connection's events after any call on it.
     fn after(&mut self, index: usize) {
         loop {
             let Some(connection) = self.at(index) else {
@@ -681,7 +678,7 @@ impl Endpoint {
             }
             quinn_proto::Event::Stream(StreamEvent::Finished { id }) => {
                 let stream = stream_id(id);
-                // What the peer has acknowledged comes first.
+                // Acknowledged ranges come first.
                 connection.recorder.lock().forget_stream(stream.0);
                 self.release(index);
                 EventKind::Finished(stream)
@@ -724,7 +721,7 @@ impl Endpoint {
         self.events.push_back(Event { connection, kind });
     }
 
-    /// The application has no more to do with a connection.
+    /// Ends a connection for the application.
     fn over(&mut self, index: usize, reason: CloseReason) {
         if let Some(connection) = self.at(index)
             && !connection.is_over
@@ -739,7 +736,7 @@ impl Endpoint {
         }
     }
 
-    /// Reports ranges that the peer has.
+    /// Reports acknowledged or abandoned ranges.
     fn release(&mut self, index: usize) {
         let Self {
             connections,
@@ -762,8 +759,8 @@ impl Endpoint {
         }
     }
 
-    /// Enters the time of a connection, unless it is entered with an earlier one: most packets put
-    /// it off, and once the earlier has come is soon enough for the later.
+    /// Enters a connection's timeout, unless an earlier one is entered: most packets postpone it,
+    /// and when the earlier is due, the later can still be entered.
     fn schedule(&mut self, index: usize) {
         let clock = self.clock;
         let Some(connection) = self.at(index) else {
@@ -782,7 +779,7 @@ impl Endpoint {
         self.timeouts.insert((at, index));
     }
 
-    /// A connection is over for good. Its streams let go of what they hold.
+    /// Removes a connection that is over for good, and drops its streams' extents.
     fn remove(&mut self, index: usize) {
         self.over(index, CloseReason::Local);
         let Some(connection) = self.connections[index].take() else {
@@ -791,8 +788,7 @@ impl Endpoint {
         if let Some(at) = connection.timeout {
             self.timeouts.remove(&(at, index));
         }
-        // An entry in the list of what is to be sent would be taken for that of the next
-        // connection of this index.
+        // A stale entry in the dirty list would count for the next connection at this index.
         if connection.is_dirty {
             self.dirty.retain(|other| *other != index);
         }
@@ -839,7 +835,7 @@ fn acknowledged(connection: Handle, released: &Released) -> Event {
     }
 }
 
-/// What the session of a connection has for its endpoint.
+/// The handshake state of a connection's session.
 fn handshake(quinn: &quinn_proto::Connection) -> Option<Box<Handshake>> {
     quinn.crypto_session().handshake_data()?.downcast().ok()
 }
@@ -909,7 +905,7 @@ pub(in crate::engine) mod tests {
                     let datagrams = bytes.chunks(datagram_bytes);
                     datagrams.for_each(|datagram| client.on_datagram(0, datagram, false));
                 }
-                // The handshake needs nothing but what is in front of the 1-RTT packet.
+                // The handshake needs only the prefix of the 1-RTT packet.
                 Output::Send(send) => {
                     let prefixes = send.packets().map(|packet| packet.prefix());
                     prefixes.for_each(|prefix| client.on_datagram(0, prefix, false));
@@ -944,7 +940,7 @@ pub(in crate::engine) mod tests {
         while let Some(output) = endpoint.poll_output(NOW) {
             if let Output::Send(send) = output {
                 let mut segments = send.packets().flat_map(|packet| packet.segments());
-                // Nothing but the close.
+                // Only the close.
                 assert!(segments.all(|segment| matches!(segment, Segment::Inline(_))));
                 assert!(send.datagram_bytes() < 200);
             }

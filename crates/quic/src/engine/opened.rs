@@ -1,9 +1,8 @@
 //! Packets that a NIC stack has opened.
 //!
-//! The engine gets them as packets whose header protection is removed, whose number is written in
-//! full and whose payload is plaintext. The keys of their connection learn that they are, and no
-//! others: a mark in the recorder that is there while the engine handles this packet. What arrives
-//! as a datagram never has it, whatever is in it.
+//! The engine passes them to quinn-proto with header protection removed, the packet number at full
+//! length, and plaintext as payload. A mark in the recorder, set only while the engine handles such
+//! a packet, tells the connection's keys. No datagram can carry the mark.
 
 use bytes::BytesMut;
 use contract::quic::QuicConnectionId;
@@ -14,19 +13,19 @@ use super::Endpoint;
 use crate::recorder::Mark;
 use crate::types::{Arrival, Handle, Opened, Output};
 
-/// Length of a number as it is written for the engine, in bytes: as many as there can be, so that
-/// it is decoded to the same.
+/// Length of the packet number for quinn-proto, in bytes: the maximum, so that it decodes
+/// unambiguously.
 const NUMBER_BYTES: usize = 4;
 
-/// Bits of the first byte that say how long the number is.
+/// Bits of the first byte with the length of the packet number.
 const NUMBER_BITS: u8 = 0x03;
 
 /// Frame (RFC 9000 §19.1)
 const PADDING: &[u8] = &[0];
 
 impl Endpoint {
-    /// A packet of a connection has arrived at a NIC stack, which has opened it. False if the
-    /// engine did not take it for one: it is as if it had been lost.
+    /// A NIC stack has received and opened a packet of a connection. False if the engine did not
+    /// take it, as if it had been lost.
     pub fn on_opened(
         &mut self,
         now: Instant,
@@ -34,16 +33,16 @@ impl Endpoint {
         arrival: &Arrival,
         opened: &Opened<'_>,
     ) -> bool {
-        // Time does not go back, nor ahead of now.
+        // Time neither goes back nor ahead of now.
         let at = opened.arrived.max(self.told).min(now);
         self.on_time(at);
-        // What is traced stands behind all that was until now.
+        // Trace events stay in order of time.
         self.tracing.now = now;
         if self.peek(connection).is_none() {
             return false;
         }
         let index = connection.index;
-        // One that says nothing more has still arrived.
+        // A packet without its ACK frame has still arrived.
         let plaintext = if opened.plaintext.is_empty() {
             PADDING
         } else {
@@ -76,24 +75,24 @@ impl Endpoint {
         }
     }
 
-    /// One more than the largest number of the peer's 1-RTT packets that were opened.
+    /// One more than the largest number of the peer's opened 1-RTT packets.
     pub fn next_received(&self, connection: Handle) -> u64 {
         let connection = self.peek(connection);
         connection.map_or(0, |connection| connection.recorder.lock().opened_end())
     }
 
-    /// The IDs by which the peer may call a connection, as far as NIC stacks are to know them.
+    /// The IDs that the peer may use for a connection, as far as NIC stacks must know them.
     pub fn connection_ids(&self, connection: Handle) -> impl Iterator<Item = QuicConnectionId> {
         let connection = self.peek(connection);
         connection.into_iter().flat_map(|it| it.ids.iter().copied())
     }
 
-    /// Takes the connection IDs that were made since.
+    /// Takes the connection IDs made since the last call.
     pub(super) fn take_issued(&mut self) -> Vec<ConnectionId> {
         self.issued.take()
     }
 
-    /// The connection IDs that were made since are a connection's.
+    /// Assigns the connection IDs made since the last call to a connection.
     pub(super) fn name(&mut self, index: usize) {
         for id in self.take_issued() {
             let Some(id) = QuicConnectionId::new(&id) else {
@@ -110,13 +109,14 @@ impl Endpoint {
     }
 }
 
-/// A packet as the engine gets it: as long as it was on the wire.
+/// A packet for quinn-proto, as long as it was on the wire.
 fn packet(opened: &Opened<'_>, plaintext: &[u8]) -> BytesMut {
     let id = opened.id.as_bytes();
     let number_bytes = usize::from(opened.first & NUMBER_BITS) + 1;
-    // What the number has more than it had, the tag has less.
+    // The tag shrinks by as much as the packet number grows.
     let tag_bytes = contract::tls::TAG_BYTES - (NUMBER_BYTES - number_bytes);
-    // A sample of header protection begins four bytes behind the number's first (RFC 9001 §5.4.2).
+    // The header protection sample begins four bytes after the start of the packet number (RFC 9001
+    // §5.4.2).
     let sampled_bytes = contract::tls::TAG_BYTES.max(plaintext.len() + tag_bytes);
     let len = 1 + id.len() + NUMBER_BYTES + sampled_bytes;
     let mut packet = BytesMut::zeroed(len);
@@ -142,7 +142,7 @@ mod tests {
     /// CONNECTION_CLOSE of the application, with code 7 and no reason (RFC 9000 §19.19).
     const CLOSE: &[u8] = &[0x1d, 7, 0];
 
-    /// An endpoint with a connection, its name and one of its IDs, and where its packets come from.
+    /// An endpoint with a connection, its handle, one of its IDs, and where its packets come from.
     fn receiving() -> (Endpoint, Handle, QuicConnectionId, Arrival) {
         let (mut endpoint, mut client) = connected();
         client.request(b"file").expect("a stream");
@@ -185,10 +185,10 @@ mod tests {
             assert!(endpoint.on_opened(NOW, connection, &arrival, &ping));
         }
         assert_eq!(endpoint.next_received(connection), next + 1001);
-        // Nothing but its number.
+        // Only its number.
         let number = packet_of(&id, next + 7, b"");
         assert!(endpoint.on_opened(NOW, connection, &arrival, &number));
-        // What has come before is not looked at.
+        // A duplicate is not looked at.
         let again = packet_of(&id, next + 7, CLOSE);
         endpoint.on_opened(NOW, connection, &arrival, &again);
         assert!(!is_closed(&mut endpoint));
@@ -208,7 +208,7 @@ mod tests {
         }
         assert!(!is_closed(&mut endpoint));
         assert_eq!(endpoint.next_received(connection), next);
-        // Nor does one that comes behind a packet that was.
+        // Nor does a datagram after a packet that was.
         let ping = packet_of(&id, next, PING);
         assert!(endpoint.on_opened(NOW, connection, &arrival, &ping));
         let close = packet_of(&id, next + 1, CLOSE);
@@ -226,7 +226,7 @@ mod tests {
             ..packet_of(&id, next, CLOSE)
         };
         assert!(!endpoint.on_opened(NOW, connection, &arrival, &of_next_key));
-        // The key phase says so, too: the engine tries the next key, which did not open it.
+        // Nor with another key phase: the engine tries the next key, which the mark does not name.
         let of_next_phase = Opened {
             first: 0x45,
             ..packet_of(&id, next, CLOSE)
@@ -250,11 +250,11 @@ mod tests {
         let (mut endpoint, connection, id, arrival) = receiving();
         let next = endpoint.next_received(connection);
         assert!(endpoint.trace(NOW, connection));
-        // It has arrived before the last that was traced.
+        // It arrived before the last traced packet.
         let now = Instant::from_us(1000);
         let ping = packet_of(&id, next, &[1, 0]);
         assert!(endpoint.on_opened(now, connection, &arrival, &ping));
-        // An ACK frame was left out.
+        // An ACK frame was removed.
         let bare = packet_of(&id, next + 1, b"");
         assert!(endpoint.on_opened(now, connection, &arrival, &bare));
         let of_next_key = Opened {

@@ -1,15 +1,15 @@
-//! The preferred address (RFC 9000 §9.6), to which clients that know how move once their handshake
-//! is confirmed.
+//! The preferred address (RFC 9000 §9.6), to which clients with support for it migrate once their
+//! handshake is confirmed.
 //!
-//! The engine's QUIC announces it, and tells paths apart by the peer's address alone. What a peer
-//! sends to the preferred address therefore gets another source there, an *alias* of the peer's
-//! address, so that the engine's QUIC sees a path of its own: answers to its challenges go back on
-//! it, authenticated packets alone lead to it, the last number decides (§9.3), and what it is sent
-//! is limited until it is validated (§8.2).
+//! quinn-proto announces it, but tells paths apart by the peer's address alone. Packets to the
+//! preferred address therefore get another source address, an *alias* of the peer's, so that
+//! quinn-proto sees a separate path: responses to challenges go back on it, only authenticated
+//! packets migrate to it, the highest packet number decides (§9.3), and the amplification limit
+//! holds until it is validated (§8.2).
 //!
-//! Until the peer has answered a challenge that left from the preferred address, packets that do
-//! more than probe leave from the address of the handshake (§9.6.2). A connection that has moved
-//! stays: what still comes to the address of the handshake is dropped.
+//! Until the peer has answered a challenge from the preferred address, non-probing packets leave
+//! from the address of the handshake (§9.6.2). A connection that has moved does not move back:
+//! packets to the address of the handshake are dropped.
 //!
 //! ```text
 //!  client                                    address of the handshake   preferred address
@@ -28,11 +28,11 @@ use crate::config::PreferredAddress;
 use crate::engine::amplification::AmplificationLimit;
 use crate::frames::{PathToken, Probe};
 
-/// Flow labels of aliases, of either family. No address of a peer has one.
+/// Flow labels that mark aliases, by family. No real peer address has one.
 const ALIAS_V4: u32 = 1;
 const ALIAS_V6: u32 = 2;
 
-/// What the engine's QUIC takes a peer for that sends to the preferred address.
+/// The address that quinn-proto sees for a peer that sends to the preferred address.
 pub(super) fn alias(remote: SocketAddr) -> SocketAddr {
     let (ip, label) = match remote.ip() {
         IpAddr::V4(ip) => (ip.to_ipv6_mapped(), ALIAS_V4),
@@ -45,7 +45,7 @@ pub(super) fn is_alias(remote: SocketAddr) -> bool {
     matches!(remote, SocketAddr::V6(it) if it.flowinfo() != 0)
 }
 
-/// The peer's address, of itself or of its alias.
+/// The peer's real address, from itself or from its alias.
 pub(super) fn real(remote: SocketAddr) -> SocketAddr {
     match remote {
         SocketAddr::V6(it) if it.flowinfo() == ALIAS_V4 => {
@@ -57,7 +57,7 @@ pub(super) fn real(remote: SocketAddr) -> SocketAddr {
 }
 
 impl PreferredAddress {
-    /// The one by which a peer of this address reaches the server.
+    /// The preferred address for a peer of this IP version.
     fn towards(&self, remote: SocketAddr) -> Option<IpAddr> {
         match remote {
             SocketAddr::V4(_) => self.v4.map(IpAddr::V4),
@@ -65,7 +65,7 @@ impl PreferredAddress {
         }
     }
 
-    /// True if this is one of them.
+    /// True if `local` is a preferred address.
     pub(super) fn is(&self, local: Option<IpAddr>) -> bool {
         local.is_some_and(|local| match local {
             IpAddr::V4(ip) => self.v4 == Some(ip),
@@ -77,23 +77,23 @@ impl PreferredAddress {
 /// The peer's address, and the server's.
 pub(super) type Path = (SocketAddr, Option<IpAddr>);
 
-/// Where a connection is that has begun elsewhere.
+/// The migration state of a connection that began elsewhere.
 #[derive(Debug)]
 pub(super) struct Preferred {
     address: PreferredAddress,
-    /// The server's address of the handshake.
+    /// The server's address in the handshake.
     home: Option<IpAddr>,
-    /// The peer, as it was when the engine's QUIC had it there last.
+    /// The peer's address when quinn-proto last had it at `home`.
     origin: SocketAddr,
-    /// The alias that has sent something last, and how much it may be sent for that.
+    /// The last alias that sent something, with its amplification limit.
     seen: Option<(SocketAddr, AmplificationLimit)>,
-    /// A challenge that has left from the preferred address for an alias.
+    /// A challenge sent from the preferred address, and its alias.
     challenge: Option<(PathToken, SocketAddr)>,
     has_moved: bool,
 }
 
 impl Preferred {
-    /// Of a connection that has begun with this peer, at this address of the server.
+    /// For a connection that began with this peer, at this address of the server.
     pub(super) fn new(address: PreferredAddress, (origin, home): Path) -> Self {
         Self {
             address,
@@ -105,8 +105,8 @@ impl Preferred {
         }
     }
 
-    /// So many bytes have come from a peer or an alias, while the engine's QUIC has the peer at
-    /// `current`. False if the connection does not take them.
+    /// A datagram of `bytes` bytes has come from a peer or an alias, while quinn-proto has the peer
+    /// at `current`. False if the connection drops it.
     pub(super) fn admits(&mut self, remote: SocketAddr, bytes: usize, current: SocketAddr) -> bool {
         if !is_alias(current) {
             self.origin = current;
@@ -124,21 +124,20 @@ impl Preferred {
         true
     }
 
-    /// The challenge whose answer is waited for, while the engine's QUIC has the peer at `current`.
+    /// The unanswered challenge, while quinn-proto has the peer at `current`.
     pub(super) fn awaited(&mut self, current: SocketAddr) -> Option<PathToken> {
-        // It is not asked any more where the peer is not any more.
+        // A challenge is void once the peer has left that path.
         self.challenge.take_if(|(_, alias)| *alias != current);
         self.challenge.map(|(token, _)| token)
     }
 
-    /// The answer has come: the connection has moved.
+    /// The peer has answered: the connection has moved.
     pub(super) fn on_answered(&mut self) {
         self.challenge = None;
         self.has_moved = true;
     }
 
-    /// Where packets that do more than probe leave, while the engine's QUIC has the peer at
-    /// `current`.
+    /// The path of non-probing packets, while quinn-proto has the peer at `current`.
     pub(super) fn path(&self, current: SocketAddr) -> Path {
         let remote = real(current);
         match self.address.towards(remote) {
@@ -148,7 +147,7 @@ impl Preferred {
         }
     }
 
-    /// Where a transmission of so many bytes to `to` leaves. `probe`: if it does no more.
+    /// The path of a transmission of `bytes` bytes to `to`. `probe`: set for a probing packet.
     pub(super) fn route(
         &mut self,
         to: SocketAddr,
@@ -159,9 +158,9 @@ impl Preferred {
         let Some(probe) = probe.filter(|_| !self.has_moved) else {
             return self.path(to);
         };
-        // The engine's QUIC begins with a challenge on the path that it leaves, and on the one that
-        // it takes with packets that do more than probe. The former takes the place of a challenge
-        // alone on the latter.
+        // After a migration quinn-proto challenges the old path in a probing packet, and the new
+        // one in a non-probing packet, which must not leave from the preferred address yet. So the
+        // challenge for the old path goes out on the new one.
         let is_of_old_path = !is_alias(to) && is_alias(current) && probe.challenge.is_some();
         let to = if is_of_old_path && self.may_send(current, bytes) {
             current
@@ -226,7 +225,7 @@ mod tests {
         }
     }
 
-    /// A packet that has left.
+    /// A packet that was sent.
     #[derive(Debug)]
     struct Left {
         remote: SocketAddr,
@@ -244,7 +243,7 @@ mod tests {
         }
     }
 
-    /// An endpoint, and a connection whose client a test plays by hand.
+    /// An endpoint, and a connection whose client the test plays.
     struct Scene {
         endpoint: Endpoint,
         connection: Handle,
@@ -275,7 +274,7 @@ mod tests {
             scene
         }
 
-        /// A packet of the client arrives at an address of the server. False if it is not taken.
+        /// A packet of the client arrives at an address of the server. False if it is dropped.
         fn arrive(&mut self, local: IpAddr, number: u64, plaintext: &[u8]) -> bool {
             let arrival = Arrival {
                 remote: self.remote,
@@ -298,7 +297,7 @@ mod tests {
             endpoint.on_opened(self.now, *connection, &arrival, &opened)
         }
 
-        /// The same, of the next number.
+        /// The same, with the next packet number.
         fn arrive_next(&mut self, local: IpAddr, plaintext: &[u8]) -> bool {
             self.next += 1;
             self.arrive(local, self.next - 1, plaintext)
@@ -335,8 +334,8 @@ mod tests {
             (remote, local.expect("an address"))
         }
 
-        /// What leaves: the challenge that leaves from the preferred address, alone. All else
-        /// leaves from that of the handshake.
+        /// The challenge sent from the preferred address, which must be alone. All else leaves from
+        /// the address of the handshake.
         fn challenged(&mut self) -> Option<PathToken> {
             let left = self.left();
             let (probes, others): (Vec<_>, Vec<_>) = left.iter().partition(|it| it.is_probe());
@@ -422,12 +421,12 @@ mod tests {
             assert!(!scene.arrive_next(home(), plaintext));
             assert!(scene.left().is_empty());
         }
-        // Its challenge was never answered: the engine takes the path for a failure.
+        // The challenge was never answered: the engine gives up the path.
         scene.now = Instant::from_us(scene.now.as_us() + 20_000_000);
         scene.endpoint.on_timeout(scene.now);
         scene.left();
         assert_eq!(scene.path(), (remote, there()));
-        // The client may have another address, there.
+        // The client may have another address on the new path.
         scene.remote.set_port(6000);
         scene.arrive_next(there(), PING);
         assert_eq!(scene.path(), (scene.remote, there()));
@@ -467,7 +466,7 @@ mod tests {
         assert_eq!(scene.path(), (scene.remote, there()));
     }
 
-    /// What someone on the path may do: datagrams of its own, and those of the client once more.
+    /// What an on-path attacker may do: send its own datagrams, and replay the client's.
     #[test]
     fn nothing_moves_that_is_forged_or_comes_again() {
         let mut scene = Scene::new(home());
@@ -488,8 +487,8 @@ mod tests {
         let left = scene.left();
         assert!(left.iter().all(|it| it.local == home()), "{left:?}");
         assert_eq!(scene.path(), (scene.remote, home()));
-        // A packet of the client that is sent on to the preferred address has an answer there that
-        // the client does not give.
+        // A client packet redirected to the preferred address causes a challenge that the client
+        // does not answer.
         scene.arrive_next(there(), PING);
         assert!(scene.challenged().is_some());
         assert_eq!(scene.path(), (scene.remote, home()));

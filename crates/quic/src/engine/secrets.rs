@@ -1,5 +1,5 @@
 //! What the endpoint derives from its secret: keys of tokens and of stateless resets, connection
-//! IDs, and chance.
+//! IDs, and random seeds.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 /// Length of the connection IDs of this endpoint, in bytes.
 const CONNECTION_ID_BYTES: usize = 8;
 
-/// A secret of 32 bytes, which another endpoint may have as well: then it knows this one's tokens,
-/// and can reset this one's connections.
+/// A secret of 32 bytes. An endpoint with the same secret accepts this one's tokens, and can reset
+/// this one's connections.
 pub(super) struct Secret(Zeroizing<[u8; 32]>);
 
 impl Secret {
@@ -22,7 +22,7 @@ impl Secret {
         Self(Zeroizing::new(secret))
     }
 
-    /// Another secret for each label.
+    /// Derives a separate secret for each label.
     fn derive(&self, label: &[u8]) -> Zeroizing<[u8; 32]> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0[..]);
         let mut derived = Zeroizing::new([0; 32]);
@@ -111,7 +111,7 @@ pub(super) struct ConnectionIds {
     issued: Issued,
 }
 
-/// Connection IDs that were made since the endpoint has looked.
+/// Connection IDs made since the endpoint last took them.
 #[derive(Clone, Default)]
 pub(super) struct Issued(Arc<Mutex<Vec<ConnectionId>>>);
 
@@ -127,7 +127,7 @@ impl Issued {
 }
 
 impl ConnectionIds {
-    /// Where all are noted that they make, copies included.
+    /// The list of IDs made by this generator and its clones.
     pub(super) fn issued(&self) -> Issued {
         self.issued.clone()
     }

@@ -1,5 +1,5 @@
-//! The TLS handshake of a server's connection, as the engine's QUIC wants to have it: rustls, whose
-//! keys for 1-RTT packets become descriptions.
+//! The TLS handshake of a server's connection, behind quinn-proto's interface: rustls, with keys
+//! that describe 1-RTT packets instead of sealing them.
 
 use std::any::Any;
 use std::io::Cursor;
@@ -22,7 +22,7 @@ use crate::engine::keys::{self, DescribingKey, OpeningHeaderKey, OpeningKey, Sha
 use crate::trace::PacketType;
 use crate::types::{OpenKey, SealKey};
 
-/// The only version that is spoken (RFC 9000 §15).
+/// The only supported version (RFC 9000 §15).
 pub(super) const VERSION_1: u32 = 1;
 
 /// RFC 9001 §5.8
@@ -33,7 +33,7 @@ const RETRY_NONCE: [u8; 12] = [
     0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb,
 ];
 
-/// What sessions begin with.
+/// Shared state from which sessions start.
 pub(super) struct Sessions {
     pub(super) rustls: Arc<rustls::ServerConfig>,
     pub(super) initial: quic::Suite,
@@ -62,7 +62,7 @@ impl crypto::ServerConfig for Sessions {
         let sealed = key.and_then(|key| {
             key.seal_in_place_separate_tag(nonce, Aad::from(pseudo_packet), &mut [])
         });
-        // The key has the length of the cipher's, and nothing is sealed but the tag.
+        // The key has the cipher's length, and the plaintext is empty.
         let mut tag = [0; 16];
         if let Ok(sealed) = sealed {
             tag.copy_from_slice(sealed.as_ref());
@@ -83,8 +83,7 @@ impl crypto::ServerConfig for Sessions {
             trace.on_parameters(true, &encoded);
         }
         let connection = ServerConnection::new(Arc::clone(&self.rustls), Version::V1, encoded);
-        // What it refuses is a configuration without TLS 1.3, or with early data of a bound of its
-        // own.
+        // It refuses only configurations without TLS 1.3, or with their own bound on early data.
         let connection = connection.expect("the configuration is one of QUIC");
         Box::new(ServerSession {
             tls: Tls::Handshaking(Box::new(connection)),
@@ -101,7 +100,7 @@ fn initial_keys(suite: &quic::Suite, client_id: &ConnectionId, recorder: &Shared
     keys::of_handshake(keys, PacketType::Initial, recorder)
 }
 
-/// What the endpoint takes from a session.
+/// The part of a session that the endpoint takes.
 pub(super) struct Handshake {
     pub(super) recorder: Shared,
     pub(super) alpn: Option<Vec<u8>>,
@@ -110,24 +109,24 @@ pub(super) struct Handshake {
     pub(super) is_resumed: bool,
 }
 
-/// From which 1-RTT keys are made.
+/// The secrets from which 1-RTT keys are made.
 struct OneRtt {
     cipher: Cipher,
     header_key: Zeroizing<Vec<u8>>,
-    /// That of the peer.
+    /// The peer's header protection key.
     open_header_key: Zeroizing<Vec<u8>>,
     next: Secrets,
-    /// Of the keys that are made next.
+    /// Generation of the next keys.
     generation: u32,
 }
 
 enum Tls {
     Handshaking(Box<ServerConnection>),
-    /// It is complete, and all that rustls had to send is taken: its state is freed.
+    /// The handshake is complete and all of rustls's output taken: its state is freed.
     Complete(Box<Agreed>),
 }
 
-/// What a handshake has come to.
+/// The result of a handshake.
 #[derive(Clone)]
 struct Agreed {
     alpn: Option<Vec<u8>>,
@@ -150,7 +149,7 @@ impl Tls {
         }
     }
 
-    /// The client's transport parameters, as it has encoded them.
+    /// The client's transport parameters, as it encoded them.
     fn parameters(&self) -> Option<&[u8]> {
         match self {
             Self::Handshaking(connection) => connection.quic_transport_parameters(),
@@ -241,7 +240,7 @@ impl Session for ServerSession {
         initial_keys(&self.initial, client_id, &self.recorder)
     }
 
-    /// Always there: the endpoint looks for its [`Handshake`] from the beginning.
+    /// Always present: the endpoint looks for its [`Handshake`] from the beginning.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         let agreed = self.tls.agreed();
         Some(Box::new(Handshake {
@@ -258,7 +257,7 @@ impl Session for ServerSession {
         None
     }
 
-    /// There are none unless early data is accepted.
+    /// No keys unless early data is accepted.
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
         let Tls::Handshaking(connection) = &self.tls else {
             return None;
@@ -268,7 +267,7 @@ impl Session for ServerSession {
         Some((keys::header(header), packet))
     }
 
-    /// Only clients ask.
+    /// Only clients call this.
     fn early_data_accepted(&self) -> Option<bool> {
         None
     }
@@ -279,7 +278,8 @@ impl Session for ServerSession {
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         let Tls::Handshaking(connection) = &mut self.tls else {
-            // Clients have nothing to say once the handshake is complete (RFC 9001 §4.1.3, §6).
+            // Clients send no handshake messages once the handshake is complete (RFC 9001 §4.1.3,
+            // §6).
             return Err(TransportError {
                 code: TransportErrorCode::crypto(AlertDescription::UnexpectedMessage.into()),
                 frame: None,
@@ -352,12 +352,12 @@ impl Session for ServerSession {
         })
     }
 
-    /// Servers get none.
+    /// Servers get no Retry packets.
     fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
         false
     }
 
-    /// Nothing asks for it, and rustls gives it away with both sides of a connection only.
+    /// Unused, and rustls offers it only together with both sides of a connection.
     fn export_keying_material(
         &self,
         _output: &mut [u8],

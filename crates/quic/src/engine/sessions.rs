@@ -11,7 +11,7 @@ use crate::engine::generations::Generations;
 
 type Memory = Generations<Vec<u8>, Zeroizing<Vec<u8>>>;
 
-/// A bounded number of them.
+/// A bounded store of sessions.
 pub(super) struct KeptSessions(Mutex<Memory>);
 
 impl KeptSessions {
@@ -20,7 +20,7 @@ impl KeptSessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
-        // A panic ends the process; what it leaves behind is not read.
+        // A panic ends the process, so poisoned state is never read.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -45,7 +45,7 @@ impl StoresServerSessions for KeptSessions {
     }
 }
 
-/// Without sessions.
+/// Prints no sessions.
 impl fmt::Debug for KeptSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.lock().len();

@@ -1,4 +1,4 @@
-//! From settings to what the engine's QUIC and rustls are configured with.
+//! Builds the configurations of quinn-proto and rustls from the settings.
 
 use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
@@ -27,39 +27,38 @@ use crate::engine::time::{Clock, TimeOfDay};
 use crate::engine::tokens::{self, UsedTokens};
 use crate::extents::PLACEHOLDER_BYTES;
 
-/// What [`AckFrequencyConfig::ack_eliciting_threshold`] is asked to be: an acknowledgment costs the
-/// host as much as half a packet sent.
+/// The requested [`AckFrequencyConfig::ack_eliciting_threshold`]: an acknowledgment costs the host
+/// as much as half a packet sent.
 const PACKETS_PER_ACK: u32 = 10;
 
-/// Streams that a client may have open towards us: HTTP/3 has three of them (RFC 9114 §6.2), and
-/// others may be tried (§6.2.3). Each that may come takes memory of every connection.
+/// Unidirectional streams that a client may have open: HTTP/3 has three (RFC 9114 §6.2), and
+/// clients may try others (§6.2.3). Each allowed stream takes memory of every connection.
 const STREAMS_UNI_MAX: u32 = 12;
 
-/// Never reached: on a path with many packets under way, a packet that is a little late is
-/// overtaken by more than the usual three (RFC 9002 §6.1.1). Time alone tells, as with RACK
-/// (RFC 8985 §3.1).
+/// Never reached: on a path with many packets in flight, more than the usual three overtake a
+/// packet that is slightly late (RFC 9002 §6.1.1). Only time decides, as with RACK (RFC 8985 §3.1).
 const PACKET_THRESHOLD: u32 = u32::MAX;
 
-/// In round trips: a packet that is late by a quarter of one is not taken for lost (RFC 9002
-/// §6.1.2; RACK's reordering window, RFC 8985 §6.2).
+/// In round trips: a packet a quarter of a round trip late does not count as lost (RFC 9002 §6.1.2;
+/// RACK's reordering window, RFC 8985 §6.2).
 const TIME_THRESHOLD: f32 = 1.25;
 
-/// Clients acknowledge at once what arrives out of order: else a packet that is late stays
-/// unacknowledged until the next [`PACKETS_PER_ACK`] are there, and looks lost by then.
+/// Clients acknowledge out-of-order packets at once: otherwise a late packet stays unacknowledged
+/// until [`PACKETS_PER_ACK`] more have arrived, and looks lost by then.
 const REORDERING_THRESHOLD: u32 = 1;
 
-/// What tickets say, of which flow control takes the place (RFC 9001 §4.6.1).
+/// The value in tickets; flow control bounds early data instead (RFC 9001 §4.6.1).
 const EARLY_DATA_BYTES_MAX: u32 = u32::MAX;
 
-/// What an endpoint of the engine's QUIC is made of.
+/// The parts of a quinn-proto endpoint.
 pub(super) struct Setup {
     pub(super) endpoint: EndpointConfig,
     pub(super) server: ServerConfig,
-    /// The same for clients that may send little before it is read.
+    /// The same, with small receive windows.
     pub(super) crowded: ServerConfig,
     /// Where the first packet of a connection is traced, before it has a session.
     pub(super) first: Shared,
-    /// Connection IDs that it makes.
+    /// The connection IDs that the endpoint makes.
     pub(super) issued: Issued,
 }
 
@@ -133,7 +132,7 @@ fn rustls_config(
     time_of_day: &Arc<TimeOfDay>,
 ) -> Result<rustls::ServerConfig, rustls::Error> {
     let mut ciphers = settings.ciphers.clone();
-    // Initial packets are sealed with it (RFC 9001 §5.2), and every client speaks it.
+    // Initial packets use it (RFC 9001 §5.2), so every client supports it.
     if ciphers.is_empty() {
         ciphers.push(Cipher::Aes128Gcm);
     }
@@ -155,7 +154,7 @@ fn rustls_config(
         config.max_early_data_size = EARLY_DATA_BYTES_MAX;
         return Ok(config);
     }
-    // Tickets hold their sessions, which cost no memory then.
+    // Tickets contain their sessions, which then cost no memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     if settings.tickets > 0 {
         config.ticketer = match crypto {
@@ -166,7 +165,7 @@ fn rustls_config(
     Ok(config)
 }
 
-/// Settings with receive windows as small as they may be.
+/// The settings with the smallest receive windows.
 fn with_less(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     let limits = &mut settings.limits;
@@ -185,7 +184,7 @@ fn transport(settings: &Settings, seed: [u8; 32], clock: Clock) -> TransportConf
         .max_concurrent_uni_streams(VarInt::from_u32(limits.streams_max.min(STREAMS_UNI_MAX)))
         .stream_receive_window(VarInt::from_u32(limits.stream_receive_bytes_max))
         .receive_window(VarInt::from_u32(limits.receive_bytes_max))
-        // What is acknowledged of a placeholder counts until all of it is.
+        // A partly acknowledged placeholder counts in full.
         .send_window(limits.send_bytes_max + PLACEHOLDER_BYTES as u64)
         .max_idle_timeout(IdleTimeout::try_from(settings.idle_timeout).ok())
         .datagram_receive_buffer_size(None)

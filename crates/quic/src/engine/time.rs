@@ -1,4 +1,4 @@
-//! The caller's time, as the engine's QUIC and rustls want to have it.
+//! Conversions of the caller's time for quinn-proto and rustls.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use tcp::Instant;
 /// The caller's monotonic time and the standard library's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
-    /// Stands for the start of the caller's clock. The standard library has no other way to make an
-    /// instant than to look at the clock; only differences count.
+    /// Stands for the start of the caller's clock. The standard library can make an instant only by
+    /// reading the clock; only differences count.
     start: std::time::Instant,
 }
 
@@ -28,7 +28,7 @@ impl Clock {
         self.start + Duration::from_micros(at.as_us())
     }
 
-    /// The first whole microsecond that is not before.
+    /// Rounded up to a whole microsecond.
     pub(super) fn to_caller(self, at: std::time::Instant) -> Instant {
         let since = at.saturating_duration_since(self.start);
         let us = u64::from(since.subsec_nanos().div_ceil(1000));
@@ -36,7 +36,7 @@ impl Clock {
     }
 }
 
-/// The time of day, by which tokens and tickets are too old or not.
+/// The time of day, by which tokens and tickets expire.
 pub(super) struct TimeOfDay {
     /// Since the epoch, at the start of the caller's clock, in microseconds.
     start_us: u64,
@@ -44,7 +44,7 @@ pub(super) struct TimeOfDay {
 }
 
 impl TimeOfDay {
-    /// `unix_time`: what it was at `now`.
+    /// `unix_time` is the time of day at `now`.
     pub(super) fn new(unix_time: Duration, now: Instant) -> Self {
         let unix_us = u64::try_from(unix_time.as_micros()).unwrap_or(u64::MAX);
         Self {

@@ -1,5 +1,5 @@
-//! Tokens by which a client that comes again shows that it has its address (RFC 9000 §8.1.3): each
-//! is taken once (§8.1.4).
+//! Tokens by which returning clients validate their address (RFC 9000 §8.1.3): each is accepted
+//! once (§8.1.4).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,8 +14,8 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// Tokens sent on each connection.
 pub(super) const SENT: u32 = 2;
 
-/// Tokens of an endpoint that were used. It remembers a bounded number: where it forgets some,
-/// tokens as old as these are refused from then on.
+/// The used tokens of an endpoint. It remembers a bounded number; once it forgets some, it refuses
+/// all tokens as old as those.
 pub(super) struct UsedTokens(Mutex<Memory>);
 
 struct Memory {
@@ -23,14 +23,14 @@ struct Memory {
     floor: SystemTime,
     /// Their nonces.
     used: Generations<u128, ()>,
-    /// When the newest was issued of those used last, and of those before.
+    /// When the newest token of each half was issued.
     newest: SystemTime,
     newest_before: Option<SystemTime>,
 }
 
 impl UsedTokens {
-    /// Of an endpoint that begins at `start`: another one, with the same secret, may have taken
-    /// tokens that are older. At most `tokens_max` are remembered.
+    /// For an endpoint that begins at `start`: an earlier one with the same secret may have
+    /// accepted older tokens. Remembers at most `tokens_max`.
     pub(super) fn new(start: SystemTime, tokens_max: usize) -> Self {
         Self(Mutex::new(Memory {
             floor: start,
@@ -48,7 +48,7 @@ impl TokenLog for UsedTokens {
         issued: SystemTime,
         _lifetime: Duration,
     ) -> Result<(), TokenReuseError> {
-        // A panic ends the process; what it leaves behind is not read.
+        // A panic ends the process, so poisoned state is never read.
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if issued < memory.floor || memory.used.get(&nonce).is_some() {
             return Err(TokenReuseError);
@@ -66,9 +66,9 @@ impl TokenLog for UsedTokens {
 }
 
 impl Memory {
-    /// Of those used, the older half is forgotten.
+    /// Forgets the older half of the used tokens.
     fn raise_floor(&mut self) {
-        // Times of issue are whole seconds.
+        // Issue times are whole seconds.
         if let Some(forgotten) = self.newest_before.replace(self.newest) {
             self.floor = forgotten + Duration::from_secs(1);
         }

@@ -1,4 +1,4 @@
-//! Traces of an endpoint's connections: which are made, and what they have come to.
+//! Traces of an endpoint's connections: which connections are traced, and their events.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::engine::keys::Shared;
 use crate::trace::{CongestionState, Losses, Metrics, TraceEvent, Traced};
 use crate::types::{CloseReason, Handle};
 
-/// Connections that come, of which traces are made.
+/// Which new connections are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     None,
@@ -21,13 +21,13 @@ enum Wanted {
     Of(IpAddr),
 }
 
-/// What an endpoint keeps for traces.
+/// An endpoint's tracing state.
 pub(super) struct Tracing {
     wanted: Wanted,
     /// Where the first packet of a connection is traced, before it has a session.
     first: Shared,
     traced: VecDeque<Traced>,
-    /// The time of what the endpoint was last called for.
+    /// The time of the endpoint's last call.
     pub(super) now: Instant,
 }
 
@@ -41,8 +41,8 @@ impl Tracing {
         }
     }
 
-    /// A client's first packet is about to be opened. If its connection is traced: the connection
-    /// ID that the packet was sent to.
+    /// A client's first packet is about to be opened. Returns its destination connection ID if the
+    /// connection is traced.
     #[inline]
     pub(super) fn begin(&self, incoming: &Incoming) -> Option<Vec<u8>> {
         let remote = incoming.remote_address().ip();
@@ -57,7 +57,7 @@ impl Tracing {
         })
     }
 
-    /// It has come to no connection.
+    /// The packet started no connection.
     pub(super) fn give_up(&self) {
         if self.first.is_traced() {
             self.first.end_trace();
@@ -66,7 +66,7 @@ impl Tracing {
 }
 
 impl Connection {
-    /// What was found lost so far, what recovery goes by, and the state of congestion control.
+    /// Losses so far, recovery metrics, and the congestion state.
     fn recovery(&self) -> (Losses, Metrics, CongestionState) {
         let path = self.quinn.stats().path;
         let (control, observed) = controller::observe(self.quinn.congestion_state());
@@ -86,7 +86,7 @@ impl Connection {
         (losses, metrics, observed.state)
     }
 
-    /// What has happened since the last time.
+    /// Takes the events since the last call.
     fn take_trace(&mut self, now: Instant) -> Vec<TraceEvent> {
         let (losses, metrics, congestion) = self.recovery();
         let mut recorder = self.recorder.lock();
@@ -99,19 +99,17 @@ impl Connection {
 }
 
 impl Endpoint {
-    /// Makes traces of connections that come from now on, if `peer` is named only of those of that
-    /// address.
+    /// Traces new connections from now on, only those of `peer` if given.
     pub fn trace_new(&mut self, peer: Option<IpAddr>) {
         self.tracing.wanted = peer.map_or(Wanted::All, Wanted::Of);
     }
 
-    /// Makes no more traces of connections that come from now on.
+    /// Stops tracing new connections.
     pub fn stop_tracing_new(&mut self) {
         self.tracing.wanted = Wanted::None;
     }
 
-    /// Makes a trace of a connection that is there, from now on. False if it is not there, or is
-    /// over.
+    /// Traces an existing connection from now on. False if there is none, or it is over.
     pub fn trace(&mut self, now: Instant, connection: Handle) -> bool {
         self.tracing.now = now;
         let Some(found) = self.get(connection) else {
@@ -125,7 +123,7 @@ impl Endpoint {
         if let Some(trace) = found.recorder.lock().trace() {
             trace.set_losses(losses);
         }
-        // The session traces what it has from the peer.
+        // The session traces the peer's parameters.
         let _ = found.quinn.crypto_session().transport_parameters();
         self.trace_started(connection.index, None);
         self.collect_trace(connection.index);
@@ -145,7 +143,7 @@ impl Endpoint {
             .retain(|traced| traced.connection != connection);
     }
 
-    /// The next event of a trace, in the order of time.
+    /// The next trace event, in order of time.
     pub fn poll_traced(&mut self) -> Option<Traced> {
         self.tracing.traced.pop_front()
     }
@@ -173,7 +171,7 @@ impl Endpoint {
         }
     }
 
-    /// Something was done with a connection: takes what its trace has of it.
+    /// Collects a connection's trace events after any call on it.
     #[inline]
     pub(super) fn collect_trace(&mut self, index: usize) {
         let now = self.tracing.now;

@@ -1,4 +1,4 @@
-//! What connections send, as outputs.
+//! The packets of connections, as outputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,26 +14,25 @@ use crate::frames::{self, Probe};
 use crate::recorder::{Datagrams, DescribeError};
 use crate::types::{CloseReason, DATAGRAMS_MAX, Described, Output, Piece, SealKey, Send};
 
-/// Most bytes of the datagrams of one SEND: they go to a port as one UDP packet that it cuts, whose
-/// length has 16 bits, and takes the headers of IP and UDP as well.
+/// Most bytes of the datagrams of one SEND: the port takes them as one UDP packet to cut, whose
+/// 16-bit length includes the IP and UDP headers.
 const SEND_BYTES_MAX: usize = 65_535 - 40 - 8;
 
-/// With which code of the application a connection is closed of which a packet could not be
-/// described: H3_INTERNAL_ERROR (RFC 9114 §8.1).
+/// The application error code for a connection with an undescribable packet: H3_INTERNAL_ERROR (RFC
+/// 9114 §8.1).
 const UNDESCRIBABLE_CODE: u64 = 0x102;
 
 impl Endpoint {
-    /// Has a connection make datagrams, as many as go at once. If it has made any, it may have
-    /// more.
+    /// Has a connection build as many datagrams as go at once. If it built any, it may have more.
     ///
-    /// Pacing grants a connection few at a time. Where the NIC stack has enough of all, and packets
-    /// wait there, those of the time until then are made as well, so that all leave in one
-    /// superpacket.
+    /// Pacing grants a connection few at a time. While the NIC stack is saturated, packets wait
+    /// there anyway, so the connection also builds those that pacing would grant meanwhile: all
+    /// leave in one superpacket.
     pub(super) fn transmit(&mut self, now: Instant, index: usize) {
         let Some(made_until) = self.may_send(index) else {
             return;
         };
-        // Time does not go back for a connection.
+        // A connection's time never goes back.
         let mut at = now.max(made_until);
         let mut batch: Option<Batch> = None;
         loop {
@@ -72,7 +71,7 @@ impl Endpoint {
         self.collect_trace(index);
     }
 
-    /// When pacing grants a connection more, if that is not too far ahead.
+    /// When pacing grants a connection more, unless that is too far ahead.
     fn poll_ahead(&mut self, now: Instant, at: Instant, index: usize) -> Option<Instant> {
         if !self.has_enough() {
             return None;
@@ -84,7 +83,7 @@ impl Endpoint {
         (next > at && next <= now + lead).then_some(next)
     }
 
-    /// Has a connection make datagrams once, so many at most.
+    /// Has a connection build datagrams once, at most `datagrams_max`.
     fn poll(
         &mut self,
         at: Instant,
@@ -136,13 +135,13 @@ impl Endpoint {
         batch
     }
 
-    /// The NIC stack has as much of all connections as it is to have.
+    /// True if the NIC stack holds the limit of all connections' bytes.
     fn has_enough(&self) -> bool {
         self.undeparted_bytes >= self.limits.all_undeparted_bytes_max
     }
 
-    /// Until when a connection that may send has made packets. One that has too much in front of it
-    /// is marked again by a departure.
+    /// The time up to which a connection has built packets, if it may send. A departure re-marks
+    /// one that has too many bytes at the NIC stack.
     fn may_send(&mut self, index: usize) -> Option<Instant> {
         let of_each_max = match self.has_enough() {
             true => 1,
@@ -154,7 +153,7 @@ impl Endpoint {
         (!connection.is_held).then_some(connection.made_until)
     }
 
-    /// Sends what was made: datagrams of the handshake first.
+    /// Outputs a batch: handshake datagrams first.
     fn push(&mut self, now: Instant, index: usize, batch: Batch) {
         let Batch {
             transmit,
@@ -211,7 +210,7 @@ impl Endpoint {
             }));
     }
 
-    /// What is not understood must not leave.
+    /// A packet that cannot be described must not leave.
     fn on_undescribable(&mut self, now: Instant, index: usize, error: DescribeError) {
         let at = self.clock.to_std(now);
         self.undescribable += 1;
@@ -237,7 +236,7 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Where a transmission leaves.
+    /// The path of a transmission.
     fn way(&mut self, transmit: &Transmit, datagrams: &Datagrams) -> Path {
         let current = self.quinn.remote_address();
         match &mut self.preferred {
@@ -250,13 +249,13 @@ impl Connection {
     }
 }
 
-/// Datagrams that go at once.
+/// Datagrams to send together.
 struct Batch {
     transmit: Transmit,
     datagrams: Datagrams,
-    /// Those in front that are sealed.
+    /// The sealed datagrams, which come first.
     sealed: Vec<u8>,
-    /// For when the last were made.
+    /// The time for which the last were built.
     at: Instant,
 }
 
@@ -265,7 +264,7 @@ impl Batch {
         self.datagrams.packets.len()
     }
 
-    /// True if what was made next goes the same way.
+    /// True if the next batch takes the same path.
     fn takes(&self, next: &Batch) -> bool {
         let way = |it: &Transmit| (it.destination, it.src_ip, it.ecn);
         next.sealed.is_empty()
@@ -281,7 +280,7 @@ impl Batch {
 }
 
 impl Datagrams {
-    /// Puts others behind these.
+    /// Appends further datagrams.
     fn append(&mut self, next: Datagrams) {
         let (bytes, pieces) = (self.bytes.len(), self.pieces.len());
         let moved = |range: &Range<usize>, by| range.start + by..range.end + by;
@@ -300,7 +299,7 @@ impl Datagrams {
         self.bytes.extend(next.bytes);
     }
 
-    /// One that does no more than probe a path: the engine's QUIC sends it alone.
+    /// The probing packet of the batch, if it is one: quinn-proto sends it alone.
     fn probe(&self) -> Option<Probe> {
         match (&self.packets[..], &self.pieces[..]) {
             ([packet], [Piece::Inline(plaintext)]) if self.sealed == 0 => {
@@ -312,8 +311,7 @@ impl Datagrams {
     }
 }
 
-/// The generations that nothing is sealed with any more: a key that is given takes the place of the
-/// one before.
+/// The generations no longer used for sealing: each new key replaces the one before.
 fn gone(keys: &[(Arc<SealKey>, u64)], last: u32) -> Vec<u32> {
     let given = keys.iter().map(|(key, _)| key.generation);
     given

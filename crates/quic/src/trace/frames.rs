@@ -1,16 +1,16 @@
-//! The frames of a plaintext (RFC 9000 §19, and the ACK frequency extension), as people are shown
-//! them: without what they carry.
+//! The frames of a plaintext (RFC 9000 §19, and the ACK frequency extension), for display: without
+//! their payload.
 
 use crate::frames::{FrameError, Reader};
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TracedFrame {
-    /// PADDING: so many bytes of it.
+    /// PADDING: its length in bytes.
     Padding(usize),
     /// PING
     Ping,
-    /// ACK: what it acknowledges, the highest first, and the delay as it is encoded.
+    /// ACK: the acknowledged ranges, highest first, and the delay as encoded.
     Ack {
         /// Lowest and highest number of each range.
         ranges: Vec<(u64, u64)>,
@@ -23,7 +23,7 @@ pub enum TracedFrame {
     ResetStream {
         /// The stream.
         stream: u64,
-        /// Of the application.
+        /// The application error code.
         code: u64,
         /// In bytes.
         final_size: u64,
@@ -32,12 +32,12 @@ pub enum TracedFrame {
     StopSending {
         /// The stream.
         stream: u64,
-        /// Of the application.
+        /// The application error code.
         code: u64,
     },
     /// CRYPTO
     Crypto {
-        /// In the stream of the handshake.
+        /// Offset in the handshake's stream.
         offset: u64,
         /// In bytes.
         len: u64,
@@ -48,11 +48,11 @@ pub enum TracedFrame {
     Stream {
         /// The stream.
         stream: u64,
-        /// Of the first byte.
+        /// Offset of the first byte.
         offset: u64,
         /// In bytes.
         len: u64,
-        /// It has the stream's end.
+        /// It ends the stream.
         is_fin: bool,
     },
     /// MAX_DATA
@@ -66,7 +66,7 @@ pub enum TracedFrame {
     },
     /// MAX_STREAMS
     MaxStreams {
-        /// Of streams that go one way.
+        /// It is about unidirectional streams.
         is_unidirectional: bool,
         /// How many.
         maximum: u64,
@@ -82,16 +82,16 @@ pub enum TracedFrame {
     },
     /// STREAMS_BLOCKED
     StreamsBlocked {
-        /// Of streams that go one way.
+        /// It is about unidirectional streams.
         is_unidirectional: bool,
         /// How many.
         limit: u64,
     },
     /// NEW_CONNECTION_ID
     NewConnectionId {
-        /// Its number.
+        /// Its sequence number.
         sequence: u64,
-        /// Those below are to be retired.
+        /// IDs with lower sequence numbers are to be retired.
         retire_prior_to: u64,
         /// The ID.
         id: Vec<u8>,
@@ -104,11 +104,11 @@ pub enum TracedFrame {
     PathResponse,
     /// CONNECTION_CLOSE
     ConnectionClose {
-        /// It is the application's.
+        /// The application closed the connection.
         is_of_application: bool,
         /// The code.
         code: u64,
-        /// For people.
+        /// The reason phrase.
         reason: String,
     },
     /// HANDSHAKE_DONE
@@ -117,17 +117,17 @@ pub enum TracedFrame {
     ImmediateAck,
     /// ACK_FREQUENCY
     AckFrequency {
-        /// Packets that may arrive before one is to be acknowledged.
+        /// Ack-eliciting threshold: packets that may arrive without an acknowledgment.
         threshold: u64,
         /// In microseconds.
         max_delay_us: u64,
     },
-    /// A type that is not known: what follows in the packet is not read.
+    /// An unknown type: the rest of the packet is not parsed.
     Unknown(u64),
 }
 
 impl TracedFrame {
-    /// It has to be acknowledged (RFC 9000 §13.2).
+    /// True if the peer must acknowledge it (RFC 9000 §13.2).
     pub(super) fn is_ack_eliciting(&self) -> bool {
         !matches!(
             self,
@@ -136,7 +136,7 @@ impl TracedFrame {
     }
 }
 
-/// The frames of a plaintext, up to one that is cut off or not known.
+/// The frames of a plaintext, up to a truncated or unknown one.
 pub(super) fn parse(plaintext: &[u8]) -> Vec<TracedFrame> {
     let mut reader = Reader::new(plaintext);
     let mut frames = Vec::new();
@@ -257,7 +257,7 @@ fn ack(reader: &mut Reader<'_>, has_ecn: bool) -> Result<TracedFrame, FrameError
     })
 }
 
-/// RFC 9000 §19.15, without the token of stateless resets.
+/// RFC 9000 §19.15, without the stateless reset token.
 fn new_connection_id(reader: &mut Reader<'_>) -> Result<TracedFrame, FrameError> {
     let sequence = reader.varint()?;
     let retire_prior_to = reader.varint()?;
@@ -291,10 +291,10 @@ fn connection_close(
     })
 }
 
-/// The id of a parameter by whose value a connection can be reset (RFC 9000 §18.2).
+/// The id of the parameter whose value allows resetting the connection (RFC 9000 §18.2).
 const STATELESS_RESET_TOKEN: u64 = 0x02;
 
-/// Transport parameters, up to one that is cut off.
+/// Transport parameters, up to a truncated one.
 pub(super) fn parameters(encoded: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut reader = Reader::new(encoded);
     let mut found = Vec::new();

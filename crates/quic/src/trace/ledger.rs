@@ -1,6 +1,6 @@
-//! Packets that a traced connection has in flight. The engine's QUIC says how many it has found
-//! lost, and not which: they follow from what is acknowledged, and from when the last of them left
-//! (RFC 9002 §6.1.2; no number of later packets makes one lost).
+//! Packets that a traced connection has in flight. quinn-proto reports how many packets it has
+//! declared lost, not which. The ledger derives them from acknowledgments, and from when the last
+//! lost one was sent (RFC 9002 §6.1.2; there is no packet threshold).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use tcp::Instant;
 use super::PacketType;
 use super::frames::TracedFrame;
 
-/// In smoothed round-trip times: what left before that long, and before a packet that is
-/// acknowledged, is acknowledged or found lost. The time threshold is 5/4 of the latest or the
-/// smoothed one, and the latest is at most eight times the smoothed (RFC 9002 §5.3).
+/// In smoothed round-trip times: a packet sent longer ago, and before an acknowledged one, is
+/// either acknowledged or declared lost. The time threshold is 5/4 of the latest or the smoothed
+/// round-trip time, and the latest is at most eight times the smoothed (RFC 9002 §5.3).
 const SETTLING_RTTS: u32 = 10;
 
-/// What was found lost, so far.
+/// Losses so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     /// Packets, ...
     pub(crate) packets: u64,
-    /// ... and besides them probes for a larger MTU.
+    /// ... and MTU probes, counted separately.
     pub(crate) probes: u64,
-    /// When the last of the packets had left.
+    /// When the last of the packets was sent.
     pub(crate) last_sent: Option<Instant>,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Losses {
 pub(super) struct Ledger {
     spaces: [Space; 3],
     losses: Losses,
-    /// Packets that left before the trace began may be in flight.
+    /// Set while packets from before the trace may be in flight.
     beginning: Option<Beginning>,
-    /// The longest packet that was acknowledged.
+    /// Length of the longest acknowledged packet.
     bytes_acked_max: usize,
 }
 
-/// The beginning of a trace of a connection that was there.
+/// The beginning of the trace of an existing connection.
 #[derive(Clone, Copy, Debug)]
 struct Beginning {
     /// The next 1-RTT packet.
@@ -58,11 +58,11 @@ struct Sent {
     bytes: usize,
     /// It counts towards the congestion window.
     is_in_flight: bool,
-    /// It is nothing but a ping and padding.
+    /// It consists of PING and PADDING only.
     is_probe: bool,
 }
 
-/// A packet that is lost, and whether it was a probe for a larger MTU.
+/// A lost packet, and whether it was an MTU probe.
 type Lost = (PacketType, u64, bool);
 
 const TYPES: [PacketType; 3] = [
@@ -72,7 +72,8 @@ const TYPES: [PacketType; 3] = [
 ];
 
 impl Ledger {
-    /// Of a connection that has given out all 1-RTT packet numbers below `next_number`.
+    /// The ledger of an existing connection, which has assigned all 1-RTT packet numbers below
+    /// `next_number`.
     pub(super) fn amid(next_number: u64) -> Self {
         Self {
             beginning: Some(Beginning {
@@ -83,7 +84,7 @@ impl Ledger {
         }
     }
 
-    /// What was found lost before the trace began.
+    /// Losses from before the trace.
     pub(super) fn set_losses(&mut self, losses: Losses) {
         self.losses = losses;
     }
@@ -122,8 +123,8 @@ impl Ledger {
     }
 
     pub(super) fn on_received(&mut self, packet_type: PacketType, frames: &[TracedFrame]) {
-        // Keys of a space go with the first packet of the next (RFC 9001 §4.9), and with them all
-        // that is in flight.
+        // The first packet of the next space discards a space's keys (RFC 9001 §4.9), and
+        // everything in flight with them.
         for earlier in 0..packet_type as usize {
             self.spaces[earlier].sent.clear();
         }
@@ -146,8 +147,8 @@ impl Ledger {
         self.bytes_acked_max = self.bytes_acked_max.max(longest);
     }
 
-    /// At the end of each call: what is lost by now. Packets are found lost in their order, and
-    /// only below one that is acknowledged.
+    /// Called at the end of each call: returns newly lost packets. Packets are declared lost in
+    /// order, and only below an acknowledged one.
     pub(super) fn on_losses(
         &mut self,
         now: Instant,
@@ -162,7 +163,7 @@ impl Ledger {
         if probes > 0 {
             found.extend(self.take_probe());
         }
-        // Among those that are lost may be some that left before the trace began.
+        // Some of the lost packets may be from before the trace.
         let is_partial = self.beginning.is_some();
         let is_known = |sent: &Sent| !is_partial || sent.at <= losses.last_sent;
         let mut left = usize::try_from(packets).unwrap_or(usize::MAX);
@@ -189,7 +190,7 @@ impl Ledger {
         found
     }
 
-    /// Notes the time of what was sent, and of the beginning, in the call that ends.
+    /// Stamps packets sent in the call that ends, and the beginning.
     fn stamp(&mut self, now: Instant) {
         if let Some(beginning) = &mut self.beginning {
             beginning.at.get_or_insert(now);
@@ -202,7 +203,7 @@ impl Ledger {
         }
     }
 
-    /// The probe for a larger MTU that is in flight, if there is one: there is one at a time.
+    /// The MTU probe in flight, if any; there is at most one.
     fn take_probe(&mut self) -> Option<Lost> {
         let longest = self.bytes_acked_max;
         let space = self.space(PacketType::OneRtt);
@@ -213,8 +214,8 @@ impl Ledger {
         Some((PacketType::OneRtt, number, true))
     }
 
-    /// Bytes of packets that are neither acknowledged nor lost; `None` while some of them may have
-    /// left before the trace began.
+    /// Bytes of packets neither acknowledged nor lost; `None` while some may be from before the
+    /// trace.
     pub(super) fn bytes_in_flight(&self) -> Option<u64> {
         if self.beginning.is_some() {
             return None;
@@ -257,7 +258,7 @@ mod tests {
         ledger.stamp(at(ms));
     }
 
-    /// So many are found lost, of which the last left then.
+    /// So many packets are lost, the last sent at this time.
     fn losses(packets: u64, last_ms: u64) -> Losses {
         Losses {
             packets,
@@ -280,7 +281,7 @@ mod tests {
         let lost = ledger.on_losses(at(25), losses(5, 0), RTT);
         assert_eq!(lost, [0, 3, 4, 5, 6].map(|number| (OneRtt, number, false)));
         assert_eq!(ledger.bytes_in_flight(), Some(200));
-        // What is found lost already may yet be acknowledged.
+        // A packet declared lost may yet be acknowledged.
         ledger.on_received(OneRtt, &ack(&[(0, 9)]));
         assert_eq!(ledger.bytes_in_flight(), Some(0));
     }
@@ -322,14 +323,14 @@ mod tests {
         send(&mut ledger, 110, OneRtt, 25..30);
         assert_eq!(ledger.bytes_in_flight(), None);
         ledger.on_received(OneRtt, &ack(&[(27, 27)]));
-        // Three that are lost have left before.
+        // Three of the lost packets are from before the trace.
         assert_eq!(ledger.on_losses(at(124), losses(10, 99), RTT), []);
         let lost = ledger.on_losses(at(126), losses(15, 101), RTT);
         assert_eq!(lost, [20, 21, 22, 23, 24].map(|it| (OneRtt, it, false)));
         assert_eq!(ledger.bytes_in_flight(), None);
         let lost = ledger.on_losses(at(135), losses(17, 110), RTT);
         assert_eq!(lost, [25, 26].map(|number| (OneRtt, number, false)));
-        // Nothing is left of what was there before.
+        // No packet from before the trace is left.
         assert_eq!(ledger.on_losses(at(300), losses(17, 110), RTT), []);
         assert_eq!(ledger.bytes_in_flight(), Some(200));
     }

@@ -1,26 +1,25 @@
-//! How much a peer may ask of a connection that leads to no response: frames without use, requests
-//! that it takes back, changes of priority (RFC 9114 §10.5).
+//! A bound on work that leads to no response: useless frames, cancelled requests, changes of
+//! priority (RFC 9114 §10.5).
 //!
-//! Work is counted in tokens. A connection begins with some, gets more as time passes, and one with
-//! each response that is over. Whatever a peer does, the work beyond its responses is bounded by
+//! Work is counted in tokens. A connection begins with some, and earns more over time and one with
+//! each completed response. Whatever the peer does, work beyond its responses is bounded by
 //! [`TOKENS_MAX`] and [`TOKENS_PER_SECOND`].
 
 use crate::http3::code::{Code, Fault};
 
-/// Most tokens that are saved up.
+/// Most tokens that a connection saves up.
 pub(crate) const TOKENS_MAX: u32 = 1000;
 
-/// What is added in a second.
+/// Tokens added per second.
 pub(crate) const TOKENS_PER_SECOND: u64 = 100;
 
-/// A frame of which the payload is at hand, or an instruction.
+/// Cost of a buffered frame, or of an instruction.
 pub(crate) const FRAME_TOKENS: u32 = 1;
 
-/// A stream that is opened for nothing, or a request that is taken back: a file may have been
-/// opened for it.
+/// Cost of a useless stream, or of a cancelled request: it may have had a file opened.
 pub(crate) const STREAM_TOKENS: u32 = 4;
 
-/// Bytes of payload that are thrown away for a token.
+/// Bytes of discarded payload per token.
 const BYTES_PER_TOKEN: u64 = 1 << 10;
 
 const US_PER_TOKEN: u64 = 1_000_000 / TOKENS_PER_SECOND;
@@ -43,7 +42,7 @@ impl Budget {
     /// Takes tokens.
     ///
     /// # Errors
-    /// H3_EXCESSIVE_LOAD if there are not so many.
+    /// H3_EXCESSIVE_LOAD if too few are left.
     pub(crate) fn spend(&mut self, now_us: u64, tokens: u32) -> Result<(), Fault> {
         let earned = now_us.saturating_sub(self.refilled_us) / US_PER_TOKEN;
         self.refilled_us += earned * US_PER_TOKEN;
@@ -58,7 +57,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes what it costs to throw away a frame.
+    /// Takes the cost of discarding a frame.
     ///
     /// # Errors
     /// As [`Budget::spend`].
@@ -67,7 +66,7 @@ impl Budget {
         self.spend(now_us, FRAME_TOKENS.saturating_add(bytes))
     }
 
-    /// A response is over.
+    /// A response is complete.
     pub(crate) fn earn(&mut self) {
         self.add(1);
     }

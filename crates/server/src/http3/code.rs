@@ -1,4 +1,5 @@
-//! Error codes (RFC 9114 §8.1, RFC 9204 §6), and how far an error goes.
+//! Error codes (RFC 9114 §8.1, RFC 9204 §6), and whether an error ends the stream or the
+//! connection.
 
 /// An error code of HTTP/3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Code {
     pub(crate) const QPACK_DECODER_STREAM_ERROR: Code = Code(0x202);
 }
 
-/// What a peer has done wrong (RFC 9114 §8).
+/// An error of the peer (RFC 9114 §8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The connection ends, for this reason.

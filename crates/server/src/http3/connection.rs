@@ -7,7 +7,7 @@
 //!     └──────────────────────▶ Closed ◀───────────────┘
 //! ```
 //!
-//! The timer of this side's control stream is that of the connection.
+//! The connection's timer is that of its own control stream.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -31,22 +31,22 @@ use crate::http3::varint;
 use crate::semantics::pull::{OriginEvent, Ticket};
 use crate::semantics::rate::Source;
 
-/// How long requests are still taken after the first GOAWAY: they may be on their way (RFC 9114
-/// §5.2).
+/// How long the server still accepts requests after the first GOAWAY: they may be in flight (RFC
+/// 9114 §5.2).
 const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
 
-/// The ID of the first GOAWAY: the greatest that a request can have.
+/// The ID of the first GOAWAY: the largest of any request stream.
 const GOAWAY_ID_MAX: u64 = varint::MAX - 3;
 
-/// Most priorities that are kept for streams that are not there yet.
+/// Most priorities kept for streams not opened yet.
 const PRIORITIES_MAX: usize = 32;
 
-/// What a handshake has come to.
+/// The result of a handshake.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     pub(crate) peer: SocketAddr,
     pub(crate) tls: Box<TlsAgreed>,
-    /// It is not complete, but early data has come.
+    /// The handshake is not complete, but early data has arrived.
     pub(crate) is_early: bool,
 }
 
@@ -61,29 +61,29 @@ pub(crate) struct Connection {
     stage: Stage,
     /// This side's control stream.
     control: StreamId,
-    /// What that has not taken yet.
+    /// Bytes that the control stream has yet to take.
     control_bytes: Vec<u8>,
     streams: HashMap<StreamId, Stream>,
-    /// Those of them that carry requests.
+    /// How many of `streams` carry requests.
     requests_open: usize,
     /// Requests so far.
     requests: u32,
-    /// The stream ID behind the last request's.
+    /// The next stream ID after the last request's.
     next_id: u64,
-    /// Which of the peer's critical streams there are.
+    /// The peer's critical streams that are open.
     purposes: Vec<Purpose>,
-    /// Priorities of streams that are not there yet.
+    /// Priorities of streams not opened yet.
     priorities: Vec<(u64, Priority)>,
     budget: Budget,
     watch: Watch,
-    /// What was acknowledged of streams that are over, in bytes.
+    /// Acknowledged bytes of closed streams.
     closed_acknowledged: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Serving,
-    /// The client knows that no more requests are wanted; those on their way are taken.
+    /// The client knows that no more requests are wanted; requests in flight are still accepted.
     Announced,
     /// Requests from this stream ID on are rejected.
     Leaving(u64),
@@ -98,8 +98,8 @@ enum Stream {
 }
 
 impl Connection {
-    /// Begins a connection; `None` if the peer lets no control stream be opened, after which it is
-    /// closed.
+    /// Begins a connection. `None`, and the connection is closed, if the peer's stream limit
+    /// permits no control stream.
     pub(crate) fn open(
         io: &mut dyn Io,
         shared: &mut Shared,
@@ -141,7 +141,7 @@ impl Connection {
         Some(connection)
     }
 
-    /// Takes an event of one of its streams, and goes on as far as possible.
+    /// Handles an event of a stream, and advances as far as possible.
     pub(crate) fn on_event(
         &mut self,
         io: &mut dyn Io,
@@ -168,7 +168,7 @@ impl Connection {
         self.go_on(io, shared);
     }
 
-    /// Takes what the fetcher has for one of its streams, and goes on as far as possible.
+    /// Handles news from the fetcher for a stream, and advances as far as possible.
     pub(crate) fn on_news(
         &mut self,
         io: &mut dyn Io,
@@ -191,7 +191,7 @@ impl Connection {
         self.go_on(io, shared);
     }
 
-    /// What waited until the client is known to be there goes on.
+    /// Resumes requests that waited for the handshake.
     pub(crate) fn on_handshake_complete(
         &mut self,
         io: &mut dyn Io,
@@ -219,7 +219,7 @@ impl Connection {
         self.go_on(io, shared);
     }
 
-    /// Takes leave: asks for no more requests, and closes when those that are there are answered.
+    /// Begins a graceful shutdown: announces it, and closes once open requests are answered.
     pub(crate) fn drain(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         if self.stage == Stage::Serving {
             self.stage = Stage::Announced;
@@ -230,7 +230,7 @@ impl Connection {
         self.go_on(io, shared);
     }
 
-    /// What one of its streams is like at the moment, if that carries a request.
+    /// The state of a stream, if it carries a request.
     pub(crate) fn info(&self, stream: StreamId) -> Option<ConnectionInfo> {
         match self.streams.get(&stream)? {
             Stream::Request(request) => Some(request.info()),
@@ -251,7 +251,7 @@ impl Connection {
             return Ok(());
         }
         let accesses = self.is_logged && shared.access_log.is_some();
-        // The control stream's number is no other connection's.
+        // The control stream's number is unique among connections.
         let number = self.control.0;
         let Handshake { peer, tls, .. } = &self.handshake;
         let accesses = accesses.then(|| Accesses::new(number, *peer, Some(tls)));
@@ -396,7 +396,7 @@ impl Connection {
         }
     }
 
-    /// RFC 9218 §7.1: of a stream that is not there yet, the priority is kept.
+    /// RFC 9218 §7.1: the priority of a stream not opened yet is kept.
     fn prioritize(&mut self, io: &mut dyn Io, id: u64, priority: Priority) -> Result<(), Fault> {
         if id >= self.next_id {
             self.priorities.retain(|(known, _)| *known != id);
@@ -414,11 +414,11 @@ impl Connection {
         if let Some(request) = found {
             request.prioritize(io, priority);
         }
-        // The stream was looked for among all that there are.
+        // The search went through all open streams.
         self.budget.spend(io.now_us(), FRAME_TOKENS)
     }
 
-    /// Ends the connection if something is wrong with it.
+    /// Ends the connection if `result` is a fault.
     fn judge(&mut self, io: &mut dyn Io, shared: &mut Shared, result: Result<(), Fault>) {
         if let Err(Fault::Connection(code, why)) = result {
             tracing::debug!(
@@ -442,10 +442,10 @@ impl Connection {
         }
     }
 
-    /// Goes on as far as possible.
+    /// Advances as far as possible.
     fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         match self.stage {
-            // The timer is that of the announcement.
+            // The announcement uses the timer.
             Stage::Closed | Stage::Announced => return,
             Stage::Leaving(_) if self.requests_open == 0 => {
                 return self.close(io, Code::NO_ERROR, "");
@@ -492,13 +492,12 @@ impl Connection {
                 }
                 self.close(io, Code::EXCESSIVE_LOAD, "less than the least rate");
             }
-            // Each stream has its own time.
+            // Each stream has its own timeout.
             Expiry::Overdue(_) | Expiry::Stale => {}
         }
     }
 
-    /// What the client has acknowledged of streams that come before this one, or take turns with
-    /// it.
+    /// Acknowledged bytes of streams that precede this one, or take turns with it.
     fn acknowledged_before(&self, io: &dyn Io, stream: StreamId) -> u64 {
         let Some(Stream::Request(request)) = self.streams.get(&stream) else {
             return 0;
@@ -511,7 +510,7 @@ impl Connection {
         before.map(|(&other, _)| io.acknowledged(other)).sum()
     }
 
-    /// How far the client has come with all streams.
+    /// The client's progress with all streams.
     fn progress(&self, io: &dyn Io) -> Progress {
         let mut all = Progress {
             acknowledged: self.closed_acknowledged,
@@ -525,7 +524,7 @@ impl Connection {
             let progress = request.progress(io);
             all.acknowledged += progress.acknowledged;
             all.unacknowledged += progress.unacknowledged;
-            // Streams that come later wait for their turn.
+            // Later streams wait for their turn.
             all.waits_for_peer |= progress.unacknowledged > 0 && progress.waits_for_peer;
         }
         all

@@ -24,7 +24,7 @@ pub(crate) mod kind {
     pub(crate) const PRIORITY_UPDATE_PUSH: u64 = 0xf0701;
 }
 
-/// What a frame begins with.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The header with which these bytes begin, and its length; `None` if there are not enough.
+    /// Reads a header from the front of `bytes`, with its length; `None` if it is incomplete.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Header, usize)> {
         let (kind, kind_bytes) = varint::read(bytes)?;
         let (payload_bytes, length_bytes) = varint::read(&bytes[kind_bytes..])?;
@@ -51,8 +51,7 @@ impl Header {
     }
 }
 
-/// True of types that frames of HTTP/2 have, and that HTTP/3 does not know: nothing may be sent
-/// with them (RFC 9114 §7.2.8).
+/// True for frame types of HTTP/2 that HTTP/3 reserves: they must not be sent (RFC 9114 §7.2.8).
 pub(crate) fn is_of_http2(kind: u64) -> bool {
     matches!(kind, 0x2 | 0x6 | 0x8 | 0x9)
 }

@@ -1,7 +1,7 @@
 //! The frames of a response: HEADERS, and one DATA frame around its whole body (RFC 9114 §4.1).
 //!
-//! The length of a body is known before it begins. So file ranges need nothing between them, and
-//! what is behind the head is queued as with HTTP/1.1.
+//! The length of a body is known before it begins. So nothing separates its file ranges, and
+//! everything after the head is queued as with HTTP/1.1.
 
 use host::app::QuicConnection;
 use http::StatusCode;
@@ -11,17 +11,17 @@ use crate::http3::frame::{Header, kind};
 use crate::http3::qpack::encode;
 use crate::http3::varint;
 
-/// A request of HTTP/3: its stream says all about how it goes on.
+/// The version of an HTTP/3 exchange. It has no state: the stream says how the exchange goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Http3;
 
-/// Where the length of a HEADERS frame stands.
+/// Offset of the length in a HEADERS frame.
 const LENGTH_AT: usize = 1;
 
-/// Length of that, in bytes, unless the frame is longer than [`SHORT_BYTES_MAX`].
+/// Size of that length, in bytes, unless the frame is longer than [`SHORT_BYTES_MAX`].
 const LENGTH_BYTES: usize = 2;
 
-/// Longest payload whose length needs no more than [`LENGTH_BYTES`].
+/// Longest payload whose length fits in [`LENGTH_BYTES`].
 const SHORT_BYTES_MAX: usize = 0x3fff;
 
 impl Version for Http3 {

@@ -1,11 +1,11 @@
 //! Priorities of responses (RFC 9218).
 
-/// How urgent a response is, and whether parts of it are of use.
+/// The urgency of a response, and whether the client can use parts of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Priority {
     /// From 0, the most urgent, to 7.
     pub(crate) urgency: u8,
-    /// It may take turns with others of the same urgency.
+    /// The response may take turns with others of the same urgency.
     pub(crate) incremental: bool,
 }
 
@@ -18,15 +18,15 @@ impl Default for Priority {
     }
 }
 
-/// Between two urgencies: more than streams can lie between each other.
+/// Distance of two urgencies: more than the spread within one.
 const URGENCY_STEP: i32 = 1 << 26;
 
-/// Streams of an urgency that have an order among each other.
+/// How many streams of an urgency have distinct ranks.
 const ORDERED: u64 = 1 << 25;
 
 impl Priority {
-    /// The priority that the value of a `Priority` field, or of PRIORITY_UPDATE, says. What makes
-    /// no sense is ignored, as are parameters that are not known (RFC 9218 §4).
+    /// Parses the value of a `Priority` field or of PRIORITY_UPDATE. Invalid values and unknown
+    /// parameters are ignored (RFC 9218 §4).
     pub(crate) fn parse(value: &[u8]) -> Self {
         let mut priority = Priority::default();
         for member in value.split(|&byte| byte == b',') {
@@ -41,14 +41,15 @@ impl Priority {
         priority
     }
 
-    /// The same for [`Io::prioritize`](host::app::Io::prioritize): within an urgency, streams that
-    /// are no use in part come one after the other, and then the others, in turns (RFC 9218 §10).
+    /// The priority for [`Io::prioritize`](host::app::Io::prioritize): within an urgency,
+    /// non-incremental streams go first, one after the other, then incremental ones in turns (RFC
+    /// 9218 §10).
     pub(crate) fn of_stream(self, id: u64) -> i32 {
         let urgency = i32::from(self.urgency.min(7));
         let order = if self.incremental {
             ORDERED
         } else {
-            // Every fourth stream is one of requests.
+            // Every fourth stream ID is a request's.
             id / 4 % ORDERED
         };
         (3 - urgency) * URGENCY_STEP - order as i32

@@ -1,5 +1,4 @@
-//! Field sections (RFC 9204), without a dynamic table: this side permits none, and makes use of
-//! none.
+//! Field sections (RFC 9204), without a dynamic table: this side neither permits nor uses one.
 
 pub(crate) mod decode;
 pub(crate) mod encode;

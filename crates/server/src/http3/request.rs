@@ -1,8 +1,7 @@
-//! From a field section to a request, or to a refusal (RFC 9114 §4).
+//! Turns a field section into a request or a refusal (RFC 9114 §4).
 //!
-//! A request is written as lines of text, as HTTP/1.1 would have it, and goes on as one of that:
-//! what looks for a field finds it in the same place. No name or value has the bytes that end
-//! lines, or it would be malformed.
+//! The request is rewritten as HTTP/1.1 lines of text and handled as such, so lookups of fields
+//! work the same. No name or value contains line ends; such a request is malformed.
 
 use std::ops::Range;
 
@@ -25,19 +24,19 @@ const PSEUDO_MAX: usize = 4;
 /// Buffers that all connections share.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// The head of the request that was read last, as lines of text.
+    /// The head of the last request read, as lines of text.
     pub(crate) head: Vec<u8>,
     pseudo: Vec<u8>,
     strings: Vec<u8>,
 }
 
-/// A request, and what it says of its stream.
+/// A request, and its fields that concern the stream.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) request: Request<Http3>,
     /// `Content-Length`.
     pub(crate) content_bytes: Option<u64>,
-    /// `Priority`, if it is there.
+    /// `Priority`, if present.
     pub(crate) priority: Option<Priority>,
 }
 
@@ -48,15 +47,15 @@ pub(crate) enum Problem {
     Undecodable,
     /// H3_MESSAGE_ERROR (RFC 9114 §4.1.2).
     Malformed,
-    /// It is answered with this status.
+    /// The request is answered with this status.
     Refused(StatusCode),
 }
 
-/// Reads the field section of a request, or its beginning if it `is_cut`; what there is of its head
-/// is in `scratch` then.
+/// Reads the field section of a request, or only its beginning if it `is_cut`; `scratch` then has
+/// the partial head.
 ///
 /// # Errors
-/// What is to be done instead of answering it.
+/// Why there is no request to answer.
 pub(crate) fn read(
     section: &[u8],
     is_cut: bool,
@@ -95,8 +94,8 @@ pub(crate) fn read(
     }
 }
 
-/// Largest field section, as SETTINGS_MAX_FIELD_SECTION_SIZE counts (RFC 9114 §4.2.2): so much that
-/// each head that is short enough for HTTP/1.1 has room.
+/// Largest field section, as SETTINGS_MAX_FIELD_SECTION_SIZE counts (RFC 9114 §4.2.2): large enough
+/// for every head that HTTP/1.1 would accept.
 pub(crate) fn section_bytes_max(config: &Config) -> usize {
     let fields_max = HEADER_COUNT_MAX + PSEUDO_MAX;
     config
@@ -107,7 +106,7 @@ pub(crate) fn section_bytes_max(config: &Config) -> usize {
 /// Checks the field section of trailers, which mean nothing here (RFC 9114 §4.1).
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the trailers.
 pub(crate) fn check_trailers(
     section: &[u8],
     config: &Config,
@@ -116,26 +115,26 @@ pub(crate) fn check_trailers(
     let strings = &mut scratch.strings;
     let result = decode(section, section_bytes_max(config), strings, check_field);
     match result {
-        // It is skipped either way.
+        // Trailers are skipped either way.
         Ok(()) | Err(Failure::TooLarge) => Ok(()),
         Err(Failure::Truncated | Failure::Undecodable) => Err(Problem::Undecodable),
         Err(Failure::Refused(problem)) => Err(problem),
     }
 }
 
-/// What a line has beside a name and a value, in bytes.
+/// Bytes of a line besides name and value.
 const LINE_BYTES: usize = ": \n".len();
 
-/// What has been read of a request.
+/// A partly read request.
 struct Reader<'a> {
     head: &'a mut Vec<u8>,
-    /// Values of pseudo-header fields, of which these are the places.
+    /// Values of pseudo-header fields; the following are ranges in it.
     pseudo: &'a mut Vec<u8>,
     method: Option<Range<usize>>,
     scheme: Option<Range<usize>>,
     authority: Option<Range<usize>>,
     path: Option<Range<usize>>,
-    /// Where the target stands in the head, once that is begun.
+    /// The target's place in the head, once the head is begun.
     target: Option<Range<usize>>,
     fields: usize,
     host: bool,
@@ -143,7 +142,7 @@ struct Reader<'a> {
     expectation: Expectation,
     content_bytes: Option<u64>,
     priority: Option<Priority>,
-    /// A status to answer, if nothing else is wrong.
+    /// The status to answer with, unless the request is malformed.
     refusal: Option<StatusCode>,
 }
 
@@ -165,13 +164,13 @@ impl Reader<'_> {
             return Err(Problem::Refused(status));
         }
         match name {
-            // RFC 9114 §4.2: what HTTP/1.1 says of a connection.
+            // RFC 9114 §4.2: connection-specific fields.
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
             | b"upgrade" => return Err(Problem::Malformed),
             b"te" if !value.eq_ignore_ascii_case(b"trailers") => return Err(Problem::Malformed),
             b"host" => {
                 if let Some(authority) = &self.authority {
-                    // RFC 9114 §4.3.1: both are the same, and it is written already.
+                    // RFC 9114 §4.3.1: both must be equal, and `Host` is written already.
                     if self.pseudo[authority.clone()] != *value {
                         return Err(Problem::Malformed);
                     }
@@ -193,7 +192,7 @@ impl Reader<'_> {
             b"priority" => self.priority = Some(Priority::parse(value)),
             _ => {}
         }
-        // Names of fields are ASCII.
+        // Field names are ASCII.
         if let Some(field) = str::from_utf8(name).ok().and_then(Field::named) {
             self.present.insert(field);
         }
@@ -201,7 +200,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// RFC 9114 §4.3: each comes once, and before all other fields.
+    /// RFC 9114 §4.3: each appears once, before all other fields.
     fn take_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Problem> {
         if self.target.is_some() {
             return Err(Problem::Malformed);
@@ -221,7 +220,7 @@ impl Reader<'_> {
         }
     }
 
-    /// All pseudo-header fields are there: writes the request line, and `Host`.
+    /// After the pseudo-header fields: writes the request line and `Host`.
     fn begin(&mut self, config: &Config) -> Result<(), Problem> {
         let method = self.method.clone().ok_or(Problem::Malformed)?;
         let method = &self.pseudo[method];
@@ -249,7 +248,7 @@ impl Reader<'_> {
         if !is_target || !has_only_visible || str::from_utf8(target).is_err() {
             return Err(Problem::Malformed);
         }
-        // As long as it would be in HTTP/1.1.
+        // The length that it would have in HTTP/1.1.
         let line_bytes = method.len() + target.len() + "  HTTP/1.1\r\n".len();
         if line_bytes > config.request_line_bytes_max {
             self.refusal = Some(StatusCode::URI_TOO_LONG);
@@ -273,7 +272,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The name that the request is for.
+    /// Takes the host name of the request.
     fn host(&mut self, value: &[u8]) {
         if !authority::is_valid(value) {
             self.refusal = Some(StatusCode::BAD_REQUEST);
@@ -325,10 +324,10 @@ impl Reader<'_> {
         })
     }
 
-    /// There is more than is permitted.
+    /// The head exceeds the limit.
     fn too_large(&mut self, config: &Config) -> Problem {
         if self.target.is_none() {
-            // Perhaps not even the pseudo-header fields are there.
+            // Even the pseudo-header fields may be incomplete.
             let _ = self.begin(config);
         }
         let status = self.refusal;
@@ -336,7 +335,7 @@ impl Reader<'_> {
     }
 }
 
-/// RFC 9114 §4.2, §10.3: what no field may have.
+/// RFC 9114 §4.2, §10.3: characters that no field may have.
 fn check_field(name: &[u8], value: &[u8]) -> Result<(), Problem> {
     let is_name_byte = |&byte: &u8| is_token(byte) && !byte.is_ascii_uppercase();
     if name.is_empty() || !name.iter().all(is_name_byte) {

@@ -6,8 +6,8 @@
 //!    └───── malformed, cancelled, stalled ───────────▶ Aborted ────▶ Closed
 //! ```
 //!
-//! The response begins when the request's head is there. What follows of the request, a body and
-//! trailers, is read, judged and thrown away meanwhile.
+//! The response begins once the request's head has arrived. Meanwhile the stream reads, checks and
+//! discards the request's body and trailers.
 
 use host::app::{AppEvent, Io, QuicStream, StreamId};
 use http::StatusCode;
@@ -27,7 +27,7 @@ use crate::http3::request::{self, Problem, Scratch};
 use crate::semantics::pull::{OriginEvent, Ticket};
 use crate::semantics::rate::Source;
 
-/// What a stream needs of its connection.
+/// The connection's state that a stream needs.
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) scratch: &'a mut Scratch,
@@ -38,30 +38,30 @@ pub(crate) struct Context<'a> {
 #[derive(Debug)]
 pub(crate) struct RequestStream {
     exchange: Exchange<Http3>,
-    /// The stream ID of QUIC.
+    /// The QUIC stream ID.
     id: u64,
-    /// Which streams come before it: those of which this is greater.
+    /// Streams with a greater priority precede this one.
     priority: i32,
     phase: Phase,
-    /// What may come next of the request.
+    /// What the request may contain next.
     part: Part,
-    /// Received bytes that are not consumed.
+    /// Received bytes, not consumed.
     raw: Input,
     /// The length of a HEADERS frame whose payload is awaited.
     headers_bytes: Option<u64>,
-    /// What is left of the payload of a frame that is thrown away, in bytes.
+    /// Remaining payload bytes of a discarded frame.
     skip_bytes: u64,
-    /// The stream may hold bytes that were not read yet.
+    /// The stream may hold unread bytes.
     unread: bool,
-    /// The peer will send no more than what is in the stream.
+    /// The peer has sent FIN.
     peer_finished: bool,
-    /// More of the request is read.
+    /// The rest of the request is still read.
     reads: bool,
     /// `Content-Length` of the request.
     content_bytes: Option<u64>,
-    /// Payload of its DATA frames so far.
+    /// Payload bytes of its DATA frames so far.
     body_bytes: u64,
-    /// A PRIORITY_UPDATE came, which counts more than the field `Priority` (RFC 9218 §7).
+    /// A PRIORITY_UPDATE has arrived, which overrides the field `Priority` (RFC 9218 §7).
     is_prioritized: bool,
 }
 
@@ -74,9 +74,9 @@ const _: () = assert!(
 enum Phase {
     /// Reading a request, or answering it.
     Open,
-    /// All is queued, FIN as well.
+    /// Everything is queued, including FIN.
     Finished,
-    /// The stream was reset; `Closed` is on its way.
+    /// The stream was reset; `Closed` follows.
     Aborted,
 }
 
@@ -89,7 +89,7 @@ enum Part {
 }
 
 impl RequestStream {
-    /// `requests`: how many came before on the connection.
+    /// `requests`: number of earlier requests on the connection.
     pub(crate) fn new(
         stream: StreamId,
         quic: QuicStream,
@@ -115,12 +115,12 @@ impl RequestStream {
         }
     }
 
-    /// The stream ID of QUIC.
+    /// The QUIC stream ID.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// What it is like at the moment.
+    /// The current state of the stream.
     pub(crate) fn info(&self) -> ConnectionInfo {
         self.exchange.info(match self.phase {
             Phase::Open => "reading",
@@ -129,16 +129,16 @@ impl RequestStream {
         })
     }
 
-    /// How far the client has come with it.
+    /// The client's progress with the stream.
     pub(crate) fn progress(&self, io: &dyn Io) -> Progress {
         self.exchange.progress(io)
     }
 
-    /// Whatever has happened, goes on as far as possible. `acknowledged`: what the client has
-    /// acknowledged of those streams of the connection that come before this one.
+    /// Advances as far as possible after any event. `acknowledged`: acknowledged bytes of the
+    /// connection's streams that precede this one.
     ///
     /// # Errors
-    /// What is wrong with the connection.
+    /// A fault that ends the connection.
     pub(crate) fn on_event(
         &mut self,
         io: &mut dyn Io,
@@ -150,7 +150,7 @@ impl RequestStream {
             AppEvent::Readable => self.unread = true,
             AppEvent::PeerFinished => (self.unread, self.peer_finished) = (true, true),
             AppEvent::PeerReset { .. } => {
-                // Of a stream that is not read any more, this is the answer to STOP_SENDING.
+                // If the stream is no longer read, this answers STOP_SENDING.
                 let is_cancelled = self.reads && self.phase == Phase::Open;
                 (self.peer_finished, self.reads) = (true, false);
                 if is_cancelled {
@@ -166,7 +166,7 @@ impl RequestStream {
         self.go_on(io, context)
     }
 
-    /// Takes what the fetcher has for it, and goes on as far as possible.
+    /// Handles news from the fetcher, and advances as far as possible.
     ///
     /// # Errors
     /// As [`RequestStream::on_event`].
@@ -186,7 +186,7 @@ impl RequestStream {
         self.exchange.is_early = true;
     }
 
-    /// The handshake is complete; goes on as far as possible.
+    /// The handshake is complete; advances as far as possible.
     ///
     /// # Errors
     /// As [`RequestStream::on_event`].
@@ -199,7 +199,7 @@ impl RequestStream {
         self.go_on(io, context)
     }
 
-    /// The client wants its response sooner or later than others.
+    /// Changes the response's priority.
     pub(crate) fn prioritize(&mut self, io: &mut dyn Io, priority: Priority) {
         self.is_prioritized = true;
         self.set_priority(io, priority);
@@ -210,17 +210,17 @@ impl RequestStream {
         io.prioritize(self.exchange.stream(), self.priority);
     }
 
-    /// Which streams come before it: those of which this is greater.
+    /// Streams with a greater priority precede this one.
     pub(crate) fn priority(&self) -> i32 {
         self.priority
     }
 
-    /// The request is not going to be answered (RFC 9114 §4.1.1).
+    /// Rejects the request (RFC 9114 §4.1.1).
     pub(crate) fn reject(&mut self, io: &mut dyn Io, shared: &mut Shared) {
         self.abort(io, shared, Code::REQUEST_REJECTED);
     }
 
-    /// The stream is over: gives back what it holds.
+    /// The stream is over: releases its resources.
     pub(crate) fn closed(
         mut self,
         io: &mut dyn Io,
@@ -240,7 +240,7 @@ impl RequestStream {
             Err(Fault::Stream(code)) => {
                 context.shared.counters.http3_stream_errors += 1;
                 self.abort(io, context.shared, code);
-                // It has perhaps had a file opened.
+                // The request may have had a file opened.
                 spent = context.budget.spend(io.now_us(), STREAM_TOKENS);
             }
             Err(fault) => return Err(fault),
@@ -252,7 +252,7 @@ impl RequestStream {
         spent
     }
 
-    /// Waits for what has to happen next, no longer than it may take.
+    /// Sets the timer for the next outside event.
     pub(crate) fn watch(&mut self, io: &mut dyn Io, shared: &Shared) {
         let stream = self.exchange.stream();
         match self.wait(io) {
@@ -282,7 +282,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Reads what there is of the request.
+    /// Reads available bytes of the request.
     fn read(&mut self, io: &mut dyn Io, context: &mut Context<'_>) -> Result<(), Fault> {
         let stream = self.exchange.stream();
         while self.reads {
@@ -304,7 +304,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Consumes some of what was received; false if more has to come first.
+    /// Consumes received bytes; false if more must arrive first.
     fn step(&mut self, io: &mut dyn Io, context: &mut Context<'_>) -> Result<bool, Fault> {
         let bytes = self.raw.bytes();
         if self.skip_bytes > 0 {
@@ -315,7 +315,7 @@ impl RequestStream {
             return Ok(skipped > 0);
         }
         if let Some(headers_bytes) = self.headers_bytes {
-            // No more of it is looked at.
+            // Only this much of the section is parsed.
             let bytes_max = context.shared.config.head_bytes_max as u64;
             let section_bytes = headers_bytes.min(bytes_max) as usize;
             if bytes.len() < section_bytes {
@@ -373,7 +373,7 @@ impl RequestStream {
                 _,
             ) => return Err(unexpected()),
             (other, _) if frame::is_of_http2(other) => return Err(unexpected()),
-            // RFC 9114 §9: what is not known is ignored.
+            // RFC 9114 §9: unknown frames are ignored.
             _ => {
                 let payload_bytes = header.payload_bytes;
                 context.budget.spend_frame(io.now_us(), payload_bytes)?;
@@ -383,7 +383,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Takes a field section of so many bytes, which are there: the request's head, or trailers.
+    /// Takes a complete field section of this length: the request's head, or trailers.
     fn take_section(
         &mut self,
         io: &mut dyn Io,
@@ -431,7 +431,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// The peer has sent all it had.
+    /// The peer has sent FIN.
     fn ended(&self) -> Result<(), Fault> {
         if self.skip_bytes > 0 || self.headers_bytes.is_some() || !self.raw.is_empty() {
             // RFC 9114 §7.1
@@ -451,7 +451,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// The response does not hang on the rest of the request (RFC 9114 §4.1).
+    /// The response does not depend on the rest of the request (RFC 9114 §4.1).
     fn stop_reading(&mut self, io: &mut dyn Io) {
         if self.reads {
             self.reads = false;
@@ -461,7 +461,7 @@ impl RequestStream {
         }
     }
 
-    /// The client has lost interest. If the response is not over, that costs.
+    /// The client has cancelled the request. That costs tokens if the response is not complete.
     fn cancel(&mut self, io: &mut dyn Io, context: &mut Context<'_>) -> Result<(), Fault> {
         let stream = self.exchange.stream();
         let queued_bytes = self.exchange.queued_bytes();
@@ -486,7 +486,7 @@ impl RequestStream {
         (self.reads, self.phase) = (false, Phase::Aborted);
     }
 
-    /// What has to happen next from outside.
+    /// The outside event that the stream waits for.
     fn wait(&self, io: &dyn Io) -> Option<Wait> {
         if self.phase == Phase::Aborted {
             None
@@ -501,10 +501,10 @@ impl RequestStream {
         let stream = self.exchange.stream();
         let own = self.exchange.progress(io);
         let progress = Progress {
-            // What waits for its turn is not stalled while what comes before it goes on.
+            // A stream that waits for its turn is not stalled while earlier ones progress.
             acknowledged: own.acknowledged + acknowledged,
             unacknowledged: own.unacknowledged,
-            // The least rate is one of connections.
+            // The minimum rate applies to connections.
             waits_for_peer: false,
         };
         match self.exchange.watch.expire(&progress, &shared.config) {
@@ -549,7 +549,7 @@ fn fault_of(problem: Problem) -> Fault {
             Fault::Connection(Code::QPACK_DECOMPRESSION_FAILED, why)
         }
         Problem::Malformed => Fault::Stream(Code::MESSAGE_ERROR),
-        // Trailers are not answered.
+        // Trailers get no response.
         Problem::Refused(_) => Fault::Stream(Code::MESSAGE_ERROR),
     }
 }

@@ -11,11 +11,11 @@ const MAX_FIELD_SECTION_SIZE: u64 = 0x6;
 /// SETTINGS_QPACK_BLOCKED_STREAMS (RFC 9204 §5)
 const QPACK_BLOCKED_STREAMS: u64 = 0x7;
 
-/// Most settings that a peer may have.
+/// Most settings that a peer may send.
 const SETTINGS_MAX: usize = 64;
 
-/// Appends a SETTINGS frame: no dynamic table, field sections of so many bytes at most. `salt`
-/// chooses a setting that means nothing, so that peers keep ignoring what they do not know.
+/// Appends a SETTINGS frame: no dynamic table, and the limit on field sections. `salt` chooses a
+/// reserved setting, so that peers keep ignoring unknown ones.
 pub(crate) fn write(out: &mut Vec<u8>, field_section_bytes_max: u64, salt: u64) {
     let reserved = 0x1f * (salt % (1 << 24)) + 0x21;
     let mut payload = Vec::with_capacity(32);
@@ -39,11 +39,11 @@ pub(crate) fn write(out: &mut Vec<u8>, field_section_bytes_max: u64, salt: u64) 
     out.extend_from_slice(&payload);
 }
 
-/// Checks the payload of a peer's SETTINGS frame. None of its settings changes what is sent:
-/// without a dynamic table, and with field sections of a few hundred bytes.
+/// Checks the payload of a peer's SETTINGS frame. None of its settings matters here: responses use
+/// no dynamic table, and field sections of a few hundred bytes.
 ///
 /// # Errors
-/// H3_SETTINGS_ERROR for a setting that is there twice, or has an identifier of HTTP/2.
+/// H3_SETTINGS_ERROR for a duplicate setting, or an identifier of HTTP/2.
 pub(crate) fn check(mut payload: &[u8]) -> Result<(), Fault> {
     let mut seen = Vec::new();
     while !payload.is_empty() {

@@ -1,4 +1,4 @@
-//! Streams on which only the peer sends (RFC 9114 §6.2, RFC 9204 §4.2).
+//! The peer's unidirectional streams (RFC 9114 §6.2, RFC 9204 §4.2).
 
 use host::app::{Io, StreamId};
 
@@ -10,7 +10,7 @@ use crate::http3::qpack::integer;
 use crate::http3::settings;
 use crate::http3::varint;
 
-/// What a stream is for.
+/// The type of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Control,
@@ -18,21 +18,21 @@ pub(crate) enum Purpose {
     QpackDecoder,
 }
 
-/// What a stream says that its connection has to know.
+/// What a stream reports to its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It is one of those of which there is one.
+    /// The stream has a type that may occur once.
     Is(Purpose),
-    /// Nothing of it is wanted.
+    /// The stream has an unknown type, and is not read.
     Unknown,
-    /// The response on the stream of this ID has another priority.
+    /// The response on the stream with this ID gets this priority.
     Priority(u64, Priority),
 }
 
-/// So much is read at a time, in bytes.
+/// Bytes per read.
 const READ_BYTES: usize = 512;
 
-/// Longest payload of a frame that is understood, in bytes.
+/// Longest payload of a parsed frame, in bytes.
 const PAYLOAD_BYTES_MAX: u64 = 1024;
 
 /// A stream of the peer.
@@ -41,9 +41,9 @@ pub(crate) struct Unidirectional {
     purpose: Option<Purpose>,
     /// Nothing more is read.
     is_unknown: bool,
-    /// What has been read and is not consumed: part of a frame or an instruction.
+    /// Bytes read and not consumed: part of a frame or an instruction.
     buffer: Vec<u8>,
-    /// What is left of a frame that is thrown away, in bytes.
+    /// Remaining bytes of a discarded frame.
     skip_bytes: u64,
     has_settings: bool,
     goaway_id: Option<u64>,
@@ -56,12 +56,12 @@ impl Unidirectional {
         self.purpose.is_some()
     }
 
-    /// It has not said what it is for.
+    /// The stream's type is not known yet.
     pub(crate) fn is_untyped(&self) -> bool {
         self.purpose.is_none() && !self.is_unknown
     }
 
-    /// Takes in what the stream has; returns how many bytes.
+    /// Reads from the stream; returns how many bytes.
     pub(crate) fn fill(&mut self, io: &mut dyn Io, stream: StreamId) -> usize {
         if self.is_unknown {
             return 0;
@@ -76,10 +76,10 @@ impl Unidirectional {
         count
     }
 
-    /// The next notice in what was taken in, if there is one.
+    /// The next notice in the bytes read, if any.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault in the stream.
     pub(crate) fn next(
         &mut self,
         now_us: u64,
@@ -118,7 +118,7 @@ impl Unidirectional {
         Ok(Some(Notice::Is(purpose)))
     }
 
-    /// The next frame of a control stream that its connection has to know of.
+    /// The next frame of a control stream that concerns its connection.
     fn next_frame(&mut self, now_us: u64, budget: &mut Budget) -> Result<Option<Notice>, Fault> {
         while let Some((header, header_bytes)) = Header::read(&self.buffer) {
             self.check_place(header)?;
@@ -148,7 +148,7 @@ impl Unidirectional {
         Ok(None)
     }
 
-    /// RFC 9114 §7: which frames a control stream may have, and where.
+    /// RFC 9114 §7: the frames that a control stream may have, and where.
     fn check_place(&self, header: Header) -> Result<(), Fault> {
         if !self.has_settings && header.kind != kind::SETTINGS {
             let why = "a control stream begins with SETTINGS";
@@ -181,29 +181,29 @@ impl Unidirectional {
         };
         let wrong_id = Err(Fault::Connection(Code::ID_ERROR, "an ID that cannot be"));
         match kind {
-            // RFC 9114 §5.2: no later one is greater.
+            // RFC 9114 §5.2: IDs must not increase.
             kind::GOAWAY if self.goaway_id.is_some_and(|known| id > known) => wrong_id,
             kind::GOAWAY => {
                 self.goaway_id = Some(id);
                 Ok(None)
             }
-            // RFC 9114 §7.2.7: no later one is less.
+            // RFC 9114 §7.2.7: IDs must not decrease.
             kind::MAX_PUSH_ID if self.max_push_id.is_some_and(|known| id < known) => wrong_id,
             kind::MAX_PUSH_ID => {
                 self.max_push_id = Some(id);
                 Ok(None)
             }
-            // Requests have streams that clients open, in both directions (RFC 9218 §7.2).
+            // Requests use client-initiated bidirectional streams (RFC 9218 §7.2).
             kind::PRIORITY_UPDATE if id % 4 == 0 => {
                 Ok(Some(Notice::Priority(id, Priority::parse(rest))))
             }
-            // Nothing was pushed that these could be about.
+            // The server pushes nothing that other frames could be about.
             _ => wrong_id,
         }
     }
 
-    /// Without a dynamic table, its capacity may be set to 0, and nothing else be said (RFC 9204
-    /// §3.2.3, §4.3).
+    /// Without a dynamic table, the only valid instruction sets its capacity to 0 (RFC 9204 §3.2.3,
+    /// §4.3).
     fn encoder_instructions(
         &mut self,
         now_us: u64,
@@ -227,7 +227,7 @@ impl Unidirectional {
         Ok(None)
     }
 
-    /// Nothing was sent that could be acknowledged; streams may be cancelled (RFC 9204 §4.4).
+    /// This side sent nothing to acknowledge; only stream cancellations are valid (RFC 9204 §4.4).
     fn decoder_instructions(
         &mut self,
         now_us: u64,
@@ -252,7 +252,7 @@ impl Unidirectional {
     }
 }
 
-/// The payload of such a frame matters.
+/// True if the payload of such a frame matters.
 fn is_understood(kind: u64) -> bool {
     matches!(
         kind,

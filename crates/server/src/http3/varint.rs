@@ -1,9 +1,9 @@
-//! Integers of variable length (RFC 9000 §16).
+//! Variable-length integers (RFC 9000 §16).
 
 /// Largest value.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
 
-/// The integer with which these bytes begin, and its length; `None` if there are not enough.
+/// Reads an integer from the front of `bytes`, with its length; `None` if it is incomplete.
 pub(crate) fn read(bytes: &[u8]) -> Option<(u64, usize)> {
     let &first = bytes.first()?;
     let length = 1 << (first >> 6);

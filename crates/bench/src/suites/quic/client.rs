@@ -1,8 +1,8 @@
-//! The load generator: HTTP/3 connections through one UDP socket, each asking for file after file,
+//! The load generator: HTTP/3 connections through one UDP socket, each requesting file after file,
 //! on one thread and one core.
 //!
-//! It opens every packet, as quinn does. Of each piece of a body that it gets, the beginning is
-//! compared with what the file holds there, and one response in [`SAMPLE`] byte by byte.
+//! It opens every packet, as quinn does. It compares the beginning of each received piece of a body
+//! with the file, and one response in [`SAMPLE`] byte by byte.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -30,37 +30,37 @@ use crate::suites::tls::{identity, session};
 /// One response in this many is compared byte by byte.
 const SAMPLE: u64 = 100;
 
-/// Of each piece of the others, so many bytes are.
+/// Bytes compared at the beginning of each piece of other responses.
 const COMPARED_BYTES: usize = 32;
 
-/// How long a turn may wait for something.
+/// Longest wait of a turn.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What load.
+/// The load to generate.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom to ask.
+    /// Address of the server
     #[arg(long)]
     pub(crate) server: SocketAddr,
-    /// The server's certificate.
+    /// The server's certificate
     #[arg(long)]
     pub(crate) certificate: PathBuf,
-    /// How many connections.
+    /// Number of connections
     #[arg(long)]
     pub(crate) connections: usize,
-    /// How many files there are.
+    /// Number of files
     #[arg(long)]
     pub(crate) files: usize,
-    /// Their size, in bytes.
+    /// Size of each file, in bytes
     #[arg(long)]
     pub(crate) file_bytes: u64,
-    /// Length of the measured span, in seconds.
+    /// Length of the measured span, in seconds
     #[arg(long)]
     pub(crate) seconds: f64,
 }
 
 impl Settings {
-    /// The arguments that say the same.
+    /// The settings as command-line arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
         vec![
             "quic-load".into(),
@@ -111,8 +111,8 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
     }
 }
 
-/// TLS 1.3 with AES-128-GCM, which every server of QUIC has, so that all seal alike; a server may
-/// send `window_bytes` on a stream before they are read.
+/// TLS 1.3 with AES-128-GCM, which every QUIC server has, so that all seal alike, and a receive
+/// window of `window_bytes` per stream.
 pub(super) fn config(certificate: &Path, window_bytes: u32) -> Result<ClientConfig> {
     let making = || "configuring a client of QUIC".to_owned();
     let mut crypto = provider::default_provider();
@@ -133,17 +133,17 @@ pub(super) fn config(certificate: &Path, window_bytes: u32) -> Result<ClientConf
     Ok(config)
 }
 
-/// What a connection is in the middle of.
+/// A connection's current request.
 struct Exchange {
     stream: Option<StreamId>,
     file: usize,
-    /// Whether the response is compared byte by byte.
+    /// The response is compared byte by byte.
     compare: bool,
     response: Response,
     offset: u64,
     asked: Instant,
     first_byte: Option<Instant>,
-    /// It has had a response.
+    /// The connection has had a response.
     is_served: bool,
 }
 
@@ -192,7 +192,7 @@ impl Load {
         }
     }
 
-    /// Every connection has had a response, and on average two.
+    /// True once every connection has had a response, and on average two.
     fn is_under_way(&self) -> bool {
         self.served >= self.connections.len()
             && self.total.responses >= 2 * self.connections.len() as u64
@@ -225,7 +225,7 @@ impl Load {
         }
     }
 
-    /// Asks for a file.
+    /// Requests a file.
     fn ask(&mut self, index: usize, quinn: &mut Connection) -> Result<()> {
         let stream = quinn.streams().open(Dir::Bi);
         let stream = stream.ok_or_else(|| Failure::new("the server permits no stream"))?;
@@ -249,10 +249,10 @@ impl Load {
         Ok(())
     }
 
-    /// Reads what a stream has.
+    /// Reads available bytes of a stream.
     fn read(&mut self, index: usize, quinn: &mut Connection, stream: StreamId) -> Result<()> {
         if self.connections[index].stream != Some(stream) {
-            // The server's control stream, and those of its QPACK.
+            // The server's control and QPACK streams.
             return Ok(());
         }
         self.last_arrival = Instant::now();
@@ -267,7 +267,7 @@ impl Load {
                 Err(error) => return Err(error).context(reading),
             }
         };
-        // What it permits the server to send is sent with whatever else there is.
+        // Flow-control updates leave with the next packets.
         let _ = chunks.finalize();
         if is_over {
             self.complete(index)?;
@@ -315,7 +315,7 @@ impl Load {
     }
 }
 
-/// Writes something short on a stream that has room.
+/// Writes a short message on a stream with room.
 pub(super) fn write(quinn: &mut Connection, stream: StreamId, bytes: &[u8]) -> Result<()> {
     let written = quinn.send_stream(stream).write(bytes);
     match written.context(|| "writing on a stream".into())? {

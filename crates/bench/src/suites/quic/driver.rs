@@ -1,5 +1,5 @@
-//! An endpoint of quinn-proto on a UDP socket of the kernel, with quinn-udp: superpackets out and
-//! in, one thread. Client and plain server are both made of it.
+//! A quinn-proto endpoint on a kernel UDP socket, with quinn-udp: superpackets out and in, one
+//! thread. Client and plain server both use it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, IoSliceMut};
@@ -20,23 +20,23 @@ use rustix::net::sockopt::{
 };
 use testbed::{Context, Failure, Result};
 
-/// Bytes of a socket's buffers, each way: what arrives while the thread does something else.
+/// Bytes of a socket's buffers, each way, for packets that arrive while the thread is busy.
 const SOCKET_BYTES: usize = 8 << 20;
 
 /// Largest superpacket, in bytes.
 const SUPERPACKET_BYTES_MAX: usize = 65_535;
 
-/// Most bytes of a superpacket's payload that leaves: its length, headers included, has 16 bits.
+/// Most payload bytes of an outgoing superpacket: its length, headers included, has 16 bits.
 const SEND_BYTES_MAX: usize = SUPERPACKET_BYTES_MAX - 40 - 8;
 
-/// Superpackets that a connection sends before others have their turn.
+/// Superpackets that a connection sends in its turn.
 const CONNECTION_SENDS_MAX: usize = 8;
 
-/// Superpackets that all connections send before what has arrived is taken: acknowledgments wait
-/// for a few milliseconds, however many connections there are, and find room in the socket.
+/// Superpackets that all connections send between receives: acknowledgments wait only a few
+/// milliseconds, however many connections there are, and find room in the socket.
 const TURN_SENDS_MAX: usize = 32;
 
-/// Batches that are taken before connections send: more than what they send is acknowledged with.
+/// Batches received before connections send: more than the acknowledgments of what they send.
 const TURN_BATCHES_MAX: usize = 8;
 
 /// An endpoint, its connections and its socket.
@@ -47,9 +47,9 @@ pub(super) struct Driver {
     /// By the endpoint's handle.
     connections: Vec<Option<Driven>>,
     timeouts: BTreeSet<(Instant, usize)>,
-    /// Connections that may have something to send or to say, once each, in turn.
+    /// Connections that may have packets or events, once each, in turn.
     dirty: VecDeque<usize>,
-    /// Connections with something that the socket had no room for.
+    /// Connections with packets for which the socket had no room.
     waiting: BTreeSet<usize>,
     received: Vec<u8>,
     made: Vec<u8>,
@@ -59,11 +59,11 @@ struct Driven {
     quinn: Connection,
     timeout: Option<Instant>,
     is_dirty: bool,
-    /// What the socket had no room for.
+    /// A transmission for which the socket had no room.
     unsent: Option<(Transmit, Vec<u8>)>,
 }
 
-/// What is done with what a connection has to say: its number, itself, an event.
+/// Handles an event of a connection: its number, itself, the event.
 pub(super) type OnEvent<'a> = &'a mut dyn FnMut(usize, &mut Connection, Event) -> Result<()>;
 
 impl Driver {
@@ -71,7 +71,7 @@ impl Driver {
     pub(super) fn new(local: SocketAddr, server: Option<Arc<ServerConfig>>) -> Result<Driver> {
         let opening = || format!("opening a UDP socket at {local}");
         let socket = UdpSocket::bind(local).context(opening)?;
-        // Without privileges it is as large as the system permits.
+        // Without privileges, the system caps its size.
         if set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
             set_socket_recv_buffer_size(&socket, SOCKET_BYTES).context(opening)?;
         }
@@ -93,7 +93,7 @@ impl Driver {
         })
     }
 
-    /// Begins a connection; its number.
+    /// Begins a connection; returns its number.
     pub(super) fn connect(
         &mut self,
         config: ClientConfig,
@@ -128,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// Waits until there is something to do, no longer than `patience`, and does it.
+    /// Waits for work, no longer than `patience`, and does it.
     pub(super) fn turn(&mut self, patience: Duration, on_event: OnEvent<'_>) -> Result<()> {
         self.wait(patience)?;
         self.receive()?;
@@ -144,7 +144,7 @@ impl Driver {
             }
         }
         let mut room = TURN_SENDS_MAX;
-        // Those that become dirty meanwhile are for the next turn.
+        // Connections that become dirty meanwhile are for the next turn.
         for _ in 0..self.dirty.len() {
             if room == 0 {
                 break;
@@ -183,7 +183,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes what has arrived, in batches: no more bytes than one of the largest superpackets has.
+    /// Receives in batches, up to the size of the receive buffer.
     fn receive(&mut self) -> Result<()> {
         let mut room = self.received.len();
         for _ in 0..TURN_BATCHES_MAX {
@@ -196,7 +196,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes one batch of what has arrived; how many superpackets and bytes it had.
+    /// Receives one batch; returns its superpackets and bytes.
     fn receive_batch(&mut self) -> Result<(usize, usize)> {
         let mut received = std::mem::take(&mut self.received);
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
@@ -206,7 +206,7 @@ impl Driver {
         let socket = UdpSockRef::from(&self.socket);
         let count = match self.state.recv(socket, &mut slices, &mut metas) {
             Ok(count) => count,
-            // What the other side's kernel says of a port without a socket is no failure of ours.
+            // An ICMP error for a port without a socket is no failure of ours.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -262,8 +262,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Has a connection say what it has to say, and send what it has to send, for which there is
-    /// room for so many superpackets.
+    /// Handles a connection's events, and sends its packets, at most `room` superpackets.
     fn drive(&mut self, index: usize, room: &mut usize, on_event: OnEvent<'_>) -> Result<()> {
         let Some(Some(driven)) = self.connections.get_mut(index) else {
             return Ok(());
@@ -302,8 +301,8 @@ impl Driver {
 }
 
 impl Driven {
-    /// Sends until there is nothing to send, or others must have their turn, which it says, or
-    /// the socket is full.
+    /// Sends until there is nothing to send, the turn is over, or the socket is full. True if the
+    /// turn is over.
     fn send(
         &mut self,
         room: &mut usize,
@@ -317,7 +316,7 @@ impl Driven {
             self.unsent = Some((transmit, bytes));
             return Ok(false);
         }
-        // The connection takes it for the time at which its packets leave.
+        // The connection takes this as its packets' send time.
         let now = Instant::now();
         for _ in 0..CONNECTION_SENDS_MAX.min(*room) {
             made.clear();
@@ -370,7 +369,7 @@ mod tests {
     use crate::suites::quic::{STREAM_WINDOW_BYTES, client};
     use crate::suites::tls::identity::{self, Identity};
 
-    /// A driver, and a socket of UDP that its connections may be with.
+    /// A driver, and a UDP socket as its connections' peer.
     fn driver() -> (Driver, UdpSocket) {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let other = UdpSocket::bind(local).unwrap();
@@ -382,7 +381,7 @@ mod tests {
         driver.turn(Duration::ZERO, &mut |_, _, _| Ok(())).unwrap();
     }
 
-    /// How many datagrams a socket has, which are taken.
+    /// Receives all datagrams of a socket; returns how many.
     fn take_all(socket: &UdpSocket) -> usize {
         let mut datagram = [0; SUPERPACKET_BYTES_MAX];
         std::iter::from_fn(|| socket.recv(&mut datagram).ok()).count()

@@ -1,7 +1,7 @@
 //! The client of `quic-link`: connections that begin together, each downloading one long file,
 //! until time is up.
 //!
-//! What it counts is goodput: bytes of bodies that have come in order.
+//! It counts goodput: bytes of bodies received in order.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -18,25 +18,25 @@ use crate::suites::goodput::FILE;
 use crate::suites::goodput::fetch::{Flow, Outcome};
 use crate::suites::tls::identity;
 
-/// What to fetch.
+/// The downloads.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Whom to ask.
+    /// Address of the server
     #[arg(long)]
     pub(super) server: SocketAddr,
-    /// The server's certificate.
+    /// The server's certificate
     #[arg(long)]
     pub(super) certificate: PathBuf,
-    /// How many connections.
+    /// Number of connections
     #[arg(long)]
     pub(super) flows: usize,
-    /// When to end, in milliseconds.
+    /// Time to run, in milliseconds
     #[arg(long)]
     pub(super) milliseconds: u64,
 }
 
 impl Settings {
-    /// The arguments that say the same.
+    /// The settings as command-line arguments.
     pub(super) fn arguments(&self) -> Vec<String> {
         vec![
             "quic-fetch".into(),
@@ -125,7 +125,7 @@ impl Download {
                 Err(error) => return Err(error).context(reading),
             }
         }
-        // What it permits the server to send is sent with whatever else there is.
+        // Flow-control updates leave with the next packets.
         let _ = chunks.finalize();
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! As much of HTTP/3 (RFC 9114) as a load of GETs needs beyond what tests play by hand
-//! ([`fakes::http3`]): requests and responses that come in pieces.
+//! The HTTP/3 (RFC 9114) that a load of GETs needs beyond the tests' [`fakes::http3`]: requests and
+//! responses that arrive in pieces.
 
 use fakes::http3::{DATA, HEADERS, SETTINGS, fields, frame, headers, section, varint};
 use testbed::{Failure, Result};
@@ -7,19 +7,19 @@ use testbed::{Failure, Result};
 /// The type of a control stream (RFC 9114 §6.2.1).
 const CONTROL: u8 = 0;
 
-/// What a field section begins with that refers to no dynamic table.
+/// Length of a field section's prefix without dynamic table references.
 const PREFIX_BYTES: usize = 2;
 
-/// `:status: 200`, which is entry 25 of the static table.
+/// `:status: 200`, entry 25 of the static table.
 const STATUS_200: u8 = 0b1100_0000 | 25;
 
-/// Most bytes of a field section that is accepted.
+/// Most bytes of an accepted field section.
 const SECTION_BYTES_MAX: u64 = 4096;
 
 /// Most bytes of a frame's header: two integers.
 const FRAME_HEADER_BYTES_MAX: usize = 16;
 
-/// Takes an integer of variable length (RFC 9000 §16) from the front, if all of it is there.
+/// Takes a variable-length integer (RFC 9000 §16) from the front, if it is complete.
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let len = 1 << (bytes.first()? >> 6);
     let (number, rest) = bytes.split_at_checked(len)?;
@@ -30,7 +30,7 @@ fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     Some(value & (u64::MAX >> (66 - 8 * len)))
 }
 
-/// What a side's control stream begins with.
+/// The beginning of a control stream.
 pub(super) fn control_stream() -> Vec<u8> {
     [&[CONTROL][..], &frame(SETTINGS, [])].concat()
 }
@@ -45,7 +45,7 @@ pub(super) fn request(path: &str) -> Vec<u8> {
     ])
 }
 
-/// The path of a [`request`], once all of it is there.
+/// The path of a [`request`], once it is complete.
 pub(super) fn path(request: &[u8]) -> Option<String> {
     let mut rest = request;
     let kind = take_varint(&mut rest)?;
@@ -56,27 +56,26 @@ pub(super) fn path(request: &[u8]) -> Option<String> {
     paths.next().map(|(_, path)| path)
 }
 
-/// What stands before a body of so many bytes: a response head, and the header of the DATA frame
-/// that all of the body is in.
+/// The bytes before a body of this length: a response head, and the header of the DATA frame around
+/// the body.
 pub(super) fn response_head(body_bytes: u64) -> Vec<u8> {
     let mut section = section(&[("content-length", &body_bytes.to_string())]);
     section.insert(PREFIX_BYTES, STATUS_200);
     [frame(HEADERS, section), varint(DATA), varint(body_bytes)].concat()
 }
 
-/// Reads a response, which comes in pieces.
+/// Reads a response that arrives in pieces.
 #[derive(Debug, Default)]
 pub(super) struct Response {
-    /// A frame's header, as far as it has come, or the field section of the head.
+    /// A partial frame header, or the partial field section of the head.
     partial: Vec<u8>,
-    /// The frame that is being read, and what is missing of it.
+    /// The type of the current frame, and its missing bytes.
     frame: Option<(u64, u64)>,
     has_head: bool,
 }
 
 impl Response {
-    /// Takes bytes from the front, until there is some of the body; nothing is left if there is
-    /// none.
+    /// Takes bytes from the front up to the next piece of the body; takes all if there is none.
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<&'a [u8]>> {
         while !bytes.is_empty() {
             let Some((kind, missing)) = &mut self.frame else {
@@ -165,7 +164,7 @@ mod tests {
     #[test]
     fn a_body_is_found_however_it_comes() {
         let body: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
-        // One of an unknown type (RFC 9114 §9) lies between.
+        // With a frame of an unknown type (RFC 9114 §9) in between.
         let unknown = frame(RESERVED, b"abc");
         let head = response_head(body.len() as u64);
         let bytes = [&unknown[..], &head, &body, &unknown].concat();

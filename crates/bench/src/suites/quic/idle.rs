@@ -1,4 +1,4 @@
-//! Connections that do nothing: what the host process keeps of each, of QUIC and of TLS over TCP.
+//! Idle connections: the host process's memory for each, with QUIC and with TLS over TCP.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -22,13 +22,13 @@ use crate::servers::server_set::{SPLITWAY, Workspace, end_splitway, processes, s
 use crate::suites::tls::identity::{self, Identity};
 use crate::suites::tls::session;
 
-/// How many.
+/// Number of connections.
 pub(super) const CONNECTIONS: usize = 1000;
 
-/// What is measured of them.
+/// The measure.
 pub(super) const MEASURE: &str = "memory_kb_per_connection.host";
 
-/// What connections are of.
+/// The protocol of the connections.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Quic,
@@ -53,24 +53,24 @@ impl Kind {
     }
 }
 
-/// Which connections, and to whom.
+/// The connections to hold.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// What they are of.
+    /// Their protocol
     #[arg(long)]
     kind: Kind,
-    /// Whose they are.
+    /// Address of the server
     #[arg(long)]
     server: SocketAddr,
-    /// Its certificate.
+    /// The server's certificate
     #[arg(long)]
     certificate: PathBuf,
-    /// How many.
+    /// Number of connections
     #[arg(long)]
     connections: usize,
 }
 
-/// Opens connections, prints [`READY`] and an [`Outcome`] of nothing, and keeps them until standard
+/// Opens connections, prints [`READY`] and an empty [`Outcome`], and keeps them until standard
 /// input ends.
 pub(crate) fn hold(settings: &Settings) -> Result<()> {
     take_place()?;
@@ -98,7 +98,7 @@ fn quic(settings: &Settings) -> Result<Driver> {
     let mut connected = 0;
     for _ in 0..settings.connections {
         driver.connect(config.clone(), settings.server, identity::NAME)?;
-        // One after the other: a crowd of handshakes would be asked for tokens.
+        // One after the other: a crowd of handshakes would meet Retry.
         let wanted = connected + 1;
         while connected < wanted {
             driver.turn(Duration::from_millis(100), &mut |_, _, event| {
@@ -142,7 +142,7 @@ fn tls(settings: &Settings) -> Result<Vec<(TcpStream, ClientConnection)>> {
     Ok(held)
 }
 
-/// What the host process of a Splitway that was just started keeps of each connection of a kind.
+/// Memory per connection of one protocol in the host process of a fresh Splitway.
 pub(super) fn measure(
     workspace: &Workspace,
     identity: &Identity,

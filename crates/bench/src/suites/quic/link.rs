@@ -1,9 +1,9 @@
 //! `splitway-bench quic-link`: goodput of HTTP/3 over emulated links that lose, delay and reorder,
 //! against plain quinn, and against Splitway's own TCP.
 //!
-//! All senders stand in one namespace, behind one interface, and reach the client through one
-//! emulator, as in `link`. Each run has a server of its own, so that nothing of the one before is
-//! on the way.
+//! All senders are in one namespace, behind one interface, and reach the client through one
+//! emulator, as in `link`. Each run starts its own server, so that no packet of the previous run is
+//! in flight.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
@@ -35,11 +35,11 @@ use crate::suites::goodput::{
 };
 use crate::suites::tls::identity::Identity;
 
-/// Where Splitway serves over TCP.
+/// The port of Splitway over TCP.
 const HTTP_PORT: u16 = 80;
 
-/// What is lost and overtaken, in percent, and round-trip times, in milliseconds; and if it is to
-/// be quick.
+/// Loss and reordering, in percent, and round-trip times, in milliseconds; each also for quick
+/// runs.
 const LOSS: [f64; 4] = [0.0, 0.1, 1.0, 5.0];
 const LOSS_QUICK: [f64; 2] = [0.0, 1.0];
 const REORDER: [f64; 4] = [0.0, 1.0, 5.0, 10.0];
@@ -47,7 +47,7 @@ const REORDER_QUICK: [f64; 2] = [0.0, 5.0];
 const RTT_MS: [f64; 2] = [20.0, 100.0];
 const RTT_MS_QUICK: [f64; 1] = [20.0];
 
-/// Parts of the results: runs, ratios of runs under the same seed, and what plots are of.
+/// Parts of the results: runs, ratios of runs with the same seed, and data of plots.
 const GOODPUT: &str = "goodput";
 const PAIRS: &str = "pairs";
 const OVER_LOSS: &str = "over loss";
@@ -63,20 +63,19 @@ const CONDITIONS: Conditions = &[
     (LOST, "Lost, %"),
 ];
 
-/// What is measured.
+/// The cells to measure.
 #[derive(clap::Args, Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     #[command(flatten)]
     #[serde(flatten)]
     rounds: Rounds,
-    /// Percentages of packets that are lost, in both directions [default: 0,0.1,1,5, or 0,1 if it
-    /// is to be quick]
+    /// Percentages of packets lost, in both directions [default: 0,0.1,1,5, or 0,1 for quick runs]
     #[arg(long, value_delimiter = ',')]
     loss: Vec<f64>,
-    /// Percentages of packets that others overtake [default: 0,1,5,10, or 0,5 if it is to be quick]
+    /// Percentages of packets that others overtake [default: 0,1,5,10, or 0,5 for quick runs]
     #[arg(long, value_delimiter = ',')]
     reorder: Vec<f64>,
-    /// Round-trip times, in milliseconds [default: 20,100, or 20 if it is to be quick]
+    /// Round-trip times, in milliseconds [default: 20,100, or 20 for quick runs]
     #[arg(long, value_delimiter = ',')]
     rtt: Vec<f64>,
     /// Connections, each downloading one long file
@@ -88,8 +87,8 @@ pub(crate) struct Settings {
     /// Seed of the first round; the others follow
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Who sends [default: splitway,quinn,tcp, and where nothing is lost and packets are overtaken
-    /// the others as well, unless it is to be quick]
+    /// Senders [default: splitway,quinn,tcp, and except in quick runs the others as well for cells
+    /// with reordering and no loss]
     #[arg(long, value_enum, value_delimiter = ',')]
     senders: Vec<Sender>,
     /// A further argument for `splitway serve`; may be repeated
@@ -97,7 +96,7 @@ pub(crate) struct Settings {
     splitway: Vec<String>,
 }
 
-/// Who sends.
+/// The senders.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sender {
@@ -105,26 +104,26 @@ pub(crate) enum Sender {
     Splitway,
     /// Plain quinn
     Quinn,
-    /// The same, with Splitway's loss detection: by time alone, and all that comes out of order is
-    /// acknowledged at once
+    /// The same, with Splitway's loss detection: the time threshold alone, and out-of-order packets
+    /// are acknowledged at once
     QuinnByTime,
-    /// That, without acknowledgments at once
+    /// That, without immediate acknowledgments
     QuinnLateAcks,
     /// Splitway, over TCP
     Tcp,
-    /// Splitway, over HTTP/3, where NIC workers open what clients send and put it in order
+    /// Splitway, over HTTP/3, where NIC workers open and order clients' packets
     Nic,
-    /// The same, in order by a linear list
+    /// The same, ordered by a linear list
     NicLinear,
-    /// The same, as it comes
+    /// The same, in order of arrival
     NicOff,
 }
 
 impl Sender {
     const USUAL: [Sender; 3] = [Sender::Splitway, Sender::Quinn, Sender::Tcp];
 
-    /// What is good for what where packets overtake each other: loss detection, and who puts in
-    /// order what clients send.
+    /// Senders to compare under reordering, by loss detection and by where clients' packets are
+    /// ordered.
     const BY_DETECTION: [Sender; 2] = [Sender::QuinnByTime, Sender::QuinnLateAcks];
     const BY_ORDER: [Sender; 3] = [Sender::Nic, Sender::NicLinear, Sender::NicOff];
 
@@ -173,7 +172,7 @@ impl Sender {
         }
     }
 
-    /// The parts of the results that plots of reordering are of, and that have this sender.
+    /// The parts of the results, plotted by reordering, that include this sender.
     fn plotted(self) -> &'static [&'static str] {
         match self {
             Sender::Splitway => &[OVER_REORDERING, BY_DETECTION, BY_ORDER],
@@ -199,7 +198,7 @@ impl Settings {
         Matrix::of(&loss, &rtt, &reorder, self.flows, self.rate).cells(false)
     }
 
-    /// Who takes turns in a cell.
+    /// The senders that take turns in a cell.
     fn senders(&self, cell: &Cell) -> Vec<Sender> {
         if !self.senders.is_empty() {
             return self.senders.clone();
@@ -216,14 +215,14 @@ impl Settings {
         self.rounds.count_or(3) as u64
     }
 
-    /// Windows grow and shrink by the round trip.
+    /// Length of a run: windows grow and shrink by the round trip.
     fn length(&self, cell: &Cell) -> Duration {
         let seconds = Duration::from_secs_f64(self.rounds.seconds_or(3.0));
         seconds + cell.rtt() * ROUND_TRIPS
     }
 }
 
-/// How long it takes.
+/// The planned duration.
 pub(crate) fn plan(settings: &Settings) -> Plan {
     let mut plan = Plan::new();
     plan.beds(1);
@@ -234,7 +233,7 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
     plan
 }
 
-/// Measures.
+/// Runs the measurements.
 pub(crate) fn measure(settings: &Settings) -> Result<()> {
     if settings.flows == 0 {
         return Err(Failure::new("a load has connections"));
@@ -266,7 +265,7 @@ pub(crate) fn measure(settings: &Settings) -> Result<()> {
     results.publish(settings.rounds.output(&workspace.output))
 }
 
-/// The place where it is measured.
+/// The testbed.
 struct Links<'a> {
     splitway: &'a FilePath,
     settings: &'a Settings,
@@ -276,7 +275,7 @@ struct Links<'a> {
     receive_nic: PathBuf,
 }
 
-/// What serves in a run.
+/// The server of a run.
 enum Server {
     Splitway(Box<Splitway>),
     Plain { _process: Plain },
@@ -324,7 +323,7 @@ impl<'a> Links<'a> {
         Ok(Server::Splitway(Box::new(splitway)))
     }
 
-    /// One run; its goodput, in megabits per second.
+    /// Does one run; returns its goodput, in megabits per second.
     fn run(&self, cell: &Cell, sender: Sender, seed: u64, results: &mut Results) -> Result<f64> {
         let mut server = self.start(sender)?;
         let emulator = self.path.emulate(self.splitway, cell.options(seed))?;
@@ -380,7 +379,7 @@ fn conditions(cell: &Cell) -> [(&'static str, f64); 3] {
     ]
 }
 
-/// Adds what Splitway got over HTTP/3, as a multiple of what others got under the same seed.
+/// Adds Splitway's goodput over HTTP/3 as a multiple of others' with the same seed.
 fn add_pairs(results: &mut Results, cell: &Cell, rates: &[(Sender, f64)]) {
     let own = rates.iter().find(|(sender, _)| *sender == Sender::Splitway);
     let Some((_, own)) = own else { return };

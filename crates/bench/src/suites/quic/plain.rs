@@ -1,4 +1,4 @@
-//! The server of plain quinn, as a process in the network of others.
+//! The plain quinn server, as a process in another's network namespace.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -22,8 +22,8 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Starts it in the network namespace of a process, at an address there, and waits until it
-    /// answers. It buffers what a client needs whose window is `window_bytes`.
+    /// Starts the server in a process's network namespace, at an address there, and waits until it
+    /// answers. Its send buffers suit a client with a window of `window_bytes`.
     pub(super) fn start(
         (namespace, address): (Pid, Ipv4Addr),
         root: &Path,
@@ -52,7 +52,7 @@ impl Plain {
         self.process.pid()
     }
 
-    /// Where it answers.
+    /// The server's address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,7 +1,7 @@
-//! What processes spend their time on: samples of `perf`, by class.
+//! Profiles of processes: samples of `perf`, by class.
 //!
-//! The innermost function decides. Releases have no frame pointers, so that callers in user mode
-//! are not known for sure; classes do not depend on them.
+//! The innermost function decides the class. Release builds have no frame pointers, so callers in
+//! user mode are uncertain; classes do not depend on them.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use testbed::Result;
 use crate::measure::perf::{Profiler, Stack};
 use crate::measure::results::Measures;
 
-/// What CPU time goes to.
+/// A class of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Aead,
@@ -21,8 +21,8 @@ pub(super) enum Class {
     Control,
 }
 
-/// Parts of names of functions that encrypt a single block: the mask of a header, and, once for
-/// each packet, the one that a tag of GCM is hidden with.
+/// Parts of names of functions that encrypt a single block: the header protection mask and, once
+/// per packet, the mask of the GCM tag.
 const BLOCK: [&str; 6] = [
     "new_mask",
     "header_protection",
@@ -32,8 +32,8 @@ const BLOCK: [&str; 6] = [
     "AES_encrypt",
 ];
 
-/// Parts of names of functions that seal and open: those of aws-lc for AES-GCM and
-/// ChaCha20-Poly1305, and its entries.
+/// Parts of names of functions that seal and open: aws-lc's AES-GCM and ChaCha20-Poly1305, and its
+/// entry points.
 const AEAD: [&str; 8] = [
     "gcm", "aes_hw", "aes_ctr", "ghash", "chacha20", "poly1305", "EVP_AEAD", "aead",
 ];
@@ -61,7 +61,7 @@ impl Class {
         Class::Control,
     ];
 
-    /// What its measures end with.
+    /// The suffix of its measures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Class::Aead => "aead",
@@ -89,11 +89,11 @@ impl Class {
     }
 }
 
-/// A process by name, and what it was found doing.
+/// A process by name, and its sampled stacks.
 pub(super) type Profile = (&'static str, Vec<Stack>);
 
-/// Profiles processes while something runs; what that comes to, and for each process what it was
-/// found doing, which is nothing where it cannot be profiled.
+/// Profiles processes while a closure runs; returns its result and each process's sampled stacks,
+/// none where it cannot be profiled.
 pub(super) fn during<T>(
     processes: &[(&'static str, Pid)],
     directory: &Path,
@@ -119,8 +119,7 @@ pub(super) fn during<T>(
     Ok((come_to, found))
 }
 
-/// What a process was found doing, which took so much CPU time per gigabyte; nothing if it was
-/// never looked at.
+/// Measures from a process's sampled stacks and its CPU time per gigabyte; `None` without samples.
 pub(super) fn measures(stacks: &[Stack], cpu_s_per_gb: f64) -> Option<Measures> {
     if stacks.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Who opens what clients send, `[quic] receive`: the host, or NIC workers.
+//! `[quic] receive`: the host or NIC workers open clients' packets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::measure::run::Server;
 use crate::servers::server_set::{SPLITWAY, Workspace, end_splitway, processes, start_splitway};
 use crate::suites::tls::identity::Identity;
 
-/// What is the same in both.
+/// The part of the results.
 pub(super) const RECEIVE: &str = "receive";
 
-/// Who opens.
+/// The side that opens packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Host,
@@ -33,7 +33,7 @@ impl Mode {
         }
     }
 
-    /// Writes a configuration that says so, to a directory; its path.
+    /// Writes a configuration with this value to a directory; returns its path.
     pub(super) fn configuration(self, directory: &Path) -> Result<PathBuf> {
         let path = directory.join(format!("receive-{}.toml", self.name()));
         let text = format!("[quic]\nreceive = \"{}\"\n", self.name());
@@ -42,7 +42,7 @@ impl Mode {
     }
 }
 
-/// Both, each with a Splitway of its own in each round.
+/// Measures both, each with its own Splitway in each round.
 pub(super) fn measure(
     settings: &Settings,
     workspace: &Workspace,

@@ -1,4 +1,4 @@
-//! Tables, targets.
+//! Tables and targets.
 
 use super::idle::{self, Kind};
 use super::receive::{Mode, RECEIVE};
@@ -8,29 +8,27 @@ use crate::measure::table;
 use crate::servers::server_set::SPLITWAY;
 use crate::suites::plain;
 
-/// What is wanted of the host process: its CPU time per gigabyte, as a multiple of that of the
-/// server of plain quinn.
+/// Target for the host process's CPU time per gigabyte, as a multiple of the plain quinn server's.
 const HOST_RATIO_MAX: f64 = 0.4;
 
-/// What is wanted of both processes together.
+/// Target for both processes together.
 const BOTH_RATIO_MAX: f64 = 0.65;
 
-/// What is wanted of throughput, as a multiple of plain quinn's.
+/// Target for throughput, as a multiple of plain quinn's.
 const THROUGHPUT_RATIO_MIN: f64 = 1.5;
 
-/// What is wanted of the host process's AEAD, in percent of its time.
+/// Target for the host process's AEAD, in percent of its time.
 const AEAD_SHARE_MAX: f64 = 1.0;
 
-/// What is wanted of the host process's memory for an idle connection, as a multiple of what one of
-/// TLS over TCP takes.
+/// Target for the host process's memory per idle connection, as a multiple of TLS over TCP's.
 const MEMORY_RATIO_MAX: f64 = 2.0;
 
-/// What is profiled, and Splitway's process of which something is wanted there.
+/// The part of the results with profiles, and Splitway's process with a target there.
 pub(super) const PROFILE: &str = "profile";
 const HOST: &str = "host";
 const AEAD_SHARE: &str = "percent.aead";
 
-/// Columns of what is profiled: parts of the samples, and what that makes of the CPU time.
+/// Columns of profiles: shares of the samples, and of the CPU time.
 const PERCENT: [Column; 5] = [
     column("percent.aead", "AEAD, %", 2),
     column("percent.header_protection", "header protection, %", 2),
@@ -180,7 +178,7 @@ fn check(results: &mut Results, connections: f64) {
         let what = format!("{what}, against plain quinn, connections: {connections}");
         results.check(what, ratio, bound);
     }
-    // Without a profile there is nothing to say.
+    // Without a profile there is nothing to check.
     let profiled = results.at(PROFILE, HOST, CONNECTIONS, connections);
     let share = profiled.median(AEAD_SHARE);
     if share.is_finite() {
@@ -196,7 +194,7 @@ mod tests {
 
     const GB: u64 = 1_000_000_000;
 
-    /// What the report says with so much CPU time of the host process per gigabyte.
+    /// The report's checks for this CPU time of the host process per gigabyte.
     fn checks(host_ns: u64, gb: u64) -> Vec<(String, f64, bool)> {
         let mut results = Results::new("quic", "QUIC", &()).unwrap();
         let own = [("host", host_ns * gb), ("nic", 250_000_000 * gb)];

@@ -24,7 +24,7 @@ use super::driver::Driver;
 use super::{ALPN, PACKETS_PER_ACK, STREAM_WINDOW_BYTES, http3};
 use crate::load::{READY, print_line};
 
-/// Bytes that one `pread` reads at most.
+/// Most bytes of one `pread`.
 const READ_BYTES_MAX: usize = 64 << 10;
 
 /// Longest request, in bytes.
@@ -33,59 +33,59 @@ const REQUEST_BYTES_MAX: usize = 4096;
 /// H3_REQUEST_REJECTED (RFC 9114 §8.1).
 const REJECTED: u32 = 0x10b;
 
-/// What is served, and where.
+/// The files to serve, and the address.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Settings {
-    /// Where it answers.
+    /// Address of the server
     #[arg(long)]
     pub(crate) listen: SocketAddr,
-    /// The directory of the files.
+    /// Directory of the files
     #[arg(long)]
     pub(crate) files: PathBuf,
-    /// Its certificate.
+    /// The server's certificate
     #[arg(long)]
     pub(crate) certificate: PathBuf,
-    /// The certificate's key.
+    /// The certificate's key
     #[arg(long)]
     pub(crate) key: PathBuf,
-    /// What clients may be sent on a stream before they have read it.
+    /// Stream receive window of clients, in bytes
     #[arg(long, default_value_t = STREAM_WINDOW_BYTES)]
     pub(crate) window_bytes: u32,
     #[command(flatten)]
     pub(crate) loss_detection: LossDetection,
 }
 
-/// When a packet counts as lost, and when clients acknowledge: quinn's own choice unless told.
+/// When a packet counts as lost, and when clients acknowledge; quinn's defaults unless given.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LossDetection {
-    /// When so many later ones are acknowledged (RFC 9002 §6.1.1).
+    /// Packet threshold: later packets acknowledged (RFC 9002 §6.1.1)
     #[arg(long, default_value_t = 3)]
     pub(crate) packet_threshold: u32,
-    /// When a later one is, and it was sent so many round trips ago (RFC 9002 §6.1.2).
+    /// Time threshold, in round trips, once a later packet is acknowledged (RFC 9002 §6.1.2)
     #[arg(long, default_value_t = 1.125)]
     pub(crate) time_threshold: f32,
-    /// Clients acknowledge at once when so many come out of order; 0 for never
-    /// (draft-ietf-quic-ack-frequency).
+    /// Clients acknowledge at once when this many arrive out of order; 0 for never
+    /// (draft-ietf-quic-ack-frequency)
     #[arg(long, default_value_t = 2)]
     pub(crate) reordering_threshold: u32,
 }
 
 impl LossDetection {
-    /// quinn's own.
+    /// quinn's defaults.
     pub(crate) const QUINN: LossDetection = LossDetection {
         packet_threshold: 3,
         time_threshold: 1.125,
         reordering_threshold: 2,
     };
 
-    /// That of Splitway: time alone tells.
+    /// Splitway's: the time threshold alone.
     pub(crate) const BY_TIME: LossDetection = LossDetection {
         packet_threshold: u32::MAX,
         time_threshold: 1.25,
         reordering_threshold: 1,
     };
 
-    /// The arguments that say the same.
+    /// The settings as command-line arguments.
     pub(crate) fn arguments(&self) -> [String; 3] {
         [
             format!("--packet-threshold={}", self.packet_threshold),
@@ -112,8 +112,8 @@ pub(crate) fn serve(settings: &Settings) -> Result<()> {
     }
 }
 
-/// quinn's defaults, but for what Splitway has otherwise and is no matter of who seals: it asks for
-/// as few acknowledgments.
+/// quinn's defaults, except for Splitway's settings unrelated to sealing: it requests as few
+/// acknowledgments.
 fn config(settings: &Settings) -> Result<ServerConfig> {
     let making = || "configuring a server of QUIC".to_owned();
     let certificate = CertificateDer::from_pem_file(&settings.certificate).context(making)?;
@@ -139,7 +139,7 @@ fn config(settings: &Settings) -> Result<ServerConfig> {
         .packet_threshold(settings.loss_detection.packet_threshold)
         .time_threshold(settings.loss_detection.time_threshold)
         .ack_frequency_config(Some(frequency))
-        // What a client's window permits, and as much again to go on with.
+        // A client's window, and as much again to keep sending.
         .send_window(2 * u64::from(settings.window_bytes));
     config.transport_config(Arc::new(transport));
     Ok(config)
@@ -147,14 +147,14 @@ fn config(settings: &Settings) -> Result<ServerConfig> {
 
 struct Server {
     root: PathBuf,
-    /// They stay open, as those of nginx with `open_file_cache`.
+    /// Files stay open, as with nginx's `open_file_cache`.
     files: HashMap<String, (Arc<File>, u64)>,
-    /// What has come of requests.
+    /// Partial requests.
     requests: HashMap<(usize, StreamId), Vec<u8>>,
     responses: HashMap<(usize, StreamId), Sending>,
 }
 
-/// A response of which not everything is written.
+/// A response not fully written.
 struct Sending {
     file: Arc<File>,
     offset: u64,
@@ -198,7 +198,7 @@ impl Server {
 
     fn read(&mut self, index: usize, quinn: &mut Connection, stream: StreamId) -> Result<()> {
         let Some(request) = self.requests.get_mut(&(index, stream)) else {
-            // The client's control stream, of which nothing is needed.
+            // The client's control stream, which is ignored.
             return Ok(());
         };
         let mut receiving = quinn.recv_stream(stream);
@@ -216,7 +216,7 @@ impl Server {
                 }
             }
         };
-        // What it permits the client to send is sent with whatever else there is.
+        // Flow-control updates leave with the next packets.
         let _ = chunks.finalize();
         if request.len() > REQUEST_BYTES_MAX {
             return Err(Failure::new("a request is longer than any of the load"));
@@ -245,7 +245,7 @@ impl Server {
         }
     }
 
-    /// A file by the path of a request, which is a name in the directory.
+    /// The file for a request's path, which is a name in the directory.
     fn file(&mut self, path: &str) -> Option<(Arc<File>, u64)> {
         if let Some(known) = self.files.get(path) {
             return Some(known.clone());

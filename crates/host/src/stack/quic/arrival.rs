@@ -1,6 +1,7 @@
 //! Datagrams that arrive: for an endpoint, or for a port that nothing listens on.
 //!
-//! One frame may hold many (see [`Frame::segment_bytes`]): of one sender, behind one header.
+//! One frame may hold many datagrams of one sender behind one header (see
+//! [`Frame::segment_bytes`]).
 
 use std::num::NonZeroU16;
 
@@ -13,8 +14,7 @@ use wire::ip;
 use crate::link::icmp;
 use crate::stack::{HANDSHAKES_MAX, Stack};
 
-/// Datagrams that wait for their turn, since one of a handshake is among them: beyond, others are
-/// dropped, as links do.
+/// Most datagrams that wait behind one of a handshake; further ones are dropped, as links do.
 const ARRIVALS_MAX: usize = 1024;
 
 /// A datagram that waits for its turn.
@@ -25,8 +25,7 @@ pub(super) struct Arrived {
     payload: Vec<u8>,
 }
 
-/// True if a datagram begins with a packet of a handshake (RFC 9000 §17.2): it may cost a
-/// signature.
+/// True if a datagram begins with a handshake packet (RFC 9000 §17.2), which may cost a signature.
 pub(super) fn is_of_handshake(payload: &[u8]) -> bool {
     payload.first().is_some_and(|first| first & 0x80 != 0)
 }
@@ -77,7 +76,7 @@ impl Stack {
             let reply = icmp::port_unreachable(self.link.mac, packet);
             return self.reply_to_datagram(now_us, reply);
         };
-        // Nothing could be sent there.
+        // Port 0 cannot be answered.
         if packet.source.port() == 0 {
             return;
         }
@@ -102,7 +101,7 @@ impl Stack {
         }
     }
 
-    /// Counts the datagrams of a frame whose IP packet is so long.
+    /// Counts the datagrams of a frame with an IP packet of this length.
     fn count_datagrams(&mut self, datagrams: usize, packet_bytes: usize) {
         let counters = &mut self.counters;
         match datagrams {
@@ -118,7 +117,8 @@ impl Stack {
         }
     }
 
-    /// Hands datagrams that wait to their endpoints: in order, and of handshakes few at a time.
+    /// Hands waiting datagrams to their endpoints, in order, and only a few of handshakes at a
+    /// time.
     pub(super) fn take_arrivals(&mut self, now_us: u64, handshakes: &mut usize) -> bool {
         let Some(quic) = self.quic.as_deref_mut() else {
             return false;

@@ -6,17 +6,17 @@ use super::table::{Receiving, Sending};
 use crate::app::{AppEvent, CloseReason, QuicCloseReason, StreamId};
 use crate::stack::Stack;
 
-/// With which code of the application a stream, or a connection, ends of which the NIC stack could
-/// not do its part: H3_INTERNAL_ERROR (RFC 9114 §8.1).
+/// Application error code for a stream or connection that the NIC stack failed to serve:
+/// H3_INTERNAL_ERROR (RFC 9114 §8.1).
 const INTERNAL_ERROR: u64 = 0x102;
 
-/// With which code a connection ends whose source has too many: H3_EXCESSIVE_LOAD (RFC 9114 §8.1).
+/// Code for a connection whose source has too many: H3_EXCESSIVE_LOAD (RFC 9114 §8.1).
 const EXCESSIVE_LOAD: u64 = 0x107;
 
-/// With which code a stream ends that the application aborts: H3_REQUEST_CANCELLED (RFC 9114 §8.1).
+/// Code for a stream that the application aborts: H3_REQUEST_CANCELLED (RFC 9114 §8.1).
 pub(super) const CANCELLED: u64 = 0x10c;
 
-/// Why the application's connection has ended, and its streams.
+/// The close reasons for the application, of a connection and of its streams.
 pub(super) fn reasons(
     reason: &quic::CloseReason,
     data_plane_failed: bool,
@@ -40,7 +40,7 @@ pub(super) fn reasons(
 }
 
 impl Stack {
-    /// Has the application hear that a stream is over, if it is.
+    /// Reports to the application that a stream is over, if it is.
     pub(super) fn end_if_over(&mut self, stream: StreamId) {
         let quic = self.quic.as_deref_mut();
         let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) else {
@@ -56,7 +56,7 @@ impl Stack {
         }
     }
 
-    /// The peer sends nothing more on a stream that is to be read, and `event` says why.
+    /// The peer sends nothing more on a readable stream; `event` says why.
     pub(super) fn end_receiving(&mut self, stream: StreamId, event: AppEvent) {
         let quic = self.quic.as_deref_mut();
         let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) else {
@@ -72,7 +72,7 @@ impl Stack {
         self.end_if_over(stream);
     }
 
-    /// A stream ends at once, in both directions.
+    /// Ends a stream at once, in both directions.
     pub(super) fn abort_quic_stream(&mut self, stream: StreamId, reason: CloseReason, code: u64) {
         let quic = self.quic.as_deref_mut();
         let pair = quic.and_then(|quic| {
@@ -98,12 +98,12 @@ impl Stack {
         self.end_if_over(stream);
     }
 
-    /// The NIC stack cannot read what a stream sends.
+    /// The NIC stack cannot read a file of a stream.
     pub(super) fn fail_quic_stream(&mut self, stream: StreamId) {
         self.abort_quic_stream(stream, CloseReason::DataPlaneFailed, INTERNAL_ERROR);
     }
 
-    /// The NIC stack could not do its part for a connection.
+    /// The NIC stack failed to serve a connection.
     pub(super) fn fail_quic(&mut self, now_us: u64, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -118,8 +118,7 @@ impl Stack {
         quic.mark(place);
     }
 
-    /// A connection is closed of which the application does not hear: its source has as many as it
-    /// may have.
+    /// Closes a connection unknown to the application: its source has too many.
     pub(super) fn refuse_quic(&mut self, now_us: u64, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -133,7 +132,7 @@ impl Stack {
         quic.mark(place);
     }
 
-    /// A stream is over, and its application knows.
+    /// Removes a stream that is over and reported as such.
     pub(super) fn remove_quic_stream(&mut self, stream: StreamId) {
         self.drop_queue(stream);
         let Some(quic) = self.quic.as_deref_mut() else {
@@ -157,7 +156,7 @@ impl Stack {
             let Some(found) = found.filter(|found| found.stream == stream) else {
                 continue;
             };
-            // The answer finds no stream that would take its hold away.
+            // The answer will find no stream to release the hold.
             if found.is_reopening()
                 && let Some(connection) = self.quic_connection(removed.connection)
             {
@@ -182,8 +181,8 @@ impl Stack {
         self.forget_quic(place);
     }
 
-    /// Nothing of a connection is left at its endpoint: the worker may forget its flow, and its
-    /// files are closed.
+    /// The endpoint has dropped a connection: removes its flow from the worker, and closes its
+    /// files.
     pub(super) fn forget_quic(&mut self, place: usize) {
         self.end_flow(place);
         let Some(quic) = self.quic.as_deref_mut() else {

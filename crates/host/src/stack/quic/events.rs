@@ -1,4 +1,4 @@
-//! What happens to QUIC connections and their streams, for the application.
+//! Events of QUIC connections and their streams, for the application.
 
 use quic::{EventKind, Handle};
 use tls::{Suite, Version};
@@ -11,8 +11,8 @@ use crate::stack::Stack;
 use crate::tables::tuple::Tuple;
 
 impl Stack {
-    /// The place of a connection, which it gets with the first that is heard of it. `None` if the
-    /// endpoint has forgotten it.
+    /// The place of a connection, assigned on its first event or output. `None` if the endpoint has
+    /// forgotten it.
     pub(super) fn quic_place(&mut self, listener: usize, handle: Handle) -> Option<usize> {
         let quic = self.quic.as_deref_mut()?;
         if let Some(place) = quic.table.find(listener, handle) {
@@ -33,7 +33,7 @@ impl Stack {
         Some(place)
     }
 
-    /// Tells the application what has happened.
+    /// Reports events to the application.
     pub(super) fn tell_quic<A: Application>(&mut self, now_us: u64, app: &mut A) -> bool {
         let mut busy = false;
         loop {
@@ -161,8 +161,9 @@ impl Stack {
         }
     }
 
-    /// The handshake of a connection is over: it counts for its source, whose address was not
-    /// validated before (RFC 9000 §8.1). False if that has too many: the connection is closed.
+    /// The handshake of a connection is complete: it now counts against its source, whose address
+    /// was not validated before (RFC 9000 §8.1). False if the source has too many, and the
+    /// connection is closed.
     fn end_quic_handshake(&mut self, now_us: u64, place: usize) -> bool {
         let quic = self.quic.as_deref_mut();
         let Some(connection) = quic.and_then(|quic| quic.table.connections.get_mut(place)) else {
@@ -206,7 +207,7 @@ impl Stack {
         self.tell_stream(now_us, app, id, AppEvent::Readable);
     }
 
-    /// Tells the application of a stream, if it still cares.
+    /// Reports an event of a stream, unless the application has released it.
     fn tell_stream<A: Application>(
         &mut self,
         now_us: u64,
@@ -225,7 +226,7 @@ impl Stack {
         }
     }
 
-    /// Passes on an event of a stream that the stack has for it.
+    /// Reports an event that the stack has queued for a stream.
     #[cold]
     pub(in crate::stack) fn tell_quic_stream<A: Application>(
         &mut self,
@@ -255,7 +256,7 @@ impl Stack {
         }
     }
 
-    /// There may be room to write on a stream.
+    /// A stream may have room to write.
     fn on_quic_writable(&mut self, place: usize, stream: quic::StreamId) {
         let id = self.quic_stream_id(place, stream);
         let (Some(id), Some(quic)) = (id, self.quic.as_deref_mut()) else {
@@ -291,7 +292,7 @@ impl Stack {
         let wanting = connection.wanting;
         quic.mark(place);
         if let Some(id) = id {
-            // What is given up with a reset is not acknowledged.
+            // Data abandoned by a reset is not acknowledged.
             if let Some(found) = quic.table.stream_mut(id)
                 && found.sending != Sending::Over
             {
@@ -304,7 +305,7 @@ impl Stack {
         }
     }
 
-    /// Has the application hear that all of a stream is acknowledged, if it is.
+    /// Reports to the application that all of a stream is acknowledged, if it is.
     fn tell_drained(&mut self, stream: StreamId) {
         let quic = self.quic.as_deref_mut();
         let Some(found) = quic.and_then(|quic| quic.table.stream_mut(stream)) else {
@@ -319,7 +320,7 @@ impl Stack {
         }
     }
 
-    /// A connection has room for more: tells the applications of its streams that wait for it.
+    /// A connection has room: notifies the applications of streams that wait for it.
     fn tell_room(&mut self, place: usize) {
         let quic = self.quic.as_deref();
         let connection = quic.and_then(|quic| quic.table.connections.get(place));
@@ -342,7 +343,7 @@ impl Stack {
         }
     }
 
-    /// All of a stream, its end included, is acknowledged.
+    /// All of a stream, including FIN, is acknowledged.
     fn on_quic_finished(&mut self, place: usize, stream: quic::StreamId) {
         let Some(id) = self.quic_stream_id(place, stream) else {
             return;
@@ -356,7 +357,7 @@ impl Stack {
         self.end_if_over(id);
     }
 
-    /// The peer does not want what is sent on a stream: it is reset, as RFC 9000 §3.5 demands.
+    /// The peer has sent STOP_SENDING: resets the stream, as RFC 9000 §3.5 demands.
     fn on_quic_stopped(&mut self, place: usize, stream: quic::StreamId, code: u64) {
         let Some(id) = self.quic_stream_id(place, stream) else {
             return;

@@ -1,9 +1,10 @@
-//! Connections that go to another worker as they are: of their NIC stack, because their own is not
-//! in use any more, or of the one where a file of theirs was found.
+//! Connections that move to another worker while open: one of their NIC stack, because their own is
+//! no longer in use, or one of the NIC stack that has their file.
 //!
-//! As with TCP ([`migration`](crate::stack)), the other worker opens the connection's files first,
-//! while the one before has them open. Then nothing is sent until all that was has departed; the
-//! other worker gets the keys, with a floor above all that was sent, and goes on. Nothing is lost.
+//! As with TCP ([`migration`](crate::stack)), the new worker opens the connection's files first,
+//! while the old one keeps them open. Then nothing is sent until all outstanding QSENDs have
+//! departed. The new worker gets the keys, with a floor above all numbers sent, and takes over.
+//! Nothing is lost.
 
 use contract::FileId;
 
@@ -14,11 +15,11 @@ use crate::stack::Stack;
 use crate::stack::workers::Life;
 use crate::tables::files::{Readiness, State};
 
-/// Most connections on their way at a time: each has OPENs at a worker that others send through.
+/// Most connections moving at a time: each issues OPENs to a worker that others send through.
 const UNDER_WAY_MAX: usize = 64;
 
 impl Stack {
-    /// Nothing of a connection is left to its worker: another one sends for it from now on.
+    /// Moves a connection, with nothing left at its worker, to another one.
     pub(super) fn change_quic_worker(&mut self, place: usize, worker: usize) {
         self.stop_leaving(place);
         let Some(connection) = self.quic_connection(place) else {
@@ -49,7 +50,7 @@ impl Stack {
         }
     }
 
-    /// What the worker has prepared, another one has to prepare again.
+    /// Forgets PREPAREs: another worker must prepare the ranges again.
     fn forget_prepares(&mut self, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -73,8 +74,7 @@ impl Stack {
         }
     }
 
-    /// A connection goes to the worker where a file of it was found, if nothing holds it where it
-    /// is.
+    /// Moves a connection to the worker that found its file, unless something holds it back.
     pub(super) fn move_quic(&mut self, place: usize) {
         if !self.is_quic_still(place) {
             return;
@@ -136,7 +136,7 @@ impl Stack {
         is_drained && !self.quic_files(place).into_iter().any(in_use)
     }
 
-    /// Connections begin to leave workers that are not in use. True if some have still to.
+    /// Starts moving connections off workers that are not in use. True if some still have to move.
     pub(in crate::stack) fn leave_quic_workers(&mut self) -> bool {
         let Some(quic) = self.quic.as_deref() else {
             return false;
@@ -170,7 +170,7 @@ impl Stack {
         is_left
     }
 
-    /// Does what can be done now for a connection that leaves its worker.
+    /// Advances the move of a connection.
     pub(super) fn go_on_leaving(&mut self, place: usize) {
         let Some(connection) = self.quic_connection(place) else {
             return;
@@ -202,7 +202,7 @@ impl Stack {
         }
     }
 
-    /// Asks worker `to` for a connection's files. True if it has all of them, and no other is being
+    /// Has worker `to` open a connection's files. True if it has all of them, and no other is being
     /// opened.
     fn has_quic_files_at(&mut self, place: usize, to: usize) -> bool {
         let mut is_ready = true;
@@ -225,7 +225,7 @@ impl Stack {
         is_ready
     }
 
-    /// A connection stays where it is, or goes elsewhere by other rules.
+    /// Cancels the move of a connection; other rules may still move it.
     fn stop_leaving(&mut self, place: usize) {
         let Some(connection) = self.quic_connection(place) else {
             return;
@@ -244,7 +244,7 @@ impl Stack {
         }
     }
 
-    /// A worker starts again, and knows nothing: what goes to or from it stays.
+    /// A worker restarts without state: cancels moves to and from it.
     pub(in crate::stack) fn stop_leaving_of(&mut self, worker: usize) {
         let Some(quic) = self.quic.as_deref() else {
             return;
@@ -259,14 +259,14 @@ impl Stack {
         }
     }
 
-    /// True if the connection of a stream goes to this worker.
+    /// True if the connection of a stream is moving to this worker.
     pub(in crate::stack) fn leaves_quic_to(&self, stream: StreamId, worker: usize) -> bool {
         let pair = self.quic.as_deref().and_then(|it| it.table.pair(stream));
         pair.is_some_and(|(_, connection)| connection.leaves_to == Some(worker))
     }
 
-    /// Worker `to` of a connection has answered an OPEN for this stream. `is_other`: it has not the
-    /// version that is being sent.
+    /// The new worker of a connection has answered an OPEN for this stream. `is_other`: it has
+    /// another version than the one being sent.
     pub(in crate::stack) fn on_quic_twin_opened(&mut self, stream: StreamId, is_other: bool) {
         let pair = self.quic.as_deref().and_then(|it| it.table.pair(stream));
         let Some(place) = pair.map(|(found, _)| found.connection) else {

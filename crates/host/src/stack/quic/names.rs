@@ -1,16 +1,16 @@
-//! What QUIC connections and their streams are called: numbers that no TCP connection has, in the
-//! same spaces. The NIC stack knows a connection as a flow, and its QSENDs and PREPAREs by ids that
-//! lead back to it.
+//! Names of QUIC connections and their streams: numbers in TCP's name spaces that no TCP connection
+//! has. The NIC stack knows a connection as a flow, and its QSENDs and PREPAREs by ids that lead
+//! back to it.
 
 use contract::{FlowId, SendId};
 
 use crate::app::{QuicConnection, StreamId};
 use crate::tables::connections::{ConnectionHandle, handle_of_send, send_id};
 
-/// Set in the place of everything of QUIC. Tables of TCP are never as large.
+/// Bit set in every place of QUIC. Tables of TCP never grow that large.
 const QUIC: u64 = 1 << 31;
 
-/// Set in the place of a stream.
+/// Bit set in the place of a stream.
 const STREAM: u64 = 1 << 30;
 
 /// Places of each table.
@@ -69,12 +69,12 @@ pub(super) fn place_of_command(id: u64) -> Option<usize> {
     place_of_connection(place)
 }
 
-/// How many QSENDs and PREPAREs behind the first `id` names, within the last 2³² of them.
+/// The number of a QSEND or PREPARE among its connection's, modulo 2³².
 pub(super) fn number_of_command(id: SendId) -> u32 {
     id.0 as u32
 }
 
-/// True if `number` is that of `last` or before it; numbers wrap.
+/// True if `number` is `last` or earlier; numbers wrap.
 pub(super) fn is_until(number: u32, last: u32) -> bool {
     last.wrapping_sub(number) < 1 << 31
 }

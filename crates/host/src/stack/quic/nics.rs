@@ -1,12 +1,12 @@
-//! NIC workers that come, go, and leave use.
+//! NIC workers that arrive, disappear, or fall out of use.
 //!
-//! What a worker that is gone had not reported as departed may have left. Its numbers are never
-//! given out again: the endpoint gives the next worker the key with a floor above all of them, and
-//! finds lost what did not arrive. Files are opened again there, and until they are, nothing is
-//! sent: a stream whose file is another version by now ends.
+//! Packets that a dead worker had not reported as departed may have left. Their numbers are never
+//! reused: the endpoint gives the next worker the key with a floor above all of them, and loss
+//! detection finds packets that did not arrive. The next worker reopens the files, and nothing is
+//! sent until it has: a stream whose file has changed meanwhile ends.
 //!
-//! A file may be found at another NIC stack than the connection's. It goes there as soon as no
-//! other file of it is in use: until then, the application does not hear that the file is open.
+//! Another NIC stack than the connection's may have a file. The connection moves there once it uses
+//! no other file; only then does the application learn that the file is open.
 
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ impl Stack {
         places
     }
 
-    /// A worker has been replaced by one that knows nothing; files are opened again after this.
+    /// A worker was replaced by one without state; its files are reopened after this.
     pub(in crate::stack) fn on_quic_worker_restarted(&mut self, worker: usize) {
         for place in self.quic_of(&(worker..worker + 1)) {
             self.leave_dead_worker(place);
@@ -74,7 +74,7 @@ impl Stack {
         }
     }
 
-    /// A repeated OPEN for a stream is answered. False if the stream is none of QUIC.
+    /// A repeated OPEN for a stream is answered. False if the stream is not QUIC's.
     pub(in crate::stack) fn on_quic_reopened(
         &mut self,
         stream: StreamId,
@@ -88,7 +88,7 @@ impl Stack {
             return true;
         };
         let Some((found, connection)) = quic.table.pair_mut(stream) else {
-            // Packets that were made for the stream before it ended may still name the file.
+            // Packets built before the stream ended may still name the file.
             if let Reopened::Changed(_) = outcome {
                 quic.table.bar(file);
             }
@@ -103,7 +103,7 @@ impl Stack {
         true
     }
 
-    /// The version of a file that a stream sends is not to be had any more.
+    /// The version of a file that a stream sends is gone.
     fn lose_quic_file(&mut self, place: usize, stream: StreamId, file: FileId) {
         if let Some(connection) = self.quic_connection(place) {
             connection.bar(file);
@@ -111,8 +111,8 @@ impl Stack {
         self.fail_quic_stream(stream);
     }
 
-    /// A NIC stack is gone with these workers. Its connections go on at another one that may have
-    /// what they need, or wait for it.
+    /// A NIC stack is gone with these workers. Its connections continue at another one that may
+    /// have their files, or wait for it.
     pub(in crate::stack) fn on_quic_nic_lost(&mut self, workers: &Range<usize>) {
         for place in self.quic_of(workers) {
             self.leave_dead_worker(place);
@@ -120,7 +120,7 @@ impl Stack {
         }
     }
 
-    /// A NIC stack has come: connections whose own is gone may go on there.
+    /// A NIC stack has arrived: connections whose own is gone may continue there.
     pub(in crate::stack) fn on_quic_nic_come(&mut self) {
         let Some(quic) = self.quic.as_deref() else {
             return;
@@ -133,7 +133,7 @@ impl Stack {
         }
     }
 
-    /// A connection whose NIC stack is gone goes to another one, if that may have its files.
+    /// Moves a connection whose NIC stack is gone to another one that may have its files.
     fn reroute_quic(&mut self, place: usize) {
         let files = self.known_quic_files(place);
         let is_free = files.iter().all(|(_, _, is_needed)| !is_needed);
@@ -156,8 +156,8 @@ impl Stack {
         }
     }
 
-    /// The files of a connection that its application knows, each with its stream, and whether it
-    /// is in use.
+    /// The files of a connection that its application knows, each with its stream and whether it is
+    /// in use.
     pub(super) fn known_quic_files(&self, place: usize) -> Vec<(StreamId, FileId, bool)> {
         let Some(quic) = self.quic.as_deref() else {
             return Vec::new();
@@ -175,7 +175,7 @@ impl Stack {
             .collect()
     }
 
-    /// OPEN has succeeded for a stream of QUIC: its application hears of it, once the connection is
+    /// OPEN has succeeded for a QUIC stream: the application learns of it once the connection is
     /// with the NIC stack that has the file.
     pub(in crate::stack) fn on_quic_file_opened(&mut self, stream: StreamId) {
         let quic = self.quic.as_deref();
@@ -205,7 +205,7 @@ impl Stack {
         }
     }
 
-    /// Closes all QUIC connections, and accepts no others: the stack is about to end.
+    /// Closes all QUIC connections, and accepts no more: the stack is about to end.
     pub(in crate::stack) fn close_all_quic(&mut self, now_us: u64) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;

@@ -1,8 +1,9 @@
-//! What applications have queued on streams, on its way to the endpoint.
+//! Moves data that applications have queued on streams to the endpoint.
 //!
-//! A packet counts as sent from the moment when the endpoint numbers it, so that a range of a file
-//! is written only when the NIC stack has it in memory: PREPARE asks for that, READY says it. As
-//! little is written ahead as keeps the connection busy: what is ready does not stay for long.
+//! A packet counts as sent once the endpoint numbers it, so the stack writes a range of a file only
+//! when the NIC stack has it in memory: PREPARE requests that, READY confirms it. The stack writes
+//! only as far ahead as keeps the connection busy, since prepared ranges do not stay in memory for
+//! long.
 
 use std::collections::VecDeque;
 
@@ -17,31 +18,31 @@ use crate::app::{AppEvent, StreamId};
 use crate::stack::Stack;
 use crate::tables::files::State;
 
-/// Most bytes of a PREPARE: half of what the congestion window permits, ...
+/// Most bytes of a PREPARE, which is half of the congestion window, ...
 const RANGE_BYTES_MAX: u64 = 256 << 10;
 
-/// ... but no fewer. What is acknowledged of a range is known when all of it is.
+/// ... but at least these. Acknowledgment of a range is known only for all of it.
 const RANGE_BYTES_MIN: u64 = 64 << 10;
 
-/// Ranges of a stream that are asked for, or ready and not written ...
+/// Ranges of a stream that are requested, or ready and not written ...
 const AHEAD_OF_STREAM: usize = 4;
 
 /// ... and PREPAREs of a connection without an answer.
 const PREPARES_MAX: usize = 16;
 
-/// A connection has at least so many bytes written and not sent before it writes no others ...
+/// A connection stops writing at this many bytes written and not sent ...
 const UNSENT_BYTES: u64 = 256 << 10;
 
-/// ... and as many times what its congestion window permits.
+/// ... or at this many congestion windows, if that is more.
 const UNSENT_WINDOWS: u64 = 2;
 
-/// A bound on a stream's rate is kept over so long, in microseconds.
+/// Period over which a stream's rate limit holds, in microseconds.
 const RATE_US: u64 = 50_000;
 
-/// The least that a stream with such a bound writes at once, in bytes.
+/// The least that a rate-limited stream writes at once, in bytes.
 const RATE_BYTES_MIN: u64 = 4096;
 
-/// The worker that was asked does not answer.
+/// The worker will not answer a PREPARE.
 pub(super) fn forget_prepare(stream: &mut Stream, prepare: SendId) {
     set_readiness(stream, prepare, Readiness::Unasked);
 }
@@ -61,16 +62,16 @@ pub(super) fn set_ready(stream: &mut Stream, prepare: SendId) {
     set_readiness(stream, prepare, Readiness::Ready);
 }
 
-/// What came of writing.
+/// The result of writing.
 #[derive(Default)]
 struct Written {
     /// Real bytes of the stream that the endpoint has not taken.
     is_blocked: bool,
-    /// The peer does not want it, or the stream is gone.
+    /// The peer has stopped the stream, or it is gone.
     is_lost: bool,
 }
 
-/// Writes what is ready of a stream: of files, at most `bytes_max` bytes.
+/// Writes a stream's ready data: of files, at most `bytes_max` bytes.
 fn write(
     endpoint: &mut Endpoint,
     handle: quic::Handle,
@@ -133,8 +134,7 @@ fn write(
     Written::default()
 }
 
-/// The next range of a stream that is to be prepared, cut off from what is queued. `bytes_max`: how
-/// long it may be.
+/// Cuts the next range to prepare, at most `bytes_max` long, from a stream's queue.
 fn next_range(queue: &mut VecDeque<Queued>, bytes_max: u64) -> Option<usize> {
     let mut ahead = 0;
     for at in 0..queue.len() {
@@ -170,7 +170,7 @@ fn next_range(queue: &mut VecDeque<Queued>, bytes_max: u64) -> Option<usize> {
 }
 
 impl QuicLayer {
-    /// Something was queued on a stream.
+    /// Data was queued on a stream.
     pub(super) fn begin_writing(&mut self, stream: StreamId) {
         let Some((found, connection)) = self.table.pair_mut(stream) else {
             return;
@@ -201,8 +201,8 @@ impl QuicLayer {
 }
 
 impl Stack {
-    /// Writes what is queued on the streams of a connection, as far as it is ready and wanted, and
-    /// has the NIC stack prepare what comes next.
+    /// Writes queued data of a connection's streams, as far as it is ready and the connection takes
+    /// it, and has the NIC stack prepare the next ranges.
     pub(super) fn write_quic(&mut self, now_us: u64, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -241,7 +241,7 @@ impl Stack {
         }
     }
 
-    /// Others of the same priority come before this stream now.
+    /// Moves this stream behind others of the same priority.
     fn end_turn(&mut self, place: usize, stream: StreamId, priority: i32) {
         if let Some(quic) = self.quic.as_deref_mut()
             && quic.table.stream(stream).is_some_and(|it| it.is_writing)
@@ -250,8 +250,7 @@ impl Stack {
         }
     }
 
-    /// The same for a stream, a range of `range_bytes` at a time; returns how many bytes were
-    /// written.
+    /// Writes a stream, ranges of `range_bytes` at a time; returns how many bytes were written.
     fn write_stream(&mut self, now_us: u64, stream: StreamId, range_bytes: u64) -> u64 {
         let Some(quic) = self.quic.as_deref_mut() else {
             return 0;
@@ -301,7 +300,7 @@ impl Stack {
         written
     }
 
-    /// Has the NIC stack prepare what a stream needs next.
+    /// Has the NIC stack prepare a stream's next ranges.
     fn prepare(&mut self, now_us: u64, place: usize, stream: StreamId, range_bytes: u64) {
         loop {
             let Some(quic) = self.quic.as_deref_mut() else {
@@ -311,7 +310,7 @@ impl Stack {
                 return;
             };
             let nic = &mut self.nics[connection.worker];
-            // PREPARE is for a flow with a key.
+            // PREPARE needs a flow with a key.
             if !connection.flow_open {
                 let endpoint = &mut quic.listeners[connection.listener].endpoint;
                 return endpoint.give_key(connection.handle);
@@ -363,7 +362,7 @@ impl Stack {
         }
     }
 
-    /// Tells applications that wait for that how little is left to be sent.
+    /// Notifies applications whose streams have fallen to their low-water mark.
     pub(super) fn tell_lowat(&mut self, place: usize) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -389,7 +388,7 @@ impl Stack {
         }
     }
 
-    /// Throws away what is queued on a stream.
+    /// Discards data queued on a stream.
     pub(super) fn drop_queue(&mut self, stream: StreamId) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -412,13 +411,13 @@ impl Stack {
         }
     }
 
-    /// Nothing is wanted of a range that was not written.
+    /// Drops a range that was not written.
     fn drop_range(&mut self, place: usize, range: FileRange, readiness: Readiness) {
         match readiness {
             Readiness::Unasked => self.release_bytes(place, range.file, range.len),
-            // The worker retains what it has prepared.
+            // The worker retains the prepared range.
             Readiness::Ready => self.release_later(place, range),
-            // It will retain it, if it is still at it.
+            // The worker will retain the range if it is still reading.
             Readiness::Asked(id) => {
                 let connection = self.quic_connection(place);
                 let asked = connection.and_then(|connection| {

@@ -1,5 +1,5 @@
-//! What NIC workers report of QUIC connections. As all that they say, it is not trusted: what makes
-//! no sense is counted, and at most the connection that it names suffers from it.
+//! Reports of NIC workers on QUIC connections. Like all events of workers, they are not trusted:
+//! invalid reports are counted, and harm at most the connection that they name.
 
 use contract::{Event, FileId, FlowId, RejectReason, SendId};
 
@@ -9,12 +9,13 @@ use crate::app::QuicConnection;
 use crate::stack::Stack;
 
 impl Stack {
-    /// The place of a connection of QUIC that a flow names, and this worker sends for. An error if
-    /// it is none, and whether it may have been one.
+    /// The place of the QUIC connection of a flow, if this worker sends for it. The error says
+    /// whether the flow may have been such a connection.
     pub(super) fn place_of_flow(&self, worker: usize, flow: FlowId) -> Result<usize, bool> {
         let quic = self.quic.as_deref().ok_or(false)?;
         names::place_of_connection(flow.0).ok_or(false)?;
-        // It may have ended while the event was on its way, or have gone to another worker.
+        // The connection may have ended, or moved to another worker, while the event was in the
+        // ring.
         let place = quic.table.place_of(QuicConnection(flow.0)).ok_or(true)?;
         if quic.table.connections[place].worker == worker {
             Ok(place)
@@ -23,7 +24,7 @@ impl Stack {
         }
     }
 
-    /// An event that only connections of QUIC have. False if it makes no sense.
+    /// Handles an event that only QUIC connections have. False if it is invalid.
     #[cold]
     pub(in crate::stack) fn on_quic(&mut self, now_us: u64, worker: usize, event: &Event) -> bool {
         match *event {
@@ -33,8 +34,8 @@ impl Stack {
         }
     }
 
-    /// A QSEND has departed; with it, those before it. False if that makes no sense. `times`: what
-    /// it is now, and when it departed, in microseconds.
+    /// A QSEND and all earlier ones have departed. False if the report is invalid. `times`: now,
+    /// and when it departed, in microseconds.
     #[cold]
     pub(in crate::stack) fn on_quic_departed(
         &mut self,
@@ -51,7 +52,7 @@ impl Stack {
         self.depart_until(times, place, send)
     }
 
-    /// QSENDs of a connection up to this one are not waited for any more.
+    /// Completes a connection's QSENDs up to this one.
     fn depart_until(&mut self, times: (u64, u64), place: usize, send: SendId) -> bool {
         let Some(quic) = self.quic.as_deref_mut() else {
             return false;
@@ -82,7 +83,7 @@ impl Stack {
         true
     }
 
-    /// READY. False if nothing was asked.
+    /// READY. False if there was no PREPARE.
     fn on_quic_ready(&mut self, now_us: u64, worker: usize, prepare: SendId, flow: FlowId) -> bool {
         let place = match self.place_of_flow(worker, flow) {
             Ok(place) => place,
@@ -93,7 +94,7 @@ impl Stack {
         };
         let connection = &mut quic.table.connections[place];
         let Some(asked) = connection.take_asked(prepare) else {
-            // The flow may have begun again since.
+            // The flow may have restarted since.
             return names::place_of_command(prepare.0) == Some(place);
         };
         if let Some(stream) = quic.table.stream_mut(asked.stream) {
@@ -114,8 +115,8 @@ impl Stack {
         true
     }
 
-    /// Reading has failed: of a PREPARE, or of a QSEND, of which part may have departed. The stream
-    /// that the file is of ends. `None` if the flow is none of QUIC.
+    /// Reading failed for a PREPARE, or for a QSEND, part of which may have departed. The stream of
+    /// the file ends. `None` if the flow is not QUIC's.
     pub(in crate::stack) fn on_quic_read_failed(
         &mut self,
         worker: usize,
@@ -132,13 +133,13 @@ impl Stack {
         let quic = self.quic.as_deref_mut()?;
         let connection = &mut quic.table.connections[place];
         let number = names::number_of_command(id);
-        // The id may be another file's by now.
+        // The id may belong to another file by now.
         let held = connection.files.get(&file);
         let is_held = held.is_some_and(|held| names::is_until(held.since, number));
         let asked = connection.take_asked(id);
         let is_issued = connection.issued.iter().any(|it| it.number == number);
         if asked.is_none() && !is_issued {
-            // The flow may have begun again since.
+            // The flow may have restarted since.
             return Some(names::place_of_command(id.0) == Some(place));
         }
         if is_held {
@@ -161,14 +162,13 @@ impl Stack {
                     self.release_bytes(place, range.file, range.len);
                 }
             }
-            // The worker drops what else it has of the flow.
+            // The worker drops the rest of the flow.
             None => self.begin_flow_again(place),
         }
         Some(true)
     }
 
-    /// A command was not carried out: the connection that it was for is closed. `None` if it was
-    /// for none of QUIC.
+    /// A worker rejected a command: closes the command's connection. `None` if it was not QUIC's.
     pub(in crate::stack) fn on_quic_rejected(
         &mut self,
         now_us: u64,
@@ -187,7 +187,7 @@ impl Stack {
         if connection.worker != worker {
             return Some(true);
         }
-        // A QKEY is named by its flow.
+        // A rejection of a QKEY names its flow.
         connection.lacks_key |= by_flow.is_some();
         self.counters.quic_rejected += 1;
         tracing::warn!(

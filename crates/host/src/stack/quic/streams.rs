@@ -1,4 +1,4 @@
-//! What an application may do with streams and connections of QUIC.
+//! The application's operations on QUIC streams and connections.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -12,18 +12,18 @@ use super::table::{Connection, Held, Queued, Readiness, Receiving, Sending};
 use crate::app::{AppEvent, CloseReason, FileHandle, QuicConnection, QuicStream, StreamId};
 use crate::stack::Stack;
 
-/// Most real bytes that a connection has queued, or written and not acknowledged ...
+/// Most real bytes that a connection may have queued, or written and not acknowledged ...
 const REAL_BYTES_MAX: u64 = 256 << 10;
 
-/// ... and so many whatever all others have.
+/// ... and what it may have in any case.
 const REAL_BYTES_MIN: u64 = 16 << 10;
 
-/// Most that is queued on a stream, in pieces.
+/// Most pieces queued on a stream.
 const QUEUE_MAX: usize = 256;
 
 impl Stack {
-    /// How many more real bytes a connection may have: all together have no more than half of what
-    /// connections may hold.
+    /// How many more real bytes a connection may have: all QUIC connections together get half of
+    /// the connections' memory.
     fn quic_room(&self, connection: &Connection) -> u64 {
         let most = self.config.connection_memory_bytes_max as u64 / 2;
         let all = self.quic.as_deref().map_or(0, |quic| quic.real_bytes);
@@ -48,7 +48,7 @@ impl Stack {
         Some((connection.local, connection.remote))
     }
 
-    /// Which stream of which connection a stream is.
+    /// The QUIC connection and stream of a stream.
     pub(in crate::stack) fn quic_stream(&self, stream: StreamId) -> Option<QuicStream> {
         let (found, connection) = self.quic.as_deref()?.table.pair(stream)?;
         Some(QuicStream {
@@ -190,7 +190,7 @@ impl Stack {
         len
     }
 
-    /// Ends what is sent on a stream, behind what is queued.
+    /// Ends sending on a stream after queued data.
     pub(in crate::stack) fn quic_shutdown(&mut self, stream: StreamId) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -216,7 +216,7 @@ impl Stack {
         self.abort_quic_stream(stream, CloseReason::Aborted, CANCELLED);
     }
 
-    /// The application is gone; what is queued still goes.
+    /// The application is gone; queued data is still sent.
     pub(in crate::stack) fn quic_close(&mut self, stream: StreamId) {
         self.quic_shutdown(stream);
         self.quic_stop_sending(stream, CANCELLED);
@@ -415,7 +415,7 @@ impl Stack {
         })
     }
 
-    /// The connection of a stream may go on.
+    /// Marks a stream's connection, which may advance.
     pub(in crate::stack) fn mark_quic_stream(&mut self, stream: StreamId) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;

@@ -15,7 +15,7 @@ use crate::link::neighbor::Route;
 use crate::tables::sparsity::Sparsity;
 use crate::tables::tuple::Tuple;
 
-/// A command for the NIC worker of a connection, in its turn.
+/// A queued command for the NIC worker of a connection.
 #[derive(Debug)]
 pub(super) enum Pending {
     Key {
@@ -27,7 +27,7 @@ pub(super) enum Pending {
     },
     Send {
         send: quic::Send,
-        /// QSENDs of it that the worker has.
+        /// How many of its QSENDs the worker has.
         done: usize,
     },
     Release(FileRange),
@@ -36,14 +36,14 @@ pub(super) enum Pending {
     ConnectionId(QuicConnectionId),
 }
 
-/// Who gets the datagrams of a connection.
+/// The receiver of a connection's datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reception {
     /// The host, which opens them.
     Host,
-    /// The host, which hands those on to the worker that are between these ends.
+    /// The host, which forwards those of this four-tuple to the worker.
     HandedOn(Tuple),
-    /// The worker: a packet filter gives it those that are between these ends.
+    /// The worker: a packet filter steers this four-tuple to it.
     Steered(Tuple),
 }
 
@@ -52,16 +52,16 @@ pub(super) enum Reception {
 pub(super) struct Asked {
     pub(super) id: SendId,
     pub(super) stream: StreamId,
-    /// The range, if nothing of it is wanted any more: it is released once it is ready.
+    /// The range, if it is no longer wanted: it is released once it is ready.
     pub(super) unwanted: Option<FileRange>,
 }
 
-/// What a connection has of a file.
+/// A connection's use of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     /// Bytes that are queued, or written and not acknowledged.
     pub(super) bytes: u64,
-    /// QSENDs and PREPAREs before this one meant another file by its id.
+    /// Earlier QSENDs and PREPAREs meant another file by this id.
     pub(super) since: u32,
 }
 
@@ -69,17 +69,17 @@ pub(super) struct Held {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Issued {
     pub(super) number: u32,
-    /// The transmission of the endpoint of which it is the last, if it is.
+    /// The endpoint's transmission that it completes, if any.
     pub(super) send: Option<u64>,
 }
 
-/// A connection, and what the stack keeps beside it.
+/// A connection, and the stack's state for it.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: QuicConnection,
-    /// The endpoint that has it, ...
+    /// Its endpoint, ...
     pub(super) listener: usize,
-    /// ... which calls it so.
+    /// ... and the endpoint's handle.
     pub(super) handle: Handle,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
@@ -88,86 +88,86 @@ pub(super) struct Connection {
     pub(super) route_to: IpAddr,
     /// The NIC worker that sends for it.
     pub(super) worker: usize,
-    /// What the worker has still to be told.
+    /// Commands not yet issued to the worker.
     pub(super) commands: VecDeque<Pending>,
     pub(super) issued: VecDeque<Issued>,
     /// The number of the next QSEND or PREPARE.
     pub(super) next_command: u32,
-    /// The worker has a key of it.
+    /// The worker has a key for it.
     pub(super) flow_open: bool,
-    /// The keys that it has.
+    /// The keys that the worker has.
     pub(super) keys: Vec<Arc<SealKey>>,
-    /// [`QuicReceive`](crate::QuicReceive) wants its worker to open what the peer sends.
+    /// [`QuicReceive`](crate::QuicReceive) has its worker open the peer's packets.
     pub(super) wants_nic_receive: bool,
-    /// The generation of the peer's key with which the worker opens it.
+    /// The generation of the peer's key with which the worker opens packets.
     pub(super) nic_key: Option<u32>,
-    /// That of the last key of the peer that this worker was given, also if it opens no more.
+    /// The generation of the last peer's key that the worker got, even if it no longer opens.
     pub(super) last_key_given: Option<u32>,
-    /// The worker has taken the flow: packet filters may give it datagrams.
+    /// The worker has accepted the flow: packet filters may steer datagrams to it.
     pub(super) is_flow_taken: bool,
     /// How its datagrams reach the worker.
     pub(super) reception: Reception,
-    /// All packet numbers below were given to a worker, or passed over.
+    /// All lower packet numbers were given to a worker, or skipped.
     pub(super) next_number: u64,
-    /// Files that a worker has to open again: until there are none, nothing is sent.
+    /// Files that a worker has to reopen; nothing is sent until it has.
     pub(super) holds: u32,
-    /// In the list of connections that may go on.
+    /// In the list of connections that may advance.
     pub(super) is_ready: bool,
-    /// In a list of connections that wait: for room in a ring, or for a neighbour.
+    /// In a list of connections that wait for room in a ring, or for a neighbour.
     pub(super) waits: bool,
-    /// A file was found at another NIC stack, to which it goes as soon as nothing holds it.
+    /// Another NIC stack has a file; the connection moves there once nothing holds it back.
     pub(super) is_to_move: bool,
-    /// It goes to this worker of its NIC stack as soon as its files are open there.
+    /// The connection moves to this worker of its NIC stack once its files are open there.
     pub(super) leaves_to: Option<usize>,
-    /// They are: nothing is sent until all that was has departed.
+    /// They are open: nothing is sent until all QSENDs have departed.
     pub(super) is_leaving: bool,
-    /// What was agreed upon, once the handshake is over, or early data has come: the application
-    /// knows of it.
+    /// Negotiated parameters, once the handshake is complete or early data has arrived: the
+    /// application then knows the connection.
     pub(super) agreed: Option<TlsAgreed>,
-    /// The handshake is over.
+    /// The handshake is complete.
     pub(super) is_handshake_complete: bool,
-    /// The source as one of whose connections it counts.
+    /// The source against which it counts.
     pub(super) source: Option<IpAddr>,
     /// It is closed, and the application knows.
     pub(super) is_over: bool,
     /// The endpoint has forgotten it.
     pub(super) is_gone: bool,
-    /// The NIC stack could not do its part.
+    /// The NIC stack failed to serve it.
     pub(super) data_plane_failed: bool,
-    /// It has rejected a key: the connection is closed, and says so in packets of the handshake, as
-    /// long as it has their keys, which leave through the host's port.
+    /// The worker rejected a key: the connection is closed, and reports that in handshake packets
+    /// through the host's port, as long as it has their keys.
     pub(super) lacks_key: bool,
     /// By stream ID.
     pub(super) streams: BTreeMap<u64, StreamId>,
-    /// Streams on which something waits to be written, those of highest priority first.
+    /// Streams with data to write, highest priority first.
     pub(super) writing: VecDeque<StreamId>,
     /// Streams whose application waits for room.
     pub(super) wanting: u32,
-    /// Streams whose application waits until little is left to be sent.
+    /// Streams whose application waits for the low-water mark.
     pub(super) lowats: u32,
-    /// Files of which something is queued, or written and not acknowledged.
+    /// Files with ranges queued, or written and not acknowledged.
     pub(super) files: BTreeMap<FileId, Held>,
-    /// Files of which nothing may be sent any more.
+    /// Files that must not be sent any more.
     pub(super) bad_files: Vec<FileId>,
     /// PREPAREs without an answer.
     pub(super) prepares: VecDeque<Asked>,
-    /// Real bytes that are queued, or written and not acknowledged.
+    /// Real bytes queued, or written and not acknowledged.
     pub(super) real_bytes: u64,
     /// Bytes of datagrams sent.
     pub(super) sent_bytes: u64,
-    /// The peer's packets that NIC workers have opened.
+    /// Packets of the peer that NIC workers have opened.
     pub(super) packets_opened: u64,
 }
 
 impl Connection {
-    /// Nothing of a file may be sent any more.
+    /// Stops all sending of a file.
     pub(super) fn bar(&mut self, file: FileId) {
         if self.files.contains_key(&file) {
             self.bad_files.push(file);
         }
     }
 
-    /// The PREPARE of this id is answered.
+    /// Takes the PREPARE with this id, which is answered.
     pub(super) fn take_asked(&mut self, id: SendId) -> Option<Asked> {
         let at = self.prepares.iter().position(|asked| asked.id == id)?;
         self.prepares.remove(at)
@@ -177,27 +177,27 @@ impl Connection {
 /// The direction in which a stream's application sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// It may be written on.
+    /// The stream may be written.
     Open,
     /// Its end is queued.
     Finishing,
     /// Its end is written.
     Finished,
-    /// It is over: all of it is acknowledged, it was reset, or there is no such direction. What is
-    /// written is thrown away.
+    /// The direction is over: all is acknowledged, it was reset, or it does not exist. Writes are
+    /// discarded.
     Over,
 }
 
 /// The direction in which a stream's peer sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiving {
-    /// There may be more.
+    /// More may arrive.
     Open,
-    /// It is over: its end was read, it was reset or stopped, or there is no such direction.
+    /// The direction is over: its end was read, it was reset or stopped, or it does not exist.
     Over,
 }
 
-/// Something that an application has queued.
+/// Data that an application has queued.
 #[derive(Debug)]
 pub(super) enum Queued {
     /// Real bytes, of which those before `from` are written.
@@ -209,7 +209,7 @@ pub(super) enum Queued {
     },
 }
 
-/// How a range of a file is with the NIC stack.
+/// The state of a range at the NIC stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
     /// PREPARE was not sent.
@@ -230,30 +230,30 @@ pub(super) struct Stream {
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) queue: VecDeque<Queued>,
-    /// Bytes in it, ...
+    /// Bytes in `queue`, ...
     pub(super) queued_bytes: u64,
     /// ... and real ones among them.
     pub(super) queued_real_bytes: u64,
     /// Bytes written to the endpoint.
     pub(super) written: u64,
     pub(super) acknowledged: u64,
-    /// [`AppEvent::Drained`](crate::app::AppEvent::Drained) was told when so many were.
+    /// How many were acknowledged at the last [`AppEvent::Drained`](crate::app::AppEvent::Drained).
     pub(super) drained: u64,
     /// The application waits for room.
     pub(super) wants_room: bool,
     pub(super) notsent_lowat: Option<u64>,
     pub(super) priority: i32,
     pub(super) is_writing: bool,
-    /// Bytes per second, and when the next may be written, in microseconds.
+    /// Rate limit in bytes per second, and when the next bytes may be written, in microseconds.
     pub(super) rate: Option<(u64, u64)>,
     pub(super) deadline_us: Option<u64>,
     /// Files opened for it that may still be open.
     pub(super) files: Vec<FileId>,
-    /// The application hears nothing of it any more.
+    /// The application gets no more events of it.
     pub(super) is_released: bool,
-    /// What it ends with, once it does.
+    /// The reason with which it ends.
     pub(super) reason: CloseReason,
-    /// `Closed` is on its way to the application.
+    /// `Closed` is queued for the application.
     pub(super) is_closing: bool,
 }
 
@@ -263,7 +263,7 @@ impl Stream {
         self.queued_bytes + self.written.saturating_sub(self.acknowledged)
     }
 
-    /// It is over in both directions.
+    /// True if both directions are over.
     pub(super) fn is_over(&self) -> bool {
         self.sending == Sending::Over && self.receiving == Receiving::Over
     }
@@ -281,7 +281,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A place for a connection that is called so at its endpoint.
+    /// Inserts a connection with its endpoint's handle.
     pub(super) fn insert(
         &mut self,
         (listener, handle): (usize, Handle),
@@ -340,7 +340,7 @@ impl Table {
         place
     }
 
-    /// The place of a connection, by its endpoint's name.
+    /// The place of a connection, by its endpoint's handle.
     pub(super) fn find(&self, listener: usize, handle: Handle) -> Option<usize> {
         self.by_handle.get(&(listener, handle)).copied()
     }
@@ -363,7 +363,7 @@ impl Table {
         Some(connection)
     }
 
-    /// A stream of a connection.
+    /// Inserts a stream of a connection.
     pub(super) fn insert_stream(&mut self, place: usize, quic: quic::StreamId) -> Option<StreamId> {
         let connection = self.connections.get_mut(place)?;
         self.generation = self.generation.wrapping_add(1);
@@ -422,7 +422,7 @@ impl Table {
         Some((found, connection))
     }
 
-    /// The same, to look at them.
+    /// The same, shared.
     pub(super) fn pair(&self, stream: StreamId) -> Option<(&Stream, &Connection)> {
         let found = self.stream(stream)?;
         Some((found, self.connections.get(found.connection)?))
@@ -446,12 +446,12 @@ impl Table {
         Some(removed)
     }
 
-    /// Nothing of a file may be sent any more by the connection that has something of it.
+    /// Stops all sending of a file by the connection that uses it.
     pub(super) fn bar(&mut self, file: FileId) {
         self.connections.iter_mut().for_each(|(_, it)| it.bar(file));
     }
 
-    /// All places of connections, as they are now.
+    /// A snapshot of the places of all connections.
     pub(super) fn places(&self) -> Vec<usize> {
         self.connections.iter().map(|(place, _)| place).collect()
     }

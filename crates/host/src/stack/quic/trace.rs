@@ -1,5 +1,5 @@
-//! Traces of connections, for those who look into them: what an endpoint does of a connection, and
-//! what the stack does for it with its NIC worker.
+//! Traces of connections: the endpoint's events of a connection, and the stack's exchanges with its
+//! NIC worker.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -16,25 +16,25 @@ use crate::app::QuicConnection;
 use crate::nics::nic_stacks::NicStacks;
 use crate::stack::Stack;
 
-/// Takes what traced connections do. None of these may wait.
+/// Receives the events of traced connections. No method may block.
 pub trait QuicTracer: fmt::Debug {
-    /// Nothing is traced.
+    /// The trace is refused.
     fn refuse(&mut self, refusal: QuicTraceRefusal);
 
     /// The trace of a connection begins.
     fn begin(&mut self, at: Instant, connection: TracedConnection);
 
-    /// A connection has done something.
+    /// An event of a connection.
     fn record(&mut self, at: Instant, connection: QuicConnection, event: &QuicTraceEvent);
 
-    /// Nothing follows of a connection.
+    /// The trace of a connection ends.
     fn end(&mut self, at: Instant, connection: QuicConnection);
 
-    /// Hands on what it has. False if there is no one to hand it to any more.
+    /// Flushes buffered events. False if the receiver is gone.
     fn flush(&mut self) -> bool;
 }
 
-/// A connection of which a trace is made.
+/// A traced connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedConnection {
     /// Its name.
@@ -45,70 +45,70 @@ pub struct TracedConnection {
     pub remote: SocketAddr,
 }
 
-/// Something that a traced connection does.
+/// An event of a traced connection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QuicTraceEvent {
-    /// The connection itself.
+    /// An event of the QUIC connection itself.
     Quic(TraceEvent),
-    /// PREPARE: the NIC worker is to have a range in memory.
+    /// PREPARE: the NIC worker is to read a range into memory.
     PrepareIssued {
         /// The id of the command.
         prepare: u64,
-        /// The stream that it is for.
+        /// The stream that needs it.
         stream: u64,
         /// The range.
         file: FileId,
-        /// Of its first byte.
+        /// Offset of its first byte.
         offset: u64,
-        /// In bytes.
+        /// Length, in bytes.
         len: u64,
     },
     /// READY: the range is there.
     RangeReady {
         /// The id of the command.
         prepare: u64,
-        /// Since PREPARE, in microseconds.
+        /// Time since PREPARE, in microseconds.
         waited_us: u64,
     },
-    /// QSEND: the NIC worker has packets to fill in, to seal and to send.
+    /// QSEND: the NIC worker is to fill in, seal and send packets.
     SendIssued {
         /// The id of the command.
         send: u64,
-        /// Which NIC stack.
+        /// The NIC stack.
         nic: usize,
-        /// Which of its workers.
+        /// Its worker.
         worker: usize,
         /// Numbers of the first and the last packet.
         packets: (u64, u64),
-        /// In how many datagrams.
+        /// Number of datagrams.
         datagrams: usize,
     },
     /// The packets have left.
     SendDeparted {
         /// The id of the command.
         send: u64,
-        /// Since QSEND, in microseconds.
+        /// Time since QSEND, in microseconds.
         waited_us: u64,
     },
 }
 
-/// Which connections are to be traced.
+/// Which connections to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuicTraceWanted {
-    /// This one alone.
+    /// Only this one.
     pub connection: Option<QuicConnection>,
-    /// Those of this peer.
+    /// Only those of this peer.
     pub peer: Option<IpAddr>,
-    /// No more than so many.
+    /// At most this many.
     pub connections_max: usize,
 }
 
-/// Why no trace is made.
+/// Why a trace is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuicTraceRefusal {
     /// No port speaks QUIC.
     NoQuic,
-    /// Another one is being made.
+    /// Another trace is active.
     Busy,
     /// There is no such connection, or it is over.
     UnknownConnection(QuicConnection),
@@ -128,11 +128,11 @@ impl fmt::Display for QuicTraceRefusal {
 
 impl std::error::Error for QuicTraceRefusal {}
 
-/// Most commands of which is remembered when they were issued. If so many are unanswered, since a
-/// NIC stack is gone, all of them are forgotten.
+/// Most commands whose issue time is remembered. If that many are unanswered, since a NIC stack is
+/// gone, all are forgotten.
 const ISSUED_MAX: usize = 65_536;
 
-/// A trace that is being made.
+/// An active trace.
 #[derive(Debug)]
 pub(super) struct Trace {
     tracer: Box<dyn QuicTracer>,
@@ -175,7 +175,7 @@ impl Trace {
         self.tracer.record(at, connection.id, &event);
     }
 
-    /// A QSEND has departed. `times`: what it is now, and when that was, in microseconds.
+    /// A QSEND has departed. `times`: now, and when it departed, in microseconds.
     #[cold]
     pub(super) fn on_departed(
         &mut self,
@@ -200,7 +200,7 @@ impl Trace {
         self.issued.insert(id.0, now_us);
     }
 
-    /// A command is answered at this time: how long that took.
+    /// A command is answered at this time; returns how long that took.
     fn take_wait_us(&mut self, at_us: u64, id: SendId) -> Option<u64> {
         let issued_us = self.issued.remove(&id.0)?;
         Some(at_us.saturating_sub(issued_us))
@@ -208,7 +208,7 @@ impl Trace {
 }
 
 impl QuicLayer {
-    /// Has the trace record something of a connection, if one is made of it.
+    /// Records an event of a connection, if it is traced.
     #[inline]
     pub(super) fn trace(
         &mut self,
@@ -221,7 +221,7 @@ impl QuicLayer {
         }
     }
 
-    /// The same of a command that is issued, whose answer is waited for.
+    /// The same for an issued command, noting the time until its answer.
     #[inline]
     pub(super) fn trace_issued(
         &mut self,
@@ -254,7 +254,7 @@ impl QuicLayer {
         }
     }
 
-    /// A command is answered: how long that took, if it was traced.
+    /// A command is answered; returns how long that took, if it was traced.
     #[inline]
     pub(super) fn traced_wait_us(&mut self, now_us: u64, id: SendId) -> Option<u64> {
         self.trace.as_deref_mut()?.take_wait_us(now_us, id)
@@ -272,8 +272,8 @@ impl QuicLayer {
 }
 
 impl Stack {
-    /// Makes traces of connections of QUIC, of those that there are and of those that come, until
-    /// `tracer` says that it is the end; unless it is refused at once.
+    /// Traces existing and new QUIC connections until `tracer` reports its end, unless the trace is
+    /// refused at once.
     pub fn trace_quic(
         &mut self,
         now_us: u64,
@@ -288,7 +288,7 @@ impl Stack {
         };
         quic.trace = Some(Box::new(Trace {
             tracer,
-            // Those that there are come with their first event.
+            // Existing connections join with their first event.
             left: wanted.connections_max,
             traced: HashMap::new(),
             names: HashSet::new(),
@@ -298,7 +298,7 @@ impl Stack {
         self.flush_quic_trace();
     }
 
-    /// Has the endpoints trace what is wanted.
+    /// Has the endpoints trace the wanted connections.
     fn begin_quic_traces(
         &mut self,
         now_us: u64,
@@ -333,7 +333,7 @@ impl Stack {
         Ok(())
     }
 
-    /// The tracer may have something to hand on, or be at its end.
+    /// Lets the tracer flush; ends the trace if the receiver is gone.
     pub fn flush_quic_trace(&mut self) {
         let Some(quic) = self.quic.as_deref_mut() else {
             return;
@@ -349,7 +349,7 @@ impl Stack {
         }
     }
 
-    /// Takes what endpoints have traced.
+    /// Collects the endpoints' trace events.
     #[inline]
     pub(super) fn trace_endpoints(&mut self) {
         if self

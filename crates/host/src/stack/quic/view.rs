@@ -1,4 +1,4 @@
-//! What there is of QUIC, for those who watch over a stack.
+//! The QUIC state of a stack, for monitoring.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use super::table::{Connection, Reception};
 use crate::app::{QuicConnection, TlsAgreed};
 use crate::stack::Stack;
 
-/// A QUIC connection, as people are shown it.
+/// A snapshot of a QUIC connection, for display.
 #[derive(Clone, Debug)]
 pub struct QuicInfo<'a> {
     /// Its name for applications.
@@ -17,40 +17,40 @@ pub struct QuicInfo<'a> {
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// What was agreed upon, once the handshake is over, or early data has come.
+    /// Negotiated parameters, once the handshake is complete or early data has arrived.
     pub tls: Option<&'a TlsAgreed>,
     /// It is closed, and waits for stray packets.
     pub is_closed: bool,
     /// Streams that are open.
     pub streams: usize,
-    /// Bytes of the datagrams sent for it, but for those of its handshake.
+    /// Bytes of datagrams sent for it, except handshake datagrams.
     pub sent_bytes: u64,
     /// The smoothed round-trip time.
     pub round_trip: Duration,
     /// The congestion window, in bytes.
     pub congestion_window: u64,
-    /// Packets that were found lost.
+    /// Packets declared lost.
     pub packets_lost: u64,
     /// A NIC worker seals and sends for it: it has a key.
     pub is_offloaded: bool,
-    /// It opens what the peer sends as well: it has the peer's key, and datagrams reach it.
+    /// The worker also opens the peer's packets: it has the peer's key, and datagrams reach it.
     pub is_opened_by_nic: bool,
     /// Packets of the peer that NIC workers have opened.
     pub packets_opened_by_nic: u64,
     /// The NIC stack that sends for it.
     pub nic: usize,
-    /// Which of that one's workers does, counted from zero.
+    /// The sending worker of that NIC stack, counted from zero.
     pub worker: usize,
     /// QSENDs issued and not departed.
     pub sends_outstanding: u64,
     /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, for a
-    /// file that a new worker has to open again, or for its QSENDs to depart before it goes to
-    /// another worker.
+    /// file that a new worker has to reopen, or for its QSENDs to depart before it moves to another
+    /// worker.
     pub waits: bool,
 }
 
 impl Stack {
-    /// QUIC connections from a place in their table on, as [`Stack::connections_from`] has those of
+    /// QUIC connections from a place in their table on, as [`Stack::connections_from`] does for
     /// TCP.
     pub fn quic_connections_from(
         &self,
@@ -107,13 +107,13 @@ impl Stack {
         }
     }
 
-    /// QUIC connections that there are, those included that are closed and wait for stray packets.
+    /// Number of QUIC connections, including closed ones that wait for stray packets.
     pub(in crate::stack) fn quic_len(&self) -> usize {
         let quic = self.quic.as_deref();
         quic.map_or(0, |quic| quic.table.connections.len())
     }
 
-    /// QUIC connections that wait for room in the ring of a worker.
+    /// Number of QUIC connections that wait for room in a worker's ring.
     pub(in crate::stack) fn quic_waiting(&self, worker: usize) -> usize {
         let waiting = self.quic.as_deref().map(|quic| &quic.waiting_room);
         waiting
@@ -121,7 +121,7 @@ impl Stack {
             .map_or(0, VecDeque::len)
     }
 
-    /// The sources of QUIC connections that count as theirs.
+    /// The sources against which QUIC connections count.
     pub(in crate::stack) fn quic_sources(&self) -> impl Iterator<Item = IpAddr> {
         let tables = self.quic.as_deref().map(|quic| &quic.table.connections);
         let connections = tables.into_iter().flatten();
