@@ -10,6 +10,7 @@ use netdev::packet::PacketPort;
 use netdev::{Frame, Offload, Port, SendError, Superpacket};
 use nix::sys::socket::{setsockopt, sockopt};
 use proptest::prelude::*;
+use testbed::link;
 use testbed::namespace::{isolated, isolated_unprivileged};
 use testbed::process::{run, tool};
 use testbed::wait;
@@ -161,6 +162,8 @@ fn port_and_kernel() -> (PacketPort, [u8; 6]) {
         let (length, flag) = if ipv6 { (64, "nodad") } else { (24, "") };
         ip(&format!("addr add {destination}/{length} dev vb {flag}"));
     }
+    let addresses = [false, true].map(|ipv6| ends(ipv6)[1].ip());
+    link::await_ready(&["va", "vb"], &addresses).unwrap();
     let kernel = PacketPort::send_only("vb").unwrap().mac();
     let own = [false, true].map(|ipv6| ends(ipv6)[0].ip());
     (PacketPort::open("va", &own as &[IpAddr]).unwrap(), kernel)
@@ -312,6 +315,7 @@ fn the_kernel_cuts_as_the_port_does() {
             ip(&format!("link set {end} addrgenmode none"));
             ip(&format!("link set {end} up"));
         }
+        link::await_ready(&["va", "vb"], &[]).unwrap();
         let to = [false, true].map(|ipv6| ends(ipv6)[1].ip());
         let mut a = PacketPort::open("va", &[]).unwrap();
         let mut b = PacketPort::open("vb", &to).unwrap();

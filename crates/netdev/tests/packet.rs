@@ -10,6 +10,7 @@ use netdev::{Offload, Port, SendError, Superpacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use sha2::{Digest, Sha256};
+use testbed::link;
 use testbed::namespace::{isolated, isolated_unprivileged};
 use testbed::process::{run, tool};
 use testbed::wait;
@@ -35,6 +36,7 @@ fn ports(mtu: usize) -> (PacketPort, PacketPort) {
         ip(&format!("link set {end} mtu {mtu} addrgenmode none"));
         ip(&format!("link set {end} up"));
     }
+    link::await_ready(&["va", "vb"], &[]).unwrap();
     let a = PacketPort::open("va", &A).unwrap();
     let b = PacketPort::open("vb", &B).unwrap();
     assert_eq!((a.mtu(), b.mtu()), (mtu, mtu));

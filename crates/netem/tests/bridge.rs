@@ -11,6 +11,7 @@ use netdev::packet::virtio::VirtioNetHeader;
 use netem::bridge::{Bridge, Settings};
 use netem::conditions::Changes;
 use netem::report::Report;
+use testbed::link;
 use testbed::namespace::{Network, isolated, within};
 use testbed::process::{Process, run, tool};
 use testbed::wait;
@@ -33,6 +34,7 @@ fn veth_pairs() {
             ip(&format!("link set {end} addrgenmode none"));
             ip(&format!("link set {end} up"));
         }
+        link::await_ready(&[outer, inner], &[]).unwrap();
     }
 }
 

@@ -12,6 +12,7 @@ use nic::reader::memory::MemoryDisk;
 use nic::{Progress, Worker};
 use support::quic::{Qsend, open, packets, plaintexts, quic_key};
 use support::{content, departed, small_config};
+use testbed::link;
 use testbed::namespace::isolated;
 use testbed::process::{run, tool};
 use testbed::wait;
@@ -49,6 +50,8 @@ fn a_socket_of_the_kernel_receives_and_opens_every_packet() {
         ip("link set vb up");
         ip("addr add 10.77.0.1/24 dev vb");
         ip("addr add fd77::1/64 dev vb nodad");
+        let addresses = ["10.77.0.1", "fd77::1"].map(|it| it.parse().unwrap());
+        link::await_ready(&["va", "vb"], &addresses).unwrap();
 
         let disk = MemoryDisk::new();
         let file = content(200_000);

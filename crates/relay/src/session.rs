@@ -496,6 +496,7 @@ mod tests {
         ] {
             run(&mut tool(command)).unwrap();
         }
+        testbed::link::await_ready(&["near", "far"], &[]).unwrap();
     }
 
     /// HELLO and answer: the host's session, and the frame that confirms it.

@@ -12,6 +12,7 @@
 //! | [`fuse`] | a file system that a test stops, and whose files it changes unseen |
 //! | [`injection`] | system calls that a running process is made to make |
 //! | [`http`] | a client on the kernel's TCP that checks every byte |
+//! | [`link`] | links that the kernel is still bringing up |
 //! | [`process`] | processes: ending them, waiting for their end |
 //! | [`procfs`] | what the kernel tells of a process: CPU time, memory |
 //! | [`instructions`] | instructions that a piece of work takes |
@@ -28,6 +29,7 @@ pub mod http;
 #[cfg(target_arch = "x86_64")]
 pub mod injection;
 pub mod instructions;
+pub mod link;
 pub mod namespace;
 pub mod path;
 pub mod process;
