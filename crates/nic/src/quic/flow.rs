@@ -19,7 +19,7 @@ pub(crate) struct QuicFlow {
     next_sealed: u64,
     /// Blocks that were prepared or sent, and not released.
     pub(super) retained: Retained,
-    /// From QRXKEY on.
+    /// From QRXKEY to QRXKEYGONE.
     pub(super) receiver: Option<Box<Receiver>>,
 }
 
