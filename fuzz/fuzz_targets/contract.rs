@@ -129,6 +129,9 @@ enum Request<'a> {
         id: [u8; 20],
         len: u8,
     },
+    QuicReceiveKeyGone {
+        flow: u64,
+    },
     Records {
         epoch: u16,
         number: u64,
@@ -426,6 +429,9 @@ impl Request<'_> {
                 flow: FlowId(2),
                 id: QuicConnectionId::new(&id[..1 + usize::from(len % 20)])
                     .expect("it has 1 to 20 bytes"),
+            },
+            Request::QuicReceiveKeyGone { flow } => Command::QuicReceiveKeyGone {
+                flow: FlowId(*flow),
             },
             Request::KeyGone { flow, epoch } => Command::KeyGone {
                 flow: FlowId(*flow),

@@ -6,9 +6,9 @@
 //! | Offset | Bytes | What |
 //! |---|---|---|
 //! | 0 | 4 | length of the message, record and variable part, in bytes |
-//! | 4 | 1 | kind: commands 1–9, 13–19 and 24–30, events 129–147, 150 and 151 |
+//! | 4 | 1 | kind: commands 1–9, 13–19 and 24–31, events 129–147, 150 and 151 |
 //! | 5 | 3 | zero |
-//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, QRXKEY, QCID, QRX, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice ended, unspliced) |
+//! | 8 | 4 or 8 | id: of the file (OPEN, OPENPASSED, LIST, CLOS), the SEND, QSEND or PREPARE, the flow (QKEY, QKEYGONE, QRELEASE, QRXKEY, QCID, QRXKEYGONE, QRX, ACKD, KEY, KEYGONE, RECORDS, PART, PARTGONE, part refused, SPLICE, SPLICEMSS, UNSPLICE, splice refused, splice ended, unspliced) |
 //!
 //! | Message | Variable part |
 //! |---|---|
@@ -100,6 +100,7 @@ const PREPARE: u8 = 27;
 const QUIC_RELEASE: u8 = 28;
 const QUIC_RECEIVE_KEY: u8 = 29;
 const QUIC_CONNECTION_ID: u8 = 30;
+const QUIC_RECEIVE_KEY_GONE: u8 = 31;
 const OPENED: u8 = 129;
 const OPEN_FAILED: u8 = 130;
 const DEPARTED: u8 = 131;
@@ -414,6 +415,7 @@ records! {
         zero: [u8; 3],
     }
     QuicConnectionIdRecord: 40 { head: Head, flow: U64, id: ConnectionIdRecord, zero: [u8; 3], }
+    QuicReceiveKeyGoneRecord: 16 { head: Head, flow: U64, }
     /// What is behind the ID is zero.
     ConnectionIdRecord: 21 { bytes: [u8; 20], len: u8, }
     /// What is behind addresses of 4 bytes is zero.
@@ -565,9 +567,9 @@ impl Command<'_> {
             | Command::QuicSend(_)
             | Command::Prepare(_)
             | Command::QuicRelease { .. } => quic::encode(self, out),
-            Command::QuicReceiveKey(_) | Command::QuicConnectionId { .. } => {
-                quic_receive::encode(self, out);
-            }
+            Command::QuicReceiveKey(_)
+            | Command::QuicConnectionId { .. }
+            | Command::QuicReceiveKeyGone { .. } => quic_receive::encode(self, out),
         }
     }
 
@@ -656,7 +658,7 @@ impl Command<'_> {
             QUIC_SEND => QuicSend::parse(bytes).map(Command::QuicSend),
             PREPARE => Prepare::parse(bytes).map(Command::Prepare),
             QUIC_RELEASE => quic::parse_release(bytes),
-            kind @ (QUIC_RECEIVE_KEY | QUIC_CONNECTION_ID) => quic_receive::parse(kind, bytes),
+            kind @ QUIC_RECEIVE_KEY..=QUIC_RECEIVE_KEY_GONE => quic_receive::parse(kind, bytes),
             _ => Err("the kind is a command's"),
         }
     }
@@ -697,7 +699,8 @@ impl Command<'_> {
             | Command::PartGone { .. }
             | Command::Unsplice { .. }
             | Command::QuicKeyGone { .. }
-            | Command::QuicConnectionId { .. } => Ok(()),
+            | Command::QuicConnectionId { .. }
+            | Command::QuicReceiveKeyGone { .. } => Ok(()),
         }
     }
 }

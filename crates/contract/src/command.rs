@@ -143,6 +143,13 @@ pub enum Command<'a> {
         /// The connection ID.
         id: QuicConnectionId,
     },
+    /// QRXKEYGONE: open no more packets of a flow. What its QRXKEY has opened is reported first;
+    /// then the key is removed and its memory overwritten, and the flow has no connection ID any
+    /// more. The next QRXKEY of the flow is like its first. Without effect if the flow has none.
+    QuicReceiveKeyGone {
+        /// The flow.
+        flow: FlowId,
+    },
 }
 
 /// SEND: a finished packet header and what follows it.

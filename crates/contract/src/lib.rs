@@ -8,7 +8,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`ids`] | names that cross the split |
-//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, SPLICEMSS, UNSPLICE, SETUP, QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE |
+//! | [`command`] | host to NIC: OPEN, OPENPASSED, LIST, CLOS, SEND, ACKD, KEY, KEYGONE, RECORDS, FRAME, PART, PARTGONE, SPLICE, SPLICEMSS, UNSPLICE, SETUP, QKEY, QKEYGONE, QSEND, PREPARE, QRELEASE, QRXKEY, QCID, QRXKEYGONE |
 //! | `file`, [`segment`] | versions of files; what payload consists of |
 //! | [`event`] | NIC to host: opened, open failed, listed, departed, read failed, sealed, seal mismatch, rejected, ended, load, frame, part refused, part ended, splice refused, splice progress, splice ended, unspliced, setup ready, ready |
 //! | [`listing`] | what is in a directory: what answers LIST |
@@ -16,7 +16,7 @@
 //! | [`parting`] | connections of which the NIC stack runs what is left: what PART says |
 //! | [`splicing`] | two connections that the NIC stack joins: what SPLICE says |
 //! | [`setup`] | listeners whose SYNs the NIC stack answers: what SETUP says |
-//! | [`quic`] | packets of QUIC connections that the NIC stack seals |
+//! | [`quic`] | packets of QUIC connections that the NIC stack seals, and opens |
 //! | [`limits`] | bounds that both sides rely on |
 //! | [`codec`] | commands and events as bytes: those of QUIC in its `quic` and `quic_receive` |
 //! | [`channel`] | a command ring, an event ring and their wake-ups |

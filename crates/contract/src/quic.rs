@@ -10,6 +10,7 @@
 //! | QRELEASE | the peer has a range of a file, or will not get it |
 //! | QRXKEY | open what the peer sends: the key of a generation |
 //! | QCID | a connection ID by which the peer calls a flow |
+//! | QRXKEYGONE | open no more packets of a flow |
 //!
 //! | Event | What it says |
 //! |---|---|
@@ -39,6 +40,10 @@
 //! cannot open goes up as the frame that it was: the host can open every packet at any time, and
 //! has all that it needs to, so that losing a worker, or a frame that comes to the wrong one, costs
 //! nothing but the host's time. A worker that does not take the key says nothing.
+//!
+//! With QRXKEYGONE the host takes the key back. QRX of packets that were opened before may still be
+//! on their way; they are before the departure of any QSEND that follows the QRXKEYGONE. A frame
+//! that comes to the worker afterwards goes up as it is.
 //!
 //! # Key material
 //!
@@ -134,7 +139,7 @@ pub struct Prepare {
 /// QRXKEY: the key for packets that the peer sends.
 ///
 /// It takes the place of the one before: packets of that one's key phase are the host's from then
-/// on. It stays until an ACKD with `last`.
+/// on. It stays until a QRXKEYGONE, or an ACKD with `last`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct QuicReceiveKey<'a> {
     /// The flow.

@@ -1,4 +1,4 @@
-//! QRXKEY, QCID and QRX survive their way through bytes; nothing else decodes.
+//! QRXKEY, QCID, QRXKEYGONE and QRX survive their way through bytes; nothing else decodes.
 
 mod support;
 
@@ -71,7 +71,7 @@ fn rule_broken_by_event(change: impl FnOnce(&mut QuicReceived)) -> &'static str 
 }
 
 #[test]
-fn the_layout_of_qrxkey_and_qcid() {
+fn the_layout_of_qrxkey_qcid_and_qrxkeygone() {
     let bytes = encoded(&Command::QuicReceiveKey(a_key(Cipher::Aes128Gcm)));
     let mut expected = vec![112, 0, 0, 0, 29, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
     expected.extend([9, 0, 0, 0, 0, 0, 0, 0]);
@@ -89,6 +89,9 @@ fn the_layout_of_qrxkey_and_qcid() {
     expected.extend([0; 12]);
     expected.extend([8, 0, 0, 0]);
     assert_eq!(bytes, expected);
+
+    let bytes = encoded(&Command::QuicReceiveKeyGone { flow: FlowId(7) });
+    assert_eq!(bytes, [16, 0, 0, 0, 31, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 #[test]
@@ -119,6 +122,7 @@ fn all_of_them_decode() {
             flow: FlowId(7),
             id: QuicConnectionId::new(&[1; 20]).expect("twenty bytes"),
         },
+        Command::QuicReceiveKeyGone { flow: FlowId(7) },
     ] {
         assert_eq!(Command::decode(&encoded(&command)), Ok(command));
     }
@@ -211,12 +215,13 @@ proptest! {
     /// Whatever decodes is written back as the same bytes.
     #[test]
     fn damaged_messages_decode_to_themselves_or_not(
-        which in 0..2usize,
+        which in 0..3usize,
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
         let command = [
             Command::QuicReceiveKey(a_key(Cipher::Aes128Gcm)),
             Command::QuicConnectionId { flow: FlowId(7), id: an_id() },
+            Command::QuicReceiveKeyGone { flow: FlowId(7) },
         ][which].clone();
         let event = event_bytes(&received(which == 0));
         for mut bytes in [encoded(&command), event] {

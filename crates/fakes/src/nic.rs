@@ -298,7 +298,8 @@ impl FakeNic {
                 | Command::Prepare(_)
                 | Command::QuicRelease { .. }
                 | Command::QuicReceiveKey(_)
-                | Command::QuicConnectionId { .. } => panic!("no flow is one of QUIC"),
+                | Command::QuicConnectionId { .. }
+                | Command::QuicReceiveKeyGone { .. } => panic!("no flow is one of QUIC"),
             }
         }
     }

@@ -241,7 +241,8 @@ impl Sealer for ReferenceSealer {
             | Command::Prepare(_)
             | Command::QuicRelease { .. }
             | Command::QuicReceiveKey(_)
-            | Command::QuicConnectionId { .. } => {}
+            | Command::QuicConnectionId { .. }
+            | Command::QuicReceiveKeyGone { .. } => {}
         }
     }
 

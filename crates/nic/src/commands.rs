@@ -89,6 +89,7 @@ impl<P: Port> Engine<P> {
             } => self.quic_release(*flow, *file, *offset, *len),
             Command::QuicReceiveKey(key) => self.quic_receive_key(key),
             Command::QuicConnectionId { flow, id } => self.quic_connection_id(*flow, *id),
+            Command::QuicReceiveKeyGone { flow } => self.quic_receive_key_gone(*flow),
         }
     }
 

@@ -491,6 +491,13 @@ enum Wild {
     QuicSend(WildQuicSend),
     Prepare(Prepare),
     QuicRelease(Prepare),
+    QuicReceiveKey {
+        flow: u64,
+        generation: u32,
+    },
+    QuicReceiveKeyGone {
+        flow: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -714,6 +721,9 @@ fn wild() -> impl Strategy<Value = Wild> {
         8 => quic_send,
         3 => prepare().prop_map(Wild::Prepare),
         1 => prepare().prop_map(Wild::QuicRelease),
+        2 => (0..5u64, 0..4u32)
+            .prop_map(|(flow, generation)| Wild::QuicReceiveKey { flow, generation }),
+        1 => (0..5u64).prop_map(|flow| Wild::QuicReceiveKeyGone { flow }),
         3 => key.prop_map(|(flow, epoch, suite)| Wild::Key { flow, epoch, suite }),
         1 => (0..5u64, 0..3u16).prop_map(|(flow, epoch)| Wild::KeyGone { flow, epoch }),
         8 => records,
@@ -760,6 +770,8 @@ impl Wild {
                 floor,
             } => stage.tell_quic_key(*flow, *generation, *floor),
             Wild::QuicKeyGone { flow, generation } => stage.tell_key_gone(*flow, *generation),
+            Wild::QuicReceiveKey { flow, generation } => stage.tell_receive(*flow, *generation),
+            Wild::QuicReceiveKeyGone { flow } => stage.tell_receive_gone(*flow),
             Wild::QuicSend(wild) => wild.perform(stage),
             Wild::Prepare(prepare) => stage.tell(&Command::Prepare(*prepare)),
             Wild::QuicRelease(range) => {

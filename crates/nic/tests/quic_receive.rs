@@ -2,11 +2,12 @@
 
 mod support;
 
-use contract::{Command, Event, FlowId};
+use contract::{Command, Event, FlowId, Segment};
 use fakes::recording_port::{Recording, RecordingPort};
 use netdev::steering::Target;
 use nic::reader::memory::MemoryDisk;
 use nic::{Config, Reorder};
+use support::quic::Plain;
 use support::quic_peer::{HOLD_US, Peer, id, packets_of};
 use support::{Stage, small_config};
 use wire::ip::Ecn;
@@ -311,6 +312,133 @@ fn a_flow_that_is_over_is_forgotten() {
     stage.tell_receive(FLOW, 0);
     arrive(&mut stage, peer.frame(1, &text(1)));
     assert_eq!(stage.packets(), expected([1]));
+}
+
+#[test]
+fn a_key_that_is_taken_back_is_forgotten() {
+    for generation in [0, 1] {
+        let mut stage = receiving();
+        stage.tell_id(FLOW, 2);
+        let peer = Peer::new(FLOW);
+        for number in [0, 2, 4] {
+            arrive(&mut stage, peer.frame(number, &text(number)));
+        }
+        assert_eq!(stage.packets(), expected([0]));
+        stage.tell_receive_gone(FLOW);
+        assert_eq!(stage.packets(), expected([2, 4]), "what was held goes up");
+        assert_eq!(stage.worker.next_timeout_us(), None);
+        assert_eq!(stage.worker.usage().records_bytes, 0);
+        // By whatever ID, and also if the host still hands it on.
+        let renamed = Peer {
+            id: id(FLOW, 2),
+            ..peer.clone()
+        };
+        for frame in [peer.frame(1, &text(1)), renamed.frame(3, &text(3))] {
+            arrive(&mut stage, frame.clone());
+            stage.tell(&Command::Frame { bytes: &frame });
+            assert_eq!(stage.received(), (vec![], vec![frame.clone(), frame]));
+        }
+        // It has no ID until it has a key.
+        stage.tell_id(FLOW, 3);
+        stage.tell_receive(FLOW, generation);
+        let flows = [FlowId(FLOW)].into();
+        assert_eq!(stage.take_events(), [Event::FlowsTaken { flows }]);
+        let again = Peer { generation, ..peer };
+        for number in [5, 7, 6] {
+            arrive(&mut stage, again.frame(number, &text(number)));
+        }
+        let (received, frames) = stage.received();
+        assert_eq!((packets_of(&received), frames), (expected(5..8), vec![]));
+        assert!(received.iter().all(|it| it.generation == generation));
+        let unnamed = Peer {
+            id: id(FLOW, 3),
+            ..again
+        };
+        let frame = unnamed.frame(8, &text(8));
+        arrive(&mut stage, frame.clone());
+        assert_eq!(stage.received().1, [frame]);
+        assert_eq!(stage.counters().commands_rejected, 0);
+    }
+}
+
+#[test]
+fn a_flow_whose_key_was_taken_back_is_not_reported_as_taken() {
+    let mut stage = stage_with(&small_config());
+    stage.tell_receive(FLOW, 0);
+    stage.tell_receive_gone(FLOW);
+    stage.tell_receive(8, 0);
+    let flows = [FlowId(8)].into();
+    assert_eq!(stage.take_events(), [Event::FlowsTaken { flows }]);
+}
+
+#[test]
+fn a_key_that_is_taken_back_makes_room_for_another() {
+    let mut stage = receiving();
+    let key_bytes = stage.worker.usage().records_bytes;
+    stage = stage_with(&Config {
+        records_bytes: key_bytes,
+        ..small_config()
+    });
+    let refused = |stage: &mut Stage| {
+        stage.settle();
+        stage.counters().quic_receive_keys_refused
+    };
+    stage.tell_receive(FLOW, 0);
+    stage.tell_receive(8, 0);
+    assert_eq!(refused(&mut stage), 1);
+    // Of a flow without a key, and of none.
+    stage.tell_receive_gone(8);
+    stage.tell_receive_gone(99);
+    stage.tell_receive(8, 0);
+    assert_eq!(refused(&mut stage), 2);
+    for _ in 0..2 {
+        stage.tell_receive_gone(FLOW);
+    }
+    stage.tell_receive(8, 0);
+    stage.tell_receive(FLOW, 0);
+    assert_eq!(refused(&mut stage), 3);
+    stage.received();
+    arrive(&mut stage, Peer::new(8).frame(0, &text(0)));
+    assert_eq!(stage.packets(), expected([0]));
+    for flow in [FLOW, 8] {
+        stage.acked(flow, 0, true);
+    }
+    stage.settle();
+    assert_eq!(stage.worker.usage().records_bytes, 0);
+    assert_eq!(stage.counters().commands_rejected, 0);
+}
+
+/// After a QSEND that follows QRXKEYGONE has departed, the host believes no QRX.
+#[test]
+fn packets_go_up_before_a_later_qsend_departs() {
+    let mut stage = receiving();
+    stage.tell_quic_key(FLOW, 0, 0);
+    let peer = Peer::new(FLOW);
+    for number in [0, 2, 4] {
+        stage.wire.arrive(peer.frame(number, &text(number)));
+    }
+    stage.turn();
+    stage.tell_receive_gone(FLOW);
+    let packet = Plain {
+        number: 0,
+        generation: 0,
+        prefix: b"",
+        segments: vec![Segment::Inline(b"a packet that leaves")],
+    };
+    let id = stage.quic_send(FLOW, [packet]);
+    let events = stage.take_events();
+    let departed = events
+        .iter()
+        .position(|event| matches!(event, Event::Departed { send, .. } if *send == id));
+    let departed = departed.expect("it has departed");
+    let mut received = Vec::new();
+    for (at, event) in events.into_iter().enumerate() {
+        if let Event::QuicReceived(it) = event {
+            assert!(at < departed);
+            received.push(*it);
+        }
+    }
+    assert_eq!(packets_of(&received), expected([0, 2, 4]));
 }
 
 #[test]

@@ -341,6 +341,7 @@ fn describe_quic(command: &Command<'_>) -> String {
         Command::QuicConnectionId { flow, id } => {
             format!("QCID flow {:x}: {:02x?}", flow.0, id.as_bytes())
         }
+        Command::QuicReceiveKeyGone { flow } => format!("QRXKEYGONE flow {:x}", flow.0),
         Command::Prepare(prepare) => format!(
             "PREPARE {} flow {:x}: file {} at {}, {} bytes",
             prepare.id.0, prepare.flow.0, prepare.file.0, prepare.offset, prepare.len

@@ -1,4 +1,4 @@
-//! QRXKEY, QCID and QRX as bytes.
+//! QRXKEY, QCID, QRXKEYGONE and QRX as bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,9 +6,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::quic::{NUMBERS_END, check_keys, cipher_byte, copy_key, parse_key};
 use super::{
-    ConnectionIdRecord, QUIC_CONNECTION_ID, QUIC_RECEIVE_KEY, QUIC_RECEIVED,
-    QuicConnectionIdRecord, QuicReceiveKeyRecord, QuicReceivedPacketRecord, QuicReceivedRecord,
-    all_zero, flag, head, split, whole,
+    ConnectionIdRecord, QUIC_CONNECTION_ID, QUIC_RECEIVE_KEY, QUIC_RECEIVE_KEY_GONE, QUIC_RECEIVED,
+    QuicConnectionIdRecord, QuicReceiveKeyGoneRecord, QuicReceiveKeyRecord,
+    QuicReceivedPacketRecord, QuicReceivedRecord, all_zero, flag, head, split, whole,
 };
 use crate::command::Command;
 use crate::ids::FlowId;
@@ -28,6 +28,13 @@ pub(super) fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
                 flow: flow.0.into(),
                 id: id_record(&id),
                 zero: [0; 3],
+            };
+            out.extend_from_slice(record.as_bytes());
+        }
+        Command::QuicReceiveKeyGone { flow } => {
+            let record = QuicReceiveKeyGoneRecord {
+                head: head(QUIC_RECEIVE_KEY_GONE, size_of::<QuicReceiveKeyGoneRecord>()),
+                flow: flow.0.into(),
             };
             out.extend_from_slice(record.as_bytes());
         }
@@ -56,8 +63,16 @@ fn parse_id(record: &ConnectionIdRecord) -> Result<QuicConnectionId, &'static st
 pub(super) fn parse(kind: u8, bytes: &[u8]) -> Result<Command<'_>, &'static str> {
     match kind {
         QUIC_RECEIVE_KEY => QuicReceiveKey::parse(bytes).map(Command::QuicReceiveKey),
+        QUIC_RECEIVE_KEY_GONE => parse_key_gone(bytes),
         _ => parse_connection_id(bytes),
     }
+}
+
+fn parse_key_gone(bytes: &[u8]) -> Result<Command<'_>, &'static str> {
+    let record = whole::<QuicReceiveKeyGoneRecord>(bytes)?;
+    Ok(Command::QuicReceiveKeyGone {
+        flow: FlowId(record.flow.get()),
+    })
 }
 
 fn parse_connection_id(bytes: &[u8]) -> Result<Command<'_>, &'static str> {

@@ -285,6 +285,7 @@ impl Nic {
                     }
                 }
                 Command::QuicConnectionId { flow, id } => self.opener.name(flow, &id),
+                Command::QuicReceiveKeyGone { flow } => self.opener.give_back(flow),
                 Command::Frame { bytes } => events.push(self.opener.arrive(now_us, bytes)),
                 Command::Setup(setup) => events.push(ready(setup.epoch, self.target)),
                 other => panic!("{other:?}"),

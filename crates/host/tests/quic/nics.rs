@@ -121,7 +121,7 @@ fn a_connection_goes_to_the_nic_stack_that_has_the_file() {
 }
 
 /// One of two workers leaves use while files are sent by it.
-fn leave_a_worker(world: &mut World<'_>, meanwhile: impl FnOnce(&mut World<'_>)) {
+pub(crate) fn leave_a_worker(world: &mut World<'_>, meanwhile: impl FnOnce(&mut World<'_>)) {
     // One is in use, and then both.
     world.connected();
     world.run_busy(2, 1000);

@@ -29,6 +29,8 @@ pub(crate) struct Opener {
     ids: HashMap<Vec<u8>, FlowId>,
     pub(crate) opened: u64,
     pub(crate) handed_up: u64,
+    /// Keys that were taken back.
+    pub(crate) taken_back: u64,
     /// What it says of the numbers of packets is wrong.
     pub(crate) lies: bool,
     /// It has no room for the key of another flow.
@@ -41,6 +43,11 @@ impl Opener {
         let (id, flow) = self.ids.iter().next()?;
         let key = &self.keys[flow];
         Some((QuicConnectionId::new(id)?, *flow, key.generation))
+    }
+
+    /// Flows whose packets it opens.
+    pub(crate) fn flows(&self) -> usize {
+        self.keys.len()
     }
 
     /// QRXKEY. True if it is the first of the flow.
@@ -71,6 +78,12 @@ impl Opener {
         assert_eq!(id.as_bytes().len(), ID_BYTES);
         let before = self.ids.insert(id.as_bytes().to_vec(), flow);
         assert!(before.is_none_or(|before| before == flow), "an ID is one's");
+    }
+
+    /// QRXKEYGONE.
+    pub(crate) fn give_back(&mut self, flow: FlowId) {
+        self.taken_back += u64::from(self.keys.contains_key(&flow));
+        self.forget(flow);
     }
 
     /// The flow is over.

@@ -1,12 +1,14 @@
 //! Connections whose packets NIC workers open: handed on by the host, or steered past it.
 
-use contract::Event;
-use contract::quic::{QuicReceived, QuicReceivedPacket};
+use contract::channel::Capacity;
+use contract::quic::{QuicConnectionId, QuicReceived, QuicReceivedPacket};
 use contract::tls::Cipher;
+use contract::{Event, FlowId};
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
 use host::QuicReceive;
 
+use crate::nics::leave_a_worker;
 use crate::world::{Setup, World, server_address};
 
 fn steady(below: u64) -> u64 {
@@ -225,6 +227,8 @@ fn a_reload_moves_connections_between_host_and_worker() {
             assert_eq!(world.stack.flows_steered(), 0);
             // What is on its way to the worker is not lost.
             world.run_for(100_000);
+            let opener = &world.nics[0].opener;
+            assert_eq!((opener.flows(), opener.taken_back), (0, round + 1));
             let before = world.nics[0].opener.opened;
             download(&mut world, client, 5_000_000);
             assert_eq!(world.nics[0].opener.opened, before, "{round}");
@@ -278,8 +282,33 @@ fn a_worker_that_had_no_room_for_a_key_opens_with_the_next_one() {
     }
 }
 
-/// Neither of one that is still to come, nor, where the connection has returned, of one that the
-/// host has by now.
+/// A PING that the worker says it has opened.
+fn claimed(
+    world: &World<'_>,
+    (id, flow): (QuicConnectionId, FlowId),
+    generation: u32,
+    number: u64,
+) -> Event {
+    Event::QuicReceived(Box::new(QuicReceived {
+        flow,
+        generation,
+        id,
+        remote: world.peers[0].client.local,
+        local: server_address(false).ip(),
+        arrived_us: world.now_us,
+        packets: vec![QuicReceivedPacket {
+            number,
+            age_us: 0,
+            len: 1,
+            first: if generation % 2 == 1 { 0x45 } else { 0x41 },
+            ecn: 0,
+        }],
+        plaintext: vec![1],
+    }))
+}
+
+/// Neither of one that is still to come, nor, where the connection has returned, of the one that
+/// was taken back, and of one that the host has by now.
 #[test]
 fn a_worker_is_not_believed_to_have_a_key_that_it_was_not_given() {
     for returns in [false, true] {
@@ -288,33 +317,19 @@ fn a_worker_is_not_believed_to_have_a_key_that_it_was_not_given() {
         let client = world.connected();
         download(&mut world, client, 300_000);
         world.run_for(2_000_000);
+        let (id, flow, last) = world.nics[0].opener.known().expect("a key");
         if returns {
             world.change_reception(QuicReceive::Host);
             world.peers[client].client.update_keys();
             download(&mut world, client, 300_000);
             world.run_for(2_000_000);
         }
-        let (id, flow, last) = world.nics[0].opener.known().expect("a key");
-        for generation in last + 1..last + 4 {
+        let first = if returns { last } else { last + 1 };
+        for generation in first..last + 4 {
             let before = world.stack.counters();
-            let received = QuicReceived {
-                flow,
-                generation,
-                id,
-                remote: world.peers[client].client.local,
-                local: server_address(false).ip(),
-                arrived_us: world.now_us,
-                packets: vec![QuicReceivedPacket {
-                    number: 100_000 + u64::from(generation),
-                    age_us: 0,
-                    len: 1,
-                    first: if generation % 2 == 1 { 0x45 } else { 0x41 },
-                    ecn: 0,
-                }],
-                // PING
-                plaintext: vec![1],
-            };
-            world.nics[0].report(&Event::QuicReceived(Box::new(received)));
+            let number = 100_000 + u64::from(generation);
+            let event = claimed(&world, (id, flow), generation, number);
+            world.nics[0].report(&event);
             world.run_for(10_000);
             let after = world.stack.counters();
             assert_eq!(after.quic_packets_refused, before.quic_packets_refused + 1);
@@ -324,8 +339,125 @@ fn a_worker_is_not_believed_to_have_a_key_that_it_was_not_given() {
     }
 }
 
+/// Until a QSEND has departed that was issued after its key was taken back.
+#[test]
+fn what_a_worker_had_opened_when_its_key_was_taken_back_is_believed() {
+    let mut random = steady;
+    let mut world = World::with(setup(false), &mut random);
+    let client = world.connected();
+    download(&mut world, client, 300_000);
+    world.run_for(2_000_000);
+    let (id, flow, last) = world.nics[0].opener.known().expect("a key");
+    world.change_reception(QuicReceive::Host);
+    world.run_for(1);
+    assert_eq!(world.nics[0].opener.flows(), 0);
+    let before = world.stack.counters();
+    for (number, refused) in [(100_000, 0), (100_001, 1)] {
+        let event = claimed(&world, (id, flow), last, number);
+        world.nics[0].report(&event);
+        // It is acknowledged.
+        world.run_for(100_000);
+        let after = world.stack.counters();
+        assert_eq!(
+            after.quic_packets_refused - before.quic_packets_refused,
+            refused
+        );
+        assert_eq!(after.quic_sends, before.quic_sends + 1);
+    }
+    world.close();
+}
+
+/// The command waits for room, and is not needed any more if the connection has gone to the worker
+/// again.
+#[test]
+fn a_full_ring_delays_the_return_of_a_key() {
+    for goes_again in [false, true] {
+        let mut random = steady;
+        let setup = Setup {
+            capacity: FEW_COMMANDS,
+            ..setup(true)
+        };
+        let mut world = World::with(setup, &mut random);
+        let client = world.connected();
+        world.request(client, 5_000_000, (0, 5_000_000), 0);
+        world.run_until(|world| world.nics[0].opener.opened > 20);
+        world.nics[0].is_stuck = true;
+        world.run_for(20_000);
+        assert!(world.stack.quic_connections().any(|info| info.waits));
+        world.change_reception(QuicReceive::Host);
+        world.run_for(20_000);
+        if goes_again {
+            world.change_reception(QuicReceive::NIC);
+            world.run_for(20_000);
+        }
+        assert_eq!(world.nics[0].opener.flows(), 1);
+        world.nics[0].is_stuck = false;
+        world.run_until_finished();
+        let opener = &world.nics[0].opener;
+        let (flows, taken_back) = (opener.flows(), opener.taken_back);
+        assert_eq!(
+            (flows, taken_back),
+            if goes_again { (1, 0) } else { (0, 1) }
+        );
+        assert_eq!(is_opened_by_nic(&world), goes_again);
+        assert_eq!(world.stack.counters().quic_packets_refused, 0);
+        world.close();
+    }
+}
+
+fn leave_amid_reloads(is_steered: bool, random: &mut dyn FnMut(u64) -> u64) {
+    let setup = Setup {
+        workers: 2,
+        workers_min: 1,
+        ..setup(is_steered)
+    };
+    let mut world = World::with(setup, random);
+    leave_a_worker(&mut world, |world| {
+        world.run_busy(9, 0);
+        for _ in 0..40 {
+            let time_us = (world.random)(200_000);
+            world.run_for(time_us);
+            let to = [QuicReceive::Host, QuicReceive::NIC][(world.random)(2) as usize];
+            world.change_reception(to);
+            world.peers[1].client.update_keys();
+        }
+    });
+    assert_eq!(world.nics[1].opener.flows(), 0);
+    world.run_until_finished();
+    world.change_reception(QuicReceive::NIC);
+    download(&mut world, 1, 2_000_000);
+    assert_eq!(world.nics[0].opener.flows(), 1);
+    world.change_reception(QuicReceive::Host);
+    world.run_for(1_000);
+    assert_eq!(world.nics[0].opener.flows(), 0);
+    assert_eq!(world.stack.counters().quic_packets_refused, 0);
+    world.close();
+}
+
+/// The next worker gets no key, or that of now, and the one before keeps none.
+#[test]
+fn a_reload_meets_connections_that_leave_their_worker() {
+    each_seed(6, |random| leave_amid_reloads(false, random));
+    each_seed(6, |random| leave_amid_reloads(true, random));
+}
+
+/// Rings in which few commands have room.
+const FEW_COMMANDS: Capacity = Capacity {
+    command_bytes: Capacity::LEAST.command_bytes,
+    ..Capacity::FULL
+};
+
 fn change_often(is_steered: bool, random: &mut dyn FnMut(u64) -> u64) {
-    let mut world = World::with(setup(is_steered), random);
+    let has_few = random(2) == 0;
+    let setup = Setup {
+        capacity: if has_few {
+            FEW_COMMANDS
+        } else {
+            Capacity::FULL
+        },
+        ..setup(is_steered)
+    };
+    let mut world = World::with(setup, random);
     world.weather = Weather {
         lost: 10,
         late: 20,
@@ -342,6 +474,7 @@ fn change_often(is_steered: bool, random: &mut dyn FnMut(u64) -> u64) {
     for _ in 0..40 {
         let time_us = (world.random)(20_000);
         world.run_for(time_us);
+        world.nics[0].is_stuck = (world.random)(4) == 0;
         match (world.random)(8) {
             0 => world.restart_worker(0),
             1 => {
@@ -362,7 +495,17 @@ fn change_often(is_steered: bool, random: &mut dyn FnMut(u64) -> u64) {
             _ => world.change_reception(QuicReceive::Host),
         }
     }
+    world.nics[0].is_stuck = false;
     world.run_until_finished();
+    // Whatever there was, the worker has no key now, and opens again once it gets one.
+    for (to, flows) in [(QuicReceive::Host, 0), (QuicReceive::NIC, 3)] {
+        world.change_reception(to);
+        for client in 0..3 {
+            world.request(client, 300_000, (0, 300_000), 0);
+        }
+        world.run_until_finished();
+        assert_eq!(world.nics[0].opener.flows(), flows);
+    }
     world.close();
 }
 

@@ -29,4 +29,9 @@ impl Arrivals {
     pub(crate) fn has_taken(&self) -> bool {
         !self.taken.is_empty()
     }
+
+    /// The worker no longer has a flow: a packet filter must not begin to give it its frames.
+    pub(crate) fn give_up(&mut self, flow: FlowId) {
+        self.taken.retain(|taken| *taken != flow);
+    }
 }

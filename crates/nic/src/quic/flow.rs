@@ -19,7 +19,7 @@ pub(crate) struct QuicFlow {
     next_sealed: u64,
     /// Blocks prepared or sent, and not released.
     pub(super) retained: Retained,
-    /// Set by QRXKEY.
+    /// From QRXKEY to QRXKEYGONE.
     pub(super) receiver: Option<Box<Receiver>>,
 }
 

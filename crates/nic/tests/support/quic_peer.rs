@@ -136,6 +136,11 @@ impl Stage {
         });
     }
 
+    /// A flow no longer receives.
+    pub fn tell_receive_gone(&mut self, flow: u64) {
+        self.tell(&Command::QuicReceiveKeyGone { flow: FlowId(flow) });
+    }
+
     /// What has come up since the last call: QRX, and frames.
     pub fn received(&mut self) -> (Vec<QuicReceived>, Vec<Vec<u8>>) {
         let (mut received, mut frames) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
 //! Commands for the NIC worker of a connection: QKEY, QKEYGONE, QSEND, QRELEASE and QCID, in the
-//! order in which the endpoint has made them.
+//! order in which the endpoint has made them; and QRXKEY and QRXKEYGONE among them.
 
 use std::sync::Arc;
 
@@ -70,6 +70,7 @@ impl Stack {
                 Pending::Key { .. } | Pending::ReceiveKey if lacks_key => Outcome::Done,
                 Pending::Send { send, done } => self.send_qsends(now_us, place, send, done),
                 Pending::ReceiveKey => self.send_receive_key(place),
+                Pending::ReceiveKeyGone => self.take_receive_key_back(place),
                 other => self.send_small(place, other),
             };
             match outcome {
@@ -148,7 +149,8 @@ impl Stack {
             Pending::KeyGone { .. }
             | Pending::Send { .. }
             | Pending::ReceiveKey
-            | Pending::ConnectionId(_) => Ok(()),
+            | Pending::ConnectionId(_)
+            | Pending::ReceiveKeyGone => Ok(()),
         };
         debug_assert!(sent.is_ok(), "there was room");
         if let Pending::Key { .. } = command {

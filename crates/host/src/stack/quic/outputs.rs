@@ -106,7 +106,8 @@ impl Stack {
             Pending::KeyGone { .. }
             | Pending::Release(_)
             | Pending::ReceiveKey
-            | Pending::ConnectionId(_) => {
+            | Pending::ConnectionId(_)
+            | Pending::ReceiveKeyGone => {
                 let quic = self.quic.as_deref();
                 quic.and_then(|quic| quic.table.find(listener, handle))
             }

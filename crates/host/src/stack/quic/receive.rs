@@ -12,9 +12,10 @@
 //!
 //! Whatever else comes is opened here, as if nothing of this existed: what the worker hands up,
 //! what comes from another address than the connection's, or for a connection that the map has no
-//! room for. That is right at any time, since the endpoint has all keys. So nothing needs to be
-//! said to a worker when a connection returns to the host: the host stops steering and handing on,
-//! and still accepts QRX of packets that the worker had received.
+//! room for. That is right at any time, since the endpoint has all keys. A connection returns to
+//! the host at once: the host stops steering and handing on, and takes the worker's key back by
+//! QRXKEYGONE, as soon as there is room in the ring. It still accepts QRX of packets that the
+//! worker has opened before, all of which come before the departure of what is sent next.
 
 use contract::limits::{FRAME_BYTES_MAX, QUIC_HOLD_US_MAX};
 use contract::quic::QuicReceived;
@@ -29,7 +30,7 @@ use wire::{ethernet, ip};
 use super::arrival::{ecn, is_of_handshake};
 use super::commands::Outcome;
 use super::names;
-use super::table::{Connection, Pending, Reception};
+use super::table::{Connection, Opens, Pending, Reception};
 use crate::QuicReceive;
 use crate::stack::Stack;
 use crate::tables::tuple::Tuple;
@@ -52,6 +53,15 @@ impl Connection {
         match self.reception {
             Reception::Host => false,
             Reception::HandedOn(tuple) | Reception::Steered(tuple) => tuple != self.tuple(),
+        }
+    }
+
+    /// A QSEND has departed.
+    pub(super) fn on_departed(&mut self, number: u32) {
+        if let Opens::UpToDeparture { send, .. } = self.opens
+            && names::is_until(send, number)
+        {
+            self.opens = Opens::NoMore;
         }
     }
 }
@@ -94,6 +104,10 @@ impl Stack {
         } else {
             self.counters.quic_receive_returned += 1;
             connection.nic_key = None;
+            if let Opens::UpTo(_) = connection.opens {
+                connection.commands.push_back(Pending::ReceiveKeyGone);
+                quic.mark(place);
+            }
             self.clear_reception(place);
         }
     }
@@ -145,7 +159,7 @@ impl Stack {
         let sent = nic.channel.send(&Command::QuicReceiveKey(key));
         debug_assert!(sent.is_ok(), "there was room");
         self.counters.quic_receive_keys += 1;
-        connection.last_key_given = Some(generation);
+        connection.opens = Opens::UpTo(generation);
         // With each key: the worker may have had no room for the one before, and knows no ID then.
         for id in endpoint.connection_ids(connection.handle) {
             let sent = nic.channel.send(&Command::QuicConnectionId { flow, id });
@@ -165,6 +179,30 @@ impl Stack {
         Outcome::Done
     }
 
+    /// QRXKEYGONE, unless the worker has no key, or is to get one again.
+    pub(super) fn take_receive_key_back(&mut self, place: usize) -> Outcome {
+        let Some((connection, nic)) = self.connection_and_nic(place) else {
+            return Outcome::Done;
+        };
+        let Opens::UpTo(last) = connection.opens else {
+            return Outcome::Done;
+        };
+        if connection.wants_nic_receive {
+            return Outcome::Done;
+        }
+        if !nic.has_room() {
+            self.put_back(place, Pending::ReceiveKeyGone);
+            return Outcome::Full;
+        }
+        let flow = names::flow(connection.id);
+        let sent = nic.channel.send(&Command::QuicReceiveKeyGone { flow });
+        debug_assert!(sent.is_ok(), "there was room");
+        let send = connection.next_command;
+        connection.opens = Opens::UpToDeparture { last, send };
+        connection.is_flow_taken = false;
+        Outcome::Done
+    }
+
     /// The worker has a connection, and a port of its own: its datagrams go there.
     pub(in crate::stack) fn steer_quic(&mut self, worker: usize, flow: FlowId) {
         let Ok(place) = self.place_of_flow(worker, flow) else {
@@ -173,7 +211,8 @@ impl Stack {
         let Some(connection) = self.quic_connection(place) else {
             return;
         };
-        connection.is_flow_taken = connection.last_key_given.is_some();
+        // Its key may have been taken back meanwhile.
+        connection.is_flow_taken = matches!(connection.opens, Opens::UpTo(_));
         if connection.nic_key.is_some() {
             self.clear_reception(place);
             self.list_quic(place);
@@ -241,7 +280,7 @@ impl Stack {
         self.clear_reception(place);
         if let Some(connection) = self.quic_connection(place) {
             connection.nic_key = None;
-            connection.last_key_given = None;
+            connection.opens = Opens::Nothing;
             connection.is_flow_taken = false;
         }
     }
@@ -297,17 +336,18 @@ impl Stack {
             return false;
         };
         let connection = &mut quic.table.connections[place];
-        match connection.last_key_given {
+        // It cannot have opened anything with a key that it was not given, or no longer has.
+        let is_possible = match connection.opens {
             // The flow has begun again since.
-            None => return true,
-            // It cannot have opened anything with a key that it was not given.
-            Some(given) if received.generation > given => {
-                let count = received.packets.len() as u64;
-                self.counters.quic_packets_opened += count;
-                self.counters.quic_packets_refused += count;
-                return true;
-            }
-            Some(_) => {}
+            Opens::Nothing => return true,
+            Opens::UpTo(last) | Opens::UpToDeparture { last, .. } => received.generation <= last,
+            Opens::NoMore => false,
+        };
+        if !is_possible {
+            let count = received.packets.len() as u64;
+            self.counters.quic_packets_opened += count;
+            self.counters.quic_packets_refused += count;
+            return true;
         }
         let handle = connection.handle;
         let endpoint = &mut quic.listeners[connection.listener].endpoint;

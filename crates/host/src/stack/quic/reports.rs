@@ -76,6 +76,7 @@ impl Stack {
                 let id = names::command(place, issued.number);
                 trace.on_departed(times, connection.id, id);
             }
+            connection.on_departed(issued.number);
             connection.issued.pop_front();
             self.sends_outstanding -= 1;
         }

@@ -34,6 +34,8 @@ pub(super) enum Pending {
     /// The peer's key that goes with the last.
     ReceiveKey,
     ConnectionId(QuicConnectionId),
+    /// The worker is to have no key of the peer's.
+    ReceiveKeyGone,
 }
 
 /// The receiver of a connection's datagrams.
@@ -45,6 +47,20 @@ pub(super) enum Reception {
     HandedOn(Tuple),
     /// The worker: a packet filter steers this four-tuple to it.
     Steered(Tuple),
+}
+
+/// The peer's packets that a worker may have opened, by what it was given of the peer's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opens {
+    /// None: it has had no key since the flow began.
+    Nothing,
+    /// Those of generations up to this one, of which it has the key.
+    UpTo(u32),
+    /// Those of generations up to `last`, until the QSEND of number `send` departs: its key was
+    /// taken back before that.
+    UpToDeparture { last: u32, send: u32 },
+    /// None any more.
+    NoMore,
 }
 
 /// A PREPARE without an answer.
@@ -101,8 +117,8 @@ pub(super) struct Connection {
     pub(super) wants_nic_receive: bool,
     /// The generation of the peer's key with which the worker opens packets.
     pub(super) nic_key: Option<u32>,
-    /// The generation of the last peer's key that the worker got, even if it no longer opens.
-    pub(super) last_key_given: Option<u32>,
+    /// What this worker may have opened.
+    pub(super) opens: Opens,
     /// The worker has accepted the flow: packet filters may steer datagrams to it.
     pub(super) is_flow_taken: bool,
     /// How its datagrams reach the worker.
@@ -308,7 +324,7 @@ impl Table {
             keys: Vec::new(),
             wants_nic_receive: false,
             nic_key: None,
-            last_key_given: None,
+            opens: Opens::Nothing,
             is_flow_taken: false,
             reception: Reception::Host,
             next_number: 0,

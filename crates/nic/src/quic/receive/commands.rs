@@ -1,4 +1,4 @@
-//! QRXKEY and QCID.
+//! QRXKEY, QCID and QRXKEYGONE.
 
 use contract::quic::{QuicConnectionId, QuicReceiveKey};
 use contract::{FlowId, RejectReason};
@@ -68,18 +68,27 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// A flow is over: what it has of packets that arrive is gone.
+    /// QRXKEYGONE. A key that is not there is gone.
+    pub(crate) fn quic_receive_key_gone(&mut self, flow: FlowId) {
+        if let Some(&key) = self.flow_keys.get(&flow) {
+            self.release_received(key);
+            self.stop_receiving(key);
+        }
+    }
+
+    /// Removes what a flow has of packets that arrive: its key, its connection IDs, and packets
+    /// that have not gone up.
     pub(in crate::quic) fn stop_receiving(&mut self, key: Key) {
-        let Some(quic) = self
-            .flows
-            .get_mut(key)
-            .and_then(|flow| flow.quic.as_deref_mut())
-        else {
+        let Some(flow) = self.flows.get_mut(key) else {
+            return;
+        };
+        let Some(quic) = flow.quic.as_deref_mut() else {
             return;
         };
         let Some(receiver) = quic.receiver.take() else {
             return;
         };
+        let flow = flow.id;
         let receiving = &mut self.receiving;
         receiving.timers.remove(key, receiver.due_us);
         receiving.bytes -= receiver.bytes();
@@ -88,5 +97,6 @@ impl<P: Port> Engine<P> {
             receiving.names.remove(id);
         }
         self.sealed_bytes -= KEY_BYTES;
+        self.arrivals.give_up(flow);
     }
 }

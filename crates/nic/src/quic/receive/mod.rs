@@ -3,7 +3,7 @@
 //!
 //! | File | What it holds |
 //! |---|---|
-//! | `commands` | QRXKEY and QCID are carried out |
+//! | `commands` | QRXKEY, QCID and QRXKEYGONE are carried out |
 //! | `run` | a datagram goes through all of this; what is ready goes up, what is late is given up |
 //! | `names` | connection IDs, and whose they are |
 //! | `open` | header protection is removed, the number decoded, the packet opened |
