@@ -11,6 +11,9 @@ readonly RUST_MIN=1.93
 # The version of Caddy that benchmarks have as a peer, if it can be built.
 readonly CADDY=v2.10.2
 
+# The version of aioquic that another peer is built on.
+readonly AIOQUIC=1.7.2
+
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -193,12 +196,15 @@ need_http3_clients() {
         "$place/bin/pip" install --quiet --disable-pip-version-check aioquic curl_cffi
         touch "$place/complete"
     fi
-    local source=crates/cli/tests/e2e/http3/quic_go go=/usr/local/go/bin/go
-    [ -z "$(find "$source" -newer "$place/quic-go" 2>&1)" ] && return
-    say "building a client of HTTP/3 with quic-go in $place"
-    [ -x "$go" ] || go=go
-    "$go" -C "$source" build -trimpath -buildvcs=false -o "$(realpath "$place")/quic-go" . ||
+    build_go crates/cli/tests/e2e/http3/quic_go "$place/quic-go" ||
         die "that failed; quic-go needs Go 1.26 or later (https://go.dev/dl), in /usr/local/go or in PATH"
+}
+
+# build_go SOURCE PROGRAM: builds a program in Go whose source is newer.
+build_go() {
+    [ -z "$(find "$1" -newer "$2" 2>&1)" ] && return
+    say "building $2"
+    PATH="/usr/local/go/bin:$PATH" go -C "$1" build -trimpath -buildvcs=false -o "$(realpath -m "$2")" .
 }
 
 # A program that no distribution has, from PyPI, in a place of its own.
@@ -268,6 +274,7 @@ setup_bench() {
     has gtlsserver || [ -z "$(apt_candidate ngtcp2-server)" ] || packages+=(ngtcp2-server)
     need_servers
     need_caddy
+    need_http3_servers
 }
 
 # Another. Packages are of a version that does not send superpackets of datagrams; where there is Go,
@@ -284,6 +291,21 @@ need_caddy() {
     fi
     has caddy || [ -z "$(apt_candidate caddy)" ] || packages+=(caddy)
     need_servers
+}
+
+# Servers of ours that are built on aioquic and quic-go; one that cannot be built is left out.
+need_http3_servers() {
+    local place=${CARGO_TARGET_DIR:-target}/http3-servers
+    if [ ! -e "$place/aioquic" ]; then
+        need python3 python3
+        python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
+        install_needed
+        say "installing aioquic in $place"
+        { python3 -m venv "$place/aioquic" &&
+            "$place/aioquic/bin/pip" install --quiet --disable-pip-version-check "aioquic==$AIOQUIC"; } ||
+            { say "that failed"; rm -rf "$place/aioquic"; }
+    fi
+    build_go crates/bench/src/servers/http3_peers/quic_go "$place/quic-go" || say "that failed"
 }
 
 case "${1-}" in

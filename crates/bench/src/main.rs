@@ -137,7 +137,7 @@ enum Benchmark {
     /// Short connections of redis and of a server of our own, with setup and teardown offloaded or
     /// not, against the kernel's sockets.
     Offload(suites::offload::Settings),
-    /// Files over HTTP/3, against a server of plain quinn, ngtcp2's and Caddy.
+    /// Files over HTTP/3, against servers of plain quinn, ngtcp2, quic-go and aioquic, and Caddy.
     Quic(suites::quic::Settings),
     /// How datagrams leave, each way with and without sealing, and what sealing alone costs.
     QuicEngines(suites::quic_engines::Settings),

@@ -14,7 +14,7 @@
 //! | `programs` | unmodified programs on split sockets, against the same on the kernel's |
 //! | `proxy` | `splitway proxy`, against HAProxy and nginx, and what a splice is good for |
 //! | `offload` | short connections with setup and teardown offloaded, against the kernel's sockets |
-//! | `quic` | files over HTTP/3, against plain quinn, ngtcp2 and Caddy |
+//! | `quic` | files over HTTP/3, against plain quinn, ngtcp2, Caddy, quic-go and aioquic |
 //! | `quic_engines` | how datagrams leave, and what sealing costs beside it |
 //! | `goodput` | goodput and fairness over emulated links |
 //! | `all` | several of these |

@@ -111,10 +111,13 @@ impl Run {
         tell("gbit_per_s".into(), self.gbit_per_s());
         let elapsed_s = load.elapsed_ns as f64 / 1e9;
         tell("requests_per_s".into(), load.responses as f64 / elapsed_s);
-        for (name, percentiles) in [
+        // Where no response was complete there is no time to tell.
+        let times = [
             ("first_byte_us", &load.first_byte),
             ("response_us", &load.response),
-        ] {
+        ];
+        let times = times.into_iter().filter(|_| load.responses > 0);
+        for (name, percentiles) in times {
             for (rank, value) in [
                 ("p50", percentiles.p50_us),
                 ("p90", percentiles.p90_us),
@@ -517,6 +520,20 @@ pub(crate) mod tests {
                 device_read_bytes: 500_000_000,
             },
         }
+    }
+
+    #[test]
+    fn a_run_without_a_complete_response_has_no_latencies() {
+        let mut run = run("aioquic", 2_000_000_000, &[("aioquic", 400_000_000)]);
+        assert!(run.measures().contains_key("response_us.p50"));
+        run.load.responses = 0;
+        let measures = run.measures();
+        assert_eq!(measures["cpu_s_per_gb.server"], 0.2);
+        let is_latency = |name: &String| {
+            let times = ["first_byte_us", "response_us"];
+            times.iter().any(|time| name.starts_with(time))
+        };
+        assert!(!measures.keys().any(is_latency), "{measures:?}");
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! Peers that speak HTTP/3: ngtcp2's server and Caddy, in the network of nginx, on one core. One
-//! that is not installed is left out.
+//! Peers that speak HTTP/3, in the network of nginx, on one core: ngtcp2's server, Caddy, and small
+//! servers of files on quic-go and on aioquic. One that is not installed is left out.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Pid;
 use serde::Serialize;
 use testbed::namespace::within;
-use testbed::process::{Process, run, tool};
-use testbed::{Context, Result, wait};
+use testbed::process::{Process, run};
+use testbed::{Context, Failure, Result, wait};
 
 use crate::servers::cores::server_cores;
 use crate::servers::server_set::Workspace;
@@ -20,10 +20,12 @@ use crate::suites::tls::identity::Identity;
 
 /// Which peer.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Peer {
     Ngtcp2,
     Caddy,
+    QuicGo,
+    Aioquic,
 }
 
 /// The program of ngtcp2's server, with GnuTLS, as Debian has it.
@@ -32,17 +34,25 @@ const NGTCP2: &str = "gtlsserver";
 /// That of Caddy.
 const CADDY: &str = "caddy";
 
+/// The folder, beside that of the results, of servers that `scripts/setup.sh` builds or installs.
+const OWN_SERVERS: &str = "http3-servers";
+
+/// The server on aioquic.
+const AIOQUIC_SERVER: &str = include_str!("http3_peers/aioquic_server.py");
+
 /// Where a program of an administrator is that the search path of others lacks.
 const ADMINISTRATORS: [&str; 2] = ["/usr/local/sbin", "/usr/sbin"];
 
 impl Peer {
-    pub(crate) const ALL: [Peer; 2] = [Peer::Ngtcp2, Peer::Caddy];
+    pub(crate) const ALL: [Peer; 4] = [Peer::Ngtcp2, Peer::Caddy, Peer::QuicGo, Peer::Aioquic];
 
     /// What it is called, and its process.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Ngtcp2 => "ngtcp2",
             Peer::Caddy => "caddy",
+            Peer::QuicGo => "quic-go",
+            Peer::Aioquic => "aioquic",
         }
     }
 
@@ -51,36 +61,95 @@ impl Peer {
         match self {
             Peer::Ngtcp2 => 4433,
             Peer::Caddy => 4434,
+            Peer::QuicGo => 4435,
+            Peer::Aioquic => 4436,
         }
     }
 
     /// Its program, if it is installed: below the target folder, where `scripts/setup.sh` puts
     /// what no distribution has, or on the search path.
     pub(crate) fn program(self, workspace: &Workspace) -> Option<PathBuf> {
-        let own = match self {
-            Peer::Ngtcp2 => None,
-            Peer::Caddy => Some(workspace.output.with_file_name(CADDY).join(CADDY)),
-        };
-        let name = match self {
-            Peer::Ngtcp2 => NGTCP2,
-            Peer::Caddy => CADDY,
-        };
+        let beside = |folder: &str| workspace.output.with_file_name(folder);
         let path = std::env::var_os("PATH").unwrap_or_default();
-        own.filter(|own| own.exists()).or_else(|| find(name, &path))
+        let own = match self {
+            Peer::Ngtcp2 => return find(NGTCP2, &path),
+            Peer::Caddy => beside(CADDY).join(CADDY),
+            Peer::QuicGo => beside(OWN_SERVERS).join("quic-go"),
+            Peer::Aioquic => beside(OWN_SERVERS).join("aioquic/bin/python"),
+        };
+        let packaged = || (self == Peer::Caddy).then(|| find(CADDY, &path)).flatten();
+        own.exists().then_some(own).or_else(packaged)
     }
 
     /// What it says of its version; nothing if it says none.
     pub(crate) fn version(self, program: &Path) -> String {
-        if self == Peer::Ngtcp2 {
-            // It has no option for that.
-            return String::new();
-        }
-        let printed = |what: &str| {
-            let line = format!("{} {what}", program.display());
-            run(&mut tool(&line)).unwrap_or_default()
+        let printed = |arguments: &[&str]| {
+            let printed = run(Command::new(program).args(arguments));
+            printed.unwrap_or_default().trim().to_owned()
         };
-        caddy_version(&printed("version"), &printed("build-info"))
+        match self {
+            // It has no option for that.
+            Peer::Ngtcp2 => String::new(),
+            Peer::Caddy => caddy_version(&printed(&["version"]), &printed(&["build-info"])),
+            Peer::QuicGo => printed(&["version"]),
+            Peer::Aioquic => printed(&["-c", "import aioquic; print(aioquic.__version__)"]),
+        }
     }
+
+    /// Adds arguments and environment, with which its program serves.
+    fn set_up(self, command: &mut Command, place: &Place<'_>) -> Result<()> {
+        let Place {
+            address,
+            root,
+            prefix,
+            identity: Identity { certificate, key },
+        } = *place;
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        match self {
+            Peer::Ngtcp2 => {
+                command.args(["--quiet", "--no-quic-dump", "--no-http-dump", "--cc=cubic"]);
+                command.arg("--htdocs").arg(root).args([ip, port]);
+                command.args([key, certificate]);
+            }
+            Peer::Caddy => {
+                let configuration = write(prefix, "Caddyfile", &caddyfile(place))?;
+                command.args(["run", "--adapter", "caddyfile", "--config"]);
+                command.arg(configuration);
+                // What else it keeps is here.
+                command.env("HOME", prefix).env("XDG_DATA_HOME", prefix);
+                command.env("XDG_CONFIG_HOME", prefix);
+            }
+            Peer::QuicGo => {
+                command.arg(address.to_string()).arg(root);
+                command.args([certificate, key]);
+            }
+            Peer::Aioquic => {
+                command.arg(write(prefix, "aioquic_server.py", AIOQUIC_SERVER)?);
+                command.args([ip, port]).arg(root).args([certificate, key]);
+            }
+        }
+        if matches!(self, Peer::Caddy | Peer::QuicGo) {
+            // One core, one thread that runs code.
+            command.env("GOMAXPROCS", "1");
+        }
+        Ok(())
+    }
+}
+
+/// Where a peer serves, and what.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    address: SocketAddrV4,
+    root: &'a Path,
+    /// A directory for what it keeps.
+    prefix: &'a Path,
+    identity: &'a Identity,
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let path = directory.join(name);
+    fs::write(&path, text).context(|| format!("writing {}", path.display()))?;
+    Ok(path)
 }
 
 /// The version of a Caddy: what it says itself, or, of one that was built as a module, what Go says
@@ -126,38 +195,27 @@ impl Http3Peer {
         let mut command = within(namespace, &line);
         command.arg(program).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        match peer {
-            Peer::Ngtcp2 => {
-                command.args(["--quiet", "--no-quic-dump", "--no-http-dump", "--cc=cubic"]);
-                command.arg("--htdocs").arg(root);
-                command.arg(address.ip().to_string());
-                command.arg(address.port().to_string());
-                command.args([&identity.key, &identity.certificate]);
-            }
-            Peer::Caddy => {
-                let configuration = prefix.join("Caddyfile");
-                let text = caddyfile(address, root, prefix, identity);
-                let writing = || format!("writing {}", configuration.display());
-                fs::write(&configuration, text).context(writing)?;
-                command.args(["run", "--adapter", "caddyfile", "--config"]);
-                command.arg(&configuration);
-                // One core, one thread that runs code; what else it keeps is here.
-                command.env("GOMAXPROCS", "1");
-                command.env("HOME", prefix).env("XDG_DATA_HOME", prefix);
-                command.env("XDG_CONFIG_HOME", prefix);
-            }
-        }
-        let peer_process = Http3Peer {
-            process: Process::spawn(&mut command)?,
+        let place = Place {
             address,
+            root,
+            prefix,
+            identity,
         };
+        peer.set_up(&mut command, &place)?;
+        let mut process = Process::spawn(&mut command)?;
         let what = format!("{} answering", peer.name());
-        wait::until(Duration::from_secs(10), &what, || {
+        let ended = wait::until(Duration::from_secs(10), &what, || {
+            if let Ok(Some(status)) = process.child().try_wait() {
+                return Some(Some(status));
+            }
             let sockets = format!("/proc/{}/net/udp", namespace.as_raw_nonzero());
             let sockets = fs::read_to_string(sockets).ok()?;
-            has_socket(&sockets, address).then_some(())
+            has_socket(&sockets, address).then_some(None)
         })?;
-        Ok(peer_process)
+        match ended {
+            Some(status) => Err(Failure::new(format!("{what}: it has ended: {status}"))),
+            None => Ok(Http3Peer { process, address }),
+        }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -171,8 +229,13 @@ impl Http3Peer {
 }
 
 /// HTTP/3 beside what Caddy has anyway, without its administration.
-fn caddyfile(address: SocketAddrV4, root: &Path, prefix: &Path, identity: &Identity) -> String {
-    let Identity { certificate, key } = identity;
+fn caddyfile(place: &Place<'_>) -> String {
+    let Place {
+        address,
+        root,
+        prefix,
+        identity: Identity { certificate, key },
+    } = *place;
     let (ip, port) = (address.ip(), address.port());
     let (root, prefix) = (root.display(), prefix.display());
     let (certificate, key) = (certificate.display(), key.display());
@@ -206,6 +269,8 @@ fn has_socket(sockets: &str, address: SocketAddrV4) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     #[test]
@@ -240,21 +305,95 @@ mod tests {
         assert_eq!(caddy_version("", ""), "");
     }
 
-    #[test]
-    fn caddy_serves_the_files_where_it_is_asked_to() {
+    /// What a peer's program is given: arguments, and the number of Go's threads.
+    fn command_of(peer: Peer, prefix: &Path) -> (Vec<String>, Option<String>) {
         let identity = Identity {
             certificate: "/x/certificate.pem".into(),
             key: "/x/key.pem".into(),
         };
-        let address = SocketAddrV4::new(Ipv4Addr::new(10, 78, 0, 2), 4434);
-        let text = caddyfile(address, Path::new("/files"), Path::new("/own"), &identity);
+        let place = Place {
+            address: SocketAddrV4::new(Ipv4Addr::new(10, 78, 0, 2), peer.port()),
+            root: Path::new("/files"),
+            prefix,
+            identity: &identity,
+        };
+        let mut command = Command::new("program");
+        peer.set_up(&mut command, &place).unwrap();
+        let text = |text: &OsStr| text.to_str().unwrap().to_owned();
+        let mut variables = command.get_envs();
+        let threads = variables.find(|(name, _)| *name == "GOMAXPROCS");
+        let threads = threads.and_then(|(_, value)| value).map(text);
+        (command.get_args().map(text).collect(), threads)
+    }
+
+    #[test]
+    fn ngtcp2_serves_the_files_where_it_is_asked_to() {
+        let (arguments, threads) = command_of(Peer::Ngtcp2, Path::new("/own"));
+        let end = "--htdocs /files 10.78.0.2 4433 /x/key.pem /x/certificate.pem";
+        assert!(arguments.join(" ").ends_with(end), "{arguments:?}");
+        assert!(arguments.contains(&"--cc=cubic".to_owned()));
+        assert_eq!(threads, None);
+    }
+
+    #[test]
+    fn caddy_serves_the_files_where_it_is_asked_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().to_str().unwrap();
+        let (arguments, threads) = command_of(Peer::Caddy, directory.path());
+        let [.., configuration] = &arguments[..] else {
+            panic!("no arguments");
+        };
+        assert_eq!(threads.as_deref(), Some("1"));
+        let text = fs::read_to_string(configuration).unwrap();
         for expected in [
             "https://:4434 {\n    bind 10.78.0.2\n",
             "tls /x/certificate.pem /x/key.pem\n",
             "root * /files\n",
-            "storage file_system /own\n",
+            &format!("storage file_system {own}\n"),
         ] {
             assert!(text.contains(expected), "{expected}: {text}");
+        }
+    }
+
+    #[test]
+    fn quic_go_serves_the_files_where_it_is_asked_to() {
+        let (arguments, threads) = command_of(Peer::QuicGo, Path::new("/own"));
+        let expected = [
+            "10.78.0.2:4435",
+            "/files",
+            "/x/certificate.pem",
+            "/x/key.pem",
+        ];
+        assert_eq!(arguments, expected);
+        assert_eq!(threads.as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn aioquic_serves_the_files_where_it_is_asked_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let (arguments, threads) = command_of(Peer::Aioquic, directory.path());
+        let (script, others) = arguments.split_first().unwrap();
+        let expected = [
+            "10.78.0.2",
+            "4436",
+            "/files",
+            "/x/certificate.pem",
+            "/x/key.pem",
+        ];
+        assert_eq!(others, expected);
+        assert_eq!(threads, None);
+        assert_eq!(fs::read_to_string(script).unwrap(), AIOQUIC_SERVER);
+    }
+
+    #[test]
+    fn every_peer_has_a_name_and_a_port_of_its_own() {
+        for (at, peer) in Peer::ALL.into_iter().enumerate() {
+            for other in &Peer::ALL[at + 1..] {
+                assert_ne!(peer.name(), other.name());
+                assert_ne!(peer.port(), other.port());
+            }
+            let value = peer.to_possible_value().unwrap();
+            assert_eq!(peer.name(), value.get_name());
         }
     }
 }

@@ -89,6 +89,11 @@ const BYTES_BEFORE_PER_S: f64 = 0.4e9;
 /// Time to start and end a peer.
 const PEER_SECONDS: f64 = 0.3;
 
+/// Longest warm-up of a load on a peer, in seconds: aioquic would need minutes for two responses
+/// on each connection.
+const PEER_RAMP_UP_SECONDS: f64 = 10.0;
+const PEER_RAMP_UP_SECONDS_QUICK: f64 = 0.5;
+
 /// `perf` takes this multiple of a run to report.
 const PERF: f64 = 1.0;
 
@@ -135,6 +140,14 @@ impl Settings {
         if self.no_peers { &[] } else { &self.peers }
     }
 
+    fn peer_ramp_up_seconds(&self) -> f64 {
+        if self.rounds.is_quick() {
+            PEER_RAMP_UP_SECONDS_QUICK
+        } else {
+            PEER_RAMP_UP_SECONDS
+        }
+    }
+
     /// The number of connections for `receive`.
     fn receive_connections(&self) -> usize {
         let all = self.connections();
@@ -177,6 +190,10 @@ pub(crate) fn plan(settings: &Settings) -> Plan {
             plan.runs(profiled, connections, settings.file_bytes(), seconds);
         }
         plan.also(runs, bytes_before(connections));
+        if settings.peers().contains(&Peer::Aioquic) {
+            let runs = rounds.count() + usize::from(!rounds.is_quick());
+            plan.also(runs, settings.peer_ramp_up_seconds());
+        }
     }
     if !rounds.is_quick() {
         let connections = settings.receive_connections();
@@ -292,7 +309,7 @@ fn try_one(
     }
     match run_one(settings, server, connections, seconds) {
         Ok(run) => Ok(Some(run)),
-        Err(failure) if ![SPLITWAY, QUINN].contains(&server.name) => {
+        Err(failure) if is_peer(server) => {
             eprintln!("{connections} connections: {failure}");
             let reason = failure.to_string();
             results.fail(FILES, server.name, &[(CONNECTIONS, at)], reason);
@@ -302,7 +319,13 @@ fn try_one(
     }
 }
 
-/// Starts the installed peers; notes the version of each, or that it is missing.
+/// True for all but Splitway and plain quinn.
+fn is_peer(server: &Server) -> bool {
+    ![SPLITWAY, QUINN].contains(&server.name)
+}
+
+/// Starts the installed peers; notes the version of each, or that it is missing. A peer that does
+/// not start has failed.
 fn start_peers(
     settings: &Settings,
     workspace: &Workspace,
@@ -323,8 +346,16 @@ fn start_peers(
             results.note(format!("{} is {version}.", peer.name()));
         }
         let (root, own) = (workspace.site.root(), workspace.site.outside());
-        let running = Http3Peer::start(peer, &program, network, root, own, identity)?;
-        started.push((peer, running));
+        match Http3Peer::start(peer, &program, network, root, own, identity) {
+            Ok(running) => started.push((peer, running)),
+            Err(failure) => {
+                eprintln!("{failure}");
+                for &connections in settings.connections() {
+                    let conditions = [(CONNECTIONS, connections as f64)];
+                    results.fail(FILES, peer.name(), &conditions, failure.to_string());
+                }
+            }
+        }
     }
     Ok(started)
 }
@@ -387,6 +418,7 @@ fn run_one(
         files: settings.files,
         file_bytes: settings.file_bytes(),
         seconds,
+        ramp_up_seconds: is_peer(server).then(|| settings.peer_ramp_up_seconds()),
     };
     run::run_generator(server, load.arguments(), false)
 }
@@ -416,6 +448,8 @@ mod tests {
         assert_eq!(peers(&[]), Peer::ALL);
         assert_eq!(peers(&["--peers=caddy"]), [Peer::Caddy]);
         assert_eq!(peers(&["--no-peers"]), []);
+        let own = [Peer::QuicGo, Peer::Aioquic];
+        assert_eq!(peers(&["--peers=quic-go,aioquic"]), own);
         let few = plan(&settings::<Settings>(&["--no-peers"]));
         assert!(few.seconds() < plan(&settings::<Settings>(&[])).seconds());
     }
@@ -429,9 +463,11 @@ mod tests {
             files: 4,
             file_bytes: 5,
             seconds: 0.5,
+            ramp_up_seconds: Some(1.5),
         };
         let arguments = load.arguments();
         let read = read::<client::Settings>(&arguments);
         assert_eq!(read.arguments(), arguments);
+        assert_eq!(read.ramp_up_seconds, load.ramp_up_seconds);
     }
 }

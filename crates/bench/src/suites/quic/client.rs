@@ -57,12 +57,16 @@ pub(crate) struct Settings {
     /// Length of the measured span, in seconds
     #[arg(long)]
     pub(crate) seconds: f64,
+    /// Longest warm-up, in seconds, after which a part of a response for each connection is enough.
+    /// Without it, the warm-up ends when each has had a response, and two on average
+    #[arg(long)]
+    pub(crate) ramp_up_seconds: Option<f64>,
 }
 
 impl Settings {
     /// The settings as command-line arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        vec![
+        let mut arguments = vec![
             "quic-load".into(),
             format!("--server={}", self.server),
             format!("--certificate={}", self.certificate.display()),
@@ -70,7 +74,10 @@ impl Settings {
             format!("--files={}", self.files),
             format!("--file-bytes={}", self.file_bytes),
             format!("--seconds={}", self.seconds),
-        ]
+        ];
+        let ramp_up = self.ramp_up_seconds;
+        arguments.extend(ramp_up.map(|seconds| format!("--ramp-up-seconds={seconds}")));
+        arguments
     }
 }
 
@@ -85,10 +92,12 @@ pub(crate) fn generate(settings: &Settings) -> Result<()> {
         load.connections.resize_with(index + 1, Exchange::default);
     }
     let span = Duration::from_secs_f64(settings.seconds);
+    let ramp_up = settings.ramp_up_seconds.map(Duration::from_secs_f64);
+    let joined = Instant::now();
     let mut began: Option<(Instant, Outcome)> = None;
     loop {
         match began {
-            None if load.is_under_way() => {
+            None if load.is_under_way(ramp_up.is_some_and(|most| joined.elapsed() >= most)) => {
                 print_line(READY)?;
                 load.latencies = Latencies::new();
                 began = Some((Instant::now(), load.total));
@@ -192,8 +201,13 @@ impl Load {
         }
     }
 
-    /// True once every connection has had a response, and on average two.
-    fn is_under_way(&self) -> bool {
+    /// True once every connection has had a response, and on average two. Late in the warm-up, a
+    /// part of a response is enough.
+    fn is_under_way(&self, is_late: bool) -> bool {
+        let has_part = |exchange: &Exchange| exchange.is_served || exchange.offset > 0;
+        if is_late && self.connections.iter().all(has_part) {
+            return true;
+        }
         self.served >= self.connections.len()
             && self.total.responses >= 2 * self.connections.len() as u64
     }
@@ -324,5 +338,33 @@ pub(super) fn write(quinn: &mut Connection, stream: StreamId, bytes: &[u8]) -> R
             "a stream has no room for {} bytes, but for {some}",
             bytes.len()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_under_way_when_each_connection_is_served_and_late_when_each_has_begun() {
+        let mut load = Load::new(&Settings {
+            server: "192.0.2.1:443".parse().unwrap(),
+            certificate: "certificate.pem".into(),
+            connections: 2,
+            files: 1,
+            file_bytes: 10,
+            seconds: 1.0,
+            ramp_up_seconds: None,
+        });
+        load.connections.resize_with(2, Exchange::default);
+        load.connections[0].offset = 1;
+        assert!(!load.is_under_way(true), "one has nothing");
+        load.connections[1].offset = 1;
+        assert!(load.is_under_way(true));
+        assert!(!load.is_under_way(false), "none has all");
+        (load.served, load.total.responses) = (2, 3);
+        assert!(!load.is_under_way(false), "three responses");
+        load.total.responses = 4;
+        assert!(load.is_under_way(false));
     }
 }
