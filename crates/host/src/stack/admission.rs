@@ -1,17 +1,17 @@
-//! Who is let in: the SYN queue, SYN cookies, and the limits on new connections (RFC 4987).
+//! Admission: the SYN queue, SYN cookies, and the limits on new connections (RFC 4987).
 //!
-//! A SYN costs a place in the SYN queue. When that is full, the answer is a cookie, and nothing is
-//! kept. An ACK that completes a handshake, kept or in a cookie, costs a connection, unless a limit
-//! says no:
+//! A SYN takes a place in the SYN queue. When the queue is full, the answer is a cookie, and the
+//! stack keeps nothing. An ACK that completes a handshake, queued or in a cookie, creates a
+//! connection, unless a limit is reached:
 //!
 //! | Limit | What happens beyond |
 //! |---|---|
-//! | half-open connections | the oldest whose SYN,ACK was repeated goes; without any, SYNs are answered with cookies |
-//! | connections of which nothing was heard, or whose handshake of TLS is not over (the backlog) | the oldest of the source that has most is reset |
-//! | connections | the one that has been idle longest, of the source that has most, is reset; without any, the segment is dropped, and the peer tries again |
+//! | half-open connections | the oldest whose SYN,ACK was repeated is dropped; without any, SYNs are answered with cookies |
+//! | connections without data from the peer, or whose TLS handshake is not complete (the backlog) | the oldest of the source with most is reset |
+//! | connections | the longest idle one of the source with most is reset; without any, the segment is dropped, and the peer retries |
 //! | connections of one source | SYNs are dropped, ACKs are answered with RST |
 //!
-//! So the source that takes most pays, and newcomers get in.
+//! So the source with most pays, and new clients get in.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,11 +33,11 @@ use crate::tables::syn_queue::SynQueue;
 use crate::tables::tuple::Tuple;
 use crate::tables::victims::{self, Candidate};
 
-/// Idle connections are looked for no more often, in microseconds: that goes through the whole
-/// table ...
+/// Least time between searches for idle connections, in microseconds: each goes through the whole
+/// table.
 const IDLE_LOOK_US: u64 = 100_000;
 
-/// ... and finds so many at once.
+/// Most idle connections found at once.
 const IDLE_VICTIMS_MAX: usize = 4096;
 
 /// The state of admission.
@@ -47,12 +47,12 @@ pub(super) struct Gate {
     syn_queue: SynQueue,
     cookies: SynCookies,
     spent: SpentCookies,
-    /// Established connections of which nothing was heard; with TLS, until the end of its
+    /// Established connections from which no data has arrived; with TLS, until the end of the
     /// handshake.
     unheard: BySource,
-    /// Idle connections that go next when the table is full, the first one last.
+    /// Idle connections to evict next when the table is full, the first one last.
     idle_victims: Vec<StreamId>,
-    /// When idle connections were last looked for, in microseconds.
+    /// Time of the last search for idle connections, in microseconds.
     idle_looked_us: Option<u64>,
     sources: Sources,
     flood: Episode,
@@ -63,9 +63,9 @@ pub(super) struct Gate {
 
 /// Why there is no connection for a segment.
 pub(super) enum Refusal {
-    /// The peer may try again.
+    /// The peer may retry.
     Later,
-    /// The peer gets a RST.
+    /// The peer gets an RST.
     Reset,
 }
 
@@ -89,7 +89,7 @@ impl Gate {
         }
     }
 
-    /// Another limit on the connections of each source holds from now on.
+    /// Changes the limit on the connections of each source.
     pub(super) fn limit_sources(
         &mut self,
         limit: Option<u32>,
@@ -99,7 +99,7 @@ impl Gate {
         self.sources.set_limit(limit, remotes);
     }
 
-    /// A peer has begun to open this connection.
+    /// True if a peer has begun to open this connection.
     pub(super) fn is_half_open(&self, tuple: &Tuple) -> bool {
         self.syn_queue.contains(tuple)
     }
@@ -112,58 +112,57 @@ impl Gate {
         self.syn_queue.next_timeout()
     }
 
-    /// A peer has sent something on its connection for the first time, or completed its handshake
-    /// of TLS.
+    /// A peer has sent its first data on a connection, or completed its TLS handshake.
     pub(super) fn on_heard(&mut self, unheard: Option<Place>) {
         if let Some(place) = unheard {
             self.unheard.remove(place);
         }
     }
 
-    /// A connection is forgotten.
+    /// The stack forgets a connection.
     pub(super) fn on_forgotten(&mut self, remote: IpAddr, unheard: Option<Place>) {
         self.on_heard(unheard);
         self.sources.remove(remote);
     }
 
-    /// A source has as many connections as it may have.
+    /// True if a source has as many connections as it may have.
     pub(super) fn is_exhausted(&self, source: IpAddr) -> bool {
         self.sources.is_exhausted(source)
     }
 
-    /// A connection that is in no table of TCP counts.
+    /// Counts a connection that is in no table of TCP.
     pub(super) fn on_accepted(&mut self, source: IpAddr) {
         self.sources.add(source);
     }
 
-    /// A connection counts again that was forgotten.
+    /// Counts a connection again that was forgotten.
     pub(super) fn on_taken_back(&mut self, remote: IpAddr) {
         self.sources.add(remote);
     }
 
-    /// Half of the backlog is taken: no connection is made that a SYN alone has asked for.
+    /// True if half of the backlog is taken: then no SYN creates a connection by itself.
     pub(super) fn is_half_full(&self) -> bool {
         self.unheard.len() >= self.limits.backlog_max / 2
     }
 
-    /// The connection that a cookie has opened is broken off.
+    /// A connection opened by a cookie was aborted.
     pub(super) fn on_cookie_spent(&mut self, now_us: u64, tuple: Tuple, cookie: u32) {
         self.spent.add(now_us, tuple, cookie);
     }
 
-    /// Forgets what is half-open.
+    /// Forgets half-open connections.
     pub(super) fn close(&mut self) {
         self.syn_queue.clear();
     }
 }
 
 impl Stack {
-    /// Half-open connections: begun by a peer that has not answered our SYN,ACK.
+    /// The number of half-open connections: the peer has not answered our SYN,ACK.
     pub fn half_open(&self) -> usize {
         self.gate.half_open()
     }
 
-    /// What all connections of an address family begin with, whichever listener accepts them.
+    /// The initial configuration of connections of an address family, for any listener.
     pub(super) fn family_config(&self, tuple: &Tuple) -> &tcp::Config {
         match tuple.local {
             SocketAddr::V4(_) => &self.tcp_config_v4,
@@ -171,7 +170,7 @@ impl Stack {
         }
     }
 
-    /// What a connection begins with, and of this listener if one accepts it.
+    /// The initial configuration of a connection, and its listener's if one accepts it.
     pub(super) fn tcp_config(&self, tuple: &Tuple, listener: Option<BindingId>) -> tcp::Config {
         let mut config = *self.family_config(tuple);
         self.adapt_config(&mut config, tuple, listener);
@@ -194,12 +193,12 @@ impl Stack {
         }
     }
 
-    /// What a connection that a peer opens begins with.
+    /// The initial configuration of a connection that a peer opens.
     pub(super) fn passive_config(&self, tuple: &Tuple) -> tcp::Config {
         self.config_at(tuple, self.destination(tuple))
     }
 
-    /// The same, where it is known where it goes.
+    /// The same, with a known destination.
     pub(super) fn config_at(&self, tuple: &Tuple, to: Destination) -> tcp::Config {
         match to {
             Destination::Listener(listener) => self.tcp_config(tuple, Some(listener)),
@@ -207,7 +206,7 @@ impl Stack {
         }
     }
 
-    /// Gives a segment to the half-open connection that it belongs to; false if there is none.
+    /// Gives a segment to its half-open connection; false if there is none.
     pub(super) fn on_half_open(
         &mut self,
         now_us: u64,
@@ -225,8 +224,8 @@ impl Stack {
         match half_open.on_segment(&config, Instant::from_us(now_us), segment) {
             HalfOpenReaction::Nothing => {}
             HalfOpenReaction::Answer(header) => {
-                // The peer may answer a cookie that was sent when there was no room, before its SYN
-                // came again.
+                // The peer may answer a cookie sent when there was no room, before its repeated SYN
+                // arrived.
                 let unacceptable = header.flags.contains(Flags::RST);
                 if unacceptable && self.on_cookie(now_us, tuple, segment, to) {
                     self.gate.syn_queue.remove(&tuple);
@@ -250,9 +249,9 @@ impl Stack {
         true
     }
 
-    /// A segment for a listener that belongs to nothing we know (RFC 9293 §3.10.7.2). `before`: the
-    /// connection before of the same addresses and ports, if there is something left of it. False
-    /// if the segment can begin nothing either.
+    /// Handles a segment for a listener that belongs to nothing known (RFC 9293 §3.10.7.2).
+    /// `before`: what is left of the previous connection of the same four-tuple, if anything. False
+    /// if the segment cannot open a connection either.
     pub(super) fn on_listen(
         &mut self,
         now_us: u64,
@@ -268,14 +267,14 @@ impl Stack {
             let isn = before.map_or(isn, |before| before.isn_beyond(isn));
             return self.on_syn(now_us, tuple, segment, isn);
         }
-        // "Fourth, other data or control: drop the segment": an answer would go to scanners alone.
+        // "Fourth, other data or control: drop the segment": only scanners would get an answer.
         if !has(Flags::ACK) {
             return true;
         }
         self.on_cookie(now_us, tuple, segment, Destination::Listener(listener))
     }
 
-    /// Opens a connection if the segment brings back a cookie of ours; false if it does not.
+    /// Opens a connection if the segment returns a cookie of ours; false if it does not.
     fn on_cookie(
         &mut self,
         now_us: u64,
@@ -283,8 +282,8 @@ impl Stack {
         segment: &Segment<'_>,
         to: Destination,
     ) -> bool {
-        // Cookies are believed while there are some about, so that guessing is in vain at all other
-        // times.
+        // Cookies are valid only while some are outstanding, so that guessing is in vain at all
+        // other times.
         let lifetime_us = SynCookies::LIFETIME_US_MAX;
         let is_flooded = self.gate.flood.is_recent(now_us, lifetime_us);
         let is_set_up = self.setup.has_port(tuple.local.port());
@@ -343,7 +342,7 @@ impl Stack {
             return false;
         }
         self.counters.syns_received += 1;
-        // The source address of a SYN may be forged: a SYN ends no connection, the ACK may.
+        // The source address of a SYN may be forged: a SYN ends no connection, an ACK may.
         if self.admit_source(now_us, &tuple).is_err() {
             return true;
         }
@@ -394,8 +393,8 @@ impl Stack {
         true
     }
 
-    /// Whether there may be one more connection, for which another may have to go, and the listener
-    /// that gets it.
+    /// Checks whether there may be one more connection, and evicts another if necessary; returns
+    /// the listener that gets it.
     pub(super) fn admit(
         &mut self,
         now_us: u64,
@@ -423,7 +422,7 @@ impl Stack {
         Ok(listener)
     }
 
-    /// Ends a connection of which nothing was heard.
+    /// Resets a connection from which no data has arrived.
     fn evict_unheard(&mut self, now_us: u64, stream: StreamId) {
         let silent = self.gate.unheard.len();
         let Some(entry) = self.connections.by_stream_mut(stream) else {
@@ -444,7 +443,7 @@ impl Stack {
         self.mark_dirty(handle);
     }
 
-    /// Notes that a connection was refused, as the table is full.
+    /// Counts a connection refused because the table is full.
     fn refuse_for_room(&mut self, now_us: u64) {
         self.counters.connections_refused += 1;
         self.warn_of_full_table(now_us, "none is idle, and no more are accepted");
@@ -457,7 +456,7 @@ impl Stack {
         }
     }
 
-    /// Ends an idle connection; false if there is none.
+    /// Resets an idle connection; false if there is none.
     pub(super) fn evict_idle(&mut self, now_us: u64) -> bool {
         if !self.has_idle(now_us) {
             return false;
@@ -479,9 +478,9 @@ impl Stack {
         true
     }
 
-    /// True if a connection is idle: the last of `idle_victims` is.
+    /// True if there is an idle connection: the last of `idle_victims`.
     fn has_idle(&mut self, now_us: u64) -> bool {
-        // Some have been asked for something since they were found.
+        // Some have got a request since the search.
         while let Some(&stream) = self.gate.idle_victims.last() {
             let entry = self.connections.by_stream(stream);
             if entry.is_some_and(|entry| entry.idle_since_us.is_some() && entry.is_drained()) {
@@ -506,7 +505,7 @@ impl Stack {
         !self.gate.idle_victims.is_empty()
     }
 
-    /// Whether the source may have one more connection.
+    /// Checks whether the source may have one more connection.
     fn admit_source(&mut self, now_us: u64, tuple: &Tuple) -> Result<(), Refusal> {
         let limits = self.gate.limits;
         let source = self.source(tuple);
@@ -521,7 +520,7 @@ impl Stack {
         Ok(())
     }
 
-    /// A connection takes its place in the table; a cookie may have opened it.
+    /// Puts a connection into the table; a cookie may have opened it.
     pub(super) fn open(
         &mut self,
         now_us: u64,
@@ -563,7 +562,7 @@ impl Stack {
         handle
     }
 
-    /// SYN,ACKs again, and the end of those that were never answered.
+    /// Retransmits SYN,ACKs, and drops those that were never answered.
     pub(super) fn on_half_open_timeouts(&mut self, now_us: u64) {
         let now = Instant::from_us(now_us);
         while let Some(mut due) = self.gate.syn_queue.take_due(now) {
@@ -579,7 +578,7 @@ impl Stack {
         }
     }
 
-    /// A neighbour may have been found: SYN,ACKs that have waited for it.
+    /// Sends SYN,ACKs that waited for a neighbour's address, once it is known.
     pub(super) fn retry_half_open(&mut self, now_us: u64) {
         for tuple in self.gate.syn_queue.take_waiting() {
             let config = self.passive_config(&tuple);

@@ -1,5 +1,5 @@
-//! What arrives through the port: frames, and the part of segment arrival that comes before any
-//! connection (RFC 9293 §3.10.7).
+//! Arrival of frames from the port, and the part of segment arrival that precedes any connection
+//! (RFC 9293 §3.10.7).
 
 use netdev::Frame;
 use tcp::Instant;
@@ -17,16 +17,16 @@ use crate::tables::connections::ConnectionHandle;
 use crate::tables::time_wait::Answer;
 use crate::tables::tuple::Tuple;
 
-/// What became of a segment that belongs to no connection of the table.
+/// The fate of a segment that belongs to no connection of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bare {
-    /// It leaves, or was dropped as links do.
+    /// Sent, or dropped as links do.
     Gone,
-    /// The next hop is being asked for: it was dropped.
+    /// Dropped, while the next hop's address is being resolved.
     Pending,
 }
 
-/// The limits on answers that no connection pays for.
+/// The limits on answers outside of connections.
 #[derive(Debug)]
 pub(super) struct Replies {
     resets: ReplyLimit,
@@ -45,7 +45,7 @@ impl Replies {
         }
     }
 
-    /// Other limits hold from now on.
+    /// Changes the limits.
     pub(super) fn change(&mut self, config: &StackConfig) {
         self.resets.set_rate(config.resets_per_second);
         self.echo.set_rate(config.echo_replies_per_second);
@@ -53,8 +53,8 @@ impl Replies {
 }
 
 impl Stack {
-    /// Answers a datagram that nothing listens for, unless there are too many answers, or it may
-    /// not be answered.
+    /// Answers a datagram that no socket listens for, within the rate limit, if an answer is
+    /// allowed.
     pub(super) fn reply_to_datagram(&mut self, now_us: u64, reply: Option<Vec<u8>>) {
         if let Some(reply) = reply {
             self.counters.port_unreachables += 1;
@@ -74,7 +74,7 @@ impl Stack {
         }
     }
 
-    /// A frame has arrived.
+    /// Handles a received frame.
     pub fn on_frame(&mut self, now_us: u64, frame: Frame<'_>) {
         self.counters.frames_received += 1;
         let Some(packet) = frame::parse_segment(frame.bytes, frame.checksum_valid) else {
@@ -83,7 +83,7 @@ impl Stack {
         self.on_tcp(now_us, &packet, &frame);
     }
 
-    /// A frame without a segment has arrived.
+    /// Handles a frame without a segment.
     #[cold]
     fn on_other_frame(&mut self, now_us: u64, frame: Frame<'_>) {
         match frame::parse(frame.bytes, frame.checksum_valid) {
@@ -116,8 +116,8 @@ impl Stack {
         }
     }
 
-    /// An ICMP error quotes a segment: the connection knows whether it can have sent it. Half-open
-    /// ones take no notice (the table in `tcp`), and no path is too small for a SYN,ACK.
+    /// Handles an ICMP error that quotes a segment: the connection knows whether it can have sent
+    /// it. Half-open ones ignore it (the table in `tcp`): no path is too small for a SYN,ACK.
     fn on_icmp_error(&mut self, now_us: u64, error: &icmp::Error) {
         let tuple = Tuple {
             local: error.quoted.source,
@@ -132,7 +132,7 @@ impl Stack {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
         };
-        // No router is on the way of a connection with both ends here.
+        // A connection with both ends here passes no router.
         if entry.route.is_looped() {
             return;
         }
@@ -156,7 +156,7 @@ impl Stack {
         }
     }
 
-    /// Segment arrival, RFC 9293 §3.10.7: the part that comes before any connection.
+    /// Segment arrival, RFC 9293 §3.10.7: the part that precedes any connection.
     #[inline]
     fn on_tcp(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
         let segment = &packet.segment;
@@ -172,7 +172,7 @@ impl Stack {
                 queue_dirty(&mut self.dirty, entry);
                 return;
             };
-            // As if all had been read: the table knows how to go on.
+            // Treated as read: TIME-WAIT takes over from here.
             self.forget(handle);
             self.time_waits.insert(&Tuple::of(packet), time_wait);
         } else if self.is_martian(packet) {
@@ -185,7 +185,7 @@ impl Stack {
         self.on_stray_frame(now_us, packet, frame);
     }
 
-    /// The same for a segment that has come from this stack.
+    /// The same for a segment sent by this stack.
     #[cold]
     pub(super) fn on_looped(&mut self, now_us: u64, packet: &TcpPacket<'_>) {
         let (tuple, segment) = (Tuple::of(packet), &packet.segment);
@@ -203,7 +203,7 @@ impl Stack {
         self.on_stray(now_us, packet, None);
     }
 
-    /// True if no host on a wire may send from this address, or to it: an own one, or a loopback
+    /// True if no host on a wire may send from or to this address: an own one, or a loopback
     /// address (RFC 1122 §3.2.1.3).
     fn is_martian(&self, packet: &TcpPacket<'_>) -> bool {
         packet.destination.is_loopback() || self.config.is_own(packet.source)
@@ -214,7 +214,7 @@ impl Stack {
         self.counters.martians_dropped += 1;
     }
 
-    /// A segment that belongs to no connection of the table, in the frame that it came in.
+    /// Handles a segment that belongs to no connection of the table, in the frame that it came in.
     #[cold]
     #[inline(never)]
     fn on_stray_frame(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: &Frame<'_>) {
@@ -226,7 +226,7 @@ impl Stack {
         }
     }
 
-    /// A segment that belongs to no connection of the table, and its frame if it came in one.
+    /// Handles a segment that belongs to no connection of the table, with its frame, if any.
     #[cold]
     fn on_stray(&mut self, now_us: u64, packet: &TcpPacket<'_>, frame: Option<&[u8]>) {
         let (tuple, segment) = (Tuple::of(packet), &packet.segment);
@@ -266,12 +266,12 @@ impl Stack {
         }
     }
 
-    /// Answers a segment of no connection with RST, unless it is one itself.
+    /// Answers a segment of no connection with RST, unless it is an RST itself.
     pub(super) fn refuse(&mut self, now_us: u64, tuple: Tuple, segment: &wire::tcp::Segment<'_>) {
         let Some(reset) = tcp::reset_for(segment) else {
             return;
         };
-        // A program of this stack that is refused takes none of what others are answered with.
+        // Refusing a program of this stack uses up none of the answers for others.
         if self.loops(tuple.remote.ip()) || self.replies.resets.allows(now_us) {
             self.counters.resets_sent += 1;
             self.send_bare(now_us, tuple, &reset);

@@ -6,8 +6,7 @@ use super::Stack;
 use crate::config::Changeable;
 
 impl Stack {
-    /// Puts other settings in use. No connection ends because its source has more than a
-    /// lower limit allows.
+    /// Applies changed settings. No connection ends because its source exceeds a lowered limit.
     pub fn change(&mut self, to: &Changeable) {
         let change = |config: &mut Config| {
             config.congestion = to.congestion;

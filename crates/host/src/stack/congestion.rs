@@ -1,4 +1,4 @@
-//! Which congestion control the connections of a listener, or one stream, use.
+//! The congestion control of a listener's connections, or of one stream.
 
 use tcp::{CongestionAlgorithm, Instant};
 
@@ -6,8 +6,8 @@ use super::Stack;
 use crate::app::StreamId;
 
 impl Stack {
-    /// Connections accepted on `port` from now on use this congestion control; those of other
-    /// ports, the one in [`StackConfig::tcp`](crate::StackConfig::tcp).
+    /// Sets the congestion control for connections accepted on `port` from now on; other ports use
+    /// the one in [`StackConfig::tcp`](crate::StackConfig::tcp).
     pub fn set_listener_congestion(&mut self, port: u16, algorithm: CongestionAlgorithm) {
         self.port_congestion.retain(|&(other, _)| other != port);
         self.port_congestion.push((port, algorithm));
@@ -21,8 +21,8 @@ impl Stack {
             .map_or(self.config.tcp.congestion, |&(_, algorithm)| algorithm)
     }
 
-    /// Changes the congestion control of a stream; it goes on from the window it has. False if
-    /// there is no such stream.
+    /// Changes the congestion control of a stream, which keeps its window. False if there is no
+    /// such stream.
     pub fn set_congestion(
         &mut self,
         now_us: u64,
@@ -38,7 +38,7 @@ impl Stack {
         true
     }
 
-    /// Bounds the rate at which a stream sends, in bytes per second; `None` takes the bound away.
+    /// Bounds the rate at which a stream sends, in bytes per second; `None` removes the bound.
     /// False if there is no such stream.
     pub fn set_max_pacing_rate(&mut self, stream: StreamId, rate_max: Option<u64>) -> bool {
         let Some(handle) = self.connections.handle_of(stream) else {

@@ -13,10 +13,10 @@ use crate::tables::time_wait::TimeWaits;
 use crate::tables::tuple::Tuple;
 
 impl Stack {
-    /// Opens a connection to a peer. An address that is unspecified, or absent, and a port of 0 are
-    /// chosen. [`AppEvent::Connected`](crate::app::AppEvent::Connected) follows, or
-    /// [`AppEvent::Closed`](crate::app::AppEvent::Closed); what is written until then is sent when
-    /// the connection is established.
+    /// Opens a connection to a peer. The stack chooses an address that is unspecified or absent,
+    /// and a port of 0. [`AppEvent::Connected`](crate::app::AppEvent::Connected) follows, or
+    /// [`AppEvent::Closed`](crate::app::AppEvent::Closed); data written until then is sent when the
+    /// connection is established.
     pub fn connect(
         &mut self,
         now_us: u64,
@@ -75,8 +75,8 @@ impl Stack {
         Ok(entry.stream)
     }
 
-    /// The own address from which a peer is reached: one of the peer's network, or else any of its
-    /// family; of itself, itself.
+    /// The own address for reaching a peer: one in the peer's network, or else any of its family;
+    /// for an own address, itself.
     fn source_address(
         &self,
         wanted: Option<IpAddr>,
@@ -87,7 +87,7 @@ impl Stack {
             if !same_family(ip) || !self.config.is_own(ip) {
                 return Err(ConnectError::NoAddress);
             }
-            // RFC 1122 §3.2.1.3: it must not appear outside a host.
+            // RFC 1122 §3.2.1.3: this address must not appear outside a host.
             if ip.is_loopback() && !self.loops(remote) {
                 return Err(ConnectError::LoopbackOnly);
             }
@@ -134,7 +134,7 @@ impl Stack {
     }
 }
 
-/// No connection has these addresses and ports, nor begins or ends with them.
+/// True if no connection has this four-tuple, is being opened with it, or is ending.
 fn is_free(
     connections: &Connections,
     gate: &Gate,

@@ -1,18 +1,18 @@
-//! Division of labour: how many workers of each NIC stack are in use, and which connections are
-//! with which of them, follow the load.
+//! Division of labour: the number of workers in use in each NIC stack, and the assignment of
+//! connections to them, follow the load.
 //!
-//! Workers say how busy they are ([`contract::Event::Load`]). Twice a second, while there
-//! is any load, each NIC stack's [`Governor`] decides how many of its workers are to be in use. New
-//! connections go to these. Those that there are follow in rounds through the table of connections,
-//! a few each millisecond, as for [their memory](super::memory):
+//! Workers report how busy they are ([`contract::Event::Load`]). Twice a second, under load, each
+//! NIC stack's [`Governor`] decides how many of its workers are in use. New connections go to
+//! these. Existing ones follow in rounds through the table of connections, a few each millisecond,
+//! as for [their memory](super::memory):
 //!
 //! | What has happened | Rounds |
 //! |---|---|
-//! | there are more workers, or one in use is much busier than another | one that notes what each connection has sent; a look later one that sees what it has sent since, and then the busiest go to workers that have less ([`rebalance`]). Idle ones go where there are fewest |
-//! | there are fewer | one in which connections leave the others; again while any is left there |
+//! | more workers are in use, or one is much busier than another | one notes what each connection has sent; a look later, one measures what it has sent since, and the busiest move to workers that have less ([`rebalance`]). Idle ones go where there are fewest |
+//! | fewer workers are in use | one moves connections away from the others; it repeats while any is left there |
 //!
-//! Connections go one by one ([`super::migration`]). A worker that is not in use sleeps like any
-//! that gets no commands. With a fixed number of workers none of this happens.
+//! Connections move one by one ([`super::migration`]). A worker that is not in use sleeps like any
+//! without commands. With a fixed number of workers none of this happens.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,35 +23,34 @@ use crate::nics::governor::Governor;
 use crate::nics::rebalance::{self, Candidate};
 use crate::tables::connections::{ConnectionHandle, Entry};
 
-/// In a round connections are looked at so often, in microseconds, ...
+/// Interval between the steps of a round, in microseconds.
 const ROUND_US: u64 = 1000;
 
-/// ... so many at a time.
+/// Connections examined in a step.
 const ROUND_CONNECTIONS: usize = 256;
 
-/// Most connections that a round finds busy enough to go elsewhere: the busiest.
+/// Most connections that a round selects for moving: the busiest.
 const CANDIDATES_MAX: usize = 4096;
 
-/// Connections are shared out again among the same workers if one of these is busier than another
-/// by so many permille of the time, and by itself for more than so many, ...
+/// The workers in use are rebalanced if one is busier than another by this many permille of the
+/// time, and busy for more than this many permille itself.
 const IMBALANCE_PERMILLE: u64 = 250;
 const IMBALANCE_BUSY_PERMILLE: u64 = 700;
 
-/// ... so many looks after they were the last time: it takes some of them to see what has come of
-/// that.
+/// Looks at the load between two rebalancings: the effect of one takes some of them to show.
 const REBALANCE_LOOKS: u64 = 10;
 
-/// Connections that could not leave a worker are asked to again after so many.
+/// Looks at the load before connections that could not leave a worker try again.
 const LEAVE_AGAIN_LOOKS: u64 = 2;
 
 /// See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Division {
-    /// Of each NIC stack that has come.
+    /// Of each NIC stack that has joined.
     governors: Vec<Option<Governor>>,
-    /// For which part of the time each worker had work, in its last report, in permille.
+    /// The share of time in which each worker had work, in its last report, in permille.
     busy_permille: Vec<u64>,
-    /// When the load is looked at next, in microseconds; `None`: there is nothing to see.
+    /// Time of the next look at the load, in microseconds; `None`: there is no load.
     next_look_us: Option<u64>,
     round: Option<Round>,
     rebalanced_us: u64,
@@ -61,28 +60,28 @@ pub(super) struct Division {
 #[derive(Debug)]
 struct Round {
     kind: Kind,
-    /// The next place, and when.
+    /// The next place, and its time.
     place: usize,
     next_us: u64,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Notes what connections have sent.
+    /// Notes how much connections have sent.
     Mark,
-    /// Sees what they have sent since.
+    /// Measures how much they have sent since.
     Measure(Box<Measured>),
-    /// Has them leave workers that are not in use.
+    /// Moves them away from workers that are not in use.
     Leave {
-        /// There are some.
+        /// There were some.
         found: bool,
     },
 }
 
-/// What connections have sent since a round before.
+/// Bytes that connections have sent since an earlier round.
 #[derive(Debug, Default)]
 struct Measured {
-    /// Each worker for all its connections, in bytes.
+    /// For each worker, of all its connections.
     bytes: Vec<u64>,
     /// The busiest connections, the least busy of them first.
     busiest: BinaryHeap<Reverse<Candidate<StreamId>>>,
@@ -95,12 +94,12 @@ impl Division {
         self.next_look_us.into_iter().chain(round_us).min()
     }
 
-    /// For which part of the time a worker had work, in its last report, in permille.
+    /// The share of time in which a worker had work, in its last report, in permille.
     pub(super) fn busy_permille(&self, worker: usize) -> u64 {
         self.busy_permille.get(worker).copied().unwrap_or(0)
     }
 
-    /// A worker starts again, or is gone.
+    /// A worker restarts, or is gone.
     pub(super) fn forget_load(&mut self, worker: usize) {
         if let Some(busy_permille) = self.busy_permille.get_mut(worker) {
             *busy_permille = 0;
@@ -121,7 +120,7 @@ impl Division {
 }
 
 impl Stack {
-    /// NIC stack `nic` has come for the first time: as few of its workers as may be are in use.
+    /// NIC stack `nic` has joined for the first time: it begins with its minimum of workers in use.
     pub(super) fn divide_labour_of(&mut self, nic: usize) {
         let workers = self.nic_stacks.workers(nic).len();
         let least = self.config.workers_min.clamp(1, workers.max(1));
@@ -132,13 +131,13 @@ impl Stack {
         self.nic_stacks.use_workers(nic, least);
     }
 
-    /// Fewest and most workers of a NIC stack that has come that may be in use.
+    /// Minimum and maximum of workers in use, for a NIC stack that has joined.
     pub(super) fn worker_bounds(&self, nic: usize) -> Option<(usize, usize)> {
         let governor = self.division.governors.get(nic)?.as_ref()?;
         Some(governor.bounds().into_inner())
     }
 
-    /// A worker tells how busy it is.
+    /// A worker reports how busy it is.
     pub(super) fn on_load(&mut self, now_us: u64, worker: usize, busy_us: u32, elapsed_us: u32) {
         let loads = &mut self.division.busy_permille;
         if loads.len() <= worker {
@@ -152,7 +151,7 @@ impl Stack {
         }
     }
 
-    /// Looks at the load, or at some connections, if it is time.
+    /// Looks at the load, or at some connections, when it is time.
     #[inline]
     pub(super) fn look_at_load(&mut self, now_us: u64) {
         if self.division.next_look_us.is_some() || self.division.round.is_some() {
@@ -179,7 +178,7 @@ impl Stack {
         self.begin_migrations();
     }
 
-    /// Decides how many workers are in use, and whether connections are shared out again.
+    /// Decides how many workers are in use, and whether to rebalance them.
     fn decide_workers(&mut self, now_us: u64) {
         let (mut is_news, mut is_unequal, mut is_loaded) = (None, false, false);
         for nic in 0..self.nic_stacks.len() {
@@ -223,7 +222,7 @@ impl Stack {
         self.division.next_look_us = is_loaded.then_some(now_us + self.config.load_interval_us);
     }
 
-    /// So many workers of a NIC stack are in use from now on.
+    /// Sets the number of workers in use of a NIC stack.
     fn use_workers(&mut self, nic: usize, number: usize, busy_permille: u64) {
         let before = self.nic_stacks.workers_in_use(nic).len();
         let most = self.nic_stacks.workers(nic).len();
@@ -243,7 +242,7 @@ impl Stack {
         );
     }
 
-    /// Connections are shared out again among the workers in use.
+    /// Rebalances connections among the workers in use.
     fn share_out(&mut self, now_us: u64) {
         self.division.rebalanced_us = now_us;
         self.migrations.clear_waiting();
@@ -278,7 +277,7 @@ impl Stack {
             }
             Kind::Measure(measured) => {
                 self.rebalance(*measured);
-                // What had no place among the workers in use is still elsewhere.
+                // Connections that found no place among the workers in use are still elsewhere.
                 self.division.begin(Kind::Leave { found: false }, now_us);
             }
             Kind::Leave { found } => {
@@ -294,15 +293,15 @@ impl Stack {
         }
     }
 
-    /// A NIC stack of which the number of workers in use changes.
+    /// True if the number of workers in use can change in the connection's NIC stack.
     fn is_divided(&self, entry: &Entry) -> bool {
         let nic = self.nic_stacks.of(entry.worker);
         let bounds = self.worker_bounds(nic);
         self.nic_stacks.is_there(nic) && bounds.is_some_and(|(least, most)| least < most)
     }
 
-    /// Sees what a connection has sent since a round before. One that has sent nothing goes to
-    /// the worker with the fewest.
+    /// Measures what a connection has sent since an earlier round. One that has sent nothing goes
+    /// to the worker with the fewest.
     fn measure(&mut self, handle: ConnectionHandle, measured: &mut Measured) {
         let Some(entry) = self.connections.get(handle) else {
             return;
@@ -313,7 +312,7 @@ impl Stack {
         }
         let bytes = entry.tcp.acknowledged_bytes();
         let bytes = bytes.saturating_sub(entry.marked_bytes);
-        // What the NIC stack does not know costs it nothing.
+        // A flow that the NIC stack does not know costs it nothing.
         if bytes > 0 && entry.flow_open {
             if measured.bytes.len() <= worker {
                 measured.bytes.resize(worker + 1, 0);
@@ -337,7 +336,7 @@ impl Stack {
         }
     }
 
-    /// The busiest connections go to workers that have less to send.
+    /// Moves the busiest connections to workers with less to send.
     fn rebalance(&mut self, measured: Measured) {
         let Measured { mut bytes, busiest } = measured;
         bytes.resize(self.nic_stacks.all_workers().end, 0);
@@ -355,7 +354,7 @@ impl Stack {
         }
     }
 
-    /// A connection leaves its worker if that is not in use. True if it has still to.
+    /// Moves a connection away from a worker that is not in use. True if it has still to move.
     fn leave(&mut self, handle: ConnectionHandle) -> bool {
         let Some(entry) = self.connections.get(handle) else {
             return false;

@@ -1,12 +1,12 @@
-//! Text in SYNs: TCP Fast Open, of the side that is connected to (RFC 7413).
+//! Data in SYNs: TCP Fast Open, the passive side (RFC 7413).
 //!
-//! A SYN that asks for a cookie gets one in the SYN,ACK. One that brings a good cookie and text
-//! makes a connection at once, which is accepted with its text, and may send before the handshake
-//! is over.
+//! A SYN that asks for a cookie gets one in the SYN,ACK. One with a valid cookie and data creates a
+//! connection at once. The listener accepts it with its data, and it may send before the handshake
+//! is complete.
 //!
-//! Such a connection is one of those of which nothing was heard until the peer has acknowledged the
-//! SYN,ACK: the backlog bounds them, and the source that has most pays. From half of it on no text
-//! is taken, so that a flood from sources with cookies (RFC 7413 §5.1) leaves room for others.
+//! Until the peer has acknowledged the SYN,ACK, such a connection counts as silent: the backlog
+//! bounds them, and the source with most pays. From half of the backlog on, the stack takes no
+//! data, so that a flood from sources with cookies (RFC 7413 §5.1) leaves room for others.
 
 use tcp::{Connection, FastOpenCookies, Instant, derive_key};
 use wire::tcp::{FastOpen, Segment};
@@ -15,11 +15,11 @@ use super::Stack;
 use crate::tables::bindings::Destination;
 use crate::tables::tuple::Tuple;
 
-/// How long a key is used, in microseconds: a day. The key before is tried as long (RFC 7413
-/// §4.1.2), so that a peer that comes every day needs no other cookie than those it gets.
+/// How long a key is used, in microseconds: a day. The previous key is valid for another day (RFC
+/// 7413 §4.1.2), so that a peer that connects every day needs no cookies but those it gets.
 const KEY_US: u64 = 86_400_000_000;
 
-/// Keys of cookies are derived from the stack's secret for purposes from here on, one for each
+/// First purpose under which keys of cookies are derived from the stack's secret, one for each
 /// period.
 const KEY_PURPOSE: u64 = 2 << 32;
 
@@ -27,7 +27,7 @@ const KEY_PURPOSE: u64 = 2 << 32;
 #[derive(Debug)]
 pub(super) struct Cookies {
     period: u64,
-    /// Under the keys of this period, and of the one before.
+    /// Under the keys of this period, and of the previous one.
     cookies: FastOpenCookies,
 }
 
@@ -45,13 +45,13 @@ impl Cookies {
         self.period == now_us / KEY_US
     }
 
-    /// Of this period, and of the one before.
+    /// The keys of this period, and of the previous one.
     pub(super) fn keys(&self) -> [[u8; 16]; 2] {
         self.cookies.keys()
     }
 }
 
-/// The number of the period, for others to see that the keys have changed.
+/// The number of the period: it changes with the keys.
 pub(super) fn period(now_us: u64) -> u64 {
     now_us / KEY_US
 }
@@ -64,7 +64,7 @@ impl Stack {
         &self.fast_open
     }
 
-    /// What a SYN says of Fast Open, if it is for a listener that takes text.
+    /// The Fast Open option of a SYN, if its listener accepts data in SYNs.
     pub(super) fn fast_open_option(&self, tuple: &Tuple, syn: &Segment<'_>) -> Option<FastOpen> {
         let option = syn.header.options.fast_open?;
         let Destination::Listener(listener) = self.destination(tuple) else {
@@ -75,15 +75,15 @@ impl Stack {
         takes_text.then_some(option)
     }
 
-    /// The cookie that goes with the SYN,ACK for a peer that knows what to do with it.
+    /// The cookie for the SYN,ACK, if the peer supports Fast Open.
     pub(super) fn fast_open_cookie(&mut self, now_us: u64, tuple: &Tuple) -> FastOpen {
         self.counters.fast_open_cookies_sent += 1;
         let cookies = &self.fast_open_cookies(now_us).cookies;
         cookies.cookie(tuple.local.ip(), tuple.remote.ip())
     }
 
-    /// Makes a connection of a SYN that brings a good cookie and text. False if it is to be
-    /// answered as any other.
+    /// Creates a connection from a SYN with a valid cookie and data. False if it is to be answered
+    /// as any other.
     pub(super) fn on_fast_open(
         &mut self,
         now_us: u64,
@@ -108,7 +108,7 @@ impl Stack {
         self.counters.fast_opens += 1;
         let handle = self.open(now_us, tuple, listener, connection, None);
         if let Some(entry) = self.connections.get_mut(handle) {
-            // It is accepted with its text.
+            // The listener accepts it with its data.
             entry.is_deferred = true;
         }
         true

@@ -1,4 +1,4 @@
-//! What a stack holds at the moment, for those who watch over it: a simulation, a person.
+//! What a stack holds at the moment, for a simulation or a person that watches it.
 
 use std::net::SocketAddr;
 
@@ -14,81 +14,80 @@ use crate::tables::connections::{ConnectionHandle, Entry};
 pub struct Usage {
     /// Connections in the table.
     pub connections: usize,
-    /// Those of them whose FIN has been sent: they wait for their peers alone.
+    /// Connections in the table whose FIN has been sent: they wait only for their peers.
     pub orphans: usize,
-    /// Handshakes under way; SYN cookies leave none.
+    /// Handshakes in progress; SYN cookies leave none.
     pub half_open: usize,
     /// Connections in TIME-WAIT.
     pub time_waits: usize,
-    /// Connections of which a NIC stack runs the end.
+    /// Connections whose end a NIC stack runs.
     pub parted: usize,
-    /// Pairs of connections that a NIC stack has joined, or is about to.
+    /// Pairs of connections that a NIC stack has joined, or is about to join.
     pub splices: usize,
-    /// QUIC connections, those included that are closed and wait for stray packets.
+    /// QUIC connections, including closed ones that wait for stray packets.
     pub quic_connections: usize,
-    /// Streams of QUIC.
+    /// QUIC streams.
     pub quic_streams: usize,
-    /// Files that are open below, or being opened.
+    /// Files that NIC stacks have open, or are opening.
     pub files: usize,
     /// SENDs issued and not departed.
     pub sends_outstanding: u64,
-    /// Small commands that wait for room in a ring.
+    /// Small commands waiting for room in a ring.
     pub commands_waiting: usize,
-    /// Timers that are armed: one for each connection at most.
+    /// Armed timers: one for each connection at most.
     pub timers: usize,
 }
 
-/// A connection, seen from outside.
+/// A connection, as a simulation sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionView<'a> {
-    /// Its name for applications.
+    /// Its id for applications.
     pub stream: StreamId,
     /// The peer.
     pub remote: SocketAddr,
-    /// TCP's part of it.
+    /// Its TCP connection.
     pub tcp: &'a tcp::Connection,
     /// SENDs issued and not departed.
     pub sends_outstanding: u64,
-    /// It waits for a neighbour's address, for room in a ring, for a NIC stack that is away, for a
-    /// file that a new worker has to open again, or for its SENDs to depart before it goes to
-    /// another worker, and is served when that has come. Or for its
-    /// turn, amid a handshake of TLS.
+    /// True if it waits: for a neighbour's address, for room in a ring, for a NIC stack that is
+    /// away, for a file that a new worker has to open again, for its SENDs to depart before it
+    /// moves to another worker, or for its turn in a TLS handshake.
     pub waits: bool,
 }
 
-/// A connection, as people are shown it.
+/// A connection, as an operator sees it.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo<'a> {
-    /// Its name for applications.
+    /// Its id for applications.
     pub stream: StreamId,
-    /// Our end.
+    /// Its local address and port.
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
-    /// TCP's part of it.
+    /// Its TCP state.
     pub tcp: tcp::Info,
-    /// What was agreed upon, if it speaks TLS and the handshake is over.
+    /// The parameters negotiated by TLS, once the handshake is complete.
     pub tls: Option<&'a TlsAgreed>,
-    /// It is amid a handshake of TLS.
+    /// True during its TLS handshake.
     pub in_tls_handshake: bool,
     /// The NIC stack that sends for it.
     pub nic: usize,
-    /// Which of that one's workers does, counted from zero.
+    /// The worker there that sends for it, counted from zero.
     pub worker: usize,
     /// SENDs issued and not departed.
     pub sends_outstanding: u64,
     /// As [`ConnectionView::waits`].
     pub waits: bool,
-    /// The file that is being sent, if one is.
+    /// The file being sent, if any.
     pub file: Option<FileInfo<'a>>,
 }
 
-/// The file of which the first byte is that the peer has not acknowledged.
+/// The file that contains the first unacknowledged byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo<'a> {
     /// Its path below the NIC stack's root.
     pub path: &'a [u8],
-    /// Where in the file that byte is.
+    /// Offset of that byte in the file.
     pub offset: u64,
     /// Size of the file, in bytes.
     pub size: u64,
@@ -99,37 +98,37 @@ pub struct FileInfo<'a> {
 pub struct WorkerView {
     /// The NIC stack.
     pub nic: usize,
-    /// Which of its workers, counted from zero.
+    /// Its number there, counted from zero.
     pub worker: usize,
-    /// The NIC stack is there.
+    /// True if the NIC stack is there.
     pub is_there: bool,
-    /// New connections may go to it.
+    /// True if new connections may go to it.
     pub is_in_use: bool,
-    /// For which part of the time it had work, in its last report, in permille.
+    /// The share of time in which it had work, in its last report, in permille.
     pub busy_permille: u64,
     /// Connections that it sends for.
     pub connections: usize,
     /// Of these, connections that wait for room in its ring.
     pub connections_waiting: usize,
-    /// Small commands that do.
+    /// Small commands that wait.
     pub commands_waiting: usize,
 }
 
-/// The workers of a NIC stack that has come, as far as the host stack decides about them.
+/// The workers of a NIC stack that has joined, as far as the host stack decides about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DivisionView {
     /// The NIC stack.
     pub nic: usize,
-    /// Its workers in use: the first ones.
+    /// Workers in use: the first ones.
     pub workers_in_use: usize,
-    /// So many are in use at least.
+    /// Minimum in use.
     pub workers_min: usize,
-    /// And so many at most: all that it has.
+    /// Maximum in use: all that it has.
     pub workers_max: usize,
 }
 
 impl Stack {
-    /// How many workers of each NIC stack are in use.
+    /// The number of workers in use of each NIC stack.
     pub fn division(&self) -> impl Iterator<Item = DivisionView> {
         (0..self.nic_stacks.len()).filter_map(|nic| {
             let (workers_min, workers_max) = self.worker_bounds(nic)?;
@@ -142,9 +141,9 @@ impl Stack {
         })
     }
 
-    /// The connections in the table from a place on, each with its own, in the order of places;
-    /// those that there is no place for any more come with `None`. To go on, begin behind the last
-    /// place: what comes and goes meanwhile is seen or not.
+    /// The connections in the table from a place on, in order, each with its own; free places come
+    /// with `None`. To continue, begin behind the last place: connections that come and go
+    /// meanwhile may be missed.
     pub fn connections_from(
         &self,
         place: usize,
@@ -186,7 +185,7 @@ impl Stack {
         }
     }
 
-    /// The workers of all NIC stacks that have ever come.
+    /// The workers of all NIC stacks that have ever joined.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
         self.nic_stacks.all_workers().map(|number| {
             let nic = self.nic_stacks.of(number);
@@ -204,8 +203,8 @@ impl Stack {
         })
     }
 
-    /// What connections held of what peers make the stack hold, in bytes, when they were last
-    /// looked at: received text, real bytes to be sent, and buffers of TLS.
+    /// Memory that peers make the stack hold, in bytes, as of the last look at each connection:
+    /// received data, real bytes to be sent, and TLS buffers.
     pub fn connection_memory_bytes(&self) -> usize {
         self.memory.bytes()
     }

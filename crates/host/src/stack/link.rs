@@ -1,4 +1,4 @@
-//! The link that packets leave through, and how much fits into a SEND on it.
+//! The link that packets leave through, and the size of a SEND on it.
 
 use netdev::{LinkChange, Port};
 use tcp::Instant;
@@ -6,8 +6,8 @@ use tcp::Instant;
 use super::{Stack, queue_dirty};
 use crate::link::mac::format_mac;
 
-/// A SEND has about so many bytes, at most. More would save commands, departures and rounds, and
-/// let one flow hold up the decisions about itself: what is in a SEND has been decided.
+/// Approximate maximum of bytes in a SEND. More would save commands, departures and rounds, but one
+/// flow would delay decisions about itself: what is in a SEND has been decided.
 const SEND_BYTES: usize = 256 << 10;
 
 /// IPv6 and TCP headers with all options, in bytes.
@@ -20,9 +20,9 @@ pub struct Link {
     pub mac: [u8; 6],
     /// Largest IP packet on the wire, in bytes.
     pub mtu: usize,
-    /// Largest IPv4 packet that is cut below, in bytes.
+    /// Largest IPv4 superpacket that the link cuts, in bytes.
     pub ipv4_superpacket_max: usize,
-    /// Largest IPv6 packet that is cut below, in bytes.
+    /// Largest IPv6 superpacket that the link cuts, in bytes.
     pub ipv6_superpacket_max: usize,
 }
 
@@ -37,13 +37,13 @@ impl Link {
         }
     }
 
-    /// Largest segment of a connection: RFC 9293 §3.7.1: the MSS counts neither IP nor TCP options.
+    /// Largest segment of a connection. RFC 9293 §3.7.1: the MSS counts neither IP nor TCP options.
     pub(super) fn mss(&self, ipv6: bool) -> u16 {
         let headers = if ipv6 { 60 } else { 40 };
         self.mtu.saturating_sub(headers).clamp(64, 65_495) as u16
     }
 
-    /// What fits into one SEND of a connection with packets of `mss` bytes: whole superpackets of
+    /// The limits of one SEND of a connection with packets of `mss` bytes: whole superpackets of
     /// whole packets.
     pub(super) fn limits(&self, ipv6: bool, mss: u16) -> tcp::Limits {
         let superpacket_max = if ipv6 {
@@ -58,7 +58,7 @@ impl Link {
         tcp::Limits {
             bytes_max: bytes.min(contract::limits::SEND_BYTES_MAX),
             pieces_max: contract::limits::SEGMENTS_MAX,
-            // The host's own packets may carry them too.
+            // The host's own packets may carry real bytes too.
             real_bytes_max: contract::limits::INLINE_BYTES_MAX.min(superpacket),
             direct_bytes_max: superpacket,
         }
@@ -66,8 +66,8 @@ impl Link {
 }
 
 impl Stack {
-    /// The link has changed, and is `link` from now on. Open connections take over what is smaller;
-    /// larger segments are for new ones, since the MSS is agreed on once.
+    /// The link has changed to `link`. Open connections adopt a smaller MTU; a larger one is for
+    /// new connections, since the MSS is negotiated once.
     pub fn on_link(&mut self, now_us: u64, link: Link, change: LinkChange) {
         let before = std::mem::replace(&mut self.link, link);
         self.counters.link_changes += 1;

@@ -1,4 +1,4 @@
-//! Addresses that applications bind, and the listeners among them (RFC 9293 §3.10.1, passive OPEN).
+//! Addresses bound by applications, and the listeners among them (RFC 9293 §3.10.1, passive OPEN).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +9,7 @@ use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tables::tuple::Tuple;
 
 impl Stack {
-    /// Binds an address of the stack, or all of a family, and a port; 0 is chosen.
+    /// Binds an address of the stack, or all of a family, and a port; 0 lets the stack choose.
     pub fn bind(&mut self, bind: &Bind) -> Result<BindingId, BindError> {
         let ip = bind.address.ip();
         if !ip.is_unspecified() && !self.config.is_own(ip) {
@@ -26,22 +26,22 @@ impl Stack {
         })
     }
 
-    /// Accepts connections to a bound address from now on; again, changes their options.
+    /// Accepts connections to a bound address from now on; a repeated call changes options.
     pub fn listen(&mut self, binding: BindingId, options: StreamOptions) -> Result<(), BindError> {
         self.bindings.listen(binding, options)
     }
 
-    /// Lets go of a bound address. Connections that were accepted there go on.
+    /// Releases a bound address. Connections accepted there continue.
     pub fn release(&mut self, binding: BindingId) {
         self.bindings.release(binding);
     }
 
-    /// The address of a binding, with the port that was chosen.
+    /// The address of a binding, with the chosen port.
     pub fn bound_address(&self, binding: BindingId) -> Option<SocketAddr> {
         self.bindings.address(binding)
     }
 
-    /// Has the server accept connections to this port of all addresses, unless it does already.
+    /// Has the server accept connections to this port of all addresses, unless it already does.
     ///
     /// # Panics
     /// If another application has the port: the server comes first.
@@ -55,14 +55,14 @@ impl Stack {
         assert_eq!(listens, Ok(()), "the server comes first");
     }
 
-    /// Where a connection goes that a peer opens.
+    /// The destination of a connection that a peer opens.
     pub(super) fn destination(&self, tuple: &Tuple) -> Destination {
         let hash = self.connections.hash(tuple);
         let to = self.bindings.destination(tuple.local, hash);
         self.without_server(tuple, to)
     }
 
-    /// Has the application accept a connection that was deferred; false if it was not.
+    /// Has the application accept a deferred connection; false if it was not deferred.
     #[cold]
     pub(super) fn accept_deferred<A: Application>(
         &mut self,
@@ -85,9 +85,8 @@ impl Stack {
         true
     }
 
-    /// Accepts no more connections, of QUIC either: from now on who begins one is answered with
-    /// RST, as by a kernel whose listening socket is closed, or refused. Those that are half-open
-    /// are forgotten.
+    /// Accepts no more connections, nor QUIC connections: a new one is answered with RST, as by a
+    /// kernel whose listening socket is closed, or refused. Half-open ones are forgotten.
     pub fn stop_listening(&mut self) {
         self.bindings.stop_listening();
         self.gate.close();
@@ -102,7 +101,7 @@ fn unspecified(like: IpAddr) -> IpAddr {
     }
 }
 
-/// The application hears of a connection, or never will.
+/// Frees a reserved place: the application learns of the connection, or never will.
 #[inline]
 pub(super) fn unreserve(bindings: &mut Bindings, entry: &mut Entry) {
     if std::mem::take(&mut entry.is_reserved)
@@ -112,7 +111,7 @@ pub(super) fn unreserve(bindings: &mut Bindings, entry: &mut Entry) {
     }
 }
 
-/// A connection is established: true if its listener has it accepted with its first data
+/// An established connection: true if its listener accepts it with its first data
 /// (`TCP_DEFER_ACCEPT`, tcp(7)), or when the time for that has passed.
 pub(super) fn defers_accept(bindings: &Bindings, now_us: u64, entry: &mut Entry) -> bool {
     let options = entry

@@ -1,9 +1,9 @@
-//! What is in a directory: LIST, as often as it takes, of each NIC stack that has some of it.
+//! Listings: LIST, as often as it takes, at each NIC stack that has part of the directory.
 //!
-//! A listing in hand is a file of the table whose OPEN is a LIST, so that whatever becomes of a NIC
-//! stack, it is asked again, or another one is. A part that goes on where another has ended is
-//! different: only the NIC stack that has begun knows the place. Should it be gone for good, the
-//! application begins again.
+//! A listing in progress is a file of the table whose OPEN is a LIST, so that if a NIC stack is
+//! lost, the host asks it again, or another one. A part that continues an earlier one is different:
+//! only the NIC stack that began knows the place. If that is gone for good, the application starts
+//! over.
 
 use contract::listing::Part;
 use contract::{FileId, Growth};
@@ -14,11 +14,11 @@ use crate::app::{AppEvent, FileHandle, ListPart, ListPlace, StreamId};
 use crate::nics::nic_stacks::NicSet;
 use crate::tables::files::{File, Lookup, Name, State};
 
-/// The error of a listing that cannot go on where it was.
+/// The error of a listing that cannot continue where it was.
 const BEGIN_AGAIN: u16 = Errno::STALE.raw_os_error() as u16;
 
 impl Stack {
-    /// Has a directory listed for a stream whose worker this is, or goes on with that.
+    /// Lists a directory for a stream of this worker, or continues a listing.
     pub(crate) fn list_directory(
         &mut self,
         now_us: u64,
@@ -92,7 +92,7 @@ impl Stack {
         true
     }
 
-    /// Where a listing goes on of which these NIC stacks have told all.
+    /// Where a listing continues after these NIC stacks have sent all.
     fn list_elsewhere(&self, told: NicSet) -> Option<ListPlace> {
         let nic = if self.config.roots_are_replicas {
             None
@@ -107,25 +107,25 @@ impl Stack {
         })
     }
 
-    /// A listing that NIC stack `nic` has begun waits for it, to go on; or fails.
+    /// Lets a listing that NIC stack `nic` has begun wait for it to continue, or fail.
     pub(super) fn wait_to_go_on(&mut self, file: FileId, nic: usize, answer: Option<u16>) {
         match answer {
-            // To begin again would ask for more of what there is too little of.
+            // Starting over would ask for more of what is short.
             Some(errno) if is_overload(errno) => self.tell_open_failed(file, errno),
             None if self.nic_stacks.is_awaited(nic) => {}
             _ => self.tell_open_failed(file, BEGIN_AGAIN),
         }
     }
 
-    /// What a NIC stack may have cannot be had from any other one, and without it the listing would
-    /// not be whole.
+    /// True if the listing would be incomplete without this NIC stack: no other one can have its
+    /// entries.
     pub(super) fn fails_listing(&self, file: &File) -> bool {
         let begins = file.lookup() == Lookup::List(0);
         begins && !self.config.roots_are_replicas && file.errno.is_some_and(may_have_some)
     }
 
-    /// A directory that is not there was listed elsewhere already: then there is no more of it, and
-    /// no failure. False if that is not so.
+    /// Ends a listing that other NIC stacks have answered before this one reported that it has no
+    /// such directory. False if that does not apply.
     pub(super) fn ends_listing(&mut self, file: FileId) -> bool {
         let found = self.files.by_id(file);
         let found = found.filter(|found| !self.fails_listing(found));
@@ -149,7 +149,7 @@ impl Stack {
     }
 }
 
-/// A NIC stack that says this of a directory has not said that there is none.
+/// True if the error of a NIC stack does not mean that it lacks the directory.
 pub(super) fn may_have_some(errno: u16) -> bool {
     !matches!(
         Errno::from_raw_os_error(errno.into()),
@@ -157,7 +157,7 @@ pub(super) fn may_have_some(errno: u16) -> bool {
     )
 }
 
-/// A NIC stack that says this has too much to do.
+/// True if the error means that a NIC stack is overloaded.
 fn is_overload(errno: u16) -> bool {
     matches!(
         Errno::from_raw_os_error(errno.into()),

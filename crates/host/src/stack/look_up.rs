@@ -1,4 +1,4 @@
-//! Metadata of files, for no connection: an OPEN whose answer closes the file again.
+//! Metadata of files without a connection: an OPEN whose answer closes the file again.
 
 use contract::{FileId, Growth, PassedId};
 
@@ -10,15 +10,15 @@ use crate::tables::files::{Lookup, Name, State};
 const BY_PATH: Name = Name::Path(Growth::Allowed);
 
 impl Stack {
-    /// Asks for the metadata of a file: the NIC stack with least to do first, the others if that
-    /// does not have it.
+    /// Requests the metadata of a file: from the least busy NIC stack first, then from the others
+    /// if that one lacks the file.
     pub(crate) fn look_up(&mut self, now_us: u64, path: &[u8]) -> Option<FileHandle> {
         let command = Lookup::Open(BY_PATH).command(FileId(0), path);
         command.check().ok()?;
         self.look_up_by(now_us, BY_PATH, path)
     }
 
-    /// The same of a file of which a NIC stack was passed a descriptor.
+    /// The same for a file of which a NIC stack was passed a descriptor.
     pub(crate) fn look_up_passed(&mut self, now_us: u64, passed: PassedId) -> Option<FileHandle> {
         self.look_up_by(now_us, Name::Passed(passed), &shown(passed))
     }
@@ -33,7 +33,7 @@ impl Stack {
         Some(handle)
     }
 
-    /// The file is open. Its metadata is all that was wanted.
+    /// The file is open. Only its metadata was requested.
     pub(super) fn tell_looked_up(&mut self, file: FileId) {
         if let Some((handle, meta)) = self.files.tell(file) {
             let meta = meta.into();
@@ -46,7 +46,7 @@ impl Stack {
     }
 }
 
-/// What stands for the path of a file that has none, for people.
+/// Stands for the path of a file without one, in messages.
 pub(super) fn shown(passed: PassedId) -> Vec<u8> {
     format!("descriptor {:x}", passed.0).into_bytes()
 }

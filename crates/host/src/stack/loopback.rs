@@ -1,15 +1,14 @@
-//! Loopback: connections whose two ends are both on this stack (RFC 1122 §3.2.1.3, RFC 4291
-//! §2.5.3).
+//! Loopback: connections with both ends on this stack (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3).
 //!
 //! A packet to an own address, or to a loopback address, never reaches a port. Its segment waits in
-//! a queue, and the next turn takes it in as it takes in frames, so that nothing here calls itself.
-//! There is one shard, and one table of connections: both ends are in it, each under its own view
-//! of the addresses. What comes from a wire and names such a pair of addresses is a martian (RFC
-//! 1812 §5.3.7), and is dropped.
+//! a queue, and the next turn handles it like a received frame, so that nothing here recurses. The
+//! stack is one shard with one table of connections: both ends are in it, each under its own view
+//! of the addresses. A packet from a wire with such a pair of addresses is a martian (RFC 1812
+//! §5.3.7), and is dropped.
 //!
 //! Payload crosses the queue as real bytes. A range of a file has none here: the NIC stack has the
-//! content, and sends to a wire. So no range goes on such a connection ([`Io::write_file`] takes
-//! none), and the server in this process, whose answers are ranges, is not reached over it.
+//! content, and sends to a wire. So such a connection carries no ranges ([`Io::write_file`] takes
+//! none), and the server in this process, which answers with ranges, is not reachable over it.
 //!
 //! [`Io::write_file`]: crate::app::Io::write_file
 
@@ -30,21 +29,21 @@ use crate::tables::tuple::Tuple;
 use crate::tables::waiting::Waiting;
 
 /// The MSS of both ends, in bytes. A segment fits into the smallest receive buffer that a program
-/// may ask for: for less than a segment, the sender would wait until its override timer expires
-/// (RFC 9293 §3.8.6.2.1).
+/// may request: with less room, the sender would wait until its override timer expires (RFC 9293
+/// §3.8.6.2.1).
 const MSS: u16 = 4 << 10;
 
-/// Segments that a turn takes in, as many as it takes of frames.
+/// Segments handled per turn, as many as frames.
 const BATCH: usize = 256;
 
-/// Connections send no more while so many segments wait ...
+/// Connections pause sending beyond this number of queued segments ...
 const SEGMENTS_MAX: usize = 1024;
 
-/// ... or so many bytes of payload.
+/// ... or this many bytes of payload.
 const BYTES_MAX: usize = 2 << 20;
 
-/// Segments of no connection are dropped beyond. A turn makes one for each that it takes in, and
-/// for each half-open connection that is due.
+/// Segments of no connection are dropped beyond this number. A turn creates one for each that it
+/// handles, and for each half-open connection that is due.
 const BARE_SEGMENTS_MAX: usize = 8 * SEGMENTS_MAX;
 
 const _: () = assert!(
@@ -62,11 +61,11 @@ struct Looped {
     payload: Vec<u8>,
 }
 
-/// What is on its way, and who waits for room.
+/// Segments in transit, and connections waiting for room.
 #[derive(Debug, Default)]
 pub(super) struct Loopback {
     segments: VecDeque<Looped>,
-    /// Payload of these, in bytes.
+    /// Payload of these segments, in bytes.
     bytes: usize,
     waiting: Waiting,
 }
@@ -109,8 +108,8 @@ fn limits(mss: u16) -> Limits {
     }
 }
 
-/// The address that the kernel takes for an unspecified one of a peer: the own one that is bound,
-/// or else the loopback address (connect(2), `ip_route_connect`).
+/// The address that the kernel substitutes for a peer's unspecified one: the bound own address, or
+/// else the loopback address (connect(2), `ip_route_connect`).
 pub(super) fn peer(local: Option<SocketAddr>, remote: SocketAddr) -> SocketAddr {
     let bound = local.map(|local| local.ip());
     let bound = bound.filter(|ip| ip.is_ipv4() && !ip.is_unspecified());
@@ -122,7 +121,7 @@ pub(super) fn peer(local: Option<SocketAddr>, remote: SocketAddr) -> SocketAddr 
     SocketAddr::new(ip, remote.port())
 }
 
-/// The address from which an own one is reached: itself, or the loopback address.
+/// The source address for reaching an own one: itself, or the loopback address.
 pub(super) fn source_for(own: IpAddr) -> IpAddr {
     match own {
         IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -131,12 +130,12 @@ pub(super) fn source_for(own: IpAddr) -> IpAddr {
 }
 
 impl Stack {
-    /// True if what is sent to this address comes back here.
+    /// True if packets to this address return to this stack.
     pub(super) fn loops(&self, remote: IpAddr) -> bool {
         self.config.is_own(remote)
     }
 
-    /// Who counts as the source of a connection that a peer opens.
+    /// The address that counts as the source of a connection that a peer opens.
     pub(super) fn source(&self, tuple: &Tuple) -> IpAddr {
         match tuple.remote.ip() {
             ip if self.loops(ip) => sources::LOOPBACK,
@@ -144,7 +143,7 @@ impl Stack {
         }
     }
 
-    /// What a connection begins with that both ends of are here.
+    /// The initial configuration of a connection with both ends here.
     pub(super) fn loopback_config(config: &tcp::Config) -> tcp::Config {
         tcp::Config {
             mss: MSS,
@@ -153,7 +152,7 @@ impl Stack {
         }
     }
 
-    /// A listener of the server is not reached over loopback: its answers are ranges of files.
+    /// Hides the server's listeners from loopback: its responses are ranges of files.
     pub(super) fn without_server(&self, tuple: &Tuple, to: Destination) -> Destination {
         let is_server = |id: BindingId| self.bindings.owner(id) == Some(Owner::SERVER);
         match to {
@@ -164,7 +163,7 @@ impl Stack {
         }
     }
 
-    /// Takes in what own connections have sent to each other before this turn.
+    /// Handles the segments that own connections sent to each other before this turn.
     pub(super) fn hear_loopback(&mut self, now_us: u64) {
         for _ in 0..self.loopback.segments.len().min(BATCH) {
             let Some(looped) = self.loopback.pop() else {
@@ -184,7 +183,7 @@ impl Stack {
             };
             self.on_looped(now_us, &packet);
         }
-        // Who finds none again waits behind the others.
+        // One that finds no room again waits behind the others.
         let room = SEGMENTS_MAX.saturating_sub(self.loopback.segments.len());
         for _ in 0..room.min(self.loopback.waiting.len()) {
             if let Some(handle) = self.loopback.waiting.take() {
@@ -203,8 +202,8 @@ impl Stack {
         self.loopback.push(tuple, *header, Ecn::NotEct, payload);
     }
 
-    /// Hands out what a connection wants to send to another one of this stack. False if it has to
-    /// wait for room in the queue.
+    /// Sends the data of a connection to another one of this stack. False if it has to wait for
+    /// room in the queue.
     #[cold]
     pub(super) fn transmit_looped(&mut self, now_us: u64, handle: ConnectionHandle) -> bool {
         let Some(entry) = self.connections.get_mut(handle) else {

@@ -1,14 +1,14 @@
-//! Memory of connections: what peers make the stack hold, and what goes when that is too much.
+//! Memory of connections: what peers make the stack hold, and which are reset when it is too much.
 //!
-//! Counted are text that was received and not read, ahead of its turn or not, real bytes that are
-//! queued and not acknowledged, and what TLS buffers: all of which a peer can make grow.
-//! Connections are looked at in rounds, a few each millisecond, so that a round through a full
-//! table takes a second, and one through a small table a few milliseconds.
+//! It counts received data that was not read, in order or not, real bytes that are queued and not
+//! acknowledged, and TLS buffers: everything that a peer can make grow. Rounds examine a few
+//! connections each millisecond, so that a round through a full table takes a second, and through a
+//! small one a few milliseconds.
 //!
 //! | Memory | What happens |
 //! |---|---|
-//! | above three quarters of the bound | windows are not opened beyond some kilobytes, until half of it is free |
-//! | above the bound | the connections that hold most are reset, of equals the oldest, until it is held |
+//! | above three quarters of the bound | windows open no further than some kilobytes, until half of it is free |
+//! | above the bound | the connections that hold most are reset, of equals the oldest, until usage is within it |
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,54 +18,54 @@ use crate::app::StreamId;
 use crate::episode::Episode;
 use crate::tables::connections::ConnectionHandle;
 
-/// In a round connections are looked at so often, in microseconds, ...
+/// Interval between the steps of a round, in microseconds.
 const LOOK_US: u64 = 1000;
 
-/// ... so many at a time.
+/// Connections examined in a step.
 const LOOK_CONNECTIONS: usize = 128;
 
-/// Between two rounds, in microseconds; ...
+/// Pause between two rounds, in microseconds.
 const PAUSE_US: u64 = 250_000;
 
-/// ... and while much memory is held.
+/// The same, while much memory is held.
 const PAUSE_PRESSED_US: u64 = 5000;
 
 /// Most connections that are reset after one round through the table.
 const VICTIMS_MAX: usize = 256;
 
-/// Connections that hold less are never reset: that would gain nothing, in bytes.
+/// Connections that hold less are never reset: that would free next to nothing.
 const VICTIM_BYTES_MIN: usize = 8 << 10;
 
-/// A round through the table of connections, and what the one before has found.
+/// A round through the table of connections, and the result of the previous one.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Found by the last round, in bytes.
+    /// Result of the last round, in bytes.
     bytes: usize,
     is_pressed: bool,
     next_look_us: u64,
-    /// The round under way: the next place, and what was found so far.
+    /// The round in progress: the next place, and the sum so far.
     place: usize,
     sum: usize,
-    /// Those that hold most, the smallest of them first; of equals, the youngest.
+    /// The connections that hold most, the smallest first; of equals, the youngest.
     largest: BinaryHeap<Reverse<(usize, Reverse<StreamId>)>>,
     pressure: Episode,
     exhausted: Episode,
 }
 
 impl Memory {
-    /// Memory is short: connections take as little as they can.
+    /// True if memory is short: connections hold as little as they can.
     pub(super) fn is_pressed(&self) -> bool {
         self.is_pressed
     }
 
-    /// What connections held when they were last looked at, in bytes.
+    /// Memory that connections held at the last look, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Stack {
-    /// Looks at some connections, if it is time.
+    /// Examines some connections, when it is time.
     #[inline]
     pub(super) fn look_at_memory(&mut self, now_us: u64) {
         if now_us >= self.memory.next_look_us {
@@ -100,7 +100,7 @@ impl Stack {
         }
     }
 
-    /// The whole table has been looked at.
+    /// Ends a round through the whole table.
     fn end_round(&mut self, now_us: u64) {
         let bytes_max = self.config.connection_memory_bytes_max;
         let bytes = std::mem::take(&mut self.memory.sum);

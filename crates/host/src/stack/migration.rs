@@ -1,18 +1,17 @@
-//! Connections that go from one worker of a NIC stack to another, as they are.
+//! Migration of open connections from one worker of a NIC stack to another.
 //!
-//! 1. The other worker opens the connection's files. The one that sends has them open all the
-//!    while, so that a file which was replaced by another version keeps the connection where it is,
-//!    and harms nothing.
-//! 2. When all are open there, no more SENDs are handed out, until those that were have departed:
-//!    then nothing of the connection can overtake anything. With TLS, the tags of all records that
-//!    have left are known by then, too, so that none is ever sealed otherwise than before.
-//! 3. The other worker sends for it. It gets keys and records like one that has started again; the
-//!    one before hears that its flow is over, and lets go of retained blocks, keys and files. What
-//!    is lost on the network later is read again.
+//! 1. The new worker opens the connection's files. The old one keeps them open meanwhile, so that a
+//!    file replaced by another version keeps the connection where it is, and does no harm.
+//! 2. When all are open there, the host issues no more SENDs until the issued ones have departed:
+//!    then nothing of the connection can overtake anything. With TLS, the tags of all departed
+//!    records are known by then, too, so that no record is ever sealed differently.
+//! 3. The new worker sends for the connection. It gets keys and records like a restarted one; the
+//!    old one learns that its flow is over, and releases retained blocks, keys and files. Data lost
+//!    on the network later is read again.
 //!
-//! That takes as long as an OPEN and what the first worker has still to send. A connection without
-//! files and SENDs goes at once. One that cannot go, because the other worker does not get a file
-//! of it, or not its version, stays, until it is tried again.
+//! A migration takes as long as an OPEN and the data that the old worker has still to send. A
+//! connection without files and SENDs moves at once. One that cannot move, because the new worker
+//! does not get one of its files, or not its version, stays until the next attempt.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,10 +24,10 @@ use crate::tables::connections::ConnectionHandle;
 use crate::tables::files::{Readiness, TwinOpened};
 use crate::tls_layer::TlsLayer;
 
-/// Most connections on their way at a time: each has OPENs at a worker that others send through.
+/// Most migrations in progress: each has OPENs at a worker through which others send.
 const UNDER_WAY_MAX: usize = 64;
 
-/// Most that wait for their turn.
+/// Most migrations waiting for their turn.
 const WAITING_MAX: usize = 1 << 13;
 
 /// See the [module documentation](self).
@@ -41,49 +40,49 @@ pub(super) struct Migrations {
 #[derive(Clone, Copy, Debug)]
 struct Migration {
     to: usize,
-    /// No SENDs are handed out.
+    /// True while no SENDs are issued.
     holds: bool,
 }
 
 impl Migrations {
-    /// Nothing is on its way or waits for its turn.
+    /// True if no migration is in progress or waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.under_way.is_empty() && self.waiting.is_empty()
     }
 
-    /// This connection is on its way.
+    /// True if this connection is migrating.
     pub(super) fn is_under_way(&self, stream: StreamId) -> bool {
         self.under_way.contains_key(&stream)
     }
 
-    /// One more may be on its way.
+    /// True if one more migration may begin.
     pub(super) fn has_room(&self) -> bool {
         self.under_way.len() < UNDER_WAY_MAX
     }
 
-    /// This connection is over.
+    /// A connection has ended.
     pub(super) fn forget(&mut self, stream: StreamId) {
         if !self.under_way.is_empty() {
             self.under_way.remove(&stream);
         }
     }
 
-    /// None of those that have not begun goes.
+    /// Cancels the migrations that have not begun.
     pub(super) fn clear_waiting(&mut self) {
         self.waiting.clear();
     }
 }
 
 impl Stack {
-    /// A connection is to go to another worker of its NIC stack, when it is its turn. Not noted if
-    /// too many wait.
+    /// Queues the migration of a connection to another worker of its NIC stack. Drops it if too
+    /// many wait.
     pub(super) fn migrate_later(&mut self, stream: StreamId, to: usize) {
         if self.migrations.waiting.len() < WAITING_MAX {
             self.migrations.waiting.push_back((stream, to));
         }
     }
 
-    /// Connections whose turn it is begin to go.
+    /// Begins the migrations whose turn it is.
     pub(super) fn begin_migrations(&mut self) {
         while self.migrations.has_room()
             && let Some((stream, to)) = self.migrations.waiting.pop_front()
@@ -94,7 +93,7 @@ impl Stack {
         }
     }
 
-    /// A connection goes to another worker of its NIC stack, as soon as it can.
+    /// Migrates a connection to another worker of its NIC stack, as soon as it can move.
     pub(super) fn migrate(&mut self, handle: ConnectionHandle, to: usize) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
@@ -118,7 +117,7 @@ impl Stack {
         self.go_on_migrating(handle);
     }
 
-    /// Does what can be done now for a connection that is on its way.
+    /// Takes the next step of a migration in progress.
     pub(super) fn go_on_migrating(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
@@ -146,8 +145,8 @@ impl Stack {
         }
     }
 
-    /// Asks worker `to` for the connection's files. True if it has all of them, and no other is
-    /// being opened.
+    /// Has worker `to` open the connection's files. True if it has all of them, and is opening no
+    /// other.
     fn has_files_at(&mut self, handle: ConnectionHandle, to: usize) -> bool {
         let mut is_ready = true;
         for file in self.own_files(handle) {
@@ -168,7 +167,7 @@ impl Stack {
         is_ready
     }
 
-    /// The files that are the connection's, and not another one's that has got their ids.
+    /// The connection's files, without ids that belong to another connection by now.
     pub(super) fn own_files(&self, handle: ConnectionHandle) -> Vec<FileId> {
         let Some(entry) = self.connections.get(handle) else {
             return Vec::new();
@@ -180,7 +179,7 @@ impl Stack {
         entry.files.iter().copied().filter(is_own).collect()
     }
 
-    /// No SENDs of the connection are handed out, or they are again.
+    /// Stops issuing SENDs for the connection, or resumes.
     fn hold_sends(&mut self, handle: ConnectionHandle, holds: bool) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
@@ -199,7 +198,7 @@ impl Stack {
         }
     }
 
-    /// Nothing of the connection is left to its worker: the other one sends from now on.
+    /// Completes a migration: the old worker has nothing left, and the new one sends from now on.
     fn arrive(&mut self, handle: ConnectionHandle, to: usize) {
         self.hold_sends(handle, false);
         let Some(entry) = self.connections.get_mut(handle) else {
@@ -216,7 +215,7 @@ impl Stack {
         self.mark_dirty(handle);
     }
 
-    /// A connection stays where it is, or goes elsewhere by other rules.
+    /// Cancels a migration: the connection stays, or moves by other rules.
     pub(super) fn stop_migrating(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
@@ -236,7 +235,7 @@ impl Stack {
         self.mark_dirty(handle);
     }
 
-    /// A worker starts again, and knows nothing: what goes to or from it stays.
+    /// Cancels the migrations to and from a worker that restarts without any state.
     pub(super) fn stop_migrations_of(&mut self, worker: usize) {
         let lost = self.files.lose_twins(worker);
         for close in lost {
@@ -259,8 +258,8 @@ impl Stack {
         self.stop_leaving_of(worker);
     }
 
-    /// Worker `worker` has answered an OPEN, with this metadata or a failure. False if it was not
-    /// for a connection that was to come.
+    /// Handles worker `worker`'s answer to an OPEN, with this metadata or a failure. False if the
+    /// OPEN was not for a migration.
     pub(super) fn on_twin_opened(
         &mut self,
         worker: usize,

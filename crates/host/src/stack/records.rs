@@ -1,11 +1,11 @@
-//! Records: the NIC workers get them before a SEND names them, and report their tags.
+//! TLS records: NIC workers get them before a SEND names them, and report their tags.
 //!
-//! No number may seal two plaintexts under one key. A worker sees to that as long as it lives, and
-//! reports the tag of each record before any of it leaves. Should it end, its last events are read,
-//! and the worker that sends the records again gets the tags: the same bytes leave, or none. If an
-//! event may be missing, or it may still be sending, connections with records that may have left
-//! and whose tags are not known are reset. That a NIC stack on another machine has ended, and that
-//! nothing is missing, is the last that it says.
+//! No record number may seal two plaintexts under one key. A worker ensures that as long as it
+//! lives, and reports the tag of each record before any of it leaves. If it ends, the host reads
+//! its last events, and gives the tags to the worker that sends the records again: the same bytes
+//! leave, or none. If an event may be missing, or the old worker may still be sending, the host
+//! resets connections with records that may have left and whose tags are unknown. A NIC stack on
+//! another machine reports its end last; that confirms that no event was lost.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ use crate::tables::connections::ConnectionHandle;
 use crate::tls_layer::TlsLayer;
 
 impl Stack {
-    /// Defines what the connection sends next, and tells its NIC worker. False if it cannot be told
-    /// all of it now.
+    /// Defines what the connection sends next, and reports it to the NIC worker. False if not all
+    /// fits now.
     pub(super) fn define_records(&mut self, now_us: u64, handle: ConnectionHandle) -> bool {
         let Some(entry) = self.connections.get_mut(handle) else {
             return true;
@@ -39,8 +39,8 @@ impl Stack {
         self.tell_records(handle)
     }
 
-    /// Tells the connection's NIC worker what it must know before it seals what is defined. False
-    /// if it cannot be told all of it now.
+    /// Gives the NIC worker everything that it needs to seal the defined records. False if that is
+    /// not possible for all of them now.
     fn tell_records(&mut self, handle: ConnectionHandle) -> bool {
         let Some(entry) = self.connections.get_mut(handle) else {
             return true;
@@ -49,7 +49,7 @@ impl Stack {
         let Some(tls) = entry.tls.as_mut() else {
             return true;
         };
-        // A file that is opened again may be another one.
+        // A reopened file may be another one.
         if entry.holds > 0 {
             return false;
         }
@@ -58,8 +58,8 @@ impl Stack {
             connection, known, ..
         } = &mut **tls;
         while let Some(definition) = connection.missing(known) {
-            // Keys go with the last record under them, so what is acknowledged makes room for
-            // another.
+            // Keys go with the last record under them, so acknowledgments make room for another
+            // key.
             let stream_offset = entry.tcp.acknowledged_bytes();
             let is_key = matches!(definition, Definition::Key(_));
             if is_key && entry.flow_open && stream_offset > entry.ackd_offset {
@@ -85,15 +85,14 @@ impl Stack {
                 Definition::Run(run) => nic.channel.send(&Command::Records(records(flow, run))),
             };
             debug_assert!(sent.is_ok(), "there was room");
-            // From its first key on, the NIC stack keeps state for it.
+            // From the first key on, the NIC stack keeps state for the flow.
             entry.flow_open = true;
             known.add(definition);
         }
         true
     }
 
-    /// Records that the peer has acknowledged are forgotten, and with them keys and files that
-    /// nothing else needs.
+    /// Forgets records that the peer has acknowledged, and keys and files that nothing else needs.
     pub(super) fn release_acknowledged(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
             return;
@@ -121,7 +120,7 @@ impl Stack {
         }
     }
 
-    /// A NIC worker has sealed records for the first time. False if that makes no sense.
+    /// A NIC worker has sealed records for the first time. False if the report is inconsistent.
     pub(super) fn on_sealed(
         &mut self,
         worker: usize,
@@ -131,17 +130,17 @@ impl Stack {
         tags: &[Tag],
     ) -> bool {
         let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
-            // The connection may have ended while the event was on its way.
+            // The connection may have ended while the event was in transit.
             return true;
         };
         let handle = entry.handle();
         if entry.worker != worker {
-            // It has moved, once the peer had acknowledged everything.
+            // The connection has moved, after the peer had acknowledged everything.
             return self.may_have_moved();
         }
         let local = entry.tuple.local;
         let Some(tls) = entry.tls.as_mut() else {
-            // It has ended, unless it never spoke TLS.
+            // TLS has ended, unless the connection never spoke it.
             return self.is_for_tls(local.port());
         };
         match tls.connection.on_sealed(epoch, number, tags) {
@@ -153,7 +152,7 @@ impl Stack {
         }
     }
 
-    /// A record, sealed once more, would be another one.
+    /// A record would be another one if sealed again.
     pub(super) fn on_seal_mismatch(
         &mut self,
         worker: usize,
@@ -178,8 +177,7 @@ impl Stack {
         self.fail(worker, handle)
     }
 
-    /// The NIC stack does not take what it was told of a flow's records; `None` if it rejects
-    /// something else.
+    /// A NIC stack rejects keys or records of a flow; `None` if it rejects something else.
     pub(super) fn on_records_rejected(
         &mut self,
         worker: usize,
@@ -206,7 +204,7 @@ impl Stack {
         }
         self.counters.tls_records_rejected += 1;
         let rejected = self.counters.tls_records_rejected;
-        // A peer with many connections can have one rejected for each of them: it must not fill the
+        // A peer with many connections can cause one rejection for each: they must not fill the
         // log.
         if rejected.is_power_of_two() {
             tracing::warn!(
@@ -229,8 +227,8 @@ impl Stack {
         }
     }
 
-    /// The NIC stack is on another machine: what it says last can be lost with the session, so
-    /// nothing but the event for that shows its end.
+    /// Notes that the NIC stack is on another machine. Its last events can be lost with the
+    /// session, so only the event for it proves its end.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -238,8 +236,8 @@ impl Stack {
         self.nic_stacks.set_elsewhere(nic);
     }
 
-    /// NIC stack `nic` was asked to end, and its successor is there but not used yet. It is handed
-    /// no SENDs any more, since it would carry none of them out.
+    /// NIC stack `nic` was asked to end, and its successor has started but is not in use yet. The
+    /// host issues no more SENDs to `nic`, which would execute none.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -251,10 +249,10 @@ impl Stack {
         self.steer();
     }
 
-    /// NIC stack `nic` has ended: nothing leaves it any more, and all that it has said is in its
-    /// rings. To be called before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Who cannot know
-    /// must not call it: then connections are reset that have sent records whose tags are not
-    /// known, unless [`Event::Ended`] was the last event. Of one elsewhere, that is unknown.
+    /// NIC stack `nic` has ended: it sends nothing more, and all its events are in its rings. To be
+    /// called before [`Stack::on_nic_lost`] or [`Stack::on_nic_come`]. Without proof of the end, do
+    /// not call it: then connections that have sent records with unknown tags are reset, unless
+    /// [`Event::Ended`] was the last event. On another machine, the end is unknown.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -269,8 +267,8 @@ impl Stack {
         }
     }
 
-    /// True if connections would be reset, should NIC stack `nic` be replaced without its end being
-    /// known.
+    /// True if connections would be reset if NIC stack `nic` were replaced without proof of its
+    /// end.
     pub(crate) fn has_unproven(&self, nic: usize) -> bool {
         let workers = self.nic_stacks.workers(nic);
         !self.tls_listeners.is_empty()
@@ -280,9 +278,9 @@ impl Stack {
             })
     }
 
-    /// Reads a worker's ring to its end, for what no other says: tags, and what has become of
-    /// splices and of connections that were parted with. False if something in it makes no sense,
-    /// or did before.
+    /// Reads a worker's ring to its end, for events that no other worker repeats: tags, and the
+    /// fate of splices and of connections parted with. False if an event is malformed, or an
+    /// earlier one was.
     fn hear_last_events(&mut self, now_us: u64, worker: usize) -> bool {
         for _ in 0..EVENT_RING_BYTES {
             let nic = &mut self.nics[worker];
@@ -325,13 +323,13 @@ impl Stack {
         false
     }
 
-    /// Workers are not used any more. Whatever is sealed again must be what they have sealed, so
-    /// connections are reset of which they may have sent records with tags that are not known.
+    /// Stops using workers. Records sealed again must equal theirs, so this resets connections with
+    /// records that they may have sent and whose tags are unknown.
     pub(super) fn leave_workers(&mut self, now_us: u64, workers: Range<usize>) {
         for worker in workers.clone() {
             if self.nics[worker].life != Life::Ended {
                 let makes_sense = self.hear_last_events(now_us, worker);
-                // Only a relay says so. A NIC stack on this machine proves its end by hanging up.
+                // Only a relay sends it. A NIC stack on this machine proves its end by hanging up.
                 let is_elsewhere = self.nic_stacks.is_elsewhere(self.nic_stacks.of(worker));
                 let nic = &mut self.nics[worker];
                 if makes_sense && nic.heard == Heard::Last && is_elsewhere {
@@ -352,8 +350,8 @@ impl Stack {
         }
     }
 
-    /// A connection's worker is not used any more, or not for it. `is_proven`: of records whose
-    /// tags are not known, nothing has left.
+    /// Stops using a connection's worker, or stops using it for the connection. `is_proven`: no
+    /// record whose tag is unknown has left.
     pub(super) fn leave_records(&mut self, handle: ConnectionHandle, is_proven: bool) {
         self.release_acknowledged(handle);
         let Some(entry) = self.connections.get_mut(handle) else {
@@ -377,7 +375,7 @@ impl Stack {
     }
 }
 
-/// A run, as the contract has it.
+/// A run as records of the contract.
 fn records(flow: FlowId, run: &Run) -> Records<'_> {
     let segments = run.pieces.iter().map(|piece| match piece {
         Piece::Real(bytes) => Segment::Inline(bytes),
@@ -400,7 +398,7 @@ fn records(flow: FlowId, run: &Run) -> Records<'_> {
         content_type: match run.content_type {
             tls::ContentType::Alert => ContentType::Alert,
             tls::ContentType::Handshake => ContentType::Handshake,
-            // Change of keys is never sealed by us.
+            // We never seal a ChangeCipherSpec.
             tls::ContentType::ApplicationData | tls::ContentType::ChangeCipherSpec => {
                 ContentType::ApplicationData
             }

@@ -1,5 +1,5 @@
-//! What the NIC workers report. They are not trusted: an id that means nothing is counted, and at
-//! most the connection that an event names suffers from it.
+//! Reports of the NIC workers. The host does not trust them: it counts an unknown id, and an event
+//! affects at most the connection that it names.
 
 use std::mem::ManuallyDrop;
 
@@ -13,16 +13,16 @@ use super::{Stack, queue_dirty};
 use crate::app::StreamId;
 use crate::tables::connections::{ConnectionHandle, handle_of_send, transmission_of_send};
 
-/// The NIC stack has written nonsense into a ring's indices.
+/// A NIC stack has written invalid indices into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelCorrupt {
-    /// Which worker's channel.
+    /// The worker whose channel it is.
     pub worker: usize,
 }
 
 impl Stack {
-    /// Takes in what the NIC workers have reported, at most `budget` events each; returns how many.
-    /// An error means that a channel is unusable.
+    /// Handles up to `budget` reports of each NIC worker; returns how many. An error means that a
+    /// channel is unusable.
     pub fn on_channels(&mut self, now_us: u64, budget: usize) -> Result<usize, ChannelCorrupt> {
         let mut taken = 0;
         for worker in 0..self.nics.len() {
@@ -31,7 +31,7 @@ impl Stack {
             }
             for _ in 0..budget {
                 let nic = &mut self.nics[worker];
-                // A departure has nothing to drop, which is not looked for.
+                // A departure has nothing to drop, so the compiler need not check.
                 let received = ManuallyDrop::new(nic.channel.receive());
                 if let Ok(Some(Event::Departed {
                     send,
@@ -75,7 +75,7 @@ impl Stack {
         Ok(taken)
     }
 
-    /// What comes once for many departures.
+    /// Finishes work that many departures share.
     #[inline(never)]
     fn on_rare_event(&mut self, now_us: u64, worker: usize, event: &Event) {
         let valid = match *event {
@@ -106,7 +106,7 @@ impl Stack {
                 }
                 match self.connections.handle_of(StreamId(flow.0)) {
                     Some(handle) => self.fail(worker, handle),
-                    // The connection may have ended while the event was on its way.
+                    // The connection may have ended while the event was in transit.
                     None => true,
                 }
             }
@@ -179,15 +179,15 @@ impl Stack {
         departed_us: u64,
     ) -> bool {
         let Some(entry) = self.connections.by_stream_mut(StreamId(flow.0)) else {
-            // The connection may have ended while the event was on its way.
+            // The connection may have ended while the event was in transit.
             let departed_us = departed_us.min(now_us);
             let times = (now_us, departed_us);
             return self.quic.is_none() || self.on_quic_departed(times, worker, send, flow);
         };
         let handle = entry.handle();
         if entry.worker != worker {
-            // It may have moved, once the peer had acknowledged everything, and this is the echo of
-            // some of it.
+            // The connection may have moved, after the peer had acknowledged everything; this is
+            // the echo of some of it.
             return self.may_have_moved();
         }
         if handle_of_send(send.0) != Some(handle) {
@@ -199,7 +199,7 @@ impl Stack {
             self.sends_outstanding -= 1;
         }
         let transmission = transmission_of_send(send, entry.last_transmission);
-        // The other side's clock is not trusted with the future.
+        // The other side's clock must not lie in the future.
         entry
             .tcp
             .on_departed(transmission, Instant::from_us(departed_us.min(now_us)));
@@ -207,7 +207,7 @@ impl Stack {
         true
     }
 
-    /// The NIC stack did not carry a command out: whatever depends on it fails.
+    /// A NIC stack did not execute a command: everything that depends on it fails.
     fn on_rejected(&mut self, now_us: u64, worker: usize, reason: RejectReason, id: u64) -> bool {
         if let Some(valid) = self.on_quic_rejected(now_us, worker, reason, id) {
             return valid;
@@ -217,12 +217,12 @@ impl Stack {
         }
         tracing::warn!(worker, ?reason, id, "the NIC stack rejected a command");
         if let Some(handle) = handle_of_send(id) {
-            // The connection that it was for may be gone, and another one be in its place.
+            // Its connection may be gone, and another one in its place.
             let entry = self.connections.get(handle);
             let asked = entry.is_some_and(|entry| entry.sends_outstanding > 0);
             return asked && self.fail(worker, handle);
         }
-        // Not a SEND: if it was an OPEN, it has failed.
+        // Not a SEND: if it was an OPEN, the OPEN has failed.
         let errno = match reason {
             RejectReason::TooManyFiles => Errno::MFILE,
             _ => Errno::INVAL,
@@ -235,7 +235,7 @@ impl Stack {
         })
     }
 
-    /// A worker may still speak of connections that others send for.
+    /// True if a worker may still report on connections that others send for.
     #[cold]
     pub(super) fn may_have_moved(&self) -> bool {
         self.nic_stacks.len() > 1 || self.counters.connections_rebalanced > 0

@@ -1,10 +1,9 @@
-//! A NIC worker that starts again: what it kept is installed again, and what it had not sent is
-//! issued again.
+//! Restart of a NIC worker: the host installs its state again, and reissues what it had not sent.
 //!
-//! All that a worker knows is soft state. A new one has no open files, no queued SENDs and no
-//! retained blocks: a new epoch begins, in which the host replays OPEN and repeats each SEND of
-//! which no echo has come. What had departed needs no care: should it be lost on the network, its
-//! retransmission reads the file again.
+//! A worker has only soft state. A new one has no open files, no queued SENDs and no retained
+//! blocks: a new epoch begins, in which the host replays OPEN and repeats each SEND without an
+//! echo. Departed data needs no care: if it is lost on the network, its retransmission reads the
+//! file again.
 
 use contract::channel::HostChannel;
 use contract::{FileId, FileMeta};
@@ -15,16 +14,16 @@ use crate::nics::nic_stacks::NicSet;
 use crate::tables::files::{Reopened, Reopening};
 
 impl Stack {
-    /// A worker has been replaced by a new one, which knows nothing yet and listens on `channel`.
-    /// Of what the old one had still to say, what no other says is heard: tags of records, and what
-    /// has become of splices and of connections that were parted with.
+    /// A new worker, without state, has replaced an old one and listens on `channel`. The host
+    /// still reads the events of the old one that no other repeats: tags of records, and the fate
+    /// of splices and of connections parted with.
     ///
-    /// Files that were open are opened again, under the same ids, and their connections wait for
-    /// the answer. One that is not the same version any more ends its connection: no response mixes
-    /// two versions. SENDs that had not departed, as far as the host has heard, are issued again;
-    /// if one had, and only its echo is missing, the peer gets these bytes twice, which TCP allows
-    /// for. Nothing of this counts as loss. Keys and records that are not acknowledged go to the
-    /// new one, with the tags that are known.
+    /// Open files are opened again, under the same ids, and their connections wait for the answer.
+    /// A file that is not the same version ends its connection: no response mixes two versions.
+    /// SENDs that had not departed, as far as the host knows, are issued again; if one had, and
+    /// only its echo is missing, the peer gets these bytes twice, which TCP allows for. None of
+    /// this counts as loss. The new worker gets unacknowledged keys and records, with the known
+    /// tags.
     ///
     /// # Panics
     /// If there is no such worker.
@@ -33,8 +32,8 @@ impl Stack {
         self.leave_workers(now_us, worker..worker + 1);
         self.stop_migrations_of(worker);
         self.division.forget_load(worker);
-        // What waited for room in the old ring is replayed from the tables, or means nothing to the
-        // new worker.
+        // Commands that waited for room in the old ring are replayed from the tables, or mean
+        // nothing to the new worker.
         self.nics[worker] = Nic::new(channel);
         for handle in self.connections.handles() {
             if let Some(entry) = self.connections.get_mut(handle)
@@ -68,8 +67,8 @@ impl Stack {
         self.retry_waiting_room();
     }
 
-    /// The answer to a repeated OPEN; false if this OPEN was not repeated. `meta` is `None` if it
-    /// has failed.
+    /// Handles the answer to a repeated OPEN; false if this OPEN was not repeated. `meta` is `None`
+    /// if it has failed.
     pub(super) fn on_reopened(
         &mut self,
         worker: usize,
@@ -95,7 +94,7 @@ impl Stack {
         }
         entry.holds = entry.holds.saturating_sub(1);
         if entry.holds == 0 {
-            // What was refused may have been acknowledged since.
+            // The refused file's data may have been acknowledged since.
             let lacks_a_file = entry.refused_by.contains(nic) && self.lacks_a_file(handle);
             if lacks_a_file {
                 self.reroute(handle);

@@ -1,16 +1,16 @@
-//! Several NIC stacks: which of them has a file, and where a connection goes whose NIC stack is
+//! Several NIC stacks: which of them has a file, and where a connection goes when its NIC stack is
 //! gone.
 //!
-//! A connection is with one NIC stack at a time, so that nothing can overtake anything. It changes
-//! to another one
+//! A connection uses one NIC stack at a time, so that nothing can overtake anything. It changes to
+//! another one
 //!
-//! * when that has a file which its own has not. The answer to this OPEN is kept back until all
-//!   that was queued before is acknowledged, and all files opened before are closed: then nothing
-//!   can be asked of the old one again;
-//! * when its own is gone, and what has not departed has gone with it. Files of which the
-//!   application knows are opened again at the new one, which must have the same version
-//!   ([`crate::files`]); if none has, the connection waits for its own to come back. Whether
-//!   another NIC stack can have the same version at all, the operator says
+//! * when that one has a file which its own lacks. The answer to this OPEN is held until everything
+//!   queued before is acknowledged, and all files opened before are closed: then nothing can be
+//!   needed from the old one again;
+//! * when its own is gone, with everything that has not departed. The new one opens files known to
+//!   the application again, and must have the same version ([`crate::files`]); if none has, the
+//!   connection waits for its own to come back. The operator states whether another NIC stack can
+//!   have the same version at all
 //!   ([`StackConfig::roots_are_replicas`](crate::StackConfig::roots_are_replicas)).
 
 use contract::channel::HostChannel;
@@ -26,13 +26,13 @@ use crate::nics::nic_stacks::NicSet;
 use crate::tables::connections::ConnectionHandle;
 use crate::tables::files::{Lookup, MayClose, Name, State};
 
-/// The error of a file that no NIC stack has answered for.
+/// The error for a file that no NIC stack has answered for.
 const NO_FILE: u16 = Errno::NOENT.raw_os_error() as u16;
 
 impl Stack {
-    /// NIC stack `nic` has come with these workers, or come back: it knows nothing.
+    /// NIC stack `nic` has joined or returned with these workers, and has no state.
     ///
-    /// An error if it had another number of workers before; then it is not used.
+    /// Returns an error if it had another number of workers before; then it is not used.
     ///
     /// # Panics
     /// If there is no such NIC stack, or it has no workers.
@@ -76,13 +76,13 @@ impl Stack {
         Ok(())
     }
 
-    /// Why NIC stack `nic` cannot be used with so many workers.
+    /// Why NIC stack `nic` cannot be used with this many workers.
     pub(crate) fn nic_refusal(&self, nic: usize, workers: usize) -> Option<NicRefusal> {
         let wanted = self.nic_stacks.workers(nic).len();
         (wanted != 0 && wanted != workers).then_some(NicRefusal { workers, wanted })
     }
 
-    /// It comes for the first time.
+    /// A NIC stack joins for the first time.
     pub(super) fn introduce_nic(&mut self, nic: usize, channels: Vec<HostChannel>) {
         self.nic_stacks.introduce(nic, channels.len());
         self.nic_stacks.has_come(nic);
@@ -90,9 +90,9 @@ impl Stack {
         self.nics.extend(channels.into_iter().map(Nic::new));
     }
 
-    /// NIC stack `nic` is gone. Of its events that were not read, those are heard that no other
-    /// says, as by [`Stack::on_nic_restarted`]. Connections go on through others that have what
-    /// they need, or wait for it to come back.
+    /// NIC stack `nic` is gone. The host still reads its events that no other repeats, as in
+    /// [`Stack::on_nic_restarted`]. Connections continue through others that have what they need,
+    /// or wait for it to come back.
     ///
     /// # Panics
     /// If there is no such NIC stack.
@@ -132,7 +132,7 @@ impl Stack {
         }
     }
 
-    /// A request for a file that only a NIC stack which has been away for long can have fails.
+    /// Fails requests for a file that only a NIC stack which has been away for too long can have.
     pub(super) fn give_up_nics(&mut self, now_us: u64) {
         while let Some(nic) = self.nic_stacks.give_up(now_us) {
             self.take_back_from(now_us, nic);
@@ -143,7 +143,7 @@ impl Stack {
         }
     }
 
-    /// Has a file opened for a stream whose worker this is, or by another one that is there.
+    /// Opens a file for a stream of this worker, at the worker or at another one that is there.
     pub(crate) fn open_file(
         &mut self,
         now_us: u64,
@@ -216,8 +216,8 @@ impl Stack {
         known
     }
 
-    /// Asks a NIC stack for a file that waits, one that was not asked yet; if all were, tells its
-    /// stream. If some are away that may have it, it is waited for them, but not for long.
+    /// Asks the next NIC stack for a waiting file; if all were asked, reports the failure to the
+    /// stream. If some that may have it are away, the file waits for them, but not for long.
     pub(super) fn ask(&mut self, file: FileId) {
         let Some(found) = self.files.by_id(file) else {
             return;
@@ -226,7 +226,7 @@ impl Stack {
         let home = self.connections.by_stream(found.stream);
         let home = home.map(|entry| entry.worker);
         let home = home.or_else(|| self.quic_worker(found.stream));
-        // A directory is found, too: its stream asks for what is in it.
+        // A directory counts as found: its stream asks for a listing.
         let is_directory = answer == Some(Errno::ISDIR.raw_os_error() as u16);
         let is_gone = home.is_none() && found.stream != StreamId::NONE;
         if is_gone || !found.is_needed() || is_directory || self.fails_listing(found) {
@@ -248,8 +248,8 @@ impl Stack {
         self.send_open(worker, file, &path, lookup);
     }
 
-    /// A worker that is there, of none of the NIC stacks that were asked: the connection's own, if
-    /// it can be.
+    /// A worker that is there, of a NIC stack that was not asked: the connection's own, if
+    /// possible.
     fn worker_to_ask(&self, home: Option<usize>, asked: NicSet) -> Option<usize> {
         let home = home.filter(|&home| {
             let nic = self.nic_stacks.of(home);
@@ -261,7 +261,7 @@ impl Stack {
         })
     }
 
-    /// No NIC stack is left that could have a file now.
+    /// Handles a file that no reachable NIC stack has.
     fn wait_for_nic(
         &mut self,
         file: FileId,
@@ -274,14 +274,14 @@ impl Stack {
         let awaited =
             (0..self.nic_stacks.len()).find(|nic| away(nic) && self.nic_stacks.is_awaited(*nic));
         match (answer, awaited) {
-            // Who is away has what the others have.
+            // Absent replicas have the same files.
             (Some(errno), _) if self.config.roots_are_replicas || !is_away => {
                 self.tell_open_failed(file, errno);
             }
             (Some(_), None) => {
                 self.tell_open_failed(file, Errno::AGAIN.raw_os_error() as u16);
             }
-            // Should it be back, it is asked at once.
+            // It is asked as soon as it is back.
             (_, Some(nic)) => {
                 let workers = self.nic_stacks.workers(nic);
                 let own = home.filter(|home| workers.contains(home));
@@ -298,7 +298,7 @@ impl Stack {
         }
     }
 
-    /// OPEN has failed wherever the file could be.
+    /// Reports an OPEN that has failed wherever the file could be.
     pub(super) fn tell_open_failed(&mut self, file: FileId, errno: u16) {
         if self.ends_listing(file) {
             return;
@@ -313,14 +313,14 @@ impl Stack {
         }
     }
 
-    /// A file has gone for which, with several NIC stacks, another one may have waited.
+    /// Reports the next file that, with several NIC stacks, may have waited for one that has gone.
     pub(crate) fn tell_next(&mut self, handle: ConnectionHandle) {
         if self.nic_stacks.len() > 1 {
             self.tell_opened(handle);
         }
     }
 
-    /// The connection was to move. Perhaps it can now.
+    /// Retries a move that the connection was waiting for.
     #[cold]
     pub(super) fn move_on(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.connections.get_mut(handle) else {
@@ -334,9 +334,8 @@ impl Stack {
         self.go_on_migrating(handle);
     }
 
-    /// Tells the application of files that are open, one after the other as it has asked for them.
-    /// To the first that is not where the connection is, the connection goes, as soon as nothing
-    /// holds it.
+    /// Reports open files to the application, one after the other in the order of its requests. If
+    /// a file is at another NIC stack, the connection moves there, as soon as nothing holds it.
     pub(super) fn tell_opened(&mut self, handle: ConnectionHandle) {
         let is_alone = self.nic_stacks.len() == 1;
         let entry = self.connections.get(handle);
@@ -358,8 +357,8 @@ impl Stack {
                 continue;
             };
             match found.state {
-                // It may turn out to be elsewhere, and those behind it are not to hold the
-                // connection then.
+                // It may turn out to be elsewhere, and then those behind it must not hold the
+                // connection.
                 State::Waiting | State::Opening if is_alone || !found.is_needed() => continue,
                 State::Waiting | State::Opening => return,
                 State::Open | State::Reopening | State::Gone => is_held = true,
@@ -383,8 +382,8 @@ impl Stack {
         }
     }
 
-    /// Another worker sends for the connection from now on. Nothing that has not departed is left
-    /// at the one before.
+    /// Changes the worker that sends for the connection. The old one has nothing left that has not
+    /// departed.
     pub(super) fn change_worker(&mut self, handle: ConnectionHandle, worker: usize) {
         self.stop_migrating(handle);
         if (self.connections.get(handle)).is_some_and(|entry| entry.worker != worker) {
@@ -402,9 +401,9 @@ impl Stack {
         } else {
             self.counters.connections_moved += 1;
         }
-        // What was refused there is not needed any more, or it would not go there.
+        // A file refused there is no longer needed, or the connection would not go there.
         entry.refused_by.remove(self.nic_stacks.of(worker));
-        // What is still to be heard of SENDs that have been acknowledged does not matter.
+        // Missing echoes of SENDs that have been acknowledged do not matter.
         self.sends_outstanding -= std::mem::take(&mut entry.sends_outstanding);
         if std::mem::replace(&mut entry.flow_open, false) && self.nics[before].is_there() {
             self.counters.ackds += 1;
@@ -416,7 +415,7 @@ impl Stack {
         }
     }
 
-    /// A version that the connection still needs is open nowhere.
+    /// True if a version that the connection still needs is open nowhere.
     pub(super) fn lacks_a_file(&self, handle: ConnectionHandle) -> bool {
         let Some(entry) = self.connections.get(handle) else {
             return false;
@@ -429,10 +428,9 @@ impl Stack {
         own.any(|found| found.state == State::Gone && found.is_needed())
     }
 
-    /// The connection's NIC stack is gone, or has not the version that is being sent, and nothing
-    /// of the connection waits there to depart. It goes to another one, which must have that
-    /// version; or back to the one that had it, if that is away, to wait for it. If there is no
-    /// hope it fails.
+    /// Moves a connection whose NIC stack is gone, or lacks the version being sent, with nothing
+    /// left there to depart. It goes to another NIC stack, which must have that version, or back to
+    /// the one that had it, to wait for it if that is away. Without either it fails.
     pub(super) fn reroute(&mut self, handle: ConnectionHandle) {
         self.stop_migrating(handle);
         let Some(entry) = self.connections.get(handle) else {
@@ -451,7 +449,7 @@ impl Stack {
             found.filter(|found| found.is_needed())
         };
         let is_free = needed().next().is_none();
-        // Who refused has refused a file that is needed no more.
+        // The refused file is no longer needed.
         let refused_by = if is_free {
             NicSet::default()
         } else {
@@ -505,7 +503,7 @@ impl Stack {
         }
     }
 
-    /// A file of which the stream knows is opened at another worker.
+    /// Opens a file known to the stream at another worker.
     fn reopen_at(&mut self, handle: ConnectionHandle, file: FileId, worker: usize) {
         self.wait_at(file, worker);
         let (Some(found), Some(entry)) =
@@ -519,7 +517,7 @@ impl Stack {
         self.send_open(worker, file, &path, lookup);
     }
 
-    /// A file of which the stream knows is open nowhere, and this worker is to open it.
+    /// Marks a file known to the stream as open nowhere, and to be opened by this worker.
     fn wait_at(&mut self, file: FileId, worker: usize) {
         let Some(found) = self.files.by_id_mut(file) else {
             return;

@@ -1,19 +1,19 @@
 //! Listeners whose SYNs NIC workers answer ([`contract::setup`]).
 //!
-//! A worker gets SETUP when it comes, when listeners change, and when the key does. When it has
-//! said that it is ready, SYNs go to it, in one of two ways:
+//! A worker gets SETUP when it joins, when listeners change, and when the key does. Once it has
+//! reported that it is ready, it gets SYNs in one of two ways:
 //!
 //! | | |
 //! |---|---|
-//! | steered | a packet filter gives SYNs to the worker's own port, as the steering map says, and the host sees none |
-//! | handed on | the host gets SYNs as all frames, and hands them on, by FRAME: without a steering map, or to a NIC stack on another machine |
+//! | steered | a packet filter delivers SYNs to the worker's own port, by the steering map, and the host sees none |
+//! | handed on | the host gets SYNs like all frames, and hands them on, by FRAME: without a steering map, or to a NIC stack on another machine |
 //!
-//! Either way SYNs of connections that the host may know are the host's: of those in its table, in
-//! TIME-WAIT, parted with, or spliced; and so are all as soon as no worker is ready. What a worker
-//! hands up is answered here, as if nothing of this existed.
+//! Either way the host keeps SYNs of connections that it may know: those in its table, in
+//! TIME-WAIT, parted with, or spliced. It keeps all SYNs when no worker is ready. It answers those
+//! that a worker hands up, as without setup offload.
 //!
-//! The ACK that completes a handshake comes to the host. Its cookie is tried under the key that
-//! workers have, and under the one before ([`KEY_US`]).
+//! The ACK that completes a handshake goes to the host. The host checks its cookie under the
+//! workers' key, and under the previous one ([`KEY_US`]).
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ use super::workers::{Deferred, Life, OwnedSetup, Ready};
 use super::{Stack, fast_open};
 use crate::tables::tuple::Tuple;
 
-/// How long a key is given to workers, in microseconds. A cookie is good for two minutes: the key
-/// before is tried as long.
+/// How long workers use a key, in microseconds. A cookie is valid for two minutes: the previous key
+/// stays valid for another period.
 const KEY_US: u64 = 512_000_000;
 
-/// A worker may go on with a key for so long after its time, in microseconds: SETUP with the next
-/// one is on its way.
+/// How long a worker may use a key beyond its period, in microseconds: SETUP with the next one is
+/// in transit.
 const KEY_GRACE_US: u64 = 60_000_000;
 
 const _: () = assert!(
@@ -42,7 +42,7 @@ const _: () = assert!(
     "no cookie is older than the key before"
 );
 
-/// Keys of cookies are derived from the stack's secret for purposes from here on, one for each
+/// First purpose under which keys of cookies are derived from the stack's secret, one for each
 /// period.
 const KEY_PURPOSE: u64 = 1 << 32;
 
@@ -52,30 +52,30 @@ pub(super) struct SetupState {
     pub(super) map: Option<SteeringMap>,
     /// Number of the last SETUP.
     epoch: u64,
-    /// What it was made of.
+    /// The contents of the last SETUP.
     made_of: Option<MadeOf>,
     listeners: Arc<[u8]>,
-    /// The ports of these.
+    /// The ports of the listeners.
     ports: FxHashSet<u16>,
-    /// Connections noted in the map since what is noted was last sorted out.
+    /// Connections noted in the map since the last cleanup.
     noted: usize,
     form: Form,
-    /// The worker that a SYN was handed on to last.
+    /// The worker that got the last SYN handed on.
     last_worker: usize,
-    /// Cookies under the key of this period, and of the one before.
+    /// Cookies under the key of this period, and of the previous one.
     cookies: Option<(u64, [SynCookies; 2])>,
 }
 
-/// Another of these makes another SETUP.
+/// The inputs of SETUP: a change makes another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MadeOf {
-    /// If NIC workers answer SYNs at all.
+    /// Set if NIC workers answer SYNs at all.
     bindings: Option<u64>,
     key: u64,
     mss: [u16; 2],
     mac: [u8; 6],
     takes_ecn: bool,
-    /// The period of its keys, if text of SYNs is taken.
+    /// The period of its keys, if SYNs may carry data.
     fast_open: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ impl SetupState {
         }
     }
 
-    /// The stack has this connection now.
+    /// The stack has a new connection.
     pub(super) fn note(&mut self, tuple: &Tuple) {
         if let Some(map) = &self.map {
             map.note(tuple.local, tuple.remote);
@@ -111,12 +111,12 @@ impl SetupState {
         }
     }
 
-    /// NIC workers answer SYNs to this port.
+    /// True if NIC workers answer SYNs to this port.
     pub(super) fn has_port(&self, port: u16) -> bool {
         self.ports.contains(&port)
     }
 
-    /// Cookies under the key that workers have, and under the one before.
+    /// Cookies under the workers' key, and under the previous one.
     pub(super) fn cookies(&mut self, secret: &[u8; 16], now_us: u64) -> &[SynCookies; 2] {
         let period = now_us / KEY_US;
         if self.cookies.as_ref().is_none_or(|(of, _)| *of != period) {
@@ -133,7 +133,7 @@ fn key(secret: &[u8; 16], period: u64) -> [u8; 16] {
 }
 
 impl Stack {
-    /// Ports receive what this map says: the host's only what is not given to others.
+    /// Steers by this map: the host's port receives only frames that no other port gets.
     pub fn steer_with(&mut self, map: SteeringMap) {
         map.set_targets(&[]);
         map.set_ports(self.setup.ports.iter().copied());
@@ -142,13 +142,13 @@ impl Stack {
         self.steer();
     }
 
-    /// True if workers get SETUP: to answer SYNs, or to say what a packet filter calls their ports.
+    /// True if workers get SETUP: to answer SYNs, or to name their ports for packet filters.
     #[inline]
     pub(super) fn has_setup(&self) -> bool {
         self.config.setup_offload.is_permitted() || self.setup.map.is_some()
     }
 
-    /// Tells workers what has changed for them.
+    /// Sends SETUP to workers if its inputs have changed.
     #[cold]
     #[inline(never)]
     pub(super) fn look_at_setup(&mut self, now_us: u64) {
@@ -180,7 +180,7 @@ impl Stack {
         }
     }
 
-    /// When the key changes, in microseconds.
+    /// Time of the next change of keys, in microseconds.
     pub(super) fn next_setup_us(&self) -> Option<u64> {
         let made_of = self.setup.made_of?;
         Some((made_of.key + 1) * KEY_US)
@@ -206,7 +206,7 @@ impl Stack {
         listeners
     }
 
-    /// Gives a worker the last SETUP, if there was any.
+    /// Sends a worker the last SETUP, if any.
     pub(super) fn send_setup(&mut self, now_us: u64, worker: usize) {
         let Some(made_of) = self.setup.made_of else {
             return;
@@ -240,7 +240,7 @@ impl Stack {
         })));
     }
 
-    /// A worker answers SYNs, if there are listeners; false if it got no such SETUP.
+    /// A worker is ready to answer SYNs; false if it got no such SETUP.
     pub(super) fn on_setup_ready(&mut self, worker: usize, epoch: u64, steering: u32) -> bool {
         if epoch == 0 || epoch > self.setup.epoch {
             return false;
@@ -251,7 +251,7 @@ impl Stack {
         true
     }
 
-    /// SYNs, and frames of flows, go to the workers that are ready.
+    /// Steers SYNs, and frames of flows, to the workers that are ready.
     pub(super) fn steer(&mut self) {
         self.set_flow_targets();
         if !self.config.setup_offload.is_permitted() {
@@ -286,7 +286,7 @@ impl Stack {
         }
     }
 
-    /// Hands a SYN on that begins a connection, if a worker answers it. True if so.
+    /// Hands a SYN on to a worker that answers it. True if one does.
     #[cold]
     pub(super) fn hand_syn_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
         let is_syn = packet.segment.header.flags.begin_connection();
@@ -319,13 +319,13 @@ impl Stack {
         }
     }
 
-    /// SYNs that reach the host are handed on.
+    /// True if the host hands SYNs on.
     #[inline]
     pub(super) fn hands_syns_on(&self) -> bool {
         self.setup.form == Form::HandedOn
     }
 
-    /// Forgets what is noted of connections that have ended.
+    /// Removes notes of connections that have ended.
     fn sort_out_notes(&mut self) {
         let Some(map) = &self.setup.map else {
             return;

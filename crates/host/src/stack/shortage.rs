@@ -1,8 +1,8 @@
-//! Files run short, on the host or below: the source that holds most gives some up to those that
-//! hold fewer.
+//! Shortage of files, on the host or at a NIC stack: the source with most gives some up to those
+//! with fewer.
 //!
-//! An OPEN that fails for want of descriptors is repeated once room has been made. A source that
-//! holds most itself is refused.
+//! An OPEN that fails for lack of descriptors is repeated once there is room. A source that has
+//! most itself is refused.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,21 +16,21 @@ use crate::tables::files::{Name, State};
 use crate::tables::sources::Source;
 use crate::tables::victims::{self, Candidate};
 
-/// Holders are looked for no more often, in microseconds: that goes through all files ...
+/// Least time between searches for holders, in microseconds: each goes through all files.
 const LOOK_US: u64 = 100_000;
 
-/// ... and finds so many at once.
+/// Most holders found at once.
 const VICTIMS_MAX: usize = 1024;
 
-/// An OPEN is repeated at most so often.
+/// Most repetitions of an OPEN.
 const REPEATS_MAX: u8 = 3;
 
 /// The state of a shortage of files.
 #[derive(Debug, Default)]
 pub(super) struct Shortage {
-    /// Holders that go next, the first one last, each with what its source holds until then.
+    /// Holders to reset next, the first one last, each with the number that its source then has.
     victims: Vec<(usize, StreamId)>,
-    /// What each source held when they were looked for.
+    /// The number of files of each source at the last search.
     files: HashMap<Source, usize>,
     looked_us: Option<u64>,
     /// OPENs to repeat.
@@ -39,21 +39,21 @@ pub(super) struct Shortage {
 }
 
 impl Shortage {
-    /// OPENs are to be repeated.
+    /// True if there are OPENs to repeat.
     pub(super) fn has_opens(&self) -> bool {
         !self.repeated.is_empty()
     }
 }
 
-/// True if an OPEN fails so for want of descriptors.
+/// True if the error of an OPEN means a lack of descriptors.
 fn is_shortage(errno: u16) -> bool {
     let shortage = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
     shortage.contains(&i32::from(errno))
 }
 
 impl Stack {
-    /// Takes a place for a file that is to be opened, or a directory that is to be listed. In a
-    /// full table one too many is let in when another one goes for it; `None` if none does.
+    /// Reserves a place for a file to open, or a directory to list. A full table admits one too
+    /// many if another one gives way; `None` if none does.
     pub(super) fn admit_file(
         &mut self,
         now_us: u64,
@@ -71,8 +71,8 @@ impl Stack {
         self.files.open(stream, nic, worker, name, path)
     }
 
-    /// An OPEN has failed. If for want of descriptors, and a connection can give some up, the OPEN
-    /// is repeated after that.
+    /// Handles an OPEN that has failed. If descriptors are short, and a connection can give some
+    /// up, the OPEN is repeated after that.
     pub(super) fn repeats_open(&mut self, now_us: u64, file: FileId, errno: u16) -> bool {
         let Some(found) = self.files.by_id(file) else {
             return false;
@@ -93,11 +93,11 @@ impl Stack {
         true
     }
 
-    /// Repeats OPENs, behind the CLOSs of those that have been reset for them.
+    /// Repeats OPENs, behind the CLOSs of the connections reset for them.
     pub(super) fn repeat_opens(&mut self) {
         while let Some(file) = self.shortage.repeated.pop_front() {
             let Some(found) = self.files.by_id_mut(file).filter(|found| {
-                // Another NIC stack may have been asked meanwhile, or the id may be another file's.
+                // Another NIC stack may have been asked meanwhile, or another file may have the id.
                 found.state == State::Waiting && found.repeats > 0
             }) else {
                 continue;

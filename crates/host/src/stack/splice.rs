@@ -1,19 +1,19 @@
 //! Splices: two connections that become one in a NIC stack ([`contract::splicing`]).
 //!
-//! 1. [`Stack::splice`] takes both connections off the table of connections, so that their frames
-//!    come here, and away from their application, which has moved all that it had read.
-//! 2. Frames that bring more are held. What is unread is moved to the other connection, and all
-//!    that is queued is sent and acknowledged. As soon as both are quiet, SPLICE goes to a NIC
+//! 1. [`Stack::splice`] removes both connections from the table of connections, so that their
+//!    frames arrive here, and from their application, which has moved all that it had read.
+//! 2. The host holds frames that bring more. It moves unread data to the other connection, and
+//!    waits until all queued data is acknowledged. Once both are quiet, SPLICE goes to a NIC
 //!    worker, and the held frames follow.
-//! 3. From then on each frame goes down by FRAME. The connections here stand still.
+//! 3. From then on each frame goes down by FRAME. The host's connections stand still.
 //!
-//! A join that takes too long is given up; the held frames are heard then, as if they had just
-//! arrived, and the application goes on copying. So it is when the NIC worker refuses, and after
-//! UNSPLICE.
+//! The host gives up a join that takes too long: it handles the held frames as if they had just
+//! arrived, and the application continues to copy. The same happens when the NIC worker refuses,
+//! and after UNSPLICE.
 //!
-//! What a NIC worker has is soft state: one that takes the place of another gets SPLICE again.
-//! Without any, the connections end: what their peers have acknowledged to each other is not known
-//! here, and a guess could cost bytes. Their next segments are answered with RST.
+//! A NIC worker has only soft state: its replacement gets SPLICE again. Without any, the
+//! connections end: the host does not know what their peers have acknowledged to each other, and a
+//! guess could cost bytes. Their next segments get an RST.
 
 mod join;
 mod leave;
@@ -36,7 +36,7 @@ use crate::tables::tuple::Tuple;
 /// Longest headers of a frame, in bytes: Ethernet (14), IPv6 (40) and TCP (60).
 const HEADERS_BYTES_MAX: usize = 114;
 
-/// "Too big" below is not believed (the table in `tcp`): MTUs of IPv4 and IPv6, in bytes.
+/// A smaller "too big" is ignored (the table in `tcp`): MTUs of IPv4 and IPv6, in bytes.
 const MTUS_MIN: [u32; 2] = [552, 1280];
 
 const BOTH: [Side; 2] = [0, 1];
@@ -45,7 +45,7 @@ const BOTH: [Side; 2] = [0, 1];
 #[derive(Debug)]
 pub(super) struct Splicing {
     pub(super) splices: Splices,
-    /// No splice begins before, in microseconds.
+    /// No splice begins before this time, in microseconds.
     from_us: u64,
 }
 
@@ -59,15 +59,15 @@ impl Splicing {
 }
 
 impl Stack {
-    /// True if there are any.
+    /// True if there are splices.
     pub(super) fn has_splices(&self) -> bool {
         self.splicing.splices.len() > 0
     }
 
-    /// A router says that a packet to the peer of a leg is too big. Whether it quotes what has
-    /// passed, the NIC worker alone could know. What passes from now on is cut to what fits, and
-    /// with it what was lost; the host finds out about the path, with checks of its own, when it
-    /// has the connections back.
+    /// Handles a router's "too big" for a packet to the peer of a leg. Only the NIC worker could
+    /// know whether the message quotes data that has passed. It cuts later segments, and
+    /// retransmissions, to fit; the host discovers the path's MTU, with its own checks, once it has
+    /// the connections back.
     #[cold]
     #[inline(never)]
     pub(super) fn on_too_big_for_splice(
@@ -107,7 +107,7 @@ impl Stack {
         self.unsplice(now_us, stream);
     }
 
-    /// A segment that belongs to no connection of the table: true if it belongs to a splice.
+    /// Handles a segment of no connection of the table: true if it belongs to a splice.
     #[cold]
     #[inline(never)]
     pub(super) fn on_spliced(&mut self, now_us: u64, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
@@ -124,7 +124,7 @@ impl Stack {
         true
     }
 
-    /// A NIC stack that takes the place of another has to know of a FIN that went through.
+    /// Notes a FIN that went through: a replacement NIC stack has to know of it.
     pub(super) fn note_fin(&mut self, place: Place, side: Side, segment: &Segment<'_>) {
         let header = &segment.header;
         if header.flags.contains(Flags::FIN)
@@ -135,8 +135,8 @@ impl Stack {
         }
     }
 
-    /// Gives a frame of a leg to the NIC worker. A frame that GRO has merged goes in pieces that
-    /// fit the other leg.
+    /// Hands a frame of a leg to the NIC worker. A frame merged by GRO goes in pieces that fit the
+    /// other leg.
     pub(super) fn hand_on_spliced(&mut self, place: Place, side: Side, bytes: &[u8]) {
         let Some(splice) = self.splicing.splices.get(place) else {
             return;
@@ -160,7 +160,7 @@ impl Stack {
         }
     }
 
-    /// SPLICE for a splice whose numbers are known.
+    /// SPLICE for a splice with known numbers.
     fn splice_command(&self, splice: &Splice, is_again: bool) -> Option<Box<OwnedSplice>> {
         let mut headers = [[0; HEADER_BYTES_MAX]; 2];
         let mut header_bytes = [0; 2];
@@ -207,7 +207,7 @@ impl Stack {
         }))
     }
 
-    /// Something has become of a splice: its application hears of it.
+    /// Reports an event of a splice to its application.
     fn tell_of_splice(&mut self, place: Place, event: SpliceEvent) {
         if let Some(splice) = self.splicing.splices.get(place)
             && let [first, _] = &splice.legs

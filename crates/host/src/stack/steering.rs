@@ -1,17 +1,17 @@
-//! Flows whose frames a packet filter gives to NIC workers: connections that were parted with,
-//! those of splices, and those of QUIC whose packets a worker opens (`quic/receive`).
+//! Flows whose frames a packet filter gives to NIC workers: connections parted with, connections of
+//! splices, and QUIC connections whose packets a worker opens (`quic/receive`).
 //!
-//! A flow is listed in the steering map when its worker has said that it has it, and is the host's
-//! again before its worker is to give it back, or does not have it any more:
+//! The steering map lists a flow once its worker has reported that it has it. The flow returns to
+//! the host before the worker has to give it back, or once the worker no longer has it:
 //!
 //! | | |
 //! |---|---|
-//! | listed | flows taken, of a worker whose port is steered |
-//! | cleared | before UNSPLICE and PARTGONE; at its end; when it goes to another worker, or comes back |
-//! | all of a worker | as soon as it is known to be away, or is to be replaced: its port gets nothing more |
+//! | listed | flows taken, if the worker's port is steered |
+//! | cleared | before UNSPLICE and PARTGONE; at its end; when it moves to another worker, or returns |
+//! | all of a worker | as soon as the worker is known to be away, or is to be replaced: its port gets nothing more |
 //!
-//! Frames that the host has received until then are handed on, by FRAME, as are those of flows that
-//! the map has no room for. What a worker has no flow for, it hands up.
+//! The host hands on, by FRAME, frames that it has received until then, and those of flows without
+//! room in the map. A worker hands up frames without a flow.
 
 use contract::FlowId;
 use netdev::steering::{Protocol, SteeringMap};
@@ -22,7 +22,7 @@ use crate::tables::splices::Place;
 use crate::tables::tuple::Tuple;
 
 impl Stack {
-    /// Flows of workers go to those that can have them.
+    /// Steers flows to the workers that can have them.
     pub(super) fn set_flow_targets(&mut self) {
         let Some(map) = &self.setup.map else {
             return;
@@ -33,8 +33,8 @@ impl Stack {
         }
     }
 
-    /// A worker has flows from now on. Always true: they may have ended here meanwhile, and so may
-    /// the worker's time.
+    /// A worker has taken flows. Always true: they may have ended here meanwhile, and the worker
+    /// may be gone.
     #[cold]
     #[inline(never)]
     pub(super) fn on_flows_taken(&mut self, worker: usize, flows: &[FlowId]) -> bool {
@@ -81,7 +81,7 @@ impl Stack {
         is_listed
     }
 
-    /// Frames of this connection are the host's from now on.
+    /// Returns the frames of this connection to the host.
     #[inline]
     pub(super) fn clear_flow(&self, tuple: &Tuple) {
         if let Some(map) = &self.setup.map {
@@ -89,7 +89,7 @@ impl Stack {
         }
     }
 
-    /// The same of both connections of a splice.
+    /// The same for both connections of a splice.
     pub(super) fn clear_flows_of(&self, place: Place) {
         if let Some(splice) = self.splicing.splices.get(place) {
             for leg in &splice.legs {
@@ -98,7 +98,7 @@ impl Stack {
         }
     }
 
-    /// Connections whose frames a packet filter gives to NIC workers.
+    /// How many connections a packet filter steers to NIC workers.
     pub fn flows_steered(&self) -> usize {
         self.setup.map.as_ref().map_or(0, SteeringMap::flows)
     }

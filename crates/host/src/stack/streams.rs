@@ -1,4 +1,4 @@
-//! What an application may do with its streams: [`Io`] on a [`Stack`].
+//! The application's interface to its streams: [`Io`] on a [`Stack`].
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub(crate) struct Streams<'a> {
 }
 
 impl Streams<'_> {
-    /// The place of a stream that the application may still use.
+    /// The connection of a stream that the application may still use.
     fn handle(&self, stream: StreamId) -> Option<ConnectionHandle> {
         let handle = self.stack.connections.handle_of(stream)?;
         self.stack.connections.get(handle)?.told.then_some(handle)
@@ -35,7 +35,7 @@ impl Streams<'_> {
         self.stack.connections.get(self.handle(stream)?)
     }
 
-    /// Does something with a stream that may make it want to send.
+    /// Acts on a stream in a way that may make it send.
     fn act<T: Default>(&mut self, stream: StreamId, act: impl FnOnce(&mut Entry) -> T) -> T {
         let Some(handle) = self.handle(stream) else {
             return T::default();
@@ -45,7 +45,7 @@ impl Streams<'_> {
         result.unwrap_or_default()
     }
 
-    /// Has a file opened for a stream.
+    /// Opens a file for a stream.
     fn open_by(&mut self, stream: StreamId, name: Name, path: &[u8]) -> FileHandle {
         let command = Lookup::Open(name).command(FileId(0), path);
         let now_us = self.now_us;
@@ -54,8 +54,7 @@ impl Streams<'_> {
         })
     }
 
-    /// Has a command like this carried out for a stream, by `ask`, which is given the stream's
-    /// worker.
+    /// Executes a command for a stream, by `ask`, which gets the stream's worker.
     fn ask(
         &mut self,
         stream: StreamId,
@@ -72,7 +71,7 @@ impl Streams<'_> {
             return NOWHERE;
         };
         let sane = command.check().is_ok();
-        // Before an id is taken that one of them may have had.
+        // Before a new file gets the id of a closed one.
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
             forget_closed(&mut entry.files, &self.stack.files, stream);
         }
@@ -125,7 +124,7 @@ impl Io for Streams<'_> {
     }
 
     fn owner(&self, stream: StreamId) -> Option<Owner> {
-        // Only the server has QUIC.
+        // Only the server uses QUIC.
         if is_quic(stream) {
             return self.stack.quic_worker(stream).map(|_| Owner::SERVER);
         }
@@ -242,7 +241,7 @@ impl Io for Streams<'_> {
         if let Some(close) = self.stack.files.let_go(id) {
             self.stack.send_close(close);
         }
-        // Another file may have waited for that.
+        // Another file may have waited for this.
         self.stack.mark_quic_stream(stream);
         if let Some(entry) = self.stack.connections.by_stream_mut(stream) {
             let (handle, is_to_move) = (entry.handle(), entry.is_to_move);
@@ -364,7 +363,7 @@ impl Io for Streams<'_> {
             StreamOption::MssMax(bytes) => {
                 entry.tcp.set_mss_max(bytes);
             }
-            // It is the stack's.
+            // The stack handles it, not TCP.
             StreamOption::TeardownOffload(_) => {}
         });
     }
@@ -478,8 +477,8 @@ impl Io for Streams<'_> {
     }
 }
 
-/// Keeps a stream's list of files as short as the files it has open: ids that were closed, or that
-/// another stream has been given since, go.
+/// Keeps a stream's list of files as short as its open files: ids that were closed, or that another
+/// stream has by now, are removed.
 fn forget_closed(
     files: &mut Vec<FileId>,
     table: &crate::tables::files::FileTable,

@@ -3,16 +3,15 @@
 //! | A connection is parted with | |
 //! |---|---|
 //! | when | all data is acknowledged, nothing is unread, and FIN is due, lost or acknowledged |
-//! | if | the application has closed it, or the peer has: no more is to be read |
-//! | unless | its application, or the stack's configuration, does not want it; this side has opened it (its port is chosen again by what is known here), both ends are here, its NIC worker is away, has work that waits for room, or has just refused one, or the table is full |
+//! | if | the application has closed the connection, or the peer has: there is no more to read |
+//! | unless | its application, or the stack's configuration, does not want it; this side has opened it (the host's tables choose its port again), both ends are here, its NIC worker is away, has work that waits for room, or has just refused one, or the table is full |
 //!
-//! What is not parted with goes on here, as if there were no such thing. A frame of a connection
-//! that is elsewhere goes there; when the NIC stack is away, nowhere: TCP repairs that.
+//! Other connections continue here, as without teardown offload. A frame of a connection that is
+//! elsewhere goes there; if the NIC stack is away, it is dropped, and TCP repairs the loss.
 //!
-//! A connection comes back when its NIC stack refuses it, or stays away for longer than is waited
-//! for: it goes on where it was when it was parted with, as a connection whose application is gone.
-//! A NIC stack that takes the place of another gets it instead, and so does one that is there when
-//! the other is lost.
+//! A connection returns when its NIC stack refuses it, or stays away too long: it continues where
+//! it was parted with, as a connection whose application is gone. A replacement NIC stack gets it
+//! instead, and so does one that is there when the other is lost.
 
 use std::time::Duration;
 
@@ -35,16 +34,16 @@ use crate::tables::connections::ConnectionHandle;
 use crate::tables::parted::{Parted, Record};
 use crate::tables::tuple::Tuple;
 
-/// A worker that has refused a connection is offered no other for so long, in microseconds.
+/// How long a worker that has refused a connection is offered no other, in microseconds.
 const PAUSE_US: u64 = 1_000_000;
 
 /// The state of parting.
 #[derive(Debug)]
 pub(super) struct Teardown {
     pub(super) parted: Parted,
-    /// Connections whose end may be run by a NIC stack, as soon as it alone is left.
+    /// Connections whose end a NIC stack may run, once nothing else is left.
     pub(super) candidates: usize,
-    /// A frame is looked at that a NIC stack has handed up: it does not go there again.
+    /// True while the host handles a frame handed up by a NIC stack: it does not go there again.
     pub(super) is_handed_up: bool,
 }
 
@@ -75,8 +74,8 @@ impl Stack {
         }
     }
 
-    /// The application wants a NIC stack to run the end of a connection, or not: from when it next
-    /// closes it, or shuts it down.
+    /// Sets whether the application wants a NIC stack to run the end of a connection, from the next
+    /// close or shutdown on.
     pub(super) fn set_teardown(&mut self, handle: ConnectionHandle, is_wanted: bool) {
         if let Some(entry) = self.connections.get_mut(handle) {
             entry.wants_teardown = Some(is_wanted);
@@ -86,7 +85,7 @@ impl Stack {
         }
     }
 
-    /// A connection is no candidate any more.
+    /// Removes a connection from the candidates.
     pub(super) fn forget_candidate(&mut self, handle: ConnectionHandle) {
         if let Some(entry) = self.connections.get_mut(handle)
             && std::mem::take(&mut entry.may_part)
@@ -95,7 +94,7 @@ impl Stack {
         }
     }
 
-    /// Parts with a connection if its end alone is left. True if so: it is gone.
+    /// Parts with a connection if only its end is left. True if so: it is gone.
     #[cold]
     #[inline(never)]
     pub(super) fn part_with<A: Application>(
@@ -126,7 +125,7 @@ impl Stack {
         true
     }
 
-    /// What is to be kept of a connection that can be parted with now.
+    /// The record of a connection that can be parted with now.
     fn remainder_of(&mut self, now_us: u64, handle: ConnectionHandle) -> Option<Record> {
         let entry = self.connections.get_mut(handle)?;
         if !entry.may_part {
@@ -134,7 +133,7 @@ impl Stack {
         }
         let remainder = entry.tcp.remainder()?;
         let peer_has_closed = matches!(remainder.stage, Stage::Closing | Stage::LastAck);
-        // An application that has not closed may still be told something, and TLS has its own end.
+        // The application may still get events if it has not closed, and TLS has its own end.
         let is_wanted = entry.told && (!peer_has_closed || entry.tls.is_some());
         if is_wanted || entry.holds > 0 || entry.data_plane_failed || !entry.is_drained() {
             return None;
@@ -154,7 +153,7 @@ impl Stack {
         Some(Record::new(now_us, flow, &tuple, mac, worker, remainder))
     }
 
-    /// Forgets connections that no NIC stack has said the end of for far too long.
+    /// Forgets connections whose end no NIC stack has reported for far too long.
     fn forget_overdue(&mut self, now_us: u64) {
         while let Some(record) = self.teardown.parted.take_overdue(now_us) {
             self.counters.parted_overdue += 1;
@@ -223,7 +222,7 @@ impl Stack {
         }
     }
 
-    /// Hands a frame on, if it belongs to a connection that was parted with. True if so.
+    /// Hands a frame on, if it belongs to a connection parted with. True if so.
     pub(super) fn hand_on(&mut self, packet: &TcpPacket<'_>, bytes: &[u8]) -> bool {
         if self.teardown.is_handed_up {
             return false;
@@ -249,7 +248,7 @@ impl Stack {
         true
     }
 
-    /// A NIC worker has handed a frame up.
+    /// Handles a frame that a NIC worker has handed up.
     pub(super) fn on_handed_up(&mut self, now_us: u64, bytes: &[u8]) {
         self.teardown.is_handed_up = true;
         self.on_frame(
@@ -263,7 +262,7 @@ impl Stack {
         self.teardown.is_handed_up = false;
     }
 
-    /// A NIC worker does not take a connection; false if it was not offered it.
+    /// A NIC worker refuses a connection; false if it was not offered to it.
     pub(super) fn on_part_refused(
         &mut self,
         now_us: u64,
@@ -273,7 +272,7 @@ impl Stack {
     ) -> bool {
         let record = self.teardown.parted.by_flow(flow);
         if record.is_none_or(|record| record.worker() != worker) {
-            // It may have gone to another worker meanwhile.
+            // It may have moved to another worker meanwhile.
             return record.is_some() || self.may_have_moved();
         }
         self.counters.parts_refused += 1;
@@ -289,7 +288,7 @@ impl Stack {
             let parted = &mut self.teardown.parted;
             let Some(record) = parted.remove_if(end.flow, |record| record.worker() == worker)
             else {
-                // It was taken back meanwhile, or forgotten, or has gone to another worker.
+                // It was taken back or forgotten meanwhile, or has moved to another worker.
                 continue;
             };
             self.clear_flow(&record.tuple());
@@ -302,7 +301,7 @@ impl Stack {
                 }
             }
             if end.reason == PartEndReason::Replaced {
-                // The SYN that follows finds here what it has to begin beyond.
+                // The SYN that follows must begin beyond this TIME-WAIT.
                 let tuple = record.tuple();
                 let config = self.tcp_config(&tuple, None);
                 let now = Instant::from_us(now_us);
@@ -313,7 +312,7 @@ impl Stack {
         true
     }
 
-    /// A connection that was parted with goes on here.
+    /// Continues a connection here that was parted with.
     fn take_back(&mut self, now_us: u64, flow: FlowId) {
         let Some(record) = self.teardown.parted.remove(flow) else {
             return;
@@ -339,7 +338,7 @@ impl Stack {
         self.mark_dirty(handle);
     }
 
-    /// A worker has been replaced by one that knows nothing.
+    /// A worker without state has replaced another.
     pub(super) fn part_again_with(&mut self, now_us: u64, worker: usize) {
         self.nics[worker].parts_from_us = 0;
         for flow in self.teardown.parted.of_workers(|of| of == worker) {
@@ -352,7 +351,7 @@ impl Stack {
         }
     }
 
-    /// The workers of NIC stacks that are away have connections: others that are there get them.
+    /// Gives connections at NIC stacks that are away to workers that are there.
     pub(super) fn part_with_elsewhere(&mut self, now_us: u64) {
         let Stack { teardown, nics, .. } = self;
         if teardown.parted.len() == 0 {
@@ -375,7 +374,7 @@ impl Stack {
         }
     }
 
-    /// A NIC stack is not awaited any more.
+    /// Takes connections back: NIC stack `nic` is awaited no more.
     pub(super) fn take_back_from(&mut self, now_us: u64, nic: usize) {
         let workers = self.nic_stacks.workers(nic);
         for flow in self.teardown.parted.of_workers(|of| workers.contains(&of)) {

@@ -1,4 +1,4 @@
-//! Connections that speak TLS: which do, what their applications get, and how they fail.
+//! Connections that speak TLS: which do, their events for applications, and their failures.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::tables::connections::{ConnectionHandle, Entry};
 use crate::tls_layer::{TlsEvent, TlsLayer};
 
 impl Stack {
-    /// Connections to this port speak TLS from now on. Those of a port that is not in
+    /// Makes connections to this port speak TLS from now on. Ports that are not in
     /// [`StackConfig::listen_ports`](crate::StackConfig::listen_ports) are accepted as well.
     pub fn serve_tls(&mut self, port: u16, config: Arc<tls::Config>) {
         config.set_unix_time(self.unix_time);
@@ -21,7 +21,7 @@ impl Stack {
         self.tls_listeners.push((port, config));
     }
 
-    /// True if connections to this port speak TLS, or did before they ended.
+    /// True if connections to this port speak TLS, or spoke it before they ended.
     pub(super) fn is_for_tls(&self, port: u16) -> bool {
         self.tls_listeners.iter().any(|&(other, _)| other == port)
     }
@@ -43,14 +43,14 @@ impl Stack {
         Ok(Some(Box::new(layer)))
     }
 
-    /// True if to serve the connection may mean to take part in a handshake of TLS.
+    /// True if serving the connection may include a step of its TLS handshake.
     #[inline]
     pub(super) fn in_tls_handshake(&self, handle: ConnectionHandle) -> bool {
         let entry = || self.connections.get(handle);
         !self.tls_listeners.is_empty() && entry().is_some_and(Entry::in_tls_handshake)
     }
 
-    /// Tells the application what a connection that speaks TLS has to say.
+    /// Passes the events of a connection that speaks TLS to the application.
     pub(super) fn pass_on_tls_events<A: Application>(
         &mut self,
         now_us: u64,
@@ -76,8 +76,8 @@ impl Stack {
         }
     }
 
-    /// What TLS, or else TCP, has to say next. Whatever TCP brings goes through TLS before more of
-    /// it is looked at.
+    /// The next event of TLS, or else of TCP. Each event of TCP goes through TLS before the next
+    /// one.
     fn next_tls_event(&mut self, now_us: u64, handle: ConnectionHandle) -> Option<AppEvent> {
         loop {
             let entry = self.connections.get_mut(handle)?;
@@ -124,7 +124,7 @@ impl Stack {
                 ConnectionEvent::Connected
                 | ConnectionEvent::Writable
                 | ConnectionEvent::Drained
-                // Files are released when the records they are in are.
+                // Files are released with the records that contain them.
                 | ConnectionEvent::Released { .. } => {}
             }
         }

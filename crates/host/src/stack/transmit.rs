@@ -1,4 +1,4 @@
-//! What leaves: SENDs for the NIC stack, and packets of the host's own.
+//! Transmission: SENDs for the NIC stack, and the host's own packets.
 
 use std::io::IoSlice;
 use std::iter;
@@ -15,14 +15,14 @@ use crate::link::neighbor::{Neighbors, Resolution};
 use crate::tables::connections::{ConnectionHandle, Entry, send_id};
 use crate::tables::tuple::Tuple;
 
-/// Bytes that a peer may acknowledge before ACKD tells the NIC stack; the paper's 32 KB (IO-TCP
-/// §3.5).
+/// Bytes that a peer may acknowledge before ACKD reports them to the NIC stack; the paper's 32 KB
+/// (IO-TCP §3.5).
 const ACKD_BYTES: u64 = 32 << 10;
 
 impl Stack {
-    /// Hands out what the connection wants to send; a SEND only if it `may_send`, because the NIC
-    /// worker has been told all that it needs for that. False if nothing can be sent, and all
-    /// waits: the next hop is being asked for.
+    /// Transmits what the connection wants to send; a SEND only if it `may_send`, because the NIC
+    /// worker has everything that it needs for that. False if nothing can be sent, and all waits:
+    /// the next hop is being resolved.
     pub(super) fn transmit<P: Port>(
         &mut self,
         now_us: u64,
@@ -48,7 +48,7 @@ impl Stack {
                 self.waiting_neighbor.add(handle);
                 return false;
             }
-            // Dropped: TCP gives up at once if it is being opened, and else by its own timers.
+            // Dropped: a connection being opened ends at once, others by their own timers.
             Resolution::Unreachable => {
                 entry.tcp.on_no_route();
                 false
@@ -57,20 +57,18 @@ impl Stack {
         };
         let mut limits = self.link.limits(is_ipv6, entry.tcp.mss());
         if self.config.departs_at_issue {
-            // What TCP takes for departed, a SEND may still carry.
+            // A SEND may still carry data that TCP takes for departed.
             limits.direct_bytes_max = 0;
         }
         let now = Instant::from_us(now_us);
         let mut buffer = [0; HEADER_BYTES_MAX];
         loop {
-            // What a SEND would read may be another version, or it would overtake what another
-            // worker has. The answer to the OPEN, or the departure, marks the connection dirty
-            // again.
+            // The SEND might read another version, or overtake what another worker has. The answer
+            // to the OPEN, or the departure, marks the connection dirty again.
             let is_held = entry.holds > 0;
             let takes_send = may_send && !is_held && nic.has_room();
             // Acknowledgments and resets leave even if no SEND can: they need neither room nor
-            // files. Looked at where it was put: it is large. An `if` costs five instructions more
-            // here.
+            // files. Inspected in place: it is large. An `if` costs five instructions more here.
             let polled = match takes_send {
                 true => entry.tcp.poll_transmit(now, &limits),
                 false => entry.tcp.poll_bare(now),
@@ -99,7 +97,7 @@ impl Stack {
             let prefix = entry.prefix.as_ref().filter(|_| resolved);
             let len =
                 prefix.map(|prefix| prefix.write(&transmit.header, transmit.ecn, &mut buffer));
-            // The NIC stack can wait, the host cannot.
+            // The NIC stack can delay a packet, the host cannot.
             let is_paced = transmit.not_before.is_some_and(|at| at > now);
             // Whatever TCP assumes, nothing may overtake what the NIC stack has.
             let overtakes = self.config.departs_at_issue && entry.sends_outstanding > 0;
@@ -131,8 +129,8 @@ impl Stack {
     }
 }
 
-/// Makes what the packets of a connection begin with, whose next hop is known. Not before there is
-/// one to send: many connections are parted with before.
+/// Creates the header template for packets of a connection with a known next hop. Not before there
+/// is a packet to send: many connections are parted with before.
 #[cold]
 #[inline(never)]
 fn make_prefix(neighbors: &mut Neighbors, own_mac: [u8; 6], now_us: u64, entry: &mut Entry) {
@@ -143,10 +141,10 @@ fn make_prefix(neighbors: &mut Neighbors, own_mac: [u8; 6], now_us: u64, entry: 
     }
 }
 
-/// Sends ACKD when enough has been acknowledged that no SEND has told, or everything: then the NIC
-/// stack need not know the flow until there is more. Or everything that has left, because what has
-/// not may be waiting for the very memory that the rest still takes. Takes it as a sign that the
-/// next hop lives.
+/// Sends ACKD when enough has been acknowledged that no SEND has reported, or everything: then the
+/// NIC stack can drop the flow until there is more. Or everything that has departed, because the
+/// rest may be waiting for the very memory that it still takes. It also confirms that the next hop
+/// lives.
 pub(super) fn acknowledge_below(counters: &mut Counters, nics: &mut [Nic], entry: &mut Entry) {
     let stream_offset = entry.tcp.acknowledged_bytes();
     let news = stream_offset - entry.ackd_offset;
@@ -167,7 +165,7 @@ pub(super) fn acknowledge_below(counters: &mut Counters, nics: &mut [Nic], entry
     });
 }
 
-/// Hands a transmission to the NIC stack, which has room for it.
+/// Issues a transmission as a SEND to a NIC stack with room for it.
 fn issue_send(
     counters: &mut Counters,
     nic: &mut Nic,
@@ -200,7 +198,7 @@ fn issue_send(
     }
 }
 
-/// Writes a SEND whose virtual bytes are records; returns how many.
+/// Writes a SEND whose virtual bytes are records; returns their number.
 fn write_sealed(
     nic: &mut Nic,
     entry: &mut Entry,
@@ -216,12 +214,12 @@ fn write_sealed(
         Piece::Real(bytes) => Segment::Inline(bytes),
         Piece::Virtual { len, .. } => Segment::Sealed { len: len as u32 },
     });
-    // How their files go on, RECORDS has said.
+    // RECORDS has reported how the files continue.
     write_send(nic, entry, transmit, id, header, segments, 0)
 }
 
-/// Writes a SEND into the ring, of whose last object `virtual_bytes_behind` are queued behind it;
-/// returns how many of its bytes are virtual.
+/// Writes a SEND into the ring; `virtual_bytes_behind` of its last object are queued behind it.
+/// Returns the number of its virtual bytes.
 fn write_send<'a>(
     nic: &mut Nic,
     entry: &'a Entry,
@@ -273,7 +271,7 @@ fn segment(piece: Piece<'_>) -> Segment<'_> {
     }
 }
 
-/// Sends a packet that has no file bytes.
+/// Sends a packet without file bytes.
 fn send_own<P: Port>(
     counters: &mut Counters,
     port: &mut P,

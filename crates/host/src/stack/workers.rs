@@ -1,4 +1,4 @@
-//! The channel to a NIC worker, and what did not fit into it.
+//! Channels to NIC workers, and commands waiting for room in them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,52 +13,52 @@ use netdev::steering::Target;
 use crate::tables::files::Lookup;
 use crate::tables::waiting::Waiting;
 
-/// A channel to a NIC worker, and what did not fit into it.
+/// A channel to a NIC worker, and commands waiting for room.
 #[derive(Debug)]
 pub(super) struct Nic {
     pub(super) channel: HostChannel,
     pub(super) life: Life,
     pub(super) heard: Heard,
-    /// Connections that wait for room in its ring. One that has gone to another worker meanwhile is
-    /// served once for nothing.
+    /// Connections that wait for room in its ring. One that has moved to another worker meanwhile
+    /// is served once for nothing.
     pub(super) waiting: Waiting,
-    /// How many of them may try again, as long as there is room: those that were waiting when there
-    /// was some again.
+    /// How many of them may retry while there is room: those that were waiting when there was room
+    /// again.
     pub(super) retries: usize,
-    /// No connection is parted with for it before, in microseconds: it has refused one.
+    /// No connection is parted with before this time, in microseconds: the worker has refused one.
     pub(super) parts_from_us: u64,
-    /// It answers SYNs.
+    /// Set once it answers SYNs.
     pub(super) setup: Option<Ready>,
     backlog: VecDeque<Deferred>,
 }
 
-/// Where a NIC worker is in its life.
+/// The life cycle of a NIC worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// It carries out what it gets.
+    /// It executes commands.
     Serving,
-    /// It was asked to end, and carries nothing out any more.
+    /// It was asked to end, and executes nothing more.
     Ending,
-    /// It has ended, and all that it has said was read.
+    /// It has ended, and all its events were read.
     Ended,
     /// Its NIC stack is gone. Nothing goes into the ring, which has no reader, and nothing is lost:
-    /// the one that comes back knows nothing, and gets everything.
+    /// a NIC stack that returns has no state, and gets everything.
     Gone,
 }
 
-/// What the events of a NIC worker have been so far.
+/// The state of a NIC worker's events so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// All made sense.
+    /// All were valid.
     Sense,
-    /// The same, and the last was that it has ended.
+    /// The same, and the last reported the end.
     Last,
-    /// Something made no sense: it may have been a tag.
+    /// One was malformed: it may have been a tag.
     Garbled,
 }
 
 impl Heard {
-    /// Nothing may follow the last event. True if this one does.
+    /// Handles an event: true if it follows the last one, which nothing may.
     pub(super) fn on_event(&mut self) -> bool {
         let follows_last = *self == Heard::Last;
         if follows_last {
@@ -67,7 +67,7 @@ impl Heard {
         follows_last
     }
 
-    /// The worker says that it has ended.
+    /// The worker reports its end.
     pub(super) fn on_last(&mut self) {
         if *self == Heard::Sense {
             *self = Heard::Last;
@@ -75,8 +75,8 @@ impl Heard {
     }
 }
 
-/// A small command that waits for room. Their number is bounded by the files, the flows, their
-/// keys, the bytes in flight, the connections that were parted with, and the splices.
+/// A small command that waits for room. Files, flows and their keys, bytes in flight, connections
+/// parted with, and splices bound the number of these.
 #[derive(Debug)]
 pub(super) enum Deferred {
     Lookup {
@@ -100,7 +100,7 @@ pub(super) enum Deferred {
     PartGone {
         flow: FlowId,
     },
-    /// At most one: a later one takes its place.
+    /// At most one: a later one replaces it.
     Setup(Box<OwnedSetup>),
     Splice(Box<OwnedSplice>),
     SpliceMss {
@@ -116,7 +116,7 @@ pub(super) enum Deferred {
 /// PART that owns its header.
 #[derive(Debug)]
 pub(super) struct OwnedPart {
-    /// Without it.
+    /// Without its header.
     pub(super) part: Part<'static>,
     pub(super) header: [u8; HEADER_BYTES_MAX],
     pub(super) header_bytes: usize,
@@ -131,7 +131,7 @@ impl OwnedPart {
     }
 }
 
-/// What a worker has said of SETUP.
+/// A worker's answer to SETUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
     pub(super) target: Option<Target>,
@@ -140,7 +140,7 @@ pub(super) struct Ready {
 /// SETUP that owns its listeners.
 #[derive(Debug)]
 pub(super) struct OwnedSetup {
-    /// Without them.
+    /// Without its listeners.
     pub(super) setup: Setup<'static>,
     pub(super) listeners: Arc<[u8]>,
 }
@@ -158,7 +158,7 @@ impl OwnedSetup {
 /// SPLICE that owns its headers.
 #[derive(Debug)]
 pub(super) struct OwnedSplice {
-    /// Without them.
+    /// Without their headers.
     pub(super) splice: Splice<'static>,
     pub(super) headers: [[u8; HEADER_BYTES_MAX]; 2],
     pub(super) header_bytes: [usize; 2],
@@ -232,7 +232,7 @@ impl Nic {
         }
     }
 
-    /// Its NIC stack is not gone.
+    /// True if its NIC stack is not gone.
     pub(super) fn is_there(&self) -> bool {
         self.life != Life::Gone
     }
@@ -244,7 +244,7 @@ impl Nic {
         self.backlog.clear();
     }
 
-    /// Sends now, or later but in order.
+    /// Sends a command now, or later in order.
     pub(super) fn send_or_defer(&mut self, command: Deferred) {
         if !self.is_there() {
             return;
@@ -271,7 +271,7 @@ impl Nic {
             .push_back(Deferred::Lookup { file, lookup, path });
     }
 
-    /// Commands that wait for room.
+    /// The number of commands waiting for room.
     pub(super) fn commands_waiting(&self) -> usize {
         self.backlog.len()
     }
@@ -285,7 +285,7 @@ impl Nic {
         }
     }
 
-    /// True if any SEND fits now, would overtake nothing, and may be carried out.
+    /// True if any SEND fits now, would overtake nothing, and would be executed.
     pub(super) fn has_room(&mut self) -> bool {
         self.life == Life::Serving && self.backlog.is_empty() && self.channel.has_room()
     }
