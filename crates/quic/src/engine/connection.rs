@@ -122,6 +122,11 @@ impl Connection {
         }
     }
 
+    /// A datagram may cost a signature: the client's ClientHello is not complete.
+    pub(super) fn awaits_hello(&self) -> bool {
+        !self.is_over && !self.recorder.has_answered_hello()
+    }
+
     /// Hands in what has come from a peer, or an alias of it: a datagram of so many bytes.
     pub(super) fn on_arrival(
         &mut self,

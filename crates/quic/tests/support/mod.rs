@@ -229,8 +229,13 @@ impl<'a> World<'a> {
         };
         for datagram in std::mem::take(&mut self.said) {
             self.endpoint.on_datagram(self.now(), &arrival, &datagram);
+            self.advance_handshakes();
         }
         self.serve_events();
+    }
+
+    fn advance_handshakes(&mut self) {
+        while self.endpoint.advance_handshake(self.now()).is_some() {}
     }
 
     fn now(&self) -> Instant {
@@ -316,6 +321,7 @@ impl<'a> World<'a> {
                 };
                 self.received_bytes += payload.len() as u64;
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
+                self.advance_handshakes();
             }
             Later::AtClient(from, _) if from != self.server_ip => {}
             Later::AtClient(_, payload) => {
