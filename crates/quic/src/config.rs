@@ -18,6 +18,9 @@ pub struct Limits {
     /// From so many connections on, a client must show that it gets what is sent to its address
     /// (RFC 9000 §8.1.2).
     pub retry_above: usize,
+    /// The same, from so many connections on whose clients have not shown it: there are no more of
+    /// these.
+    pub half_open_max: usize,
     /// Streams that a client may have open, of each direction; of those that go one way, twelve at
     /// most.
     pub streams_max: u32,
@@ -58,6 +61,7 @@ impl Default for Limits {
         Self {
             connections_max: 65_536,
             retry_above: 16_384,
+            half_open_max: 1024,
             streams_max: 100,
             stream_receive_bytes_max: 64 << 10,
             receive_bytes_max: 256 << 10,

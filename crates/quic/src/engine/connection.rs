@@ -26,6 +26,10 @@ pub(super) struct Connection {
     pub(super) quinn: quinn_proto::Connection,
     pub(super) recorder: Shared,
     pub(super) amplification: AmplificationLimit,
+    /// Its client has not shown its address (RFC 9000 §8.1).
+    pub(super) is_half_open: bool,
+    /// By when it has to.
+    pub(super) validate_by: Option<Instant>,
     /// If it may move to a preferred address.
     pub(super) preferred: Option<Preferred>,
     /// Bytes written on each stream that may be written on.
@@ -96,6 +100,8 @@ impl Connection {
             quinn,
             recorder,
             amplification,
+            is_half_open: false,
+            validate_by: None,
             preferred: None,
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),

@@ -7,6 +7,7 @@
 //! | packets that a NIC stack has opened | `opened` |
 //! | one connection, its streams | `connection` |
 //! | handshakes that wait for their turn | `waiting` |
+//! | connections whose client has not shown its address | `half_open` |
 //! | how much is sent to an address that is not validated | `amplification` |
 //! | connections that move to another address of the server | `preferred` |
 //! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
@@ -23,6 +24,7 @@ mod capture;
 mod connection;
 mod controller;
 mod generations;
+mod half_open;
 mod keys;
 mod opened;
 mod preferred;
@@ -105,6 +107,8 @@ pub struct Endpoint {
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     waiting: Queue,
+    /// Connections whose client has not shown its address.
+    half_open: usize,
     retries: u64,
     /// Connections of which nothing follows, in order.
     gone: VecDeque<Handle>,
@@ -183,6 +187,7 @@ impl Endpoint {
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             waiting: Queue::default(),
+            half_open: 0,
             retries: 0,
             gone: VecDeque::new(),
             is_closed: false,
@@ -327,7 +332,8 @@ impl Endpoint {
             return None;
         }
         let is_validated = incoming.remote_address_validated();
-        if count >= self.limits.retry_above && !is_validated && incoming.may_retry() {
+        let must_show = count >= self.limits.retry_above || self.is_half_open_full();
+        if must_show && !is_validated && incoming.may_retry() {
             match self.quinn.retry(incoming, &mut answer) {
                 Ok(transmit) => {
                     self.retries += 1;
@@ -347,6 +353,9 @@ impl Endpoint {
         match self.quinn.accept(incoming, at, &mut answer, config) {
             Ok((ConnectionHandle(index), quinn)) => {
                 self.insert(index, quinn, amplification, original_id);
+                if !is_validated {
+                    self.on_half_open(now, index);
+                }
                 self.after(index);
                 Some(index)
             }
@@ -413,7 +422,9 @@ impl Endpoint {
                 continue;
             };
             connection.timeout = None;
-            if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
+            if connection.validate_by.is_some_and(|by| by <= now) {
+                self.on_overdue(now, index);
+            } else if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
                 connection.amplification.on_timeout();
                 connection.quinn.handle_timeout(at);
                 self.after(index);
@@ -714,6 +725,7 @@ impl Endpoint {
                 break;
             }
         }
+        self.look_for_validation(index);
         self.release(index);
         self.schedule(index);
         self.mark(index);
@@ -842,10 +854,11 @@ impl Endpoint {
         let Some(connection) = self.at(index) else {
             return;
         };
-        let Some(due) = connection.quinn.poll_timeout() else {
+        let due = connection.quinn.poll_timeout();
+        let due = due.map(|due| clock.to_caller(due));
+        let Some(at) = due.into_iter().chain(connection.validate_by).min() else {
             return;
         };
-        let at = clock.to_caller(due);
         if connection.timeout.is_some_and(|before| before <= at) {
             return;
         }
@@ -861,6 +874,7 @@ impl Endpoint {
         let Some(connection) = self.connections[index].take() else {
             return;
         };
+        self.half_open -= usize::from(connection.is_half_open);
         if let Some(at) = connection.timeout {
             self.timeouts.remove(&(at, index));
         }
