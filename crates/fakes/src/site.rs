@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::Resumption;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{ClientConfig, RootCertStore};
 use tls::{Certificates, Cipher, Config, Connection, Files, Settings, Suite, Version};
 
@@ -81,9 +81,19 @@ impl Site {
         Connection::new(Arc::clone(&self.config), 0).unwrap()
     }
 
+    /// The same with a key exchange whose share does not fit into one datagram of QUIC.
+    pub fn long_client_config(&self, suite: Suite) -> ClientConfig {
+        let mut provider = aws_lc_rs::default_provider();
+        provider.kx_groups = vec![aws_lc_rs::kx_group::X25519MLKEM768];
+        self.client_config_with(suite, provider)
+    }
+
     /// What a client that can do no other suite than this one wants.
     pub fn client_config(&self, suite: Suite) -> ClientConfig {
-        let mut provider = aws_lc_rs::default_provider();
+        self.client_config_with(suite, aws_lc_rs::default_provider())
+    }
+
+    fn client_config_with(&self, suite: Suite, mut provider: CryptoProvider) -> ClientConfig {
         let word = match suite.cipher {
             Cipher::Aes128Gcm => "AES_128_GCM",
             Cipher::Aes256Gcm => "AES_256_GCM",

@@ -192,6 +192,8 @@ counters::counters! {
         datagrams_merged: Counter,
         /// Datagrams for QUIC dropped because too many handshakes wait.
         quic_arrivals_dropped: Counter,
+        /// Retry packets sent: clients had to show their address first.
+        quic_retries_sent: Counter,
         /// QUIC connections accepted: their handshake was completed, or early data was accepted.
         quic_connections_accepted: Counter,
         /// Of these, such that have resumed an earlier session.

@@ -63,3 +63,32 @@ fn a_session_that_may_be_resumed_takes_less_than_200_bytes() {
     println!("{each} bytes for each session");
     assert!((50..200).contains(&each), "{each}");
 }
+
+/// What the stack holds after a flood of first packets, of which the last are taken in at once.
+fn bytes_in_flood(first: u16, last: u16) -> isize {
+    let mut random = |below: u64| below / 2;
+    let mut world = World::new(&mut random);
+    for number in 0..first {
+        let frames = world.spoofed(number);
+        world.turn(&frames);
+    }
+    let waiting: Vec<_> = (first..first + last)
+        .flat_map(|it| world.spoofed(it))
+        .collect();
+    world.turn(&waiting);
+    let counters = world.stack.counters();
+    assert_eq!(counters.quic_arrivals_dropped > 0, last > 1024);
+    let stack = world.stack;
+    let info = allocation_counter::measure(|| drop(stack));
+    -isize::try_from(info.bytes_current).expect("it is little")
+}
+
+/// Of clients that are not heard of again: 1,024 connections, and as many that wait for theirs.
+#[test]
+fn a_flood_of_first_packets_takes_less_than_40_mb() {
+    let of_connections = bytes_in_flood(4000, 0);
+    let all = bytes_in_flood(4000, 2000);
+    println!("{all} bytes in a flood, {of_connections} of them of connections");
+    assert!((25_000_000..35_000_000).contains(&of_connections));
+    assert!((of_connections..40_000_000).contains(&all));
+}

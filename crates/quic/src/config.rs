@@ -19,6 +19,8 @@ pub struct Limits {
     /// From this number of connections on, clients must validate their address with Retry (RFC 9000
     /// §8.1.2).
     pub retry_above: usize,
+    /// The same, from this number of connections on whose client address is not validated.
+    pub half_open_max: usize,
     /// Streams that a client may have open, bidirectional and unidirectional each; of the latter,
     /// twelve at most.
     pub streams_max: u32,
@@ -56,6 +58,7 @@ impl Default for Limits {
         Self {
             connections_max: 65_536,
             retry_above: 16_384,
+            half_open_max: 1024,
             streams_max: 100,
             stream_receive_bytes_max: 64 << 10,
             receive_bytes_max: 256 << 10,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod early;
+mod half_open;
 mod support;
 mod trace;
 

@@ -49,7 +49,7 @@ use netdev::Port;
 use quic::{Endpoint, PreferredAddress};
 use tcp::Instant;
 
-use self::arrival::Arrived;
+use self::arrival::HandshakeShare;
 use self::outputs::HeldDatagrams;
 use self::table::Table;
 use self::trace::Trace;
@@ -122,7 +122,6 @@ pub(super) struct QuicLayer {
     waiting_neighbor: Vec<usize>,
     /// The same, datagrams of the host's own.
     held: VecDeque<HeldDatagrams>,
-    arrivals: VecDeque<Arrived>,
     /// Timers of applications, in microseconds.
     timers: BTreeSet<(u64, StreamId)>,
     /// When connections with a rate-limited stream advance, in microseconds.
@@ -272,12 +271,12 @@ impl Stack {
         app: &mut A,
     ) -> bool {
         let now = Instant::from_us(now_us);
-        let mut handshakes = 0;
+        let mut share = HandshakeShare::default();
         let mut was_busy = false;
         self.retry_quic_room(now_us);
         loop {
             let mut busy = self.send_held(now_us, port);
-            busy |= self.take_arrivals(now_us, &mut handshakes);
+            busy |= self.advance_handshakes(now_us, &mut share);
             self.trace_endpoints();
             busy |= self.tell_quic(now_us, app);
             while let Some((listener, output)) =

@@ -6,6 +6,7 @@ mod app;
 mod closes;
 mod downloads;
 mod early;
+mod flood;
 mod nic;
 mod nics;
 mod opener;

@@ -335,6 +335,73 @@ impl<'a> World<'a> {
         self.peers.len() - 1
     }
 
+    /// The first flight of a client that nobody hears of again, as frames. Each has another port.
+    pub(crate) fn spoofed(&self, number: u16) -> Vec<Vec<u8>> {
+        let local = SocketAddr::new("10.77.0.1".parse().unwrap(), 10_000 + number);
+        let server = server_address(false);
+        let suite = Suite {
+            version: Version::Tls13,
+            cipher: Cipher::Aes128Gcm,
+        };
+        let config = self.site.client_config(suite);
+        let mut client = QuicClient::connect(config, b"test", (local, server), number.into());
+        let datagrams = std::iter::from_fn(|| client.poll_datagram(self.now_us));
+        datagrams
+            .map(|payload| self.to_frame(local, server, &payload))
+            .collect()
+    }
+
+    /// A datagram for the server's port.
+    pub(crate) fn to_frame(
+        &self,
+        source: SocketAddr,
+        destination: SocketAddr,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let header = DatagramHeader {
+            source_mac: CLIENT_MAC,
+            destination_mac: self.port.mac(),
+            source,
+            destination,
+            ecn: ip::Ecn::NotEct,
+        };
+        header.to_frame(payload).expect("one family")
+    }
+
+    /// Has the stack take in these frames, and nothing else, in one turn.
+    pub(crate) fn turn(&mut self, frames: &[Vec<u8>]) {
+        for bytes in frames {
+            let frame = netdev::Frame {
+                bytes,
+                checksum_valid: false,
+                segment_bytes: None,
+            };
+            self.stack.on_frame(self.now_us, frame);
+        }
+        self.stack.on_time(self.now_us);
+        self.stack.serve(self.now_us, &mut self.port, &mut self.app);
+    }
+
+    /// What a client sends next, as frames, once it has something to send.
+    pub(crate) fn next_flight(&mut self, client: usize) -> Vec<Vec<u8>> {
+        loop {
+            let Peer {
+                client: quic,
+                server,
+                ..
+            } = &mut self.peers[client];
+            let (local, server) = (quic.local, *server);
+            let payloads = std::iter::from_fn(|| quic.poll_datagram(self.now_us));
+            let payloads: Vec<_> = payloads.collect();
+            if !payloads.is_empty() {
+                let frames = payloads.iter();
+                return frames.map(|it| self.to_frame(local, server, it)).collect();
+            }
+            assert!(self.step(), "nothing is to happen");
+            self.serve_server();
+        }
+    }
+
     /// A client, once it is connected.
     pub(crate) fn connected(&mut self) -> usize {
         let client = self.connect(Cipher::Aes128Gcm, false);
@@ -638,27 +705,33 @@ impl<'a> World<'a> {
     /// Does what all ends want, until they want nothing.
     fn serve(&mut self) {
         loop {
-            let is_busy = match self.is_counted {
-                true => self.counted_turn(),
-                false => self.serve_stack(),
-            };
-            let mut taken = 0;
-            for worker in 0..self.nics.len() {
-                let now_us = self.now_us;
-                let count = self.nics[worker].take(now_us);
-                taken += count;
-                for _ in 0..count {
-                    let delay_us = (self.random)(300);
-                    let life = self.lives[worker];
-                    self.later(delay_us, Later::Works(worker, life));
-                }
-            }
-            let heard = self.hear();
+            let is_busy = self.serve_server();
             self.serve_clients();
-            if !is_busy && taken + heard == 0 {
+            if !is_busy {
                 return;
             }
         }
+    }
+
+    /// A turn of the stack and its workers; false if there was nothing to do.
+    fn serve_server(&mut self) -> bool {
+        let is_busy = match self.is_counted {
+            true => self.counted_turn(),
+            false => self.serve_stack(),
+        };
+        let mut taken = 0;
+        for worker in 0..self.nics.len() {
+            let now_us = self.now_us;
+            let count = self.nics[worker].take(now_us);
+            taken += count;
+            for _ in 0..count {
+                let delay_us = (self.random)(300);
+                let life = self.lives[worker];
+                self.later(delay_us, Later::Works(worker, life));
+            }
+        }
+        let heard = self.hear();
+        is_busy || taken + heard > 0
     }
 
     /// Has the stack take in what has come, and do what is to be done; false if that was nothing.

@@ -26,6 +26,10 @@ pub(super) struct Connection {
     pub(super) quinn: quinn_proto::Connection,
     pub(super) recorder: Shared,
     pub(super) amplification: AmplificationLimit,
+    /// Its client has not shown its address (RFC 9000 §8.1).
+    pub(super) is_half_open: bool,
+    /// By when it has to.
+    pub(super) validate_by: Option<Instant>,
     /// If it may move to a preferred address.
     pub(super) preferred: Option<Preferred>,
     /// Bytes written on each writable stream.
@@ -96,6 +100,8 @@ impl Connection {
             quinn,
             recorder,
             amplification,
+            is_half_open: false,
+            validate_by: None,
             preferred: None,
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
@@ -120,6 +126,11 @@ impl Connection {
             Some(preferred) => preferred.path(remote),
             None => (remote, self.quinn.local_ip()),
         }
+    }
+
+    /// True while a datagram may cost a signature: the client's ClientHello is not complete.
+    pub(super) fn awaits_hello(&self) -> bool {
+        !self.is_over && !self.recorder.has_answered_hello()
     }
 
     /// Hands in a datagram of `bytes` bytes from the peer, or from an alias of it.

@@ -23,6 +23,8 @@ struct Inner {
     is_traced: AtomicBool,
     /// A Handshake packet of the peer was opened.
     has_opened_handshake: AtomicBool,
+    /// The peer's ClientHello is answered.
+    has_answered_hello: AtomicBool,
 }
 
 impl Shared {
@@ -39,6 +41,15 @@ impl Shared {
     /// True if a Handshake packet of the peer was opened: its address is validated (RFC 9000 §8.1).
     pub(super) fn has_opened_handshake(&self) -> bool {
         self.0.has_opened_handshake.load(Ordering::Relaxed)
+    }
+
+    /// The peer's ClientHello is answered: nothing else that it sends costs a signature.
+    pub(super) fn has_answered_hello(&self) -> bool {
+        self.0.has_answered_hello.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn on_hello_answered(&self) {
+        self.0.has_answered_hello.store(true, Ordering::Relaxed);
     }
 
     /// Starts a trace. `is_new`: the connection has sent nothing yet.

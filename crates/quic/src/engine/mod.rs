@@ -6,6 +6,8 @@
 //! | the endpoint: datagrams in, outputs out | this file, `transmit` |
 //! | packets that a NIC stack has opened | `opened` |
 //! | one connection, its streams | `connection` |
+//! | handshakes that wait for their turn | `waiting` |
+//! | connections with an unvalidated client address | `half_open` |
 //! | the amplification limit | `amplification` |
 //! | connections that move to the preferred address | `preferred` |
 //! | handshakes, and where 1-RTT keys come from | `session`, `capture` |
@@ -22,6 +24,7 @@ mod capture;
 mod connection;
 mod controller;
 mod generations;
+mod half_open;
 mod keys;
 mod opened;
 mod preferred;
@@ -33,6 +36,7 @@ mod time;
 mod tokens;
 mod tracing;
 mod transmit;
+mod waiting;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -56,6 +60,7 @@ use crate::engine::session::Handshake;
 use crate::engine::setup::Setup;
 use crate::engine::time::{Clock, TimeOfDay};
 use crate::engine::tracing::Tracing;
+use crate::engine::waiting::{Datagram, Queue, Waiting};
 use crate::extents::Released;
 use crate::recorder::Scratch;
 use crate::types::{
@@ -70,6 +75,8 @@ use crate::types::{
 ///   [`on_opened`](Endpoint::on_opened)), what the NIC stack reports
 ///   ([`on_departed`](Endpoint::on_departed)), and, once [`next_timeout`](Endpoint::next_timeout)
 ///   is due, the time ([`on_timeout`](Endpoint::on_timeout));
+/// - advances handshakes, as many at a time as it can afford signatures
+///   ([`advance_handshake`](Endpoint::advance_handshake));
 /// - serves streams by the events of [`poll_event`](Endpoint::poll_event);
 /// - and after each of these carries out [`poll_output`](Endpoint::poll_output) until it returns
 ///   `None`.
@@ -98,6 +105,10 @@ pub struct Endpoint {
     undeparted_bytes: u64,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
+    waiting: Queue,
+    /// Connections with an unvalidated client address.
+    half_open: usize,
+    retries: u64,
     /// Connections without further outputs, in order.
     gone: VecDeque<Handle>,
     /// New clients are refused.
@@ -174,6 +185,9 @@ impl Endpoint {
             undeparted_bytes: 0,
             outputs: VecDeque::new(),
             events: VecDeque::new(),
+            waiting: Queue::default(),
+            half_open: 0,
+            retries: 0,
             gone: VecDeque::new(),
             is_closed: false,
             buffer: Vec::new(),
@@ -183,24 +197,82 @@ impl Endpoint {
         })
     }
 
-    /// A UDP datagram has arrived.
+    /// A UDP datagram has arrived. If it may cost a signature, it waits for
+    /// [`advance_handshake`](Endpoint::advance_handshake); no other one does.
     pub fn on_datagram(&mut self, now: Instant, arrival: &Arrival, payload: &[u8]) {
         self.on_time(now);
+        if !self.waiting.admits(arrival.remote, payload) {
+            return;
+        }
         let bytes = payload.len();
         let found = self.find(now, arrival, || BytesMut::from(payload));
         match found.event {
-            None => {}
+            None => self.waiting.on_swallowed(payload),
             Some(DatagramEvent::ConnectionEvent(ConnectionHandle(index), event)) => {
-                if let Some(connection) = self.at(index) {
-                    if connection.quinn.remote_address() == found.remote {
-                        connection.amplification.on_received(bytes);
-                    }
-                    connection.on_arrival(found.remote, bytes, event);
-                    self.after(index);
+                let Some(connection) = self.at(index) else {
+                    return;
+                };
+                let datagram = Datagram {
+                    connection: connection.handle,
+                    remote: found.remote,
+                    bytes,
+                    event,
+                };
+                match connection.awaits_hello() {
+                    true => self.waiting.push_datagram(datagram),
+                    false => self.on_arrival(datagram),
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.on_incoming(now, incoming, bytes),
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.waiting.push_client(incoming, payload);
+            }
             Some(DatagramEvent::Response(transmit)) => self.push_sealed(&transmit, found.answer),
+        }
+    }
+
+    /// Advances the handshake that has waited longest. True if that cost a signature; `None` if none
+    /// waits.
+    pub fn advance_handshake(&mut self, now: Instant) -> Option<bool> {
+        self.on_time(now);
+        let index = match self.waiting.pop()? {
+            Waiting::Client { incoming, bytes } => self.on_incoming(now, incoming, bytes),
+            Waiting::Datagram(datagram) => {
+                let connection = self.present(datagram.connection);
+                let index = connection.filter(|it| it.awaits_hello());
+                let index = index.map(|it| it.handle.index);
+                self.on_arrival(datagram);
+                index
+            }
+        };
+        let connection = index.and_then(|index| self.at(index));
+        Some(connection.is_some_and(|it| it.recorder.has_answered_hello()))
+    }
+
+    /// Datagrams dropped since the last call because too many handshakes wait.
+    pub fn take_dropped(&mut self) -> u64 {
+        self.waiting.take_dropped()
+    }
+
+    /// Retry packets sent since the last call.
+    pub fn take_retries(&mut self) -> u64 {
+        std::mem::take(&mut self.retries)
+    }
+
+    /// A datagram of a connection.
+    fn on_arrival(&mut self, datagram: Datagram) {
+        let Datagram {
+            connection,
+            remote,
+            bytes,
+            event,
+        } = datagram;
+        if let Some(connection) = self.present(connection) {
+            if connection.quinn.remote_address() == remote {
+                connection.amplification.on_received(bytes);
+            }
+            connection.on_arrival(remote, bytes, event);
+            let index = connection.handle.index;
+            self.after(index);
         }
     }
 
@@ -249,38 +321,49 @@ impl Endpoint {
         }
     }
 
-    /// `bytes`: length of its datagram.
-    fn on_incoming(&mut self, now: Instant, incoming: Incoming, bytes: usize) {
+    /// `bytes`: what the client has sent. Returns the connection, if it becomes one.
+    fn on_incoming(&mut self, now: Instant, incoming: Incoming, bytes: usize) -> Option<usize> {
         let count = self.quinn.open_connections();
         let mut answer = Vec::new();
         if self.is_closed || count >= self.limits.connections_max {
             let transmit = self.quinn.refuse(incoming, &mut answer);
-            return self.push_sealed(&transmit, answer);
+            self.push_sealed(&transmit, answer);
+            return None;
         }
-        let is_doubtful = !incoming.remote_address_validated() && incoming.may_retry();
-        if count >= self.limits.retry_above && is_doubtful {
+        let is_validated = incoming.remote_address_validated();
+        let must_show = count >= self.limits.retry_above || self.is_half_open_full();
+        if must_show && !is_validated && incoming.may_retry() {
             match self.quinn.retry(incoming, &mut answer) {
-                Ok(transmit) => self.push_sealed(&transmit, answer),
+                Ok(transmit) => {
+                    self.retries += 1;
+                    self.push_sealed(&transmit, answer);
+                }
                 Err(error) => self.quinn.ignore(error.into_incoming()),
             }
-            return;
+            return None;
         }
-        let now = self.clock.to_std(now);
+        let at = self.clock.to_std(now);
         let is_crowded = count >= self.limits.receive_less_above;
         let config = is_crowded.then(|| Arc::clone(&self.crowded));
-        let amplification = AmplificationLimit::new(incoming.remote_address_validated(), bytes);
+        let amplification = AmplificationLimit::new(is_validated, bytes);
         let original_id = self.tracing.begin(&incoming);
         // IDs of Retry packets and of refused connections.
         self.take_issued();
-        match self.quinn.accept(incoming, now, &mut answer, config) {
+        match self.quinn.accept(incoming, at, &mut answer, config) {
             Ok((ConnectionHandle(index), quinn)) => {
                 self.insert(index, quinn, amplification, original_id);
+                if !is_validated {
+                    self.on_half_open(now, index);
+                }
+                self.after(index);
+                Some(index)
             }
             Err(error) => {
                 self.tracing.give_up();
                 if let Some(transmit) = error.response {
                     self.push_sealed(&transmit, answer);
                 }
+                None
             }
         }
     }
@@ -313,7 +396,6 @@ impl Endpoint {
         if original_id.is_some() {
             self.trace_started(index, original_id);
         }
-        self.after(index);
     }
 
     fn on_time(&mut self, now: Instant) {
@@ -339,7 +421,9 @@ impl Endpoint {
                 continue;
             };
             connection.timeout = None;
-            if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
+            if connection.validate_by.is_some_and(|by| by <= now) {
+                self.on_overdue(now, index);
+            } else if connection.quinn.poll_timeout().is_some_and(|due| due <= at) {
                 connection.amplification.on_timeout();
                 connection.quinn.handle_timeout(at);
                 self.after(index);
@@ -638,6 +722,7 @@ impl Endpoint {
                 break;
             }
         }
+        self.look_for_validation(index);
         self.release(index);
         self.schedule(index);
         self.mark(index);
@@ -766,10 +851,11 @@ impl Endpoint {
         let Some(connection) = self.at(index) else {
             return;
         };
-        let Some(due) = connection.quinn.poll_timeout() else {
+        let due = connection.quinn.poll_timeout();
+        let due = due.map(|due| clock.to_caller(due));
+        let Some(at) = due.into_iter().chain(connection.validate_by).min() else {
             return;
         };
-        let at = clock.to_caller(due);
         if connection.timeout.is_some_and(|before| before <= at) {
             return;
         }
@@ -785,6 +871,7 @@ impl Endpoint {
         let Some(connection) = self.connections[index].take() else {
             return;
         };
+        self.half_open -= usize::from(connection.is_half_open);
         if let Some(at) = connection.timeout {
             self.timeouts.remove(&(at, index));
         }
@@ -869,6 +956,7 @@ pub(in crate::engine) mod tests {
         };
         while let Some(datagram) = client.poll_datagram(0) {
             endpoint.on_datagram(NOW, &arrival, &datagram);
+            while endpoint.advance_handshake(NOW).is_some() {}
         }
     }
 

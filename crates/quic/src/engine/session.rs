@@ -329,11 +329,14 @@ impl Session for ServerSession {
             return None;
         }
         match change? {
-            KeyChange::Handshake { keys } => Some(keys::of_handshake(
-                keys,
-                PacketType::Handshake,
-                &self.recorder,
-            )),
+            KeyChange::Handshake { keys } => {
+                self.recorder.on_hello_answered();
+                Some(keys::of_handshake(
+                    keys,
+                    PacketType::Handshake,
+                    &self.recorder,
+                ))
+            }
             KeyChange::OneRtt { keys, next } => self.one_rtt(suite?, keys, next, raw),
         }
     }

@@ -25,6 +25,7 @@ use crate::engine::session::{Sessions, VERSION_1};
 use crate::engine::sessions::KeptSessions;
 use crate::engine::time::{Clock, TimeOfDay};
 use crate::engine::tokens::{self, UsedTokens};
+use crate::engine::waiting;
 use crate::extents::PLACEHOLDER_BYTES;
 
 /// The requested [`AckFrequencyConfig::ack_eliciting_threshold`]: an acknowledgment costs the host
@@ -113,6 +114,7 @@ impl Setup {
             .log(Arc::new(used))
             .sent(tokens::SENT);
         server.validation_token_config(validation);
+        server.max_incoming(waiting::CLIENTS_MAX);
         let mut crowded = server.clone();
         crowded.crypto = Arc::new(crowded_sessions);
         crowded.transport_config(Arc::new(transport(&with_less(settings), seed, clock)));

@@ -3,7 +3,7 @@
 pub(crate) mod sealer;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -56,6 +56,9 @@ pub(crate) struct World<'a> {
     tokens: Arc<TokenMemoryCache>,
     /// Retry packets that were sent to it.
     pub(crate) retries: u64,
+    /// Connections whose client is not heard of again, and how many of them have timed out.
+    spoofed: HashSet<Handle>,
+    pub(crate) timed_out: u64,
     pub(crate) server: Option<Handle>,
     /// Connections, and streams, on which something has come before the handshake was complete.
     pub(crate) early_connections: u64,
@@ -111,6 +114,11 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
+/// Clients have it that are not heard of again.
+fn spoofed_ip() -> IpAddr {
+    "192.0.2.66".parse().expect("an address")
+}
+
 impl<'a> World<'a> {
     pub(crate) fn new(
         settings: &Settings,
@@ -153,6 +161,8 @@ impl<'a> World<'a> {
             config,
             tokens,
             retries: 0,
+            spoofed: HashSet::new(),
+            timed_out: 0,
             early_connections: 0,
             early_streams: 0,
             completed: 0,
@@ -229,8 +239,36 @@ impl<'a> World<'a> {
         };
         for datagram in std::mem::take(&mut self.said) {
             self.endpoint.on_datagram(self.now(), &arrival, &datagram);
+            self.advance_handshakes();
         }
         self.serve_events();
+    }
+
+    /// The first flight of a client that is not heard of again arrives, from this port.
+    pub(crate) fn spoof(&mut self, port: u16) {
+        let local = SocketAddr::new(spoofed_ip(), port);
+        let server = "192.0.2.2:443".parse().expect("an address");
+        let config = self.config.clone();
+        let mut client = QuicClient::connect(config, b"test", (local, server), port.into());
+        let arrival = Arrival {
+            remote: local,
+            local_ip: None,
+            ecn: None,
+        };
+        self.serve();
+        while let Some(datagram) = client.poll_datagram(self.now_us) {
+            self.endpoint.on_datagram(self.now(), &arrival, &datagram);
+        }
+        self.advance_handshakes();
+        while let Some(output) = self.endpoint.poll_output(self.now()) {
+            if let Output::ConnectionId { connection, .. } = output {
+                self.spoofed.insert(connection);
+            }
+        }
+    }
+
+    fn advance_handshakes(&mut self) {
+        while self.endpoint.advance_handshake(self.now()).is_some() {}
     }
 
     fn now(&self) -> Instant {
@@ -316,6 +354,7 @@ impl<'a> World<'a> {
                 };
                 self.received_bytes += payload.len() as u64;
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
+                self.advance_handshakes();
             }
             Later::AtClient(from, _) if from != self.server_ip => {}
             Later::AtClient(_, payload) => {
@@ -392,10 +431,19 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Nothing that is sent on it gets anywhere.
+    fn is_ignored(&self, connection: Handle) -> bool {
+        self.left_behind == Some(connection) || self.spoofed.contains(&connection)
+    }
+
     fn output(&mut self, output: Output) {
         match output {
             Output::Key { connection, .. } | Output::KeyGone { connection, .. }
-                if self.left_behind == Some(connection) => {}
+                if self.is_ignored(connection) => {}
+            Output::Send(send) if self.spoofed.contains(&send.connection) => {
+                self.endpoint.on_departed(send.connection, send.id);
+            }
+            Output::Datagrams { route, .. } if route.remote.ip() == spoofed_ip() => {}
             Output::Datagrams {
                 route,
                 datagram_bytes,
@@ -466,6 +514,10 @@ impl<'a> World<'a> {
                     assert_eq!(reset, Ok(()));
                 }
                 EventKind::Closed(_) if self.left_behind == Some(connection) => {}
+                EventKind::Closed(reason) if self.spoofed.contains(&connection) => {
+                    assert_eq!(reason, CloseReason::TimedOut);
+                    self.timed_out += 1;
+                }
                 EventKind::Closed(reason) => {
                     assert_eq!(self.closed.replace(reason), None);
                 }

@@ -401,6 +401,7 @@ impl<'a> World<'a> {
             Later::AtServer(remote, payload) => {
                 let arrival = arrival(remote);
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
+                while self.endpoint.advance_handshake(self.now()).is_some() {}
             }
             Later::AtClient(local, payload) => {
                 let now_us = self.now_us.get();
@@ -468,6 +469,7 @@ impl<'a> World<'a> {
                     let arrival = arrival(packet.source);
                     self.endpoint
                         .on_datagram(self.now(), &arrival, packet.payload);
+                    while self.endpoint.advance_handshake(self.now()).is_some() {}
                 }
                 other => panic!("{other:?}"),
             }

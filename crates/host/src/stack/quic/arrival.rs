@@ -14,18 +14,33 @@ use wire::ip;
 use crate::link::icmp;
 use crate::stack::{HANDSHAKES_MAX, Stack};
 
-/// Most datagrams that wait behind one of a handshake; further ones are dropped, as links do.
-const ARRIVALS_MAX: usize = 1024;
+/// Most handshakes that advance in a turn without a signature, such as by Retry. Each costs a
+/// fraction of a signature.
+const ANSWERS_MAX: usize = 64;
 
-/// A datagram that waits for its turn.
-#[derive(Debug)]
-pub(super) struct Arrived {
-    listener: usize,
-    arrival: Arrival,
-    payload: Vec<u8>,
+/// What a turn has left for handshakes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HandshakeShare {
+    signatures: usize,
+    answers: usize,
 }
 
-/// True if a datagram begins with a handshake packet (RFC 9000 §17.2), which may cost a signature.
+impl Default for HandshakeShare {
+    fn default() -> Self {
+        Self {
+            signatures: HANDSHAKES_MAX,
+            answers: ANSWERS_MAX,
+        }
+    }
+}
+
+impl HandshakeShare {
+    fn is_used_up(self) -> bool {
+        self.signatures == 0 || self.answers == 0
+    }
+}
+
+/// True if a datagram begins with a handshake packet (RFC 9000 §17.2).
 pub(super) fn is_of_handshake(payload: &[u8]) -> bool {
     payload.first().is_some_and(|first| first & 0x80 != 0)
 }
@@ -85,20 +100,11 @@ impl Stack {
             local_ip: Some(destination),
             ecn: ecn(packet.ecn),
         };
+        let endpoint = &mut quic.listeners[listener].endpoint;
         for payload in datagrams {
-            if quic.arrivals.is_empty() && !is_of_handshake(payload) {
-                let endpoint = &mut quic.listeners[listener].endpoint;
-                endpoint.on_datagram(Instant::from_us(now_us), &arrival, payload);
-            } else if quic.arrivals.len() < ARRIVALS_MAX {
-                quic.arrivals.push_back(Arrived {
-                    listener,
-                    arrival,
-                    payload: payload.to_vec(),
-                });
-            } else {
-                self.counters.quic_arrivals_dropped += 1;
-            }
+            endpoint.on_datagram(Instant::from_us(now_us), &arrival, payload);
         }
+        self.counters.quic_arrivals_dropped += endpoint.take_dropped();
     }
 
     /// Counts the datagrams of a frame with an IP packet of this length.
@@ -117,27 +123,30 @@ impl Stack {
         }
     }
 
-    /// Hands waiting datagrams to their endpoints, in order, and only a few of handshakes at a
-    /// time.
-    pub(super) fn take_arrivals(&mut self, now_us: u64, handshakes: &mut usize) -> bool {
+    /// Advances waiting handshakes, a few at a time, those of each port in order.
+    pub(super) fn advance_handshakes(&mut self, now_us: u64, share: &mut HandshakeShare) -> bool {
         let Some(quic) = self.quic.as_deref_mut() else {
             return false;
         };
-        let mut busy = false;
-        while let Some(arrived) = quic.arrivals.front() {
-            if is_of_handshake(&arrived.payload) {
-                if *handshakes >= HANDSHAKES_MAX {
-                    break;
+        let mut was_busy = false;
+        loop {
+            let mut busy = false;
+            for listener in &mut quic.listeners {
+                if share.is_used_up() {
+                    return was_busy;
                 }
-                *handshakes += 1;
+                let endpoint = &mut listener.endpoint;
+                match endpoint.advance_handshake(Instant::from_us(now_us)) {
+                    Some(true) => share.signatures -= 1,
+                    Some(false) => share.answers -= 1,
+                    None => continue,
+                }
+                self.counters.quic_retries_sent += endpoint.take_retries();
+                (busy, was_busy) = (true, true);
             }
-            let Some(arrived) = quic.arrivals.pop_front() else {
-                break;
-            };
-            let endpoint = &mut quic.listeners[arrived.listener].endpoint;
-            endpoint.on_datagram(Instant::from_us(now_us), &arrived.arrival, &arrived.payload);
-            busy = true;
+            if !busy {
+                return was_busy;
+            }
         }
-        busy
     }
 }
