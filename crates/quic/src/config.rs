@@ -10,6 +10,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
 use tcp::CongestionAlgorithm;
 
+use crate::secret::Secret;
+
 /// What a client may make the host keep, and how far the host runs ahead of the NIC stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -46,6 +48,8 @@ pub struct Limits {
     /// Sessions that are kept for [`Settings::early_data`]. The oldest half is forgotten where
     /// there is no room.
     pub sessions_max: usize,
+    /// Stateless resets (RFC 9000 §10.3) per second.
+    pub resets_per_second: u32,
 }
 
 impl Limits {
@@ -68,6 +72,7 @@ impl Default for Limits {
             all_undeparted_bytes_max: 2 << 20,
             used_tokens_max: 65_536,
             sessions_max: 32_768,
+            resets_per_second: 1000,
         }
     }
 }
@@ -130,9 +135,10 @@ pub struct Settings {
     /// Largest datagram that is tried, in bytes, at most
     /// [`contract::limits::QUIC_DATAGRAM_BYTES_MAX`]; 1,200 are always possible.
     pub datagram_bytes_max: u16,
-    /// From which the keys of tokens, stateless resets and connection IDs are made. Who has the
-    /// same can reset connections of an endpoint that has lost them. `None`: one by chance.
-    pub secret: Option<[u8; 32]>,
+    /// From which the keys of tokens, stateless resets and connection IDs are derived. An endpoint
+    /// with the same secret takes this one's tokens, and resets its connections once it has lost
+    /// them (RFC 9000 §10.3.2). `None`: a random one.
+    pub secret: Option<Secret>,
     /// What decides all that is left to chance but for handshakes. `None`: chance.
     pub seed: Option<[u8; 32]>,
     /// What decides the same for handshakes, in a simulation in which everything is to happen once

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod early;
+mod secret;
 mod support;
 mod trace;
 
