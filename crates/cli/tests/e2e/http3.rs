@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod receive;
+mod reset;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
