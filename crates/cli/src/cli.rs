@@ -84,7 +84,7 @@ pub(crate) enum Command {
     Capture(CaptureArgs),
     /// Write what QUIC connections of a running server do to files, in the format qlog
     Qlog(QlogArgs),
-    /// Write a fresh key for a host stack and a NIC stack on two machines
+    /// Write a fresh key for a host stack and a NIC stack on two machines, or a secret of QUIC
     Keygen(KeygenArgs),
     /// Show everything at work in a namespace of its own, without privileges
     Demo(DemoArgs),

@@ -7,7 +7,7 @@
 //! | `proxy` | forwards to backends |
 //! | `run` | a program, unmodified, on the split stack |
 //! | `ctl`, `stat`, `capture`, `qlog` | ask a running server |
-//! | `keygen` | a key for two machines |
+//! | `keygen` | a key for two machines, a secret of QUIC |
 //! | `demo`, `link`, `sim`, `bench` | shows, emulates, simulates, measures |
 //! | `generate` | manual pages and completions for packages |
 

@@ -1,4 +1,5 @@
-//! What the host process gets about HTTP: sites, rules, limits, and the secrets of signed URLs.
+//! What the host process gets about HTTP: sites, rules, limits, and the secrets of signed URLs and
+//! of QUIC.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use ::http::{HeaderName, HeaderValue, StatusCode};
 use failure::Failure;
+use host::QuicSecret;
 use netem::conditions::Rate;
 use origin::OriginUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -18,7 +20,7 @@ use super::place::{Place, Problem};
 use super::site::{Cors, Pace, Redirect, Rule, Site};
 use super::text::{Text, Time};
 use super::{Config, Http, Origin, file};
-use crate::key_file;
+use crate::key_file::{self, SecretBytes};
 use crate::origin_place::{CachePlace, OriginChoice};
 use crate::size::Size;
 
@@ -33,9 +35,10 @@ pub struct Content {
     replicas: bool,
     http3_port: Option<NonZeroU16>,
     secrets: BTreeMap<String, Secret>,
+    quic_secret: Option<Secret>,
 }
 
-/// The secrets of signed URLs. No message or print shows them.
+/// The secrets of signed URLs, and of QUIC. No message or print shows them.
 #[derive(Clone, PartialEq, Eq)]
 struct Secret(Zeroizing<Vec<u8>>);
 
@@ -102,7 +105,20 @@ impl Content {
             replicas: config.nic.replicas,
             http3_port: config.http3_ports().next(),
             secrets: secrets.collect::<Result<_, E>>()?,
+            quic_secret: None,
         })
+    }
+
+    /// The same with what [`Quic::secret`](super::Quic::secret) has read.
+    pub fn with_quic_secret(mut self, secret: Option<&SecretBytes>) -> Self {
+        self.quic_secret = secret.map(|secret| Secret(Zeroizing::new(secret.to_vec())));
+        self
+    }
+
+    /// The secret of QUIC, if there is one.
+    pub fn quic_secret(&self) -> Option<QuicSecret> {
+        let Secret(secret) = self.quic_secret.as_ref()?;
+        Some(QuicSecret::new(secret.as_slice().try_into().ok()?))
     }
 
     /// Where what comes from origins lies, if anything does.
@@ -670,6 +686,13 @@ mod tests {
         assert_eq!(crossed, content);
         assert_eq!(*crossed.secrets["k"].0, b"0123456789abcdef0123");
         assert!(!format!("{content:?}").contains("48"), "{content:?}");
+        assert!(crossed.quic_secret().is_none());
+        let sent = content.with_quic_secret(Some(&Zeroizing::new([48; 32])));
+        let crossed = serde_json::to_vec(&sent).unwrap();
+        let crossed: Content = serde_json::from_slice(&crossed).unwrap();
+        assert_eq!(*crossed.quic_secret.as_ref().unwrap().0, [48; 32]);
+        let shown = format!("{crossed:?} {:?}", crossed.quic_secret());
+        assert!(!shown.contains("48"), "{shown}");
         std::fs::remove_file(&path).unwrap();
         let failure = Content::read(&config, None).unwrap_err().to_string();
         assert!(

@@ -1,5 +1,5 @@
-//! The file with the key that two machines share: 64 hexadecimal digits, which only its owner may
-//! read.
+//! Files with a key that two machines share, or with the secret of QUIC: 64 hexadecimal digits,
+//! which only their owner may read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,6 +11,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::Zeroizing;
 
 use failure::Failure;
+
+/// A secret, which is erased from memory with this value.
+pub type SecretBytes = Zeroizing<[u8; 32]>;
 
 /// More than a key with white space around it.
 const FILE_BYTES_MAX: u64 = 1024;
@@ -27,8 +30,29 @@ pub fn read(path: &Path) -> Result<PreSharedKey, Failure> {
         ),
         "Anyone who has the key can read every file of the NIC stack",
     )?;
-    PreSharedKey::from_hex(&text).map_err(|error| {
-        Failure::input(&what, error)
+    parse(&what, &text)
+}
+
+/// Reads the secret of QUIC.
+pub fn read_quic_secret(path: &Path) -> Result<SecretBytes, Failure> {
+    let what = format!("quic.secret_file {}", path.display());
+    let how_to = format!("Make one with `splitway keygen {}`.", path.display());
+    let why = "Anyone who has it can end connections of clients that it sees packets of";
+    let text = read_private(path, &what, &how_to, why)?;
+    parse(&what, &text)?;
+    let mut secret = Zeroizing::new([0; 32]);
+    for (byte, digits) in secret.iter_mut().zip(text.trim().as_bytes().chunks(2)) {
+        let digits = digits
+            .iter()
+            .filter_map(|digit| (*digit as char).to_digit(16));
+        *byte = digits.fold(0, |byte, digit| byte << 4 | digit as u8);
+    }
+    Ok(secret)
+}
+
+fn parse(what: &str, text: &str) -> Result<PreSharedKey, Failure> {
+    PreSharedKey::from_hex(text).map_err(|error| {
+        Failure::input(what, error)
             .remedy("`splitway keygen FILE` makes one; so does `openssl rand -hex 32`.")
     })
 }
@@ -120,11 +144,36 @@ mod tests {
     fn what_is_no_key_says_how_to_make_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
-        let failure = read(&path).unwrap_err().to_string();
-        assert!(failure.contains("splitway keygen"), "{failure}");
+        let failures = || {
+            let failures = [read(&path).map(|_| ()), read_quic_secret(&path).map(|_| ())];
+            failures.map(|failed| failed.unwrap_err().to_string())
+        };
+        for failure in failures() {
+            assert!(failure.contains("splitway keygen"), "{failure}");
+        }
         generate(&path).unwrap();
-        std::fs::write(&path, "secret").unwrap();
-        let failure = read(&path).unwrap_err().to_string();
-        assert!(failure.contains("openssl rand -hex 32"), "{failure}");
+        for text in ["secret", "", &"0".repeat(64), &"3f".repeat(31)] {
+            std::fs::write(&path, text).unwrap();
+            for failure in failures() {
+                assert!(failure.contains("openssl rand -hex 32"), "{failure}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_secret_of_quic_is_what_the_digits_say() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        generate(&path).unwrap();
+        let digits = std::fs::read_to_string(&path).unwrap();
+        let secret = read_quic_secret(&path).unwrap();
+        let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, digits.trim());
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let failure = read_quic_secret(&path).unwrap_err().to_string();
+        assert!(
+            failure.contains("quic.secret_file") && failure.contains("chmod 600"),
+            "{failure}"
+        );
     }
 }

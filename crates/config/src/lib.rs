@@ -175,6 +175,7 @@ impl Config {
         let Self {
             nic,
             tls,
+            quic,
             origin,
             signing_keys,
             sockets: programs,
@@ -198,6 +199,7 @@ impl Config {
         sockets
             .chain(&mut nic.root)
             .chain(&mut nic.key_file)
+            .chain(&mut quic.secret_file)
             .chain(&mut origin.cache_dir)
             .chain(&mut origin.ca)
             .chain(certificates)

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use failure::Failure;
 use host::{CongestionAlgorithm, QuicPreferredAddress, QuicReceive, QuicSettings};
 use serde::{Deserialize, Serialize};
 
+use super::key_file::{self, SecretBytes};
 use super::size::Size;
 use super::text::{Text, Time};
 use crate::tls::TlsSettings;
@@ -32,6 +35,13 @@ pub struct Quic {
     /// to the server's own. The port stays.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub preferred_addresses: Vec<Text<Preferred>>,
+    /// File with the secret of stateless resets and of tokens by which clients show their address:
+    /// 64 hexadecimal digits, as `splitway keygen` writes them, which no other user may read. A
+    /// server that is started again with the same secret resets connections that it has lost.
+    /// Without the file, each host process draws its own secret, and clients of one that was killed
+    /// wait for their idle timeout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
     /// A client that comes again may ask for files before its handshake is over (0-RTT), a round
     /// trip earlier. What is asked of an origin waits for the handshake: early data can be
     /// recorded, and sent once more.
@@ -116,6 +126,7 @@ impl Default for Quic {
             idle_timeout: Text(Time(settings.idle_timeout)),
             migration: settings.migration,
             preferred_addresses: Vec::new(),
+            secret_file: None,
             early_data: settings.early_data,
             receive: Text(ReceiveOption::default()),
             receive_after: Text(Size(0)),
@@ -149,7 +160,21 @@ impl Quic {
         }
     }
 
-    /// All else for the host stack, with the ciphers of TLS.
+    /// What the host process gets of it, which reads no file.
+    pub fn without_files(&self) -> Self {
+        Self {
+            secret_file: None,
+            ..self.clone()
+        }
+    }
+
+    /// The secret that is in [`secret_file`](Self::secret_file) by now, if that is named.
+    pub fn secret(&self) -> Result<Option<SecretBytes>, Failure> {
+        let path = self.secret_file.as_deref();
+        path.map(key_file::read_quic_secret).transpose()
+    }
+
+    /// All else for the host stack but the secret, with the ciphers of TLS.
     pub fn settings(&self, tls: &TlsSettings, congestion: CongestionAlgorithm) -> QuicSettings {
         let mut settings = QuicSettings {
             ciphers: tls.to_tls().ciphers,

@@ -297,6 +297,7 @@ const VALUES: &[(&str, &[(&str, Values)])] = &[
                 "preferred_addresses",
                 &["['192.0.2.7', '2001:db8::7']", "[]"],
             ),
+            ("secret_file", &["'/q'"]),
             ("early_data", &["true"]),
             ("receive", &["'nic'"]),
             ("receive_after", &["'1M'", "'1'"]),

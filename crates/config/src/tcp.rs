@@ -39,7 +39,8 @@ pub struct Tcp {
     /// buffers of TLS. Above three quarters, receive windows shrink; beyond, the connections that
     /// hold most are reset.
     pub connection_memory: Text<ConnectionMemory>,
-    /// Most resets per second that answer segments of no connection.
+    /// Most resets per second that answer segments of no connection; as many stateless resets of
+    /// QUIC from each port, by the value when the server starts.
     pub resets_per_second: NonZeroU32,
     /// Most replies to pings per second.
     pub echo_replies_per_second: NonZeroU32,

@@ -33,7 +33,8 @@ pub struct StackConfig {
     /// of TLS. Above three quarters, windows shrink; beyond, the connections that hold most are
     /// reset. Default: 512 MiB.
     pub connection_memory_bytes_max: usize,
-    /// Most RSTs per second that answer segments of no connection. Default: 1,000.
+    /// Most RSTs per second that answer segments of no connection, and stateless resets of QUIC
+    /// from each port, by the value when it is served. Default: 1,000.
     pub resets_per_second: u32,
     /// Take a SEND as departed when it is issued, instead of waiting for the echo: RTO, round-trip
     /// time and loss detection then count the time that the NIC stack reads. For measurements only,

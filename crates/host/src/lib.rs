@@ -58,7 +58,9 @@ pub use quic::{
     CloseReason as QuicCloseReason, CongestionState, Metrics, PacketType, TraceEvent, TracedFrame,
     TracedPacket,
 };
-pub use quic::{PreferredAddress as QuicPreferredAddress, Settings as QuicSettings};
+pub use quic::{
+    PreferredAddress as QuicPreferredAddress, Secret as QuicSecret, Settings as QuicSettings,
+};
 pub use shard::{Shard, ShardError, monotonic_us};
 pub use stack::{
     ChannelCorrupt, ConnectionInfo, ConnectionView, DivisionView, FileInfo, Link, QuicInfo,

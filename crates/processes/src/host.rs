@@ -20,8 +20,8 @@ use std::time::Duration;
 use failure::Failure;
 use host::app::{Bind, BindingId, Owner, StreamOptions};
 use host::{
-    Applications, CongestionAlgorithm, Duplicate, Link, NicSource as _, Polling, QuicListener,
-    Shard, Stack, StackConfig, monotonic_us,
+    Applications, Duplicate, Link, NicSource as _, Polling, QuicListener, QuicSettings, Shard,
+    Stack, StackConfig, monotonic_us,
 };
 use netdev::packet::PacketPort;
 use netdev::steering::SteeringMap;
@@ -164,7 +164,9 @@ pub fn run() -> Result<(), Failure> {
     if let Some(certificates) = supervisor.certificates() {
         serve_tls(&mut stack, &settings, &certificates, &key_log)?;
         let congestion = start.stack.congestion;
-        serve_http3(&mut stack, &settings, (congestion, key_log), &certificates)?;
+        let mut quic = settings.quic.settings(&settings.tls, congestion);
+        (quic.key_log, quic.secret) = (key_log, start.quic_secret);
+        serve_http3(&mut stack, &settings.http3_ports, &quic, &certificates)?;
     }
     stack.announce(monotonic_us());
     let mut proxy = proxy(start.proxy, &settings.proxy_ports, &mut stack, &observer)?;
@@ -224,15 +226,13 @@ fn serve_tls(
 /// Has the server accept QUIC connections.
 fn serve_http3(
     stack: &mut Stack,
-    settings: &HostSettings,
-    (congestion, key_log): (CongestionAlgorithm, Option<Arc<dyn tls::KeyLog>>),
+    ports: &[u16],
+    quic: &QuicSettings,
     certificates: &Arc<tls::Certificates>,
 ) -> Result<(), Failure> {
     // By which the endpoints tell how old tokens are.
     stack.set_unix_time(certificates::unix_time());
-    let mut quic = settings.quic.settings(&settings.tls, congestion);
-    quic.key_log = key_log;
-    for port in &settings.http3_ports {
+    for port in ports {
         let listener = QuicListener {
             port: *port,
             certificates: Arc::clone(certificates),

@@ -10,6 +10,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::ProducesTickets;
 use tcp::CongestionAlgorithm;
 
+use crate::secret::Secret;
+
 /// Bounds on the state that clients can make the host keep, and on how far the host runs ahead of
 /// the NIC stack.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,8 @@ pub struct Limits {
     pub used_tokens_max: usize,
     /// Sessions kept for [`Settings::early_data`]. When they are full, the older half is forgotten.
     pub sessions_max: usize,
+    /// Stateless resets (RFC 9000 §10.3) per second.
+    pub resets_per_second: u32,
 }
 
 impl Limits {
@@ -69,6 +73,7 @@ impl Default for Limits {
             all_undeparted_bytes_max: 2 << 20,
             used_tokens_max: 65_536,
             sessions_max: 32_768,
+            resets_per_second: 1000,
         }
     }
 }
@@ -132,9 +137,10 @@ pub struct Settings {
     /// Largest datagram that path MTU discovery tries, in bytes, at most
     /// [`contract::limits::QUIC_DATAGRAM_BYTES_MAX`]; 1,200 are always possible.
     pub datagram_bytes_max: u16,
-    /// Keys of tokens, stateless resets and connection IDs derive from it. Endpoints with the same
-    /// secret can reset each other's lost connections. `None`: a random one.
-    pub secret: Option<[u8; 32]>,
+    /// Keys of tokens, stateless resets and connection IDs derive from it. An endpoint with the same
+    /// secret accepts this one's tokens, and resets its connections once it has lost them (RFC 9000
+    /// §10.3.2). `None`: a random one.
+    pub secret: Option<Secret>,
     /// Seed of all random choices outside handshakes. `None`: random.
     pub seed: Option<[u8; 32]>,
     /// Random choices of handshakes, for reproducible simulations. `None`: random.

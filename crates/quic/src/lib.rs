@@ -18,6 +18,7 @@
 //! | inputs and outputs | `types` |
 //! | ... outputs as commands of the contract | `commands` |
 //! | settings and bounds | `config` |
+//! | the secret that outlives an endpoint | `secret` |
 //! | placeholders, and which range of which file each stands for | `extents` |
 //! | packets as descriptions | `recorder` |
 //! | the frames of a packet | `frames` |
@@ -32,12 +33,14 @@ mod engine;
 mod extents;
 mod frames;
 mod recorder;
+mod secret;
 mod trace;
 mod types;
 
 pub use commands::Framing;
 pub use config::{Crypto, Limits, PreferredAddress, Settings};
 pub use engine::Endpoint;
+pub use secret::Secret;
 pub use trace::{
     CongestionState, Metrics, PacketType, TraceEvent, Traced, TracedFrame, TracedPacket,
 };

@@ -3,6 +3,7 @@
 
 mod early;
 mod half_open;
+mod secret;
 mod support;
 mod trace;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use contract::tls::{Cipher, Suite, Version};
-use host::{QuicListener, QuicPreferredAddress, QuicSettings};
+use host::{QuicListener, QuicPreferredAddress, QuicSecret, QuicSettings};
 use quic::Crypto;
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
@@ -116,7 +116,7 @@ pub(crate) fn quic_listener(scenario: &Scenario, random: &mut Random) -> QuicLis
         early_data: scenario.early_data,
         preferred_address: preferred_address(scenario),
         idle_timeout: IDLE_TIMEOUT,
-        secret: draw(),
+        secret: draw().map(QuicSecret::new),
         seed: draw(),
         crypto: Some(Crypto {
             provider: entropy::provider(),

@@ -40,6 +40,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         root.map_or(Ok(()), |_| OriginPlan::look(&config)),
         root.map_or(Ok(()), |root| check_sites(&config, root)),
         check_key_file(&config),
+        config.quic.secret().map(|_| ()),
         CertificateSource::check(&config, None).map(|_| ()),
         Content::read(&config, None).map(|_| ()),
         Resolver::here().and_then(|resolver| resolver.read(&config).map(|_| ())),

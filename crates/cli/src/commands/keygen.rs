@@ -1,4 +1,4 @@
-//! `splitway keygen`: writes a fresh key for two machines.
+//! `splitway keygen`: writes a fresh key for two machines, or a secret of QUIC.
 
 use std::path::PathBuf;
 

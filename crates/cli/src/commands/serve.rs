@@ -28,6 +28,7 @@ use crate::supervisor::startup::{Served, Startup};
 use crate::supervisor::{RequestSignals, Supervisor, ready_status};
 use crate::terminal::say;
 use config::certificates::CertificateSource;
+use config::key_file::SecretBytes;
 use config::root;
 use config::{Config, Content};
 use observer::Report;
@@ -50,23 +51,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let sources = NicSource::check_all(&config)?;
     descriptors::require(sources.len(), config.nic.workers)?;
     let certificates = CertificateSource::check(&config, None)?;
+    let quic_secret = config.quic.secret()?;
     let content = Content::read(&config, origins.as_ref().map(|plan| &plan.place))?;
+    let content = content.with_quic_secret(quic_secret.as_ref());
     let resolver = Resolver::here()?;
     let forwarding = resolver.read(&config)?;
     kernel::require()?;
     // From here on Ctrl-C leads through the cleaning up.
     let is_link = config.nic.root.as_deref().is_some_and(root::is_link);
     let may_reload = args.config.is_some() || certificates.is_some() || is_link;
-    let (ends, hang_up) = if may_reload {
-        (Signals::catch_ends_but_hang_up()?, Some(HangUp::catch()?))
-    } else {
-        (Signals::catch_ends()?, None)
-    };
-    let signals = RequestSignals {
-        hang_up,
-        quit: Signals::catch_quit()?,
-        reopen: Signals::catch_reopen()?,
-    };
+    let (ends, signals) = catch_signals(may_reload)?;
     let mut children = Children::new(ends);
     if args.end_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
@@ -95,6 +89,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         args,
         config: &config,
         certificates: certificates.as_ref(),
+        quic_secret,
         attachment: &attachment,
         nics: &announced,
     };
@@ -116,6 +111,21 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     ended.and(removed)
 }
 
+/// Signals that end a server, and those that ask it for something.
+fn catch_signals(may_reload: bool) -> Result<(Signals, RequestSignals), Failure> {
+    let (ends, hang_up) = if may_reload {
+        (Signals::catch_ends_but_hang_up()?, Some(HangUp::catch()?))
+    } else {
+        (Signals::catch_ends()?, None)
+    };
+    let signals = RequestSignals {
+        hang_up,
+        quit: Signals::catch_quit()?,
+        reopen: Signals::catch_reopen()?,
+    };
+    Ok((ends, signals))
+}
+
 /// What keeps logs and metrics, and the key log if there is one.
 fn observer(args: &ServeArgs, config: &Config) -> Result<ObserverSupervisor, Failure> {
     let key_log = args.key_log.as_deref();
@@ -128,6 +138,7 @@ struct Server<'a> {
     args: &'a ServeArgs,
     config: &'a Config,
     certificates: Option<&'a CertificateSource>,
+    quic_secret: Option<SecretBytes>,
     attachment: &'a Attachment,
     nics: &'a [AnnouncedNic],
 }
@@ -175,6 +186,7 @@ impl Server<'_> {
                 args,
                 config.clone(),
                 self.certificates.cloned(),
+                self.quic_secret.clone(),
                 self.attachment.ip_addresses(),
                 (resolver, to_host),
             ),

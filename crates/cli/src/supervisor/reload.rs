@@ -18,6 +18,7 @@ use crate::supervisor::origin_plan::{CacheLimits, OriginPlan};
 use crate::supervisor::resolver::Resolver;
 use crate::terminal::say;
 use config::certificates::CertificateSource;
+use config::key_file::SecretBytes;
 use config::log_level::LogLevel;
 use config::root;
 use config::self_signed::Fresh;
@@ -33,6 +34,8 @@ pub(crate) struct Reload<'a> {
     args: &'a ServeArgs,
     config: Config,
     certificates: Option<CertificateSource>,
+    /// The host process has it for as long as it lives.
+    quic_secret: Option<SecretBytes>,
     addresses: Vec<IpAddr>,
     resolver: Resolver,
     to_host: OwnedFd,
@@ -73,6 +76,7 @@ impl<'a> Reload<'a> {
         args: &'a ServeArgs,
         config: Config,
         certificates: Option<CertificateSource>,
+        quic_secret: Option<SecretBytes>,
         addresses: Vec<IpAddr>,
         (resolver, to_host): (Resolver, OwnedFd),
     ) -> Self {
@@ -81,6 +85,7 @@ impl<'a> Reload<'a> {
             args,
             config,
             certificates,
+            quic_secret,
             addresses,
             resolver,
             to_host,
@@ -147,12 +152,18 @@ impl<'a> Reload<'a> {
     ) -> Result<Passed, Failure> {
         let mut config = self.config.clone();
         let mut ignored = Vec::new();
+        let mut next = config.quic.clone();
         if self.args.config.is_some() {
             config = overlay::load(self.args)?;
+            next = config.quic.clone();
             ignored = config.keep_until_restart(&self.config)?;
         }
         let plan = OriginPlan::check(&config)?;
         let content = Content::read(&config, plan.as_ref().map(|plan| &plan.place))?;
+        let secret = next.secret()?;
+        if next.secret_file == config.quic.secret_file && secret != self.quic_secret {
+            ignored.push("what is in quic.secret_file".to_owned());
+        }
         let forwarding = self.resolver.read(&config)?;
         let before = self.certificates.as_ref();
         let certificates = CertificateSource::check(&config, before)?;
@@ -271,7 +282,7 @@ pub(crate) fn pass(
         content,
         forwarding,
         tcp: config.tcp.clone(),
-        quic: config.quic.clone(),
+        quic: config.quic.without_files(),
         observed: observed(config),
         certificates,
     };
@@ -300,6 +311,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
+    use config::key_file;
     use netsetup::seqpacket;
 
     fn args(line: &str) -> ServeArgs {
@@ -315,12 +327,14 @@ mod tests {
     fn started(args: &ServeArgs) -> (Reload<'_>, OwnedFd) {
         let config = overlay::load(args).unwrap();
         let certificates = CertificateSource::check(&config, None).unwrap();
+        let quic_secret = config.quic.secret().unwrap();
         let (to_host, host) = seqpacket::pair().unwrap();
         (
             Reload::new(
                 args,
                 config,
                 certificates,
+                quic_secret,
                 Vec::new(),
                 (Resolver::here().unwrap(), to_host),
             ),
@@ -409,6 +423,47 @@ mod tests {
             "{text}"
         );
         assert_eq!(reload.config.http.ranges_max, 3);
+    }
+
+    #[test]
+    fn another_secret_of_quic_is_used_after_a_restart_and_none_that_is_no_good() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, secret, other] =
+            ["splitway.toml", "secret", "other"].map(|name| directory.path().join(name));
+        let write = |text: &str| fs::write(&path, format!("nic.root = \"/srv\"\n{text}")).unwrap();
+        write("quic.secret_file = \"secret\"\n");
+        key_file::generate(&secret).unwrap();
+        key_file::generate(&other).unwrap();
+        let args = args(&format!("splitway serve --config {}", path.display()));
+        let (mut reload, _host) = started(&args);
+        let mut said_again = || {
+            let begun = reload.begin(true, |_, _| Ok(()));
+            said(begun.or_else(|| reload.on_used(0))).1
+        };
+        let restart = "not before a restart";
+        let text = said_again();
+        assert!(!text.contains(restart), "{text}");
+        write("quic.secret_file = \"other\"\n");
+        let text = said_again();
+        assert!(
+            text.ends_with("not before a restart: quic.secret_file"),
+            "{text}"
+        );
+        write("quic.secret_file = \"secret\"\n");
+        fs::rename(&other, &secret).unwrap();
+        for _ in 0..2 {
+            let text = said_again();
+            assert!(
+                text.ends_with("not before a restart: what is in quic.secret_file"),
+                "{text}"
+            );
+        }
+        fs::write(&secret, "no secret").unwrap();
+        let text = said_again();
+        assert!(
+            text.contains("that was there stays") && text.contains("splitway keygen"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Startup<'_> {
             proxy_ports: config.proxy_ports().collect(),
             http3_ports: config.http3_ports().map(NonZeroU16::get).collect(),
             tls: config.tls.settings(),
-            quic: config.quic.clone(),
+            quic: config.quic.without_files(),
             nics: self.sources.len(),
             remote_nics: self.sources.iter().enumerate().filter_map(remote).collect(),
             replicas: config.nic.replicas,

@@ -2,6 +2,8 @@
 
 pub(crate) mod client;
 pub(crate) mod receive;
+mod reset;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,17 +13,21 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testbed::namespace::isolated;
+use testbed::namespace::{isolated, isolated_long};
 use testbed::process::signal;
 use testbed::site::{KnownFile, Site};
 use testbed::splitway::Splitway;
 
 use self::client::Client;
+use self::watch::Watch;
 use crate::deaths::{clients_outlive, counted, files, lose_packets};
 use crate::https::{Certificate, HTTPS};
 use crate::isolation::no_content_in_the_host;
 use crate::stat::{all_host_counted, json};
 use crate::support::{Random, kill_nic, nft, on_threads, program, serve_with, sh};
+
+/// Clients while NIC processes die.
+const CLIENTS: usize = 20;
 
 pub(crate) fn serve(site: &Site, certificate: &Certificate, more: &[&str]) -> Splitway {
     let options = certificate.options();
@@ -218,11 +224,13 @@ fn a_connection_survives_another_address_new_keys_and_a_silence() {
     });
 }
 
-/// Clients whose keys note each number that they open, so that none is sealed twice.
+/// Clients of which each has one connection. On their link, before packets are lost, no two packets
+/// may have the same key and number.
 fn outlive(site: &Site, deaths: usize, more: &[&str]) -> Splitway {
     let files = files(site);
     let certificate = certificate(site);
     let splitway = serve(site, &certificate, more);
+    let watch = Watch::begin();
     lose_packets();
     let mut random = Random::seeded();
     let kill = || {
@@ -231,12 +239,12 @@ fn outlive(site: &Site, deaths: usize, more: &[&str]) -> Splitway {
     };
     clients_outlive(
         &splitway,
-        20,
+        CLIENTS,
         deaths,
         &mut random,
         kill,
         |index, progress| {
-            let mut client = Client::connect(HTTPS[index % 2], &certificate, index as u64);
+            let mut client = watch.connect(HTTPS[index % 2], &certificate, index as u64);
             let mut turn = index;
             while !progress.is_over.load(Ordering::Relaxed) {
                 client.download(&files[turn % files.len()]);
@@ -248,10 +256,11 @@ fn outlive(site: &Site, deaths: usize, more: &[&str]) -> Splitway {
             Ok(())
         },
     );
+    watch.end(CLIENTS);
     splitway
 }
 
-/// The same, each of which has one connection.
+/// The same, with nothing accepted beside.
 fn outlive_on_one_connection(site: &Site, deaths: usize) {
     let splitway = outlive(site, deaths, &["--report-json"]);
     let [accepted, failed] = counted(
@@ -269,7 +278,7 @@ fn connections_outlive_nic_processes() {
 #[test]
 #[ignore = "long: a hundred deaths"]
 fn connections_outlive_a_hundred_nic_processes() {
-    isolated(|site| outlive_on_one_connection(&site, 100));
+    isolated_long(|site| outlive_on_one_connection(&site, 100));
 }
 
 #[test]

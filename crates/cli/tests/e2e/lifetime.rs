@@ -16,7 +16,7 @@ use testbed::wait;
 use crate::routed;
 use crate::support::{FAMILIES, SOON, serve, started};
 
-fn link_exists() -> bool {
+pub(crate) fn link_exists() -> bool {
     let links = std::fs::read_to_string("/proc/self/net/dev").unwrap();
     links
         .lines()

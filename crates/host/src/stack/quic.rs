@@ -71,7 +71,7 @@ pub struct QuicListener {
     pub certificates: Arc<tls::Certificates>,
     /// Settings of its endpoint. The stack caps datagrams at the link's MTU, and gives new clients
     /// small receive windows once all together could fill half of the connections' memory. A
-    /// preferred address is one of the stack's, at this port.
+    /// preferred address is one of the stack's, at this port. The secret is derived for the port.
     pub settings: quic::Settings,
 }
 
@@ -195,6 +195,7 @@ impl Stack {
         let most = u16::try_from(most).unwrap_or(u16::MAX);
         settings.datagram_bytes_max = settings.datagram_bytes_max.min(most);
         settings.preferred_address.port = listener.port;
+        settings.secret = settings.secret.map(|secret| secret.of_port(listener.port));
         let PreferredAddress { v4, v6, .. } = settings.preferred_address;
         let preferred = [v4.map(IpAddr::V4), v6.map(IpAddr::V6)];
         let mut preferred = preferred.into_iter().flatten();
@@ -207,6 +208,7 @@ impl Stack {
         let bytes_max = self.config.connection_memory_bytes_max / 2;
         let connections = bytes_max / limits.receive_bytes_max.max(1) as usize;
         limits.receive_less_above = limits.receive_less_above.min(connections);
+        limits.resets_per_second = self.config.resets_per_second;
         let endpoint = Endpoint::new(
             Arc::clone(&listener.certificates),
             &settings,

@@ -15,7 +15,8 @@ use fakes::quic_client::{QuicClient, Received, Setup as ClientSetup, TlsConfig};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use host::{
-    Admission, Changeable, Link, QuicListener, QuicReceive, QuicSettings, Stack, StackConfig,
+    Admission, Changeable, Link, QuicListener, QuicReceive, QuicSecret, QuicSettings, Stack,
+    StackConfig,
 };
 use netdev::memory::{self, MemoryPort, pair};
 use netdev::steering::{Arrived, Decision, PacketType, SteeringMap, Target};
@@ -154,7 +155,7 @@ impl Default for Setup {
 pub(crate) fn settings() -> QuicSettings {
     QuicSettings {
         alpn: vec![b"test".to_vec()],
-        secret: Some([7; 32]),
+        secret: Some(QuicSecret::new([7; 32])),
         seed: Some([9; 32]),
         ..QuicSettings::default()
     }

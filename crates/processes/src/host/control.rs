@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use contract::control::{HostSession, host_hello};
 use failure::Failure;
-use host::{Changeable, NicLoss, NicRefusal, NicSource, Stack};
+use host::{Changeable, NicLoss, NicRefusal, NicSource, QuicSecret, Stack};
 use proxy::Proxy;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use server::Server;
@@ -65,6 +65,8 @@ pub struct Start {
     pub stack: Changeable,
     /// What the observer gets.
     pub observed: Observed,
+    /// The secret of QUIC, which no reload changes.
+    pub quic_secret: Option<QuicSecret>,
 }
 
 /// In the host process: the supervisor, who brings NIC processes.
@@ -201,6 +203,7 @@ impl HostControl {
                 proxy: proxy_of(&configuration)?,
                 stack: configuration.changeable(),
                 observed: configuration.observed,
+                quic_secret: configuration.content.quic_secret(),
             };
             if with_tls {
                 let now = certificates::unix_time();

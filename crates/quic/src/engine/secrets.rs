@@ -10,43 +10,24 @@ use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
 use quinn_proto::{ConnectionId, ConnectionIdGenerator};
 use zeroize::Zeroizing;
 
+use crate::secret::Secret;
+
 /// Length of the connection IDs of this endpoint, in bytes.
 const CONNECTION_ID_BYTES: usize = 8;
 
-/// A secret of 32 bytes. An endpoint with the same secret accepts this one's tokens, and can reset
-/// this one's connections.
-pub(super) struct Secret(Zeroizing<[u8; 32]>);
-
 impl Secret {
-    pub(super) fn new(secret: [u8; 32]) -> Self {
-        Self(Zeroizing::new(secret))
-    }
-
-    /// Derives a separate secret for each label.
-    fn derive(&self, label: &[u8]) -> Zeroizing<[u8; 32]> {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0[..]);
-        let mut derived = Zeroizing::new([0; 32]);
-        derived.copy_from_slice(hmac::sign(&key, label).as_ref());
-        derived
-    }
-
-    fn hmac(&self, label: &[u8]) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &self.derive(label)[..])
-    }
-
     pub(super) fn reset_key(&self) -> Arc<dyn HmacKey> {
-        Arc::new(ResetKey(self.hmac(b"reset")))
+        Arc::new(ResetKey(self.derive(b"reset").key()))
     }
 
     pub(super) fn token_key(&self) -> Arc<dyn HandshakeTokenKey> {
-        Arc::new(TokenKey(self.hmac(b"token")))
+        Arc::new(TokenKey(self.derive(b"token").key()))
     }
 
     /// `serial`: tells apart endpoints that have the same secret.
     pub(super) fn connection_ids(&self, serial: [u8; 32]) -> ConnectionIds {
-        let own = Self(self.derive(b"connection id"));
         ConnectionIds {
-            key: own.hmac(&serial),
+            key: self.derive(b"connection id").derive(&serial).key(),
             count: 0,
             issued: Issued::default(),
         }
@@ -148,5 +129,22 @@ impl ConnectionIdGenerator for ConnectionIds {
 
     fn cid_lifetime(&self) -> Option<Duration> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn endpoints_with_the_same_secret_make_other_connection_ids() {
+        let secret = Secret::new([7; 32]);
+        let mut made = HashSet::new();
+        for serial in 0..10 {
+            let mut ids = secret.connection_ids([serial; 32]);
+            assert!((0..1000).all(|_| made.insert(ids.generate_cid())));
+        }
     }
 }

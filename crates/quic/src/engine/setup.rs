@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::aws_lc_rs::rand;
 use contract::limits::QUIC_DATAGRAM_BYTES_MAX;
@@ -20,13 +21,14 @@ use crate::config::{Limits, PreferredAddress, Settings};
 use crate::engine::capture;
 use crate::engine::controller::Controllers;
 use crate::engine::keys::Shared;
-use crate::engine::secrets::{Issued, Secret};
+use crate::engine::secrets::Issued;
 use crate::engine::session::{Sessions, VERSION_1};
 use crate::engine::sessions::KeptSessions;
 use crate::engine::time::{Clock, TimeOfDay};
 use crate::engine::tokens::{self, UsedTokens};
 use crate::engine::waiting;
 use crate::extents::PLACEHOLDER_BYTES;
+use crate::secret::Secret;
 
 /// The requested [`AckFrequencyConfig::ack_eliciting_threshold`]: an acknowledgment costs the host
 /// as much as half a packet sent.
@@ -77,8 +79,10 @@ impl Setup {
         clock: Clock,
         time_of_day: &Arc<TimeOfDay>,
     ) -> Result<Self, rustls::Error> {
-        let secret = settings.secret.map_or_else(random, Ok)?;
-        let secret = Secret::new(secret);
+        let secret = match &settings.secret {
+            Some(secret) => secret.clone(),
+            None => Secret::new(random()?),
+        };
         let seed = settings.seed.map_or_else(random, Ok)?;
         let rustls = rustls_config(certificates, settings, time_of_day)?;
         let first = Shared::default();
@@ -98,6 +102,8 @@ impl Setup {
         endpoint.cid_generator(move || Box::new(ids.clone()));
         endpoint.supported_versions(vec![VERSION_1]);
         endpoint.rng_seed(Some(seed));
+        let resets_per_second = settings.limits.resets_per_second.max(1);
+        endpoint.min_reset_interval(Duration::from_secs(1) / resets_per_second);
         let mut server = ServerConfig::new(Arc::new(sessions), secret.token_key());
         server.transport_config(Arc::new(transport(settings, seed, clock)));
         server.migration(settings.migration);

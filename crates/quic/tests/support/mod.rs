@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use contract::FileId;
 use contract::tls::{Cipher, Suite, Version};
@@ -14,7 +15,7 @@ use fakes::quic_client::{QuicClient, Received, Setup, TokenMemoryCache};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use quic::{
-    Arrival, CloseReason, Ecn, Endpoint, EventKind, FileRange, Handle, Output, Read, Send,
+    Arrival, CloseReason, Ecn, Endpoint, EventKind, FileRange, Handle, Output, Read, Secret, Send,
     Settings, StreamId,
 };
 use tcp::Instant;
@@ -50,6 +51,7 @@ pub(crate) struct World<'a> {
     pub(crate) now_us: u64,
     pub(crate) endpoint: Endpoint,
     pub(crate) client: QuicClient,
+    certificates: Arc<tls::Certificates>,
     /// With the sessions that it may resume.
     config: rustls::ClientConfig,
     /// By which it shows that it has its address.
@@ -108,7 +110,7 @@ pub(crate) const TAIL: &[u8] = b"tail";
 pub(crate) fn settings() -> Settings {
     Settings {
         alpn: vec![b"test".to_vec()],
-        secret: Some([7; 32]),
+        secret: Some(Secret::new([7; 32])),
         seed: Some([9; 32]),
         ..Settings::default()
     }
@@ -138,7 +140,7 @@ impl<'a> World<'a> {
         let site = Site::new(&[Identity::ecdsa(names)], &tls::Settings::default());
         let certificates = Arc::clone(&site.certificates);
         let start = Instant::from_us(0);
-        let endpoint = Endpoint::new(certificates, settings, start, UNIX_TIME);
+        let endpoint = Endpoint::new(Arc::clone(&certificates), settings, start, UNIX_TIME);
         let suite = Suite {
             version: Version::Tls13,
             cipher,
@@ -158,6 +160,7 @@ impl<'a> World<'a> {
         Self {
             endpoint: endpoint.expect("the settings are sound"),
             client: QuicClient::connect_as(config.clone(), (local, server), &setup),
+            certificates,
             config,
             tokens,
             retries: 0,
@@ -194,6 +197,23 @@ impl<'a> World<'a> {
             later: BinaryHeap::new(),
             order: 0,
         }
+    }
+
+    /// An endpoint that begins now.
+    pub(crate) fn another_endpoint(&self, settings: &Settings) -> Endpoint {
+        let certificates = Arc::clone(&self.certificates);
+        let unix_time = UNIX_TIME + Duration::from_micros(self.now_us);
+        let endpoint = Endpoint::new(certificates, settings, self.now(), unix_time);
+        endpoint.expect("the settings are sound")
+    }
+
+    /// The client's datagrams come to this endpoint from now on; the one before is lost.
+    pub(crate) fn replace_endpoint(&mut self, endpoint: Endpoint) {
+        self.endpoint = endpoint;
+        self.server = None;
+        self.sealer = Sealer::default();
+        self.queue.clear();
+        self.responses.clear();
     }
 
     /// The client loses what shows that it has its address.

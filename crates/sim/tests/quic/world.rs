@@ -17,7 +17,7 @@ use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use quic::{
     Arrival, Endpoint, EventKind, FileRange, Framing, Handle, Opened, Output, Read, SealKey,
-    Settings, StreamId,
+    Secret, Settings, StreamId,
 };
 use sim::wire_watch::WireWatch;
 use tcp::{CongestionAlgorithm, Instant};
@@ -183,7 +183,7 @@ impl<'a> World<'a> {
         let settings = Settings {
             alpn: vec![b"test".to_vec()],
             congestion,
-            secret: Some([7; 32]),
+            secret: Some(Secret::new([7; 32])),
             seed: Some([9; 32]),
             ..Settings::default()
         };

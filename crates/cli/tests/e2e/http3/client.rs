@@ -115,6 +115,12 @@ impl Client {
         }
     }
 
+    /// Its datagrams are no longer kept.
+    pub(crate) fn keep_no_datagrams(&mut self) {
+        self.keeps_datagrams = false;
+        self.datagrams.clear();
+    }
+
     fn open_control(&mut self) {
         let control = self.quic.open_unidirectional().expect("a stream");
         self.quic.send(control, &[0]);

@@ -3,7 +3,7 @@
 use std::fs;
 
 use rustix::process::Signal;
-use testbed::namespace::isolated;
+use testbed::namespace::{isolated, isolated_long};
 use testbed::site::Site;
 use testbed::wait;
 
@@ -79,16 +79,24 @@ fn addresses_and_keys_change_while_nic_workers_open() {
     });
 }
 
+fn outlive_that_open(site: &Site, deaths: usize) {
+    let options = options(site);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let splitway = outlive(site, deaths, &options);
+    let [opened, _, rejected, accepted] = counted(splitway, NAMES);
+    assert_eq!((rejected, accepted), (0, 20));
+    assert!(opened > 1_000, "{opened}");
+}
+
 #[test]
 fn connections_outlive_nic_processes_that_open() {
-    isolated(|site| {
-        let options = options(&site);
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let splitway = outlive(&site, 3, &options);
-        let [opened, _, rejected, accepted] = counted(splitway, NAMES);
-        assert_eq!((rejected, accepted), (0, 20));
-        assert!(opened > 1_000, "{opened}");
-    });
+    isolated(|site| outlive_that_open(&site, 3));
+}
+
+#[test]
+#[ignore = "long: a hundred deaths"]
+fn connections_outlive_a_hundred_nic_processes_that_open() {
+    isolated_long(|site| outlive_that_open(&site, 100));
 }
 
 /// What `splitway stat` says of the only connection: whether a NIC worker opens its packets, and
