@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub(super) amplification: AmplificationLimit,
     /// If it may move to a preferred address.
     pub(super) preferred: Option<Preferred>,
+    /// Streams of both directions that the peer has opened.
+    accepted: u64,
     /// Bytes written on each stream that may be written on.
     written: BTreeMap<u64, u64>,
     /// SENDs that have not departed.
@@ -97,6 +99,7 @@ impl Connection {
             recorder,
             amplification,
             preferred: None,
+            accepted: 0,
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,
@@ -160,8 +163,15 @@ impl Connection {
         let stream = stream_id(self.quinn.streams().accept(dir)?);
         if stream.is_sendable() {
             self.written.insert(stream.0, 0);
+            self.accepted += 1;
         }
         Some(stream)
+    }
+
+    /// How many streams of both directions the peer may have opened by now (RFC 9000 §4.6).
+    pub(super) fn streams_max(&mut self) -> u64 {
+        let open = self.quinn.streams().remote_open_streams(Dir::Bi);
+        self.accepted + self.quinn.max_concurrent_streams(Dir::Bi) - open
     }
 
     pub(super) fn open(&mut self, dir: Dir) -> Option<StreamId> {
@@ -297,7 +307,9 @@ impl Connection {
         stream: StreamId,
         priority: i32,
     ) -> Result<(), StreamError> {
-        let id = self.sending(stream)?;
+        // One that is finished may still have bytes to send.
+        let id = quinn_id(stream).filter(|_| stream.is_sendable());
+        let id = id.ok_or(StreamError::Unknown)?;
         let set = self.quinn.send_stream(id).set_priority(priority);
         set.map_err(|_| StreamError::Unknown)
     }

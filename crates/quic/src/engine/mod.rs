@@ -523,10 +523,11 @@ impl Endpoint {
         self.with(connection, |connection, _| connection.stop(stream, code))
     }
 
-    /// Streams of higher priority are sent first. All begin with 0.
+    /// Streams of higher priority are sent first. All begin with 0. What is written on a stream and
+    /// not sent, finished or not, keeps its priority until its next turn.
     ///
     /// # Errors
-    /// If the stream cannot be written to.
+    /// If the stream is not sent on, or all of it is acknowledged.
     pub fn prioritize(
         &mut self,
         connection: Handle,
@@ -536,6 +537,12 @@ impl Endpoint {
         self.with(connection, |connection, _| {
             connection.prioritize(stream, priority)
         })
+    }
+
+    /// How many streams of both directions the peer may have opened on a connection by now (RFC 9000
+    /// §4.6): their IDs are less than four times that. 0 if the connection is over.
+    pub fn streams_max(&mut self, connection: Handle) -> u64 {
+        self.get(connection).map_or(0, Connection::streams_max)
     }
 
     /// Opens a stream that goes to the peer only, if the peer lets us.
