@@ -396,9 +396,14 @@ impl Connection {
         }
     }
 
-    /// RFC 9218 §7.1: of a stream that is not there yet, the priority is kept.
+    /// RFC 9218 §7.1, §7.2: of a stream that is not there yet, the priority is kept, unless the
+    /// client may not open it.
     fn prioritize(&mut self, io: &mut dyn Io, id: u64, priority: Priority) -> Result<(), Fault> {
         if id >= self.next_id {
+            if id / 4 >= io.peer_streams_max(self.id) {
+                let why = "a priority of a stream beyond the limit";
+                return Err(Fault::Connection(Code::ID_ERROR, why));
+            }
             self.priorities.retain(|(known, _)| *known != id);
             if self.priorities.len() == PRIORITIES_MAX {
                 self.priorities.remove(0);

@@ -20,6 +20,9 @@ use crate::http3::twin::Twin;
 /// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
 pub(crate) const START: Duration = Duration::from_secs(784_111_777);
 
+/// Request streams that a client may have open.
+pub(crate) const STREAMS_MAX: u64 = 100;
+
 /// A server, and all that is around it.
 pub(crate) struct Lab {
     server: Server,
@@ -1159,6 +1162,14 @@ impl Io for Net {
             return None;
         }
         Some(self.new_stream(QuicStream { connection, id: 3 }))
+    }
+
+    fn peer_streams_max(&mut self, connection: QuicConnection) -> u64 {
+        let is_over = |wire: &&Wire| {
+            let quic = wire.quic.filter(|it| it.connection == connection);
+            wire.closed && quic.is_some_and(|it| !it.is_unidirectional())
+        };
+        STREAMS_MAX + self.streams.values().filter(is_over).count() as u64
     }
 
     fn reset_stream(&mut self, stream: StreamId, code: u64) {
