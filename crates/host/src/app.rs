@@ -561,8 +561,8 @@ pub trait Io {
     fn open_unidirectional(&mut self, _connection: QuicConnection) -> Option<StreamId> {
         None
     }
-    /// How many streams of both directions the peer may have opened by now (RFC 9000 §4.6): their IDs
-    /// are less than four times that. 0 if the connection is over.
+    /// How many streams of both directions the peer may have opened by now (RFC 9000 §4.6): their
+    /// IDs are less than four times that. 0 if the connection is over.
     fn peer_streams_max(&mut self, _connection: QuicConnection) -> u64 {
         0
     }

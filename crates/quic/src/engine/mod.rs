@@ -539,8 +539,8 @@ impl Endpoint {
         })
     }
 
-    /// How many streams of both directions the peer may have opened on a connection by now (RFC 9000
-    /// §4.6): their IDs are less than four times that. 0 if the connection is over.
+    /// How many streams of both directions the peer may have opened on a connection by now (RFC
+    /// 9000 §4.6): their IDs are less than four times that. 0 if the connection is over.
     pub fn streams_max(&mut self, connection: Handle) -> u64 {
         self.get(connection).map_or(0, Connection::streams_max)
     }

@@ -9,8 +9,8 @@
 //!     └──────────▶ Closed ◀───────┘
 //! ```
 //!
-//! QUIC sends nothing of a stream once it has sent CONNECTION_CLOSE. The timer of this side's control
-//! stream is that of the connection.
+//! QUIC sends nothing of a stream once it has sent CONNECTION_CLOSE. The timer of this side's
+//! control stream is that of the connection.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
