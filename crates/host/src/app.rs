@@ -561,6 +561,11 @@ pub trait Io {
     fn open_unidirectional(&mut self, _connection: QuicConnection) -> Option<StreamId> {
         None
     }
+    /// How many streams of both directions the peer may have opened by now (RFC 9000 §4.6): their
+    /// IDs are less than four times that. 0 if the connection is over.
+    fn peer_streams_max(&mut self, _connection: QuicConnection) -> u64 {
+        0
+    }
     /// Abandons what was written on a stream of QUIC (RESET_STREAM). Reading goes on.
     fn reset_stream(&mut self, _stream: StreamId, _code: u64) {}
     /// Wants nothing more of what the peer sends on a stream of QUIC (STOP_SENDING). Writing goes

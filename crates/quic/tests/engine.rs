@@ -10,7 +10,7 @@ mod trace;
 use contract::tls::Cipher;
 use fakes::seeds::each_seed;
 use fakes::weather::Weather;
-use quic::{CloseReason, Limits, PreferredAddress, Settings};
+use quic::{CloseReason, Limits, PreferredAddress, Settings, StreamError, StreamId};
 use support::{World, settings};
 use tcp::CongestionAlgorithm;
 
@@ -343,5 +343,70 @@ fn a_handle_is_unknown_once_its_connection_is_closed() {
         assert_eq!(world.closed, Some(CloseReason::Local));
         assert_eq!(world.endpoint.open_unidirectional(handle), None);
         world.drain();
+    });
+}
+
+/// Two responses are written and finished before most of them has left: the priority of one changes
+/// then, and it comes next, or last.
+#[test]
+fn a_priority_holds_for_what_is_left_of_a_stream_that_is_finished() {
+    const BYTES: usize = 2_000_000;
+    each(|random| {
+        for (priority, is_changed_first) in [(5, true), (-5, false)] {
+            let mut world = World::new(&settings(), Cipher::Aes128Gcm, random);
+            world.run_until(|world| world.client.is_connected);
+            let streams = [1, 2].map(|file| world.request(file, 0, BYTES as u64));
+            let got = |world: &World<'_>| streams.map(|it| world.transfers[&it].received.len());
+            world.run_until(|world| got(world)[0].min(got(world)[1]) > 10_000);
+            let before = got(&world);
+            assert!(before[0].max(before[1]) < 100_000, "{before:?}");
+            let handle = world.server.expect("it is connected");
+            let changed = StreamId(streams[1]);
+            let written = world.endpoint.write(handle, changed, b"more");
+            assert_eq!(written, Err(StreamError::Unknown), "it is finished");
+            let set = world.endpoint.prioritize(handle, changed, priority);
+            assert_eq!(set, Ok(()));
+            let (first, last) = if is_changed_first { (1, 0) } else { (0, 1) };
+            world.run_until(|world| world.transfers[&streams[first]].is_finished);
+            // What was on its way or waited for its departure.
+            let rest = got(&world)[last] - before[last];
+            assert!(rest < 400_000, "{priority}: {rest} bytes of the other");
+            world.run_until(|world| world.are_finished());
+        }
+    });
+}
+
+/// Covers: RFC 9000 §4.6
+#[test]
+fn a_client_may_open_a_stream_for_each_that_is_over() {
+    each(|random| {
+        let limits = Limits {
+            streams_max: 3,
+            ..Limits::default()
+        };
+        let mut world = World::new(&limited(limits), Cipher::Aes128Gcm, random);
+        world.run_until(|world| world.server.is_some());
+        let handle = world.server.expect("it is connected");
+        assert_eq!(world.endpoint.streams_max(handle), 3);
+        world.run_until(|world| world.client.is_connected);
+        let streams = [0, 4, 8].map(|id| {
+            assert_eq!(world.request(1, 0, 1), id);
+            StreamId(id)
+        });
+        assert_eq!(world.client.request(b"one too many"), None);
+        world.run_until(|world| world.are_finished());
+        assert_eq!(
+            world.endpoint.streams_max(handle),
+            3,
+            "they are not read to their end"
+        );
+        for stream in streams {
+            assert_eq!(world.endpoint.stop(handle, stream, 0), Ok(()));
+        }
+        world.run_until(|world| world.endpoint.streams_max(handle) == 6);
+        world.run_until(|world| world.client.open(b"").is_some());
+        let now = tcp::Instant::from_us(world.now_us);
+        world.endpoint.close(now, handle, 3, b"enough");
+        assert_eq!(world.endpoint.streams_max(handle), 0);
     });
 }

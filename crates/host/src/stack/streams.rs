@@ -321,6 +321,10 @@ impl Io for Streams<'_> {
         self.stack.quic_open_unidirectional(connection)
     }
 
+    fn peer_streams_max(&mut self, connection: QuicConnection) -> u64 {
+        self.stack.quic_streams_max(connection)
+    }
+
     fn reset_stream(&mut self, stream: StreamId, code: u64) {
         self.stack.quic_reset(stream, code);
     }

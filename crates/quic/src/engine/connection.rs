@@ -32,6 +32,8 @@ pub(super) struct Connection {
     pub(super) validate_by: Option<Instant>,
     /// If it may move to a preferred address.
     pub(super) preferred: Option<Preferred>,
+    /// Number of streams of both directions that the peer has opened.
+    accepted: u64,
     /// Bytes written on each writable stream.
     written: BTreeMap<u64, u64>,
     /// SENDs that have not departed.
@@ -103,6 +105,7 @@ impl Connection {
             is_half_open: false,
             validate_by: None,
             preferred: None,
+            accepted: 0,
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,
@@ -171,8 +174,15 @@ impl Connection {
         let stream = stream_id(self.quinn.streams().accept(dir)?);
         if stream.is_sendable() {
             self.written.insert(stream.0, 0);
+            self.accepted += 1;
         }
         Some(stream)
+    }
+
+    /// How many streams of both directions the peer may have opened by now (RFC 9000 §4.6).
+    pub(super) fn streams_max(&mut self) -> u64 {
+        let open = self.quinn.streams().remote_open_streams(Dir::Bi);
+        self.accepted + self.quinn.max_concurrent_streams(Dir::Bi) - open
     }
 
     pub(super) fn open(&mut self, dir: Dir) -> Option<StreamId> {
@@ -307,7 +317,9 @@ impl Connection {
         stream: StreamId,
         priority: i32,
     ) -> Result<(), StreamError> {
-        let id = self.sending(stream)?;
+        // One that is finished may still have bytes to send.
+        let id = quinn_id(stream).filter(|_| stream.is_sendable());
+        let id = id.ok_or(StreamError::Unknown)?;
         let set = self.quinn.send_stream(id).set_priority(priority);
         set.map_err(|_| StreamError::Unknown)
     }

@@ -604,10 +604,11 @@ impl Endpoint {
         self.with(connection, |connection, _| connection.stop(stream, code))
     }
 
-    /// Sets a stream's priority: higher goes first. Streams begin with 0.
+    /// Sets a stream's priority: higher goes first. Streams begin with 0. Data already written but
+    /// not sent, finished or not, keeps its priority until its next turn.
     ///
     /// # Errors
-    /// If the stream cannot be written to.
+    /// If the stream is not sent on, or all of it is acknowledged.
     pub fn prioritize(
         &mut self,
         connection: Handle,
@@ -617,6 +618,13 @@ impl Endpoint {
         self.with(connection, |connection, _| {
             connection.prioritize(stream, priority)
         })
+    }
+
+    /// Number of bidirectional and unidirectional streams that the peer may have opened on a
+    /// connection by now (RFC 9000 §4.6): their IDs are less than four times that. 0 if the
+    /// connection is over.
+    pub fn streams_max(&mut self, connection: Handle) -> u64 {
+        self.get(connection).map_or(0, Connection::streams_max)
     }
 
     /// Opens a unidirectional stream, if the peer's stream limit allows.

@@ -3,11 +3,14 @@
 //! ```text
 //!            drain                    a second later
 //!  Serving ────────▶ Announced (GOAWAY) ─────────▶ Leaving (GOAWAY with the last ID)
-//!     │ fault, idle                                   │ no request left
-//!     └──────────────────────▶ Closed ◀───────────────┘
+//!     │ idle (GOAWAY with the last ID)                │ no request left
+//!     ├──────────────────────▶ Parting ◀──────────────┘
+//!     │ fault                     │ GOAWAY is acknowledged, or a second later
+//!     └──────────▶ Closed ◀───────┘
 //! ```
 //!
-//! The connection's timer is that of its own control stream.
+//! QUIC sends no stream data after CONNECTION_CLOSE. The connection's timer is that of its own
+//! control stream.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -34,6 +37,10 @@ use crate::semantics::rate::Source;
 /// How long the server still accepts requests after the first GOAWAY: they may be in flight (RFC
 /// 9114 §5.2).
 const ANNOUNCED_FOR: Duration = Duration::from_secs(1);
+
+/// Longest wait for the acknowledgment of the last GOAWAY: more than a probe timeout of most paths,
+/// so that it may be lost once.
+const PARTING_FOR: Duration = Duration::from_secs(1);
 
 /// The ID of the first GOAWAY: the largest of any request stream.
 const GOAWAY_ID_MAX: u64 = varint::MAX - 3;
@@ -87,6 +94,8 @@ enum Stage {
     Announced,
     /// Requests from this stream ID on are rejected.
     Leaving(u64),
+    /// The same, and no other is open: the client is to have the last GOAWAY before it is closed.
+    Parting(u64),
     /// CONNECTION_CLOSE is sent.
     Closed,
 }
@@ -267,11 +276,11 @@ impl Connection {
             request.prioritize(io, self.priorities.swap_remove(place).1);
         }
         let result = match self.stage {
-            Stage::Leaving(id) if quic.id >= id => {
+            Stage::Leaving(id) | Stage::Parting(id) if quic.id >= id => {
                 request.reject(io, shared);
                 self.budget.spend(io.now_us(), STREAM_TOKENS)
             }
-            Stage::Serving | Stage::Announced | Stage::Leaving(_) | Stage::Closed => {
+            _ => {
                 self.next_id = self.next_id.max(quic.id + 4);
                 request.watch(io, shared);
                 Ok(())
@@ -396,9 +405,14 @@ impl Connection {
         }
     }
 
-    /// RFC 9218 §7.1: the priority of a stream not opened yet is kept.
+    /// RFC 9218 §7.1, §7.2: the priority of a stream not opened yet is kept, unless the stream is
+    /// beyond the client's limit.
     fn prioritize(&mut self, io: &mut dyn Io, id: u64, priority: Priority) -> Result<(), Fault> {
         if id >= self.next_id {
+            if id / 4 >= io.peer_streams_max(self.id) {
+                let why = "a priority of a stream beyond the limit";
+                return Err(Fault::Connection(Code::ID_ERROR, why));
+            }
             self.priorities.retain(|(known, _)| *known != id);
             if self.priorities.len() == PRIORITIES_MAX {
                 self.priorities.remove(0);
@@ -442,14 +456,31 @@ impl Connection {
         }
     }
 
+    /// Ends a connection without open requests, whose last GOAWAY, with this ID, is in flight.
+    fn part(&mut self, io: &mut dyn Io, id: u64) {
+        self.stage = Stage::Parting(id);
+        self.watch.clear();
+        io.set_timer(self.control, Some(PARTING_FOR));
+    }
+
+    /// True once the client has acknowledged all of the control stream.
+    fn is_heard(&self, io: &dyn Io) -> bool {
+        self.control_bytes.is_empty() && io.unacknowledged(self.control) == 0
+    }
+
     /// Advances as far as possible.
     fn go_on(&mut self, io: &mut dyn Io, shared: &mut Shared) {
+        if let Stage::Leaving(id) = self.stage
+            && self.requests_open == 0
+        {
+            self.part(io, id);
+        }
         match self.stage {
-            // The announcement uses the timer.
-            Stage::Closed | Stage::Announced => return,
-            Stage::Leaving(_) if self.requests_open == 0 => {
+            Stage::Parting(_) if self.is_heard(io) => {
                 return self.close(io, Code::NO_ERROR, "");
             }
+            // The timer is that of the stage.
+            Stage::Closed | Stage::Announced | Stage::Parting(_) => return,
             Stage::Serving | Stage::Leaving(_) => {}
         }
         let wait = match (self.requests_open, self.requests) {
@@ -466,9 +497,13 @@ impl Connection {
     }
 
     fn expired(&mut self, io: &mut dyn Io, shared: &mut Shared) {
-        if self.stage == Stage::Announced {
-            self.stage = Stage::Leaving(self.next_id);
-            return self.send_goaway(io, self.next_id);
+        match self.stage {
+            Stage::Announced => {
+                self.stage = Stage::Leaving(self.next_id);
+                return self.send_goaway(io, self.next_id);
+            }
+            Stage::Parting(_) => return self.close(io, Code::NO_ERROR, ""),
+            Stage::Serving | Stage::Leaving(_) | Stage::Closed => {}
         }
         let progress = self.progress(io);
         match self.watch.expire(&progress, &shared.config) {
@@ -479,7 +514,7 @@ impl Connection {
                     _ => shared.counters.idle_timeouts += 1,
                 }
                 self.send_goaway(io, self.next_id);
-                self.close(io, Code::NO_ERROR, "");
+                self.part(io, self.next_id);
             }
             Expiry::TooSlow => {
                 shared.counters.rate_timeouts += 1;

@@ -15,10 +15,13 @@ use host::app::{
 use host::{Growth, PassedId};
 use server::{AccessRecord, AccessSink, Config, Origins, Server};
 
-use crate::http3::twin::Twin;
+use crate::http3::twin::{self, Twin};
 
 /// RFC 9110 §5.6.7's example date: Sun, 06 Nov 1994 08:49:37 GMT.
 pub(crate) const START: Duration = Duration::from_secs(784_111_777);
+
+/// Request streams that a client may have open.
+pub(crate) const STREAMS_MAX: u64 = 100;
 
 /// A server, and all that is around it.
 pub(crate) struct Lab {
@@ -192,8 +195,29 @@ impl Lab {
         Lab::of(Server::new(config))
     }
 
-    pub(crate) fn with_origins(config: Config, origins: Box<dyn Origins>) -> Self {
-        Lab::of(Server::with_origins(config, origins))
+    /// With origins. What is sent to the server is sent to a twin over HTTP/3, too, whose origins
+    /// are others that are played alike, and is answered and logged alike.
+    pub(crate) fn with_origins(config: Config, origins: [Box<dyn Origins>; 2]) -> Self {
+        let [own, of_twin] = origins;
+        let twin = Lab::of(Server::with_origins(config.clone(), of_twin));
+        let mut lab = Lab::of(Server::with_origins(config, own));
+        lab.twin = Some(Box::new(Twin::following(twin)));
+        lab
+    }
+
+    /// The twin is still asked what this server is asked.
+    pub(crate) fn has_twin(&self) -> bool {
+        self.twin.is_some()
+    }
+
+    /// The twin, if it is sent what this server is sent.
+    fn follower(&mut self) -> Option<&mut Twin> {
+        self.twin.as_deref_mut().filter(|twin| twin.follows)
+    }
+
+    /// From now on, what a twin that follows would get over HTTP/3 is not alike.
+    fn leave_follower(&mut self) {
+        self.twin = self.twin.take().filter(|twin| !twin.follows);
     }
 
     fn of(server: Server) -> Self {
@@ -228,11 +252,17 @@ impl Lab {
 
     /// From now on there is an access log.
     pub(crate) fn log_accesses(&mut self) {
+        if let Some(twin) = &mut self.twin {
+            twin.lab.log_accesses();
+        }
         self.server.log_accesses(Box::new(self.keeper.clone()));
     }
 
     /// The keeper of the log takes nothing, or goes on.
     pub(crate) fn keeper_is_behind(&mut self, is_behind: bool) {
+        if let Some(twin) = &mut self.twin {
+            twin.log_differs();
+        }
         self.keeper.0.lock().unwrap().is_behind = is_behind;
     }
 
@@ -251,6 +281,21 @@ impl Lab {
     /// Gives what was noted of each response since the last call to `look`, and returns how many
     /// records were lost.
     pub(crate) fn records(&mut self, mut look: impl FnMut(AccessRecord<'_>)) -> u64 {
+        let Some(mut twin) = self.twin.take() else {
+            return self.own_records(look);
+        };
+        let mut own = Vec::new();
+        let lost = self.own_records(|record| {
+            own.push(twin::noted(&record));
+            look(record);
+        });
+        twin.compare_records(&own);
+        self.twin = Some(twin);
+        lost
+    }
+
+    /// The same without its twin's.
+    pub(crate) fn own_records(&mut self, mut look: impl FnMut(AccessRecord<'_>)) -> u64 {
         self.settle_log();
         let mut kept = self.keeper.0.lock().unwrap();
         for packet in std::mem::take(&mut kept.packets) {
@@ -436,6 +481,9 @@ impl Lab {
 
     /// The server's own descriptor is readable.
     pub(crate) fn wake(&mut self) {
+        if let Some(twin) = self.follower() {
+            twin.lab.wake();
+        }
         self.server.on_wake(&mut self.net, 0);
         self.settle();
     }
@@ -465,6 +513,13 @@ impl Lab {
     }
 
     pub(crate) fn send(&mut self, stream: StreamId, bytes: impl AsRef<[u8]>) {
+        if let Some(twin) = self.follower() {
+            if !twin.send(stream, bytes.as_ref()) {
+                self.leave_follower();
+            }
+        } else if let Some(twin) = &mut self.twin {
+            twin.log_differs();
+        }
         let wire = self.net.wire(stream);
         if wire.stopped.is_some() {
             return;
@@ -492,12 +547,16 @@ impl Lab {
     }
 
     pub(crate) fn reset(&mut self, stream: StreamId) {
+        if let Some(twin) = self.follower() {
+            twin.reset(stream);
+        }
         self.net.close(stream, CloseReason::Reset);
         self.settle();
     }
 
     /// The peer acknowledges at once, or only what [`Lab::acknowledge`] says.
     pub(crate) fn acknowledges(&mut self, stream: StreamId, at_once: bool) {
+        self.leave_follower();
         self.net.wire(stream).acknowledges = at_once;
         self.settle();
     }
@@ -519,11 +578,15 @@ impl Lab {
     }
 
     pub(crate) fn limit_queue(&mut self, stream: StreamId, bytes_max: u64) {
+        self.leave_follower();
         self.net.wire(stream).queue_bytes_max = bytes_max;
     }
 
     /// Lets time pass, timer by timer.
     pub(crate) fn pass(&mut self, time: Duration) {
+        if let Some(twin) = self.follower() {
+            twin.lab.pass(time);
+        }
         let end = self.net.now + time;
         loop {
             let next = self
@@ -567,6 +630,7 @@ impl Lab {
     }
 
     fn begin_quic(&mut self, is_barred: bool, is_early: bool) -> QuicConnection {
+        self.leave_follower();
         let connection = QuicConnection(self.net.quic.len() as u64 + 1);
         let quic = Quic {
             is_barred,
@@ -681,6 +745,9 @@ impl Lab {
     }
 
     pub(crate) fn is_aborted(&self, stream: StreamId) -> bool {
+        if let Some(twin) = &self.twin {
+            twin.compare_end(stream, self.net.streams[&stream].aborted);
+        }
         self.net.streams[&stream].aborted
     }
 
@@ -772,17 +839,22 @@ impl Lab {
         let end = head_bytes + length;
         response.body = bytes[head_bytes..end].to_vec();
         self.net.wire(stream).received_bytes += end as u64;
+        if let Some(twin) = &mut self.twin {
+            twin.compare_next(stream, &response);
+        }
         response
     }
 
     /// Sends a request and returns its response.
     pub(crate) fn ask(&mut self, stream: StreamId, request: &str) -> Response {
+        let mut twin = self.twin.take_if(|twin| !twin.follows);
         self.send(stream, request);
         let response = self.next_response(stream, !request.starts_with("HEAD "));
-        if let Some(twin) = &mut self.twin {
+        if let Some(twin) = &mut twin {
             twin.lab.pass(self.net.now - twin.lab.net.now);
             twin.compare(request, &response);
         }
+        self.twin = twin.or(self.twin.take());
         response
     }
 
@@ -1159,6 +1231,14 @@ impl Io for Net {
             return None;
         }
         Some(self.new_stream(QuicStream { connection, id: 3 }))
+    }
+
+    fn peer_streams_max(&mut self, connection: QuicConnection) -> u64 {
+        let is_over = |wire: &&Wire| {
+            let quic = wire.quic.filter(|it| it.connection == connection);
+            wire.closed && quic.is_some_and(|it| !it.is_unidirectional())
+        };
+        STREAMS_MAX + self.streams.values().filter(is_over).count() as u64
     }
 
     fn reset_stream(&mut self, stream: StreamId, code: u64) {

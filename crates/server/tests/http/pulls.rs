@@ -87,6 +87,8 @@ impl Origins for Fake {
 struct Bench {
     lab: Lab,
     said: Arc<Mutex<Said>>,
+    /// The same of the lab's twin.
+    of_twin: Arc<Mutex<Said>>,
 }
 
 fn pull(pattern: &str) -> Pull {
@@ -140,15 +142,33 @@ fn object(size_bytes: usize) -> Box<Object> {
 
 impl Bench {
     fn new(config: Config) -> Bench {
-        let said = Arc::new(Mutex::new(Said::default()));
-        let (bell, _) = UnixStream::pair().unwrap();
-        let fake = Fake {
-            said: Arc::clone(&said),
-            bell,
-        };
+        let [said, of_twin] = [(), ()].map(|()| Arc::new(Mutex::new(Said::default())));
+        let fakes = [&said, &of_twin].map(|said| -> Box<dyn Origins> {
+            let (bell, _) = UnixStream::pair().unwrap();
+            let said = Arc::clone(said);
+            Box::new(Fake { said, bell })
+        });
         Bench {
-            lab: Lab::with_origins(config, Box::new(fake)),
+            lab: Lab::with_origins(config, fakes),
             said,
+            of_twin,
+        }
+    }
+
+    /// The twin has wanted the same of its origin.
+    #[track_caller]
+    fn compare(&self) {
+        if self.lab.has_twin() {
+            let (own, other) = (self.said(), self.of_twin.lock().unwrap());
+            assert_eq!(own.asks, other.asks);
+            assert_eq!(own.fields, other.fields);
+            assert_eq!((&own.needs, &own.missing), (&other.needs, &other.missing));
+            let sorted = |done: &[Ticket]| {
+                let mut done = done.to_vec();
+                done.sort();
+                done
+            };
+            assert_eq!(sorted(&own.done), sorted(&other.done));
         }
     }
 
@@ -164,8 +184,13 @@ impl Bench {
     }
 
     fn tell(&mut self, ticket: Ticket, news: OriginEvent) {
+        if self.lab.has_twin() {
+            let mut of_twin = self.of_twin.lock().unwrap();
+            of_twin.news.push((ticket, news.clone()));
+        }
         self.said().news.push((ticket, news));
         self.lab.wake();
+        self.compare();
     }
 
     /// A segment of an object lies there.
@@ -213,6 +238,7 @@ impl Bench {
             .collect();
         assert_eq!(done, asked);
         assert_eq!(self.lab.files_left_open(), 0);
+        self.compare();
     }
 }
 
@@ -238,6 +264,7 @@ fn an_object_comes_with_what_its_origin_says_of_it() {
         assert_eq!(response.header(name), Some(value), "{name}");
     }
     bench.all_done();
+    assert!(bench.lab.has_twin(), "all of it went over HTTP/3 as well");
 }
 
 #[test]
@@ -315,6 +342,7 @@ fn the_access_log_gets_to_know_how_it_has_come() {
     bench.lab.records(|record| {
         caches.push((record.status, record.cache.map(str::to_owned)));
     });
+    assert!(bench.lab.has_twin(), "whose log is the same");
     let told = |how: &str| Some(how.to_owned());
     assert_eq!(
         caches,

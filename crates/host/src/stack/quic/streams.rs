@@ -282,6 +282,17 @@ impl Stack {
         quic.mark(place);
     }
 
+    /// How many streams of both directions the peer may have opened by now.
+    pub(in crate::stack) fn quic_streams_max(&mut self, connection: QuicConnection) -> u64 {
+        let place = self.open_quic(connection);
+        let (Some(place), Some(quic)) = (place, self.quic.as_deref_mut()) else {
+            return 0;
+        };
+        let found = &quic.table.connections[place];
+        let endpoint = &mut quic.listeners[found.listener].endpoint;
+        endpoint.streams_max(found.handle)
+    }
+
     pub(in crate::stack) fn quic_open_unidirectional(
         &mut self,
         connection: QuicConnection,

@@ -38,13 +38,16 @@ pub(crate) fn decode<E>(
     mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), Failure<E>> {
     let mut rest = section;
-    // Required Insert Count and Base. Without a dynamic table the first is 0, and the other means
-    // nothing.
+    // Required Insert Count and Base. Without a dynamic table the first is 0, so that the other
+    // must not be negative, and means nothing (RFC 9204 §4.5.1.2).
     let (insert_count, _) = take_integer(&mut rest, 8)?;
     if insert_count != 0 {
         return Err(Failure::Undecodable);
     }
-    take_integer(&mut rest, 7)?;
+    let (_, sign) = take_integer(&mut rest, 7)?;
+    if sign & 0x80 != 0 {
+        return Err(Failure::Undecodable);
+    }
     let mut size_bytes = 0;
     while let Some(&first) = rest.first() {
         scratch.clear();
@@ -197,6 +200,18 @@ mod tests {
             decoded(b"\0\0\x21a\x81\x00", 1000),
             Err(Failure::Undecodable)
         );
+    }
+
+    /// Covers: RFC 9204 §4.5.1.2
+    #[test]
+    fn a_base_must_not_be_negative() {
+        for base in [&b"\x00"[..], b"\x05", b"\x7f\x01"] {
+            let mut section = [&[0][..], base, b"\xd1"].concat();
+            assert!(decoded(&section, 1000).is_ok(), "{section:x?}");
+            section[1] |= 0x80;
+            let result = decoded(&section, 1000);
+            assert_eq!(result, Err(Failure::Undecodable), "{section:x?}");
+        }
     }
 
     #[test]

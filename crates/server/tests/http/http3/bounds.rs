@@ -154,7 +154,7 @@ fn changes_of_priority_are_bounded_in_number_and_in_memory() {
     let (connection, control) = connect(&mut lab);
     let mut id = 0;
     let count = times(&mut lab, connection, |lab| {
-        id += 4;
+        id = (id + 4) % 400;
         lab.send(control, update(id, "u=1"));
     });
     assert!(count.abs_diff(TOKENS) <= 1, "{count}");

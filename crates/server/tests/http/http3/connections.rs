@@ -133,6 +133,44 @@ fn idle_connections_end_in_order() {
     assert_eq!(lab.connections(), 0);
 }
 
+/// What has been sent on a stream does not follow CONNECTION_CLOSE.
+///
+/// Covers: RFC 9114 §5.2
+#[test]
+fn a_connection_is_closed_once_the_client_has_the_last_goaway_or_a_second_later() {
+    for is_heard in [true, false] {
+        for is_drained in [true, false] {
+            let mut lab = lab();
+            let connection = lab.http3();
+            let control = lab.control_stream(connection);
+            lab.ask3(connection, &get("/a"));
+            lab.acknowledges(control, false);
+            if is_drained {
+                lab.drain();
+                lab.pass(seconds(1));
+            } else {
+                lab.pass(seconds(75));
+            }
+            let frames = lab.control_frames(connection);
+            assert_eq!(frames.last(), Some(&(GOAWAY, varint(4))));
+            let late = lab.send_all(connection, &get("/a"));
+            assert_eq!(lab.reset_code(late), Some(REQUEST_REJECTED));
+            let unacknowledged = lab.unacknowledged_bytes(control);
+            lab.acknowledge(control, unacknowledged - 1);
+            lab.pass(Duration::from_millis(999));
+            assert_eq!(lab.quic_closed(connection), None);
+            if is_heard {
+                lab.acknowledge(control, 1);
+            } else {
+                lab.pass(Duration::from_millis(1));
+            }
+            assert_eq!(lab.quic_closed(connection), Some(NO_ERROR));
+            assert_eq!(lab.counters().requests, 1);
+            assert_eq!(lab.connections(), 0);
+        }
+    }
+}
+
 /// Covers: RFC 9114 §5.2, RFC 9114 §7.2.6
 #[test]
 fn draining_takes_what_is_on_its_way_and_loses_nothing() {

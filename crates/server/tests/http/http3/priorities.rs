@@ -3,7 +3,7 @@
 use host::app::{QuicConnection, StreamId};
 
 use crate::http3::client::{PRIORITY_UPDATE, SETTINGS, frame, get, request, varint};
-use crate::lab::Lab;
+use crate::lab::{Lab, STREAMS_MAX};
 
 const ID_ERROR: u64 = 0x108;
 const FRAME_ERROR: u64 = 0x106;
@@ -91,7 +91,16 @@ fn updates_are_about_streams_of_requests() {
         lab.send(control, update(id, "u=0"));
         assert_eq!(lab.quic_closed(connection), Some(ID_ERROR), "{id}");
     }
-    let (mut lab, connection, control) = lab();
+    // And about such as the client may open.
+    let (mut lab, connection, control) = self::lab();
+    let over = lab.send_all(connection, &get("/a"));
+    lab.answer_opens();
+    assert!(lab.is_closed(over));
+    lab.send(control, update(4 * STREAMS_MAX, "u=0"));
+    assert_eq!(lab.quic_closed(connection), None);
+    lab.send(control, update(4 * (STREAMS_MAX + 1), "u=0"));
+    assert_eq!(lab.quic_closed(connection), Some(ID_ERROR));
+    let (mut lab, connection, control) = self::lab();
     lab.send(control, frame(PRIORITY_UPDATE, ""));
     assert_eq!(lab.quic_closed(connection), Some(FRAME_ERROR));
 }

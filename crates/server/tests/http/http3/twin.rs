@@ -1,7 +1,10 @@
 //! A server that is asked over HTTP/3 what another is asked over HTTP/1.1: the answers differ in
 //! nothing but their framing.
 
-use server::Config;
+use std::collections::{BTreeMap, VecDeque};
+
+use host::app::{QuicConnection, StreamId};
+use server::{AccessRecord, Config};
 
 use crate::http3::client::headers;
 use crate::lab::{Lab, Response};
@@ -9,6 +12,40 @@ use crate::lab::{Lab, Response};
 /// See the [module documentation](self).
 pub(crate) struct Twin {
     pub(crate) lab: Lab,
+    /// It is sent what is sent over HTTP/1.1, when that is sent.
+    pub(crate) follows: bool,
+    /// Requests over HTTP/1.1 to which responses are awaited, by connection, and where they were
+    /// asked here.
+    asked: BTreeMap<StreamId, VecDeque<(String, QuicConnection, StreamId)>>,
+    /// It was not asked all, or not alike: access logs differ.
+    is_partial: bool,
+}
+
+/// What an access log notes of a response that does not hang on the version: line, status, bytes of
+/// the body, and of those the offloaded ones, whether it was cut short, and whatever else.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
+    line: String,
+    status: u16,
+    bytes: [u64; 2],
+    is_cut_short: bool,
+    names: [Option<String>; 3],
+    fields: [Option<String>; 4],
+}
+
+/// See [`Noted`].
+pub(crate) fn noted(record: &AccessRecord<'_>) -> Noted {
+    let line = String::from_utf8_lossy(record.request_line);
+    let line = line.rsplit_once(' ').map_or(&line[..], |(line, _)| line);
+    Noted {
+        line: line.to_owned(),
+        status: record.status,
+        bytes: [record.body_bytes, record.offloaded_bytes],
+        is_cut_short: record.is_cut_short,
+        names: [record.coding, record.cache, record.site].map(|it| it.map(str::to_owned)),
+        fields: [record.host, record.range, record.referer, record.user_agent]
+            .map(|it| it.map(|bytes| String::from_utf8_lossy(bytes).into_owned())),
+    }
 }
 
 /// Fields about a connection of HTTP/1.1.
@@ -17,7 +54,70 @@ const OF_CONNECTIONS: [&str; 3] = ["connection", "keep-alive", "transfer-encodin
 impl Twin {
     pub(crate) fn new(config: Config) -> Self {
         Twin {
-            lab: Lab::alone(config),
+            follows: false,
+            ..Twin::following(Lab::alone(config))
+        }
+    }
+
+    /// One that is sent what is sent over HTTP/1.1.
+    pub(crate) fn following(lab: Lab) -> Self {
+        Twin {
+            lab,
+            follows: true,
+            asked: BTreeMap::new(),
+            is_partial: false,
+        }
+    }
+
+    /// These bytes are sent on a connection of HTTP/1.1. False if HTTP/3 cannot say it.
+    pub(crate) fn send(&mut self, stream: StreamId, bytes: &[u8]) -> bool {
+        let text = std::str::from_utf8(bytes).ok();
+        let request = text.and_then(|it| Some((it, translated(it)?)));
+        let Some((request, bytes)) = request else {
+            return false;
+        };
+        let connection = self.lab.http3();
+        let asked = self.lab.send_all(connection, &bytes);
+        let waiting = self.asked.entry(stream).or_default();
+        waiting.push_back((request.to_owned(), connection, asked));
+        true
+    }
+
+    /// The access log that is compared is not whole.
+    pub(crate) fn log_differs(&mut self) {
+        self.is_partial = true;
+    }
+
+    /// A connection of HTTP/1.1 is reset.
+    pub(crate) fn reset(&mut self, stream: StreamId) {
+        for (_, connection, _) in self.asked.remove(&stream).into_iter().flatten() {
+            self.lab.lose_quic(connection);
+        }
+    }
+
+    /// Compares the next response on a connection of HTTP/1.1, if that was asked for.
+    pub(crate) fn compare_next(&mut self, stream: StreamId, expected: &Response) {
+        let waiting = self.asked.get_mut(&stream);
+        if let Some((request, _, asked)) = waiting.and_then(VecDeque::pop_front) {
+            compare(&request, &self.lab.response3(asked), expected);
+        }
+    }
+
+    /// A response that is cut off on a connection of HTTP/1.1 is one here.
+    pub(crate) fn compare_end(&self, stream: StreamId, is_aborted: bool) {
+        let waiting = self.asked.get(&stream).and_then(VecDeque::front);
+        if let Some((request, _, asked)) = waiting {
+            let is_reset = self.lab.reset_code(*asked).is_some();
+            assert_eq!(is_reset, is_aborted, "{request}");
+        }
+    }
+
+    /// Compares what was noted of all responses since the last call.
+    pub(crate) fn compare_records(&mut self, expected: &[Noted]) {
+        let mut got = Vec::new();
+        self.lab.own_records(|record| got.push(noted(&record)));
+        if !self.is_partial {
+            assert_eq!(got, expected);
         }
     }
 
@@ -25,25 +125,30 @@ impl Twin {
     /// whether it was asked.
     pub(crate) fn compare(&mut self, request: &str, expected: &Response) -> bool {
         let Some(bytes) = translated(request) else {
+            self.is_partial = true;
             return false;
         };
         let connection = self.lab.http3();
         let response = self.lab.ask3(connection, &bytes);
-        let (got, wanted) = (comparable(&response), comparable(expected));
-        let shown: String = request.chars().take(200).collect();
-        assert_eq!((got.0, got.1), (wanted.0, wanted.1), "{shown}");
-        let differs = got
-            .2
-            .iter()
-            .zip(&wanted.2)
-            .position(|(one, other)| one != other);
-        let lengths = (got.2.len(), wanted.2.len());
-        assert!(
-            got.2 == wanted.2,
-            "{shown}: {lengths:?} bytes, differ at {differs:?}"
-        );
+        compare(request, &response, expected);
         true
     }
+}
+
+fn compare(request: &str, response: &Response, expected: &Response) {
+    let (got, wanted) = (comparable(response), comparable(expected));
+    let shown: String = request.chars().take(200).collect();
+    assert_eq!((got.0, got.1), (wanted.0, wanted.1), "{shown}");
+    let differs = got
+        .2
+        .iter()
+        .zip(&wanted.2)
+        .position(|(one, other)| one != other);
+    let lengths = (got.2.len(), wanted.2.len());
+    assert!(
+        got.2 == wanted.2,
+        "{shown}: {lengths:?} bytes, differ at {differs:?}"
+    );
 }
 
 /// A request of HTTP/1.1 as one of HTTP/3; `None` if there is none like it.
