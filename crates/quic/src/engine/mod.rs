@@ -813,12 +813,12 @@ impl Endpoint {
                 range,
             }));
         });
-        if let Some(generation) = recorder.known() {
-            self.outputs.push_back(Output::KeyGone {
+        let known = recorder.known().iter();
+        self.outputs
+            .extend(known.map(|generation| Output::KeyGone {
                 connection: handle,
-                generation,
-            });
-        }
+                generation: *generation,
+            }));
         self.gone.push_back(handle);
     }
 }

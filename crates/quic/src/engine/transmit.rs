@@ -1,7 +1,6 @@
 //! What connections send, as outputs.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use quinn_proto::Transmit;
@@ -12,7 +11,7 @@ use crate::engine::preferred::{self, Path};
 use crate::engine::{Endpoint, route};
 use crate::frames::{self, Probe};
 use crate::recorder::{Datagrams, DescribeError};
-use crate::types::{CloseReason, DATAGRAMS_MAX, Described, Output, Piece, SealKey, Send};
+use crate::types::{CloseReason, DATAGRAMS_MAX, Described, Output, Piece, Send};
 
 /// Most bytes of the datagrams of one SEND: they go to a port as one UDP packet that it cuts, whose
 /// length has 16 bits, and takes the headers of IP and UDP as well.
@@ -182,7 +181,10 @@ impl Endpoint {
             return;
         };
         let handle = connection.handle;
-        let keys = connection.recorder.lock().take_keys();
+        let mut recorder = connection.recorder.lock();
+        let keys = recorder.take_keys();
+        let gone = recorder.take_known_below(last_generation);
+        drop(recorder);
         let mut send = Send {
             connection: handle,
             id: 0,
@@ -194,7 +196,6 @@ impl Endpoint {
         };
         let bytes = send.datagram_bytes();
         send.id = connection.on_send(now, bytes);
-        let gone = gone(&keys, last_generation);
         self.undeparted_bytes += bytes;
         for (key, floor) in keys {
             self.outputs.push_back(Output::Key {
@@ -312,12 +313,38 @@ impl Datagrams {
     }
 }
 
-/// The generations that nothing is sealed with any more: a key that is given takes the place of the
-/// one before.
-fn gone(keys: &[(Arc<SealKey>, u64)], last: u32) -> Vec<u32> {
-    let given = keys.iter().map(|(key, _)| key.generation);
-    given
-        .filter_map(|generation| generation.checked_sub(1))
-        .filter(|generation| *generation < last)
-        .collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{NOW, connected, deliver};
+
+    /// Packets that do not leave together are made before the first of them is pushed: the first
+    /// under a key may be among them.
+    #[test]
+    fn a_key_is_taken_back_that_still_seals_once_the_next_is_given() {
+        let (mut endpoint, mut client) = connected();
+        deliver(&mut client, &mut endpoint);
+        let index = 0;
+        let make = |endpoint: &mut Endpoint| {
+            endpoint.at(index).expect("a connection").quinn.ping();
+            let made = endpoint.poll(NOW, index, DATAGRAMS_MAX);
+            made.expect("frames are known").expect("a packet")
+        };
+        while endpoint.poll_output(NOW).is_some() {}
+        let before = make(&mut endpoint);
+        let quinn = &mut endpoint.at(index).expect("a connection").quinn;
+        quinn.force_key_update();
+        let next = make(&mut endpoint);
+        for batch in [before, next] {
+            endpoint.push(NOW, index, batch);
+        }
+        let pushed = endpoint.outputs.drain(..).map(|output| match output {
+            Output::Key { key, .. } => ("key", key.generation),
+            Output::Send(send) => ("send", send.packets[0].generation),
+            Output::KeyGone { generation, .. } => ("gone", generation),
+            other => panic!("{other:?}"),
+        });
+        let wanted = [("key", 1), ("send", 0), ("send", 1), ("gone", 0)];
+        assert_eq!(pushed.collect::<Vec<_>>(), wanted);
+    }
 }
