@@ -36,8 +36,8 @@ pub struct Limits {
     /// long as there are more, a connection makes no others. What waits there looks like a longer
     /// round trip.
     pub undeparted_bytes_max: u64,
-    /// The same, of all connections: as long as there are as many, a connection has one SEND at a
-    /// time there. What waits behind that of many others is then made when it can leave, of all
+    /// The same, of all connections of a worker: as long as there are as many, a connection has one
+    /// SEND at a time there. What waits behind that of many others is then made when it can leave, of all
     /// that may be sent by then.
     pub all_undeparted_bytes_max: u64,
     /// Tokens that are known to be used (RFC 9000 §8.1.4). Where there are more, the oldest tokens

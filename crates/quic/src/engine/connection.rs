@@ -33,6 +33,8 @@ pub(super) struct Connection {
     /// SENDs that have not departed.
     undeparted: VecDeque<Undeparted>,
     pub(super) undeparted_bytes: u64,
+    /// The worker in which they wait.
+    pub(super) worker: usize,
     /// How long the last one that has departed took for it.
     departure_delay: Duration,
     /// The time for which packets were made: it may be ahead.
@@ -100,6 +102,7 @@ impl Connection {
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,
+            worker: 0,
             departure_delay: Duration::ZERO,
             made_until: Instant::from_us(0),
             next_send: 0,

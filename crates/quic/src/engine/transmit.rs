@@ -25,7 +25,7 @@ impl Endpoint {
     /// Has a connection make datagrams, as many as go at once. If it has made any, it may have
     /// more.
     ///
-    /// Pacing grants a connection few at a time. Where the NIC stack has enough of all, and packets
+    /// Pacing grants a connection few at a time. Where its worker has enough of all, and packets
     /// wait there, those of the time until then are made as well, so that all leave in one
     /// superpacket.
     pub(super) fn transmit(&mut self, now: Instant, index: usize) {
@@ -73,7 +73,7 @@ impl Endpoint {
 
     /// When pacing grants a connection more, if that is not too far ahead.
     fn poll_ahead(&mut self, now: Instant, at: Instant, index: usize) -> Option<Instant> {
-        if !self.has_enough() {
+        if !self.has_enough(index) {
             return None;
         }
         let clock = self.clock;
@@ -135,15 +135,16 @@ impl Endpoint {
         batch
     }
 
-    /// The NIC stack has as much of all connections as it is to have.
-    fn has_enough(&self) -> bool {
-        self.undeparted_bytes >= self.limits.all_undeparted_bytes_max
+    /// The worker of a connection has as much of all connections as it is to have.
+    fn has_enough(&mut self, index: usize) -> bool {
+        let worker = self.at(index).map_or(0, |connection| connection.worker);
+        *self.undeparted_of(worker) >= self.limits.all_undeparted_bytes_max
     }
 
     /// Until when a connection that may send has made packets. One that has too much in front of it
     /// is marked again by a departure.
     fn may_send(&mut self, index: usize) -> Option<Instant> {
-        let of_each_max = match self.has_enough() {
+        let of_each_max = match self.has_enough(index) {
             true => 1,
             false => self.limits.undeparted_bytes_max,
         };
@@ -196,7 +197,8 @@ impl Endpoint {
         };
         let bytes = send.datagram_bytes();
         send.id = connection.on_send(now, bytes);
-        self.undeparted_bytes += bytes;
+        let worker = connection.worker;
+        *self.undeparted_of(worker) += bytes;
         for (key, floor) in keys {
             self.outputs.push_back(Output::Key {
                 connection: handle,
