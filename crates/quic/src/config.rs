@@ -100,6 +100,26 @@ impl PreferredAddress {
     }
 }
 
+/// How long keys of 1-RTT packets are used (RFC 9001 §6.6): for no more packets than this, nor than
+/// their cipher permits.
+#[derive(Clone, Copy, Debug)]
+pub struct AeadLimits {
+    /// Packets sealed with a key. The engine updates keys 10,000 packets before.
+    pub confidentiality: u64,
+    /// Packets of a connection that do not open: one more closes it.
+    pub integrity: u64,
+}
+
+impl Default for AeadLimits {
+    /// What the cipher permits.
+    fn default() -> Self {
+        Self {
+            confidentiality: u64::MAX,
+            integrity: u64::MAX,
+        }
+    }
+}
+
 /// What an endpoint wants.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -138,6 +158,8 @@ pub struct Settings {
     /// What decides the same for handshakes, in a simulation in which everything is to happen once
     /// more. `None`: chance.
     pub crypto: Option<Crypto>,
+    /// How long keys are used.
+    pub aead_limits: AeadLimits,
     /// Bounds.
     pub limits: Limits,
 }
@@ -163,6 +185,7 @@ impl Default for Settings {
             secret: None,
             seed: None,
             crypto: None,
+            aead_limits: AeadLimits::default(),
             limits: Limits::default(),
         }
     }

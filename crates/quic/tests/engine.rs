@@ -1,7 +1,9 @@
 //! An endpoint against a client that is quinn and rustls as they are.
 #![forbid(unsafe_code)]
 
+mod aead_limits;
 mod early;
+mod path;
 mod support;
 mod trace;
 
