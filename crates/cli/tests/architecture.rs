@@ -161,8 +161,15 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "shm", "contract", "netdev", "nic", "capi", "preload", "compat",
 ];
 
-/// Our crates by short name, and which of our crates each depends on.
-fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+/// The crates of quinn: an engine of QUIC, and its sockets.
+const ENGINES: &[&str] = &["quinn", "quinn-proto", "quinn-udp"];
+
+/// Which of our crates may know them: the one that hides them, a client that tests play, and what
+/// is measured beside ours.
+const MAY_KNOW_ENGINES: &[&str] = &["quic", "fakes", "bench"];
+
+/// `cargo metadata` of our crates.
+fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
         .current_dir(workspace())
@@ -173,14 +180,20 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    match metadata["packages"].take() {
+        serde_json::Value::Array(packages) => packages,
+        other => panic!("no list of packages: {other}"),
+    }
+}
+
+/// Our crates by short name, and which of our crates each depends on.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let short = |package: &serde_json::Value| {
         let name = package["name"].as_str().unwrap();
         name.strip_prefix("splitway-").map(str::to_owned)
     };
-    metadata["packages"]
-        .as_array()
-        .unwrap()
+    packages()
         .iter()
         .map(|package| {
             let known = package["dependencies"].as_array().unwrap().iter();
@@ -234,6 +247,56 @@ fn host_and_nic_never_reach_each_other() {
             );
         }
     }
+}
+
+/// The lines of code that name a crate of quinn, outside of unit tests.
+fn lines_with_engines(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    code.lines().filter(|line| {
+        let code = line.split("//").next().unwrap_or_default();
+        let is_of_a_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        let names = code.split(|c| !is_of_a_name(c));
+        let mut names = names.map(|name| name.replace('_', "-"));
+        names.any(|name| ENGINES.contains(&name.as_str()))
+    })
+}
+
+#[test]
+fn quinn_is_known_to_the_engine_of_the_quic_crate_alone() {
+    for package in packages() {
+        let name = package["name"].as_str().unwrap();
+        let name = name.strip_prefix("splitway-").unwrap();
+        if MAY_KNOW_ENGINES.contains(&name) {
+            continue;
+        }
+        for known in package["dependencies"].as_array().unwrap() {
+            let known = known["name"].as_str().unwrap();
+            assert!(!ENGINES.contains(&known), "{name} must not know {known}");
+        }
+    }
+    let crates = workspace().join("crates");
+    let engine = crates.join("quic/src/engine");
+    let (mut inside, mut outside) = (0, Vec::new());
+    for name in dependencies().keys() {
+        let hides = name == "quic";
+        if MAY_KNOW_ENGINES.contains(&name.as_str()) && !hides {
+            continue;
+        }
+        for file in files(&crates.join(name), "rs") {
+            // It names what it looks for.
+            if file.ends_with("cli/tests/architecture.rs") {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            let lines = lines_with_engines(&text);
+            match hides && file.starts_with(&engine) {
+                true => inside += lines.count(),
+                false => outside.extend(lines.map(|it| format!("{}: {it}", file.display()))),
+            }
+        }
+    }
+    assert!(inside > 0, "the engine names no crate of quinn");
+    assert!(outside.is_empty(), "{}", outside.join("\n"));
 }
 
 /// Folders of a crate, from the ground up. None imports from those above it.

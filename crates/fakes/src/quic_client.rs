@@ -24,7 +24,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::pki_types::ServerName;
 use rustls::quic::{self, ClientConnection, KeyChange, Secrets, Version};
 use sha2::{Digest, Sha256};
-use wire::ip::Ecn;
+pub use wire::ip::Ecn;
 
 pub use quinn_proto::TokenMemoryCache;
 pub use rustls::ClientConfig as TlsConfig;

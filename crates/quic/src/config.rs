@@ -40,8 +40,9 @@ pub struct Limits {
     /// Bytes of datagrams at the NIC stack, not reported as departed. Above this, a connection
     /// builds no more: time spent waiting there lengthens the measured round trip.
     pub undeparted_bytes_max: u64,
-    /// The same, of all connections. At this bound each connection has one SEND at a time there: it
-    /// builds packets only when they can leave, out of everything that may be sent by then.
+    /// The same, of all connections of a worker. At this bound each connection has one SEND at a
+    /// time there: it builds packets only when they can leave, out of everything that may be sent by
+    /// then.
     pub all_undeparted_bytes_max: u64,
     /// Tokens remembered as used (RFC 9000 §8.1.4). Beyond that, the oldest tokens are refused,
     /// used or not.
@@ -107,6 +108,25 @@ impl PreferredAddress {
     }
 }
 
+/// How many 1-RTT packets a key protects at most (RFC 9001 §6.6), unless its cipher permits less.
+#[derive(Clone, Copy, Debug)]
+pub struct AeadLimits {
+    /// Packets sealed with a key. The engine updates keys 10,000 packets before.
+    pub confidentiality: u64,
+    /// Packets of a connection that fail to open: one more closes it.
+    pub integrity: u64,
+}
+
+impl Default for AeadLimits {
+    /// The limits of the cipher.
+    fn default() -> Self {
+        Self {
+            confidentiality: u64::MAX,
+            integrity: u64::MAX,
+        }
+    }
+}
+
 /// The settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -145,6 +165,8 @@ pub struct Settings {
     pub seed: Option<[u8; 32]>,
     /// Random choices of handshakes, for reproducible simulations. `None`: random.
     pub crypto: Option<Crypto>,
+    /// How long keys are used.
+    pub aead_limits: AeadLimits,
     /// Bounds.
     pub limits: Limits,
 }
@@ -170,6 +192,7 @@ impl Default for Settings {
             secret: None,
             seed: None,
             crypto: None,
+            aead_limits: AeadLimits::default(),
             limits: Limits::default(),
         }
     }

@@ -38,7 +38,7 @@ mod trace;
 mod types;
 
 pub use commands::Framing;
-pub use config::{Crypto, Limits, PreferredAddress, Settings};
+pub use config::{AeadLimits, Crypto, Limits, PreferredAddress, Settings};
 pub use engine::Endpoint;
 pub use secret::Secret;
 pub use trace::{

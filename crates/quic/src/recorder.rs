@@ -123,8 +123,8 @@ pub(crate) struct Recorder {
     next_number: u64,
     /// The key of the last packet.
     current: Option<Arc<SealKey>>,
-    /// The key that the NIC stack got last.
-    known: Option<u32>,
+    /// Generations of the keys that the NIC stack has or is about to get, oldest first.
+    known: Vec<u32>,
     /// Keys that the NIC stack is to get, with their floors.
     keys: Vec<(Arc<SealKey>, u64)>,
     /// How far each stream has been sent, in bytes.
@@ -224,9 +224,9 @@ impl Recorder {
         if number < self.next_number {
             return Err(DescribeError::Number);
         }
-        if self.known != Some(key.generation) {
+        if self.known.last() != Some(&key.generation) {
             self.keys.push((Arc::clone(key), number));
-            self.known = Some(key.generation);
+            self.known.push(key.generation);
             self.current = Some(Arc::clone(key));
         }
         self.next_number = number + 1;
@@ -316,7 +316,7 @@ impl Recorder {
 
     /// Another NIC stack, without keys, has replaced the last one.
     pub(crate) fn forget_keys(&mut self) {
-        self.known = None;
+        self.known.clear();
         self.keys.clear();
     }
 
@@ -383,17 +383,23 @@ impl Recorder {
     /// The key of the last packet, with its floor, if the NIC stack lacks it. From then on the key
     /// counts as given.
     pub(crate) fn take_current(&mut self) -> Option<(Arc<SealKey>, u64)> {
-        if self.known.is_some() {
+        if !self.known.is_empty() {
             return None;
         }
         let key = self.current.clone()?;
-        self.known = Some(key.generation);
+        self.known.push(key.generation);
         Some((key, self.next_number))
     }
 
-    /// The key that the NIC stack got last.
-    pub(crate) fn known(&self) -> Option<u32> {
-        self.known
+    /// Takes the generations below this one, whose keys the NIC stack has and needs no more.
+    pub(crate) fn take_known_below(&mut self, generation: u32) -> Vec<u32> {
+        let count = self.known.partition_point(|known| *known < generation);
+        self.known.drain(..count).collect()
+    }
+
+    /// Generations of the keys that the NIC stack has, oldest first.
+    pub(crate) fn known(&self) -> &[u32] {
+        &self.known
     }
 }
 

@@ -1,8 +1,10 @@
 //! An endpoint against a client that is quinn and rustls as they are.
 #![forbid(unsafe_code)]
 
+mod aead_limits;
 mod early;
 mod half_open;
+mod path;
 mod secret;
 mod support;
 mod trace;

@@ -120,6 +120,45 @@ fn a_connection_goes_to_the_nic_stack_that_has_the_file() {
     world.close();
 }
 
+/// What waits in it counts for its own connections alone.
+#[test]
+fn a_nic_stack_that_stands_still_does_not_slow_another() {
+    const ENOUGH_BYTES: u64 = 400_000;
+    let mut random = steady;
+    let mut setup = Setup {
+        stacks: 2,
+        ..Setup::default()
+    };
+    setup.settings.limits.all_undeparted_bytes_max = ENOUGH_BYTES;
+    let mut world = World::with(setup, &mut random);
+    // Each file is at one of them.
+    world.nics[0].lacks = HashSet::from([20_000_000]);
+    world.nics[1].lacks = HashSet::from([10_000_000]);
+    for size in [10_000_000, 10_000_000, 10_000_000, 20_000_000] {
+        let client = world.connected();
+        world.request(client, size, (0, size), 0);
+    }
+    world.run_for(200_000);
+    // Then the other: what its connection has there tells what it may have.
+    let mut outstanding = Vec::new();
+    for nic in 0..2 {
+        world.nics[nic].is_stuck = true;
+        world.run_for(100_000);
+        let infos = world.stack.quic_connections();
+        let of_nic = infos.filter(|info| info.nic == nic);
+        outstanding.push(of_nic.map(|info| info.sends_outstanding).sum::<u64>());
+    }
+    assert!(
+        outstanding[0] > 6 && outstanding[1] > 3,
+        "{outstanding:?} QSENDs"
+    );
+    for nic in &mut world.nics {
+        nic.is_stuck = false;
+    }
+    world.run_until_finished();
+    world.close();
+}
+
 /// One of two workers leaves use while files are sent by it.
 pub(crate) fn leave_a_worker(world: &mut World<'_>, meanwhile: impl FnOnce(&mut World<'_>)) {
     // One is in use, and then both.

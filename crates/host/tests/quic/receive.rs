@@ -514,3 +514,30 @@ fn connections_that_come_and_go_while_workers_die_lose_no_byte() {
     each_seed(30, |random| change_often(false, random));
     each_seed(30, |random| change_often(true, random));
 }
+
+/// RFC 9001 §6.6: what a worker cannot open, the host tries to, and counts.
+#[test]
+fn packets_that_no_worker_can_open_count_towards_the_integrity_limit() {
+    const LIMIT: u64 = 10;
+    for is_steered in [false, true] {
+        let mut random = steady;
+        let mut setup = setup(is_steered);
+        setup.settings.aead_limits.integrity = LIMIT;
+        let mut world = World::with(setup, &mut random);
+        let client = world.connected();
+        download(&mut world, client, 3_000_000);
+        let info = world.stack.quic_connections().next().expect("a connection");
+        assert!(info.is_opened_by_nic && !info.is_closed);
+        let (source, mut forged) = world.overheard.back().expect("an acknowledgment").clone();
+        *forged.last_mut().expect("a tag") ^= 1;
+        for _ in 0..LIMIT {
+            world.send(source, server_address(false), &forged);
+        }
+        world.run_for(1000);
+        download(&mut world, client, 100_000);
+        world.send(source, server_address(false), &forged);
+        world.run_for(1000);
+        let mut infos = world.stack.quic_connections();
+        assert!(infos.all(|info| info.is_closed), "{is_steered}");
+    }
+}

@@ -7,14 +7,15 @@ use contract::RejectReason;
 use contract::limits::KEYS_MAX;
 use contract::quic::{QuicKey, QuicReceiveKey};
 use contract::tls::Cipher;
+use zeroize::Zeroizing;
 
 use crate::sealed::CipherKey;
 
-/// A key that seals or opens packets. Dropping it overwrites the ciphers' memory.
+/// A key that seals or opens packets. Dropping it overwrites the memory of its ciphers and IV.
 pub(super) struct PacketKey {
     pub(super) cipher: CipherKey,
     pub(super) header: HeaderProtectionKey,
-    pub(super) iv: [u8; 12],
+    pub(super) iv: Zeroizing<[u8; 12]>,
 }
 
 impl PacketKey {
@@ -37,13 +38,13 @@ impl PacketKey {
         Some(PacketKey {
             cipher: CipherKey::new(cipher, key)?,
             header: HeaderProtectionKey::new(header, header_key).ok()?,
-            iv,
+            iv: Zeroizing::new(iv),
         })
     }
 
     /// The nonce of a packet (RFC 9001 §5.3).
     pub(super) fn nonce(&self, number: u64) -> [u8; 12] {
-        let mut nonce = self.iv;
+        let mut nonce = *self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
             *byte ^= number;
         }

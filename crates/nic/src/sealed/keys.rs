@@ -5,6 +5,7 @@ use std::fmt;
 use contract::RejectReason;
 use contract::limits::KEYS_MAX;
 use contract::tls::{Key, Suite};
+use zeroize::Zeroizing;
 
 use super::cipher::CipherKey;
 
@@ -12,12 +13,13 @@ use super::cipher::CipherKey;
 /// keeps of its stream.
 pub(crate) const KEY_BYTES: usize = 1024;
 
-/// A key that seals. The cipher's memory is overwritten when it is dropped.
+/// A key that seals. The memory of the cipher and of the IV is overwritten when it
+/// is dropped.
 pub(crate) struct SealingKey {
     pub(crate) epoch: u16,
     pub(crate) suite: Suite,
     pub(super) key: CipherKey,
-    pub(super) iv: [u8; 12],
+    pub(super) iv: Zeroizing<[u8; 12]>,
     /// No record is defined with this number or a higher one.
     pub(super) next_number: u64,
     /// Runs that are defined and not acknowledged.
@@ -52,7 +54,7 @@ impl Keys {
             epoch: key.epoch,
             suite: key.suite,
             key: cipher_key,
-            iv: key.iv,
+            iv: Zeroizing::new(key.iv),
             next_number: 0,
             runs: 0,
             going: false,

@@ -16,7 +16,7 @@ pub(super) fn seal(
     out: &mut [u8],
 ) -> Tag {
     let suite = key.suite;
-    let mut nonce = key.iv;
+    let mut nonce = *key.iv;
     for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
         *byte ^= number;
     }

@@ -39,6 +39,8 @@ pub(super) struct Connection {
     /// SENDs that have not departed.
     undeparted: VecDeque<Undeparted>,
     pub(super) undeparted_bytes: u64,
+    /// The worker in which its SENDs wait.
+    pub(super) worker: usize,
     /// How long the last departed SEND took to depart.
     departure_delay: Duration,
     /// The time up to which packets were built; it may be in the future.
@@ -109,6 +111,7 @@ impl Connection {
             written: BTreeMap::new(),
             undeparted: VecDeque::new(),
             undeparted_bytes: 0,
+            worker: 0,
             departure_delay: Duration::ZERO,
             made_until: Instant::from_us(0),
             next_send: 0,

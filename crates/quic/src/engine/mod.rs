@@ -101,8 +101,8 @@ pub struct Endpoint {
     /// Connections that may have something to send, once each.
     dirty: VecDeque<usize>,
     timeouts: BTreeSet<(Instant, usize)>,
-    /// Bytes of SENDs that have not departed, of all connections.
-    undeparted_bytes: u64,
+    /// Bytes of SENDs that have not departed, of all connections of each worker.
+    undeparted_bytes: Vec<u64>,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     waiting: Queue,
@@ -182,7 +182,7 @@ impl Endpoint {
             next_serial: 0,
             dirty: VecDeque::new(),
             timeouts: BTreeSet::new(),
-            undeparted_bytes: 0,
+            undeparted_bytes: Vec::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             waiting: Queue::default(),
@@ -439,7 +439,8 @@ impl Endpoint {
         if let Some(connection) = self.present(connection) {
             let bytes = connection.on_departed(now, send);
             let (index, is_held) = (connection.handle.index, connection.is_held);
-            self.undeparted_bytes -= bytes;
+            let worker = connection.worker;
+            *self.undeparted_of(worker) -= bytes;
             if is_held {
                 self.mark(index);
             }
@@ -451,10 +452,27 @@ impl Endpoint {
     pub fn on_nic_gone(&mut self, connection: Handle) {
         if let Some(connection) = self.present(connection) {
             let bytes = connection.on_nic_gone();
-            let index = connection.handle.index;
-            self.undeparted_bytes -= bytes;
+            let (index, worker) = (connection.handle.index, connection.worker);
+            *self.undeparted_of(worker) -= bytes;
             self.mark(index);
         }
+    }
+
+    /// Names the worker in which a connection's SENDs wait from now on. At first it is 0.
+    pub fn set_worker(&mut self, connection: Handle, worker: usize) {
+        if let Some(connection) = self.present(connection) {
+            let bytes = connection.undeparted_bytes;
+            let before = std::mem::replace(&mut connection.worker, worker);
+            *self.undeparted_of(before) -= bytes;
+            *self.undeparted_of(worker) += bytes;
+        }
+    }
+
+    fn undeparted_of(&mut self, worker: usize) -> &mut u64 {
+        if self.undeparted_bytes.len() <= worker {
+            self.undeparted_bytes.resize(worker + 1, 0);
+        }
+        &mut self.undeparted_bytes[worker]
     }
 
     /// Outputs a connection's key ahead of its next packet, if the NIC stack has none: it prepares
@@ -892,9 +910,10 @@ impl Endpoint {
             quinn,
             recorder,
             undeparted_bytes,
+            worker,
             ..
         } = *connection;
-        self.undeparted_bytes -= undeparted_bytes;
+        *self.undeparted_of(worker) -= undeparted_bytes;
         drop(quinn);
         let mut recorder = recorder.lock();
         recorder.extents.release(|released| {
@@ -904,12 +923,11 @@ impl Endpoint {
                 range,
             }));
         });
-        if let Some(generation) = recorder.known() {
-            self.outputs.push_back(Output::KeyGone {
-                connection: handle,
-                generation,
-            });
-        }
+        let known = recorder.known().iter();
+        self.outputs.extend(known.map(|generation| Output::KeyGone {
+            connection: handle,
+            generation: *generation,
+        }));
         self.gone.push_back(handle);
     }
 }

@@ -17,6 +17,7 @@ use rustls::quic::{self, DirectionalKeys, KeyChange, Secrets, ServerConnection, 
 use rustls::{AlertDescription, HandshakeKind, SupportedCipherSuite};
 use zeroize::Zeroizing;
 
+use crate::config::AeadLimits;
 use crate::engine::capture::{self, Captured, Raw, capturing};
 use crate::engine::keys::{self, DescribingKey, OpeningHeaderKey, OpeningKey, Shared, Unprotected};
 use crate::trace::PacketType;
@@ -37,6 +38,7 @@ const RETRY_NONCE: [u8; 12] = [
 pub(super) struct Sessions {
     pub(super) rustls: Arc<rustls::ServerConfig>,
     pub(super) initial: quic::Suite,
+    pub(super) aead_limits: AeadLimits,
     /// Where the first packet of a connection is traced, before it has a session.
     pub(super) first: Shared,
 }
@@ -88,6 +90,7 @@ impl crypto::ServerConfig for Sessions {
         Box::new(ServerSession {
             tls: Tls::Handshaking(Box::new(connection)),
             initial: self.initial,
+            aead_limits: self.aead_limits,
             recorder,
             has_reported: false,
             one_rtt: None,
@@ -168,6 +171,7 @@ impl Tls {
 struct ServerSession {
     tls: Tls,
     initial: quic::Suite,
+    aead_limits: AeadLimits,
     recorder: Shared,
     has_reported: bool,
     one_rtt: Option<OneRtt>,
@@ -186,6 +190,10 @@ impl ServerSession {
             iv: open.iv,
             header_key: one_rtt.open_header_key.clone(),
         };
+        let AeadLimits {
+            confidentiality,
+            integrity,
+        } = self.aead_limits;
         Box::new(DescribingKey {
             key: Arc::new(SealKey {
                 generation,
@@ -195,8 +203,8 @@ impl ServerSession {
                 header_key: one_rtt.header_key.clone(),
                 open,
             }),
-            confidentiality_limit: key.confidentiality_limit(),
-            integrity_limit: key.integrity_limit(),
+            confidentiality_limit: key.confidentiality_limit().min(confidentiality),
+            integrity_limit: key.integrity_limit().min(integrity),
             recorder: self.recorder.clone(),
         })
     }

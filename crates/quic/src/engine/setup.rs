@@ -95,6 +95,7 @@ impl Setup {
             first: first.clone(),
             rustls: Arc::new(rustls),
             initial,
+            aead_limits: settings.aead_limits,
         });
         let mut endpoint = EndpointConfig::new(secret.reset_key());
         let ids = secret.connection_ids(seed);

@@ -1,7 +1,6 @@
 //! The packets of connections, as outputs.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use quinn_proto::Transmit;
@@ -12,7 +11,7 @@ use crate::engine::preferred::{self, Path};
 use crate::engine::{Endpoint, route};
 use crate::frames::{self, Probe};
 use crate::recorder::{Datagrams, DescribeError};
-use crate::types::{CloseReason, DATAGRAMS_MAX, Described, Output, Piece, SealKey, Send};
+use crate::types::{CloseReason, DATAGRAMS_MAX, Described, Output, Piece, Send};
 
 /// Most bytes of the datagrams of one SEND: the port takes them as one UDP packet to cut, whose
 /// 16-bit length includes the IP and UDP headers.
@@ -25,9 +24,9 @@ const UNDESCRIBABLE_CODE: u64 = 0x102;
 impl Endpoint {
     /// Has a connection build as many datagrams as go at once. If it built any, it may have more.
     ///
-    /// Pacing grants a connection few at a time. While the NIC stack is saturated, packets wait
-    /// there anyway, so the connection also builds those that pacing would grant meanwhile: all
-    /// leave in one superpacket.
+    /// Pacing grants a connection few at a time. While its worker is saturated, packets wait there
+    /// anyway, so the connection also builds those that pacing would grant meanwhile: all leave in
+    /// one superpacket.
     pub(super) fn transmit(&mut self, now: Instant, index: usize) {
         let Some(made_until) = self.may_send(index) else {
             return;
@@ -73,7 +72,7 @@ impl Endpoint {
 
     /// When pacing grants a connection more, unless that is too far ahead.
     fn poll_ahead(&mut self, now: Instant, at: Instant, index: usize) -> Option<Instant> {
-        if !self.has_enough() {
+        if !self.has_enough(index) {
             return None;
         }
         let clock = self.clock;
@@ -135,15 +134,16 @@ impl Endpoint {
         batch
     }
 
-    /// True if the NIC stack holds the limit of all connections' bytes.
-    fn has_enough(&self) -> bool {
-        self.undeparted_bytes >= self.limits.all_undeparted_bytes_max
+    /// True if the worker of a connection holds the limit of all connections' bytes.
+    fn has_enough(&mut self, index: usize) -> bool {
+        let worker = self.at(index).map_or(0, |connection| connection.worker);
+        *self.undeparted_of(worker) >= self.limits.all_undeparted_bytes_max
     }
 
     /// The time up to which a connection has built packets, if it may send. A departure re-marks
     /// one that has too many bytes at the NIC stack.
     fn may_send(&mut self, index: usize) -> Option<Instant> {
-        let of_each_max = match self.has_enough() {
+        let of_each_max = match self.has_enough(index) {
             true => 1,
             false => self.limits.undeparted_bytes_max,
         };
@@ -181,7 +181,10 @@ impl Endpoint {
             return;
         };
         let handle = connection.handle;
-        let keys = connection.recorder.lock().take_keys();
+        let mut recorder = connection.recorder.lock();
+        let keys = recorder.take_keys();
+        let gone = recorder.take_known_below(last_generation);
+        drop(recorder);
         let mut send = Send {
             connection: handle,
             id: 0,
@@ -193,8 +196,8 @@ impl Endpoint {
         };
         let bytes = send.datagram_bytes();
         send.id = connection.on_send(now, bytes);
-        let gone = gone(&keys, last_generation);
-        self.undeparted_bytes += bytes;
+        let worker = connection.worker;
+        *self.undeparted_of(worker) += bytes;
         for (key, floor) in keys {
             self.outputs.push_back(Output::Key {
                 connection: handle,
@@ -311,11 +314,38 @@ impl Datagrams {
     }
 }
 
-/// The generations no longer used for sealing: each new key replaces the one before.
-fn gone(keys: &[(Arc<SealKey>, u64)], last: u32) -> Vec<u32> {
-    let given = keys.iter().map(|(key, _)| key.generation);
-    given
-        .filter_map(|generation| generation.checked_sub(1))
-        .filter(|generation| *generation < last)
-        .collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{NOW, connected, deliver};
+
+    /// Packets of two batches are built before the first batch is pushed, and the second may have
+    /// another key.
+    #[test]
+    fn a_key_is_taken_back_that_still_seals_once_the_next_is_given() {
+        let (mut endpoint, mut client) = connected();
+        deliver(&mut client, &mut endpoint);
+        let index = 0;
+        let make = |endpoint: &mut Endpoint| {
+            endpoint.at(index).expect("a connection").quinn.ping();
+            let made = endpoint.poll(NOW, index, DATAGRAMS_MAX);
+            made.expect("frames are known").expect("a packet")
+        };
+        while endpoint.poll_output(NOW).is_some() {}
+        let before = make(&mut endpoint);
+        let quinn = &mut endpoint.at(index).expect("a connection").quinn;
+        quinn.force_key_update();
+        let next = make(&mut endpoint);
+        for batch in [before, next] {
+            endpoint.push(NOW, index, batch);
+        }
+        let pushed = endpoint.outputs.drain(..).map(|output| match output {
+            Output::Key { key, .. } => ("key", key.generation),
+            Output::Send(send) => ("send", send.packets[0].generation),
+            Output::KeyGone { generation, .. } => ("gone", generation),
+            other => panic!("{other:?}"),
+        });
+        let wanted = [("key", 1), ("send", 0), ("send", 1), ("gone", 0)];
+        assert_eq!(pushed.collect::<Vec<_>>(), wanted);
+    }
 }

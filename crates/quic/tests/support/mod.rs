@@ -11,12 +11,12 @@ use std::time::Duration;
 use contract::FileId;
 use contract::tls::{Cipher, Suite, Version};
 use fakes::content::content;
-use fakes::quic_client::{QuicClient, Received, Setup, TokenMemoryCache};
+use fakes::quic_client::{Ecn as IpEcn, QuicClient, Received, Setup, TokenMemoryCache};
 use fakes::site::{Identity, Site, UNIX_TIME};
 use fakes::weather::Weather;
 use quic::{
-    Arrival, CloseReason, Ecn, Endpoint, EventKind, FileRange, Handle, Output, Read, Secret, Send,
-    Settings, StreamId,
+    Arrival, CloseReason, Ecn, Endpoint, EventKind, FileRange, Framing, Handle, Output, Read,
+    Route, Secret, Send, Settings, StreamId,
 };
 use tcp::Instant;
 
@@ -26,9 +26,20 @@ use sealer::{Nonces, Sealer};
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Later {
     AtServer(SocketAddr, Option<IpAddr>, Vec<u8>),
-    AtClient(Option<IpAddr>, Vec<u8>),
+    AtClient(Option<IpAddr>, u8, Vec<u8>),
     /// The NIC stack has read what the SEND in front needs.
     Departs,
+}
+
+/// What a path does to the ECN field of IP headers (RFC 3168 §5).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum EcnPath {
+    #[default]
+    Leaves,
+    /// It sets CE in all that is ECN-capable.
+    Marks,
+    /// It clears the field.
+    Bleaches,
 }
 
 /// What the server sends on a stream: a head of real bytes, a range of a file, a tail.
@@ -68,6 +79,17 @@ pub(crate) struct World<'a> {
     /// As many of those handshakes are complete.
     pub(crate) completed: u64,
     pub(crate) weather: Weather,
+    /// Longer datagrams of the server do not arrive, in bytes.
+    pub(crate) path_bytes_max: usize,
+    /// Lengths of its datagrams that carry packets of 1-RTT, in order.
+    pub(crate) lengths: Vec<usize>,
+    /// What the path does to the ECN field of its datagrams.
+    pub(crate) ecn_path: EcnPath,
+    /// SENDs, since a test has set it to zero, by what their IP headers say.
+    pub(crate) sends_ect: u64,
+    pub(crate) sends_not_ect: u64,
+    /// Packets that were sealed under the key of each generation.
+    pub(crate) sealed_of_key: BTreeMap<u32, u64>,
     pub(crate) closed: Option<CloseReason>,
     pub(crate) transfers: BTreeMap<u64, Transfer>,
     pub(crate) sealer: Sealer,
@@ -177,6 +199,12 @@ impl<'a> World<'a> {
             now_us: 0,
             server: None,
             weather: Weather::default(),
+            path_bytes_max: usize::MAX,
+            lengths: Vec::new(),
+            ecn_path: EcnPath::default(),
+            sends_ect: 0,
+            sends_not_ect: 0,
+            sealed_of_key: BTreeMap::new(),
             closed: None,
             transfers: BTreeMap::new(),
             sealer: Sealer::default(),
@@ -376,9 +404,9 @@ impl<'a> World<'a> {
                 self.endpoint.on_datagram(self.now(), &arrival, &payload);
                 self.advance_handshakes();
             }
-            Later::AtClient(from, _) if from != self.server_ip => {}
-            Later::AtClient(_, payload) => {
-                self.client.on_datagram(self.now_us, &payload, false);
+            Later::AtClient(from, ..) if from != self.server_ip => {}
+            Later::AtClient(_, ecn, payload) => {
+                self.client.on_packet(self.now_us, &payload, IpEcn::of(ecn));
             }
             Later::Departs => {
                 // None if the NIC stack was replaced in the meantime.
@@ -395,8 +423,10 @@ impl<'a> World<'a> {
         }
         for packet in send.packets() {
             self.sealed_packets += 1;
+            *self.sealed_of_key.entry(packet.generation()).or_default() += 1;
             let datagram = self.sealer.seal(packet, &mut self.nonces);
-            self.send_to_client(send.route.local_ip, datagram);
+            self.lengths.push(datagram.len());
+            self.send_to_client(send.route, datagram);
         }
         self.endpoint.on_departed(send.connection, send.id);
     }
@@ -407,7 +437,7 @@ impl<'a> World<'a> {
         for send in self.queue.drain(..).take(left as usize).collect::<Vec<_>>() {
             for packet in send.packets() {
                 let datagram = self.sealer.seal(packet, &mut self.nonces);
-                self.send_to_client(send.route.local_ip, datagram);
+                self.send_to_client(send.route, datagram);
             }
         }
         self.sealer = Sealer::default();
@@ -417,14 +447,23 @@ impl<'a> World<'a> {
         }
     }
 
-    fn send_to_client(&mut self, from: Option<IpAddr>, mut datagram: Vec<u8>) {
+    fn send_to_client(&mut self, route: Route, mut datagram: Vec<u8>) {
+        let from = route.local_ip;
         self.sent_bytes += datagram.len() as u64;
         match self.left_from.last_mut() {
             Some((last, count)) if *last == from => *count += 1,
             _ => self.left_from.push((from, 1)),
         }
+        if datagram.len() > self.path_bytes_max {
+            return;
+        }
+        let ecn = match (route.ecn, self.ecn_path) {
+            (None, _) | (_, EcnPath::Bleaches) => IpEcn::NotEct,
+            (Some(_), EcnPath::Marks) => IpEcn::Ce,
+            (Some(_), EcnPath::Leaves) => IpEcn::Ect0,
+        };
         if let Some(delay_us) = self.weather.fate(self.random, &mut datagram) {
-            self.later(delay_us, Later::AtClient(from, datagram));
+            self.later(delay_us, Later::AtClient(from, ecn as u8, datagram));
         }
     }
 
@@ -472,7 +511,7 @@ impl<'a> World<'a> {
                 for datagram in bytes.chunks(datagram_bytes) {
                     // RFC 9000 §17.2.5
                     self.retries += u64::from(datagram[0] & 0xf0 == 0xf0);
-                    self.send_to_client(route.local_ip, datagram.to_vec());
+                    self.send_to_client(route, datagram.to_vec());
                 }
             }
             Output::Key { key, floor, .. } => {
@@ -491,6 +530,11 @@ impl<'a> World<'a> {
                 let lead_us = send.not_before.as_us().saturating_sub(self.now_us);
                 self.lead_us = self.lead_us.max(lead_us);
                 self.largest_send = self.largest_send.max(send.packets().len());
+                match send.route.ecn {
+                    Some(_) => self.sends_ect += 1,
+                    None => self.sends_not_ect += 1,
+                }
+                check_commands(&send);
                 self.queue.push_back(send);
                 let delay_us = match self.departure_delay_us {
                     Some(delay_us) => delay_us,
@@ -603,9 +647,11 @@ impl<'a> World<'a> {
             while !transfer.is_finished {
                 match self.client.receive(*stream) {
                     Received::Bytes(bytes) => {
+                        let start = transfer.received.len();
                         transfer.received.extend(bytes);
-                        let so_far = &transfer.wanted[..transfer.received.len()];
-                        assert!(transfer.received == so_far, "wrong bytes on {stream}");
+                        let end = transfer.received.len();
+                        let is_right = transfer.received[start..] == transfer.wanted[start..end];
+                        assert!(is_right, "wrong bytes on {stream}");
                     }
                     Received::Blocked => break,
                     Received::Finished => {
@@ -625,4 +671,27 @@ impl<'a> World<'a> {
             self.output(output);
         }
     }
+}
+
+/// A port cuts what a QSEND describes into datagrams of one length, of which the last may be
+/// shorter.
+fn check_commands(send: &Send) {
+    let commands = send.commands(Framing {
+        flow: contract::FlowId(0),
+        id: contract::SendId(0),
+        issued_us: 0,
+        not_before_us: 0,
+        header: b"to the client",
+    });
+    let mut lengths = send.packets().map(|packet| packet.datagram_bytes());
+    for command in commands {
+        let lengths: Vec<u64> = lengths.by_ref().take(command.packets.len()).collect();
+        let (last, others) = lengths.split_last().expect("a packet");
+        let first = lengths[0];
+        assert!(
+            others.iter().all(|it| *it == first) && *last <= first,
+            "{lengths:?}"
+        );
+    }
+    assert_eq!(lengths.next(), None);
 }

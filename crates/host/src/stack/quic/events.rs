@@ -27,6 +27,8 @@ impl Stack {
         let all = self.nic_stacks.all_workers();
         let tuple = Tuple { local, remote };
         let worker = self.connections.enter_worker(&tuple, there, all);
+        let endpoint = &mut quic.listeners[listener].endpoint;
+        endpoint.set_worker(handle, worker);
         let place = quic
             .table
             .insert((listener, handle), (local, remote), route, worker);

@@ -46,6 +46,10 @@ impl Stack {
             self.counters.connections_moved += 1;
         }
         if let Some(quic) = self.quic.as_deref_mut() {
+            if let Some(connection) = quic.table.connections.get(place) {
+                let endpoint = &mut quic.listeners[connection.listener].endpoint;
+                endpoint.set_worker(connection.handle, worker);
+            }
             quic.mark(place);
         }
     }
