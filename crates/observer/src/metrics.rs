@@ -211,7 +211,7 @@ impl Metrics {
     pub fn health(&self) -> Result<(), String> {
         let state = self.lock();
         let Some(heard_at) = state.heard_at else {
-            return Err("nothing was heard of the host process yet".to_owned());
+            return Err("no report of the host process yet".to_owned());
         };
         let silence = heard_at.elapsed();
         if silence >= SILENCE_MAX {
@@ -701,7 +701,7 @@ mod tests {
         let page = fs::read_to_string(&path).unwrap();
         let (before, _) = page.split_once(&begin).expect("where the table begins");
         let expected =
-            format!("{before}{begin}\n| Metric | Type | What it says |\n|---|---|---|\n{rows}");
+            format!("{before}{begin}\n| Metric | Type | Meaning |\n|---|---|---|\n{rows}");
         if std::env::var_os("UPDATE_METRICS").is_some() {
             fs::write(&path, &expected).unwrap();
         } else {
@@ -723,7 +723,7 @@ mod tests {
         metrics.on_sign_of_life();
         assert_eq!(metrics.health(), Ok(()));
         let nothing = Metrics::new(Vec::new()).health();
-        assert!(nothing.unwrap_err().contains("nothing was heard"));
+        assert!(nothing.unwrap_err().contains("no report"));
     }
 
     #[test]
